@@ -1,0 +1,66 @@
+# What a clone can do, from a machine with Python, pip, make and git. `make help` lists it.
+
+PYTHON ?= python3
+ARGS ?=
+BIN := .venv/bin
+READY := .venv/ready
+PEERS := .venv-peers
+PEERS_READY := $(PEERS)/ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow bench bench-memory bench-peers clean
+
+help: ## List these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
+	@echo "  PYTHON=python3.12 picks another Python, ARGS='...' adds arguments to pytest and benchmarks"
+
+demo: $(READY) ## Build a real dataset from the Python sources of this machine (60 MB)
+	@$(BIN)/python -m tokflow.demo data/raw/demo
+	@$(BIN)/tokflow run demo
+
+test: $(READY) ## Lint, types and tests (all but the slow ones)
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/pytest --quiet -m "not slow" $(ARGS)
+
+test-slow: $(READY) ## The proofs that take long
+	@$(BIN)/pytest --quiet -m slow $(ARGS)
+
+bench: $(READY) ## tokflow against the raw engine and, after bench-peers, tiktoken + datasets
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+bench-memory: $(READY) ## Peak memory on 100 MB against 1 GB of text
+	@$(BIN)/python -m benchmarks memory $(ARGS)
+
+bench-peers: $(PEERS_READY) ## Install what `make bench` compares with, into .venv-peers
+
+clean: ## Remove environments, caches and the demo; other datasets stay
+	@rm -rf .venv .venv-* *.egg-info build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf data/raw/demo data/store/demo .tmp_dagster_home_*
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Made once, and again when the dependencies change.
+$(READY): pyproject.toml
+	@$(call check_python)
+	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv
+	@echo "Installing tokflow and its tools into .venv: once, a few minutes at most"
+	@$(BIN)/python -m pip install -qq --upgrade "pip>=25.1" # the first with --group
+	@$(BIN)/python -m pip install -qq --editable . --group dev
+	@touch $@
+
+$(PEERS_READY): Makefile
+	@$(call check_python)
+	@test -x $(PEERS)/bin/pip || $(PYTHON) -m venv $(PEERS)
+	@echo "Installing datasets and tiktoken into $(PEERS): once"
+	@$(PEERS)/bin/python -m pip install -qq "datasets>=4" "tiktoken>=0.9"
+	@touch $@
+
+define check_python
+$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	echo "tokflow needs Python 3.11 or newer; $(PYTHON) is" \
+		"$$($(PYTHON) --version 2>/dev/null || echo 'not there')."; \
+	echo "Install one and name it, for example: make $(MAKECMDGOALS) PYTHON=python3.12"; \
+	exit 1; \
+}
+endef

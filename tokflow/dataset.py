@@ -1,0 +1,287 @@
+"""A dataset: everything that one YAML file declares, checked."""
+
+import dataclasses
+import difflib
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tokflow.documents import DocumentsConfig
+from tokflow.errors import ConfigError, four_parts
+from tokflow.exports import FORMATS, ExportConfig, check_format
+from tokflow.packing import PackingConfig
+from tokflow.raw import RawConfig
+from tokflow.split import SplitConfig
+from tokflow.tokenizer import TokenizerConfig
+
+COMPONENT_TYPE = "tokflow.components.TextDataset"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Dataset:
+    """One dataset: where its raw files are, and what each stage makes of them."""
+
+    name: str
+    """Names its assets, its folder in the store and its partition set."""
+    raw: RawConfig
+    """Where the raw files are."""
+    documents: DocumentsConfig = field(default_factory=DocumentsConfig)
+    """How documents are read from a raw file."""
+    tokenizer: TokenizerConfig
+    """Which tokenizer makes the tokens."""
+    split: SplitConfig = field(default_factory=SplitConfig)
+    """Which text belongs to train, validation and so on; default: all to train."""
+    packing: PackingConfig = field(default_factory=PackingConfig)
+    """How tokens become sequences."""
+    exports: tuple[ExportConfig, ...] = ()
+    """The formats to write."""
+    store: Path = Path("data/store")
+    """Folder that holds all outputs, `<store>/<name>/...`."""
+    base: Path = field(default_factory=Path)
+    """Folder that relative paths start from."""
+
+    def __post_init__(self) -> None:
+        if not self.name.replace("_", "").isalnum() or not self.name.isascii():
+            raise ConfigError(
+                four_parts(
+                    where="name",
+                    expected="letters, digits and _ (it becomes a folder and an asset key)",
+                    found=repr(self.name),
+                    remedy="rename the dataset",
+                )
+            )
+        names = [export.name for export in self.exports]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise ConfigError(
+                four_parts(
+                    where="exports",
+                    expected="a name of its own for each export",
+                    found=f"{min(twice)!r} twice",
+                    remedy="give one a `name:`",
+                )
+            )
+
+    @property
+    def folder(self) -> Path:
+        """Where all outputs of the dataset are."""
+        return self.store / self.name
+
+
+def load_dataset(path: Path, *, base: Path | None = None, store: Path | None = None) -> Dataset:
+    """Return the dataset that a YAML file declares.
+
+    Relative paths in it start at `base`, by default the file's own folder. `store` takes the
+    place of the one in the file.
+
+    Raises: ConfigError with the line of a syntax error, or the key that is wrong and the
+    nearest that exists.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(
+            four_parts(
+                where=path,
+                expected="a YAML file that declares a dataset",
+                found="no file",
+                remedy="correct the path",
+            )
+        ) from None
+    fields = _parse(text, path)
+    if set(fields) - {"type", "attributes"} and "attributes" not in fields:
+        attributes = fields
+    else:
+        _check_keys(fields, ("type", "attributes"), where=str(path))
+        attributes = fields.get("attributes") or {}
+        if fields.get("type") != COMPONENT_TYPE:
+            raise ConfigError(
+                four_parts(
+                    where=f"{path}: type",
+                    expected=COMPONENT_TYPE,
+                    found=repr(fields.get("type")),
+                    remedy="correct it",
+                )
+            )
+    return make_dataset(
+        attributes, base=base or path.resolve().parent, store=store, where=str(path)
+    )
+
+
+def make_dataset(
+    attributes: Mapping[str, Any], *, base: Path, store: Path | None = None, where: str
+) -> Dataset:
+    """Return the dataset that plain values declare, as YAML gives them.
+
+    `where` is what messages call the place they came from.
+
+    Raises: ConfigError.
+    """
+    known = [f.name for f in dataclasses.fields(Dataset) if f.name != "base"]
+    _check_keys(attributes, known, where=where)
+    values = dict(attributes)
+    exports = tuple(
+        _make_export(entry, where=f"{where}: exports[{index}]")
+        for index, entry in enumerate(values.pop("exports", None) or ())
+    )
+    declared_store = values.pop("store", None) or "data/store"
+    if "://" in str(declared_store):
+        raise ConfigError(
+            four_parts(
+                where=f"{where}: store",
+                expected="a local folder",
+                found=repr(declared_store),
+                remedy="name a folder; copy finished exports elsewhere with the tool of the place",
+            )
+        )
+    hints = typing.get_type_hints(Dataset)
+    made = {
+        name: _convert(hints[name], value, where=f"{where}: {name}")
+        for name, value in values.items()
+    }
+    for name in ("name", "raw", "tokenizer"):
+        if name not in made:
+            raise ConfigError(
+                four_parts(where=where, expected=f"`{name}:`", found="none", remedy="add it")
+            )
+    return Dataset(
+        **made,
+        exports=exports,
+        store=store.resolve() if store else base / Path(str(declared_store)).expanduser(),
+        base=base,
+    )
+
+
+def _make_export(entry: object, *, where: str) -> ExportConfig:
+    fields = {"format": entry} if isinstance(entry, str) else entry
+    if not isinstance(fields, Mapping) or not isinstance(fields.get("format"), str):
+        raise ConfigError(
+            four_parts(
+                where=where,
+                expected="a format's name, or a mapping with `format:` and its options",
+                found=repr(entry),
+                remedy=f"name one of {', '.join(sorted(FORMATS))}",
+            )
+        )
+    options = dict(fields)
+    name = options.pop("format")
+    format_ = check_format(name, where=where)
+    called = str(options.pop("name", name))
+    if not called.replace("_", "").replace("-", "").isalnum() or not called.isascii():
+        raise ConfigError(
+            four_parts(
+                where=f"{where}: name",
+                expected="letters, digits, - and _ (it becomes a folder)",
+                found=repr(called),
+                remedy="rename the export",
+            )
+        )
+    known = [f.name for f in dataclasses.fields(format_.options)]
+    _check_keys(options, [*known, "name", "format"], where=where)
+    return ExportConfig(
+        format=name, name=called, options=_convert(format_.options, options, where=where)
+    )
+
+
+def _convert(type_: Any, value: object, *, where: str) -> Any:
+    """Return `value` as `type_`, unknown keys of configs refused, types checked by pydantic."""
+    import pydantic
+
+    if type_ is RawConfig and isinstance(value, Mapping) and isinstance(value.get("files"), str):
+        value = {**value, "files": [value["files"]]}
+    _check_nested_keys(type_, value, where=where)
+    try:
+        return pydantic.TypeAdapter(type_).validate_python(value)
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        cause = first.get("ctx", {}).get("error")
+        if isinstance(cause, ConfigError):
+            raise ConfigError(f"{where}: {cause}") from None
+        inner = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(
+            four_parts(
+                where=f"{where}.{inner}" if inner else where,
+                expected=_lowered(first["msg"].removeprefix("Input should be ")),
+                found=repr(first["input"]),
+                remedy="correct it",
+            )
+        ) from None
+
+
+def _check_nested_keys(type_: Any, value: object, *, where: str) -> None:
+    if not isinstance(value, Mapping):
+        return
+    arguments = typing.get_args(type_)
+    if dataclasses.is_dataclass(type_):
+        hints = typing.get_type_hints(type_)
+        _check_keys(value, list(hints), where=where)
+        for key, inner in value.items():
+            _check_nested_keys(hints[key], inner, where=f"{where}.{key}")
+    elif typing.get_origin(type_) is Mapping and len(arguments) == 2:
+        for key, inner in value.items():
+            _check_nested_keys(arguments[1], inner, where=f"{where}.{key}")
+    else:
+        for argument in arguments:
+            if dataclasses.is_dataclass(argument):
+                _check_nested_keys(argument, value, where=where)
+
+
+def _check_keys(fields: Mapping[str, Any], known: typing.Sequence[str], *, where: str) -> None:
+    for key in fields:
+        if key not in known:
+            nearest = difflib.get_close_matches(str(key), known, n=1, cutoff=0.5)
+            raise ConfigError(
+                four_parts(
+                    where=where,
+                    expected=f"one of the keys {', '.join(known)}",
+                    found=repr(key),
+                    remedy=f"did you mean {nearest[0]!r}?" if nearest else "remove it",
+                )
+            )
+
+
+def _parse(text: str, path: Path) -> dict[str, Any]:
+    try:
+        fields = yaml.load(text, Loader=_StrictLoader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        raise ConfigError(
+            four_parts(
+                where=f"{path}: line {mark.line + 1}" if mark else path,
+                expected="YAML",
+                found=str(getattr(error, "problem", None) or error),
+                remedy="correct the line",
+            )
+        ) from None
+    if not isinstance(fields, dict):
+        raise ConfigError(
+            four_parts(
+                where=path,
+                expected="a mapping that declares a dataset",
+                found=type(fields).__name__,
+                remedy=f"begin with `type: {COMPONENT_TYPE}` and `attributes:`",
+            )
+        )
+    return fields
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """PyYAML's safe loader, but a key that stands twice is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys: set[object] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+            if key in keys:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} twice", key_node.start_mark
+                )
+            keys.add(key)
+        return super().construct_mapping(node, deep=deep)
+
+
+def _lowered(text: str) -> str:
+    return text[:1].lower() + text[1:]

@@ -1,0 +1,167 @@
+r"""Documents in a field of JSON lines: one object per line, lines that end at \n.
+
+A UTF-8 byte order mark at the start is skipped. Lines of nothing but white space are skipped
+too; they count as lines but take no ordinal. Of a key that comes twice the last value counts,
+as with Python's json. Only what is needed is decoded: the strings of other fields may hold
+invalid UTF-8. NaN and Infinity are no JSON.
+"""
+
+import difflib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from tokflow.documents.compression import read_blocks
+from tokflow.documents.contract import BadDocument, Batch, DocumentsConfig, Found, shortened
+from tokflow.documents.pieces import Pieces, cut_lines
+from tokflow.documents.texts import invalid_utf8, texts_of
+from tokflow.errors import ConfigError, four_parts
+
+_UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def read(path: Path, config: DocumentsConfig, batch_bytes: int) -> Iterator[Found]:
+    """Yield the documents of about `batch_bytes` of the file at once.
+
+    With several columns each line is decoded once for each.
+    """
+    fields = [_field(text) for text in config.columns]
+    row = 0
+    for lines in cut_lines(read_blocks(path, block_bytes=batch_bytes)):
+        found = _whole(lines, fields, row) or _line_by_line(lines, fields, row)
+        row += len(found.batch.rows) + len(found.bad)
+        yield found
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """How one field is read from a line: `get(decode(line))`."""
+
+    keys: tuple[str, ...]
+    decode: Callable[[bytes], Any]
+    get: Callable[[Any], str]
+
+
+def _field(text: str) -> _Field:
+    keys = tuple(text.split("."))
+    type_: type = str
+    try:
+        for key in reversed(keys):
+            type_ = msgspec.defstruct("Record", [("f", type_)], rename={"f": key}, gc=False)
+    except ValueError as error:
+        raise ConfigError(
+            four_parts(
+                where="documents.text",
+                expected="a field without quotes, backslashes and control characters",
+                found=repr(text),
+                remedy="rename the field in the raw files",
+            )
+        ) from error
+    get = attrgetter(".".join("f" for _ in keys))
+    return _Field(keys, msgspec.json.Decoder(type_).decode, get)
+
+
+def _whole(lines: Pieces, fields: list[_Field], row: int) -> Found | None:
+    """Return the documents of the lines, or None if one of them is blank or bad."""
+    try:
+        columns = [list(map(field.get, map(field.decode, lines.pieces))) for field in fields]
+    except _UNDECODABLE:
+        return None
+    if len(columns) == 1:
+        texts = columns[0]
+    else:
+        texts = [text for record in zip(*columns, strict=True) for text in record]
+    return Found(_batch(texts, np.arange(row, row + len(texts), dtype=np.int64)))
+
+
+def _line_by_line(lines: Pieces, fields: list[_Field], row: int) -> Found:
+    texts, rows, bad = [], [], []
+    byte_offset = lines.byte_offset
+    for number, line in enumerate(lines.pieces, start=lines.first + 1):
+        for field in fields if line.strip(b" \t\r") else ():
+            try:
+                texts.append(field.get(field.decode(line)))
+                rows.append(row)
+            except _UNDECODABLE as error:
+                bad.append(_bad_document(line, field, error, row, number, byte_offset))
+            row += 1
+        byte_offset += len(line) + 1
+    return Found(_batch(texts, np.array(rows, dtype=np.int64)), tuple(bad))
+
+
+def _batch(texts: list[str], rows: npt.NDArray[np.int64]) -> Batch:
+    num_chars = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
+    return Batch(rows, texts_of([text.encode() for text in texts]), num_chars)
+
+
+def _bad_document(
+    line: bytes, field: _Field, error: Exception, row: int, number: int, byte_offset: int
+) -> BadDocument:
+    remedy = None
+    if isinstance(error, msgspec.ValidationError):
+        expected, found, remedy = _wrong_record(line, field.keys)
+    elif isinstance(error, UnicodeDecodeError):
+        expected, found = "valid UTF-8", invalid_utf8(line) or str(error)
+    elif isinstance(error, RecursionError):
+        expected, found = "JSON", f"too many nested values in {shortened(line)}"
+    elif (surrogate := _lone_surrogate(line, field.keys)) is not None:
+        expected, found = "text", f"the lone surrogate {surrogate!r} in {shortened(line)}"
+    else:
+        expected, found = "a JSON object", f"{shortened(line)} ({error})"
+    return BadDocument(
+        row=row,
+        line=number,
+        byte_offset=byte_offset,
+        expected=expected,
+        found=found,
+        remedy=remedy,
+    )
+
+
+def _wrong_record(line: bytes, keys: tuple[str, ...]) -> tuple[str, str, str | None]:
+    """Return what was expected and found in a record that lacks the text, and what to do."""
+    try:
+        value = msgspec.json.decode(line)
+    except _UNDECODABLE as error:
+        return "a JSON object", f"{shortened(line)} ({error})", None
+    for depth, key in enumerate(keys):
+        inside = f" in {'.'.join(keys[:depth])!r}" if depth else ""
+        if not isinstance(value, dict):
+            return f"a JSON object{inside}", _described(value), None
+        if key not in value:
+            nearest = difflib.get_close_matches(key, value, n=1)
+            found = f"the keys {', '.join(map(shortened, value))}" if value else "no keys"
+            found += f" (nearest: {nearest[0]!r})" if nearest else ""
+            remedy = "set documents.text to the field that holds the text"
+            return f"the key {key!r}{inside}", found, remedy
+        value = value[key]
+    return f"a string in {'.'.join(keys)!r}", _described(value), None
+
+
+def _described(value: object) -> str:
+    """Return a JSON value with its type, as `the number 5`."""
+    if value is None:
+        return "null"
+    names = {bool: "boolean", int: "number", float: "number", str: "string", list: "array"}
+    return f"the {names.get(type(value), 'object')} {shortened(value)}"
+
+
+def _lone_surrogate(line: bytes, keys: tuple[str, ...]) -> str | None:
+    """Return the first half of a surrogate pair in the text that has no other half."""
+    try:
+        value = json.loads(line)
+        for key in keys:
+            value = value[key]
+        value.encode()
+    except UnicodeEncodeError as error:
+        return str(error.object[error.start])
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        return None
+    return None

@@ -1,0 +1,65 @@
+"""What every engine does."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+InText = Literal["ordinary", "control"]
+"""What a special token spelt in the text becomes: plain text, or the control token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """The tokens of a batch, documents end to end, without BOS and EOS."""
+
+    token_ids: npt.NDArray[np.uint32]
+    """Shape (num_tokens,)."""
+    offsets: npt.NDArray[np.int64]
+    """Shape (num_documents + 1,), offsets[0] = 0, in tokens."""
+
+    def document(self, index: int) -> npt.NDArray[np.uint32]:
+        """Return the token ids of one document of the batch."""
+        return self.token_ids[self.offsets[index] : self.offsets[index + 1]]
+
+
+class Engine(Protocol):
+    """One tokenizer, ready to encode."""
+
+    @property
+    def name(self) -> str:
+        """The library, as metadata shows it."""
+
+    def encode(self, texts: pa.LargeStringArray) -> Encoded:
+        """Return the tokens of each text, as if it were encoded alone."""
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Return the text of token ids, special tokens by their names."""
+
+
+def encoded_from_lists(token_ids: Sequence[Sequence[int]]) -> Encoded:
+    """Return lists of ids, one per document, as one array with offsets."""
+    offsets = np.zeros(len(token_ids) + 1, dtype=np.int64)
+    np.cumsum([len(ids) for ids in token_ids], out=offsets[1:])
+    flat = np.empty(offsets[-1], dtype=np.uint32)
+    for ids, start in zip(token_ids, offsets[:-1], strict=True):
+        flat[start : start + len(ids)] = ids
+    return Encoded(token_ids=flat, offsets=offsets)
+
+
+def text_buffers(
+    texts: pa.LargeStringArray,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    """Return the byte offsets (num_texts + 1,) and the bytes they point into, without a copy.
+
+    The first offset need not be 0: a slice shares the buffers of the whole.
+    """
+    _, offsets, data = texts.buffers()
+    start, stop = texts.offset, texts.offset + len(texts) + 1
+    if offsets is None or offsets.size == 0:
+        return np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.uint8)
+    bytes_ = np.frombuffer(data, dtype=np.uint8) if data is not None else np.zeros(0, np.uint8)
+    return np.frombuffer(offsets, dtype=np.int64)[start:stop], bytes_

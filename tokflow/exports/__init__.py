@@ -1,0 +1,130 @@
+"""Files in somebody else's format, made from the parts of a split."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from tokflow.errors import ConfigError, four_parts
+from tokflow.exports import bin_, parquet_, pickle_
+from tokflow.exports.formats import Arrays, Counts, Format
+from tokflow.exports.part import INDEX_SCHEMA, Part
+from tokflow.manifest import Manifest, checksums, fingerprint, write_manifest
+from tokflow.packing import PackingConfig
+
+FORMATS: dict[str, Format] = {
+    "bin": bin_.FORMAT,
+    "parquet": parquet_.FORMAT,
+    "pickle": pickle_.FORMAT,
+}
+
+INDEX_NAME = "index.parquet"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExportConfig:
+    """One export: a format and its options."""
+
+    format: str
+    """One of FORMATS."""
+    name: str
+    """Its folder in the store and its asset; the format's name unless the YAML gives another."""
+    options: Any
+    """The format's own dataclass."""
+
+
+def export_fingerprint(
+    config: ExportConfig, packing: PackingConfig, parents: Mapping[str, str]
+) -> str:
+    """Return the fingerprint of an export made from `parents` (partition key to fingerprint)."""
+    return fingerprint(
+        f"export:{config.format}",
+        version=FORMATS[config.format].version,
+        config=_deciding_config(config, packing),
+        parents=parents,
+    )
+
+
+def write_export(
+    parts: Sequence[Part],
+    config: ExportConfig,
+    folder: Path,
+    *,
+    dataset: str,
+    parents: Mapping[str, str],
+    details: Mapping[str, Any],
+) -> None:
+    """Write one export with its index into the empty `folder`, manifest last."""
+    started = time.perf_counter()
+    format_ = FORMATS[config.format]
+    counts = format_.write(parts, config.options, folder)
+    with pq.ParquetWriter(folder / INDEX_NAME, INDEX_SCHEMA, compression="zstd") as writer:
+        for part in parts:
+            is_stream = format_.made_of == "stream"
+            for table in part.stream_index() if is_stream else part.sequence_index():
+                writer.write_table(table)
+    packing = parts[0].packing
+    manifest = Manifest(
+        stage="export",
+        dataset=dataset,
+        partition=None,
+        version=format_.version,
+        fingerprint=export_fingerprint(config, packing, parents),
+        parents=parents,
+        config=_deciding_config(config, packing),
+        counts=counts,
+        details={
+            **details,
+            "format": config.format,
+            "parts": [part.name for part in parts],
+            "keeps": list(format_.keeps),
+            **(
+                {"sequence_length": packing.sequence_length, "pad_id": parts[0].pad_id}
+                if format_.made_of == "sequences"
+                else {}
+            ),
+        },
+        files=checksums(folder),
+    )
+    write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
+
+
+def check_format(name: str, *, where: str) -> Format:
+    """Return the format called `name`.
+
+    Raises: ConfigError that lists the formats.
+    """
+    if name not in FORMATS:
+        raise ConfigError(
+            four_parts(
+                where=where,
+                expected=f"one of {', '.join(sorted(FORMATS))}",
+                found=repr(name),
+                remedy="name one of them",
+            )
+        )
+    return FORMATS[name]
+
+
+def _deciding_config(config: ExportConfig, packing: PackingConfig) -> dict[str, Any]:
+    fields: dict[str, Any] = {"format": config.format, "options": asdict(config.options)}
+    if FORMATS[config.format].made_of == "sequences":
+        fields["packing"] = asdict(packing)
+    return fields
+
+
+__all__ = [
+    "FORMATS",
+    "INDEX_NAME",
+    "Arrays",
+    "Counts",
+    "ExportConfig",
+    "Format",
+    "Part",
+    "check_format",
+    "export_fingerprint",
+    "write_export",
+]

@@ -1,0 +1,61 @@
+"""nanoGPT's .bin: the token ids of a part, documents end to end, and nothing else.
+
+    train.bin, validation.bin, ...   one file per part; a part without tokens has none
+    bytes   num_tokens * itemsize, little-endian, no header
+    dtype   not in the file; the manifest names it: uint16 up to id 65,535, else uint32
+    lost    segment_ids and position_ids: a reader sees documents by EOS alone
+
+nanoGPT's train.py reads uint16 only and wants `val.bin`; for a larger vocabulary change the dtype
+in its `np.memmap` calls.
+
+Source: karpathy/nanoGPT at 3adf61e, data/openwebtext/prepare.py lines 58-81.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tokflow.exports.formats import Arrays, Counts, Format
+from tokflow.exports.part import Part
+from tokflow.manifest import Manifest
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BinOptions:
+    """The format has no options."""
+
+
+def write(parts: Sequence[Part], options: BinOptions, folder: Path) -> Counts:
+    """Write the tokens of each part to `<part>.bin`."""
+    counts: Counts = {}
+    for part in parts:
+        num_tokens = 0
+        if part.num_tokens:
+            with (folder / f"{part.name}.bin").open("wb", buffering=0) as file:
+                for run in part.stream():
+                    file.write(memoryview(run).cast("B"))
+                    num_tokens += len(run)
+        counts[f"{part.name}.num_tokens"] = num_tokens
+        counts[f"{part.name}.num_dropped_tokens"] = part.num_tokens - num_tokens
+    return counts
+
+
+def read(folder: Path, manifest: Manifest, part: str) -> Arrays:
+    """Return the token ids of a part, memory-mapped; shape (num_tokens,)."""
+    dtype = np.dtype(manifest.details["dtype"])
+    path = folder / f"{part}.bin"
+    if path.name not in manifest.files:
+        return {"token_ids": np.zeros(0, dtype=dtype)}
+    return {"token_ids": np.memmap(path, dtype=dtype, mode="r")}
+
+
+FORMAT = Format(
+    description="nanoGPT: <part>.bin, raw uint16 or uint32, documents end to end",
+    made_of="stream",
+    options=BinOptions,
+    write=write,
+    read=read,
+    keeps=("token_ids",),
+)

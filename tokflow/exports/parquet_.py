@@ -1,0 +1,159 @@
+"""Parquet shards of sequences, as `datasets`, pandas and most trainers read them.
+
+    <part>-<i>-of-<n>.parquet    `datasets.load_dataset(folder)` takes the part from the name
+    input_ids       list<int32>, sequence_length long
+    attention_mask  list<int8>   1 at tokens, 0 at padding
+    segment_ids     list<int32>  1, 2, ... in each row; 0 is padding
+    position_ids    list<int32>  0 at each segment's first token
+    lost            nothing; loss_mask is attention_mask
+
+Row groups are small, so that a loader can start anywhere at little cost.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tokflow.errors import ConfigError, four_parts
+from tokflow.exports.formats import Arrays, Counts, Format, counts_of_rows
+from tokflow.exports.part import Part
+from tokflow.manifest import Manifest
+from tokflow.sequences import Sequences
+
+COLUMNS = {
+    "input_ids": pa.int32(),
+    "attention_mask": pa.int8(),
+    "segment_ids": pa.int32(),
+    "position_ids": pa.int32(),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ParquetOptions:
+    """Options of the parquet format."""
+
+    megabytes_per_file: int = 500
+    """Size of a shard, counted as 4 bytes per token; the file on disk is several times smaller."""
+    sequences_per_file: int | None = None
+    """Sequences per shard; given instead of `megabytes_per_file`."""
+    sequences_per_group: int = 1_000
+    """Rows of a row group."""
+    compression: Literal["zstd", "snappy", "none"] = "zstd"
+    """Codec of the columns."""
+
+    def __post_init__(self) -> None:
+        for name in ("megabytes_per_file", "sequences_per_file", "sequences_per_group"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(
+                    four_parts(
+                        where=f"exports: parquet: {name}",
+                        expected="1 or more",
+                        found=repr(value),
+                        remedy="raise it",
+                    )
+                )
+
+
+def write(parts: Sequence[Part], options: ParquetOptions, folder: Path) -> Counts:
+    """Write the shards of each part; a part without a row has none."""
+    counts: Counts = {}
+    for part in parts:
+        num_tokens = _write_part(part, options, folder)
+        counts |= counts_of_rows(part, num_sequences=part.num_sequences, num_tokens=num_tokens)
+    return counts
+
+
+def _write_part(part: Part, options: ParquetOptions, folder: Path) -> int:
+    per_file = options.sequences_per_file or max(
+        1, options.megabytes_per_file * 1_000_000 // (4 * part.sequence_length)
+    )
+    num_files = -(-part.num_sequences // per_file)
+    schema = pa.schema([pa.field(name, pa.list_(type_)) for name, type_ in COLUMNS.items()])
+    num_tokens = num_rows = 0
+    writer = None
+    # Whole row groups at a time, so that the bytes do not depend on what was read together.
+    for made in part.sequences(options.sequences_per_group):
+        rest = made
+        while len(rest):
+            if writer is None:
+                number = num_rows // per_file
+                path = folder / f"{part.name}-{number:05d}-of-{num_files:05d}.parquet"
+                writer = _open_writer(path, schema, options)
+            room = per_file - num_rows % per_file
+            group, rest = rest[:room], rest[room:]
+            writer.write_table(_table(group, schema), row_group_size=options.sequences_per_group)
+            num_tokens += int(np.count_nonzero(group.segment_ids))
+            num_rows += len(group)
+            if num_rows % per_file == 0:
+                writer.close()
+                writer = None
+    if writer is not None:
+        writer.close()
+    return num_tokens
+
+
+def _open_writer(path: Path, schema: pa.Schema, options: ParquetOptions) -> pq.ParquetWriter:
+    return pq.ParquetWriter(
+        path,
+        schema,
+        compression=options.compression,
+        # Ids hardly repeat within a page; the other columns are nearly all repetition.
+        use_dictionary=[f"{name}.list.element" for name in COLUMNS if name != "input_ids"],
+        write_statistics=False,
+    )
+
+
+def _table(rows: Sequences, schema: pa.Schema) -> pa.Table:
+    fields = {
+        "input_ids": rows.token_ids,
+        "attention_mask": rows.loss_mask,
+        "segment_ids": rows.segment_ids,
+        "position_ids": rows.position_ids,
+    }
+    columns = []
+    for name, type_ in COLUMNS.items():
+        values = fields[name].astype(type_.to_pandas_dtype(), copy=False).ravel()
+        offsets = np.arange(0, values.size + 1, rows.token_ids.shape[1], dtype=np.int32)
+        columns.append(pa.ListArray.from_arrays(offsets, pa.array(values)))
+    return pa.table(columns, schema=schema)
+
+
+def read(folder: Path, manifest: Manifest, part: str) -> Arrays:
+    """Return the sequences of a part, in memory; each field (num_sequences, sequence_length)."""
+    length = manifest.details["sequence_length"]
+    paths = [
+        folder / name
+        for name in sorted(manifest.files)
+        if name.startswith(f"{part}-") and name.endswith(".parquet")
+    ]
+    tables = [pq.read_table(path) for path in paths]
+
+    def field(name: str) -> npt.NDArray[Any]:
+        chunks = [table[name].combine_chunks().flatten().to_numpy() for table in tables]
+        flat = np.concatenate([np.zeros(0, COLUMNS[name].to_pandas_dtype()), *chunks])
+        return flat.reshape(-1, length)
+
+    return {
+        "token_ids": field("input_ids").astype(manifest.details["dtype"]),
+        "segment_ids": field("segment_ids"),
+        "position_ids": field("position_ids"),
+        "loss_mask": field("attention_mask").astype(bool),
+    }
+
+
+FORMAT = Format(
+    description="Parquet: <part>-<i>-of-<n>.parquet with input_ids, attention_mask, segment_ids, "
+    "position_ids",
+    made_of="sequences",
+    options=ParquetOptions,
+    write=write,
+    read=read,
+    keeps=("token_ids", "segment_ids", "position_ids", "loss_mask"),
+)

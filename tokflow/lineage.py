@@ -1,0 +1,245 @@
+"""Which outputs a dataset must have: their fingerprints and folders, computed, never guessed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+from tokflow.dataset import Dataset
+from tokflow.errors import MissingOutputError, RawFileError, four_parts
+from tokflow.exports import FORMATS, ExportConfig, Part, export_fingerprint
+from tokflow.manifest import Manifest, is_complete, read_manifest
+from tokflow.raw import RawFile, RawSource, list_sources, read_raw_file
+from tokflow.sequences import FileSequences, open_sequences, sequences_fingerprint
+from tokflow.spans import Split, open_split, split_fingerprint
+from tokflow.split import FilePosition
+from tokflow.tokenizer import Tokenizer, tokenizer_of
+from tokflow.tokenizer_kinds import Origin, select_training_keys, tokenizer_fingerprint
+from tokflow.tokens import TokenShard, open_token_shard, tokens_fingerprint
+
+Stage = Literal["raw", "tokenizer", "tokens", "split", "sequences", "export"]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One output as it must be; whether it has been made is another question."""
+
+    dataset: str
+    stage: Stage
+    name: str
+    """The partition key; of an export, its name; of the tokenizer, `tokenizer`."""
+    fingerprint: str
+    folder: Path
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the finished output is in the store."""
+        return is_complete(self.folder)
+
+    @property
+    def asset(self) -> str:
+        """The Dagster asset that makes it, with the partition it is of."""
+        if self.stage == "export":
+            return f"{self.dataset}/exports/{self.name}"
+        partition = "" if self.stage == "tokenizer" else f" (partition {self.name})"
+        return f"{self.dataset}/{self.stage}{partition}"
+
+    def manifest(self) -> Manifest:
+        """Return its manifest.
+
+        Raises: MissingOutputError that says which asset to materialize.
+        """
+        if not self.is_made:
+            raise MissingOutputError(
+                four_parts(
+                    where=self.asset,
+                    expected=f"an output with fingerprint {self.fingerprint[:7]}",
+                    found="none in the store for this file and this config",
+                    remedy=f"materialize {self.asset}, or run `tokflow run`",
+                )
+            )
+        return read_manifest(self.folder)
+
+
+class Lineage:
+    """The outputs of a dataset, as its config and its raw files of this moment decide them.
+
+    A snapshot: raw files are looked at once, when first asked for.
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+        self._raw_files: dict[str, RawFile] = {}
+
+    @cached_property
+    def sources(self) -> dict[str, RawSource]:
+        """The raw files by partition key, in the order of all outputs."""
+        return list_sources(self.dataset.raw, base=self.dataset.base)
+
+    def raw_file(self, key: str) -> RawFile:
+        """Return one raw file, fetched if it is elsewhere.
+
+        Raises: RawFileError.
+        """
+        if key not in self._raw_files:
+            if key not in self.sources:
+                raise RawFileError(
+                    four_parts(
+                        where=f"{self.dataset.name}: {key}",
+                        expected="the partition key of a raw file",
+                        found="none of that name among "
+                        f"{len(self.sources):,} files such as {next(iter(self.sources), None)!r}",
+                        remedy="put the file back, or name one that `tokflow plan` lists",
+                    )
+                )
+            self._raw_files[key] = read_raw_file(self.sources[key], store=self.dataset.folder)
+        return self._raw_files[key]
+
+    def origin(self) -> Origin:
+        """Return what the tokenizer is made from."""
+        config = self.dataset.tokenizer
+        keys = select_training_keys(config, list(self.sources))
+        return Origin(
+            config=config,
+            base=self.dataset.base,
+            raw_files={key: self.raw_file(key) for key in keys},
+            documents=self.dataset.documents,
+        )
+
+    @cached_property
+    def tokenizer_output(self) -> Output:
+        """The tokenizer's folder."""
+        return self._output("tokenizer", "tokenizer", tokenizer_fingerprint(self.origin()))
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer, which must have been made."""
+        return tokenizer_of(self.tokenizer_output.manifest(), self.tokenizer_output.folder)
+
+    def tokens(self, key: str) -> Output:
+        """Return the token shard of one file."""
+        dataset = self.dataset
+        return self._output(
+            "tokens",
+            key,
+            tokens_fingerprint(
+                self.raw_file(key), dataset.documents, dataset.tokenizer, self.tokenizer
+            ),
+        )
+
+    def split(self, key: str) -> Output:
+        """Return the split of one file."""
+        return self._output(
+            "split",
+            key,
+            split_fingerprint(
+                self.tokens(key).fingerprint, self.dataset.split, self.position(key), key
+            ),
+        )
+
+    def sequences(self, key: str) -> Output:
+        """Return the sequences of one file."""
+        return self._output(
+            "sequences",
+            key,
+            sequences_fingerprint(self.split(key).fingerprint, self.dataset.packing),
+        )
+
+    def export(self, config: ExportConfig) -> Output:
+        """Return one export of all files."""
+        return self._output(
+            "export",
+            config.name,
+            export_fingerprint(config, self.dataset.packing, self.export_parents(config)),
+        )
+
+    def export_parents(self, config: ExportConfig) -> dict[str, str]:
+        """Return the fingerprint, by partition key, of what an export is made from."""
+        is_stream = FORMATS[config.format].made_of == "stream"
+        output = self.split if is_stream else self.sequences
+        return {key: output(key).fingerprint for key in self.sources}
+
+    def position(self, key: str) -> FilePosition:
+        """Return where a file stands in the dataset; with scope file it does not matter."""
+        if self.dataset.split.scope == "file":
+            return FilePosition()
+        return self._positions[key]
+
+    def open_tokens(self, key: str) -> TokenShard:
+        """Return the token shard of one file, which must have been made."""
+        output = self.tokens(key)
+        output.manifest()
+        return open_token_shard(output.folder)
+
+    def open_split(self, key: str) -> Split:
+        """Return the split of one file, which must have been made."""
+        output = self.split(key)
+        output.manifest()
+        return open_split(output.folder, self.open_tokens(key))
+
+    def open_sequences(self, key: str) -> FileSequences:
+        """Return the sequences of one file, which must have been made."""
+        output = self.sequences(key)
+        output.manifest()
+        return open_sequences(output.folder, self.open_split(key))
+
+    def parts(self, config: ExportConfig) -> Sequence[Part]:
+        """Return what an export is made from; every listed file must have been built.
+
+        Raises: MissingOutputError that names the first files that have not.
+        """
+        is_stream = FORMATS[config.format].made_of == "stream"
+        output = self.split if is_stream else self.sequences
+        missing = [key for key in self.sources if not output(key).is_made]
+        if missing:
+            stage = "split" if is_stream else "sequences"
+            shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
+            raise MissingOutputError(
+                four_parts(
+                    where=f"{self.dataset.name}/exports/{config.name}",
+                    expected=f"the {stage} of all {len(self.sources):,} raw files",
+                    found=f"{len(missing):,} not built: {shown}",
+                    remedy=f"materialize {self.dataset.name}/{stage} for them, or run "
+                    f"`tokflow run`",
+                )
+            )
+        sequences = [] if is_stream else [self.open_sequences(key) for key in self.sources]
+        splits = (
+            [self.open_split(key) for key in self.sources]
+            if is_stream
+            else [file.split for file in sequences]
+        )
+        return [
+            Part(
+                name=name,
+                splits=splits,
+                sequences_of=sequences,
+                packing=self.dataset.packing,
+                eos_id=self.tokenizer.eos_id if self.dataset.tokenizer.eos == "last" else None,
+                vocab_size=self.tokenizer.vocab_size,
+                dtype=self.tokenizer.dtype,
+            )
+            for name in self.dataset.split.parts
+        ]
+
+    @cached_property
+    def _positions(self) -> dict[str, FilePosition]:
+        counts = {key: self.tokens(key).manifest().counts for key in self.sources}
+        is_drawn = self.dataset.split.form == "fraction"
+        total = sum(of_file["num_documents"] for of_file in counts.values()) if is_drawn else 0
+        positions = {}
+        first_char = first_document = 0
+        for key, of_file in counts.items():
+            positions[key] = FilePosition(
+                first_char=first_char, first_document=first_document, total_documents=total
+            )
+            first_char += of_file["num_chars"]
+            first_document += of_file["num_documents"]
+        return positions
+
+    def _output(self, stage: Stage, name: str, fingerprint: str) -> Output:
+        folder = self.dataset.folder / ("exports" if stage == "export" else stage)
+        if stage != "tokenizer":
+            folder /= name
+        return Output(self.dataset.name, stage, name, fingerprint, folder / fingerprint[:16])

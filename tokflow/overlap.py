@@ -1,0 +1,80 @@
+"""Do the next thing while this one is still being worked on: read ahead, write behind."""
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_END = object()
+
+
+def read_ahead(items: Iterable[T], *, depth: int = 2) -> Iterator[T]:
+    """Yield `items` in order while a thread makes the next `depth` of them.
+
+    What the iterable raises is raised here, after everything before it was yielded. Closing
+    this iterator early stops the thread and closes the iterable.
+    """
+    ready: queue.Queue[object] = queue.Queue(maxsize=depth)
+    is_closed = threading.Event()
+    failures: list[BaseException] = []
+
+    def put(item: object) -> bool:
+        while not is_closed.is_set():
+            try:
+                ready.put(item, timeout=0.1)
+            except queue.Full:
+                continue
+            return True
+        return False
+
+    def work() -> None:
+        iterator = iter(items)
+        try:
+            for item in iterator:
+                if not put(item):
+                    break
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            if hasattr(iterator, "close"):
+                iterator.close()
+            put(_END)
+
+    thread = threading.Thread(target=work, name="tokflow-read-ahead", daemon=True)
+    thread.start()
+    try:
+        while (item := ready.get()) is not _END:
+            yield item  # type: ignore[misc]  # everything but _END came from `items`
+        if failures:
+            raise failures[0]
+    finally:
+        is_closed.set()
+        thread.join()
+
+
+@contextmanager
+def write_behind(write: Callable[[T], None], *, depth: int = 2) -> Iterator[Callable[[T], None]]:
+    """Yield a function that hands an item to `write` in another thread, in order.
+
+    At most `depth` items wait. What `write` raises is raised by a later call or at the end of
+    the block; after an error nothing more is written. All is written when the block ends.
+    """
+    pending: queue.SimpleQueue[Future[None]] = queue.SimpleQueue()
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokflow-write-behind") as pool:
+
+        def submit(item: T) -> None:
+            if pending.qsize() >= depth:
+                pending.get().result()
+            pending.put(pool.submit(write, item))
+
+        try:
+            yield submit
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+        while not pending.empty():
+            pending.get().result()

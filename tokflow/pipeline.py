@@ -1,0 +1,312 @@
+"""The stages of a dataset as plain functions, in the order in which data goes through them.
+
+    make_raw -> make_tokenizer -> make_tokens -> make_split -> make_sequences -> make_export
+
+Each makes one output, or finds it made already and touches nothing. `build_dataset` does all of
+it for all files. Nothing here knows of Dagster.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokflow.dataset import Dataset
+from tokflow.errors import ConfigError, TokflowError, four_parts
+from tokflow.exports import ExportConfig, write_export
+from tokflow.lineage import Lineage, Output, Stage
+from tokflow.manifest import Manifest, read_run
+from tokflow.raw import RawFile
+from tokflow.sequences import write_sequences
+from tokflow.spans import write_split
+from tokflow.storage import new_folder, point_latest_to
+from tokflow.tokenizer_kinds import write_tokenizer
+from tokflow.tokens import write_token_shard
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """One output, and whether this call made it."""
+
+    output: Output
+    manifest: Manifest
+    is_new: bool
+    run: dict[str, Any]
+    """Seconds, engine and speed of the run that made it, whenever that was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """One output that could not be made."""
+
+    stage: Stage
+    name: str
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What `build_dataset` did."""
+
+    raw_files: dict[str, RawFile]
+    made: tuple[Made, ...]
+    """Every output that is there now, in the order of the stages."""
+    failed: tuple[Failed, ...]
+    """Empty if all is well."""
+    seconds: float
+
+    @property
+    def num_new(self) -> int:
+        """Outputs that were not there before."""
+        return sum(made.is_new for made in self.made)
+
+    def export(self, name: str) -> Made:
+        """Return one export.
+
+        Raises: the error that kept it from being made.
+        """
+        for made in self.made:
+            if made.output.stage == "export" and made.output.name == name:
+                return made
+        for failed in self.failed:
+            raise failed.error
+        raise KeyError(name)
+
+
+class Reporter:
+    """Hears how a build goes on; a progress display overrides what it shows."""
+
+    def stage(self, stage: Stage, *, num_outputs: int, num_bytes: int) -> None:
+        """Say that a stage begins, with the raw bytes of the files it has to do."""
+
+    def start(self, stage: Stage, name: str) -> None:
+        """Say that an output is looked at."""
+
+    def advance(self, num_documents: int, num_bytes: int) -> None:
+        """Say that documents with so many bytes of text were tokenized."""
+
+    def made(self, made: Made) -> None:
+        """Say that an output is there."""
+
+    def failed(self, failed: Failed) -> None:
+        """Say that an output could not be made."""
+
+
+def make_raw(lineage: Lineage, key: str) -> RawFile:
+    """Return one raw file on this disk, fetched if it is elsewhere, with its sha256."""
+    return lineage.raw_file(key)
+
+
+def make_tokenizer(lineage: Lineage) -> Made:
+    """Save the tokenizer into the store, so that later runs use exactly its bytes."""
+    output = lineage.tokenizer_output
+
+    def write(folder: Path) -> None:
+        started = time.perf_counter()
+        run: dict[str, Any] = {}
+        origin = lineage.origin()
+        write_tokenizer(origin, folder, dataset=lineage.dataset.name, run=run)
+        run["seconds"] = round(time.perf_counter() - started, 3)
+
+    return _made(output, write)
+
+
+def make_tokens(
+    lineage: Lineage, key: str, *, progress: Callable[[int, int], None] | None = None
+) -> Made:
+    """Tokenize the documents of one raw file."""
+    dataset = lineage.dataset
+
+    def write(folder: Path) -> None:
+        write_token_shard(
+            lineage.raw_file(key),
+            dataset.documents,
+            dataset.tokenizer,
+            lineage.tokenizer,
+            folder,
+            dataset=dataset.name,
+            progress=progress,
+        )
+
+    return _made(lineage.tokens(key), write)
+
+
+def make_split(lineage: Lineage, key: str) -> Made:
+    """Decide which text of one file belongs to which part."""
+    dataset = lineage.dataset
+
+    def write(folder: Path) -> None:
+        write_split(
+            lineage.raw_file(key),
+            lineage.open_tokens(key),
+            dataset.documents,
+            dataset.tokenizer,
+            lineage.tokenizer,
+            dataset.split,
+            folder,
+            dataset=dataset.name,
+            position=lineage.position(key),
+        )
+
+    return _made(lineage.split(key), write)
+
+
+def make_sequences(lineage: Lineage, key: str) -> Made:
+    """Pack the tokens of each part of one file into rows."""
+    dataset = lineage.dataset
+
+    def write(folder: Path) -> None:
+        write_sequences(lineage.open_split(key), dataset.packing, folder, dataset=dataset.name)
+
+    return _made(lineage.sequences(key), write)
+
+
+def make_export(lineage: Lineage, config: ExportConfig) -> Made:
+    """Write one format for all files, and let `latest` lead to it.
+
+    Raises: MissingOutputError that names the files which have not been built.
+    """
+    dataset = lineage.dataset
+
+    def write(folder: Path) -> None:
+        write_export(
+            lineage.parts(config),
+            config,
+            folder,
+            dataset=dataset.name,
+            parents=lineage.export_parents(config),
+            details={
+                "dtype": lineage.tokenizer.dtype.str,
+                "vocab_size": lineage.tokenizer.vocab_size,
+                "eos_id": lineage.tokenizer.eos_id if dataset.tokenizer.eos == "last" else None,
+                "bos_id": lineage.tokenizer.bos_id if dataset.tokenizer.bos == "first" else None,
+                "tokenizer_fingerprint": lineage.tokenizer.fingerprint,
+            },
+        )
+
+    made = _made(lineage.export(config), write)
+    point_latest_to(made.output.folder)
+    return made
+
+
+FILE_STAGES: dict[Stage, Callable[[Lineage, str], Made]] = {
+    "tokens": make_tokens,
+    "split": make_split,
+    "sequences": make_sequences,
+}
+"""The stages of one file each, in order."""
+
+
+def build_dataset(
+    dataset: Dataset,
+    *,
+    partitions: Sequence[str] | None = None,
+    reporter: Reporter | None = None,
+) -> Built:
+    """Make every output of `dataset` that is not there yet, for all files or some.
+
+    One file that cannot be built does not stop the others; exports are made when all files are
+    built. With `partitions`, exports are left alone unless that completes them.
+    """
+    started = time.perf_counter()
+    build = _Build(Lineage(dataset), reporter or Reporter())
+    build.run(partitions)
+    return Built(
+        raw_files=build.raw_files,
+        made=tuple(build.made),
+        failed=tuple(build.failures),
+        seconds=time.perf_counter() - started,
+    )
+
+
+class _Build:
+    """One run over all stages; a file that failed in one stage is left out of the next."""
+
+    def __init__(self, lineage: Lineage, reporter: Reporter) -> None:
+        self.lineage = lineage
+        self.reporter = reporter
+        self.raw_files: dict[str, RawFile] = {}
+        self.made: list[Made] = []
+        self.failures: list[Failed] = []
+
+    def run(self, partitions: Sequence[str] | None) -> None:
+        keys = self._keys(partitions)
+        self.reporter.stage("raw", num_outputs=len(keys), num_bytes=0)
+        for key in keys:
+            self._try("raw", key, lambda key=key: self._add_raw(key))
+        if not self._try("tokenizer", "tokenizer", lambda: make_tokenizer(self.lineage)):
+            return
+        for stage in FILE_STAGES:
+            self._run_stage(stage)
+        is_partial = partitions is not None
+        if self.failures or (is_partial and not self._is_all_packed()):
+            return
+        exports = self.lineage.dataset.exports
+        self.reporter.stage("export", num_outputs=len(exports), num_bytes=0)
+        for config in exports:
+            self._try(
+                "export", config.name, lambda config=config: make_export(self.lineage, config)
+            )
+
+    def _keys(self, partitions: Sequence[str] | None) -> list[str]:
+        if partitions is None:
+            return list(self.lineage.sources)
+        for key in partitions:
+            if key not in self.lineage.sources:
+                known = list(self.lineage.sources)
+                raise ConfigError(
+                    four_parts(
+                        where="--partition",
+                        expected=f"a raw file of {self.lineage.dataset.name}: "
+                        f"{', '.join(known[:5])}{', ...' if len(known) > 5 else ''}",
+                        found=repr(key),
+                        remedy="name one of them",
+                    )
+                )
+        return sorted(set(partitions))
+
+    def _run_stage(self, stage: Stage) -> None:
+        keys = list(self.raw_files)
+        num_bytes = sum(self.raw_files[key].num_bytes for key in keys)
+        self.reporter.stage(stage, num_outputs=len(keys), num_bytes=num_bytes)
+        for key in keys:
+            if stage == "tokens":
+                make = lambda key=key: make_tokens(  # noqa: E731
+                    self.lineage, key, progress=self.reporter.advance
+                )
+            else:
+                make = lambda key=key: FILE_STAGES[stage](self.lineage, key)  # noqa: E731
+            if not self._try(stage, key, make):
+                del self.raw_files[key]
+
+    def _add_raw(self, key: str) -> None:
+        self.raw_files[key] = make_raw(self.lineage, key)
+
+    def _is_all_packed(self) -> bool:
+        try:
+            return all(self.lineage.sequences(key).is_made for key in self.lineage.sources)
+        except (TokflowError, OSError):
+            return False
+
+    def _try(self, stage: Stage, name: str, make: Callable[[], Made | None]) -> bool:
+        self.reporter.start(stage, name)
+        try:
+            made = make()
+        except (TokflowError, OSError) as error:
+            failed = Failed(stage, name, error)
+            self.failures.append(failed)
+            self.reporter.failed(failed)
+            return False
+        if made is not None:
+            self.made.append(made)
+            self.reporter.made(made)
+        return True
+
+
+def _made(output: Output, write: Callable[[Path], None]) -> Made:
+    is_new = not output.is_made
+    if is_new:
+        with new_folder(output.folder) as folder:
+            write(folder)
+    return Made(output, output.manifest(), is_new, read_run(output.folder))

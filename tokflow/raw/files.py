@@ -1,0 +1,114 @@
+"""Raw files on this disk, with the identity of their content."""
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokflow.errors import RawFileError, four_parts
+from tokflow.raw.hashes import HashedFile, Progress, Stamp, changed, hash_file, hash_files, stamp_of
+from tokflow.raw.keys import check_key
+from tokflow.raw.listing import RawSource, check_outside
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RawFile:
+    """One raw file that is on this disk."""
+
+    key: str
+    """The partition key."""
+    path: Path
+    num_bytes: int
+    sha256: str
+    """Of the content; it is the raw file's fingerprint."""
+    stamp: Stamp
+    """What the file looked like when it was hashed; `check_unchanged` compares it."""
+
+
+def read_raw_file(
+    source: RawSource, *, store: Path, progress: Progress | None = None, offline: bool = False
+) -> RawFile:
+    """Return the raw file, hashed if it is of this machine, fetched to `store` if it is not.
+
+    `store` is the dataset's folder. A local file that is unchanged since it was hashed is not
+    read again; a remote one of which the newest version is in the store costs one question to its
+    server, or none with `offline`.
+
+    Raises: RawFileError if it is missing, unreadable, changes meanwhile, cannot be fetched, or
+    if its copy in the store is damaged; ConfigError if the key is not safe or the file is one of
+    the store.
+    """
+    return read_raw_files([source], store=store, progress=progress, offline=offline)[source.key]
+
+
+def read_raw_files(
+    sources: Iterable[RawSource],
+    *,
+    store: Path,
+    progress: Progress | None = None,
+    offline: bool = False,
+) -> dict[str, RawFile]:
+    """Return the raw files by key, in the order of `sources`, each as by `read_raw_file`.
+
+    Local files are hashed in parallel, and `progress` then counts the bytes of all that were not
+    hashed before; remote files are fetched one after the other, and it counts those of each.
+    """
+    sources = list(sources)
+    for source in sources:
+        check_key(source.key)
+        check_outside(source, store)
+    local = {source.key: Path(source.url) for source in sources if source.is_local}
+    hashed = hash_files(local.values(), store=store, progress=progress)
+    return {
+        source.key: _raw_file(source.key, hashed[local[source.key]])
+        if source.is_local
+        else _raw_file(source.key, _fetch(source, store, progress, offline=offline))
+        for source in sources
+    }
+
+
+def check_unchanged(raw: RawFile) -> None:
+    """Raise RawFileError if the file is not as it was when it was hashed.
+
+    Whoever has read `raw.path` calls this before using what was read. It compares size, mtime,
+    ctime and inode; if ctime alone differs (as after chmod, or a backup by hard links) the
+    content is hashed again and decides.
+    """
+    now = stamp_of(raw.path)
+    if now == raw.stamp:
+        return
+    is_ctime_alone = dataclasses.replace(now, ctime_ns=raw.stamp.ctime_ns) == raw.stamp
+    if is_ctime_alone and hash_file(raw.path).sha256 == raw.sha256:
+        return
+    raise changed(raw.path, raw.stamp, now)
+
+
+def _raw_file(key: str, hashed: HashedFile) -> RawFile:
+    return RawFile(
+        key=key,
+        path=hashed.path,
+        num_bytes=hashed.stamp.num_bytes,
+        sha256=hashed.sha256,
+        stamp=hashed.stamp,
+    )
+
+
+def _fetch(
+    source: RawSource, store: Path, progress: Progress | None, *, offline: bool
+) -> HashedFile:
+    from tokflow.raw.fetch import fetch  # local files need nothing of it
+
+    copy = fetch(source, store=store, progress=progress, offline=offline)
+    if copy.is_new:
+        return HashedFile(copy.path, stamp_of(copy.path), copy.sha256)
+    hashed = hash_files([copy.path], store=store, progress=progress)[copy.path]
+    if hashed.sha256 != copy.sha256:
+        raise RawFileError(
+            four_parts(
+                where=copy.path,
+                expected=f"{copy.num_bytes:,} bytes with sha256 {copy.sha256[:16]}…",
+                found=f"{hashed.stamp.num_bytes:,} bytes with sha256 {hashed.sha256[:16]}…",
+                remedy=f"delete the folder {copy.path.parent} and run again to fetch it anew",
+            )
+        )
+    return hashed

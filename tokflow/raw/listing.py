@@ -1,0 +1,279 @@
+"""Which raw files a dataset has, and the partition key of each."""
+
+import os
+import posixpath
+import urllib.parse
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tokflow.errors import ConfigError, RawFileError, four_parts
+from tokflow.raw.globs import files_below, has_wildcard
+from tokflow.raw.keys import check_key
+from tokflow.raw.urls import is_url, redact, split_url
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RawConfig:
+    """Where the raw files of a dataset are."""
+
+    files: tuple[str, ...]
+    """Paths, globs (`*`, `?`, `[...]`, `**`) and URLs (`file`, `http`, `https`, and what fsspec
+    knows, as `s3`, `gs`, `hf`); one file is one partition. Hidden files match only a pattern
+    that names the dot. `[[]` stands for a bracket in a name."""
+
+    def __post_init__(self) -> None:
+        files = [self.files] if isinstance(self.files, (str, os.PathLike)) else list(self.files)
+        texts = [os.fspath(file) if isinstance(file, os.PathLike) else file for file in files]
+        if not texts or any(not isinstance(text, str) or not text.strip() for text in texts):
+            raise _config_error(
+                "raw.files",
+                expected="at least one path, glob or URL",
+                found=repr(self.files),
+                remedy="name the raw files, as in `files: data/raw/*.parquet`",
+            )
+        object.__setattr__(self, "files", tuple(texts))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RawSource:
+    """Where one raw file is."""
+
+    key: str
+    """The partition key: the path below the folder that all patterns have in common."""
+    url: str = field(repr=False)
+    """Absolute path, or URL. It may hold a password: show `redact(url)`."""
+    is_local: bool
+    """It is a file of this machine, read where it is."""
+
+
+def list_sources(
+    config: RawConfig, *, base: Path, store: Path | None = None
+) -> dict[str, RawSource]:
+    """Return the raw files by partition key, sorted by key.
+
+    Paths are relative to `base`. A key is the path relative to the deepest folder that holds the
+    fixed part of every pattern, so it depends on the patterns and not on which files exist:
+
+        data/raw/*.txt                        data/raw/a.txt       -> a.txt
+        data/en/*.txt and data/de/**/*.txt    data/en/a.txt        -> en/a.txt
+        https://host/dump/a.txt?key=1                              -> a.txt
+
+    Files of several hosts (or buckets) have the host before their path. A file that two patterns
+    match is listed once. Only patterns with a wildcard touch the network.
+
+    Raises: ConfigError for a pattern without a match, two files with one key, a key that
+    `check_key` refuses and a file inside `store` (which is where outputs are); RawFileError for a
+    path that does not exist and a folder that cannot be listed.
+    """
+    patterns = [_read_pattern(text, base) for text in config.files]
+    origins = {pattern.origin for pattern in patterns}
+    sources: dict[str, RawSource] = {}
+    for pattern in patterns:
+        alike = [other.folder for other in patterns if other.origin == pattern.origin]
+        is_alone = len(origins) == 1 or not pattern.origin
+        root = posixpath.commonpath(alike) if is_alone else ""
+        for path in _matches(pattern):
+            key = _key(path, pattern, root)
+            source = RawSource(key=key, url=pattern.url_of(path), is_local=not pattern.origin)
+            check_key(key)
+            if store is not None:
+                check_outside(source, store)
+            _check_same(source, sources.setdefault(key, source))
+    return dict(sorted(sources.items()))
+
+
+def check_outside(source: RawSource, store: Path) -> None:
+    """Raise ConfigError if the file lies in `store`: an output would become a raw file."""
+    if source.is_local and source.url.startswith(f"{store.absolute()}/"):
+        raise _config_error(
+            source.url,
+            expected=f"raw files outside of the store {store.absolute()}",
+            found="a pattern of raw.files that matches a file in it",
+            remedy="narrow the pattern, or put the store elsewhere",
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Pattern:
+    text: str = field(repr=False)
+    """As the user wrote it."""
+    origin: str
+    """Scheme and host; empty for this machine."""
+    folder: str
+    """The fixed part, absolute on this machine or below the origin."""
+    below: tuple[str, ...]
+    """What is to match below `folder`, one component per level; the last one is the file's."""
+
+    @property
+    def is_glob(self) -> bool:
+        return not _is_web(self.origin) and has_wildcard("/".join(self.below))
+
+    @property
+    def path(self) -> str:
+        return posixpath.join(self.folder, *self.below)
+
+    def url_of(self, path: str) -> str:
+        if not self.origin:
+            return path
+        written = self.text.split("://", 1)[1]
+        start = self.text.removesuffix(written) + written.partition("/")[0]
+        return start + path if self.is_glob else self.text
+
+
+def _read_pattern(text: str, base: Path) -> _Pattern:
+    if not is_url(text):
+        return _local_pattern(text, os.path.expanduser(text), base)  # noqa: PTH111
+    try:
+        url = split_url(text)
+    except ValueError as error:
+        raise _config_error(
+            f"raw.files {redact(text)!r}",
+            expected="a URL as scheme://host/path",
+            found=str(error),
+            remedy="write %2F and %3A for '/' and ':' in a user name or password",
+        ) from None
+    if url.scheme in {"file", "local"}:
+        return _local_pattern(text, urllib.parse.unquote(url.path), base)
+    if "*" in (url.host + url.path if _is_web(url.origin) else url.host):
+        raise _config_error(
+            f"raw.files {redact(text)!r}",
+            expected="the URL of one file, as http has no folders to list"
+            if _is_web(url.origin)
+            else "a host or bucket without a wildcard",
+            found="'*'",
+            remedy="name each URL in a list",
+        )
+    names = url.path.split("/")[1:] or [""]
+    fixed = len(names) - 1 if _is_web(url.origin) else _num_fixed(names)
+    return _Pattern(
+        text=text,
+        origin=url.origin,
+        folder="/" + "/".join(names[:fixed]),
+        below=tuple(names[fixed:]),
+    )
+
+
+def _local_pattern(text: str, path: str, base: Path) -> _Pattern:
+    """Return the pattern without `.`, `..` and empty components.
+
+    What comes before `..` is resolved first, because the folder above a link is not the one
+    above what the link leads to.
+    """
+    names = [name for name in path.split("/") if name not in {"", "."}] or [""]
+    fixed = _num_fixed(names)
+    if ".." in names[fixed:]:
+        raise _config_error(
+            f"raw.files {text!r}",
+            expected="a file's name at the end and '..' only before the first wildcard",
+            found="'..'",
+            remedy="write the pattern without '..'",
+        )
+    start = "/" if path.startswith("/") else os.fspath(base.absolute())
+    folder = os.path.normpath(os.path.join(start, *names[:fixed]))  # noqa: PTH118
+    if ".." in names[:fixed]:
+        last = fixed - names[:fixed][::-1].index("..")
+        head = os.path.realpath(os.path.join(start, *names[:last]))  # noqa: PTH118
+        folder = os.path.join(head, *names[last:fixed])  # noqa: PTH118
+    return _Pattern(text=text, origin="", folder=folder, below=tuple(names[fixed:]))
+
+
+def _num_fixed(names: list[str]) -> int:
+    """Return how many leading components have no wildcard; the last one is never counted."""
+    wild = (number for number, name in enumerate(names[:-1]) if has_wildcard(name))
+    return next(wild, len(names) - 1)
+
+
+def _is_web(origin: str) -> bool:
+    return origin.startswith(("http://", "https://"))
+
+
+def _matches(pattern: _Pattern) -> Iterable[str]:
+    if not pattern.is_glob:
+        if not pattern.origin:
+            _check_file(pattern)
+        return [pattern.path]
+    if pattern.origin:
+        from tokflow.raw.object_store import list_objects
+
+        found, there = list_objects(pattern.url_of(pattern.folder), pattern.below)
+        paths = {posixpath.join(pattern.folder, name) for name in found}
+    else:
+        paths = files_below(pattern.folder, pattern.below)
+        there = [] if paths else _names_in(pattern.folder)
+    if not paths:
+        raise _no_match(pattern, there)
+    return sorted(paths)
+
+
+def _check_file(pattern: _Pattern) -> None:
+    path = Path(pattern.path)
+    if path.is_file():
+        return
+    found, remedy = "no such file", "correct the path"
+    if path.is_dir():
+        found, remedy = "a folder", f"write {pattern.text.rstrip('/')}/* for the files in it"
+    elif path.exists():
+        found, remedy = "something that is no regular file", "copy its content into a file"
+    raise RawFileError(
+        four_parts(
+            where=f"raw.files {pattern.text!r}",
+            expected=f"the file {pattern.path}",
+            found=found,
+            remedy=remedy,
+        )
+    )
+
+
+def _no_match(pattern: _Pattern, there: list[str] | None) -> ConfigError:
+    folder = pattern.origin + pattern.folder
+    if there is None:
+        found = "no such folder"
+    elif not there:
+        found = "an empty folder"
+    else:
+        rest = f" and {len(there) - 5:,} more" if len(there) > 5 else ""
+        found = ", ".join(repr(name) for name in there[:5]) + rest
+    remedy = "correct the pattern"
+    if not pattern.origin and Path(pattern.path).exists():
+        remedy = "write `[[]` for a `[` that belongs to the name"
+    return _config_error(
+        f"raw.files {redact(pattern.text)!r}",
+        expected=f"at least one file that matches in {folder}",
+        found=found,
+        remedy=remedy,
+    )
+
+
+def _names_in(folder: str) -> list[str] | None:
+    try:
+        return sorted(
+            f"{path.name}/" if path.is_dir() else path.name for path in Path(folder).iterdir()
+        )
+    except OSError:
+        return None
+
+
+def _key(path: str, pattern: _Pattern, root: str) -> str:
+    host = pattern.origin.partition("://")[2]
+    key = path[len(root) :].removeprefix("/") if root else host + path
+    if _is_web(pattern.origin):
+        return urllib.parse.unquote(key, errors="surrogateescape")
+    return key
+
+
+def _check_same(source: RawSource, first: RawSource) -> None:
+    if source.url == first.url:
+        return
+    names = [redact(first.url), redact(source.url)]
+    raise _config_error(
+        "raw.files",
+        expected="a different key for each file",
+        found=f"{source.key!r} for both {names[0]} and {names[1]}"
+        + (" (they differ only in what is not shown)" if names[0] == names[1] else ""),
+        remedy="put the files in folders or datasets of their own",
+    )
+
+
+def _config_error(where: str, *, expected: str, found: str, remedy: str) -> ConfigError:
+    return ConfigError(four_parts(where=where, expected=expected, found=found, remedy=remedy))

@@ -1,0 +1,83 @@
+"""What fetching needs of a file elsewhere, whichever protocol it is reached by."""
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from tokflow.errors import RawFileError, four_parts
+from tokflow.raw.urls import is_url, redact
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Validator:
+    """What a server says by which one version of a file can be told from another."""
+
+    etag: str | None = None
+    last_modified: str | None = None
+    num_bytes: int | None = None
+
+    @property
+    def says_nothing(self) -> bool:
+        """No two answers can be compared, so the file has to be read again each time."""
+        return self == Validator()
+
+    @property
+    def is_strong(self) -> bool:
+        """Equal means equal bytes, so that a download may go on where it broke off.
+
+        The size alone is enough to skip a download (there is nothing better to go by) but not to
+        join two halves. A weak ETag (`W/"..."`) promises equal meaning, not equal bytes.
+        """
+        if self.etag is not None:
+            return not self.etag.startswith("W/")
+        return self.last_modified is not None
+
+
+class Body(Protocol):
+    """The bytes of a file from `offset` to its end."""
+
+    offset: int
+    """Where it begins: what was asked for, or 0 where the server cannot begin elsewhere."""
+    num_bytes: int | None
+    """Size of the whole file; None if the end is marked in another way, which `read` checks."""
+
+    def read(self, num_bytes: int) -> bytes:
+        """Return up to `num_bytes`; empty only at the end. Raises TransientError."""
+
+
+class RemoteFile(Protocol):
+    """A file elsewhere. Both methods raise TransientError, or RawFileError if trying is no use."""
+
+    def probe(self) -> Validator:
+        """Ask, without reading the content, which version is there now."""
+
+    def open_at(self, offset: int) -> AbstractContextManager[Body]:
+        """Open the file for reading once from `offset`."""
+
+
+class TransientError(Exception):
+    """Something that another try may not meet again; its text has no secrets."""
+
+    def __init__(self, found: str, *, wait_seconds: float = 0.0) -> None:
+        super().__init__(found)
+        self.wait_seconds = wait_seconds
+        """How long the server asks to be left alone."""
+
+
+def remote_file(url: str) -> RemoteFile:
+    """Return the file at `url`."""
+    if url.lower().startswith(("http://", "https://")):
+        from tokflow.raw.web import WebFile
+
+        return WebFile(url)
+    from tokflow.raw.object_store import StoredObject
+
+    return StoredObject(url)
+
+
+def remote_error(
+    url: str, found: str, *, expected: str = "a file that can be read", remedy: str
+) -> RawFileError:
+    """Return the error for a URL, without what is secret in it."""
+    where = redact(url) if is_url(url) else url
+    return RawFileError(four_parts(where=where, expected=expected, found=found, remedy=remedy))

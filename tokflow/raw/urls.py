@@ -1,0 +1,90 @@
+"""The parts of a URL, and how to show one without what is secret in it."""
+
+import re
+import urllib.parse
+from dataclasses import dataclass, field
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_HOST = re.compile(r"[^\s@:]*(:\d+)?|\[[0-9A-Fa-f:.]+\](:\d+)?")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Url:
+    """A URL in parts. Only http and https have a query; elsewhere `?` belongs to the path."""
+
+    scheme: str
+    userinfo: str = field(repr=False)
+    host: str
+    """Host and port, bucket, or whatever stands between `://` and the next `/`."""
+    path: str
+    """As written, with its leading `/`."""
+    query: str = field(repr=False)
+
+    @property
+    def origin(self) -> str:
+        """Scheme and host, without userinfo."""
+        return f"{self.scheme}://{self.host}"
+
+
+def is_url(text: str) -> bool:
+    """Say whether `text` has a scheme; anything else is a path of this machine."""
+    return _SCHEME.match(text) is not None
+
+
+def split_url(url: str) -> Url:
+    """Return the parts of `url`.
+
+    Raises: ValueError, which does not show the URL, if it has no clear host (as with a bare
+    `/` in a password) or is several URLs chained with `::`.
+    """
+    scheme, rest = url.split("://", 1)
+    scheme, query = scheme.lower(), ""
+    if scheme in {"http", "https"}:
+        rest, _, query = rest.partition("#")[0].partition("?")
+    authority, slash, path = rest.partition("/")
+    userinfo, _, host = authority.rpartition("@")
+    if "::" in rest.partition("?")[0] and not host.startswith("["):
+        raise ValueError("several URLs chained with '::'")
+    if not _HOST.fullmatch(host) or (not host and scheme in {"http", "https"}):
+        raise ValueError("no host, or a user name or password with a bare '/'")
+    return Url(scheme=scheme, userinfo=userinfo, host=host, path=slash + path, query=query)
+
+
+def redact(url: str) -> str:
+    """Return `url` without userinfo, query and fragment; a local path as it is."""
+    if not is_url(url):
+        return url
+    try:
+        parts = split_url(url)
+    except ValueError:
+        return f"{url.split('://', 1)[0]}://..."
+    path = parts.path
+    before, _, after = path.partition("?")
+    if "=" in after:  # a query in the path of a scheme that has none; a wildcard has no `=`
+        path = before
+    return f"{parts.origin}{path}"
+
+
+def safe_text(error: BaseException, url: str) -> str:
+    """Return type and text of `error` without the secrets of `url` or of any URL in it.
+
+    Where a secret of `url` is in the text in any other way, the type alone.
+    """
+    name = type(error).__name__
+    text = re.sub(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>)]+", lambda m: redact(m[0]), str(error))
+    text = " ".join(text.split())
+    if not text or any(secret in text for secret in _secrets(url)):
+        return name
+    return f"{name}: {text}"
+
+
+def _secrets(url: str) -> set[str]:
+    try:
+        parts = split_url(url)
+    except ValueError:
+        return {""}
+    pieces = [parts.userinfo, *parts.userinfo.split(":", 1), parts.query]
+    pieces += [value for _, value in urllib.parse.parse_qsl(parts.query)]
+    if "?" in parts.path:
+        pieces.append(parts.path.partition("?")[2])
+    return {form for piece in pieces for form in (piece, urllib.parse.unquote(piece)) if form}

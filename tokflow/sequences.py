@@ -1,0 +1,204 @@
+"""Sequences of one file: for each part, rows of equal length as a table of token runs."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tokflow.manifest import Manifest, checksums, fingerprint, read_manifest, write_manifest
+from tokflow.packing import PACKERS, PackingConfig, Segments
+from tokflow.spans import PartPieces, Split
+
+SEQUENCES_VERSION = 1
+"""Raised when the same input would give other bytes."""
+
+SEGMENTS_NAME = "segments.parquet"
+
+SEGMENTS_SCHEMA = pa.schema(
+    [
+        pa.field("part", pa.string(), nullable=False),
+        pa.field("sequence", pa.int64(), nullable=False),
+        pa.field("token_start", pa.int64(), nullable=False),
+        pa.field("num_tokens", pa.int64(), nullable=False),
+        pa.field("document", pa.int64(), nullable=False),
+        pa.field("char_start", pa.int64(), nullable=False),
+        pa.field("token_in_piece", pa.int64(), nullable=False),
+    ]
+)
+"""One row per segment, a run of tokens of one document in one sequence. sequence: its ordinal
+in the part; those with the ordinal num_sequences are the tail. token_start: position in the
+split's token source. document: index in documents.parquet. char_start: code points of the
+document before the piece the segment is of, 0 unless the split cut it; token_in_piece: tokens of
+that piece before the segment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sequences:
+    """Rows of equal length. Every array has shape (num_sequences, sequence_length)."""
+
+    token_ids: npt.NDArray[np.unsignedinteger]
+    segment_ids: npt.NDArray[np.int32]
+    """1 for the first document of the row, 2 for the next; 0 is padding."""
+    position_ids: npt.NDArray[np.int32]
+    """0 at the first token of each segment, then counting up; 0 where there is padding."""
+
+    @property
+    def loss_mask(self) -> npt.NDArray[np.bool_]:
+        """True where the label counts: everywhere but at padding."""
+        return self.segment_ids != 0
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+    def __getitem__(self, rows: slice) -> "Sequences":
+        return Sequences(self.token_ids[rows], self.segment_ids[rows], self.position_ids[rows])
+
+
+@dataclass(frozen=True, slots=True)
+class FileSequences:
+    """The sequences of one file, as `open_sequences` found them."""
+
+    folder: Path
+    manifest: Manifest
+    split: Split
+
+    def num_sequences(self, part: str) -> int:
+        """Return the number of finished rows of a part; its tail is not among them."""
+        return self.manifest.counts[f"{part}.num_sequences"]
+
+    def segments(self, part: str) -> pa.Table:
+        """Return the segments of one part in the order of its rows, the tail's last."""
+        return pq.read_table(self.folder / SEGMENTS_NAME, filters=[("part", "=", part)])
+
+
+def sequences_fingerprint(split: str, config: PackingConfig) -> str:
+    """Return the fingerprint of the sequences of the split with fingerprint `split`."""
+    return fingerprint(
+        "sequences",
+        version=SEQUENCES_VERSION,
+        config=_deciding_config(config),
+        parents={"split": split},
+    )
+
+
+def write_sequences(split: Split, config: PackingConfig, folder: Path, *, dataset: str) -> None:
+    """Write the sequences of every part of one file into the empty `folder`, manifest last."""
+    started = time.perf_counter()
+    counts: dict[str, int] = {}
+    tables = [SEGMENTS_SCHEMA.empty_table()]
+    for part in split.parts:
+        pieces = split.pieces(part)
+        packed = PACKERS[config.strategy](pieces.num_tokens, sequence_length=config.sequence_length)
+        tables.append(_segments_table(part, pieces, packed.segments))
+        counts |= _counts(part, packed.segments, packed.num_sequences, config.sequence_length)
+    pq.write_table(pa.concat_tables(tables), folder / SEGMENTS_NAME, compression="zstd")
+    manifest = Manifest(
+        stage="sequences",
+        dataset=dataset,
+        partition=split.manifest.partition,
+        version=SEQUENCES_VERSION,
+        fingerprint=sequences_fingerprint(split.manifest.fingerprint, config),
+        parents={"split": split.manifest.fingerprint},
+        config=_deciding_config(config),
+        counts=counts,
+        details={"parts": list(split.parts), "sequence_length": config.sequence_length},
+        files=checksums(folder),
+    )
+    write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
+
+
+def open_sequences(folder: Path, split: Split) -> FileSequences:
+    """Return the sequences in `folder`, made from `split`.
+
+    Raises: MissingOutputError, CorruptOutputError.
+    """
+    return FileSequences(folder, read_manifest(folder), split)
+
+
+def make_rows(
+    token_ids: npt.NDArray[np.unsignedinteger],
+    segments: Segments,
+    *,
+    sequence_length: int,
+    pad_id: int,
+) -> Sequences:
+    """Return the rows that `segments` describe, filled from `token_ids`, which is end to end.
+
+    The first row is the one of the first segment; every row up to the last has a segment.
+
+    For segments of 3 and 1 tokens in row 0 and of 2 in row 1, rows of 4:
+
+        token_ids     [a a a b]  [b b . .]
+        segment_ids   [1 1 1 2]  [1 1 0 0]
+        position_ids  [0 1 2 0]  [0 1 0 0]
+    """
+    lengths = segments.num_tokens
+    if len(lengths) == 0:
+        empty = np.zeros((0, sequence_length), dtype=np.int32)
+        return Sequences(empty.astype(token_ids.dtype), empty, empty)
+    row = segments.sequence - segments.sequence[0]
+    num_rows = int(row[-1]) + 1
+    is_first = np.ones(len(row), dtype=bool)
+    is_first[1:] = row[1:] != row[:-1]
+    ordinal = np.arange(len(row)) - np.flatnonzero(is_first)[row] + 1
+    segment_ids = np.repeat(ordinal.astype(np.int32), lengths)
+    starts = np.cumsum(lengths) - lengths
+    position_ids = np.arange(len(token_ids), dtype=np.int32)
+    position_ids -= np.repeat(starts.astype(np.int32), lengths)
+    fill = np.bincount(row, weights=lengths, minlength=num_rows).astype(np.int64)
+    shape = (num_rows, sequence_length)
+    if (fill == sequence_length).all():
+        return Sequences(
+            token_ids.reshape(shape), segment_ids.reshape(shape), position_ids.reshape(shape)
+        )
+    is_token = np.arange(sequence_length) < fill[:, None]
+    return Sequences(
+        _placed(token_ids, is_token, pad_id),
+        _placed(segment_ids, is_token, 0),
+        _placed(position_ids, is_token, 0),
+    )
+
+
+def _placed(values: npt.NDArray[Any], is_token: npt.NDArray[np.bool_], rest: int) -> Any:
+    out = np.full(is_token.shape, rest, dtype=values.dtype)
+    out[is_token] = values
+    return out
+
+
+def _deciding_config(config: PackingConfig) -> dict[str, Any]:
+    """Return the fields that decide a file's rows; tail and padding are decided at export."""
+    return {"strategy": config.strategy, "sequence_length": config.sequence_length}
+
+
+def _segments_table(part: str, pieces: PartPieces, segments: Segments) -> pa.Table:
+    piece = segments.piece
+    return pa.table(
+        {
+            "part": pa.repeat(pa.scalar(part), len(piece)),
+            "sequence": segments.sequence,
+            "token_start": pieces.token_start[piece] + segments.token_in_piece,
+            "num_tokens": segments.num_tokens,
+            "document": pieces.document[piece],
+            "char_start": pieces.char_start[piece],
+            "token_in_piece": segments.token_in_piece,
+        },
+        schema=SEGMENTS_SCHEMA,
+    )
+
+
+def _counts(
+    part: str, segments: Segments, num_sequences: int, sequence_length: int
+) -> dict[str, int]:
+    is_tail = segments.sequence >= num_sequences
+    in_rows = int(segments.num_tokens[~is_tail].sum())
+    return {
+        f"{part}.num_sequences": num_sequences,
+        f"{part}.num_tokens": in_rows,
+        f"{part}.num_padding": num_sequences * sequence_length - in_rows,
+        f"{part}.num_tail_tokens": int(segments.num_tokens[is_tail].sum()),
+    }

@@ -1,0 +1,65 @@
+"""The whole path in one call, for who wants no YAML."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tokflow.dataset import make_dataset
+from tokflow.pipeline import Reporter, build_dataset
+
+
+def tokenize_and_save(
+    files: str | Path | Sequence[str | Path],
+    *,
+    tokenizer: str | Mapping[str, Any],
+    output: str | Path,
+    format: str | Mapping[str, Any] = "bin",  # noqa: A002 (the word users know)
+    text: str | Sequence[str] = "text",
+    sequence_length: int = 1024,
+    split: Mapping[str, Any] | None = None,
+    name: str = "dataset",
+    reporter: Reporter | None = None,
+    **more: Any,  # noqa: ANN401 (checked by make_dataset)
+) -> Path:
+    """Tokenize raw files and return the folder of the export.
+
+    `files`: a path, glob or URL, or several. `tokenizer`: a mapping as in the YAML, or a name:
+    a tokenizer.json, a folder, `bytes`, an encoding of tiktoken, else a hub id. `output`: the
+    folder that becomes the store, so that a second call with the same arguments does no work.
+    `format`, `split` and `more` (`documents`, `packing`): as in the YAML. Relative paths start
+    at the current folder.
+
+    Raises: TokflowError; the first one where several files are bad.
+    """
+    paths = [files] if isinstance(files, str | Path) else files
+    attributes: dict[str, Any] = {
+        "name": name,
+        "raw": {"files": [str(path) for path in paths]},
+        "documents": {"text": text if isinstance(text, str) else list(text)},
+        "tokenizer": tokenizer if isinstance(tokenizer, Mapping) else _tokenizer(tokenizer),
+        "packing": {"sequence_length": sequence_length},
+        "exports": [format],
+    }
+    if split is not None:
+        attributes["split"] = split
+    for key, value in more.items():
+        both = isinstance(value, Mapping) and key in attributes
+        attributes[key] = {**attributes[key], **value} if both else value
+    dataset = make_dataset(
+        attributes, base=Path.cwd(), store=Path(output), where="tokenize_and_save"
+    )
+    built = build_dataset(dataset, reporter=reporter)
+    return built.export(dataset.exports[0].name).output.folder
+
+
+def _tokenizer(name: str) -> dict[str, str]:
+    if name == "bytes":
+        return {"kind": "bytes"}
+    if Path(name).is_file():
+        return {"kind": "file", "name": name}
+    if Path(name).is_dir():
+        return {"kind": "huggingface", "name": name}
+    import tiktoken
+
+    kind = "tiktoken" if name in tiktoken.list_encoding_names() else "huggingface"
+    return {"kind": kind, "name": name}

@@ -1,0 +1,309 @@
+"""A split on disk: for each part, the runs of documents and the cut pieces that belong to it."""
+
+import dataclasses
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tokflow.documents import DocumentsConfig, read_documents
+from tokflow.engines import InText, open_engine
+from tokflow.manifest import Manifest, checksums, fingerprint, read_manifest, write_manifest
+from tokflow.raw import RawFile, check_unchanged
+from tokflow.split import NO_PART, FilePosition, Pieces, SplitConfig, assign_parts
+from tokflow.tokenizer import Tokenizer, TokenizerConfig
+from tokflow.tokens import TokenShard, with_special_ids
+
+SPLIT_VERSION = 1
+"""Raised when the same input would give other bytes."""
+
+SPANS_NAME = "spans.parquet"
+CUT_TOKENS_NAME = "cut_tokens.bin"
+
+SPANS_SCHEMA = pa.schema(
+    [
+        pa.field("part", pa.string(), nullable=False),
+        pa.field("document", pa.int64(), nullable=False),
+        pa.field("num_documents", pa.int64(), nullable=False),
+        pa.field("char_start", pa.int64(), nullable=False),
+        pa.field("num_chars", pa.int64(), nullable=False),
+        pa.field("token_start", pa.int64(), nullable=False),
+        pa.field("num_tokens", pa.int64(), nullable=False),
+        pa.field("is_cut", pa.bool_(), nullable=False),
+    ]
+)
+"""One row per span, a run of consecutive documents of one part or one piece of a cut document.
+document: index of the first in documents.parquet; char_start: code points of that document
+before the span, 0 unless it is cut; token_start: in tokens.bin, or past its end, in
+cut_tokens.bin."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartPieces:
+    """The documents and pieces of documents of one part, in file order; shape (num_pieces,)."""
+
+    document: npt.NDArray[np.int64]
+    char_start: npt.NDArray[np.int64]
+    """Code points of the document before the piece."""
+    token_start: npt.NDArray[np.int64]
+    """Where its tokens begin in the split's `TokenSource`."""
+    num_tokens: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSource:
+    """The tokens a split points into: tokens.bin, and behind its end those of cut pieces."""
+
+    shard: npt.NDArray[np.unsignedinteger]
+    cut: npt.NDArray[np.unsignedinteger]
+
+    def run(self, start: int, stop: int) -> npt.NDArray[np.unsignedinteger]:
+        """Return the tokens from `start` to `stop`, which lie in one of the two files."""
+        if start >= len(self.shard):
+            return self.cut[start - len(self.shard) : stop - len(self.shard)]
+        return self.shard[start:stop]
+
+    def take(
+        self, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.unsignedinteger]:
+        """Return the tokens of many runs, end to end; neighbours are read at one go."""
+        if len(starts) == 0:
+            return np.zeros(0, dtype=self.shard.dtype)
+        is_new = np.ones(len(starts), dtype=bool)
+        is_new[1:] = starts[1:] != starts[:-1] + lengths[:-1]
+        is_new[1:] |= (starts[1:] >= len(self.shard)) & (starts[:-1] < len(self.shard))
+        first = np.flatnonzero(is_new)
+        run_starts = starts[first]
+        run_lengths = np.add.reduceat(lengths, first)
+        runs = [
+            self.run(start, start + length)
+            for start, length in zip(run_starts.tolist(), run_lengths.tolist(), strict=True)
+        ]
+        return np.concatenate(runs) if len(runs) > 1 else runs[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The split of one file, as `open_split` found it."""
+
+    folder: Path
+    manifest: Manifest
+    shard: TokenShard
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of the parts, in the order of the config."""
+        return tuple(self.manifest.details["parts"])
+
+    def spans(self, part: str) -> pa.Table:
+        """Return the spans of one part, in file order."""
+        return pq.read_table(self.folder / SPANS_NAME, filters=[("part", "=", part)])
+
+    def pieces(self, part: str) -> PartPieces:
+        """Return the documents and pieces of one part."""
+        spans = self.spans(part)
+        first = spans["document"].to_numpy()
+        counts = spans["num_documents"].to_numpy()
+        is_cut = np.repeat(spans["is_cut"].to_numpy(), counts)
+        ordinal = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        document = np.repeat(first, counts) + ordinal
+        table = self.shard.documents(["token_offset", "num_tokens"])
+        token_start = table["token_offset"].to_numpy()[document]
+        num_tokens = table["num_tokens"].to_numpy()[document]
+        token_start = np.where(is_cut, np.repeat(spans["token_start"], counts), token_start)
+        num_tokens = np.where(is_cut, np.repeat(spans["num_tokens"], counts), num_tokens)
+        return PartPieces(
+            document=document,
+            char_start=np.repeat(spans["char_start"].to_numpy(), counts),
+            token_start=token_start,
+            num_tokens=num_tokens,
+        )
+
+    def token_source(self) -> TokenSource:
+        """Return what the spans' token positions point into, memory-mapped."""
+        path = self.folder / CUT_TOKENS_NAME
+        has_cut = CUT_TOKENS_NAME in self.manifest.files
+        dtype = self.shard.dtype
+        cut = np.fromfile(path, dtype=dtype) if has_cut else np.zeros(0, dtype=dtype)
+        return TokenSource(self.shard.token_ids(), cut)
+
+
+def split_fingerprint(tokens: str, config: SplitConfig, position: FilePosition, key: str) -> str:
+    """Return the fingerprint of the split of the token shard with fingerprint `tokens`."""
+    return fingerprint(
+        "split",
+        version=SPLIT_VERSION,
+        config=_deciding_config(config, position, key),
+        parents={"tokens": tokens},
+    )
+
+
+def write_split(
+    raw: RawFile,
+    shard: TokenShard,
+    documents: DocumentsConfig,
+    tokenizer_config: TokenizerConfig,
+    tokenizer: Tokenizer,
+    config: SplitConfig,
+    folder: Path,
+    *,
+    dataset: str,
+    position: FilePosition,
+) -> None:
+    """Write the split of one file into the empty `folder`, manifest last.
+
+    No token is copied; only where a document is cut, its two sides are tokenized again.
+    """
+    started = time.perf_counter()
+    table = shard.documents()
+    pieces = assign_parts(table, config, key=raw.key, position=position)
+    num_tokens, cut_tokens = _tokenize_cut(
+        pieces, raw, shard, table, documents, tokenizer_config, tokenizer
+    )
+    spans = _spans(pieces, table, num_tokens, shard.num_tokens, tuple(config.parts))
+    pq.write_table(spans, folder / SPANS_NAME, compression="zstd")
+    if len(cut_tokens):
+        cut_tokens.tofile(folder / CUT_TOKENS_NAME)
+    manifest = Manifest(
+        stage="split",
+        dataset=dataset,
+        partition=raw.key,
+        version=SPLIT_VERSION,
+        fingerprint=split_fingerprint(shard.manifest.fingerprint, config, position, raw.key),
+        parents={"tokens": shard.manifest.fingerprint},
+        config=_deciding_config(config, position, raw.key),
+        counts=_counts(pieces, num_tokens, tuple(config.parts)),
+        details={"parts": list(config.parts), "dtype": shard.dtype.str},
+        files=checksums(folder),
+    )
+    write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
+
+
+def open_split(folder: Path, shard: TokenShard) -> Split:
+    """Return the split in `folder`, made from `shard`.
+
+    Raises: MissingOutputError, CorruptOutputError.
+    """
+    return Split(folder, read_manifest(folder), shard)
+
+
+def _deciding_config(config: SplitConfig, position: FilePosition, key: str) -> dict[str, Any]:
+    """Return what decides the split of one file: for some forms its key, too."""
+    parts = {name: dataclasses.asdict(part) for name, part in config.parts.items()}
+    fields: dict[str, Any] = {
+        "parts": [[name, part] for name, part in parts.items()],
+        "scope": config.scope,
+        "boundary": config.boundary,
+        "seed": config.seed,
+    }
+    if config.scope == "dataset":
+        fields["position"] = dataclasses.asdict(position)
+    if config.form == "files" or (config.form == "fraction" and config.scope == "file"):
+        fields["key"] = key
+    return fields
+
+
+def _tokenize_cut(
+    pieces: Pieces,
+    raw: RawFile,
+    shard: TokenShard,
+    table: pa.Table,
+    documents: DocumentsConfig,
+    config: TokenizerConfig,
+    tokenizer: Tokenizer,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.unsignedinteger]]:
+    """Return the tokens of each piece (a cut one that no part takes has 0), and cut tokens."""
+    num_tokens = np.asarray(table["num_tokens"].to_numpy())[pieces.document]
+    num_tokens = np.where(pieces.is_cut, 0, num_tokens)
+    wanted = np.flatnonzero(pieces.is_cut & (pieces.part != NO_PART))
+    if len(wanted) == 0:
+        return num_tokens, np.zeros(0, dtype=shard.dtype)
+    texts = _texts(raw, documents, set(pieces.document[wanted].tolist()))
+    check_unchanged(raw)
+    sides = [
+        texts[document][start : start + length]
+        for document, start, length in zip(
+            pieces.document[wanted].tolist(),
+            pieces.char_start[wanted].tolist(),
+            pieces.num_chars[wanted].tolist(),
+            strict=True,
+        )
+    ]
+    in_text: InText = "control" if config.special_tokens_in_text == "control" else "ordinary"
+    engine = open_engine(tokenizer, choice="reference", in_text=in_text)
+    encoded = engine.encode(pa.array(sides, type=pa.large_string()))
+    cut_tokens, counts = with_special_ids(encoded, config, tokenizer)
+    num_tokens[wanted] = counts
+    return num_tokens, cut_tokens
+
+
+def _texts(raw: RawFile, documents: DocumentsConfig, wanted: set[int]) -> dict[int, str]:
+    """Return the texts of some documents by index, reading no further than the last."""
+    texts: dict[int, str] = {}
+    first = 0
+    for batch in read_documents(raw.path, documents):
+        for index in wanted & set(range(first, first + len(batch.rows))):
+            texts[index] = batch.texts[index - first].as_py()
+        first += len(batch.rows)
+        if first > max(wanted):
+            break
+    return texts
+
+
+def _spans(
+    pieces: Pieces,
+    table: pa.Table,
+    num_tokens: npt.NDArray[np.int64],
+    num_shard_tokens: int,
+    names: tuple[str, ...],
+) -> pa.Table:
+    """Join neighbouring whole documents of one part into spans."""
+    token_start = np.asarray(table["token_offset"].to_numpy())[pieces.document]
+    cut_before = np.cumsum(np.where(pieces.is_cut, num_tokens, 0))
+    in_cut = num_shard_tokens + cut_before - num_tokens
+    token_start = np.where(pieces.is_cut, in_cut, token_start)
+    is_kept = pieces.part != NO_PART
+    part, is_cut = pieces.part[is_kept], pieces.is_cut[is_kept]
+    if len(part) == 0:
+        return SPANS_SCHEMA.empty_table()
+    document = pieces.document[is_kept]
+    is_new = np.ones(len(part), dtype=bool)
+    is_new[1:] = (part[1:] != part[:-1]) | is_cut[1:] | is_cut[:-1]
+    is_new[1:] |= document[1:] != document[:-1] + 1
+    first = np.flatnonzero(is_new)
+    return pa.table(
+        {
+            "part": pa.array([names[ordinal] for ordinal in part[first]], type=pa.string()),
+            "document": document[first],
+            "num_documents": np.add.reduceat(np.ones(len(part), dtype=np.int64), first),
+            "char_start": pieces.char_start[is_kept][first],
+            "num_chars": np.add.reduceat(pieces.num_chars[is_kept], first),
+            "token_start": token_start[is_kept][first],
+            "num_tokens": np.add.reduceat(num_tokens[is_kept], first),
+            "is_cut": is_cut[first],
+        },
+        schema=SPANS_SCHEMA,
+    )
+
+
+def _counts(
+    pieces: Pieces, num_tokens: npt.NDArray[np.int64], names: tuple[str, ...]
+) -> dict[str, int]:
+    """Count for each part, and for what no part takes, the documents, characters and tokens.
+
+    num_cut_pieces counts pieces that are less than their document, num_documents the others;
+    tokens of a cut piece that no part takes are not made and count 0.
+    """
+    counts: dict[str, int] = {}
+    for ordinal, name in enumerate((*names, "no_part")):
+        is_in = pieces.part == (NO_PART if name == "no_part" else ordinal)
+        counts[f"{name}.num_documents"] = int(np.count_nonzero(is_in & ~pieces.is_cut))
+        counts[f"{name}.num_cut_pieces"] = int(np.count_nonzero(is_in & pieces.is_cut))
+        counts[f"{name}.num_chars"] = int(pieces.num_chars[is_in].sum())
+        counts[f"{name}.num_tokens"] = int(num_tokens[is_in].sum())
+    return counts

@@ -1,0 +1,395 @@
+"""Which characters of which documents belong to which part of the dataset."""
+
+import dataclasses
+import fnmatch
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tokflow.errors import ConfigError, four_parts
+
+Form = Literal["characters", "documents", "fraction", "hash_fraction", "files"]
+
+NO_PART = -1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartConfig:
+    """One named part; exactly one form, the same for all parts of a split."""
+
+    start: int | None = None
+    """First character (or document, with `documents`) of the part; default 0."""
+    characters: int | None = None
+    """Code points from `start` on; without it the part runs to the end."""
+    documents: int | None = None
+    """Documents from `start` on."""
+    fraction: float | None = None
+    """Share of the documents, drawn without replacement with the split's seed; 1.0 takes all."""
+    hash_fraction: float | None = None
+    """Share of the documents by a hash of their text: a text stays in its part when files come
+    and go, and equal texts are always in the same part."""
+    files: str | None = None
+    """Whole raw files, a pattern over partition keys such as `val-*.parquet`."""
+
+    @property
+    def form(self) -> Form | None:
+        """The form this part has; None where `start` alone does not tell."""
+        forms: tuple[Form, ...] = ("characters", "documents", "fraction", "hash_fraction", "files")
+        given = [form for form in forms if getattr(self, form) is not None]
+        if len(given) > 1 or (self.start is not None and given and given[0] not in forms[:2]):
+            names = [*given, *(["start"] if self.start is not None else [])]
+            raise ConfigError(
+                four_parts(
+                    where="split.parts",
+                    expected="one form per part: {start, characters}, {start, documents}, "
+                    "{fraction}, {hash_fraction} or {files}",
+                    found=" and ".join(names),
+                    remedy="keep one",
+                )
+            )
+        return given[0] if given else None
+
+    def __post_init__(self) -> None:
+        for name in ("start", "characters", "documents"):
+            if (value := getattr(self, name)) is not None and value < 0:
+                raise ConfigError(_out_of_range(name, "0 or more", value))
+        for name in ("fraction", "hash_fraction"):
+            if (value := getattr(self, name)) is not None and not 0 <= value <= 1:
+                raise ConfigError(_out_of_range(name, "a share from 0 to 1", value))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SplitConfig:
+    """How the accepted text of the dataset is divided into named parts."""
+
+    parts: Mapping[str, PartConfig] = field(default_factory=lambda: {"train": PartConfig(start=0)})
+    """Name to part, in the order of the YAML; without a split everything is `train`."""
+    scope: Literal["file", "dataset"] = "file"
+    """file: every raw file is divided by itself; dataset: offsets run over all files in the
+    order of their partition keys."""
+    boundary: Literal["document", "character"] = "document"
+    """document: a document belongs whole to the part its first character falls in; character:
+    it is cut there, and each side is tokenized on its own."""
+    seed: int = 0
+    """For `fraction`: another seed gives another, independent draw."""
+
+    def __post_init__(self) -> None:
+        if not self.parts:
+            raise ConfigError(
+                four_parts(
+                    where="split.parts",
+                    expected="at least one part",
+                    found="none",
+                    remedy="name one, or leave `split` out to put everything into train",
+                )
+            )
+        for name in self.parts:
+            if not name.replace("_", "").replace("-", "").isalnum() or not name.isascii():
+                raise ConfigError(
+                    four_parts(
+                        where="split.parts",
+                        expected="names of letters, digits, - and _ (they become file names)",
+                        found=repr(name),
+                        remedy="rename the part",
+                    )
+                )
+        form = self.form
+        if self.boundary == "character" and form != "characters":
+            raise ConfigError(
+                four_parts(
+                    where="split.boundary: character",
+                    expected="parts of the form {start, characters}",
+                    found=f"parts by {form}",
+                    remedy="set split.boundary: document",
+                )
+            )
+        if form in ("characters", "documents"):
+            _check_ranges(self.ranges(), unit=form)
+        if form in ("fraction", "hash_fraction"):
+            total = sum(getattr(part, form) for part in self.parts.values())
+            if total > 1 + 1e-9:
+                raise ConfigError(
+                    four_parts(
+                        where="split.parts",
+                        expected="fractions that add up to at most 1",
+                        found=f"{total:g}",
+                        remedy="lower one, since parts may not overlap",
+                    )
+                )
+
+    @property
+    def form(self) -> Form:
+        """The one form of all parts; {start} alone counts characters, if no other part does not."""
+        forms = {part.form for part in self.parts.values()} - {None}
+        if len(forms) > 1:
+            raise ConfigError(
+                four_parts(
+                    where="split.parts",
+                    expected="the same form in all parts",
+                    found=" and ".join(sorted(map(str, forms))),
+                    remedy="declare all parts by characters, documents, fraction, hash_fraction "
+                    "or files",
+                )
+            )
+        form = forms.pop() if forms else "characters"
+        open_parts = [name for name, part in self.parts.items() if part.form is None]
+        if open_parts and form not in ("characters", "documents"):
+            raise ConfigError(
+                four_parts(
+                    where=f"split.parts.{open_parts[0]}",
+                    expected=f"a {form}, as the other parts have",
+                    found="none",
+                    remedy=f"add `{form}:`",
+                )
+            )
+        return form or "characters"
+
+    def ranges(self) -> dict[str, tuple[int, int | None]]:
+        """Return name to (start, stop) in characters or documents; None runs to the end."""
+        ranges: dict[str, tuple[int, int | None]] = {}
+        for name, part in self.parts.items():
+            start = part.start or 0
+            size = part.characters if part.characters is not None else part.documents
+            ranges[name] = (start, None if size is None else start + size)
+        return ranges
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FilePosition:
+    """Where a raw file stands in its dataset; needed for scope dataset alone."""
+
+    first_char: int = 0
+    """Accepted characters in all files before this one."""
+    first_document: int = 0
+    """Accepted documents in all files before this one."""
+    total_documents: int = 0
+    """Accepted documents in all files; used by `fraction`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pieces:
+    """What a split makes of one file: pieces of documents, in file order.
+
+    A document that is not cut is one piece. Every array has shape (num_pieces,), int64.
+    """
+
+    document: npt.NDArray[np.int64]
+    """Index of the piece's document in documents.parquet."""
+    char_start: npt.NDArray[np.int64]
+    """Code points of the document before the piece; 0 unless the document is cut."""
+    num_chars: npt.NDArray[np.int64]
+    part: npt.NDArray[np.int64]
+    """Ordinal of the part in the config, or NO_PART."""
+    is_cut: npt.NDArray[np.bool_]
+    """The piece is less than its document."""
+
+
+def assign_parts(
+    documents: pa.Table, config: SplitConfig, *, key: str, position: FilePosition
+) -> Pieces:
+    """Return which part each document of one file belongs to, cutting where the config says so.
+
+    Every character of the file is in exactly one piece. An empty document goes with the
+    character before it.
+
+    Parts of {start: 0, characters: 5} and {start: 5, characters: 4} over documents of 3, 4 and
+    3 characters:
+
+        boundary document    part  [0, 0, 1]
+        boundary character   document  [0, 1, 1, 2, 2]   num_chars  [3, 2, 2, 2, 1]
+                             part      [0, 0, 1, 1, -1]
+    """
+    whole = _whole_documents(documents)
+    if config.form == "characters" and config.boundary == "character":
+        return _cut(whole, documents, config, position)
+    return dataclasses.replace(
+        whole, part=_PART_OF_DOCUMENT[config.form](documents, config, key, position)
+    )
+
+
+def _whole_documents(documents: pa.Table) -> Pieces:
+    num = documents.num_rows
+    return Pieces(
+        document=np.arange(num, dtype=np.int64),
+        char_start=np.zeros(num, dtype=np.int64),
+        num_chars=_column(documents, "num_chars"),
+        part=np.full(num, NO_PART, dtype=np.int64),
+        is_cut=np.zeros(num, dtype=bool),
+    )
+
+
+def _by_characters(
+    documents: pa.Table, config: SplitConfig, key: str, position: FilePosition
+) -> npt.NDArray[np.int64]:
+    offsets = _column(documents, "char_offset") + position.first_char
+    is_empty = _column(documents, "num_chars") == 0
+    return _part_of_position(np.maximum(offsets - is_empty, 0), config)
+
+
+def _by_documents(
+    documents: pa.Table, config: SplitConfig, key: str, position: FilePosition
+) -> npt.NDArray[np.int64]:
+    ordinals = np.arange(documents.num_rows, dtype=np.int64) + position.first_document
+    return _part_of_position(ordinals, config)
+
+
+def _by_fraction(
+    documents: pa.Table, config: SplitConfig, key: str, position: FilePosition
+) -> npt.NDArray[np.int64]:
+    fractions = [part.fraction or 0.0 for part in config.parts.values()]
+    if config.scope == "dataset":
+        drawn = _draw(position.total_documents, config.seed, "")
+        ranks = drawn[position.first_document : position.first_document + documents.num_rows]
+        total = position.total_documents
+    else:
+        ranks, total = _draw(documents.num_rows, config.seed, key), documents.num_rows
+    edges = np.floor(np.cumsum(fractions) * total + 0.5 + 1e-9).astype(np.int64)
+    part = np.searchsorted(edges, ranks, side="right")
+    return np.where(part < len(fractions), part, NO_PART)
+
+
+def _by_hash_fraction(
+    documents: pa.Table, config: SplitConfig, key: str, position: FilePosition
+) -> npt.NDArray[np.int64]:
+    fractions = [part.hash_fraction or 0.0 for part in config.parts.values()]
+    digests = documents["text_hash"].combine_chunks()
+    hashes = np.frombuffer(digests.buffers()[1], dtype=">u8")[0::2].astype(np.uint64)
+    hashes = hashes[digests.offset : digests.offset + len(digests)]
+    uniform = _mixed(hashes, config.seed) / 2.0**64
+    part = np.searchsorted(np.cumsum(fractions), uniform, side="right")
+    part[(part == len(fractions)) & (sum(fractions) > 1 - 1e-9)] = len(fractions) - 1
+    return np.where(part < len(fractions), part, NO_PART)
+
+
+def _by_files(
+    documents: pa.Table, config: SplitConfig, key: str, position: FilePosition
+) -> npt.NDArray[np.int64]:
+    matching = [
+        ordinal
+        for ordinal, part in enumerate(config.parts.values())
+        if fnmatch.fnmatch(key, str(part.files))
+    ]
+    if len(matching) > 1:
+        names = [list(config.parts)[ordinal] for ordinal in matching]
+        raise ConfigError(
+            four_parts(
+                where=f"split.parts: {key}",
+                expected="a raw file in at most one part",
+                found=f"it matches {' and '.join(names)}",
+                remedy="narrow the patterns, since parts may not overlap",
+            )
+        )
+    part = matching[0] if matching else NO_PART
+    return np.full(documents.num_rows, part, dtype=np.int64)
+
+
+_PART_OF_DOCUMENT: dict[
+    Form,
+    Callable[[pa.Table, SplitConfig, str, FilePosition], npt.NDArray[np.int64]],
+] = {
+    "characters": _by_characters,
+    "documents": _by_documents,
+    "fraction": _by_fraction,
+    "hash_fraction": _by_hash_fraction,
+    "files": _by_files,
+}
+
+
+def _part_of_position(
+    positions: npt.NDArray[np.int64], config: SplitConfig
+) -> npt.NDArray[np.int64]:
+    part = np.full(len(positions), NO_PART, dtype=np.int64)
+    for ordinal, (start, stop) in enumerate(config.ranges().values()):
+        is_inside = positions >= start
+        if stop is not None:
+            is_inside &= positions < stop
+        part[is_inside] = ordinal
+    return part
+
+
+def _cut(whole: Pieces, documents: pa.Table, config: SplitConfig, position: FilePosition) -> Pieces:
+    """Cut documents at every edge of a part that falls inside them."""
+    starts = _column(documents, "char_offset") + position.first_char
+    stops = starts + whole.num_chars
+    edges = sorted({edge for range_ in config.ranges().values() for edge in range_ if edge})
+    document, char_start = [whole.document], [whole.char_start]
+    for edge in edges:
+        index = np.flatnonzero((starts < edge) & (edge < stops))
+        document.append(index)
+        char_start.append(edge - starts[index])
+    documents_of, chars = np.concatenate(document), np.concatenate(char_start)
+    order = np.lexsort((chars, documents_of))
+    documents_of, chars = documents_of[order], chars[order]
+    is_last = np.append(documents_of[1:] != documents_of[:-1], True)[: len(documents_of)]
+    next_start = np.where(is_last, whole.num_chars[documents_of], np.append(chars[1:], 0))
+    num_chars = next_start - chars
+    is_empty = num_chars == 0
+    positions = np.maximum(starts[documents_of] + chars - is_empty, 0)
+    return Pieces(
+        document=documents_of,
+        char_start=chars,
+        num_chars=num_chars,
+        part=_part_of_position(positions, config),
+        is_cut=num_chars != whole.num_chars[documents_of],
+    )
+
+
+@lru_cache(maxsize=1)
+def _draw(total: int, seed: int, key: str) -> npt.NDArray[np.int64]:
+    """Return the rank of each of `total` documents in a draw without replacement.
+
+    The draw sorts documents by a hash of (seed, key, ordinal), so it is the same with every
+    version of every library.
+    """
+    salt = int.from_bytes(hashlib.blake2b(f"{seed}:{key}".encode(), digest_size=8).digest(), "big")
+    keys = _mixed(np.arange(total, dtype=np.uint64), salt)
+    ranks = np.empty(total, dtype=np.int64)
+    ranks[np.argsort(keys, kind="stable")] = np.arange(total)
+    return ranks
+
+
+def _mixed(values: npt.NDArray[np.uint64], salt: int) -> npt.NDArray[np.uint64]:
+    """Return well-mixed 64-bit hashes of `values`, different for each salt.
+
+    Source: splitmix64's finalizer (Steele, Lea, Flood 2014), applied twice.
+    """
+    mixed = values + np.uint64(salt % 2**64)
+    for _ in range(2):
+        mixed = mixed + np.uint64(0x9E3779B97F4A7C15)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        mixed = mixed ^ (mixed >> np.uint64(31))
+    return mixed
+
+
+def _column(table: pa.Table, name: str) -> npt.NDArray[np.int64]:
+    return np.asarray(table[name].to_numpy(), dtype=np.int64)
+
+
+def _check_ranges(ranges: dict[str, tuple[int, int | None]], *, unit: str) -> None:
+    by_start = sorted(ranges.items(), key=lambda item: (item[1][0], item[1][1] or float("inf")))
+    for (left, (start, stop)), (right, (next_start, _)) in pairwise(by_start):
+        if stop is None or stop > next_start:
+            end = "the end" if stop is None else f"{stop:,}"
+            raise ConfigError(
+                four_parts(
+                    where=f"split.parts: {left} and {right}",
+                    expected="parts that do not overlap",
+                    found=f"{left} takes {unit} {start:,} to {end} "
+                    f"and {right} starts at {next_start:,}",
+                    remedy=f"start {right} where {left} ends, or shorten {left}",
+                )
+            )
+
+
+def _out_of_range(name: str, expected: str, value: Any) -> str:
+    return four_parts(
+        where=f"split.parts: {name}", expected=expected, found=repr(value), remedy="correct it"
+    )

@@ -1,0 +1,110 @@
+"""Write a file or a folder whole or not at all."""
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tokflow.errors import TokflowError, four_parts
+
+MANIFEST_NAME = "manifest.json"
+"""A folder is complete exactly when it holds this file, which is written last."""
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """Yield an empty temporary folder that becomes `folder` when the block ends well.
+
+    Everything in it is on disk before it takes its name, so a reader sees all of it or
+    nothing, whenever the process is killed. The block must write a manifest. Two processes
+    may make the same folder at once: the first one's stays, the other's is thrown away,
+    which loses nothing where equal names mean equal content.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    _remove_leftovers(folder)
+    temporary = _temporary_beside(folder)
+    temporary.mkdir()
+    try:
+        yield temporary
+        if not (temporary / MANIFEST_NAME).is_file():
+            raise TokflowError(
+                four_parts(
+                    where=folder,
+                    expected=f"a {MANIFEST_NAME} written last",
+                    found="none",
+                    remedy="this is a bug of the stage that wrote the folder; please report it",
+                )
+            )
+        for path in (*temporary.rglob("*"), temporary):
+            _sync(path)
+        _take_name(temporary, folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """Yield a temporary path; the file written there becomes `path` when the block ends well."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = _temporary_beside(path)
+    try:
+        yield temporary
+        _sync(temporary)
+        temporary.replace(path)
+        _sync(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def point_latest_to(folder: Path) -> None:
+    """Make the link `latest` beside `folder` lead to it, in one step."""
+    link = folder.parent / "latest"
+    if link.is_symlink() and os.readlink(link) == folder.name:  # noqa: PTH115 (text, not a path)
+        return
+    temporary = _temporary_beside(link)
+    temporary.symlink_to(folder.name, target_is_directory=True)
+    temporary.replace(link)
+
+
+def _take_name(temporary: Path, folder: Path) -> None:
+    if folder.is_dir() and not (folder / MANIFEST_NAME).is_file():
+        shutil.rmtree(folder)  # damaged by hand: without its manifest no reader accepts it
+    try:
+        temporary.rename(folder)
+    except OSError:
+        if not (folder / MANIFEST_NAME).is_file():
+            raise
+    _sync(folder.parent)
+
+
+def _temporary_beside(path: Path) -> Path:
+    return path.parent / f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp"
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove what killed processes of this machine left of earlier attempts at `path`."""
+    for leftover in path.parent.glob(f".{path.name}.*.tmp"):
+        process = leftover.name.split(".")[-3]
+        if process.isdigit() and not _is_alive(int(process)):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some file systems cannot sync a folder
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,189 @@
+"""One tokenizer, whatever its origin: its files in the store, ids, special ids, fingerprint."""
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from tokflow.errors import ConfigError, TokenizerError, four_parts
+from tokflow.manifest import Manifest, read_manifest
+
+Kind = Literal["trained", "bytes", "tiktoken", "huggingface", "file"]
+
+BYTES_EOS_ID = 256
+BYTES_BOS_ID = 257
+END_OF_TEXT = "<|endoftext|>"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokenizerConfig:
+    """Which tokenizer makes the tokens, and what stands around and inside a document."""
+
+    kind: Kind
+    """trained: byte-level BPE trained on the raw files; bytes: a token is a byte; tiktoken: an
+    encoding of OpenAI's; huggingface: a hub id or a local folder; file: a tokenizer.json."""
+    name: str | None = None
+    """The encoding's name, the hub id or folder, or the path of the tokenizer.json."""
+    revision: str | None = None
+    """Branch, tag or commit on the hub; the commit it led to is recorded. Default: main."""
+    eos: Literal["last", "none"] = "last"
+    """last: the EOS id ends each document; none: nothing ends it."""
+    bos: Literal["first", "none"] = "none"
+    """first: the BOS id begins each document; none: nothing begins it."""
+    eos_token: str | None = None
+    """The vocabulary's name for EOS; default: what the tokenizer itself names."""
+    bos_token: str | None = None
+    """The vocabulary's name for BOS; default: what the tokenizer itself names."""
+    special_tokens_in_text: Literal["ordinary", "control", "error"] = "ordinary"
+    """What a special token spelt in a text becomes: ordinary: plain text, counted; control: the
+    control token; error: the run stops."""
+    engine: Literal["auto", "gigatoken", "reference"] = "auto"
+    """auto: gigatoken where it proves equal to the reference, else the reference."""
+    vocab_size: int = 8192
+    """trained: how many ids, special tokens included."""
+    special_tokens: tuple[str, ...] = (END_OF_TEXT,)
+    """trained: names of the special tokens, given the last ids in this order."""
+    files: str | None = None
+    """trained: the raw files to train on, a pattern over partition keys; default: all."""
+    max_characters: int | None = None
+    """trained: stop reading after so many characters of each raw file; default: all."""
+
+    def __post_init__(self) -> None:
+        needs_name = self.kind in ("tiktoken", "huggingface", "file")
+        if needs_name and not self.name:
+            raise ConfigError(
+                four_parts(
+                    where="tokenizer.name",
+                    expected=f"{_WHAT_NAME_IS[self.kind]} for kind {self.kind}",
+                    found="nothing",
+                    remedy="add `name:`",
+                )
+            )
+        if self.kind == "trained" and self.vocab_size < 256 + len(self.special_tokens):
+            raise ConfigError(
+                four_parts(
+                    where="tokenizer.vocab_size",
+                    expected=f"at least {256 + len(self.special_tokens)} "
+                    "(256 bytes and the special tokens)",
+                    found=repr(self.vocab_size),
+                    remedy="raise it",
+                )
+            )
+
+
+_WHAT_NAME_IS = {
+    "tiktoken": "an encoding's name such as gpt2 or cl100k_base",
+    "huggingface": "a hub id such as openai-community/gpt2 or a local folder",
+    "file": "the path of a tokenizer.json",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tokenizer:
+    """A tokenizer saved in the store. Equal where fingerprint and folder are equal."""
+
+    folder: Path
+    """Holds the very bytes that later runs use; no network is needed again."""
+    fingerprint: str
+    """sha256 of its files and special ids, wherever they came from."""
+    kind: Kind = field(compare=False)
+    vocab_size: int = field(compare=False)
+    """One more than the largest id it can emit, added tokens included."""
+    special_tokens: Mapping[str, int] = field(compare=False)
+    """Name to id of every token that a text may not be able to spell."""
+    eos_id: int | None = field(compare=False)
+    eos_token: str | None = field(compare=False)
+    bos_id: int | None = field(compare=False)
+    bos_token: str | None = field(compare=False)
+
+    @property
+    def dtype(self) -> np.dtype[np.unsignedinteger]:
+        """The little-endian type that holds every id: uint16 up to id 65,535, else uint32."""
+        return np.dtype("<u2") if self.vocab_size <= 65_536 else np.dtype("<u4")
+
+
+def open_tokenizer(folder: Path) -> Tokenizer:
+    """Return the tokenizer saved in `folder`.
+
+    Raises: MissingOutputError, CorruptOutputError.
+    """
+    return tokenizer_of(read_manifest(folder), folder)
+
+
+def tokenizer_of(manifest: Manifest, folder: Path) -> Tokenizer:
+    """Return the tokenizer that `manifest` describes."""
+    details = manifest.details
+    return Tokenizer(
+        folder=folder,
+        fingerprint=details["tokenizer_fingerprint"],
+        kind=details["kind"],
+        vocab_size=manifest.counts["vocab_size"],
+        special_tokens=details["special_tokens"],
+        eos_id=details["eos_id"],
+        eos_token=details["eos_token"],
+        bos_id=details["bos_id"],
+        bos_token=details["bos_token"],
+    )
+
+
+def special_id(
+    role: Literal["eos", "bos"], token: str | None, ids: Mapping[str, int]
+) -> int | None:
+    """Return the id of the token named for a role, None where none is named.
+
+    `ids` holds every token that may play the role.
+
+    Raises: TokenizerError with the choices where the name is not in the vocabulary.
+    """
+    if token is None or token in ids:
+        return None if token is None else ids[token]
+    raise TokenizerError(
+        four_parts(
+            where=f"tokenizer.{role}_token",
+            expected=f"one of {_some(ids)}",
+            found=repr(token),
+            remedy="name a token of the vocabulary",
+        )
+    )
+
+
+def require_special_ids(tokenizer: Tokenizer, config: TokenizerConfig) -> None:
+    """Check that the tokenizer has the EOS and BOS that `config` puts around documents.
+
+    Raises: TokenizerError with the choices.
+    """
+    for role, is_wanted, found in (
+        ("eos", config.eos == "last", tokenizer.eos_id),
+        ("bos", config.bos == "first", tokenizer.bos_id),
+    ):
+        if is_wanted and found is None:
+            raise TokenizerError(
+                four_parts(
+                    where=f"tokenizer.{role}",
+                    expected=f"a tokenizer that names its {role.upper()}",
+                    found=f"none; its special tokens are {_some(tokenizer.special_tokens)}",
+                    remedy=f"set tokenizer.{role}_token to one of them, or tokenizer.{role}: none",
+                )
+            )
+
+
+def write_ranks(ranks: Mapping[bytes, int], path: Path) -> None:
+    """Write tiktoken's ranks in its own text format: base64 of the token, a space, the rank."""
+    lines = sorted(ranks.items(), key=lambda item: item[1])
+    with path.open("wb") as file:
+        file.writelines(b"%s %d\n" % (base64.b64encode(token), rank) for token, rank in lines)
+
+
+def read_ranks(path: Path) -> dict[bytes, int]:
+    """Return the ranks that `write_ranks` wrote."""
+    pairs = (line.split() for line in path.read_bytes().splitlines())
+    return {base64.b64decode(token): int(rank) for token, rank in pairs}
+
+
+def _some(ids: Mapping[str, int]) -> str:
+    names = [repr(name) for name in sorted(ids, key=lambda name: ids[name])]
+    shown = ", ".join(names[:12])
+    return f"{shown}, … ({len(names):,} in all)" if len(names) > 12 else shown or "(none)"

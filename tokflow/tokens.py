@@ -1,0 +1,450 @@
+"""Documents -> token shard: tokens.bin and documents.parquet of one raw file."""
+
+import dataclasses
+import hashlib
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+import xxhash
+
+from tokflow.documents import Batch, DocumentsConfig, Reject, read_documents
+from tokflow.engines import Encoded, EngineDiffersError, GatedEngine, InText, open_engine
+from tokflow.engines.protocol import text_buffers
+from tokflow.errors import BadDocumentError, CorruptOutputError, TokenizerError, four_parts
+from tokflow.manifest import (
+    FileEntry,
+    Manifest,
+    checksum,
+    fingerprint,
+    read_manifest,
+    write_manifest,
+)
+from tokflow.overlap import read_ahead, write_behind
+from tokflow.raw import RawFile, check_unchanged
+from tokflow.tokenizer import Tokenizer, TokenizerConfig, require_special_ids
+
+TOKENS_VERSION = 1
+"""Raised when the same input would give other bytes."""
+
+TOKENS_NAME = "tokens.bin"
+DOCUMENTS_NAME = "documents.parquet"
+REJECTS_NAME = "rejects.jsonl"
+
+BATCH_BYTES = 2_000_000
+"""Text tokenized at once: small enough that a batch's tokens stay in cache."""
+
+DOCUMENTS_SCHEMA = pa.schema(
+    [
+        pa.field("row", pa.int64(), nullable=False),
+        pa.field("char_offset", pa.int64(), nullable=False),
+        pa.field("num_chars", pa.int64(), nullable=False),
+        pa.field("token_offset", pa.int64(), nullable=False),
+        pa.field("num_tokens", pa.int64(), nullable=False),
+        pa.field("text_hash", pa.binary(16), nullable=False),
+    ]
+)
+"""One row per document. row: ordinal in the raw file (rejects leave a gap); char_offset: code
+points before it in the file's accepted documents; token_offset: tokens before it in tokens.bin;
+num_tokens: with BOS and EOS; text_hash: xxh3-128 of the UTF-8 text, big-endian."""
+
+ROWS_PER_GROUP = 65_536
+
+Progress = Callable[[int, int], None]
+"""Called with the number of documents and of UTF-8 bytes of each batch that was tokenized."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenShard:
+    """The tokens of one raw file, documents end to end, as `open_token_shard` found them."""
+
+    folder: Path
+    manifest: Manifest
+
+    @property
+    def dtype(self) -> np.dtype[np.unsignedinteger]:
+        """Little-endian uint16 or uint32."""
+        return np.dtype(self.manifest.details["dtype"])
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens in tokens.bin, BOS and EOS included."""
+        return self.manifest.counts["num_tokens"]
+
+    def token_ids(self) -> npt.NDArray[np.unsignedinteger]:
+        """Return tokens.bin, memory-mapped read-only; shape (num_tokens,)."""
+        if self.num_tokens == 0:  # an empty file cannot be mapped
+            return np.zeros(0, dtype=self.dtype)
+        return np.memmap(self.folder / TOKENS_NAME, dtype=self.dtype, mode="r")
+
+    def documents(self, columns: list[str] | None = None) -> pa.Table:
+        """Return documents.parquet, one row per document in file order."""
+        return pq.read_table(self.folder / DOCUMENTS_NAME, columns=columns)
+
+
+def tokens_fingerprint(
+    raw: RawFile, documents: DocumentsConfig, config: TokenizerConfig, tokenizer: Tokenizer
+) -> str:
+    """Return the fingerprint of the token shard of `raw`, known before it is made."""
+    return fingerprint(
+        "tokens",
+        version=TOKENS_VERSION,
+        config=_deciding_config(documents, config),
+        parents=_parents(raw, tokenizer),
+    )
+
+
+def write_token_shard(
+    raw: RawFile,
+    documents: DocumentsConfig,
+    config: TokenizerConfig,
+    tokenizer: Tokenizer,
+    folder: Path,
+    *,
+    dataset: str,
+    batch_bytes: int = BATCH_BYTES,
+    is_parallel: bool = True,
+    progress: Progress | None = None,
+) -> None:
+    """Write the token shard of `raw` into the empty `folder`, manifest last.
+
+    The bytes depend on the raw file, the configs and the tokenizer alone: neither on
+    `batch_bytes` and `is_parallel` nor on the engine. Memory does not grow with the file, but
+    for the longest document. Documents that are set aside are listed in rejects.jsonl.
+
+    Raises: BadDocumentError, RawFileError, TokenizerError.
+    """
+    require_special_ids(tokenizer, config)
+    started = time.perf_counter()
+    in_text: InText = "control" if config.special_tokens_in_text == "control" else "ordinary"
+    engine = open_engine(tokenizer, choice=config.engine, in_text=in_text, is_parallel=is_parallel)
+
+    def write(engine: GatedEngine) -> _ShardWriter:
+        writer = _ShardWriter(raw, config, tokenizer, folder, progress)
+        batches = read_documents(
+            raw.path, documents, batch_bytes=batch_bytes, on_reject=writer.reject
+        )
+        writer.write(engine, batches)
+        return writer
+
+    reason = engine.reason
+    try:
+        writer = write(engine)
+    except EngineDiffersError as error:
+        if config.engine == "gigatoken":
+            raise
+        reason = f"gigatoken differed on a document of this file: {error}"
+        engine = open_engine(tokenizer, choice="reference", in_text=in_text)
+        writer = write(engine)
+    check_unchanged(raw)
+    seconds = time.perf_counter() - started
+    manifest = Manifest(
+        stage="tokens",
+        dataset=dataset,
+        partition=raw.key,
+        version=TOKENS_VERSION,
+        fingerprint=tokens_fingerprint(raw, documents, config, tokenizer),
+        parents=_parents(raw, tokenizer),
+        config=_deciding_config(documents, config),
+        counts=dict(writer.counts),
+        details={
+            "dtype": tokenizer.dtype.str,
+            "vocab_size": tokenizer.vocab_size,
+            "eos_id": tokenizer.eos_id if config.eos == "last" else None,
+            "eos_token": tokenizer.eos_token if config.eos == "last" else None,
+            "bos_id": tokenizer.bos_id if config.bos == "first" else None,
+            "bos_token": tokenizer.bos_token if config.bos == "first" else None,
+        },
+        files=writer.files(),
+    )
+    run = {
+        "seconds": round(seconds, 3),
+        "engine": engine.name,
+        "engine_reason": reason,
+        "tokens_per_second": round(writer.counts["num_tokens"] / seconds),
+        "megabytes_per_second": round(writer.counts["num_bytes"] / 1e6 / seconds, 2),
+    }
+    write_manifest(folder, manifest, run=run)
+
+
+def open_token_shard(folder: Path) -> TokenShard:
+    """Return the token shard in `folder`, its sizes checked against its manifest.
+
+    Raises: MissingOutputError, CorruptOutputError.
+    """
+    manifest = read_manifest(folder)
+    shard = TokenShard(folder, manifest)
+    num_bytes = (folder / TOKENS_NAME).stat().st_size
+    if num_bytes != shard.num_tokens * shard.dtype.itemsize:
+        raise CorruptOutputError(
+            four_parts(
+                where=folder / TOKENS_NAME,
+                expected=f"{shard.num_tokens:,} tokens of {shard.dtype.itemsize} bytes "
+                f"({shard.num_tokens * shard.dtype.itemsize:,} bytes)",
+                found=f"{num_bytes:,} bytes",
+                remedy="delete the folder and run `tokflow run` again",
+            )
+        )
+    return shard
+
+
+def with_special_ids(
+    encoded: Encoded, config: TokenizerConfig, tokenizer: Tokenizer
+) -> tuple[npt.NDArray[np.unsignedinteger], npt.NDArray[np.int64]]:
+    """Return the token ids of a batch with BOS and EOS in place, and each document's count.
+
+    The ids have the tokenizer's dtype; the counts have shape (num_documents,).
+
+    Raises: TokenizerError where an id is not below vocab_size; nothing ever wraps.
+    """
+    token_ids = encoded.token_ids
+    if len(token_ids) and (largest := int(token_ids.max())) >= tokenizer.vocab_size:
+        raise TokenizerError(
+            four_parts(
+                where=f"tokenizer {tokenizer.fingerprint[:7]}",
+                expected=f"ids below vocab_size {tokenizer.vocab_size:,} ({tokenizer.dtype.name})",
+                found=f"id {largest:,}",
+                remedy="the tokenizer's files disagree with its engine; "
+                "set tokenizer.engine: reference and report it",
+            )
+        )
+    has_bos, has_eos = config.bos == "first", config.eos == "last"
+    num_added = has_bos + has_eos
+    num_documents = len(encoded.offsets) - 1
+    counts = np.diff(encoded.offsets) + num_added
+    if not num_added:
+        return token_ids.astype(tokenizer.dtype), counts
+    ends = np.cumsum(counts)
+    out = np.empty(len(token_ids) + num_added * num_documents, dtype=tokenizer.dtype)
+    is_text = np.ones(len(out), dtype=bool)
+    if has_eos:
+        is_text[ends - 1] = False
+        out[ends - 1] = tokenizer.eos_id
+    if has_bos:
+        is_text[ends - counts] = False
+        out[ends - counts] = tokenizer.bos_id
+    out[is_text] = token_ids
+    return out, counts
+
+
+def _deciding_config(documents: DocumentsConfig, config: TokenizerConfig) -> dict[str, Any]:
+    return {
+        "documents": dataclasses.asdict(documents),
+        "eos": config.eos,
+        "bos": config.bos,
+        "special_tokens_in_text": config.special_tokens_in_text,
+    }
+
+
+def _parents(raw: RawFile, tokenizer: Tokenizer) -> dict[str, str]:
+    return {"raw": raw.sha256, "tokenizer": tokenizer.fingerprint}
+
+
+class _ShardWriter:
+    """Writes the three files of a shard while it counts what goes through."""
+
+    def __init__(
+        self,
+        raw: RawFile,
+        config: TokenizerConfig,
+        tokenizer: Tokenizer,
+        folder: Path,
+        progress: Progress | None,
+    ) -> None:
+        self._raw = raw
+        self._config = config
+        self._tokenizer = tokenizer
+        self._folder = folder
+        self._progress = progress
+        self._special_tokens = _SpellingCounter(tokenizer.special_tokens)
+        self._sha256 = hashlib.sha256()
+        self._rejects: list[Reject] = []
+        self.counts: dict[str, int] = dict.fromkeys(
+            (
+                "num_documents",
+                "num_rejects",
+                "num_empty_documents",
+                "num_chars",
+                "num_bytes",
+                "num_tokens",
+                "num_special_tokens_in_text",
+            ),
+            0,
+        )
+
+    def reject(self, reject: Reject) -> None:
+        """Keep a document that was not taken."""
+        self._rejects.append(reject)
+
+    def write(self, engine: GatedEngine, batches: Iterator[Batch]) -> None:
+        """Read, encode and write, each overlapped with the next."""
+        with (
+            (self._folder / TOKENS_NAME).open("wb", buffering=0) as file,
+            _DocumentsWriter(self._folder / DOCUMENTS_NAME) as table,
+            write_behind(lambda made: self._write_batch(file, table, *made)) as submit,
+        ):
+            for batch in read_ahead(batches):
+                self._check_spelling(batch)
+                submit((batch, engine.encode(batch.texts)))
+        self.counts["num_rejects"] = len(self._rejects)
+        if self._rejects:
+            lines = [json.dumps(dataclasses.asdict(reject)) + "\n" for reject in self._rejects]
+            (self._folder / REJECTS_NAME).write_text("".join(lines), encoding="utf-8")
+
+    def files(self) -> dict[str, FileEntry]:
+        """Return size and sha256 of the files written."""
+        num_bytes = self.counts["num_tokens"] * self._tokenizer.dtype.itemsize
+        entries = {
+            TOKENS_NAME: FileEntry(num_bytes=num_bytes, sha256=self._sha256.hexdigest()),
+            DOCUMENTS_NAME: checksum(self._folder / DOCUMENTS_NAME),
+        }
+        if self._rejects:
+            entries[REJECTS_NAME] = checksum(self._folder / REJECTS_NAME)
+        return entries
+
+    def _check_spelling(self, batch: Batch) -> None:
+        found = self._special_tokens.count(batch.texts)
+        self.counts["num_special_tokens_in_text"] += sum(found.values())
+        if found and self._config.special_tokens_in_text == "error":
+            index, name = min(found)
+            raise BadDocumentError(
+                four_parts(
+                    where=f"{self._raw.path}: document {batch.rows[index]:,}",
+                    expected="no special token spelt in the text",
+                    found=repr(name),
+                    remedy="set tokenizer.special_tokens_in_text: ordinary to encode it as "
+                    "plain text, or control to let it become the control token",
+                ),
+                path=self._raw.path,
+                row=int(batch.rows[index]),
+            )
+
+    def _write_batch(
+        self, file: BinaryIO, table: "_DocumentsWriter", batch: Batch, encoded: Encoded
+    ) -> None:
+        token_ids, num_tokens = with_special_ids(encoded, self._config, self._tokenizer)
+        view = memoryview(token_ids).cast("B")
+        file.write(view)
+        self._sha256.update(view)
+        num_bytes = self._add_documents(table, batch, num_tokens)
+        self.counts["num_documents"] += len(batch.rows)
+        self.counts["num_empty_documents"] += int(np.count_nonzero(batch.num_chars == 0))
+        self.counts["num_chars"] += int(batch.num_chars.sum())
+        self.counts["num_bytes"] += num_bytes
+        self.counts["num_tokens"] += len(token_ids)
+        if self._progress:
+            self._progress(len(batch.rows), num_bytes)
+
+    def _add_documents(
+        self, table: "_DocumentsWriter", batch: Batch, num_tokens: npt.NDArray[np.int64]
+    ) -> int:
+        offsets, data = text_buffers(batch.texts)
+        starts = offsets.tolist()
+        view = memoryview(data)
+        hashes = b"".join(
+            xxhash.xxh3_128_digest(view[start:stop])
+            for start, stop in zip(starts[:-1], starts[1:], strict=True)
+        )
+        table.add(
+            row=batch.rows,
+            char_offset=self.counts["num_chars"] + np.cumsum(batch.num_chars) - batch.num_chars,
+            num_chars=batch.num_chars,
+            token_offset=self.counts["num_tokens"] + np.cumsum(num_tokens) - num_tokens,
+            num_tokens=num_tokens,
+            text_hash=hashes,
+        )
+        return int(offsets[-1] - offsets[0])
+
+
+class _DocumentsWriter:
+    """Writes documents.parquet in row groups that do not depend on the batches."""
+
+    def __init__(self, path: Path) -> None:
+        self._writer = pq.ParquetWriter(path, DOCUMENTS_SCHEMA, compression="zstd")
+        self._tables: list[pa.Table] = []
+        self._num_rows = 0
+
+    def __enter__(self) -> "_DocumentsWriter":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if error[0] is None and (self._num_rows or not self._tables):
+            self._write_group(self._joined())
+        self._writer.close()
+
+    def add(self, *, text_hash: bytes, **columns: npt.NDArray[np.int64]) -> None:
+        """Add one batch of documents."""
+        num_rows = len(columns["row"])
+        hashes = pa.FixedSizeBinaryArray.from_buffers(
+            pa.binary(16), num_rows, [None, pa.py_buffer(text_hash)]
+        )
+        arrays = [pa.array(columns[name]) for name in DOCUMENTS_SCHEMA.names[:-1]]
+        self._tables.append(pa.Table.from_arrays([*arrays, hashes], schema=DOCUMENTS_SCHEMA))
+        self._num_rows += num_rows
+        while self._num_rows >= ROWS_PER_GROUP:
+            table = self._joined()
+            self._write_group(table.slice(0, ROWS_PER_GROUP))
+            self._tables = [table.slice(ROWS_PER_GROUP)]
+            self._num_rows -= ROWS_PER_GROUP
+
+    def _joined(self) -> pa.Table:
+        if not self._tables:
+            return DOCUMENTS_SCHEMA.empty_table()
+        return pa.concat_tables(self._tables).combine_chunks()
+
+    def _write_group(self, table: pa.Table) -> None:
+        self._writer.write_table(table, row_group_size=ROWS_PER_GROUP)
+
+
+class _SpellingCounter:
+    """Counts where the texts spell a special token; the leftmost and longest spelling wins."""
+
+    def __init__(self, special_tokens: Mapping[str, int]) -> None:
+        names = sorted((name.encode() for name in special_tokens), key=lambda name: -len(name))
+        self._names = [name for name in names if name]
+        self._pattern = re.compile(b"|".join(map(re.escape, self._names))) if self._names else None
+        self._rarest = _common_part(self._names)
+
+    def count(self, texts: pa.LargeStringArray) -> dict[tuple[int, str], int]:
+        """Return (index of the text, name) to number of times; empty where none is spelt.
+
+        What stands half in one text and half in the next is no spelling.
+        """
+        if self._pattern is None:
+            return {}
+        offsets, data = text_buffers(texts)
+        text = data[offsets[0] : offsets[-1]].tobytes()
+        # Looking for one part that all names share is fifty times faster than the pattern.
+        if self._rarest and self._rarest not in text:
+            return {}
+        touched: set[int] = set()
+        for match in self._pattern.finditer(text):
+            ends = np.array([match.start(), match.end() - 1]) + offsets[0]
+            first, last = np.searchsorted(offsets, ends, side="right") - 1
+            touched.update(range(first, last + 1))
+        return {
+            (index, name.decode()): times
+            for index in sorted(touched)
+            for name, times in Counter(self._pattern.findall(texts[index].as_buffer())).items()
+        }
+
+
+def _common_part(names: list[bytes]) -> bytes:
+    """Return the longest beginning that all names share."""
+    if not names:
+        return b""
+    first, last = min(names), max(names)
+    length = next(
+        (i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b),
+        min(len(first), len(last)),
+    )
+    return first[:length]

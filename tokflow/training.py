@@ -1,0 +1,165 @@
+"""Train a byte-level BPE tokenizer on raw files."""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tokflow.documents import DocumentsConfig, Limit, read_documents
+from tokflow.engines.protocol import text_buffers
+from tokflow.errors import TokenizerError, four_parts
+from tokflow.raw import RawFile
+
+SEPARATOR = b"\xff"
+"""Stands between documents while training: a byte that no UTF-8 text holds."""
+
+
+def train_tokenizer(
+    raw_files: Mapping[str, RawFile],
+    documents: DocumentsConfig,
+    *,
+    vocab_size: int,
+    special_tokens: Sequence[str],
+    max_characters: int | None,
+    path: Path,
+) -> dict[str, int]:
+    """Write a tokenizer.json trained on the documents of `raw_files`; return what it saw.
+
+    The same files give the same bytes, whatever the number of cores. GPT-2's split pattern; ids
+    0 to 255 are the bytes, then the merges in the order they were learnt, then the special
+    tokens, which training never sees. A text too small for `vocab_size` gives fewer ids.
+
+    Source: gigatoken 0.10.0 `train_bpe` with ties broken as Hugging Face's trainer breaks them.
+    """
+    with tempfile.TemporaryDirectory(dir=path.parent.parent, prefix=".training-") as folder:
+        text = Path(folder) / "documents.txt"
+        seen = _write_text(raw_files, documents, max_characters, text)
+        num_merges = vocab_size - 256 - len(special_tokens)
+        merges = _train(text, num_merges) if seen["num_bytes"] else []
+    fields = _tokenizer_json(merges, special_tokens)
+    path.write_text(json.dumps(fields, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    return seen
+
+
+def _write_text(
+    raw_files: Mapping[str, RawFile],
+    documents: DocumentsConfig,
+    max_characters: int | None,
+    path: Path,
+) -> dict[str, int]:
+    limits = [limit for limit in (documents.limit.characters, max_characters) if limit is not None]
+    limit = Limit(documents=documents.limit.documents, characters=min(limits, default=None))
+    seen = {"num_documents": 0, "num_characters": 0, "num_bytes": 0}
+    with path.open("wb") as file:
+        for key in sorted(raw_files):
+            for batch in read_documents(raw_files[key].path, replace(documents, limit=limit)):
+                offsets, data = text_buffers(batch.texts)
+                for start, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+                    file.write(data[start:stop])
+                    file.write(SEPARATOR)
+                seen["num_documents"] += len(batch.rows)
+                seen["num_characters"] += int(batch.num_chars.sum())
+                seen["num_bytes"] += int(offsets[-1] - offsets[0])
+    return seen
+
+
+def _train(text: Path, num_merges: int) -> list[tuple[bytes, bytes]]:
+    """Return the merges, learnt in a process of its own: the trainer prints and keeps memory."""
+    output = text.with_suffix(".merges")
+    done = subprocess.run(
+        [sys.executable, "-m", "tokflow.training", str(text), str(num_merges), str(output)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise TokenizerError(
+            four_parts(
+                where="tokenizer.kind: trained",
+                expected="gigatoken's trainer to end well",
+                found=f"exit code {done.returncode}: {done.stderr.strip()[-300:]}",
+                remedy="give it less text with tokenizer.max_characters, "
+                "or train elsewhere and use kind: file",
+            )
+        )
+    pairs = json.loads(output.read_text())
+    return [(bytes.fromhex(left), bytes.fromhex(right)) for left, right in pairs]
+
+
+def _tokenizer_json(
+    merges: Sequence[tuple[bytes, bytes]], special_tokens: Sequence[str]
+) -> dict[str, Any]:
+    """Return the fields of a tokenizer.json: byte-level BPE with GPT-2's split pattern."""
+    letters = _byte_letters()
+
+    def spell(token: bytes) -> str:
+        return "".join(letters[byte] for byte in token)
+
+    vocab = {letters[byte]: byte for byte in range(256)}
+    for left, right in merges:
+        vocab.setdefault(spell(left + right), len(vocab))
+    added = [
+        {
+            "id": len(vocab) + index,
+            "content": name,
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+            "special": True,
+        }
+        for index, name in enumerate(special_tokens)
+    ]
+    byte_level = {"type": "ByteLevel", "trim_offsets": True, "use_regex": True}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": added,
+        "normalizer": None,
+        "pre_tokenizer": {**byte_level, "add_prefix_space": False},
+        "post_processor": None,
+        "decoder": {**byte_level, "add_prefix_space": True},
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": vocab,
+            "merges": [[spell(left), spell(right)] for left, right in merges],
+        },
+    }
+
+
+def _byte_letters() -> list[str]:
+    """Return the printable character that stands for each byte in a byte-level vocabulary.
+
+    Bytes that print in Latin-1 stand for themselves, the 68 others are shifted past U+0100 in
+    order: byte 0 is U+0100, the space is U+0120.
+
+    Source: openai/gpt-2, src/encoder.py, bytes_to_unicode.
+    """
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = [byte for byte in range(256) if byte not in printable]
+    shifted = {byte: chr(0x100 + index) for index, byte in enumerate(others)}
+    return [shifted.get(byte, chr(byte)) for byte in range(256)]
+
+
+def _main(text: str, num_merges: str, output: str) -> None:
+    import gigatoken
+
+    _, merges = gigatoken.train_bpe(Path(text), 256 + int(num_merges), [], separator=SEPARATOR)
+    pairs = [(left.hex(), right.hex()) for left, right in merges]
+    Path(output).write_text(json.dumps(pairs))
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

@@ -1,0 +1,520 @@
+import csv
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tokflow.documents import READERS, Batch, DocumentsConfig, Limit, Reject, read_documents
+from tokflow.documents.pieces import cut
+from tokflow.errors import BadDocumentError
+
+AWKWARD = [
+    "plain",
+    "",
+    "two\r\nlines\n",
+    "\r",
+    " kept white space \t",
+    'a "quote", a ""pair"" and a , comma',
+    "nul\x00inside",
+    "back\\slash \\u0041 \\n",
+    "größe 漢字 e\u0301",
+    "😀 astral \U0010ffff",
+    "\ufeffnot a byte order mark",
+    "\u2028\u2029\x85\x0b\x0c\x1c",
+    "\ufffe\uffff\x7f",
+    "",
+]
+ONE_LINE = [text for text in AWKWARD if "\n" not in text]
+
+
+def write_table(texts: list[str | None], path: Path, type_: pa.DataType, name: str = "text"):
+    column = pa.array(texts, pa.string()).cast(type_)
+    pq.write_table(pa.table({"id": range(len(texts)), name: column}), path)
+
+
+def write_dictionary(texts: list[str | None], path: Path):
+    column = pa.array(texts, pa.string()).dictionary_encode()
+    pq.write_table(pa.table({"text": column}), path, row_group_size=3)
+
+
+def write_nested(texts: list[str | None], path: Path):
+    rows = [{"more": {"text": text}, "other": 1} for text in texts]
+    pq.write_table(pa.table({"meta": rows}), path)
+
+
+def write_arrow(texts: list[str | None], path: Path, type_: pa.DataType, *, stream: bool):
+    column = pa.array(texts, pa.string()).cast(type_)
+    table = pa.table({"id": range(len(texts)), "text": column})
+    new = pa.ipc.new_stream if stream else pa.ipc.new_file
+    with pa.OSFile(str(path), "wb") as sink, new(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=4)
+
+
+def write_jsonl(texts: list[str], path: Path, *, ascii_only: bool = False, end: str = "\n"):
+    lines = [json.dumps({"id": 1, "text": text}, ensure_ascii=ascii_only) for text in texts]
+    path.write_bytes("".join(line + end for line in lines).encode())
+
+
+def write_nested_jsonl(texts: list[str], path: Path):
+    lines = [json.dumps({"meta": {"x": None, "more": {"text": text}}}) for text in texts]
+    path.write_bytes("\n".join(lines).encode())
+
+
+def write_csv(texts: list[str], path: Path, *, dialect: str = "excel", bom: str = ""):
+    with path.open("w", encoding="utf-8", newline="") as file:
+        file.write(bom)
+        writer = csv.writer(file, dialect, quoting=csv.QUOTE_ALL)
+        writer.writerow(["id", "text"])
+        writer.writerows([1, text] for text in texts)
+
+
+def write_separated(texts: list[str], path: Path, *, separator: str):
+    path.write_bytes("".join(text + separator for text in texts).encode())
+
+
+NESTED = DocumentsConfig(text="meta.more.text")
+LINES = DocumentsConfig(document_per="line")
+SEPARATED = DocumentsConfig(document_per="separator", separator="<|end|>")
+
+Case = tuple[str, Callable[..., None], dict[str, object], DocumentsConfig, list[str]]
+CASES: dict[str, Case] = {
+    "parquet string": ("a.parquet", write_table, {"type_": pa.string()}, DocumentsConfig(), AWKWARD),
+    "parquet large_string": (
+        "a.parquet",
+        write_table,
+        {"type_": pa.large_string()},
+        DocumentsConfig(),
+        AWKWARD,
+    ),
+    "parquet string_view": (
+        "a.parquet",
+        write_table,
+        {"type_": pa.string_view()},
+        DocumentsConfig(),
+        AWKWARD,
+    ),
+    "parquet binary": ("a.parquet", write_table, {"type_": pa.binary()}, DocumentsConfig(), AWKWARD),
+    "parquet large_binary": (
+        "a.parquet",
+        write_table,
+        {"type_": pa.large_binary()},
+        DocumentsConfig(),
+        AWKWARD,
+    ),
+    "parquet dictionary": ("a.parquet", write_dictionary, {}, DocumentsConfig(), AWKWARD),
+    "parquet nested": ("a.parquet", write_nested, {}, NESTED, AWKWARD),
+    "parquet dotted name": (
+        "a.parquet",
+        write_table,
+        {"type_": pa.string(), "name": "meta.more.text"},
+        NESTED,
+        AWKWARD,
+    ),
+    "arrow file": (
+        "a.arrow",
+        write_arrow,
+        {"type_": pa.string(), "stream": False},
+        DocumentsConfig(),
+        AWKWARD,
+    ),
+    "arrow stream": (
+        "a.arrow",
+        write_arrow,
+        {"type_": pa.large_string(), "stream": True},
+        DocumentsConfig(),
+        AWKWARD,
+    ),
+    "arrow string_view": (
+        "a.feather",
+        write_arrow,
+        {"type_": pa.string_view(), "stream": False},
+        DocumentsConfig(),
+        AWKWARD,
+    ),
+    "arrow dictionary": (
+        "a.ipc",
+        write_arrow,
+        {"type_": pa.dictionary(pa.int32(), pa.string()), "stream": False},
+        DocumentsConfig(),
+        AWKWARD,
+    ),
+    "jsonl": ("a.jsonl", write_jsonl, {}, DocumentsConfig(), AWKWARD),
+    "jsonl escaped": ("a.json", write_jsonl, {"ascii_only": True}, DocumentsConfig(), AWKWARD),
+    "jsonl CRLF": ("a.JSONL", write_jsonl, {"end": "\r\n"}, DocumentsConfig(), AWKWARD),
+    "jsonl blank lines": ("a.jsonl", write_jsonl, {"end": "\n \t\n"}, DocumentsConfig(), AWKWARD),
+    "jsonl nested": ("a.jsonl", write_nested_jsonl, {}, NESTED, AWKWARD),
+    "csv": ("a.csv", write_csv, {}, DocumentsConfig(), AWKWARD),
+    "csv LF": ("a.csv", write_csv, {"dialect": "unix"}, DocumentsConfig(), AWKWARD),
+    "csv BOM": ("a.csv", write_csv, {"bom": "\ufeff"}, DocumentsConfig(text="text"), AWKWARD),
+    "tsv": ("a.tsv", write_csv, {"dialect": "excel-tab"}, DocumentsConfig(), AWKWARD),
+    "txt line": ("a.txt", write_separated, {"separator": "\n"}, LINES, ONE_LINE),
+    "txt separator": ("a.txt", write_separated, {"separator": "<|end|>"}, SEPARATED, AWKWARD),
+}
+
+
+def texts_in(batches: list[Batch]) -> list[str]:
+    return [text for batch in batches for text in batch.texts.to_pylist()]
+
+
+def rows_in(batches: list[Batch]) -> list[int]:
+    return [row for batch in batches for row in batch.rows.tolist()]
+
+
+def read(path: Path, config: DocumentsConfig, **options) -> list[Batch]:
+    return list(read_documents(path, config, **options))
+
+
+def test_every_reader_has_a_case():
+    formats = {name.split()[0] for name in CASES}
+
+    assert formats == set(READERS)
+
+
+@pytest.mark.parametrize("batch_bytes", [1, 40, 2_000_000])
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_read_is_what_was_written(name: str, batch_bytes: int, tmp_path: Path):
+    file_name, write, options, config, texts = CASES[name]
+    path = tmp_path / file_name
+    write(texts, path, **options)
+
+    batches = read(path, config, batch_bytes=batch_bytes)
+
+    assert texts_in(batches) == texts
+    assert rows_in(batches) == list(range(len(texts)))
+    assert [n for batch in batches for n in batch.num_chars.tolist()] == list(map(len, texts))
+    for batch in batches:
+        batch.texts.validate(full=True)
+        assert batch.texts.type == pa.large_string()
+        assert batch.texts.null_count == 0
+        assert batch.rows.dtype == batch.num_chars.dtype == "int64"
+        assert len(batch.rows) == len(batch.texts) == len(batch.num_chars) > 0
+
+
+def test_a_txt_file_is_one_document_with_its_byte_order_mark(tmp_path: Path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"\xef\xbb\xbfone\r\ntwo\n")
+
+    assert texts_in(read(path, DocumentsConfig())) == ["\ufeffone\r\ntwo\n"]
+
+
+@pytest.mark.parametrize(
+    ("content", "config", "texts"),
+    [
+        (b"", DocumentsConfig(), [""]),
+        (b"", LINES, []),
+        (b"\n", LINES, [""]),
+        (b"a\n\nb", LINES, ["a", "", "b"]),
+        (b"a\r\nb\r", LINES, ["a\r", "b\r"]),
+        (b"", SEPARATED, []),
+        (b"<|end|>", SEPARATED, [""]),
+        (b"a<|end|><|end|>b", SEPARATED, ["a", "", "b"]),
+    ],
+)
+def test_the_last_empty_piece_of_a_txt_file_is_no_document(
+    content: bytes, config: DocumentsConfig, texts: list[str], tmp_path: Path
+):
+    path = tmp_path / "a.txt"
+    path.write_bytes(content)
+
+    assert texts_in(read(path, config)) == texts
+
+
+@pytest.mark.parametrize("content", [b"", b"\n \n", b"\xef\xbb\xbf"])
+def test_a_jsonl_file_without_records_has_no_documents(content: bytes, tmp_path: Path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(content)
+
+    assert read(path, DocumentsConfig()) == []
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_json_line(tmp_path: Path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"text": "a"}\n')
+
+    assert texts_in(read(path, DocumentsConfig())) == ["a"]
+
+
+def test_the_last_of_two_equal_keys_counts_and_keys_may_be_escaped(tmp_path: Path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"text": "a", "text": "b"}\n{"t\\u0065xt": "c"}')
+
+    assert texts_in(read(path, DocumentsConfig())) == ["b", "c"]
+
+
+def test_an_empty_parquet_file_has_no_documents(tmp_path: Path):
+    write_table([], tmp_path / "a.parquet", pa.string())
+
+    assert read(tmp_path / "a.parquet", DocumentsConfig()) == []
+
+
+def test_several_columns_give_one_document_each_in_the_order_named(tmp_path: Path):
+    records = [{"a": "a0", "b": "b0"}, {"a": "a1", "b": "b1"}]
+    (tmp_path / "x.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    pq.write_table(pa.Table.from_pylist(records), tmp_path / "x.parquet")
+    (tmp_path / "x.csv").write_text("a,b\na0,b0\na1,b1\n")
+    config = DocumentsConfig(text=("b", "a"))
+
+    for path in sorted(tmp_path.iterdir()):
+        batches = read(path, config)
+
+        assert texts_in(batches) == ["b0", "a0", "b1", "a1"], path
+        assert rows_in(batches) == [0, 1, 2, 3], path
+
+
+def test_a_null_struct_is_a_bad_document_and_the_other_column_of_its_record_is_not(tmp_path: Path):
+    table = pa.table({"m": [{"x": "0"}, None, {"x": "2"}], "y": ["a", "b", "c"]})
+    pq.write_table(table, tmp_path / "x.parquet")
+    config = DocumentsConfig(text=("m.x", "y"), on_bad_document="reject")
+
+    batches = read(tmp_path / "x.parquet", config)
+
+    assert texts_in(batches) == ["0", "a", "b", "2", "c"]
+    assert rows_in(batches) == [0, 1, 3, 4, 5]
+
+
+# Batches
+
+
+def test_documents_are_put_together_up_to_about_batch_bytes(tmp_path: Path):
+    write_jsonl(["x" * 100] * 100, tmp_path / "a.jsonl")
+
+    batches = read(tmp_path / "a.jsonl", DocumentsConfig(), batch_bytes=1000)
+
+    assert [len(batch.rows) for batch in batches] == [10] * 10
+
+
+def test_small_row_groups_share_a_batch(tmp_path: Path):
+    table = pa.table({"text": ["x" * 10] * 100})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=1)
+
+    assert [len(b.rows) for b in read(tmp_path / "a.parquet", DocumentsConfig())] == [100]
+
+
+def test_a_large_document_has_a_batch_of_its_own(tmp_path: Path):
+    texts = ["a", "b", "x" * 100_000, "c", "d"]
+    write_jsonl(texts, tmp_path / "a.jsonl")
+
+    batches = read(tmp_path / "a.jsonl", DocumentsConfig(), batch_bytes=1000)
+
+    assert [batch.rows.tolist() for batch in batches] == [[0, 1], [2], [3, 4]]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet", "a.arrow"])
+def test_a_document_of_20_mb_is_read_whole(name: str, tmp_path: Path):
+    text = "0123456789abcdé\n" * 1_300_000
+    path = tmp_path / name
+    if name == "a.jsonl":
+        write_jsonl(["a", text, "b"], path)
+    elif name == "a.parquet":
+        write_table(["a", text, "b"], path, pa.string())
+    else:
+        write_arrow(["a", text, "b"], path, pa.string(), stream=True)
+
+    batches = read(path, DocumentsConfig())
+
+    assert [batch.rows.tolist() for batch in batches] == [[0], [1], [2]]
+    assert batches[1].num_chars.tolist() == [20_800_000]
+    assert batches[1].texts[0].as_py() == text
+
+
+def test_a_row_group_is_never_in_memory_whole(tmp_path: Path):
+    write_table([f"{row} " + "x" * 50_000 for row in range(1500)], tmp_path / "a.parquet", pa.string())
+    assert pq.ParquetFile(tmp_path / "a.parquet").num_row_groups == 1
+
+    before = pa.total_allocated_bytes()
+    peak = 0
+    for _ in read_documents(tmp_path / "a.parquet", DocumentsConfig()):
+        peak = max(peak, pa.total_allocated_bytes() - before)
+
+    assert peak < 20_000_000 < 1500 * 50_000
+
+
+def test_reading_imports_neither_pandas_nor_dagster(tmp_path: Path):
+    write_table(["a", None], tmp_path / "a.parquet", pa.string())
+    write_jsonl(["a"], tmp_path / "a.jsonl")
+    program = f"""
+import sys
+from pathlib import Path
+from tokflow.documents import DocumentsConfig, read_documents
+for name in ("a.parquet", "a.jsonl"):
+    config = DocumentsConfig(text=("text", "text2"[:4] if False else "text")[:1], on_bad_document="reject")
+    list(read_documents(Path({str(tmp_path)!r}, name), config))
+print({{"pandas", "dagster", "transformers"}} & set(sys.modules))
+"""
+
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    assert result.stdout == "set()\n"
+
+
+# Limits
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        (Limit(documents=1), ["aa"]),
+        (Limit(documents=2), ["aa", "bbb"]),
+        (Limit(characters=1), ["aa"]),
+        (Limit(characters=2), ["aa"]),
+        (Limit(characters=3), ["aa", "bbb"]),
+        (Limit(characters=5), ["aa", "bbb"]),
+        (Limit(documents=1, characters=5), ["aa"]),
+        (Limit(documents=2, characters=1), ["aa"]),
+    ],
+)
+@pytest.mark.parametrize("batch_bytes", [1, 1000])
+def test_reading_stops_after_the_document_that_reaches_the_limit(
+    limit: Limit, expected: list[str], batch_bytes: int, tmp_path: Path
+):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "aa"}\n{"text": "bbb"}\n{malformed\n')
+
+    batches = read(path, DocumentsConfig(limit=limit), batch_bytes=batch_bytes)
+
+    assert texts_in(batches) == expected
+
+
+def test_a_limit_counts_over_batches_and_not_the_rejects(tmp_path: Path):
+    path = tmp_path / "a.jsonl"
+    lines = ['{"text": "é"}\n', "{}\n"] * 40_000  # several blocks of 64 KiB
+    path.write_text("".join(lines))
+    rejects: list[Reject] = []
+    config = DocumentsConfig(
+        limit=Limit(documents=30_000), on_bad_document="reject", max_rejects=10**6
+    )
+
+    batches = read(path, config, batch_bytes=1000, on_reject=rejects.append)
+
+    assert rows_in(batches) == list(range(0, 60_000, 2))
+    assert [reject.row for reject in rejects] == list(range(1, 59_999, 2))
+
+
+def test_a_limit_costs_no_reading_of_what_comes_after(tmp_path: Path):
+    path = tmp_path / "a.txt.zst"
+    from tokflow.documents.compression import zstd
+
+    path.write_bytes(zstd.compress(b"a line\n" * 100_000)[:-10] + b"damaged!!!")
+    config = DocumentsConfig(document_per="line", limit=Limit(documents=5))
+
+    assert texts_in(read(path, config)) == ["a line"] * 5
+
+
+# Rejects
+
+
+def test_accepted_and_rejected_documents_are_all_there_is(tmp_path: Path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"text": "0"}\n\n{"text": null}\nnot json\n{"text": "3"}\n{"tex')
+    rejects: list[Reject] = []
+
+    batches = read(path, DocumentsConfig(on_bad_document="reject"), on_reject=rejects.append)
+
+    assert texts_in(batches) == ["0", "3"]
+    assert rows_in(batches) == [0, 3]
+    assert [(r.row, r.line, r.byte_offset) for r in rejects] == [(1, 3, 15), (2, 4, 30), (4, 6, 53)]
+    assert rejects[0].reason == "expected a string in 'text', found null"
+
+
+def test_each_column_of_a_malformed_line_is_a_reject(tmp_path: Path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"a": "0", "b": "1"}\n{"a"\n{"a": 1, "b": "5"}\n')
+    rejects: list[Reject] = []
+    config = DocumentsConfig(text=("a", "b"), on_bad_document="reject")
+
+    batches = read(path, config, on_reject=rejects.append)
+
+    assert rows_in(batches) == [0, 1, 5]
+    assert [reject.row for reject in rejects] == [2, 3, 4]
+
+
+def test_one_more_than_max_rejects_is_an_error(tmp_path: Path):
+    path = tmp_path / "a.jsonl"
+    path.write_text("{}\n" * 3)
+    rejects: list[Reject] = []
+
+    assert read(path, DocumentsConfig(on_bad_document="reject", max_rejects=3)) == []
+    with pytest.raises(BadDocumentError) as caught:
+        read(
+            path,
+            DocumentsConfig(on_bad_document="reject", max_rejects=2),
+            on_reject=rejects.append,
+        )
+
+    assert len(rejects) == 2
+    assert caught.value.row == 2
+    assert str(caught.value) == (
+        f"{path}, row 2, line 3, byte 6: expected the key 'text', found no keys; set "
+        "documents.text to the field that holds the text, or raise documents.max_rejects, "
+        "for 2 bad documents are set aside already"
+    )
+
+
+def test_a_csv_record_that_is_bad_spoils_no_other(tmp_path: Path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'id,text\n1,"a\nb"\n2,x,y\n\n3,\xff\n4\n5,"c" d\n6,"e\r\nf"\n')
+    rejects: list[Reject] = []
+
+    batches = read(path, DocumentsConfig(on_bad_document="reject"), on_reject=rejects.append)
+
+    assert texts_in(batches) == ["a\nb", "e\r\nf"]
+    assert rows_in(batches) == [0, 5]
+    assert [(r.row, r.line, r.byte_offset) for r in rejects] == [
+        (1, 4, 16),
+        (2, 6, 23),
+        (3, 7, 27),
+        (4, 8, 29),
+    ]
+
+
+# Properties
+
+TEXTS = st.lists(st.text(st.characters(codec="utf-8"), max_size=30), max_size=20)
+
+
+@settings(
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(texts=TEXTS, batch_bytes=st.integers(1, 200), name=st.sampled_from(["jsonl", "parquet", "csv"]))
+def test_any_texts_are_read_as_written(
+    texts: list[str], batch_bytes: int, name: str, tmp_path: Path
+):
+    path = tmp_path / f"a.{name}"
+    if name == "jsonl":
+        write_jsonl(texts, path)
+    elif name == "csv":
+        write_csv(texts, path)
+    else:
+        write_table(texts, path, pa.string())
+
+    batches = read(path, DocumentsConfig(), batch_bytes=batch_bytes)
+
+    assert texts_in(batches) == texts
+    assert [n for batch in batches for n in batch.num_chars.tolist()] == list(map(len, texts))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    blocks=st.lists(st.text("ab", min_size=1, max_size=6), max_size=12),
+    separator=st.sampled_from(["a", "aa", "ab", "aba", "abab"]),
+)
+def test_pieces_do_not_depend_on_blocks(blocks: list[str], separator: str):
+    whole = "".join(blocks).split(separator)
+    expected = whole if whole[-1] else whole[:-1]
+
+    found = list(cut((block.encode() for block in blocks), separator.encode()))
+
+    assert [piece.decode() for pieces in found for piece in pieces.pieces] == expected
+    stream = "".join(blocks)
+    for pieces in found:
+        assert stream[pieces.byte_offset :].startswith(pieces.pieces[0].decode())
+        assert expected[pieces.first] == pieces.pieces[0].decode()

@@ -1,0 +1,272 @@
+import hashlib
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tokflow.errors import ConfigError, RawFileError
+from tokflow.raw import (
+    RawConfig,
+    RawFile,
+    RawSource,
+    check_unchanged,
+    list_sources,
+    read_raw_file,
+    read_raw_files,
+)
+
+LONG_AGO = 1_000_000_000
+SHA256_OF_ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+def make_source(folder: Path, content: bytes = b"abc", *, name: str = "a.txt") -> RawSource:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    os.utime(path, (LONG_AGO, LONG_AGO))
+    return RawSource(key=name, url=str(path), is_local=True)
+
+
+def read(source: RawSource, folder: Path) -> tuple[RawFile, int]:
+    """Return the raw file and how many bytes of it had to be hashed."""
+    hashed = [0]
+    raw = read_raw_file(
+        source, store=folder / "store", progress=lambda done, _: hashed.append(done)
+    )
+    return raw, hashed[-1]
+
+
+def message(folder: Path, source: RawSource) -> str:
+    with pytest.raises(RawFileError) as raised:
+        read_raw_file(source, store=folder / "store")
+    return str(raised.value)
+
+
+def test_a_raw_file_is_known_by_the_sha256_of_its_content(tmp_path: Path):
+    source = make_source(tmp_path)
+
+    raw, _ = read(source, tmp_path)
+
+    assert (raw.key, raw.path, raw.num_bytes) == ("a.txt", tmp_path / "a.txt", 3)
+    assert raw.sha256 == SHA256_OF_ABC
+
+
+def test_an_empty_file_is_a_raw_file(tmp_path: Path):
+    raw, _ = read(make_source(tmp_path, b""), tmp_path)
+
+    assert (raw.num_bytes, raw.sha256) == (0, hashlib.sha256().hexdigest())
+
+
+def test_a_file_longer_than_a_block_is_hashed_whole(tmp_path: Path):
+    content = bytes(range(256)) * 40_000
+    calls: list[tuple[int, int | None]] = []
+
+    source = make_source(tmp_path, content)
+    raw = read_raw_file(source, store=tmp_path / "store", progress=lambda *call: calls.append(call))
+
+    assert raw.sha256 == hashlib.sha256(content).hexdigest()
+    assert calls == [(4_194_304, 10_240_000), (8_388_608, 10_240_000), (10_240_000, 10_240_000)]
+
+
+def test_an_unchanged_file_is_not_hashed_again(tmp_path: Path):
+    source = make_source(tmp_path)
+
+    first, hashed_first = read(source, tmp_path)
+    second, hashed_second = read(source, tmp_path)
+
+    assert (hashed_first, hashed_second) == (3, 0)
+    assert second == first
+
+
+def test_a_file_changed_to_the_same_size_and_mtime_is_hashed_again(tmp_path: Path):
+    read(make_source(tmp_path, b"abc"), tmp_path)
+
+    raw, hashed = read(make_source(tmp_path, b"xyz"), tmp_path)
+
+    assert hashed == 3
+    assert raw.sha256 == hashlib.sha256(b"xyz").hexdigest()
+
+
+def test_a_file_that_was_just_written_is_hashed_again_each_time(tmp_path: Path):
+    source = make_source(tmp_path)
+    os.utime(source.url)
+
+    assert [read(source, tmp_path)[1], read(source, tmp_path)[1]] == [3, 3]
+
+
+def test_many_files_are_hashed_together_and_their_bytes_counted(tmp_path: Path):
+    names = ["c", "a", "b"]
+    sources = [make_source(tmp_path, bytes([65 + i]) * 10, name=names[i]) for i in range(3)]
+    calls: list[tuple[int, int | None]] = []
+
+    raw_files = read_raw_files(
+        sources, store=tmp_path / "store", progress=lambda *call: calls.append(call)
+    )
+
+    assert [(key, raw.key) for key, raw in raw_files.items()] == [(n, n) for n in names]
+    assert raw_files["b"].sha256 == hashlib.sha256(b"C" * 10).hexdigest()
+    assert calls == [(10, 30), (20, 30), (30, 30)]
+    assert [read(source, tmp_path)[1] for source in sources] == [0, 0, 0]
+
+
+def test_a_thousand_known_files_are_looked_up_in_a_moment(tmp_path: Path):
+    for number in range(1000):
+        make_source(tmp_path, name=f"raw/{number:03}.txt")
+    sources = list_sources(RawConfig(files=("raw/*",)), base=tmp_path).values()
+    first = read_raw_files(sources, store=tmp_path / "store")
+
+    started = time.process_time()
+    second = read_raw_files(sources, store=tmp_path / "store")
+    seconds = time.process_time() - started
+
+    assert second == first
+    assert seconds < 0.1
+
+
+def test_a_cache_that_cannot_be_read_costs_only_time(tmp_path: Path, caplog):
+    source = make_source(tmp_path)
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store/hashes.sqlite").write_bytes(b"this is no database" * 100)
+
+    raw, hashed = read(source, tmp_path)
+
+    assert (raw.sha256, hashed) == (SHA256_OF_ABC, 3)
+    assert caplog.messages == [
+        f"{tmp_path}/store/hashes.sqlite: cannot be used (file is not a database), "
+        "so files are hashed again; delete it"
+    ]
+
+
+def test_a_store_that_cannot_be_written_costs_only_time(tmp_path: Path, caplog):
+    source = make_source(tmp_path)
+    (tmp_path / "store").write_text("a file where the folder should be")
+
+    assert read(source, tmp_path)[0].sha256 == SHA256_OF_ABC
+    assert len(caplog.messages) == 1
+
+
+def test_several_processes_share_one_cache(tmp_path: Path):
+    for number in range(50):
+        make_source(tmp_path, name=f"raw/{number:02}.txt")
+    code = f"""
+import logging, sys
+from pathlib import Path
+from tokflow.raw import *
+logging.basicConfig(stream=sys.stdout)
+folder = Path({str(tmp_path)!r})
+for source in list_sources(RawConfig(files="raw/*"), base=folder).values():
+    read_raw_file(source, store=folder / "store")
+"""
+
+    command = [sys.executable, "-c", code]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(3)]
+    outputs = [process.communicate()[0] for process in processes]
+
+    assert outputs == [b"", b"", b""]
+    connection = sqlite3.connect(tmp_path / "store/hashes.sqlite")
+    assert connection.execute("SELECT count(*), min(sha256) FROM hashes").fetchall() == [
+        (50, SHA256_OF_ABC)
+    ]
+    connection.close()
+
+
+def test_a_missing_file_is_an_error(tmp_path: Path):
+    source = make_source(tmp_path)
+    Path(source.url).unlink()
+
+    assert message(tmp_path, source) == (
+        f"{tmp_path}/a.txt: expected a raw file, found no such file; restore it, or list the raw "
+        "files again"
+    )
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read any file")
+def test_a_file_without_permission_is_an_error(tmp_path: Path):
+    source = make_source(tmp_path)
+    Path(source.url).chmod(0)
+
+    assert message(tmp_path, source) == (
+        f"{tmp_path}/a.txt: expected a raw file, found Permission denied; make it readable"
+    )
+
+
+def test_a_file_that_grows_while_it_is_hashed_is_an_error(tmp_path: Path):
+    source = make_source(tmp_path, bytes(5_000_000))
+
+    def grow(done: int, _: int | None) -> None:
+        if done < 5_000_000:
+            with Path(source.url).open("ab") as file:
+                file.write(b"more")
+
+    with pytest.raises(RawFileError) as raised:
+        read_raw_file(source, store=tmp_path / "store", progress=grow)
+
+    assert str(raised.value) == (
+        f"{tmp_path}/a.txt: expected a raw file that stays as it is while it is read, found "
+        "5,000,000 bytes before and 5,000,004 after; wait until whatever writes it is done, then "
+        "run again"
+    )
+
+
+def test_a_file_that_is_replaced_while_it_is_hashed_is_an_error(tmp_path: Path):
+    source = make_source(tmp_path, b"abc")
+
+    def replace(*_: int | None) -> None:
+        (tmp_path / "new").write_bytes(b"xyz")
+        (tmp_path / "new").replace(source.url)
+
+    with pytest.raises(RawFileError, match="found another version of the same 3 bytes;"):
+        read_raw_file(source, store=tmp_path / "store", progress=replace)
+
+
+def test_a_raw_file_that_stayed_the_same_passes(tmp_path: Path):
+    raw, _ = read(make_source(tmp_path), tmp_path)
+
+    check_unchanged(raw)
+    raw.path.chmod(0o600)
+    check_unchanged(raw)
+
+
+def test_a_raw_file_that_changed_since_it_was_hashed_is_an_error(tmp_path: Path):
+    raw, _ = read(make_source(tmp_path, b"abc"), tmp_path)
+
+    for content in (b"abcd", b"xyz"):
+        make_source(tmp_path, content)
+        with pytest.raises(RawFileError, match="that stays as it is while it is read"):
+            check_unchanged(raw)
+    raw.path.unlink()
+    with pytest.raises(RawFileError, match="found no such file"):
+        check_unchanged(raw)
+
+
+def test_a_key_that_anybody_registered_is_checked_before_the_file_is_read(tmp_path: Path):
+    source = RawSource(key="../a", url=str(tmp_path / "a"), is_local=True)
+
+    with pytest.raises(ConfigError, match=r"found the name '\.\.'"):
+        read_raw_file(source, store=tmp_path / "store")
+
+
+def test_an_output_is_never_read_as_a_raw_file(tmp_path: Path):
+    source = make_source(tmp_path / "store")
+
+    with pytest.raises(ConfigError, match="expected raw files outside of the store"):
+        read_raw_file(source, store=tmp_path / "store")
+
+
+def test_hashing_one_file_starts_no_thread(tmp_path: Path):
+    before = threading.active_count()
+    during: list[int] = []
+
+    source = make_source(tmp_path)
+    read_raw_file(
+        source,
+        store=tmp_path / "store",
+        progress=lambda *_: during.append(threading.active_count()),
+    )
+
+    assert during == [before]

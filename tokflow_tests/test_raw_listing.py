@@ -1,0 +1,362 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from tokflow.errors import ConfigError, RawFileError
+from tokflow.raw import RawConfig, list_sources
+
+
+def make_files(folder: Path, *names: str) -> Path:
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    return folder
+
+
+def keys(folder: Path, *files: str) -> list[str]:
+    return list(list_sources(RawConfig(files=files), base=folder))
+
+
+def message(error: type[Exception], folder: Path, *files: str) -> str:
+    with pytest.raises(error) as raised:
+        keys(folder, *files)
+    return str(raised.value)
+
+
+GLOBS = {
+    "*.txt": ["a.txt", "b.txt"],
+    "?.txt": ["a.txt", "b.txt"],
+    "[a].txt": ["a.txt"],
+    "[!a]*.txt": ["b.txt"],
+    "d/*": ["c.txt"],
+    "*/*.txt": ["d/c.txt"],
+    "**": ["a.txt", "b.txt", "d/c.txt", "d/e/f.txt"],
+    "**/*.txt": ["a.txt", "b.txt", "d/c.txt", "d/e/f.txt"],
+    "**/e/*.txt": ["d/e/f.txt"],
+    "**/**/f.txt": ["d/e/f.txt"],
+    "./d//e/./*": ["f.txt"],
+    "d/../*.txt": ["a.txt", "b.txt"],
+    ".*": [".h.txt"],
+    ".g/*": ["i.txt"],
+    "*/.j.txt": ["d/.j.txt"],
+}
+
+
+@pytest.mark.parametrize(("pattern", "expected"), GLOBS.items())
+def test_a_glob_lists_what_a_shell_lists_sorted_by_key(
+    pattern: str, expected: list[str], tmp_path: Path
+):
+    make_files(tmp_path, "b.txt", "a.txt", "d/c.txt", "d/e/f.txt", ".h.txt", ".g/i.txt", "d/.j.txt")
+
+    assert keys(tmp_path, pattern) == expected
+
+
+def test_a_source_is_an_absolute_path_of_this_machine(tmp_path: Path):
+    make_files(tmp_path, "raw/a.txt")
+
+    source = list_sources(RawConfig(files="raw/*.txt"), base=tmp_path)["a.txt"]
+
+    assert (source.url, source.is_local) == (f"{tmp_path}/raw/a.txt", True)
+    assert repr(source) == "RawSource(key='a.txt', is_local=True)"
+
+
+def test_keys_begin_below_the_folder_that_the_fixed_parts_of_all_patterns_share(tmp_path: Path):
+    make_files(tmp_path, "x/en/a.txt", "x/de/sub/b.txt", "c.txt")
+
+    assert keys(tmp_path, "x/en/*.txt") == ["a.txt"]
+    assert keys(tmp_path, "x/en/*.txt", "x/de/**/*.txt") == ["de/sub/b.txt", "en/a.txt"]
+    assert keys(tmp_path, "x/en/a.txt") == ["a.txt"]
+    assert keys(tmp_path, "x/*/a.txt") == ["en/a.txt"]
+    assert keys(tmp_path, "x/en/*", "c.txt") == ["c.txt", "x/en/a.txt"]
+
+
+def test_a_key_does_not_depend_on_which_other_files_exist(tmp_path: Path):
+    make_files(tmp_path, "x/en/a.txt")
+    before = keys(tmp_path, "x/**/*.txt")
+
+    make_files(tmp_path, "x/de/b.txt", "x/c.txt")
+
+    assert before == ["en/a.txt"]
+    assert keys(tmp_path, "x/**/*.txt") == ["c.txt", "de/b.txt", "en/a.txt"]
+
+
+def test_a_file_that_two_patterns_match_is_listed_once(tmp_path: Path):
+    make_files(tmp_path, "a.txt", "b.txt")
+
+    assert keys(tmp_path, "*.txt", "a.txt", f"{tmp_path}/a*", f"file://{tmp_path}/a.txt") == [
+        "a.txt",
+        "b.txt",
+    ]
+
+
+def test_a_file_url_is_a_local_path_with_its_escapes_undone(tmp_path: Path):
+    make_files(tmp_path, "a b.txt")
+
+    sources = list_sources(RawConfig(files=(tmp_path / "a b.txt").as_uri()), base=tmp_path)
+
+    assert sources["a b.txt"].url == f"{tmp_path}/a b.txt"
+    assert sources["a b.txt"].is_local
+
+
+def test_brackets_of_the_base_folder_are_no_wildcards(tmp_path: Path):
+    base = make_files(tmp_path / "[x]", "a.txt")
+
+    assert keys(base, "*.txt") == ["a.txt"]
+
+
+def test_links_are_followed_and_a_link_to_a_folder_above_ends_there(tmp_path: Path):
+    make_files(tmp_path, "raw/d/a.txt", "elsewhere/b.txt")
+    (tmp_path / "raw/d/up").symlink_to(tmp_path / "raw")
+    (tmp_path / "raw/link").symlink_to(tmp_path / "elsewhere")
+
+    assert keys(tmp_path, "raw/**/*.txt") == ["d/a.txt", "link/b.txt"]
+
+
+def test_two_dots_lead_above_what_a_link_leads_to(tmp_path: Path):
+    make_files(tmp_path, "there/a.txt", "there/in/b.txt", "here/c.txt")
+    (tmp_path / "here/link").symlink_to(tmp_path / "there/in")
+
+    assert keys(tmp_path / "here", "link/../*.txt") == ["a.txt"]
+
+
+def test_only_regular_files_match(tmp_path: Path):
+    make_files(tmp_path, "a.txt")
+    (tmp_path / "folder.txt").mkdir()
+    os.mkfifo(tmp_path / "pipe.txt")
+
+    assert keys(tmp_path, "*.txt") == ["a.txt"]
+
+
+def test_a_matching_link_that_leads_nowhere_is_an_error(tmp_path: Path):
+    make_files(tmp_path, "a.txt")
+    (tmp_path / "b.txt").symlink_to(tmp_path / "gone")
+
+    assert message(RawFileError, tmp_path, "*.txt") == (
+        f"{tmp_path}/b.txt: expected a file, as its name matches a pattern of raw.files, found a "
+        "name that leads to none (No such file or directory); mend or remove the link"
+    )
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may list any folder")
+def test_a_folder_that_cannot_be_listed_is_an_error(tmp_path: Path):
+    make_files(tmp_path, "a.txt", "d/b.txt")
+    (tmp_path / "d").chmod(0)
+
+    assert message(RawFileError, tmp_path, "**") == (
+        f"{tmp_path}/d: expected a folder that can be listed, found Permission denied; grant "
+        "permission to read it, or name files that are not below it"
+    )
+
+
+def test_a_pattern_without_a_match_shows_what_is_there(tmp_path: Path):
+    make_files(tmp_path, "d/a", "d/b", "d/c/x", "d/e", "d/f", "d/g", "d/h")
+    (tmp_path / "empty").mkdir()
+
+    assert message(ConfigError, tmp_path, "d/*", "d/*.txt") == (
+        f"raw.files 'd/*.txt': expected at least one file that matches in {tmp_path}/d, "
+        "found 'a', 'b', 'c/', 'e', 'f' and 2 more; correct the pattern"
+    )
+    assert message(ConfigError, tmp_path, "empty/*") == (
+        f"raw.files 'empty/*': expected at least one file that matches in {tmp_path}/empty, "
+        "found an empty folder; correct the pattern"
+    )
+    assert message(ConfigError, tmp_path, "none/*") == (
+        f"raw.files 'none/*': expected at least one file that matches in {tmp_path}/none, "
+        "found no such folder; correct the pattern"
+    )
+
+
+def test_a_name_with_brackets_that_exists_is_pointed_out(tmp_path: Path):
+    make_files(tmp_path, "[a].txt")
+
+    assert message(ConfigError, tmp_path, "[a].txt") == (
+        f"raw.files '[a].txt': expected at least one file that matches in {tmp_path}, "
+        "found '[a].txt'; write `[[]` for a `[` that belongs to the name"
+    )
+    assert keys(tmp_path, "[[]a].txt") == ["[a].txt"]
+
+
+def test_a_named_file_that_does_not_exist_is_a_missing_file(tmp_path: Path):
+    make_files(tmp_path, "d/a")
+
+    assert message(RawFileError, tmp_path, "b.txt") == (
+        f"raw.files 'b.txt': expected the file {tmp_path}/b.txt, found no such file; "
+        "correct the path"
+    )
+    assert message(RawFileError, tmp_path, "d/") == (
+        f"raw.files 'd/': expected the file {tmp_path}/d, found a folder; "
+        "write d/* for the files in it"
+    )
+
+
+def test_a_name_that_is_not_utf_8_is_refused(tmp_path: Path):
+    (tmp_path / os.fsdecode(b"a\xff.txt")).write_text("a")
+
+    assert message(ConfigError, tmp_path, "*.txt").startswith(
+        r"partition key 'a\udcff.txt': expected a path relative to the raw folder, in printable "
+        "UTF-8, found a name that is not UTF-8;"
+    )
+
+
+def test_two_dots_after_a_wildcard_are_refused(tmp_path: Path):
+    make_files(tmp_path, "a.txt")
+
+    assert message(ConfigError, tmp_path, "*/../*.txt") == (
+        "raw.files '*/../*.txt': expected a file's name at the end and '..' only before the first "
+        "wildcard, found '..'; write the pattern without '..'"
+    )
+
+
+def test_an_output_is_never_a_raw_file(tmp_path: Path):
+    make_files(tmp_path, "a.txt", "store/x/b.txt")
+    config = RawConfig(files="**/*.txt")
+
+    with pytest.raises(ConfigError) as raised:
+        list_sources(config, base=tmp_path, store=tmp_path / "store")
+
+    assert str(raised.value) == (
+        f"{tmp_path}/store/x/b.txt: expected raw files outside of the store {tmp_path}/store, "
+        "found a pattern of raw.files that matches a file in it; narrow the pattern, or put the "
+        "store elsewhere"
+    )
+
+
+def test_a_config_without_files_is_refused():
+    for files in ((), "", ["a", " "], [1]):
+        with pytest.raises(ConfigError) as raised:
+            RawConfig(files=files)  # type: ignore[arg-type]
+
+        assert str(raised.value) == (
+            f"raw.files: expected at least one path, glob or URL, found {files!r}; "
+            "name the raw files, as in `files: data/raw/*.parquet`"
+        )
+
+
+def test_one_file_may_be_written_without_a_list():
+    assert RawConfig(files="a").files == ("a",)  # type: ignore[arg-type]
+    assert RawConfig(files=["a", Path("b")]).files == ("a", "b")  # type: ignore[arg-type]
+
+
+URLS = {
+    ("https://h/x/a.txt?key=1",): ["a.txt"],
+    ("https://h/x/a%20b.txt",): ["a b.txt"],
+    ("https://h/x/a[1].txt",): ["a[1].txt"],
+    ("https://h/x/en/a.txt", "https://h/x/de/b.txt"): ["de/b.txt", "en/a.txt"],
+    ("https://u:p@h/a.txt", "https://h/b.txt"): ["a.txt", "b.txt"],
+    ("https://h/x/a.txt", "https://i:1/x/a.txt"): ["h/x/a.txt", "i:1/x/a.txt"],
+    ("https://h/x/a.txt", "s3://bucket/y/a.txt"): ["bucket/y/a.txt", "h/x/a.txt"],
+    ("https://h/x/a.txt", "d/b.txt"): ["b.txt", "h/x/a.txt"],
+}
+
+
+@pytest.mark.parametrize(("files", "expected"), URLS.items())
+def test_the_key_of_a_url_is_its_path_below_what_all_share(
+    files: tuple[str, ...], expected: list[str], tmp_path: Path
+):
+    make_files(tmp_path, "d/b.txt")
+
+    assert keys(tmp_path, *files) == expected
+
+
+def test_a_url_that_names_no_single_file_is_refused(tmp_path: Path):
+    assert message(ConfigError, tmp_path, "https://h/*.txt?key=1") == (
+        "raw.files 'https://h/*.txt': expected the URL of one file, as http has no folders to "
+        "list, found '*'; name each URL in a list"
+    )
+    assert message(ConfigError, tmp_path, "memory://*/a.txt") == (
+        "raw.files 'memory://*/a.txt': expected a host or bucket without a wildcard, found '*'; "
+        "name each URL in a list"
+    )
+    assert message(ConfigError, tmp_path, "https://user:pa/ss@h/a") == (
+        "raw.files 'https://...': expected a URL as scheme://host/path, found no host, or a user "
+        "name or password with a bare '/'; write %2F and %3A for '/' and ':' in a user name or "
+        "password"
+    )
+    assert message(ConfigError, tmp_path, "https://h/").startswith(
+        "partition key '': expected a path relative to the raw folder, in printable UTF-8, found "
+        "an empty name;"
+    )
+    assert "found the name '..'" in message(
+        ConfigError, tmp_path, "https://h/x/a", "https://h/x/%2e%2e%2f%2e%2e"
+    )
+
+
+def test_two_files_with_one_key_are_refused(tmp_path: Path):
+    make_files(tmp_path, "h/a.txt")
+
+    assert message(ConfigError, tmp_path, "https://h/a.txt?x=1", "https://h/a.txt?x=2") == (
+        "raw.files: expected a different key for each file, found 'a.txt' for both "
+        "https://h/a.txt and https://h/a.txt (they differ only in what is not shown); put the "
+        "files in folders or datasets of their own"
+    )
+    assert message(ConfigError, tmp_path, "*/a.txt", "https://h/a.txt") == (
+        f"raw.files: expected a different key for each file, found 'h/a.txt' for both {tmp_path}"
+        "/h/a.txt and https://h/a.txt; put the files in folders or datasets of their own"
+    )
+
+
+@pytest.fixture
+def memory():
+    file_system = fsspec.filesystem("memory")
+    file_system.store.clear()
+    file_system.pseudo_dirs[:] = [""]
+    for name in ("/b/x/a.txt", "/b/x/d/c.txt", "/b/x/.h.txt", "/b/y/n.md"):
+        file_system.pipe(name, name.encode())
+    yield file_system
+    file_system.store.clear()
+
+
+@pytest.mark.usefixtures("memory")
+def test_a_glob_lists_an_object_store_as_it_lists_this_machine(tmp_path: Path):
+    sources = list_sources(RawConfig(files=("memory://b/x/**",)), base=tmp_path)
+
+    assert {key: source.url for key, source in sources.items()} == {
+        "a.txt": "memory://b/x/a.txt",
+        "d/c.txt": "memory://b/x/d/c.txt",
+    }
+    assert not sources["a.txt"].is_local
+    assert keys(tmp_path, "memory://b/x/?.txt") == ["a.txt"]
+    assert keys(tmp_path, "memory://b/x/.*") == [".h.txt"]
+    assert keys(tmp_path, "memory://b/*/*.txt", "memory://b/y/n.md") == ["x/a.txt", "y/n.md"]
+
+
+@pytest.mark.usefixtures("memory")
+def test_a_pattern_of_an_object_store_without_a_match_shows_what_is_there(tmp_path: Path):
+    assert message(ConfigError, tmp_path, "memory://b/x/*.md") == (
+        "raw.files 'memory://b/x/*.md': expected at least one file that matches in memory://b/x, "
+        "found '.h.txt', 'a.txt', 'd'; correct the pattern"
+    )
+    assert message(ConfigError, tmp_path, "memory://b/z/*.md") == (
+        "raw.files 'memory://b/z/*.md': expected at least one file that matches in memory://b/z, "
+        "found no such folder; correct the pattern"
+    )
+
+
+def test_a_protocol_that_nobody_knows_is_refused(tmp_path: Path):
+    assert message(ConfigError, tmp_path, "nope://user:pass@b/x/*") == (
+        "raw.files 'nope://b/x': expected fsspec to know the protocol 'nope', found ValueError: "
+        "Protocol not known: nope; install the package that fsspec needs for nope://, or correct "
+        "it"
+    )
+
+
+def test_local_files_need_neither_fsspec_nor_a_network_library(tmp_path: Path):
+    make_files(tmp_path, "a.txt")
+    code = f"""
+import sys
+from pathlib import Path
+from tokflow.raw import *
+folder = Path({str(tmp_path)!r})
+sources = list_sources(RawConfig(files="*.txt"), base=folder)
+read_raw_files(sources.values(), store=folder / "store")
+print(sorted({{"fsspec", "http.client", "ssl", "pandas", "pyarrow", "dagster"}} & set(sys.modules)))
+"""
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "[]\n"
