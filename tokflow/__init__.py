@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 __all__ = ["tokenize_and_save"]
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 (what Python asks of a module's __getattr__)
+def __getattr__(name: str) -> Any:
     """Import the one function on first use, since it brings pyarrow with it."""
     if name == "tokenize_and_save":
         from tokflow.simple import tokenize_and_save

@@ -2,12 +2,14 @@
 
 import dataclasses
 import difflib
+import re
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import yaml
 
 from tokflow.documents import DocumentsConfig
@@ -187,58 +189,77 @@ def _make_export(entry: object, *, where: str) -> ExportConfig:
 
 
 def _convert(type_: Any, value: object, *, where: str) -> Any:
-    """Return `value` as `type_`, unknown keys of configs refused, types checked by pydantic."""
-    import pydantic
-
+    """Return `value` as `type_`: unknown keys are refused, and no value changes its type."""
     if type_ is RawConfig and isinstance(value, Mapping) and isinstance(value.get("files"), str):
         value = {**value, "files": [value["files"]]}
     _check_nested_keys(type_, value, where=where)
     try:
-        return pydantic.TypeAdapter(type_).validate_python(value)
-    except pydantic.ValidationError as error:
-        first = error.errors()[0]
-        cause = first.get("ctx", {}).get("error")
-        if isinstance(cause, ConfigError):
-            raise ConfigError(f"{where}: {cause}") from None
-        inner = ".".join(str(part) for part in first["loc"])
+        return msgspec.convert(value, type_)
+    except msgspec.ValidationError as error:
+        if isinstance(error.__cause__, ConfigError):
+            raise ConfigError(f"{where}: {error.__cause__}") from None
+        problem, _, path = str(error).partition(" - at `$")
+        expected = problem.partition(", got ")[0].removeprefix("Expected ").replace("`", "")
+        path = path.rstrip("`")
         raise ConfigError(
             four_parts(
-                where=f"{where}.{inner}" if inner else where,
-                expected=_lowered(first["msg"].removeprefix("Input should be ")),
-                found=repr(first["input"]),
+                where=where + path,
+                expected=" or ".join(_JSON_WORDS.get(word, word) for word in expected.split(" | ")),
+                found=repr(_value_at(path, value)),
                 remedy="correct it",
             )
         ) from None
 
 
+_JSON_WORDS = {"array": "a list", "object": "a mapping", "str": "text", "int": "a whole number",
+               "float": "a number", "bool": "true or false", "null": "nothing"}  # fmt: skip
+
+
+def _value_at(path: str, value: Any) -> object:
+    """Return what stands at a path such as `.limit.characters` or `.text[1]`."""
+    for key, index in re.findall(r"\.(\w+)|\[(\d+)\]", path):
+        value = value[key] if key else value[int(index)]
+    return value
+
+
 def _check_nested_keys(type_: Any, value: object, *, where: str) -> None:
+    """Refuse unknown keys of every mapping in `value`, and words that are none of the choices."""
+    arguments = typing.get_args(type_)
+    if typing.get_origin(type_) is Literal and value not in arguments:
+        raise ConfigError(
+            four_parts(
+                where=where,
+                expected=f"one of {', '.join(map(str, arguments))}",
+                found=repr(value),
+                remedy=_nearest(value, arguments) or "name one of them",
+            )
+        )
     if not isinstance(value, Mapping):
         return
-    arguments = typing.get_args(type_)
     if dataclasses.is_dataclass(type_):
         hints = typing.get_type_hints(type_)
         _check_keys(value, list(hints), where=where)
         for key, inner in value.items():
             _check_nested_keys(hints[key], inner, where=f"{where}.{key}")
-    elif typing.get_origin(type_) is Mapping and len(arguments) == 2:
+    elif typing.get_origin(type_) is Mapping:
         for key, inner in value.items():
             _check_nested_keys(arguments[1], inner, where=f"{where}.{key}")
-    else:
-        for argument in arguments:
-            if dataclasses.is_dataclass(argument):
-                _check_nested_keys(argument, value, where=where)
 
 
-def _check_keys(fields: Mapping[str, Any], known: typing.Sequence[str], *, where: str) -> None:
+def _nearest(word: object, known: Sequence[str]) -> str | None:
+    near = difflib.get_close_matches(str(word), known, n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}?" if near else None
+
+
+def _check_keys(fields: Mapping[str, Any], known: Sequence[str], *, where: str) -> None:
     for key in fields:
         if key not in known:
-            nearest = difflib.get_close_matches(str(key), known, n=1, cutoff=0.5)
             raise ConfigError(
                 four_parts(
                     where=where,
                     expected=f"one of the keys {', '.join(known)}",
                     found=repr(key),
-                    remedy=f"did you mean {nearest[0]!r}?" if nearest else "remove it",
+                    remedy=_nearest(key, known) or "remove it",
                 )
             )
 
@@ -274,7 +295,7 @@ class _StrictLoader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys: set[object] = set()
         for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+            key = self.construct_object(key_node, deep=True)
             if key in keys:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key {key!r} twice", key_node.start_mark

@@ -1,16 +1,17 @@
 """Which outputs a dataset must have: their fingerprints and folders, computed, never guessed."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
 from tokflow.dataset import Dataset
-from tokflow.errors import MissingOutputError, RawFileError, four_parts
+from tokflow.errors import MissingOutputError, RawFileError, TokflowError, four_parts
 from tokflow.exports import FORMATS, ExportConfig, Part, export_fingerprint
 from tokflow.manifest import Manifest, is_complete, read_manifest
-from tokflow.raw import RawFile, RawSource, list_sources, read_raw_file
+from tokflow.raw import RawFile, RawSource, list_sources, read_raw_file, read_raw_files
 from tokflow.sequences import FileSequences, open_sequences, sequences_fingerprint
 from tokflow.spans import Split, open_split, split_fingerprint
 from tokflow.split import FilePosition
@@ -95,6 +96,15 @@ class Lineage:
                 )
             self._raw_files[key] = read_raw_file(self.sources[key], store=self.dataset.folder)
         return self._raw_files[key]
+
+    def read_raw_files(self, keys: Sequence[str]) -> None:
+        """Look at many raw files together, which is faster than one by one.
+
+        If one of them is bad nothing is raised here: `raw_file` does when it is asked for it.
+        """
+        sources = [self.sources[key] for key in keys if key not in self._raw_files]
+        with suppress(TokflowError, OSError):
+            self._raw_files |= read_raw_files(sources, store=self.dataset.folder)
 
     def origin(self) -> Origin:
         """Return what the tokenizer is made from."""

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -137,11 +138,16 @@ def checksum(path: Path) -> FileEntry:
 
 def checksums(folder: Path) -> dict[str, FileEntry]:
     """Return size and sha256 of every file below `folder` but the manifest and the run's log."""
-    return {
-        path.relative_to(folder).as_posix(): checksum(path)
+    paths = [
+        path
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.name not in {MANIFEST_NAME, RUN_NAME}
-    }
+    ]
+    # Hashing leaves the interpreter free: two files at once take half the time.
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        entries = pool.map(checksum, paths)
+        names = [path.relative_to(folder).as_posix() for path in paths]
+        return dict(zip(names, entries, strict=True))
 
 
 def broken_files(folder: Path, manifest: Manifest) -> list[str]:

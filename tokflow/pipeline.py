@@ -8,7 +8,10 @@ it for all files. Nothing here knows of Dagster.
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,7 @@ from tokflow.sequences import write_sequences
 from tokflow.spans import write_split
 from tokflow.storage import new_folder, point_latest_to
 from tokflow.tokenizer_kinds import write_tokenizer
-from tokflow.tokens import write_token_shard
+from tokflow.tokens import open_shard_engine, write_token_shard
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,9 +236,12 @@ class _Build:
     def run(self, partitions: Sequence[str] | None) -> None:
         keys = self._keys(partitions)
         self.reporter.stage("raw", num_outputs=len(keys), num_bytes=0)
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            pool.submit(self.lineage.read_raw_files, keys)
+            self._load_engine(keys)
         for key in keys:
-            self._try("raw", key, lambda key=key: self._add_raw(key))
-        if not self._try("tokenizer", "tokenizer", lambda: make_tokenizer(self.lineage)):
+            self._try("raw", key, partial(self._add_raw, key))
+        if not self._try("tokenizer", "tokenizer", partial(make_tokenizer, self.lineage)):
             return
         for stage in FILE_STAGES:
             self._run_stage(stage)
@@ -245,9 +251,20 @@ class _Build:
         exports = self.lineage.dataset.exports
         self.reporter.stage("export", num_outputs=len(exports), num_bytes=0)
         for config in exports:
-            self._try(
-                "export", config.name, lambda config=config: make_export(self.lineage, config)
-            )
+            self._try("export", config.name, partial(make_export, self.lineage, config))
+
+    def _load_engine(self, keys: Sequence[str]) -> None:
+        """Load the tokenizer's engine, if it will be needed, while the raw files are hashed.
+
+        Hashing leaves the interpreter free, and this takes half a second. What goes wrong here
+        goes wrong again, and is reported, where the tokenizer is made.
+        """
+        dataset = self.lineage.dataset
+        is_first_build = not any((dataset.folder / "tokens" / key).is_dir() for key in keys)
+        if dataset.tokenizer.kind != "trained" and is_first_build:
+            with suppress(TokflowError, OSError):
+                make_tokenizer(self.lineage)
+                open_shard_engine(self.lineage.tokenizer, dataset.tokenizer)
 
     def _keys(self, partitions: Sequence[str] | None) -> list[str]:
         if partitions is None:
@@ -271,12 +288,9 @@ class _Build:
         num_bytes = sum(self.raw_files[key].num_bytes for key in keys)
         self.reporter.stage(stage, num_outputs=len(keys), num_bytes=num_bytes)
         for key in keys:
+            make = partial(FILE_STAGES[stage], self.lineage, key)
             if stage == "tokens":
-                make = lambda key=key: make_tokens(  # noqa: E731
-                    self.lineage, key, progress=self.reporter.advance
-                )
-            else:
-                make = lambda key=key: FILE_STAGES[stage](self.lineage, key)  # noqa: E731
+                make = partial(make, progress=self.reporter.advance)
             if not self._try(stage, key, make):
                 del self.raw_files[key]
 

@@ -50,7 +50,8 @@ class Sequences:
     @property
     def loss_mask(self) -> npt.NDArray[np.bool_]:
         """True where the label counts: everywhere but at padding."""
-        return self.segment_ids != 0
+        mask: npt.NDArray[np.bool_] = self.segment_ids != 0
+        return mask
 
     def __len__(self) -> int:
         return len(self.token_ids)

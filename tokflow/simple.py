@@ -19,7 +19,7 @@ def tokenize_and_save(
     split: Mapping[str, Any] | None = None,
     name: str = "dataset",
     reporter: Reporter | None = None,
-    **more: Any,  # noqa: ANN401 (checked by make_dataset)
+    **more: Any,
 ) -> Path:
     """Tokenize raw files and return the folder of the export.
 

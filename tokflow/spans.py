@@ -12,12 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tokflow.documents import DocumentsConfig, read_documents
-from tokflow.engines import InText, open_engine
 from tokflow.manifest import Manifest, checksums, fingerprint, read_manifest, write_manifest
 from tokflow.raw import RawFile, check_unchanged
 from tokflow.split import NO_PART, FilePosition, Pieces, SplitConfig, assign_parts
 from tokflow.tokenizer import Tokenizer, TokenizerConfig
-from tokflow.tokens import TokenShard, with_special_ids
+from tokflow.tokens import TokenShard, open_shard_engine, with_special_ids
 
 SPLIT_VERSION = 1
 """Raised when the same input would give other bytes."""
@@ -234,8 +233,7 @@ def _tokenize_cut(
             strict=True,
         )
     ]
-    in_text: InText = "control" if config.special_tokens_in_text == "control" else "ordinary"
-    engine = open_engine(tokenizer, choice="reference", in_text=in_text)
+    engine = open_shard_engine(tokenizer, dataclasses.replace(config, engine="reference"))
     encoded = engine.encode(pa.array(sides, type=pa.large_string()))
     cut_tokens, counts = with_special_ids(encoded, config, tokenizer)
     num_tokens[wanted] = counts

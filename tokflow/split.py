@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -389,7 +389,7 @@ def _check_ranges(ranges: dict[str, tuple[int, int | None]], *, unit: str) -> No
             )
 
 
-def _out_of_range(name: str, expected: str, value: Any) -> str:
+def _out_of_range(name: str, expected: str, value: object) -> str:
     return four_parts(
         where=f"split.parts: {name}", expected=expected, found=repr(value), remedy="correct it"
     )

@@ -3,11 +3,11 @@
 import dataclasses
 import hashlib
 import json
-import re
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
+from tokflow.document_table import DocumentTableWriter
 from tokflow.documents import Batch, DocumentsConfig, Reject, read_documents
 from tokflow.engines import Encoded, EngineDiffersError, GatedEngine, InText, open_engine
 from tokflow.engines.protocol import text_buffers
@@ -31,6 +32,7 @@ from tokflow.manifest import (
 )
 from tokflow.overlap import read_ahead, write_behind
 from tokflow.raw import RawFile, check_unchanged
+from tokflow.spelling import SpellingCounter
 from tokflow.tokenizer import Tokenizer, TokenizerConfig, require_special_ids
 
 TOKENS_VERSION = 1
@@ -42,22 +44,6 @@ REJECTS_NAME = "rejects.jsonl"
 
 BATCH_BYTES = 2_000_000
 """Text tokenized at once: small enough that a batch's tokens stay in cache."""
-
-DOCUMENTS_SCHEMA = pa.schema(
-    [
-        pa.field("row", pa.int64(), nullable=False),
-        pa.field("char_offset", pa.int64(), nullable=False),
-        pa.field("num_chars", pa.int64(), nullable=False),
-        pa.field("token_offset", pa.int64(), nullable=False),
-        pa.field("num_tokens", pa.int64(), nullable=False),
-        pa.field("text_hash", pa.binary(16), nullable=False),
-    ]
-)
-"""One row per document. row: ordinal in the raw file (rejects leave a gap); char_offset: code
-points before it in the file's accepted documents; token_offset: tokens before it in tokens.bin;
-num_tokens: with BOS and EOS; text_hash: xxh3-128 of the UTF-8 text, big-endian."""
-
-ROWS_PER_GROUP = 65_536
 
 Progress = Callable[[int, int], None]
 """Called with the number of documents and of UTF-8 bytes of each batch that was tokenized."""
@@ -73,7 +59,8 @@ class TokenShard:
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
         """Little-endian uint16 or uint32."""
-        return np.dtype(self.manifest.details["dtype"])
+        dtype: np.dtype[np.unsignedinteger] = np.dtype(self.manifest.details["dtype"])
+        return dtype
 
     @property
     def num_tokens(self) -> int:
@@ -125,8 +112,7 @@ def write_token_shard(
     """
     require_special_ids(tokenizer, config)
     started = time.perf_counter()
-    in_text: InText = "control" if config.special_tokens_in_text == "control" else "ordinary"
-    engine = open_engine(tokenizer, choice=config.engine, in_text=in_text, is_parallel=is_parallel)
+    engine = open_shard_engine(tokenizer, config, is_parallel=is_parallel)
 
     def write(engine: GatedEngine) -> _ShardWriter:
         writer = _ShardWriter(raw, config, tokenizer, folder, progress)
@@ -143,7 +129,7 @@ def write_token_shard(
         if config.engine == "gigatoken":
             raise
         reason = f"gigatoken differed on a document of this file: {error}"
-        engine = open_engine(tokenizer, choice="reference", in_text=in_text)
+        engine = open_shard_engine(tokenizer, replace(config, engine="reference"))
         writer = write(engine)
     check_unchanged(raw)
     seconds = time.perf_counter() - started
@@ -174,6 +160,17 @@ def write_token_shard(
         "megabytes_per_second": round(writer.counts["num_bytes"] / 1e6 / seconds, 2),
     }
     write_manifest(folder, manifest, run=run)
+
+
+def open_shard_engine(
+    tokenizer: Tokenizer, config: TokenizerConfig, *, is_parallel: bool = True
+) -> GatedEngine:
+    """Return the engine that `config` asks for, kept for the next shard.
+
+    Raises: TokenizerError.
+    """
+    in_text: InText = "control" if config.special_tokens_in_text == "control" else "ordinary"
+    return open_engine(tokenizer, choice=config.engine, in_text=in_text, is_parallel=is_parallel)
 
 
 def open_token_shard(folder: Path) -> TokenShard:
@@ -265,7 +262,7 @@ class _ShardWriter:
         self._tokenizer = tokenizer
         self._folder = folder
         self._progress = progress
-        self._special_tokens = _SpellingCounter(tokenizer.special_tokens)
+        self._special_tokens = SpellingCounter(tokenizer.special_tokens)
         self._sha256 = hashlib.sha256()
         self._rejects: list[Reject] = []
         self.counts: dict[str, int] = dict.fromkeys(
@@ -289,8 +286,8 @@ class _ShardWriter:
         """Read, encode and write, each overlapped with the next."""
         with (
             (self._folder / TOKENS_NAME).open("wb", buffering=0) as file,
-            _DocumentsWriter(self._folder / DOCUMENTS_NAME) as table,
-            write_behind(lambda made: self._write_batch(file, table, *made)) as submit,
+            DocumentTableWriter(self._folder / DOCUMENTS_NAME) as table,
+            write_behind(partial(self._write_batch, file, table)) as submit,
         ):
             for batch in read_ahead(batches):
                 self._check_spelling(batch)
@@ -329,10 +326,11 @@ class _ShardWriter:
             )
 
     def _write_batch(
-        self, file: BinaryIO, table: "_DocumentsWriter", batch: Batch, encoded: Encoded
+        self, file: BinaryIO, table: "DocumentTableWriter", made: tuple[Batch, Encoded]
     ) -> None:
+        batch, encoded = made
         token_ids, num_tokens = with_special_ids(encoded, self._config, self._tokenizer)
-        view = memoryview(token_ids).cast("B")
+        view = token_ids.data.cast("B")
         file.write(view)
         self._sha256.update(view)
         num_bytes = self._add_documents(table, batch, num_tokens)
@@ -345,14 +343,13 @@ class _ShardWriter:
             self._progress(len(batch.rows), num_bytes)
 
     def _add_documents(
-        self, table: "_DocumentsWriter", batch: Batch, num_tokens: npt.NDArray[np.int64]
+        self, table: "DocumentTableWriter", batch: Batch, num_tokens: npt.NDArray[np.int64]
     ) -> int:
         offsets, data = text_buffers(batch.texts)
         starts = offsets.tolist()
-        view = memoryview(data)
+        view = data.data
         hashes = b"".join(
-            xxhash.xxh3_128_digest(view[start:stop])
-            for start, stop in zip(starts[:-1], starts[1:], strict=True)
+            xxhash.xxh3_128_digest(view[start:stop]) for start, stop in pairwise(starts)
         )
         table.add(
             row=batch.rows,
@@ -363,88 +360,3 @@ class _ShardWriter:
             text_hash=hashes,
         )
         return int(offsets[-1] - offsets[0])
-
-
-class _DocumentsWriter:
-    """Writes documents.parquet in row groups that do not depend on the batches."""
-
-    def __init__(self, path: Path) -> None:
-        self._writer = pq.ParquetWriter(path, DOCUMENTS_SCHEMA, compression="zstd")
-        self._tables: list[pa.Table] = []
-        self._num_rows = 0
-
-    def __enter__(self) -> "_DocumentsWriter":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if error[0] is None and (self._num_rows or not self._tables):
-            self._write_group(self._joined())
-        self._writer.close()
-
-    def add(self, *, text_hash: bytes, **columns: npt.NDArray[np.int64]) -> None:
-        """Add one batch of documents."""
-        num_rows = len(columns["row"])
-        hashes = pa.FixedSizeBinaryArray.from_buffers(
-            pa.binary(16), num_rows, [None, pa.py_buffer(text_hash)]
-        )
-        arrays = [pa.array(columns[name]) for name in DOCUMENTS_SCHEMA.names[:-1]]
-        self._tables.append(pa.Table.from_arrays([*arrays, hashes], schema=DOCUMENTS_SCHEMA))
-        self._num_rows += num_rows
-        while self._num_rows >= ROWS_PER_GROUP:
-            table = self._joined()
-            self._write_group(table.slice(0, ROWS_PER_GROUP))
-            self._tables = [table.slice(ROWS_PER_GROUP)]
-            self._num_rows -= ROWS_PER_GROUP
-
-    def _joined(self) -> pa.Table:
-        if not self._tables:
-            return DOCUMENTS_SCHEMA.empty_table()
-        return pa.concat_tables(self._tables).combine_chunks()
-
-    def _write_group(self, table: pa.Table) -> None:
-        self._writer.write_table(table, row_group_size=ROWS_PER_GROUP)
-
-
-class _SpellingCounter:
-    """Counts where the texts spell a special token; the leftmost and longest spelling wins."""
-
-    def __init__(self, special_tokens: Mapping[str, int]) -> None:
-        names = sorted((name.encode() for name in special_tokens), key=lambda name: -len(name))
-        self._names = [name for name in names if name]
-        self._pattern = re.compile(b"|".join(map(re.escape, self._names))) if self._names else None
-        self._rarest = _common_part(self._names)
-
-    def count(self, texts: pa.LargeStringArray) -> dict[tuple[int, str], int]:
-        """Return (index of the text, name) to number of times; empty where none is spelt.
-
-        What stands half in one text and half in the next is no spelling.
-        """
-        if self._pattern is None:
-            return {}
-        offsets, data = text_buffers(texts)
-        text = data[offsets[0] : offsets[-1]].tobytes()
-        # Looking for one part that all names share is fifty times faster than the pattern.
-        if self._rarest and self._rarest not in text:
-            return {}
-        touched: set[int] = set()
-        for match in self._pattern.finditer(text):
-            ends = np.array([match.start(), match.end() - 1]) + offsets[0]
-            first, last = np.searchsorted(offsets, ends, side="right") - 1
-            touched.update(range(first, last + 1))
-        return {
-            (index, name.decode()): times
-            for index in sorted(touched)
-            for name, times in Counter(self._pattern.findall(texts[index].as_buffer())).items()
-        }
-
-
-def _common_part(names: list[bytes]) -> bytes:
-    """Return the longest beginning that all names share."""
-    if not names:
-        return b""
-    first, last = min(names), max(names)
-    length = next(
-        (i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b),
-        min(len(first), len(last)),
-    )
-    return first[:length]

@@ -59,7 +59,7 @@ def _write_text(
             for batch in read_documents(raw_files[key].path, replace(documents, limit=limit)):
                 offsets, data = text_buffers(batch.texts)
                 for start, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
-                    file.write(data[start:stop])
+                    file.write(data[start:stop].data)
                     file.write(SEPARATOR)
                 seen["num_documents"] += len(batch.rows)
                 seen["num_characters"] += int(batch.num_chars.sum())

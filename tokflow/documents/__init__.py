@@ -81,14 +81,11 @@ def _format_of(path: Path, config: DocumentsConfig) -> FileFormat:
     suffix = (path.with_suffix("") if is_compressed else path).suffix.lower()
     format_ = SUFFIXES.get(suffix) if config.format == "auto" else config.format
     if format_ is None:
-        known = (
-            *SUFFIXES,
-            *(f"{inner}{outer}" for inner in (".jsonl",) for outer in DECOMPRESSORS),
-        )
         raise ConfigError(
             four_parts(
                 where=path,
-                expected=f"a suffix of {', '.join(known)}",
+                expected=f"a suffix of {', '.join(SUFFIXES)}, or of a text format with "
+                f"{', '.join(DECOMPRESSORS)}",
                 found=repr("".join(path.suffixes)),
                 remedy=f"set documents.format to one of {', '.join(READERS)}",
             )

@@ -84,10 +84,15 @@ def _records(lines: _Lines, delimiter: str) -> Iterator[_Record]:
         except StopIteration:
             return
         except csv.Error as error:
-            yield _Record(line, byte_offset, [], str(error))
+            yield _Record(line, byte_offset, [], _described(error))
         else:
             if fields:
                 yield _Record(line, byte_offset, fields)
+
+
+def _described(error: csv.Error) -> str:
+    # The module's own words for this one tell how to open a file.
+    return "a carriage return outside quotes" if "new-line" in str(error) else str(error)
 
 
 def _header(records: Iterator[_Record], path: Path) -> list[str]:

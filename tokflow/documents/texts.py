@@ -45,7 +45,8 @@ def num_chars_of(texts: pa.LargeStringArray) -> npt.NDArray[np.int64]:
 def ends_of(texts: pa.LargeStringArray) -> npt.NDArray[np.int64]:
     """Return the byte at which each text ends, counted from the first text's start."""
     offsets = _int64(texts, start=texts.offset, length=len(texts) + 1)
-    return offsets[1:] - offsets[0]
+    ends: npt.NDArray[np.int64] = offsets[1:] - offsets[0]
+    return ends
 
 
 def _int64(array: pa.Array, *, start: int, length: int) -> npt.NDArray[np.int64]:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -94,7 +95,7 @@ def _tiktoken_builder(tokenizer: Tokenizer, in_text: InText) -> Callable[[], "gi
 def _json_builder(tokenizer: Tokenizer, in_text: InText) -> Callable[[], "gigatoken.Tokenizer"]:
     import gigatoken
 
-    fields = json.loads((tokenizer.folder / "tokenizer.json").read_text(encoding="utf-8"))
+    fields = msgspec.json.decode((tokenizer.folder / "tokenizer.json").read_bytes())
     if in_text == "ordinary":
         # gigatoken makes a control token of every special token that it knows of; those that
         # are not special (a word added to the vocabulary) must keep working.
@@ -103,8 +104,8 @@ def _json_builder(tokenizer: Tokenizer, in_text: InText) -> Callable[[], "gigato
         ]
     # The reference is called without special tokens, truncation and padding.
     fields.update(post_processor=None, truncation=None, padding=None)
-    text = json.dumps(fields, ensure_ascii=False)
-    return lambda: gigatoken.Tokenizer.from_json(text)
+    json_bytes = msgspec.json.encode(fields)
+    return lambda: gigatoken.Tokenizer.from_json(json_bytes)
 
 
 def _strings(offsets: np.ndarray, data: np.ndarray) -> "awkward.Array":

@@ -35,7 +35,7 @@ def write(parts: Sequence[Part], options: BinOptions, folder: Path) -> Counts:
         if part.num_tokens:
             with (folder / f"{part.name}.bin").open("wb", buffering=0) as file:
                 for run in part.stream():
-                    file.write(memoryview(run).cast("B"))
+                    file.write(run.data.cast("B"))
                     num_tokens += len(run)
         counts[f"{part.name}.num_tokens"] = num_tokens
         counts[f"{part.name}.num_dropped_tokens"] = part.num_tokens - num_tokens

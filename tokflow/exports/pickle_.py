@@ -1,7 +1,7 @@
 """PickledTrainerDataset's dumps: pickled lists of token ids. Written, never read.
 
-    <part>/dump-<i>.pkl              pickle of list[list[int]], each inner list sequence_length long
-    <part>/dump-meta_data.json       {"dump-0.pkl": {"num_samples": n, "num_tokens": n * length}, ...}
+    <part>/dump-<i>.pkl          pickle of list[list[int]], inner lists sequence_length long
+    <part>/dump-meta_data.json   {"dump-0.pkl": {"num_samples": n, "num_tokens": n * length}}
     lost    segment_ids, position_ids, loss_mask, and which tokens are padding
 
 A trainer globs the folder, so each part has one of its own with no other .json in it. Loading a

@@ -1,0 +1,64 @@
+"""documents.parquet: what a token shard knows of each document."""
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+DOCUMENTS_SCHEMA = pa.schema(
+    [
+        pa.field("row", pa.int64(), nullable=False),
+        pa.field("char_offset", pa.int64(), nullable=False),
+        pa.field("num_chars", pa.int64(), nullable=False),
+        pa.field("token_offset", pa.int64(), nullable=False),
+        pa.field("num_tokens", pa.int64(), nullable=False),
+        pa.field("text_hash", pa.binary(16), nullable=False),
+    ]
+)
+"""One row per document. row: ordinal in the raw file (rejects leave a gap); char_offset: code
+points before it in the file's accepted documents; token_offset: tokens before it in tokens.bin;
+num_tokens: with BOS and EOS; text_hash: xxh3-128 of the UTF-8 text, big-endian."""
+
+ROWS_PER_GROUP = 65_536
+
+
+class DocumentTableWriter:
+    """Writes documents.parquet in row groups that do not depend on the batches."""
+
+    def __init__(self, path: Path) -> None:
+        self._writer = pq.ParquetWriter(path, DOCUMENTS_SCHEMA, compression="zstd")
+        self._tables: list[pa.Table] = []
+        self._num_rows = 0
+
+    def __enter__(self) -> "DocumentTableWriter":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if error[0] is None and (self._num_rows or not self._tables):
+            self._write_group(self._joined())
+        self._writer.close()
+
+    def add(self, *, text_hash: bytes, **columns: npt.NDArray[np.int64]) -> None:
+        """Add one batch of documents."""
+        num_rows = len(columns["row"])
+        hashes = pa.FixedSizeBinaryArray.from_buffers(
+            pa.binary(16), num_rows, [None, pa.py_buffer(text_hash)]
+        )
+        arrays = [pa.array(columns[name]) for name in DOCUMENTS_SCHEMA.names[:-1]]
+        self._tables.append(pa.Table.from_arrays([*arrays, hashes], schema=DOCUMENTS_SCHEMA))
+        self._num_rows += num_rows
+        while self._num_rows >= ROWS_PER_GROUP:
+            table = self._joined()
+            self._write_group(table.slice(0, ROWS_PER_GROUP))
+            self._tables = [table.slice(ROWS_PER_GROUP)]
+            self._num_rows -= ROWS_PER_GROUP
+
+    def _joined(self) -> pa.Table:
+        if not self._tables:
+            return DOCUMENTS_SCHEMA.empty_table()
+        return pa.concat_tables(self._tables).combine_chunks()
+
+    def _write_group(self, table: pa.Table) -> None:
+        self._writer.write_table(table, row_group_size=ROWS_PER_GROUP)

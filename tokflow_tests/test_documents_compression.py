@@ -1,0 +1,143 @@
+import bz2
+import csv
+import gzip
+import json
+import lzma
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tokflow.documents import DocumentsConfig, read_documents
+from tokflow.documents.compression import DECOMPRESSORS, read_blocks, zstd
+from tokflow.errors import ConfigError, RawFileError
+
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": lambda data: gzip.compress(data, mtime=0),
+    ".zst": lambda data: zstd.compress(data, options={zstd.CompressionParameter.checksum_flag: 1}),
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+}
+
+TEXTS = [f"document {row} é\x00" for row in range(3000)]
+
+
+def content_of(suffix: str) -> bytes:
+    if suffix == ".jsonl":
+        return "".join(json.dumps({"text": text}) + "\n" for text in TEXTS).encode()
+    if suffix == ".txt":
+        return "".join(text + "\n" for text in TEXTS).encode()
+    delimiter = "\t" if suffix == ".tsv" else ","
+    return (
+        f"id{delimiter}text\n".encode()
+        + "".join(f"1{delimiter}{text}\n" for text in TEXTS).encode()
+    )
+
+
+def config_of(suffix: str) -> DocumentsConfig:
+    return DocumentsConfig(document_per="line" if suffix == ".txt" else "file")
+
+
+def read(path: Path, config: DocumentsConfig) -> list[str]:
+    batches = read_documents(path, config, batch_bytes=10_000)
+    return [text for batch in batches for text in batch.texts.to_pylist()]
+
+
+def test_every_compression_has_a_case():
+    assert COMPRESS.keys() == DECOMPRESSORS.keys()
+
+
+@pytest.mark.parametrize("outer", COMPRESS)
+@pytest.mark.parametrize("inner", [".jsonl", ".csv", ".tsv", ".txt"])
+def test_a_compressed_file_has_the_documents_of_the_plain_one(
+    inner: str, outer: str, tmp_path: Path
+):
+    path = tmp_path / f"a{inner}{outer}"
+    path.write_bytes(COMPRESS[outer](content_of(inner)))
+
+    assert read(path, config_of(inner)) == TEXTS
+
+
+@pytest.mark.parametrize("block_bytes", [1, 100, 10**6])
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_streams_end_to_end_are_one_file(suffix: str, block_bytes: int, tmp_path: Path):
+    path = tmp_path / f"a{suffix}"
+    compress = COMPRESS[suffix]
+    path.write_bytes(compress(b"first,") + compress(b"") + compress(b"second" * 1000))
+
+    blocks = list(read_blocks(path, block_bytes=block_bytes))
+
+    assert b"".join(blocks) == b"first," + b"second" * 1000
+    assert 0 < max(map(len, blocks)) <= block_bytes
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz"])
+def test_zero_bytes_may_stand_between_streams(suffix: str, tmp_path: Path):
+    path = tmp_path / f"a{suffix}"
+    compress = COMPRESS[suffix]
+    path.write_bytes(compress(b"a") + b"\0" * 400_000 + compress(b"b") + b"\0" * 4)
+
+    assert b"".join(read_blocks(path, block_bytes=100)) == b"ab"
+
+
+def test_a_zstd_window_of_2_gib_is_read(tmp_path: Path):
+    path = tmp_path / "a.zst"
+    compressor = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 31})
+    path.write_bytes(compressor.compress(b"text") + compressor.flush())
+
+    assert b"".join(read_blocks(path, block_bytes=100)) == b"text"
+
+
+@pytest.mark.parametrize("kept", [0, 1, 5, 0.5, -1])
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_a_stream_that_is_cut_short_is_an_error(suffix: str, kept: float, tmp_path: Path):
+    path = tmp_path / f"a.jsonl{suffix}"
+    whole = COMPRESS[suffix](content_of(".jsonl"))
+    path.write_bytes(whole[: int(kept * len(whole)) if kept == 0.5 else int(kept)])
+
+    with pytest.raises(RawFileError) as caught:
+        read(path, DocumentsConfig())
+
+    assert str(caught.value) == (
+        f"{path}, in the compressed bytes up to {path.stat().st_size:,}: expected whole {suffix} "
+        "streams and nothing else, found a stream that is cut short; download or compress the "
+        "file again"
+    )
+
+
+@pytest.mark.parametrize("after", [b"junk that is no stream", None], ids=["junk", "half a stream"])
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_what_follows_a_stream_is_never_dropped_silently(
+    suffix: str, after: bytes | None, tmp_path: Path
+):
+    path = tmp_path / f"a.jsonl{suffix}"
+    whole = COMPRESS[suffix](content_of(".jsonl"))
+    path.write_bytes(whole + (after or whole[:-9]))
+
+    with pytest.raises(RawFileError, match="expected whole"):
+        read(path, DocumentsConfig())
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_a_damaged_stream_is_an_error(suffix: str, tmp_path: Path):
+    path = tmp_path / f"a.jsonl{suffix}"
+    damaged = bytearray(COMPRESS[suffix](content_of(".jsonl")))
+    damaged[len(damaged) // 2] ^= 0xFF
+    path.write_bytes(damaged)
+
+    with pytest.raises(RawFileError, match="expected whole"):
+        list(read_blocks(path, block_bytes=1000))
+
+
+@pytest.mark.parametrize("name", ["a.parquet.gz", "a.arrow.zst"])
+def test_parquet_and_arrow_are_not_compressed_outside(name: str, tmp_path: Path):
+    with pytest.raises(ConfigError, match="which compresses inside"):
+        read_documents(tmp_path / name, DocumentsConfig())
+
+
+def test_a_field_above_the_csv_modules_own_limit_is_read(tmp_path: Path):
+    path = tmp_path / "a.csv.gz"
+    path.write_bytes(gzip.compress(b"text\n" + b"x" * 300_000 + b"\n"))
+    csv.field_size_limit(131_072)
+
+    assert read(path, DocumentsConfig()) == ["x" * 300_000]
