@@ -11,10 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tokflow.documents import READERS, Batch, DocumentsConfig, Limit, Reject, read_documents
-from tokflow.documents.compression import zstd
+from tokflow.documents import READERS, Batch, DocumentsConfig, read_documents
 from tokflow.documents.pieces import cut
-from tokflow.errors import BadDocumentError
 
 AWKWARD = [
     "plain",
@@ -55,12 +53,19 @@ def write_nested(texts: list[str | None], path: Path):
     pq.write_table(pa.table({"meta": rows}), path)
 
 
-def write_arrow(texts: list[str | None], path: Path, type_: pa.DataType, *, stream: bool):
+def write_arrow(
+    texts: list[str | None],
+    path: Path,
+    type_: pa.DataType,
+    *,
+    stream: bool,
+    max_chunksize: int = 4,
+):
     column = pa.array(texts, pa.string()).cast(type_)
     table = pa.table({"id": range(len(texts)), "text": column})
     new = pa.ipc.new_stream if stream else pa.ipc.new_file
     with pa.OSFile(str(path), "wb") as sink, new(sink, table.schema) as writer:
-        writer.write_table(table, max_chunksize=4)
+        writer.write_table(table, max_chunksize=max_chunksize)
 
 
 def write_jsonl(texts: list[str], path: Path, *, ascii_only: bool = False, end: str = "\n"):
@@ -242,6 +247,23 @@ def test_several_columns_give_one_document_each_in_the_order_named(tmp_path: Pat
         assert rows_in(batches) == [0, 1, 2, 3], path
 
 
+def test_rows_go_on_through_all_that_is_decoded_at_once(tmp_path: Path):
+    texts = [str(row) for row in range(3000)]  # more than parquet's 256 and arrow's 1024
+    write_table(texts, tmp_path / "a.parquet", LARGE)
+    write_arrow(texts, tmp_path / "a.arrow", LARGE, stream=False, max_chunksize=2500)
+    table = pa.table({"a": texts, "b": texts})
+    pq.write_table(table, tmp_path / "two.parquet", row_group_size=1000)
+
+    for name, columns in (("a.parquet", "text"), ("a.arrow", "text"), ("two.parquet", ("a", "b"))):
+        batches = read(tmp_path / name, DocumentsConfig(text=columns), batch_bytes=200)
+
+        expected = texts if columns == "text" else [text for text in texts for _ in columns]
+        assert texts_in(batches) == expected, name
+        assert rows_in(batches) == list(range(len(expected))), name
+        assert max(sum(map(len, batch.texts.to_pylist())) for batch in batches) <= 300, name
+        assert len(batches) <= sum(map(len, expected)) / 150, name
+
+
 def test_a_null_struct_is_a_bad_document_and_the_other_column_of_its_record_is_not(tmp_path: Path):
     table = pa.table({"m": [{"x": "0"}, None, {"x": "2"}], "y": ["a", "b", "c"]})
     pq.write_table(table, tmp_path / "x.parquet")
@@ -328,124 +350,6 @@ print({{"pandas", "dagster", "transformers"}} & set(sys.modules))
     )
 
     assert result.stdout == "set()\n"
-
-
-# Limits
-
-
-@pytest.mark.parametrize(
-    ("limit", "expected"),
-    [
-        (Limit(documents=1), ["aa"]),
-        (Limit(documents=2), ["aa", "bbb"]),
-        (Limit(characters=1), ["aa"]),
-        (Limit(characters=2), ["aa"]),
-        (Limit(characters=3), ["aa", "bbb"]),
-        (Limit(characters=5), ["aa", "bbb"]),
-        (Limit(documents=1, characters=5), ["aa"]),
-        (Limit(documents=2, characters=1), ["aa"]),
-    ],
-)
-@pytest.mark.parametrize("batch_bytes", [1, 1000])
-def test_reading_stops_after_the_document_that_reaches_the_limit(
-    limit: Limit, expected: list[str], batch_bytes: int, tmp_path: Path
-):
-    path = tmp_path / "a.jsonl"
-    path.write_text('{"text": "aa"}\n{"text": "bbb"}\n{malformed\n')
-
-    batches = read(path, DocumentsConfig(limit=limit), batch_bytes=batch_bytes)
-
-    assert texts_in(batches) == expected
-
-
-def test_a_limit_counts_over_batches_and_not_the_rejects(tmp_path: Path):
-    path = tmp_path / "a.jsonl"
-    lines = ['{"text": "é"}\n', "{}\n"] * 40_000  # several blocks of 64 KiB
-    path.write_text("".join(lines))
-    rejects: list[Reject] = []
-    config = DocumentsConfig(
-        limit=Limit(documents=30_000), on_bad_document="reject", max_rejects=10**6
-    )
-
-    batches = read(path, config, batch_bytes=1000, on_reject=rejects.append)
-
-    assert rows_in(batches) == list(range(0, 60_000, 2))
-    assert [reject.row for reject in rejects] == list(range(1, 59_999, 2))
-
-
-def test_a_limit_costs_no_reading_of_what_comes_after(tmp_path: Path):
-    path = tmp_path / "a.txt.zst"
-    path.write_bytes(zstd.compress(b"a line\n" * 100_000)[:-10] + b"damaged!!!")
-    config = DocumentsConfig(document_per="line", limit=Limit(documents=5))
-
-    assert texts_in(read(path, config, batch_bytes=1000)) == ["a line"] * 5
-
-
-# Rejects
-
-
-def test_accepted_and_rejected_documents_are_all_there_is(tmp_path: Path):
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(b'{"text": "0"}\n\n{"text": null}\nnot json\n{"text": "3"}\n{"tex')
-    rejects: list[Reject] = []
-
-    batches = read(path, DocumentsConfig(on_bad_document="reject"), on_reject=rejects.append)
-
-    assert texts_in(batches) == ["0", "3"]
-    assert rows_in(batches) == [0, 3]
-    assert [(r.row, r.line, r.byte_offset) for r in rejects] == [(1, 3, 15), (2, 4, 30), (4, 6, 53)]
-    assert rejects[0].reason == "expected a string in 'text', found null"
-
-
-def test_each_column_of_a_malformed_line_is_a_reject(tmp_path: Path):
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(b'{"a": "0", "b": "1"}\n{"a"\n{"a": 1, "b": "5"}\n')
-    rejects: list[Reject] = []
-    config = DocumentsConfig(text=("a", "b"), on_bad_document="reject")
-
-    batches = read(path, config, on_reject=rejects.append)
-
-    assert rows_in(batches) == [0, 1, 5]
-    assert [reject.row for reject in rejects] == [2, 3, 4]
-
-
-def test_one_more_than_max_rejects_is_an_error(tmp_path: Path):
-    path = tmp_path / "a.jsonl"
-    path.write_text("{}\n" * 3)
-    rejects: list[Reject] = []
-
-    assert read(path, DocumentsConfig(on_bad_document="reject", max_rejects=3)) == []
-    with pytest.raises(BadDocumentError) as caught:
-        read(
-            path,
-            DocumentsConfig(on_bad_document="reject", max_rejects=2),
-            on_reject=rejects.append,
-        )
-
-    assert len(rejects) == 2
-    assert caught.value.row == 2
-    assert str(caught.value) == (
-        f"{path}, row 2, line 3, byte 6: expected the key 'text', found no keys; set "
-        "documents.text to the field that holds the text, or raise documents.max_rejects, "
-        "for 2 bad documents are set aside already"
-    )
-
-
-def test_a_csv_record_that_is_bad_spoils_no_other(tmp_path: Path):
-    path = tmp_path / "a.csv"
-    path.write_bytes(b'id,text\n1,"a\nb"\n2,x,y\n\n3,\xff\n4\n5,"c" d\n6,"e\r\nf"\n')
-    rejects: list[Reject] = []
-
-    batches = read(path, DocumentsConfig(on_bad_document="reject"), on_reject=rejects.append)
-
-    assert texts_in(batches) == ["a\nb", "e\r\nf"]
-    assert rows_in(batches) == [0, 5]
-    assert [(r.row, r.line, r.byte_offset) for r in rejects] == [
-        (1, 4, 16),
-        (2, 6, 23),
-        (3, 7, 27),
-        (4, 8, 29),
-    ]
 
 
 # Properties

@@ -47,6 +47,7 @@ SUFFIXES: dict[str, FileFormat] = {
 """What `format: auto` goes by, in capitals too, before a suffix of compression."""
 
 _MIN_READ_BYTES = 64 * 1024
+"""Read at once, however small the batches are."""
 
 
 def read_documents(
@@ -59,10 +60,13 @@ def read_documents(
     """Return the documents of a raw file in batches of about `batch_bytes` of text.
 
     No batch is empty; a document larger than a batch is a batch of its own. Which documents
-    there are, and their rows, depends on the file and the config alone. Memory holds a few
-    batches, or the largest document a few times over, whatever the size of the file. Each
-    record is either in a batch or given to `on_reject`, in file order, before the batch with
-    the documents after it.
+    there are, and their rows, depends on the file and the config alone. Each document is either
+    in a batch or given to `on_reject`, in file order and before any batch with documents that
+    come after it.
+
+    Memory holds a few batches, or the largest document four times over, whatever the size of
+    the file; of a parquet file two pages as well, which its writer made as large as it liked.
+    The path and the format are checked at once, the rest when the first batch is asked for.
 
     Raises:
         ConfigError: the file has no such column, or its format is not known.

@@ -1,0 +1,148 @@
+from pathlib import Path
+
+import pytest
+
+from tokflow.documents import Batch, DocumentsConfig, Limit, Reject, read_documents
+from tokflow.documents.compression import zstd
+from tokflow.errors import BadDocumentError
+
+PLAIN = DocumentsConfig()
+
+
+def texts_in(batches: list[Batch]) -> list[str]:
+    return [text for batch in batches for text in batch.texts.to_pylist()]
+
+
+def rows_in(batches: list[Batch]) -> list[int]:
+    return [row for batch in batches for row in batch.rows.tolist()]
+
+
+def read(path: Path, config: DocumentsConfig, **options) -> list[Batch]:
+    return list(read_documents(path, config, **options))
+
+
+# Limits
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        (Limit(documents=1), ["aa"]),
+        (Limit(documents=2), ["aa", "bbb"]),
+        (Limit(characters=1), ["aa"]),
+        (Limit(characters=2), ["aa"]),
+        (Limit(characters=3), ["aa", "bbb"]),
+        (Limit(characters=5), ["aa", "bbb"]),
+        (Limit(documents=1, characters=5), ["aa"]),
+        (Limit(documents=2, characters=1), ["aa"]),
+    ],
+)
+@pytest.mark.parametrize("batch_bytes", [1, 1000])
+def test_reading_stops_after_the_document_that_reaches_the_limit(
+    limit: Limit, expected: list[str], batch_bytes: int, tmp_path: Path
+):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "aa"}\n{"text": "bbb"}\n{malformed\n')
+
+    batches = read(path, DocumentsConfig(limit=limit), batch_bytes=batch_bytes)
+
+    assert texts_in(batches) == expected
+
+
+def test_a_limit_counts_over_batches_and_not_the_rejects(tmp_path: Path):
+    path = tmp_path / "a.jsonl"
+    lines = ['{"text": "é"}\n', "{}\n"] * 40_000  # several blocks of 64 KiB
+    path.write_text("".join(lines))
+    rejects: list[Reject] = []
+    config = DocumentsConfig(
+        limit=Limit(documents=30_000), on_bad_document="reject", max_rejects=10**6
+    )
+
+    batches = read(path, config, batch_bytes=1000, on_reject=rejects.append)
+
+    assert rows_in(batches) == list(range(0, 60_000, 2))
+    assert [reject.row for reject in rejects] == list(range(1, 59_999, 2))
+
+
+def test_a_limit_of_characters_counts_over_batches(tmp_path: Path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "ééééé"}\n' * 20_000)  # several blocks of 64 KiB
+
+    batches = read(path, DocumentsConfig(limit=Limit(characters=75_001)), batch_bytes=1000)
+
+    assert rows_in(batches) == list(range(15_001))
+
+
+def test_a_limit_costs_no_reading_of_what_comes_after(tmp_path: Path):
+    path = tmp_path / "a.txt.zst"
+    path.write_bytes(zstd.compress(b"a line\n" * 100_000)[:-10] + b"damaged!!!")
+    config = DocumentsConfig(document_per="line", limit=Limit(documents=5))
+
+    assert texts_in(read(path, config, batch_bytes=1000)) == ["a line"] * 5
+
+
+# Rejects
+
+
+def test_accepted_and_rejected_documents_are_all_there_is(tmp_path: Path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"text": "0"}\n\n{"text": null}\nnot json\n{"text": "3"}\n{"tex')
+    rejects: list[Reject] = []
+
+    batches = read(path, DocumentsConfig(on_bad_document="reject"), on_reject=rejects.append)
+
+    assert texts_in(batches) == ["0", "3"]
+    assert rows_in(batches) == [0, 3]
+    assert [(r.row, r.line, r.byte_offset) for r in rejects] == [(1, 3, 15), (2, 4, 30), (4, 6, 53)]
+    assert rejects[0].reason == "expected a string in 'text', found null"
+
+
+def test_each_column_of_a_malformed_line_is_a_reject(tmp_path: Path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"a": "0", "b": "1"}\n{"a"\n{"a": 1, "b": "5"}\n')
+    rejects: list[Reject] = []
+    config = DocumentsConfig(text=("a", "b"), on_bad_document="reject")
+
+    batches = read(path, config, on_reject=rejects.append)
+
+    assert rows_in(batches) == [0, 1, 5]
+    assert [reject.row for reject in rejects] == [2, 3, 4]
+
+
+def test_one_more_than_max_rejects_is_an_error(tmp_path: Path):
+    path = tmp_path / "a.jsonl"
+    path.write_text("{}\n" * 3)
+    rejects: list[Reject] = []
+
+    assert read(path, DocumentsConfig(on_bad_document="reject", max_rejects=3)) == []
+    with pytest.raises(BadDocumentError) as caught:
+        read(
+            path,
+            DocumentsConfig(on_bad_document="reject", max_rejects=2),
+            on_reject=rejects.append,
+        )
+
+    assert len(rejects) == 2
+    assert caught.value.row == 2
+    assert str(caught.value) == (
+        f"{path}, row 2, line 3, byte 6: expected the key 'text', found no keys; set "
+        "documents.text to the field that holds the text, or raise documents.max_rejects, "
+        "for 2 bad documents are set aside already"
+    )
+
+
+def test_a_csv_record_that_is_bad_spoils_no_other(tmp_path: Path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'id,text\n1,"a\nb"\n2,x,y\n\n3,\xff\n4\n5,"c" d\n6,"e\r\nf"\n')
+    rejects: list[Reject] = []
+
+    batches = read(path, DocumentsConfig(on_bad_document="reject"), on_reject=rejects.append)
+
+    assert texts_in(batches) == ["a\nb", "e\r\nf"]
+    assert rows_in(batches) == [0, 5]
+    assert [(r.row, r.line, r.byte_offset) for r in rejects] == [
+        (1, 4, 16),
+        (2, 6, 23),
+        (3, 7, 27),
+        (4, 8, 29),
+    ]
