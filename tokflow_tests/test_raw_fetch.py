@@ -4,7 +4,9 @@ import hashlib
 import json
 import os
 import resource
+import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -47,12 +49,19 @@ class Server:
     breaks: list[int] = field(default_factory=list)
     """After how many bytes the next GETs break off."""
     stall_at: int | None = None
+    skew: int = 0
+    """By how many bytes ranges begin too early."""
     after_get: list[bytes] = field(default_factory=list)
     """What the file becomes (with a new ETag) when the next GETs are done."""
     requests: list[str] = field(default_factory=list)
     authorizations: list[str | None] = field(default_factory=list)
     resumed: threading.Event = field(default_factory=threading.Event)
     port: int = 0
+    running: ThreadingHTTPServer | None = None
+
+    def wrap(self, context: ssl.SSLContext) -> None:
+        """Speak TLS from now on."""
+        self.running.socket = context.wrap_socket(self.running.socket, server_side=True)
 
     @property
     def url(self) -> str:
@@ -94,12 +103,15 @@ class Handler(BaseHTTPRequestHandler):
             return
         if status != 200:
             self.send_response(status)
+            self.send_header("Retry-After", "1" if status == 429 else "soon")
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
         start = int(wanted[6:-1]) if wanted and spec.has_ranges else 0
+        start = max(0, start - spec.skew)
         if start >= len(spec.content) and start:
             self.send_response(416)
+            self.send_header("Content-Length", "0")
             self.end_headers()
             return
         self.send_response(206 if start else 200)
@@ -145,7 +157,7 @@ def server(monkeypatch) -> Iterator[Server]:
     spec = Server()
     handler = type("SpecHandler", (Handler,), {"spec": spec})
     with QuietServer(("127.0.0.1", 0), handler) as running:
-        spec.port = running.server_port
+        spec.running, spec.port = running, running.server_port
         thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield spec
@@ -174,13 +186,17 @@ def names(store: Path) -> list[str]:
 
 def test_a_remote_file_is_a_complete_copy_in_the_store(server: Server, tmp_path: Path):
     store = tmp_path / "shakespeare"
+    calls: list[tuple[int, int | None]] = []
 
-    raw = read_raw_file(source_of(server.url), store=store)
+    raw = read_raw_file(
+        source_of(server.url), store=store, progress=lambda *call: calls.append(call)
+    )
 
     assert raw.path == store / "raw/en/a.txt" / SHA256[:16] / "a.txt"
     assert raw.path.read_bytes() == CONTENT
     assert (raw.key, raw.num_bytes, raw.sha256) == ("en/a.txt", 10_000, SHA256)
     assert server.requests == ["HEAD", "GET", "HEAD"]
+    assert calls == [(10_000, 10_000)]  # it is not read again to be hashed
     manifest = read_manifest(raw.path.parent)
     assert (manifest.stage, manifest.dataset, manifest.partition) == (
         "raw",
@@ -273,7 +289,45 @@ def test_a_server_without_ranges_is_asked_for_all_again(server: Server, tmp_path
     copy = fetched(server, tmp_path)
 
     assert copy.path.read_bytes() == CONTENT
-    assert copy.sha256 == SHA256
+    assert server.requests == ["HEAD", "GET", "HEAD", "GET bytes=3000-", "HEAD"]
+
+
+def test_a_server_that_gives_another_range_is_asked_for_all(server: Server, tmp_path: Path):
+    server.breaks, server.skew = [3000], 500
+
+    copy = fetched(server, tmp_path)
+
+    assert copy.path.read_bytes() == CONTENT
+    assert server.requests == ["HEAD", "GET", "HEAD", "GET bytes=3000-", "GET", "HEAD"]
+
+
+def test_a_file_that_ends_before_the_part_does_is_asked_for_whole(
+    server: Server, tmp_path: Path, monkeypatch
+):
+    monkeypatch.setattr(f"{fetch.__module__}.BLOCK_BYTES", 1000)
+    server.is_chunked, server.breaks = True, [3000]
+    with pytest.raises(RawFileError):
+        fetch(source_of(server.url), store=tmp_path, retry=Retry(num_tries=1))
+    server.content = CONTENT[:2000]
+
+    copy = fetched(server, tmp_path)
+
+    assert copy.path.read_bytes() == CONTENT[:2000]
+    assert server.requests[2:] == ["HEAD", "GET bytes=3000-", "GET", "HEAD"]
+
+
+def test_tries_are_counted_anew_when_a_block_has_arrived(
+    server: Server, tmp_path: Path, monkeypatch
+):
+    server.breaks = [1000] * 9
+    with monkeypatch.context() as small:
+        small.setattr(f"{fetch.__module__}.BLOCK_BYTES", 1000)
+        assert fetched(server, tmp_path / "small").sha256 == SHA256
+    server.breaks = [1000] * 9
+
+    told = refusal(server, tmp_path / "large")
+
+    assert "found 5,000 of 10,000 bytes, 5 times in a row;" in told
 
 
 @pytest.mark.parametrize("etag", ['W/"v1"', None])
@@ -442,7 +496,7 @@ def test_two_that_fetch_the_same_file_download_it_once(server: Server, tmp_path:
     assert sorted(copy.is_new for copy in copies) == [False, False, True]
 
 
-@pytest.mark.parametrize("status", [429, 500, 503])
+@pytest.mark.parametrize("status", [500, 503])
 def test_a_busy_server_is_asked_again(status: int, server: Server, tmp_path: Path, caplog):
     server.statuses = [status, 200, status]
 
@@ -451,6 +505,16 @@ def test_a_busy_server_is_asked_again(status: int, server: Server, tmp_path: Pat
     assert len(caplog.messages) == 2
     assert caplog.messages[0].startswith(f"{server.url}: HTTP status {status} (")
     assert caplog.messages[0].endswith("; trying again in 0.0 s")
+
+
+def test_a_server_is_left_alone_for_as_long_as_it_asks(server: Server, tmp_path: Path, caplog):
+    server.statuses = [429]
+
+    fetched(server, tmp_path)
+
+    assert caplog.messages == [
+        f"{server.url}: HTTP status 429 (Too Many Requests); trying again in 1.0 s"
+    ]
 
 
 def test_a_server_that_stays_busy_is_an_error_that_names_the_earlier_copy(
@@ -567,7 +631,9 @@ def test_no_secret_of_a_url_is_written_or_shown(server: Server, tmp_path: Path, 
     written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     told = "\n".join([*caplog.messages, str(raised.value), repr(raised.value.__context__)])
     assert raw.path.read_bytes() == CONTENT
-    assert json.loads((tmp_path / "raw/en/a.txt/.source.json").read_text())["url"] == server.url
+    known = json.loads((tmp_path / "raw/en/a.txt/.source.json").read_text())
+    assert known["url"] == server.url
+    assert known["url_sha256"] == hashlib.sha256(f"{server.url}?token=hidden".encode()).hexdigest()
     for secret in ("pass", "word", "hidden", "user:", server.password[6:]):
         assert not [content for content in written if secret.encode() in content]
         assert secret not in told
@@ -598,6 +664,40 @@ def test_a_redirect_leads_to_no_other_protocol(server: Server, tmp_path: Path):
     assert refusal(server, tmp_path) == (
         f"{server.url}: expected a file that can be read, found HTTP status 302 (Found); "
         "correct the URL under raw.files"
+    )
+
+
+def test_a_url_that_cannot_be_asked_for_is_not_tried_again(tmp_path: Path):
+    url = f"http://{'a' * 64}.b/a.txt"
+
+    with pytest.raises(RawFileError) as raised:
+        fetch(source_of(url), store=tmp_path)
+
+    told = str(raised.value)
+    assert told.startswith(f"{url}: expected a file that can be read, found UnicodeError: ")
+    assert told.endswith("; correct the URL under raw.files")
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate with openssl")
+def test_a_certificate_that_is_not_trusted_is_not_tried_again(server: Server, tmp_path: Path):
+    files = [tmp_path / "key.pem", tmp_path / "certificate.pem"]
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+         "-nodes", "-keyout", files[0], "-out", files[1], "-subj", "/CN=127.0.0.1"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files[1], files[0])
+    server.wrap(context)
+    url = server.url.replace("http:", "https:")
+
+    with pytest.raises(RawFileError) as raised:
+        fetch(source_of(url), store=tmp_path)
+
+    assert str(raised.value) == (
+        f"{url}: expected a file that can be read, found a certificate that is not trusted "
+        "(self-signed certificate); correct the URL, or set SSL_CERT_FILE to the certificates to "
+        "trust"
     )
 
 
@@ -688,6 +788,24 @@ def test_a_missing_object_is_an_error(memory, tmp_path: Path):
         "memory://bucket/a.txt: expected a file that can be read, found FileNotFoundError: "
         "/bucket/a.txt; correct the URL under raw.files, or the credentials it is read with"
     )
+
+
+def test_what_fsspec_has_cached_is_asked_for_anew(memory, tmp_path: Path, monkeypatch):
+    cached: dict[str, dict] = {}
+    ask = type(memory).info
+
+    def info(self, path: str) -> dict:
+        return cached.setdefault(path, ask(self, path))
+
+    monkeypatch.setattr(type(memory), "info", info)
+    monkeypatch.setattr(type(memory), "invalidate_cache", lambda *_: cached.clear())
+    memory.pipe("/bucket/a.txt", CONTENT)
+    fetch(source_of("memory://bucket/a.txt"), store=tmp_path, retry=SOON)
+    memory.pipe("/bucket/a.txt", b"new")
+
+    copy = fetch(source_of("memory://bucket/a.txt"), store=tmp_path, retry=SOON)
+
+    assert copy.path.read_bytes() == b"new"
 
 
 def test_an_object_store_that_breaks_off_is_taken_up_where_it_broke(

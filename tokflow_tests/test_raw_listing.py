@@ -274,13 +274,18 @@ def test_a_url_that_names_no_single_file_is_refused(tmp_path: Path):
     )
     assert message(ConfigError, tmp_path, "https://user:pa/ss@h/a") == (
         "raw.files 'https://...': expected a URL as scheme://host/path, found no host, or a user "
-        "name or password with a bare '/'; write %2F and %3A for '/' and ':' in a user name or "
-        "password"
+        "name or password with a bare '/'; correct the URL; in a user name or password write %2F "
+        "for '/'"
+    )
+    assert message(ConfigError, tmp_path, "https://h:65536/a") == (
+        "raw.files 'https://...': expected a URL as scheme://host/path, found a port above 65,535; "
+        "correct the URL; in a user name or password write %2F for '/'"
     )
     assert message(ConfigError, tmp_path, "https://h/").startswith(
         "partition key '': expected a path relative to the raw folder, in printable UTF-8, found "
         "an empty name;"
     )
+    assert "found a name that is not UTF-8" in message(ConfigError, tmp_path, "https://h/a%ff")
     assert "found the name '..'" in message(
         ConfigError, tmp_path, "https://h/x/a", "https://h/x/%2e%2e%2f%2e%2e"
     )

@@ -75,7 +75,7 @@ def hash_files(
     """Return the sha256 of each file, from the cache in `store` where the file is unchanged.
 
     Files that are not in the cache are hashed in parallel. A cache that cannot be opened only
-    costs time. 1,000 cached files take 20 ms.
+    costs time. 1,000 cached files take about 50 ms (2 busy cores).
     """
     with HashCache(store / CACHE_NAME) as cache:
         stamps = {path: stamp_of(path) for path in paths}

@@ -131,7 +131,7 @@ def _read_pattern(text: str, base: Path) -> _Pattern:
             f"raw.files {redact(text)!r}",
             expected="a URL as scheme://host/path",
             found=str(error),
-            remedy="write %2F and %3A for '/' and ':' in a user name or password",
+            remedy="correct the URL; in a user name or password write %2F for '/'",
         ) from None
     if url.scheme in {"file", "local"}:
         return _local_pattern(text, urllib.parse.unquote(url.path), base)

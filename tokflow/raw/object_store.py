@@ -106,7 +106,7 @@ def _relative(path: str, root: str) -> str:
     return path[len(root) :].lstrip("/") if path.startswith(root) else path
 
 
-def _names_in(file_system: Any, root: str, url: str) -> list[str] | None:  # noqa: ANN401
+def _names_in(file_system: Any, root: str, url: str) -> list[str] | None:
     def names() -> list[str] | None:
         try:
             return sorted(_relative(path, root) for path in file_system.ls(root, detail=False))

@@ -5,7 +5,7 @@ import urllib.parse
 from dataclasses import dataclass, field
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-_HOST = re.compile(r"[^\s@:]*(:\d+)?|\[[0-9A-Fa-f:.]+\](:\d+)?")
+_HOST = re.compile(r"([^\s@:\[]*|\[[0-9A-Fa-f:.]+\])(:(?P<port>\d+))?")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,8 +45,11 @@ def split_url(url: str) -> Url:
     userinfo, _, host = authority.rpartition("@")
     if "::" in rest.partition("?")[0] and not host.startswith("["):
         raise ValueError("several URLs chained with '::'")
-    if not _HOST.fullmatch(host) or (not host and scheme in {"http", "https"}):
+    told = _HOST.fullmatch(host)
+    if told is None or (not host and scheme in {"http", "https"}):
         raise ValueError("no host, or a user name or password with a bare '/'")
+    if int(told["port"] or 0) > 65_535:
+        raise ValueError("a port above 65,535")  # the system would take it modulo 65,536
     return Url(scheme=scheme, userinfo=userinfo, host=host, path=slash + path, query=query)
 
 
