@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks import memory, speed
 from benchmarks.process import measure
-from benchmarks.programs import PROGRAMS, ROOT
+from benchmarks.programs import NEEDS_GPT2, PROGRAMS, ROOT
 
 KINDS = ("jsonl", "parquet")
 
@@ -65,6 +65,9 @@ def print_speed(arguments):
 def print_memory(arguments):
     say = quiet if arguments.json else print
     say(machine())
+    path, remedy = NEEDS_GPT2
+    if not path.exists():
+        raise SystemExit(f"memory: left out (no {path}: {remedy})")
     say(
         f"\npeak MB of the tokens stage on {arguments.small / 1e6:.0f} and "
         f"{arguments.large / 1e6:.0f} MB of text, GPT-2"

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -49,5 +50,5 @@ def measure(command, *, folder, environment):
     return Measurement(
         wall_seconds=wall_seconds,
         cpu_seconds=usage.ru_utime + usage.ru_stime,
-        peak_bytes=usage.ru_maxrss * 1024,
+        peak_bytes=usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024),
     )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,7 +13,8 @@ SHARED = Path(os.environ.get("TOKFLOW_SHARED", ROOT.parent / "shared"))
 GPT2 = SHARED / "tokenizers/gpt2"
 TIKTOKEN_CACHE = SHARED / "tiktoken-cache"
 PEERS = ROOT / ".venv-peers/bin/python"
-TOKFLOW = Path(sys.executable).with_name("tokflow")
+TOKFLOW = (sys.executable, "-P", "-m", "tokflow")
+"""The command `tokflow`, of the package that PYTHONPATH leads to first, if to any."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,16 +63,27 @@ def peers_environment(place):
     }
 
 
-def tokflow_run(place):
+def tokflow_run_config(place):
     config = place.folder / "benchmark.yaml"
     config.write_text(dataset_yaml(place.file))
-    return [TOKFLOW, "run", "--config", config, "--store", place.folder / "store"]
+    return [*TOKFLOW, "run", "--config", config, "--store", place.folder / "store"]
 
 
-def tokflow_environment(place):
-    home = place.folder / "dagster"
-    home.mkdir(exist_ok=True)
-    return {"DAGSTER_HOME": home}
+def tokflow_run_name(place):
+    """Declare the dataset in a project of its own, with a fresh history of Dagster."""
+    project = place.folder / "project"
+    if not project.exists():
+        shutil.copytree(ROOT / "tokflow", project / "tokflow")
+        for name in ("pyproject.toml", "dagster.yaml"):
+            shutil.copy2(ROOT / name, project)
+        declaration = project / "tokflow/defs/benchmark/defs.yaml"
+        declaration.parent.mkdir()
+        declaration.write_text(dataset_yaml(place.file))
+    return [*TOKFLOW, "run", "benchmark"]
+
+
+def project_environment(place):
+    return {"PYTHONPATH": place.folder / "project", "DAGSTER_DISABLE_TELEMETRY": 1}
 
 
 def core(place):
@@ -113,18 +126,24 @@ PROGRAMS = (
         needs=(NEEDS_GPT2,),
     ),
     Program(
-        name="tokflow run",
-        command=tokflow_run,
+        name="tokflow run --config",
+        command=tokflow_run_config,
         output="store/benchmark/exports/bin/latest/train.bin",
         needs=(NEEDS_GPT2,),
-        environment=tokflow_environment,
     ),
     Program(
-        name="tokflow run, nothing to do",
-        command=tokflow_run,
+        name="tokflow run NAME",
+        command=tokflow_run_name,
+        output="project/data/store/benchmark/exports/bin/latest/train.bin",
+        needs=(NEEDS_GPT2,),
+        environment=project_environment,
+    ),
+    Program(
+        name="tokflow run NAME again",
+        command=tokflow_run_name,
         output=None,
         needs=(NEEDS_GPT2,),
-        environment=tokflow_environment,
+        environment=project_environment,
     ),
     Program(
         name="tiktoken + datasets",

@@ -174,6 +174,21 @@ def find_outputs(folder: Path) -> Iterator[Found]:
     )
 
 
+def made_in(folder: Path) -> list[Path]:
+    """Return the finished outputs in `folder`, which holds those of one stage and file, newest
+    first."""
+    if not folder.is_dir():
+        return []
+    paths = [path for path in folder.iterdir() if not path.name.startswith(".")]
+    made = [path for path in paths if not path.is_symlink() and is_complete(path)]
+    return sorted(made, key=lambda path: (path / MANIFEST_NAME).stat().st_mtime_ns, reverse=True)
+
+
+def newest_output(folder: Path) -> Path | None:
+    """Return the finished output in `folder` that was made last; None where there is none."""
+    return next(iter(made_in(folder)), None)
+
+
 def find_tokenizer(dataset_folder: Path, fingerprint: str) -> Tokenizer | None:
     """Return the tokenizer with this fingerprint of its files; None where there is none."""
     folder = dataset_folder / "tokenizer"

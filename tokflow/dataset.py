@@ -4,7 +4,7 @@ import dataclasses
 import difflib
 import re
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -94,7 +94,7 @@ def load_dataset(path: Path, *, base: Path | None = None, store: Path | None = N
             )
         ) from None
     fields = _parse(text, path)
-    if set(fields) - {"type", "attributes"} and "attributes" not in fields:
+    if "type" not in fields and "attributes" not in fields:
         attributes = fields
     else:
         _check_keys(fields, ("type", "attributes"), where=str(path))
@@ -125,9 +125,19 @@ def make_dataset(
     known = [f.name for f in dataclasses.fields(Dataset) if f.name != "base"]
     _check_keys(attributes, known, where=where)
     values = dict(attributes)
+    entries = values.pop("exports", None) or ()
+    if not isinstance(entries, list | tuple):
+        raise ConfigError(
+            four_parts(
+                where=f"{where}: exports",
+                expected="a list of formats",
+                found=repr(entries),
+                remedy="put `- ` before each",
+            )
+        )
     exports = tuple(
         _make_export(entry, where=f"{where}: exports[{index}]")
-        for index, entry in enumerate(values.pop("exports", None) or ())
+        for index, entry in enumerate(entries)
     )
     declared_store = values.pop("store", None) or "data/store"
     if "://" in str(declared_store):
@@ -243,6 +253,15 @@ def _check_nested_keys(type_: Any, value: object, *, where: str) -> None:
             _check_nested_keys(hints[key], inner, where=f"{where}.{key}")
     elif typing.get_origin(type_) is Mapping:
         for key, inner in value.items():
+            if dataclasses.is_dataclass(arguments[1]) and not isinstance(inner, Mapping):
+                raise ConfigError(
+                    four_parts(
+                        where=f"{where}.{key}",
+                        expected="a mapping",
+                        found=repr(inner),
+                        remedy="correct it",
+                    )
+                )
             _check_nested_keys(arguments[1], inner, where=f"{where}.{key}")
 
 
@@ -295,14 +314,16 @@ class _StrictLoader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys: set[object] = set()
         for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":  # `<<`: what it brings may be overridden
+                continue
             key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r}, which is no word", key_node.start_mark
+                )
             if key in keys:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key {key!r} twice", key_node.start_mark
                 )
             keys.add(key)
         return super().construct_mapping(node, deep=deep)
-
-
-def _lowered(text: str) -> str:
-    return text[:1].lower() + text[1:]

@@ -1,6 +1,6 @@
 """Which outputs a dataset must have: their fingerprints and folders, computed, never guessed."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -66,11 +66,13 @@ class Output:
 class Lineage:
     """The outputs of a dataset, as its config and its raw files of this moment decide them.
 
-    A snapshot: raw files are looked at once, when first asked for.
+    A snapshot: raw files are looked at once, when first asked for. With `offline`, those that are
+    elsewhere are taken as they were fetched last, and no server is asked.
     """
 
-    def __init__(self, dataset: Dataset) -> None:
+    def __init__(self, dataset: Dataset, *, offline: bool = False) -> None:
         self.dataset = dataset
+        self.offline = offline
         self._raw_files: dict[str, RawFile] = {}
 
     @cached_property
@@ -94,17 +96,23 @@ class Lineage:
                         remedy="put the file back, or name one that `tokflow plan` lists",
                     )
                 )
-            self._raw_files[key] = read_raw_file(self.sources[key], store=self.dataset.folder)
+            self._raw_files[key] = read_raw_file(
+                self.sources[key], store=self.dataset.folder, offline=self.offline
+            )
         return self._raw_files[key]
 
-    def read_raw_files(self, keys: Sequence[str]) -> None:
+    def read_raw_files(
+        self, keys: Sequence[str], *, progress: Callable[[int, int | None], None] | None = None
+    ) -> None:
         """Look at many raw files together, which is faster than one by one.
 
         If one of them is bad nothing is raised here: `raw_file` does when it is asked for it.
         """
         sources = [self.sources[key] for key in keys if key not in self._raw_files]
         with suppress(TokflowError, OSError):
-            self._raw_files |= read_raw_files(sources, store=self.dataset.folder)
+            self._raw_files |= read_raw_files(
+                sources, store=self.dataset.folder, progress=progress, offline=self.offline
+            )
 
     def origin(self) -> Origin:
         """Return what the tokenizer is made from."""

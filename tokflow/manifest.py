@@ -116,8 +116,18 @@ def read_manifest(folder: Path) -> Manifest:
                 remedy="read it with the tokflow that wrote it, or delete the folder and rebuild",
             )
         )
-    files = {name: FileEntry(**entry) for name, entry in fields.pop("files").items()}
-    return Manifest(files=files, **fields)
+    try:
+        files = {name: FileEntry(**entry) for name, entry in fields.pop("files").items()}
+        return Manifest(files=files, **fields)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise CorruptOutputError(
+            four_parts(
+                where=path,
+                expected="the fields of a manifest",
+                found=f"{type(error).__name__}: {error}",
+                remedy="delete the folder and run `tokflow run` again",
+            )
+        ) from error
 
 
 def read_run(folder: Path) -> dict[str, Any]:

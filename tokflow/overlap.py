@@ -13,10 +13,11 @@ _END = object()
 
 
 def read_ahead(items: Iterable[T], *, depth: int = 2) -> Iterator[T]:
-    """Yield `items` in order while a thread makes the next `depth` of them.
+    """Yield `items` in order while a thread makes the next ones.
 
-    What the iterable raises is raised here, after everything before it was yielded. Closing
-    this iterator early stops the thread and closes the iterable.
+    `depth` of them wait at most, and one more is being made. What the iterable raises is raised
+    here, after everything before it was yielded. Closing this iterator early stops the thread
+    and closes the iterable.
     """
     ready: queue.Queue[object] = queue.Queue(maxsize=depth)
     is_closed = threading.Event()
@@ -32,16 +33,18 @@ def read_ahead(items: Iterable[T], *, depth: int = 2) -> Iterator[T]:
         return False
 
     def work() -> None:
-        iterator = iter(items)
         try:
-            for item in iterator:
-                if not put(item):
-                    break
+            iterator = iter(items)
+            try:
+                for item in iterator:
+                    if not put(item):
+                        break
+            finally:
+                if hasattr(iterator, "close"):
+                    iterator.close()
         except BaseException as error:
             failures.append(error)
         finally:
-            if hasattr(iterator, "close"):
-                iterator.close()
             put(_END)
 
     thread = threading.Thread(target=work, name="tokflow-read-ahead", daemon=True)
@@ -64,12 +67,23 @@ def write_behind(write: Callable[[T], None], *, depth: int = 2) -> Iterator[Call
     the block; after an error nothing more is written. All is written when the block ends.
     """
     pending: queue.SimpleQueue[Future[None]] = queue.SimpleQueue()
+    has_failed = threading.Event()
+
+    def work(item: T) -> None:
+        if has_failed.is_set():
+            return
+        try:
+            write(item)
+        except BaseException:
+            has_failed.set()
+            raise
+
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokflow-write-behind") as pool:
 
         def submit(item: T) -> None:
             if pending.qsize() >= depth:
                 pending.get().result()
-            pending.put(pool.submit(write, item))
+            pending.put(pool.submit(work, item))
 
         try:
             yield submit

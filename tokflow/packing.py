@@ -80,15 +80,18 @@ def pack_concat(num_tokens: npt.NDArray[np.int64], *, sequence_length: int) -> P
     """
     ends = np.cumsum(num_tokens)
     total = int(ends[-1]) if len(ends) else 0
-    cuts = np.union1d(ends, np.arange(0, total + 1, sequence_length))
-    starts, stops = cuts[:-1], cuts[1:]
-    is_real = starts < total
-    starts, stops = starts[is_real], stops[is_real]
-    piece = np.searchsorted(ends, starts, side="right")
+    some = np.flatnonzero(num_tokens)
+    edges = np.arange(sequence_length, total, sequence_length)
+    cut = np.searchsorted(ends[some], edges)  # which piece each edge is in, or ends
+    is_inside = ends[some[cut]] != edges
+    edges, cut = edges[is_inside], cut[is_inside]
+    stops = np.insert(ends[some], cut, edges)
+    piece = np.insert(some, cut, some[cut])
+    starts = np.concatenate([np.zeros(1, dtype=np.int64), stops])[:-1]
     segments = Segments(
         sequence=starts // sequence_length,
         piece=piece,
-        token_in_piece=starts - (ends[piece] - num_tokens[piece]),
+        token_in_piece=starts - (ends - num_tokens)[piece],
         num_tokens=stops - starts,
     )
     return Packed(segments, num_sequences=total // sequence_length)

@@ -103,16 +103,11 @@ def make_raw(lineage: Lineage, key: str) -> RawFile:
 
 def make_tokenizer(lineage: Lineage) -> Made:
     """Save the tokenizer into the store, so that later runs use exactly its bytes."""
-    output = lineage.tokenizer_output
 
     def write(folder: Path) -> None:
-        started = time.perf_counter()
-        run: dict[str, Any] = {}
-        origin = lineage.origin()
-        write_tokenizer(origin, folder, dataset=lineage.dataset.name, run=run)
-        run["seconds"] = round(time.perf_counter() - started, 3)
+        write_tokenizer(lineage.origin(), folder, dataset=lineage.dataset.name)
 
-    return _made(output, write)
+    return _made(lineage.tokenizer_output, write)
 
 
 def make_tokens(
@@ -238,10 +233,11 @@ class _Build:
         self.reporter.stage("raw", num_outputs=len(keys), num_bytes=0)
         with ThreadPoolExecutor(max_workers=1) as pool:
             pool.submit(self.lineage.read_raw_files, keys)
-            self._load_engine(keys)
+            tokenizer = self._load_engine(keys)
         for key in keys:
             self._try("raw", key, partial(self._add_raw, key))
-        if not self._try("tokenizer", "tokenizer", partial(make_tokenizer, self.lineage)):
+        make = partial(make_tokenizer, self.lineage) if tokenizer is None else lambda: tokenizer
+        if not self._try("tokenizer", "tokenizer", make):
             return
         for stage in FILE_STAGES:
             self._run_stage(stage)
@@ -253,18 +249,21 @@ class _Build:
         for config in exports:
             self._try("export", config.name, partial(make_export, self.lineage, config))
 
-    def _load_engine(self, keys: Sequence[str]) -> None:
+    def _load_engine(self, keys: Sequence[str]) -> Made | None:
         """Load the tokenizer's engine, if it will be needed, while the raw files are hashed.
 
-        Hashing leaves the interpreter free, and this takes half a second. What goes wrong here
-        goes wrong again, and is reported, where the tokenizer is made.
+        Hashing leaves the interpreter free, and this takes half a second. Returns the tokenizer
+        if it came to be made here. What goes wrong here goes wrong again, and is reported, where
+        the tokenizer is made.
         """
+        made = None
         dataset = self.lineage.dataset
         is_first_build = not any((dataset.folder / "tokens" / key).is_dir() for key in keys)
         if dataset.tokenizer.kind != "trained" and is_first_build:
             with suppress(TokflowError, OSError):
-                make_tokenizer(self.lineage)
+                made = make_tokenizer(self.lineage)
                 open_shard_engine(self.lineage.tokenizer, dataset.tokenizer)
+        return made
 
     def _keys(self, partitions: Sequence[str] | None) -> list[str]:
         if partitions is None:

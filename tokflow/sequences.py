@@ -1,6 +1,7 @@
 """Sequences of one file: for each part, rows of equal length as a table of token runs."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tokflow.arrays import make_table, repeated
 from tokflow.manifest import Manifest, checksums, fingerprint, read_manifest, write_manifest
 from tokflow.packing import PACKERS, PackingConfig, Segments
 from tokflow.spans import PartPieces, Split
+from tokflow.tables import Columns, parquet_options, read_part
 
 SEQUENCES_VERSION = 1
 """Raised when the same input would give other bytes."""
@@ -35,6 +38,9 @@ in the part; those with the ordinal num_sequences are the tail. token_start: pos
 split's token source. document: index in documents.parquet. char_start: code points of the
 document before the piece the segment is of, 0 unless the split cut it; token_in_piece: tokens of
 that piece before the segment."""
+
+
+SEGMENTS_COLUMNS = tuple(SEGMENTS_SCHEMA.names[1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +78,18 @@ class FileSequences:
         """Return the number of finished rows of a part; its tail is not among them."""
         return self.manifest.counts[f"{part}.num_sequences"]
 
-    def segments(self, part: str) -> pa.Table:
-        """Return the segments of one part in the order of its rows, the tail's last."""
-        return pq.read_table(self.folder / SEGMENTS_NAME, filters=[("part", "=", part)])
+    def rows(self, part: str, columns: Sequence[str] = SEGMENTS_COLUMNS) -> Columns:
+        """Return the segments of the finished rows of a part, in the order of the rows."""
+        done = (0, self.num_sequences(part))
+        return read_part(self.folder / SEGMENTS_NAME, part, columns, sequences=done)
+
+    def tail(self, part: str) -> Columns:
+        """Return the segments of a part that fill no row of this file."""
+        if self.manifest.counts[f"{part}.num_tail_tokens"] == 0:
+            return {name: np.zeros(0, dtype=np.int64) for name in SEGMENTS_COLUMNS}
+        last = self.num_sequences(part)
+        path = self.folder / SEGMENTS_NAME
+        return read_part(path, part, SEGMENTS_COLUMNS, sequences=(last, last + 1))
 
 
 def sequences_fingerprint(split: str, config: PackingConfig) -> str:
@@ -91,13 +106,15 @@ def write_sequences(split: Split, config: PackingConfig, folder: Path, *, datase
     """Write the sequences of every part of one file into the empty `folder`, manifest last."""
     started = time.perf_counter()
     counts: dict[str, int] = {}
-    tables = [SEGMENTS_SCHEMA.empty_table()]
+    tables = []
     for part in split.parts:
         pieces = split.pieces(part)
         packed = PACKERS[config.strategy](pieces.num_tokens, sequence_length=config.sequence_length)
         tables.append(_segments_table(part, pieces, packed.segments))
         counts |= _counts(part, packed.segments, packed.num_sequences, config.sequence_length)
-    pq.write_table(pa.concat_tables(tables), folder / SEGMENTS_NAME, compression="zstd")
+    pq.write_table(
+        pa.concat_tables(tables), folder / SEGMENTS_NAME, **parquet_options(SEGMENTS_SCHEMA)
+    )
     manifest = Manifest(
         stage="sequences",
         dataset=dataset,
@@ -178,9 +195,9 @@ def _deciding_config(config: PackingConfig) -> dict[str, Any]:
 
 def _segments_table(part: str, pieces: PartPieces, segments: Segments) -> pa.Table:
     piece = segments.piece
-    return pa.table(
+    return make_table(
         {
-            "part": pa.repeat(pa.scalar(part), len(piece)),
+            "part": repeated(part, len(piece)),
             "sequence": segments.sequence,
             "token_start": pieces.token_start[piece] + segments.token_in_piece,
             "num_tokens": segments.num_tokens,
@@ -188,7 +205,7 @@ def _segments_table(part: str, pieces: PartPieces, segments: Segments) -> pa.Tab
             "char_start": pieces.char_start[piece],
             "token_in_piece": segments.token_in_piece,
         },
-        schema=SEGMENTS_SCHEMA,
+        SEGMENTS_SCHEMA,
     )
 
 

@@ -11,10 +11,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tokflow.arrays import make_table, to_arrow, to_numpy, to_texts
 from tokflow.documents import DocumentsConfig, read_documents
 from tokflow.manifest import Manifest, checksums, fingerprint, read_manifest, write_manifest
 from tokflow.raw import RawFile, check_unchanged
-from tokflow.split import NO_PART, FilePosition, Pieces, SplitConfig, assign_parts
+from tokflow.split import NO_PART, FilePosition, Form, Pieces, SplitConfig, assign_parts
+from tokflow.tables import parquet_options, read_part
 from tokflow.tokenizer import Tokenizer, TokenizerConfig
 from tokflow.tokens import TokenShard, open_shard_engine, with_special_ids
 
@@ -61,16 +63,14 @@ class TokenSource:
     shard: npt.NDArray[np.unsignedinteger]
     cut: npt.NDArray[np.unsignedinteger]
 
-    def run(self, start: int, stop: int) -> npt.NDArray[np.unsignedinteger]:
-        """Return the tokens from `start` to `stop`, which lie in one of the two files."""
-        if start >= len(self.shard):
-            return self.cut[start - len(self.shard) : stop - len(self.shard)]
-        return self.shard[start:stop]
-
     def take(
         self, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.unsignedinteger]:
-        """Return the tokens of many runs, end to end; neighbours are read at one go."""
+        """Return the tokens of many runs, end to end; neighbours are read at one go.
+
+        Each run lies in one of the two files. A single run is a view, not read before it is
+        looked at.
+        """
         if len(starts) == 0:
             return np.zeros(0, dtype=self.shard.dtype)
         is_new = np.ones(len(starts), dtype=bool)
@@ -79,9 +79,11 @@ class TokenSource:
         first = np.flatnonzero(is_new)
         run_starts = starts[first]
         run_lengths = np.add.reduceat(lengths, first)
+        run_stops = run_starts + run_lengths
+        shard, cut, size = self.shard, self.cut, len(self.shard)
         runs = [
-            self.run(start, start + length)
-            for start, length in zip(run_starts.tolist(), run_lengths.tolist(), strict=True)
+            shard[start:stop] if start < size else cut[start - size : stop - size]
+            for start, stop in zip(run_starts.tolist(), run_stops.tolist(), strict=True)
         ]
         return np.concatenate(runs) if len(runs) > 1 else runs[0]
 
@@ -100,27 +102,28 @@ class Split:
         return tuple(self.manifest.details["parts"])
 
     def spans(self, part: str) -> pa.Table:
-        """Return the spans of one part, in file order."""
-        return pq.read_table(self.folder / SPANS_NAME, filters=[("part", "=", part)])
+        """Return the spans of one part, in file order: the columns of SPANS_SCHEMA but `part`."""
+        schema = SPANS_SCHEMA.remove(0)
+        return make_table(read_part(self.folder / SPANS_NAME, part, schema.names), schema)
 
     def pieces(self, part: str) -> PartPieces:
         """Return the documents and pieces of one part."""
-        spans = self.spans(part)
-        first = spans["document"].to_numpy()
-        counts = spans["num_documents"].to_numpy()
-        is_cut = np.repeat(spans["is_cut"].to_numpy(), counts)
-        ordinal = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        document = np.repeat(first, counts) + ordinal
+        spans = read_part(self.folder / SPANS_NAME, part, SPANS_SCHEMA.names[1:])
+        counts = spans["num_documents"]
+        ends = np.cumsum(counts)
+        document = np.arange(ends[-1] if len(ends) else 0)
+        document += np.repeat(spans["document"] - (ends - counts), counts)
         table = self.shard.documents(["token_offset", "num_tokens"])
-        token_start = table["token_offset"].to_numpy()[document]
-        num_tokens = table["num_tokens"].to_numpy()[document]
-        token_start = np.where(is_cut, np.repeat(spans["token_start"], counts), token_start)
-        num_tokens = np.where(is_cut, np.repeat(spans["num_tokens"], counts), num_tokens)
+        token_start = to_numpy(table["token_offset"])[document]
+        num_tokens = to_numpy(table["num_tokens"])[document]
+        char_start = np.zeros(len(document), dtype=np.int64)
+        is_cut = spans["is_cut"]
+        cut = (ends - counts)[is_cut]  # a cut piece is a span of its own
+        token_start[cut] = spans["token_start"][is_cut]
+        num_tokens[cut] = spans["num_tokens"][is_cut]
+        char_start[cut] = spans["char_start"][is_cut]
         return PartPieces(
-            document=document,
-            char_start=np.repeat(spans["char_start"].to_numpy(), counts),
-            token_start=token_start,
-            num_tokens=num_tokens,
+            document=document, char_start=char_start, token_start=token_start, num_tokens=num_tokens
         )
 
     def token_source(self) -> TokenSource:
@@ -129,7 +132,8 @@ class Split:
         has_cut = CUT_TOKENS_NAME in self.manifest.files
         dtype = self.shard.dtype
         cut = np.fromfile(path, dtype=dtype) if has_cut else np.zeros(0, dtype=dtype)
-        return TokenSource(self.shard.token_ids(), cut)
+        # A plain array over the same map: its slices cost a fifth of a memmap's.
+        return TokenSource(np.asarray(self.shard.token_ids()), cut)
 
 
 def split_fingerprint(tokens: str, config: SplitConfig, position: FilePosition, key: str) -> str:
@@ -159,13 +163,14 @@ def write_split(
     No token is copied; only where a document is cut, its two sides are tokenized again.
     """
     started = time.perf_counter()
-    table = shard.documents()
+    columns = ["char_offset", "num_chars", "token_offset", "num_tokens"]
+    table = shard.documents([*columns, *(["text_hash"] if config.form == "hash_fraction" else [])])
     pieces = assign_parts(table, config, key=raw.key, position=position)
     num_tokens, cut_tokens = _tokenize_cut(
         pieces, raw, shard, table, documents, tokenizer_config, tokenizer
     )
     spans = _spans(pieces, table, num_tokens, shard.num_tokens, tuple(config.parts))
-    pq.write_table(spans, folder / SPANS_NAME, compression="zstd")
+    pq.write_table(spans, folder / SPANS_NAME, **parquet_options(SPANS_SCHEMA))
     if len(cut_tokens):
         cut_tokens.tofile(folder / CUT_TOKENS_NAME)
     manifest = Manifest(
@@ -201,10 +206,21 @@ def _deciding_config(config: SplitConfig, position: FilePosition, key: str) -> d
         "seed": config.seed,
     }
     if config.scope == "dataset":
-        fields["position"] = dataclasses.asdict(position)
+        decides = _DECIDING_POSITION[config.form]
+        fields["position"] = {name: getattr(position, name) for name in decides}
     if config.form == "files" or (config.form == "fraction" and config.scope == "file"):
         fields["key"] = key
     return fields
+
+
+_DECIDING_POSITION: dict[Form, tuple[str, ...]] = {
+    "characters": ("first_char",),
+    "documents": ("first_document",),
+    "fraction": ("first_document", "total_documents"),
+    "hash_fraction": (),
+    "files": (),
+}
+"""What a file must know of the files before it; the rest may change without a trace."""
 
 
 def _tokenize_cut(
@@ -217,7 +233,7 @@ def _tokenize_cut(
     tokenizer: Tokenizer,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.unsignedinteger]]:
     """Return the tokens of each piece (a cut one that no part takes has 0), and cut tokens."""
-    num_tokens = np.asarray(table["num_tokens"].to_numpy())[pieces.document]
+    num_tokens = to_numpy(table["num_tokens"])[pieces.document]
     num_tokens = np.where(pieces.is_cut, 0, num_tokens)
     wanted = np.flatnonzero(pieces.is_cut & (pieces.part != NO_PART))
     if len(wanted) == 0:
@@ -234,7 +250,7 @@ def _tokenize_cut(
         )
     ]
     engine = open_shard_engine(tokenizer, dataclasses.replace(config, engine="reference"))
-    encoded = engine.encode(pa.array(sides, type=pa.large_string()))
+    encoded = engine.encode(to_texts(sides))
     cut_tokens, counts = with_special_ids(encoded, config, tokenizer)
     num_tokens[wanted] = counts
     return num_tokens, cut_tokens
@@ -261,22 +277,22 @@ def _spans(
     names: tuple[str, ...],
 ) -> pa.Table:
     """Join neighbouring whole documents of one part into spans."""
-    token_start = np.asarray(table["token_offset"].to_numpy())[pieces.document]
+    token_start = to_numpy(table["token_offset"])[pieces.document]
     cut_before = np.cumsum(np.where(pieces.is_cut, num_tokens, 0))
     in_cut = num_shard_tokens + cut_before - num_tokens
     token_start = np.where(pieces.is_cut, in_cut, token_start)
     is_kept = pieces.part != NO_PART
     part, is_cut = pieces.part[is_kept], pieces.is_cut[is_kept]
     if len(part) == 0:
-        return SPANS_SCHEMA.empty_table()
+        return pa.Table.from_batches([], schema=SPANS_SCHEMA)
     document = pieces.document[is_kept]
     is_new = np.ones(len(part), dtype=bool)
     is_new[1:] = (part[1:] != part[:-1]) | is_cut[1:] | is_cut[:-1]
     is_new[1:] |= document[1:] != document[:-1] + 1
     first = np.flatnonzero(is_new)
-    return pa.table(
+    return make_table(
         {
-            "part": pa.array([names[ordinal] for ordinal in part[first]], type=pa.string()),
+            "part": _strings(names).take(to_arrow(part[first])),
             "document": document[first],
             "num_documents": np.add.reduceat(np.ones(len(part), dtype=np.int64), first),
             "char_start": pieces.char_start[is_kept][first],
@@ -285,8 +301,12 @@ def _spans(
             "num_tokens": np.add.reduceat(num_tokens[is_kept], first),
             "is_cut": is_cut[first],
         },
-        schema=SPANS_SCHEMA,
+        SPANS_SCHEMA,
     )
+
+
+def _strings(names: tuple[str, ...]) -> pa.StringArray:
+    return to_texts(names).cast(pa.string())
 
 
 def _counts(

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tokflow.arrays import to_numpy
 from tokflow.errors import ConfigError, four_parts
 
 Form = Literal["characters", "documents", "fraction", "hash_fraction", "files"]
@@ -370,11 +371,12 @@ def _mixed(values: npt.NDArray[np.uint64], salt: int) -> npt.NDArray[np.uint64]:
 
 
 def _column(table: pa.Table, name: str) -> npt.NDArray[np.int64]:
-    return np.asarray(table[name].to_numpy(), dtype=np.int64)
+    return to_numpy(table[name])
 
 
 def _check_ranges(ranges: dict[str, tuple[int, int | None]], *, unit: str) -> None:
-    by_start = sorted(ranges.items(), key=lambda item: (item[1][0], item[1][1] or float("inf")))
+    taken = [item for item in ranges.items() if item[1][0] != item[1][1]]  # not the empty ones
+    by_start = sorted(taken, key=lambda item: item[1][0])
     for (left, (start, stop)), (right, (next_start, _)) in pairwise(by_start):
         if stop is None or stop > next_start:
             end = "the end" if stop is None else f"{stop:,}"

@@ -1,7 +1,10 @@
 """Write a file or a folder whole or not at all."""
 
+import glob
+import hashlib
 import os
 import shutil
+import socket
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -48,6 +51,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
 def new_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path; the file written there becomes `path` when the block ends well."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_leftovers(path)
     temporary = _temporary_beside(path)
     try:
         yield temporary
@@ -63,6 +67,7 @@ def point_latest_to(folder: Path) -> None:
     link = folder.parent / "latest"
     if link.is_symlink() and os.readlink(link) == folder.name:  # noqa: PTH115 (text, not a path)
         return
+    _remove_leftovers(link)
     temporary = _temporary_beside(link)
     temporary.symlink_to(folder.name, target_is_directory=True)
     temporary.replace(link)
@@ -80,15 +85,26 @@ def _take_name(temporary: Path, folder: Path) -> None:
 
 
 def _temporary_beside(path: Path) -> Path:
-    return path.parent / f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp"
+    return path.parent / f".{path.name}.{_machine()}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp"
 
 
 def _remove_leftovers(path: Path) -> None:
-    """Remove what killed processes of this machine left of earlier attempts at `path`."""
-    for leftover in path.parent.glob(f".{path.name}.*.tmp"):
+    """Remove what killed processes of this machine left of earlier attempts at `path`.
+
+    What another machine left stays, since nobody here can tell whether its process lives.
+    """
+    for leftover in path.parent.glob(f".{glob.escape(path.name)}.{_machine()}.*.*.tmp"):
         process = leftover.name.split(".")[-3]
-        if process.isdigit() and not _is_alive(int(process)):
+        if not process.isdigit() or _is_alive(int(process)):
+            continue
+        if leftover.is_dir() and not leftover.is_symlink():
             shutil.rmtree(leftover, ignore_errors=True)
+        else:
+            leftover.unlink(missing_ok=True)
+
+
+def _machine() -> str:
+    return hashlib.blake2b(socket.gethostname().encode(), digest_size=4).hexdigest()
 
 
 def _is_alive(process: int) -> bool:

@@ -62,6 +62,16 @@ class TokenizerConfig:
                     remedy="add `name:`",
                 )
             )
+        names = self.special_tokens
+        if "" in names or len(set(names)) < len(names):
+            raise ConfigError(
+                four_parts(
+                    where="tokenizer.special_tokens",
+                    expected="names of one character or more, each once",
+                    found=repr(list(names)),
+                    remedy="correct them",
+                )
+            )
         if self.kind == "trained" and self.vocab_size < 256 + len(self.special_tokens):
             raise ConfigError(
                 four_parts(

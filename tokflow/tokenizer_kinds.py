@@ -3,7 +3,10 @@
 import dataclasses
 import fnmatch
 import json
-from collections.abc import Callable, Mapping
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,8 +49,12 @@ class Origin:
         """The file or folder on this disk that `config.name` leads to, if any."""
         if self.config.kind not in ("file", "huggingface"):
             return None
-        path = self.base / Path(str(self.config.name)).expanduser()
-        return path if path.exists() or self.config.kind == "file" else None
+        return self.path if self.path.exists() or self.config.kind == "file" else None
+
+    @property
+    def path(self) -> Path:
+        """Where `config.name` leads to if it is a path."""
+        return self.base / Path(str(self.config.name)).expanduser()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,11 +97,12 @@ def tokenizer_fingerprint(origin: Origin) -> str:
     return fingerprint("tokenizer", version=TOKENIZER_VERSION, config=config, parents=parents)
 
 
-def write_tokenizer(origin: Origin, folder: Path, *, dataset: str, run: dict[str, Any]) -> None:
+def write_tokenizer(origin: Origin, folder: Path, *, dataset: str) -> None:
     """Write the tokenizer's files and manifest into the empty `folder`.
 
     Raises: TokenizerError.
     """
+    started = time.perf_counter()
     facts = KINDS[origin.config.kind](origin, folder)
     eos_token = origin.config.eos_token or facts.eos_token
     bos_token = origin.config.bos_token or facts.bos_token
@@ -126,7 +134,7 @@ def write_tokenizer(origin: Origin, folder: Path, *, dataset: str, run: dict[str
         details={**special, "tokenizer_fingerprint": content, "origin": dict(facts.origin)},
         files=files,
     )
-    write_manifest(folder, manifest, run=run)
+    write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
 
 
 def _recipe(origin: Origin) -> tuple[dict[str, Any], dict[str, str]]:
@@ -159,13 +167,13 @@ def _local_files(path: Path) -> list[Path]:
         return [path, *(file for file in files if file.name == "tokenizer_config.json")]
     if files:
         return files if files[0].name == HUB_FILES[0] else sorted(_files_in(folder))
-    if path.is_dir():
-        return sorted(_files_in(folder))
+    if path.is_dir() and (others := sorted(_files_in(folder))):
+        return others
     raise TokenizerError(
         four_parts(
             where="tokenizer.name",
-            expected="an existing file or folder",
-            found=f"{str(path)!r}, which is missing",
+            expected="an existing file, or a folder with files",
+            found=f"{str(path)!r}, which is {'empty' if path.is_dir() else 'missing'}",
             remedy="correct the path; a relative one starts at the folder of the YAML file "
             "or, for a dataset under tokflow/defs, of the project",
         )
@@ -199,7 +207,7 @@ def _make_tiktoken(origin: Origin, folder: Path) -> Facts:
                 where=f"tokenizer.name: {name}",
                 expected=f"one of {', '.join(tiktoken.list_encoding_names())}, "
                 "and its files on the network or in TIKTOKEN_CACHE_DIR",
-                found=f"{type(error).__name__}: {str(error).splitlines()[0][:120]}",
+                found=_shown(error),
                 remedy="correct the name, or fetch the files once where there is a network; "
                 "later runs use the copy in the store",
             )
@@ -222,7 +230,16 @@ def _make_tiktoken(origin: Origin, folder: Path) -> Facts:
 
 
 def _make_from_file(origin: Origin, folder: Path) -> Facts:
-    path, *config_files = _local_files(origin.base / str(origin.config.name))
+    path, *config_files = _local_files(origin.path)
+    if origin.path.is_dir() and path.name != "tokenizer.json":
+        raise TokenizerError(
+            four_parts(
+                where=f"tokenizer.name: {origin.config.name}",
+                expected="a tokenizer.json, or a folder that holds one",
+                found="a folder without",
+                remedy="set tokenizer.kind: huggingface, which converts what else is there",
+            )
+        )
     (folder / "tokenizer.json").write_bytes(path.read_bytes())
     for config_file in config_files:
         (folder / config_file.name).write_bytes(config_file.read_bytes())
@@ -261,7 +278,7 @@ def _download(name: str, revision: str | None, folder: Path) -> str:
             four_parts(
                 where=f"tokenizer.name: {name}",
                 expected="a hub id that can be reached, or an existing local folder",
-                found=f"{type(error).__name__}: {str(error).splitlines()[0][:160]}",
+                found=_shown(error),
                 remedy="correct the name or the revision, log in with `hf auth login` for a "
                 "private one, or name a folder that holds its files",
             )
@@ -271,7 +288,8 @@ def _download(name: str, revision: str | None, folder: Path) -> str:
 
 def _convert_with_transformers(name: str, revision: str | None, folder: Path) -> None:
     """Let transformers build the tokenizer.json of a tokenizer that was published without."""
-    from transformers import AutoTokenizer
+    with _without_advice():
+        from transformers import AutoTokenizer
 
     try:
         loaded = AutoTokenizer.from_pretrained(
@@ -283,13 +301,28 @@ def _convert_with_transformers(name: str, revision: str | None, folder: Path) ->
             four_parts(
                 where=f"tokenizer.name: {name}",
                 expected="a tokenizer.json, or files that transformers makes one of",
-                found=f"{type(error).__name__}: {str(error).splitlines()[0][:160]}",
+                found=_shown(error),
                 remedy="name a tokenizer that has a fast version",
             )
         ) from error
     backend.save(str(folder / "tokenizer.json"))
     names = {role: getattr(loaded, role) for role in ("eos_token", "bos_token")}
     (folder / "tokenizer_config.json").write_text(json.dumps(names), encoding="utf-8")
+
+
+@contextmanager
+def _without_advice() -> Iterator[None]:
+    """Keep transformers from saying that there is no PyTorch, of which no tokenizer has need."""
+
+    def is_other(record: logging.LogRecord) -> bool:
+        return not record.getMessage().startswith("PyTorch was not found")
+
+    logger = logging.getLogger("transformers")
+    logger.addFilter(is_other)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_other)
 
 
 def _make_trained(origin: Origin, folder: Path) -> Facts:
@@ -308,28 +341,30 @@ def _make_trained(origin: Origin, folder: Path) -> Facts:
 
 def _facts_of_json(folder: Path, *, origin: Mapping[str, Any] | None = None) -> Facts:
     """Read from tokenizer.json and what stands beside it which ids and names there are."""
+    import tokenizers
+
     path = folder / "tokenizer.json"
     try:
+        tokenizers.Tokenizer.from_file(str(path))
         fields = json.loads(path.read_text(encoding="utf-8"))
-        added = {token["content"]: token for token in fields.get("added_tokens") or []}
-        vocab = fields["model"]["vocab"]
-    except (ValueError, KeyError, TypeError) as error:
+    except Exception as error:  # the library raises no narrower type
         raise TokenizerError(
             four_parts(
                 where="tokenizer.json",
                 expected="the JSON of a Hugging Face fast tokenizer",
-                found=f"{type(error).__name__}: {error}",
+                found=_shown(error),
                 remedy="save it with `tokenizer.save(path)` of the tokenizers library",
             )
         ) from error
-    largest = max(vocab.values()) if isinstance(vocab, dict) else len(vocab) - 1
+    added = {token["content"]: token for token in fields.get("added_tokens") or []}
+    vocab = fields["model"]["vocab"]
+    if isinstance(vocab, list):  # Unigram: pieces with their scores, in the order of their ids
+        vocab = {piece: index for index, (piece, _) in enumerate(vocab)}
     ids = {name: int(token["id"]) for name, token in added.items()}
     names = _names_beside(folder)
-    in_vocab = {
-        name: vocab[name] for name in names.values() if isinstance(vocab, dict) and name in vocab
-    }
+    in_vocab = {name: vocab[name] for name in names.values() if name in vocab}
     return Facts(
-        vocab_size=max(largest, *ids.values(), 0) + 1,
+        vocab_size=max([*vocab.values(), *ids.values()], default=0) + 1,
         special_tokens={name: ids[name] for name, token in added.items() if token["special"]},
         named_tokens={**in_vocab, **ids},
         eos_token=names.get("eos_token"),
@@ -342,8 +377,7 @@ def _names_beside(folder: Path) -> dict[str, str]:
     """Return the tokens that the tokenizer's config files name as EOS and BOS."""
     names: dict[str, str] = {}
     for file in ("special_tokens_map.json", "tokenizer_config.json"):
-        path = folder / file
-        fields = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        fields = _fields_beside(folder / file)
         for role in ("eos_token", "bos_token"):
             token = fields.get(role)
             if isinstance(token, dict):
@@ -351,6 +385,34 @@ def _names_beside(folder: Path) -> dict[str, str]:
             if token:
                 names[role] = token
     return names
+
+
+def _fields_beside(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise _unusable_config(path, _shown(error)) from error
+    if not isinstance(fields, dict):
+        raise _unusable_config(path, type(fields).__name__)
+    return fields
+
+
+def _unusable_config(path: Path, found: str) -> TokenizerError:
+    return TokenizerError(
+        four_parts(
+            where=path.name,
+            expected="the JSON object that names the tokenizer's EOS and BOS",
+            found=found,
+            remedy="mend the file or remove it",
+        )
+    )
+
+
+def _shown(error: Exception) -> str:
+    """Return the type and the first line of an error of another library."""
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:160]}"
 
 
 KINDS: dict[Kind, Callable[[Origin, Path], Facts]] = {

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -44,6 +45,9 @@ REJECTS_NAME = "rejects.jsonl"
 
 BATCH_BYTES = 2_000_000
 """Text tokenized at once: small enough that a batch's tokens stay in cache."""
+
+SYNC_BYTES = 16_000_000
+"""Tokens are put on disk every so many bytes, while the engine works, and not all at the end."""
 
 Progress = Callable[[int, int], None]
 """Called with the number of documents and of UTF-8 bytes of each batch that was tokenized."""
@@ -264,6 +268,7 @@ class _ShardWriter:
         self._progress = progress
         self._special_tokens = SpellingCounter(tokenizer.special_tokens)
         self._sha256 = hashlib.sha256()
+        self._num_unsynced = 0
         self._rejects: list[Reject] = []
         self.counts: dict[str, int] = dict.fromkeys(
             (
@@ -333,6 +338,10 @@ class _ShardWriter:
         view = token_ids.data.cast("B")
         file.write(view)
         self._sha256.update(view)
+        self._num_unsynced += len(view)
+        if self._num_unsynced > SYNC_BYTES:
+            os.fsync(file.fileno())
+            self._num_unsynced = 0
         num_bytes = self._add_documents(table, batch, num_tokens)
         self.counts["num_documents"] += len(batch.rows)
         self.counts["num_empty_documents"] += int(np.count_nonzero(batch.num_chars == 0))

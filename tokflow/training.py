@@ -102,6 +102,15 @@ def _tokenizer_json(
     vocab = {letters[byte]: byte for byte in range(256)}
     for left, right in merges:
         vocab.setdefault(spell(left + right), len(vocab))
+    if taken := [name for name in special_tokens if name in vocab]:
+        raise TokenizerError(
+            four_parts(
+                where="tokenizer.special_tokens",
+                expected="names that no token learnt from the text has",
+                found=repr(taken[0]),
+                remedy="put brackets around it, as in <|name|>",
+            )
+        )
     added = [
         {
             "id": len(vocab) + index,

@@ -60,6 +60,8 @@ class TokenizersEngine:
         # A file may ask for truncation or padding, which would cut or add tokens silently.
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
+        if isinstance(self._tokenizer.model, tokenizers.models.BPE):
+            self._tokenizer.model.dropout = None  # draws merges at random: other tokens each time
         self._tokenizer.encode_special_tokens = in_text == "ordinary"
 
     def encode(self, texts: pa.LargeStringArray) -> Encoded:

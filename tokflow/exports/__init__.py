@@ -14,6 +14,7 @@ from tokflow.exports.formats import Arrays, Counts, Format
 from tokflow.exports.part import INDEX_SCHEMA, Part
 from tokflow.manifest import Manifest, checksums, fingerprint, write_manifest
 from tokflow.packing import PackingConfig
+from tokflow.tables import parquet_options
 
 FORMATS: dict[str, Format] = {
     "bin": bin_.FORMAT,
@@ -61,10 +62,14 @@ def write_export(
     started = time.perf_counter()
     format_ = FORMATS[config.format]
     counts = format_.write(parts, config.options, folder)
-    with pq.ParquetWriter(folder / INDEX_NAME, INDEX_SCHEMA, compression="zstd") as writer:
+    options = parquet_options(INDEX_SCHEMA)
+    with pq.ParquetWriter(folder / INDEX_NAME, INDEX_SCHEMA, **options) as writer:
         for part in parts:
-            is_stream = format_.made_of == "stream"
-            for table in part.stream_index() if is_stream else part.sequence_index():
+            if format_.made_of == "stream":
+                tables = part.stream_index()
+            else:
+                tables = part.sequence_index(min_tokens=format_.min_tokens(config.options))
+            for table in tables:
                 writer.write_table(table)
     packing = parts[0].packing
     manifest = Manifest(

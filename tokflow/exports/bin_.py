@@ -33,7 +33,8 @@ def write(parts: Sequence[Part], options: BinOptions, folder: Path) -> Counts:
     for part in parts:
         num_tokens = 0
         if part.num_tokens:
-            with (folder / f"{part.name}.bin").open("wb", buffering=0) as file:
+            # Buffered, since a raw write may take fewer bytes than it is given and not say so.
+            with (folder / f"{part.name}.bin").open("wb") as file:
                 for run in part.stream():
                     file.write(run.data.cast("B"))
                     num_tokens += len(run)

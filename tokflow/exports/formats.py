@@ -33,6 +33,8 @@ class Format:
     """Return one part's fields, memory-mapped where the format can; None: is never read."""
     keeps: tuple[str, ...]
     """The fields that the files hold; the rest is lost."""
+    min_tokens: Callable[[Any], int] = lambda options: 1
+    """Of sequences: how few tokens, padding not counted, a row may have and not be left out."""
     version: int = 1
     """Raised when the same input would give other bytes."""
 

@@ -10,6 +10,7 @@
 Row groups are small, so that a loader can start anywhere at little cost.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tokflow.arrays import read_table, to_arrow, to_numpy
 from tokflow.errors import ConfigError, four_parts
 from tokflow.exports.formats import Arrays, Counts, Format, counts_of_rows
 from tokflow.exports.part import Part
@@ -121,22 +123,19 @@ def _table(rows: Sequences, schema: pa.Schema) -> pa.Table:
     for name, type_ in COLUMNS.items():
         values = fields[name].astype(type_.to_pandas_dtype(), copy=False).ravel()
         offsets = np.arange(0, values.size + 1, rows.token_ids.shape[1], dtype=np.int32)
-        columns.append(pa.ListArray.from_arrays(offsets, pa.array(values)))
-    return pa.table(columns, schema=schema)
+        columns.append(pa.ListArray.from_arrays(to_arrow(offsets), to_arrow(values)))
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def read(folder: Path, manifest: Manifest, part: str) -> Arrays:
     """Return the sequences of a part, in memory; each field (num_sequences, sequence_length)."""
     length = manifest.details["sequence_length"]
-    paths = [
-        folder / name
-        for name in sorted(manifest.files)
-        if name.startswith(f"{part}-") and name.endswith(".parquet")
-    ]
-    tables = [pq.read_table(path) for path in paths]
+    shard = re.compile(rf"{re.escape(part)}-\d+-of-\d+\.parquet")  # train, and not train-b
+    paths = [folder / name for name in sorted(manifest.files) if shard.fullmatch(name)]
+    tables = [read_table(path) for path in paths]
 
     def field(name: str) -> npt.NDArray[Any]:
-        chunks = [table[name].combine_chunks().flatten().to_numpy() for table in tables]
+        chunks = [to_numpy(chunk.flatten()) for table in tables for chunk in table[name].chunks]
         flat = np.concatenate([np.zeros(0, COLUMNS[name].to_pandas_dtype()), *chunks])
         return flat.reshape(-1, length)
 

@@ -2,15 +2,18 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from tokflow.arrays import make_table, repeated, to_numpy
+from tokflow.errors import ConfigError, four_parts
 from tokflow.packing import PACKERS, PackingConfig, Segments
-from tokflow.sequences import FileSequences, Sequences, make_rows
+from tokflow.sequences import SEGMENTS_COLUMNS, FileSequences, Sequences, make_rows
 from tokflow.spans import Split
+from tokflow.tables import Columns
 
 INDEX_SCHEMA = pa.schema(
     [
@@ -29,15 +32,21 @@ sequence_length plus column). raw_file and row: the document. char_start: code p
 document before the text that was tokenized (0 unless the split cut it); token_in_piece: tokens
 of that text before the run."""
 
-ROWS_AT_ONCE = 2_048
-"""Sequences made at one go; at a sequence_length of 2,048 their arrays take some 50 MB."""
+TOKENS_AT_ONCE = 2_048 * 2_048
+"""Tokens read or made into sequences at one go; their arrays take some 50 MB."""
+
+INDEX_ROWS_AT_ONCE = 2**20
+"""Rows of one table of the index, and so of one row group."""
+
+INDEX_COLUMNS = ("sequence", "num_tokens", "document", "char_start", "token_in_piece")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
     """One part of the split over all files, in the order of their partition keys.
 
-    Nothing is read before it is asked for, and memory does not grow with the part.
+    Nothing is read before it is asked for. Memory grows with the documents of the largest file
+    (some 100 bytes for each), not with the part.
     """
 
     name: str
@@ -48,6 +57,18 @@ class Part:
     eos_id: int | None
     vocab_size: int
     dtype: np.dtype[np.unsignedinteger]
+
+    def __post_init__(self) -> None:
+        largest = int(np.iinfo(self.dtype).max)
+        if not 0 <= self.pad_id <= largest:
+            raise ConfigError(
+                four_parts(
+                    where="packing.pad_id",
+                    expected=f"an id from 0 to {largest:,}, for tokens are {self.dtype.name}",
+                    found=f"{self.pad_id:,}",
+                    remedy="name an id that the model knows or ignores",
+                )
+            )
 
     @property
     def pad_id(self) -> int:
@@ -62,21 +83,24 @@ class Part:
         return sum(split.manifest.counts[f"{self.name}.num_tokens"] for split in self.splits)
 
     def stream(self) -> Iterator[npt.NDArray[np.unsignedinteger]]:
-        """Yield the part's tokens, documents end to end, in memory-mapped runs."""
+        """Yield the part's tokens, documents end to end: long runs as they are mapped, short
+        ones joined."""
         for split in self.splits:
             source = split.token_source()
             spans = split.spans(self.name)
-            starts, lengths = spans["token_start"].to_pylist(), spans["num_tokens"].to_pylist()
-            for start, length in zip(starts, lengths, strict=True):
-                yield source.run(start, start + length)
+            starts, lengths = to_numpy(spans["token_start"]), to_numpy(spans["num_tokens"])
+            block = (np.cumsum(lengths) - lengths) // TOKENS_AT_ONCE
+            edges = [0, *(np.flatnonzero(np.diff(block)) + 1).tolist(), len(block)]
+            for first, last in pairwise(edges):
+                yield source.take(starts[first:last], lengths[first:last])
 
     def stream_index(self) -> Iterator[pa.Table]:
-        """Yield the index of `stream`, a table per file."""
+        """Yield the index of `stream` in order, each table of one file."""
         position = 0
         for split in self.splits:
             pieces = split.pieces(self.name)
             ends = np.cumsum(pieces.num_tokens)
-            yield _index_table(
+            yield from _index_tables(
                 self.name,
                 split,
                 position=position + ends - pieces.num_tokens,
@@ -101,7 +125,7 @@ class Part:
 
     @property
     def num_sequences(self) -> int:
-        """Rows of the part: those of each file, then those made of all files' tails."""
+        """Rows of the part, however short: those of each file, then those made of all tails."""
         in_files = sum(file.num_sequences(self.name) for file in self.sequences_of)
         if self.packing.tail == "pad":
             return in_files + -(-self.num_tail_tokens // self.sequence_length)
@@ -112,11 +136,17 @@ class Part:
         """Tokens of the last row where `tail: drop` leaves it out."""
         return self.num_tail_tokens % self.sequence_length if self.packing.tail == "drop" else 0
 
-    def sequences(self, rows: int = ROWS_AT_ONCE) -> Iterator[Sequences]:
-        """Yield the part's sequences in order, `rows` at a time; the last may be fewer."""
+    def sequences(self, rows: int | None = None, *, min_tokens: int = 1) -> Iterator[Sequences]:
+        """Yield the part's sequences in order, `rows` at a time; the last may be fewer.
+
+        By default so many that they take some 50 MB. Those with fewer tokens than `min_tokens`,
+        padding not counted, are left out.
+        """
+        rows = rows or self._rows_at_once
         waiting: list[Sequences] = []
         num_waiting = 0
-        for made in self._sequences_as_stored():
+        for stored in self._sequences_as_stored():
+            made = _long_enough(stored, min_tokens)
             waiting.append(made)
             num_waiting += len(made)
             if num_waiting < rows:
@@ -129,44 +159,43 @@ class Part:
         if num_waiting:
             yield _joined(waiting)
 
-    def sequence_index(self) -> Iterator[pa.Table]:
-        """Yield the index of `sequences`, a table per file and one of the rows of the tails."""
+    def sequence_index(self, *, min_tokens: int = 1) -> Iterator[pa.Table]:
+        """Yield the index of `sequences` in order, each table of one file; the tails come last."""
         first_row = 0
         for file in self.sequences_of:
-            table = file.segments(self.name)
-            num_rows = file.num_sequences(self.name)
-            segments = table.filter(pc.less(table["sequence"], num_rows))
-            yield self._index_of_rows(
-                file.split, segments, sequence=segments["sequence"].to_numpy() + first_row
-            )
+            columns = file.rows(self.name, INDEX_COLUMNS)
+            row, num_rows = _renumbered(columns["sequence"], columns["num_tokens"], min_tokens)
+            column = _columns(columns["sequence"], columns["num_tokens"])
+            yield from self._index_of_rows(file.split, columns, first_row + row, column, row >= 0)
             first_row += num_rows
         tails, rows = self._tail_rows()
-        splits = [file.split for file in self.sequences_of]
-        for ordinal, split in enumerate(splits):
-            is_of_file = rows.file == ordinal
-            yield self._index_of_rows(
-                split,
-                tails.filter(pa.array(is_of_file)),
-                sequence=rows.segments.sequence[is_of_file] + first_row,
-                column=rows.column[is_of_file],
-                num_tokens=rows.segments.num_tokens[is_of_file],
-                more=rows.segments.token_in_piece[is_of_file],
-            )
+        row, _ = _renumbered(rows.segments.sequence, rows.segments.num_tokens, min_tokens)
+        columns = {
+            **tails,
+            "num_tokens": rows.segments.num_tokens,
+            "token_in_piece": tails["token_in_piece"] + rows.segments.token_in_piece,
+        }
+        for ordinal in np.unique(rows.file).tolist():
+            is_of_file = (rows.file == ordinal) & (row >= 0)
+            split = self.sequences_of[ordinal].split
+            yield from self._index_of_rows(split, columns, first_row + row, rows.column, is_of_file)
+
+    @property
+    def _rows_at_once(self) -> int:
+        return max(1, TOKENS_AT_ONCE // self.sequence_length)
 
     def _sequences_as_stored(self) -> Iterator[Sequences]:
         for file in self.sequences_of:
             source = file.split.token_source()
-            table = file.segments(self.name)
-            sequence = table["sequence"].to_numpy()
-            for first in range(0, file.num_sequences(self.name), ROWS_AT_ONCE):
-                last = min(first + ROWS_AT_ONCE, file.num_sequences(self.name))
-                start, stop = np.searchsorted(sequence, [first, last])
-                chunk = table.slice(start, stop - start)
-                lengths = chunk["num_tokens"].to_numpy()
-                token_ids = source.take(chunk["token_start"].to_numpy(), lengths)
-                yield self._rows(token_ids, chunk["sequence"].to_numpy(), lengths)
+            columns = file.rows(self.name, ("sequence", "token_start", "num_tokens"))
+            sequence, starts, lengths = columns.values()
+            num_rows = file.num_sequences(self.name)
+            row_edges = [*range(0, num_rows, self._rows_at_once), num_rows]
+            for start, stop in pairwise(np.searchsorted(sequence, row_edges).tolist()):
+                token_ids = source.take(starts[start:stop], lengths[start:stop])
+                yield self._rows(token_ids, sequence[start:stop], lengths[start:stop])
         tails, rows = self._tail_rows()
-        if tails.num_rows:
+        if len(rows.file):
             yield self._rows(
                 self._tail_tokens(tails, rows), rows.segments.sequence, rows.segments.num_tokens
             )
@@ -185,21 +214,18 @@ class Part:
             token_ids, segments, sequence_length=self.sequence_length, pad_id=self.pad_id
         )
 
-    def _tail_rows(self) -> tuple[pa.Table, "_TailRows"]:
+    def _tail_rows(self) -> tuple[Columns, "_TailRows"]:
         """Pack the tails of all files together; return their segments and the rows made of them.
 
         A tail's segment that crosses a row's edge becomes two.
         """
-        tables, files = [], []
-        for ordinal, file in enumerate(self.sequences_of):
-            table = file.segments(self.name)
-            is_tail = pc.greater_equal(table["sequence"], file.num_sequences(self.name))
-            tail = table.filter(is_tail)
-            tables.append(tail)
-            files.append(np.full(tail.num_rows, ordinal))
-        tails = pa.concat_tables(tables)
+        of_files = [file.tail(self.name) for file in self.sequences_of]
+        tails = {
+            name: np.concatenate([tail[name] for tail in of_files]) for name in SEGMENTS_COLUMNS
+        }
+        num_of_file = [len(tail["num_tokens"]) for tail in of_files]
         packed = PACKERS[self.packing.strategy](
-            tails["num_tokens"].to_numpy(), sequence_length=self.sequence_length
+            tails["num_tokens"], sequence_length=self.sequence_length
         )
         segments = packed.segments
         if self.packing.tail == "drop":
@@ -210,17 +236,17 @@ class Part:
                 token_in_piece=segments.token_in_piece[is_kept],
                 num_tokens=segments.num_tokens[is_kept],
             )
-        file_of_tail = np.concatenate(files)
+        file_of_tail = np.repeat(np.arange(len(of_files)), num_of_file)
         ends = np.cumsum(segments.num_tokens)
         rows = _TailRows(
             segments=segments,
             file=file_of_tail[segments.piece],
             column=(ends - segments.num_tokens) % self.sequence_length,
         )
-        return tails.take(pa.array(segments.piece)), rows
+        return {name: values[segments.piece] for name, values in tails.items()}, rows
 
-    def _tail_tokens(self, tails: pa.Table, rows: "_TailRows") -> npt.NDArray[np.unsignedinteger]:
-        starts = tails["token_start"].to_numpy() + rows.segments.token_in_piece
+    def _tail_tokens(self, tails: Columns, rows: "_TailRows") -> npt.NDArray[np.unsignedinteger]:
+        starts = tails["token_start"] + rows.segments.token_in_piece
         taken = []
         for ordinal, file in enumerate(self.sequences_of):
             is_of_file = rows.file == ordinal
@@ -233,23 +259,19 @@ class Part:
     def _index_of_rows(
         self,
         split: Split,
-        segments: pa.Table,
-        *,
-        sequence: npt.NDArray[np.int64],
-        column: npt.NDArray[np.int64] | None = None,
-        num_tokens: npt.NDArray[np.int64] | None = None,
-        more: npt.NDArray[np.int64] | int = 0,
-    ) -> pa.Table:
-        lengths = segments["num_tokens"].to_numpy() if num_tokens is None else num_tokens
-        return _index_table(
+        columns: Columns,
+        row: npt.NDArray[np.int64],
+        column: npt.NDArray[np.int64],
+        is_kept: npt.NDArray[np.bool_],
+    ) -> Iterator[pa.Table]:
+        return _index_tables(
             self.name,
             split,
-            position=sequence * self.sequence_length
-            + (_columns(sequence, lengths) if column is None else column),
-            num_tokens=lengths,
-            document=segments["document"].to_numpy(),
-            char_start=segments["char_start"].to_numpy(),
-            token_in_piece=segments["token_in_piece"].to_numpy() + more,
+            position=(row * self.sequence_length + column)[is_kept],
+            num_tokens=columns["num_tokens"][is_kept],
+            document=columns["document"][is_kept],
+            char_start=columns["char_start"][is_kept],
+            token_in_piece=columns["token_in_piece"][is_kept],
         )
 
 
@@ -263,50 +285,62 @@ class _TailRows:
     column: npt.NDArray[np.int64]
 
 
+def _long_enough(made: Sequences, min_tokens: int) -> Sequences:
+    if min_tokens <= 1:  # no row is empty
+        return made
+    is_kept = np.count_nonzero(made.segment_ids, axis=1) >= min_tokens
+    return Sequences(made.token_ids[is_kept], made.segment_ids[is_kept], made.position_ids[is_kept])
+
+
+def _renumbered(
+    sequence: npt.NDArray[np.int64], num_tokens: npt.NDArray[np.int64], min_tokens: int
+) -> tuple[npt.NDArray[np.int64], int]:
+    """Return the row of each segment once short rows are left out, and how many rows stay.
+
+    -1 stands for a row that is left out.
+    """
+    if len(sequence) == 0:
+        return sequence, 0
+    if min_tokens <= 1:  # no row is empty
+        return sequence, int(sequence[-1]) + 1
+    is_kept = np.bincount(sequence, weights=num_tokens) >= min_tokens
+    row = np.where(is_kept, np.cumsum(is_kept) - 1, -1)
+    return row[sequence], int(np.count_nonzero(is_kept))
+
+
 def _columns(
-    sequence: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
+    sequence: npt.NDArray[np.int64], num_tokens: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
     """Return where in its row each segment begins."""
-    if len(sequence) == 0:
-        return lengths
-    starts = np.cumsum(lengths) - lengths
-    is_first = np.ones(len(sequence), dtype=bool)
-    is_first[1:] = sequence[1:] != sequence[:-1]
-    row_start = np.repeat(starts[is_first], np.diff([*np.flatnonzero(is_first), len(sequence)]))
-    return starts - row_start
+    starts: npt.NDArray[np.int64] = np.cumsum(num_tokens) - num_tokens
+    is_first = np.diff(sequence, prepend=-1) != 0
+    row_lengths = np.diff(np.flatnonzero(is_first), append=len(sequence))
+    starts -= np.repeat(starts[is_first], row_lengths)
+    return starts
 
 
-def _index_table(
+def _index_tables(
     part: str,
     split: Split,
     *,
-    position: npt.NDArray[np.int64],
-    num_tokens: npt.NDArray[np.int64],
     document: npt.NDArray[np.int64],
-    char_start: npt.NDArray[np.int64],
-    token_in_piece: npt.NDArray[np.int64],
-) -> pa.Table:
-    row = split.shard.documents(["row"])["row"].to_numpy()[document]
+    num_tokens: npt.NDArray[np.int64],
+    **columns: npt.NDArray[np.int64],
+) -> Iterator[pa.Table]:
+    """Yield the index of runs of tokens of one file; a run of no tokens has no row in it."""
     is_some = num_tokens > 0
-    columns = {
-        "position": position,
-        "num_tokens": num_tokens,
-        "row": row,
-        "char_start": char_start,
-        "token_in_piece": token_in_piece,
-    }
-    num = int(np.count_nonzero(is_some))
-    return (
-        pa.table(
-            {
-                "part": pa.repeat(pa.scalar(part), num),
-                "raw_file": pa.repeat(pa.scalar(str(split.manifest.partition)), num),
-                **{name: values[is_some] for name, values in columns.items()},
-            }
-        )
-        .select(INDEX_SCHEMA.names)
-        .cast(INDEX_SCHEMA)
-    )
+    if not is_some.any():
+        return
+    row = to_numpy(split.shard.documents(["row"])["row"])[document]
+    whole = {"row": row, "num_tokens": num_tokens, **columns}
+    if not is_some.all():
+        whole = {name: values[is_some] for name, values in whole.items()}
+    raw_file = str(split.manifest.partition)
+    for first in range(0, len(whole["row"]), INDEX_ROWS_AT_ONCE):
+        some = {name: values[first : first + INDEX_ROWS_AT_ONCE] for name, values in whole.items()}
+        num = len(some["row"])
+        names = {"part": repeated(part, num), "raw_file": repeated(raw_file, num)}
+        yield make_table({**names, **some}, INDEX_SCHEMA)
 
 
 def _joined(waiting: Sequence[Sequences]) -> Sequences:

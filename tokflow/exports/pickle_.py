@@ -75,15 +75,12 @@ def write(parts: Sequence[Part], options: PickleOptions, folder: Path) -> Counts
 
 def _dumps(part: Part, options: PickleOptions) -> Iterator[tuple[npt.NDArray[np.integer], int]]:
     """Yield the rows of each dump and how many of their tokens are no padding."""
-    for made in part.sequences(options.sequences_per_file):
-        fill = np.count_nonzero(made.segment_ids, axis=1)
-        is_kept = fill >= options.min_sample_length
-        if not is_kept.any():
-            continue
-        rows = made.token_ids[is_kept]
+    num_rows, min_tokens = options.sequences_per_file, options.min_sample_length
+    for made in part.sequences(num_rows, min_tokens=min_tokens):
+        rows = made.token_ids
         if options.pad_id is not None:
-            rows = np.where(made.segment_ids[is_kept] == 0, np.int64(options.pad_id), rows)
-        yield rows, int(fill[is_kept].sum())
+            rows = np.where(made.loss_mask, rows, np.int64(options.pad_id))
+        yield rows, int(np.count_nonzero(made.loss_mask))
 
 
 FORMAT = Format(
@@ -93,4 +90,5 @@ FORMAT = Format(
     write=write,
     read=None,
     keeps=("token_ids",),
+    min_tokens=lambda options: int(options.min_sample_length),
 )

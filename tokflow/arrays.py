@@ -1,0 +1,77 @@
+"""Numbers and texts between numpy and Arrow, without importing pandas.
+
+pyarrow's own ways (`pa.array`, `to_numpy`, `pq.read_table`, a comparison with a Python number)
+import pandas first where it is installed: 0.3 s of a run that takes 2 s (pyarrow 26.0.1). The
+functions here share the buffers they are given.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+
+def to_arrow(values: npt.NDArray[Any]) -> pa.Array:
+    """Return a one-dimensional array of numbers or truth values as Arrow's."""
+    if values.dtype == bool:
+        bits = pa.py_buffer(np.packbits(values, bitorder="little"))
+        return pa.Array.from_buffers(pa.bool_(), len(values), [None, bits])
+    data = pa.py_buffer(np.ascontiguousarray(values))
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, data])
+
+
+def to_numpy(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
+    """Return a column without nulls, of numbers or truth values, as numpy's; read-only."""
+    if isinstance(column, pa.ChunkedArray):
+        chunks = [to_numpy(chunk) for chunk in column.chunks]
+        if len(chunks) == 1:
+            return chunks[0]
+        return np.concatenate([np.zeros(0, dtype=column.type.to_pandas_dtype()), *chunks])
+    data = column.buffers()[1]
+    if data is None:  # no rows at all
+        return np.zeros(0, dtype=column.type.to_pandas_dtype())
+    if pa.types.is_boolean(column.type):
+        bits = np.frombuffer(data, dtype=np.uint8)
+        unpacked = np.unpackbits(bits, count=column.offset + len(column), bitorder="little")
+        return unpacked[column.offset :].astype(bool)
+    dtype = np.dtype(column.type.to_pandas_dtype())
+    start = column.offset * dtype.itemsize
+    return np.frombuffer(data, dtype=dtype, count=len(column), offset=start)
+
+
+def to_texts(strings: Sequence[str]) -> pa.LargeStringArray:
+    """Return strings as the array that engines take."""
+    parts = [string.encode() for string in strings]
+    offsets = np.zeros(len(parts) + 1, dtype=np.int64)
+    np.cumsum(np.fromiter(map(len, parts), dtype=np.int64, count=len(parts)), out=offsets[1:])
+    return pa.LargeStringArray.from_buffers(
+        len(parts), pa.py_buffer(offsets), pa.py_buffer(b"".join(parts))
+    )
+
+
+def repeated(text: str, times: int) -> pa.StringArray:
+    """Return an array that holds one text `times` times."""
+    data = text.encode()
+    offsets = np.arange(0, (times + 1) * len(data), len(data) or 1, dtype=np.int32)[: times + 1]
+    if not data:
+        offsets = np.zeros(times + 1, dtype=np.int32)
+    return pa.StringArray.from_buffers(times, pa.py_buffer(offsets), pa.py_buffer(data * times))
+
+
+def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
+    """Return a parquet file, or some columns of it, in memory."""
+    with pq.ParquetFile(path) as file:
+        return file.read(columns=None if columns is None else list(columns))
+
+
+def make_table(columns: Mapping[str, npt.NDArray[Any] | pa.Array], schema: pa.Schema) -> pa.Table:
+    """Return a table of `schema` from a column for each of its fields."""
+    arrays = [
+        column if isinstance(column := columns[field.name], pa.Array) else to_arrow(column)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)

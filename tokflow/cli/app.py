@@ -1,0 +1,183 @@
+"""The commands and their options; the work is in the modules beside this one, imported late.
+
+Exit status: 0 done, 1 failed, 2 wrong usage (of the command line or of a dataset's YAML).
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tokflow.cli.output import reports_errors
+
+app = typer.Typer(
+    name="tokflow",
+    help="Raw text in, LLM training data out: exact, complete, fast, traceable.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[NAME]...",
+        help="Datasets declared in tokflow/defs/<name>/defs.yaml; all of them by default.",
+    ),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="A YAML file anywhere that declares a dataset, instead of a name. Its build is not "
+        "recorded in Dagster's history, since no code location declares it.",
+    ),
+]
+Store = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Folder for all outputs, in place of the YAML's `store`."),
+]
+Partitions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--partition",
+        metavar="KEY",
+        help="Only this raw file; may be given several times. Exports follow once all are built.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+
+
+@app.command()
+@reports_errors
+def run(
+    names: Names = None,
+    config: Config = None,
+    store: Store = None,
+    partitions: Partitions = None,
+    json: Json = False,
+) -> int:
+    """Build what is missing or has changed, and export it."""
+    from tokflow.cli.run import run_datasets
+    from tokflow.cli.selection import select
+
+    selected = select(names, config=config, store=store, partitions=partitions)
+    return run_datasets(selected, partitions=partitions, as_json=json)
+
+
+@app.command()
+@reports_errors
+def plan(
+    names: Names = None,
+    config: Config = None,
+    store: Store = None,
+    partitions: Partitions = None,
+    json: Json = False,
+) -> int:
+    """Say what a run would build, and why. Builds nothing."""
+    from tokflow.cli.plan import print_plans
+    from tokflow.cli.selection import select
+
+    selected = select(names, config=config, store=store, partitions=partitions)
+    return print_plans(selected, partitions=partitions, as_json=json)
+
+
+@app.command()
+@reports_errors
+def inspect(
+    path: Annotated[
+        Path, typer.Argument(help="An output's folder, a link to it, or a file in it.")
+    ],
+    sequences: Annotated[
+        int, typer.Option(min=0, help="Sequences (or stretches of the stream) to show.")
+    ] = 2,
+    json: Json = False,
+) -> int:
+    """Show what an output holds: counts, files, parents, the first sequences decoded."""
+    from tokflow.cli.inspect import print_inspection
+
+    return print_inspection(path, num_sequences=sequences, as_json=json)
+
+
+@app.command()
+@reports_errors
+def verify(
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[PATH | NAME]", help="An output, a folder of outputs, or a declared dataset."
+        ),
+    ] = None,
+    config: Config = None,
+    store: Store = None,
+    json: Json = False,
+) -> int:
+    """Check checksums, structure and counts; for a dataset also a sample against the raw files."""
+    from tokflow.cli.verify import print_verification
+
+    return print_verification(target, config=config, store=store, as_json=json)
+
+
+@app.command()
+@reports_errors
+def trace(
+    export: Annotated[Path, typer.Argument(help="The folder of an export, or its `latest` link.")],
+    token: Annotated[
+        int | None, typer.Option(min=0, help="Position of a token in the part, from 0.")
+    ] = None,
+    sequence: Annotated[
+        int | None, typer.Option(min=0, help="Ordinal of a sequence in the part, from 0.")
+    ] = None,
+    part: Annotated[str, typer.Option(help="Part of the split.")] = "train",
+    json: Json = False,
+) -> int:
+    """Say which raw file, row and characters a token or a sequence comes from."""
+    from tokflow.cli.trace import print_trace
+
+    return print_trace(export, token=token, sequence=sequence, part=part, as_json=json)
+
+
+@app.command()
+@reports_errors
+def gc(
+    names: Names = None,
+    config: Config = None,
+    store: Store = None,
+    keep: Annotated[
+        int, typer.Option(min=0, help="Newest outputs to keep of each stage and file.")
+    ] = 2,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    json: Json = False,
+) -> int:
+    """Remove outputs that the datasets as they are declared now do not refer to."""
+    from tokflow.cli.gc import collect_garbage
+    from tokflow.cli.selection import select
+
+    selected = select(names, config=config, store=store)
+    return collect_garbage(selected, keep=keep, is_dry_run=dry_run, as_json=json)
+
+
+@app.command()
+@reports_errors
+def ui(
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; it must lead to this machine alone.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port; 0 takes a free one.")] = 3000,
+    expose: Annotated[
+        bool,
+        typer.Option(
+            "--expose-without-login",
+            help="Allow another address. The web UI has no login: whoever reaches it can run code "
+            "as you.",
+        ),
+    ] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the command instead of starting it.")
+    ] = False,
+) -> int:
+    """Start Dagster's web UI on this machine, telemetry off."""
+    from tokflow.cli.ui import start_ui
+
+    return start_ui(host=host, port=port, is_exposed=expose, as_json=json)

@@ -1,0 +1,130 @@
+"""What a run says at its end: files, exports, what was left out, and how to load a batch."""
+
+from collections.abc import Iterator, Sequence
+
+from tokflow.cli.output import counted, print_table, size, styled
+from tokflow.cli.snippets import loading_code
+from tokflow.dataset import Dataset
+from tokflow.pipeline import Built, Made
+from tokflow.plan import Plan
+
+FILES_SHOWN = 30
+"""Files listed on the screen; of more, those that are new come first."""
+
+
+def print_closing(dataset: Dataset, plan: Plan, built: Built) -> None:
+    """Print the tables and lines that end a run."""
+    print()
+    _print_files(plan, built)
+    exports = [made for made in built.made if made.output.stage == "export"]
+    if exports:
+        print()
+        _print_exports(exports)
+    print()
+    for line in left_out(dataset, built.made):
+        print(line)
+    if not exports:
+        print(_why_no_exports(dataset, plan, built))
+    elif code := loading_code(exports):
+        print(f"\nload a batch:\n{styled(code, 'cyan')}")
+    print()
+    ending = f", {counted(len(built.failed), 'failure')}" if built.failed else ""
+    print(
+        f"{dataset.name}: {counted(built.num_new, 'output')} new, "
+        f"{len(built.made) - built.num_new:,} up to date{ending} ({built.seconds:.1f} s)"
+    )
+
+
+def _print_files(plan: Plan, built: Built) -> None:
+    new_stages: dict[str, list[str]] = {}
+    for made in built.made:
+        if made.is_new and made.output.stage in ("tokens", "split", "sequences"):
+            new_stages.setdefault(made.output.name, []).append(made.output.stage)
+    failed = {failed.name: failed.stage for failed in built.failed}
+    shards = {made.output.name: made for made in built.made if made.output.stage == "tokens"}
+    keys = sorted({*shards, *(name for name in failed if name in _keys(plan))})
+    shown = sorted(keys, key=lambda key: (key not in failed, key not in new_stages))[:FILES_SHOWN]
+    rows = [
+        _file_row(key, shards.get(key), new_stages.get(key, []), failed.get(key))
+        for key in sorted(shown)
+    ]
+    print_table(("file", "documents", "tokens", "MB/s", "state"), rows)
+    if len(keys) > len(shown):
+        print(f"... and {len(keys) - len(shown):,} more")
+    if len(shards) > 1:
+        counts = [made.manifest.counts for made in shards.values()]
+        print(
+            f"{counted(len(shards), 'file')}: "
+            f"{counted(sum(of['num_documents'] for of in counts), 'document')}, "
+            f"{counted(sum(of['num_tokens'] for of in counts), 'token')}"
+        )
+
+
+def _keys(plan: Plan) -> set[str]:
+    files = {p.name for p in plan.planned if p.stage in ("tokens", "split", "sequences")}
+    return files | {bad.name for bad in plan.bad}
+
+
+def _file_row(key: str, made: Made | None, new: Sequence[str], failed: str | None) -> Sequence[str]:
+    if made is None:
+        return (key, "", "", "", f"failed ({failed})")
+    counts = made.manifest.counts
+    state = "new" if made.is_new else f"new {' and '.join(new)}" if new else "up to date"
+    return (
+        key,
+        f"{counts['num_documents']:,}",
+        f"{counts['num_tokens']:,}",
+        f"{made.run.get('megabytes_per_second', 0):,.1f}",
+        f"failed ({failed})" if failed else state,
+    )
+
+
+def _print_exports(exports: Sequence[Made]) -> None:
+    rows = []
+    for made in exports:
+        counts = made.manifest.counts
+        parts = made.manifest.details["parts"]
+        tokens = ", ".join(f"{part} {counts[f'{part}.num_tokens']:,}" for part in parts)
+        num_bytes = sum(entry.num_bytes for entry in made.manifest.files.values())
+        latest = str(made.output.folder.parent / "latest")
+        rows.append((made.output.name, tokens, size(num_bytes), latest))
+    print_table(("export", "tokens", "bytes", "path"), rows)
+
+
+def left_out(dataset: Dataset, made: Sequence[Made]) -> Iterator[str]:
+    """Yield a line for each thing of the raw files that is not in the exports."""
+    rejected = documents = characters = tokens = 0
+    dropped: list[str] = []
+    for one in made:
+        counts = one.manifest.counts
+        if one.output.stage == "tokens":
+            rejected += counts["num_rejects"]
+        elif one.output.stage == "split":
+            documents += counts["no_part.num_documents"] + counts["no_part.num_cut_pieces"]
+            characters += counts["no_part.num_chars"]
+            tokens += counts["no_part.num_tokens"]
+        elif one.output.stage == "export":
+            num = sum(num for name, num in counts.items() if name.endswith(".num_dropped_tokens"))
+            dropped += [f"{counted(num, 'token')} by {one.output.name}"] if num else []
+    lines = []
+    if rejected:
+        lines.append(f"rejected: {counted(rejected, 'document')}, listed in rejects.jsonl")
+    if documents:
+        lines.append(
+            f"in no part of the split: {characters:,} characters of "
+            f"{counted(documents, 'document')} ({counted(tokens, 'token')})"
+        )
+    if dropped:
+        lines.append(f"dropped: {', '.join(dropped)}")
+    limit = dataset.documents.limit
+    if limit.documents or limit.characters:
+        lines.append("not read: what is past documents.limit in each raw file")
+    yield from lines or ["left out: nothing"]
+
+
+def _why_no_exports(dataset: Dataset, plan: Plan, built: Built) -> str:
+    if not dataset.exports:
+        return "exports: none declared"
+    if built.failed:
+        return "exports: as they were, until every file is built"
+    return f"exports: as they were; {counted(plan.num_elsewhere, 'other file')} not built yet"

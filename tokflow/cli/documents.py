@@ -1,0 +1,57 @@
+"""What `tokflow run --json` says of a dataset."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tokflow.dataset import Dataset
+from tokflow.pipeline import Built
+from tokflow.plan import Plan
+
+
+def document_of_plan(plan: Plan, problems: Sequence[str]) -> dict[str, Any]:
+    """Return what is to be said where nothing was to do."""
+    return {
+        "dataset": plan.dataset.name,
+        "num_files": plan.num_files,
+        "num_new": 0,
+        "seconds": 0.0,
+        "outputs": [
+            {
+                "stage": planned.stage,
+                "name": planned.name,
+                "fingerprint": planned.fingerprint,
+                "folder": str(planned.folder),
+                "is_new": False,
+            }
+            for planned in plan.planned
+        ],
+        "failed": [],
+        "problems": list(problems),
+    }
+
+
+def document_of_build(dataset: Dataset, built: Built, problems: Sequence[str]) -> dict[str, Any]:
+    """Return what is to be said of a build."""
+    return {
+        "dataset": dataset.name,
+        "num_files": len(built.raw_files),
+        "num_new": built.num_new,
+        "seconds": round(built.seconds, 3),
+        "outputs": [
+            {
+                "stage": made.output.stage,
+                "name": made.output.name,
+                "fingerprint": made.output.fingerprint,
+                "folder": str(made.output.folder),
+                "is_new": made.is_new,
+                "counts": dict(made.manifest.counts),
+                "run": made.run,
+            }
+            for made in built.made
+        ],
+        "failed": [
+            {"stage": failed.stage, "name": failed.name, "error": str(failed.error)}
+            for failed in built.failed
+        ],
+        "problems": list(problems),
+    }

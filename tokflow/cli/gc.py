@@ -1,0 +1,37 @@
+"""`tokflow gc`: remove what no current config refers to."""
+
+from collections.abc import Sequence
+
+from tokflow.cli.output import DONE, counted, print_json, size
+from tokflow.cli.selection import Selected
+from tokflow.garbage import find_garbage, remove
+
+
+def collect_garbage(
+    selected: Sequence[Selected], *, keep: int, is_dry_run: bool, as_json: bool
+) -> int:
+    """Remove, or with `is_dry_run` only list, the outputs that are not needed."""
+    documents = []
+    for dataset in (one.dataset for one in selected):
+        garbage = find_garbage(dataset, keep=keep)
+        num_bytes = sum(output.num_bytes for output in garbage)
+        for output in garbage:
+            if not as_json:
+                print(f"{output.folder.relative_to(dataset.folder)}  {size(output.num_bytes)}")
+            if not is_dry_run:
+                remove(output)
+        documents.append(
+            {
+                "dataset": dataset.name,
+                "is_dry_run": is_dry_run,
+                "num_bytes": num_bytes,
+                "folders": [str(output.folder) for output in garbage],
+            }
+        )
+        if not as_json:
+            verb = "would be removed" if is_dry_run else "removed"
+            outputs = counted(len(garbage), "output")
+            print(f"{dataset.name}: {outputs} of {size(num_bytes)} {verb}")
+    if as_json:
+        print_json({"datasets": documents})
+    return DONE

@@ -1,0 +1,125 @@
+"""How the command line speaks: results on stdout, errors on stderr, JSON alone where asked."""
+
+import functools
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+
+from tokflow.errors import ConfigError, TokflowError
+
+DONE, FAILED, WRONG_USAGE = 0, 1, 2
+"""Exit status."""
+
+INTERRUPTED = 130
+"""What shells expect of a command that Ctrl-C ended."""
+
+
+class UsageError(TokflowError, ValueError):
+    """The command line asks for something that cannot be meant."""
+
+
+@contextmanager
+def as_usage() -> Iterator[None]:
+    """Let a ConfigError in the block be wrong usage: of the command line, or of a YAML file."""
+    try:
+        yield
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
+
+
+def reports_errors(command: Callable[..., int]) -> Callable[..., None]:
+    """Let a command return its exit status, and print what it raises as one block, not a trace.
+
+    With TOKFLOW_DEBUG=1 the traceback comes along.
+    """
+
+    @functools.wraps(command)
+    def run(*arguments: Any, **options: Any) -> None:
+        try:
+            code = command(*arguments, **options)
+        except UsageError as error:
+            code = report_error(error, WRONG_USAGE, as_json=bool(options.get("json")))
+        except BrokenPipeError:
+            # Nobody reads on, as with `| head`; Python must not complain of that at its exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            code = FAILED
+        except (TokflowError, OSError) as error:
+            code = report_error(error, FAILED, as_json=bool(options.get("json")))
+        except KeyboardInterrupt:
+            print_error("interrupted; what is finished stays, run again to go on")
+            code = INTERRUPTED
+        raise typer.Exit(code)
+
+    return run
+
+
+def report_error(error: Exception, code: int, *, as_json: bool) -> int:
+    """Print an error, into the JSON document too, and return the exit status."""
+    if as_json:
+        print_json({"error": str(error)})
+    if os.environ.get("TOKFLOW_DEBUG") == "1":
+        traceback.print_exception(error, file=sys.stderr)
+    print_error(str(error))
+    return code
+
+
+def print_error(message: str) -> None:
+    """Print one block on stderr, red on a terminal."""
+    is_red = sys.stderr.isatty() and "NO_COLOR" not in os.environ
+    text = f"error: {message}"
+    print(f"\033[31m{text}\033[0m" if is_red else text, file=sys.stderr, flush=True)
+
+
+def print_json(document: object) -> None:
+    """Print the one JSON document of a command."""
+    json.dump(document, sys.stdout, indent=1, ensure_ascii=False, default=str)
+    sys.stdout.write("\n")
+    sys.stdout.flush()
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print rows under their columns' names, numbers to the right; nothing is ever cut off."""
+    cells = [tuple(columns), *(tuple(row) for row in rows)]
+    widths = [max(len(row[index]) for row in cells) for index in range(len(columns))]
+    is_number = [all(_is_number(row[index]) for row in cells[1:]) for index in range(len(columns))]
+    for number, row in enumerate(cells):
+        padded = [
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, is_number, strict=True)
+        ]
+        line = "  ".join(padded).rstrip()
+        print(styled(line, "bold") if number == 0 else line)
+
+
+def styled(text: str, style: str) -> str:
+    """Return `text` in a style of STYLES on a terminal, and as it is elsewhere."""
+    if not sys.stdout.isatty() or "NO_COLOR" in os.environ:
+        return text
+    return f"\033[{STYLES[style]}m{text}\033[0m"
+
+
+STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+
+
+def size(num_bytes: float) -> str:
+    """Return `12.3 MB`: powers of 1,000, as speeds are."""
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if num_bytes >= factor:
+            return f"{num_bytes / factor:,.1f} {unit}"
+    return f"{num_bytes:,.0f} B"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return `1 file`, `2 files`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _is_number(cell: str) -> bool:
+    number = cell.removesuffix(" B").removesuffix(" kB").removesuffix(" MB").removesuffix(" GB")
+    return not cell or number.replace(",", "").replace(".", "").isdigit()

@@ -1,0 +1,83 @@
+"""Tell Dagster what a run did; the only place of the command line that imports Dagster.
+
+`<store>/<dataset>/recorded.json` remembers which outputs were told to which instance, so that a
+run that finds nothing to do imports nothing.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tokflow.dataset import Dataset
+from tokflow.datasets import project_root
+from tokflow.storage import new_file
+
+RECORDED_NAME = "recorded.json"
+
+
+def record(
+    dataset: Dataset,
+    keys: Sequence[str],
+    fingerprints: Mapping[str, str],
+    *,
+    is_partial: bool,
+    is_new: bool,
+) -> list[str]:
+    """Register the raw files as partitions and record what there is of `keys`; return what
+    Dagster's asset checks found wrong.
+
+    Nothing is done where the same was done before. `fingerprints`: of every output that is there,
+    by stage and name; with `is_partial` those of some files only. `is_new`: something was built
+    just now. What Dagster does not take is a warning: what was built is complete without it, and
+    the next run tries again.
+    """
+    path = dataset.folder / RECORDED_NAME
+    home = _instance_folder()
+    known = _read(path, home)
+    told = {**known, **fingerprints} if is_partial else dict(fingerprints)
+    if told == known and home.is_dir() and not is_new:
+        return []
+    try:
+        problems = _tell(dataset, keys)
+    except Exception as error:
+        if os.environ.get("TOKFLOW_DEBUG") == "1":
+            raise
+        print(
+            f"warning: {dataset.name}: Dagster did not record this run "
+            f"({type(error).__name__}: {error}); what was built is complete, and the next run "
+            "tries again",
+            file=sys.stderr,
+        )
+        return []
+    with new_file(path) as temporary:
+        text = json.dumps({"instance": str(home), "outputs": told}, indent=1, sort_keys=True)
+        temporary.write_text(text + "\n", encoding="utf-8")
+    return problems
+
+
+def _tell(dataset: Dataset, keys: Sequence[str]) -> list[str]:
+    from tokflow.components.instance import open_instance
+    from tokflow.components.records import record_build
+    from tokflow.components.sources import sync_files
+
+    with open_instance() as instance:
+        sync_files(instance, dataset)
+        return list(record_build(instance, dataset, keys).problems)
+
+
+def _instance_folder() -> Path:
+    """Return where `open_instance` keeps Dagster's state."""
+    home = os.environ.get("DAGSTER_HOME")
+    return Path(home) if home else project_root() / ".dagster"
+
+
+def _read(path: Path, home: Path) -> dict[str, str]:
+    """Return what was told to the instance in `home`."""
+    try:
+        fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}
+    return dict(fields["outputs"]) if fields.get("instance") == str(home) else {}

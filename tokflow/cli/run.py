@@ -1,0 +1,160 @@
+"""`tokflow run`: look what is missing, build it, say what came of it.
+
+Where nothing is missing neither Dagster nor an engine is imported.
+"""
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from tokflow.cli import STARTED
+from tokflow.cli.documents import document_of_build, document_of_plan
+from tokflow.cli.output import DONE, FAILED, counted, print_error, print_json, size
+from tokflow.cli.selection import Selected
+from tokflow.pipeline import Built, Failed, Made, Reporter, build_dataset
+from tokflow.plan import Plan, Planned, make_plan
+from tokflow.storage import point_latest_to
+
+
+def run_datasets(
+    selected: Sequence[Selected], *, partitions: Sequence[str] | None, as_json: bool
+) -> int:
+    """Build the datasets one after the other; one that fails does not stop the next."""
+    documents = []
+    code = DONE
+    for one in selected:
+        document, is_well = _run(one, partitions, as_json=as_json)
+        documents.append(document)
+        code = code if is_well else FAILED
+    if as_json:
+        print_json({"datasets": documents})
+    return code
+
+
+def _run(
+    selected: Selected, partitions: Sequence[str] | None, *, as_json: bool
+) -> tuple[dict[str, Any], bool]:
+    """Return what is to be said of a dataset in JSON, and whether all went well."""
+    hashing = None if as_json else _show_hashing
+    plan = make_plan(selected.dataset, partitions=partitions, progress=hashing)
+    if plan.is_up_to_date and not plan.num_remote:
+        if not as_json:
+            _say_nothing_to_do(plan)
+        problems = _record(selected, _publish(plan), is_partial=partitions is not None)
+        return document_of_plan(plan, problems), not problems
+    built = _build(selected, plan, partitions, as_json=as_json)
+    if not as_json:
+        from tokflow.cli.closing import print_closing
+
+        if built.num_new or built.failed:
+            print_closing(selected.dataset, plan, built)
+        else:
+            _say_nothing_to_do(plan)
+    is_partial = bool(partitions is not None or built.failed)
+    problems = _record(selected, built.made, is_partial=is_partial)
+    return document_of_build(selected.dataset, built, problems), not (built.failed or problems)
+
+
+def _build(
+    selected: Selected, plan: Plan, partitions: Sequence[str] | None, *, as_json: bool
+) -> Built:
+    if as_json:
+        return build_dataset(selected.dataset, partitions=partitions, reporter=_Errors())
+    if sys.stdout.isatty():
+        from tokflow.cli.progress import Bars
+
+        with Bars(plan) as bars:
+            return build_dataset(selected.dataset, partitions=partitions, reporter=bars)
+    return build_dataset(selected.dataset, partitions=partitions, reporter=_Lines())
+
+
+class _Errors(Reporter):
+    """Prints what could not be made as soon as it is known."""
+
+    def failed(self, failed: Failed) -> None:
+        """Print the error."""
+        print_error(str(failed.error))
+
+
+class _Lines(_Errors):
+    """One line for each output that was made."""
+
+    def made(self, made: Made) -> None:
+        """Print a line, unless it was there already."""
+        if made.is_new:
+            print(described(made), flush=True)
+
+
+def described(made: Made) -> str:
+    """Return one line about an output: what it holds and how fast it was made."""
+    counts, run = made.manifest.counts, made.run
+    output = made.output
+    seconds = f"{run.get('seconds', 0):,.1f} s"
+    if output.stage == "tokenizer":
+        return f"{output.dataset}: tokenizer: {counts['vocab_size']:,} ids, {seconds}"
+    name = f"{output.dataset}: {output.stage} {output.name}"
+    if output.stage == "tokens":
+        speed = f"{run['megabytes_per_second']:,.1f} MB/s" if run else "unknown speed"
+        return (
+            f"{name}: {counted(counts['num_documents'], 'document')}, "
+            f"{counted(counts['num_tokens'], 'token')}, {speed}, {run.get('engine')}"
+        )
+    noun = "sequence" if output.stage == "sequences" else "token"
+    parts = [
+        f"{part} {counted(counts[f'{part}.num_{noun}s'], noun)}"
+        for part in made.manifest.details["parts"]
+    ]
+    return f"{name}: {', '.join(parts)}, {seconds}"
+
+
+def _publish(plan: Plan) -> Sequence[Planned]:
+    """Let `latest` lead to the exports of this config again, as after going back to an earlier
+    one; return the outputs, which are all there."""
+    for planned in plan.planned:
+        if planned.stage == "export" and planned.folder is not None:
+            point_latest_to(planned.folder)
+    return plan.planned
+
+
+def _say_nothing_to_do(plan: Plan) -> None:
+    outputs = counted(len(plan.planned), "output")
+    files = counted(plan.num_files, "file")
+    verb = "is" if len(plan.planned) == 1 else "are"
+    seconds = time.perf_counter() - STARTED
+    print(
+        f"{plan.dataset.name}: nothing to do: {outputs} of {files} {verb} up to date "
+        f"({seconds:.1f} s)",
+        flush=True,
+    )
+
+
+def _show_hashing(done: int, total: int | None) -> None:
+    """Say on a terminal how far the checksums of new raw files are, if it takes its time."""
+    if total and total > 500_000_000 and sys.stderr.isatty():
+        end = "\n" if done >= total else ""
+        text = f"\rreading raw files: {size(done)} of {size(total)}   "
+        print(text, end=end, file=sys.stderr, flush=True)
+
+
+def _record(
+    selected: Selected, outputs: Sequence[Made] | Sequence[Planned], *, is_partial: bool
+) -> list[str]:
+    """Tell Dagster of the raw files and of what there is, unless it has been told; return what
+    its asset checks found wrong."""
+    if not selected.is_declared:
+        return []
+    from tokflow.cli.recording import record
+
+    fingerprints: dict[str, str] = {}
+    keys: list[str] = []
+    for one in outputs:
+        output = one.output if isinstance(one, Made) else one
+        fingerprints[f"{output.stage}/{output.name}"] = str(output.fingerprint)
+        if output.stage == "sequences":
+            keys.append(output.name)
+    is_new = any(isinstance(one, Made) and one.is_new for one in outputs)
+    problems = record(selected.dataset, keys, fingerprints, is_partial=is_partial, is_new=is_new)
+    for problem in problems:
+        print_error(problem)
+    return problems

@@ -1,0 +1,59 @@
+"""Python that loads a batch from an export, to be copied and run as it is."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tokflow.pipeline import Made
+
+BATCH_ROWS = 8
+
+
+def loading_code(exports: Sequence[Made]) -> str | None:
+    """Return three lines of Python for the bin export if there is one, else for the first that
+    has some text; None where no export holds a token."""
+    by_preference = sorted(exports, key=lambda made: made.manifest.details["format"] != "bin")
+    for made in by_preference:
+        counts = made.manifest.counts
+        parts = [p for p in made.manifest.details["parts"] if counts[f"{p}.num_tokens"]]
+        if parts:
+            return _code(made, parts[0])
+    return None
+
+
+def _code(made: Made, part: str) -> str:
+    folder = made.output.folder.parent / "latest"
+    details, counts = made.manifest.details, made.manifest.counts
+    files = sorted(name for name in made.manifest.files if name.startswith(part))
+    first = folder / next((n for n in files if not n.endswith(".json")), "")
+    if details["format"] == "bin":
+        length = min(1024, counts[f"{part}.num_tokens"])
+        rows = min(BATCH_ROWS, counts[f"{part}.num_tokens"] // length)
+        return (
+            "import numpy as np\n"
+            f'tokens = np.memmap({str(first)!r}, dtype="{details["dtype"]}", mode="r")\n'
+            f"batch = tokens[: {rows} * {length}].reshape({rows}, {length})"
+        )
+    if details["format"] == "parquet":
+        return (
+            "import numpy as np, pyarrow.parquet as pq\n"
+            f'table = pq.read_table({str(first)!r}, columns=["input_ids"])\n'
+            f'batch = np.array(table["input_ids"][:{BATCH_ROWS}].to_pylist())'
+        )
+    if details["format"] == "pickle":
+        return (
+            "import pickle, pathlib, numpy as np\n"
+            f"rows = pickle.loads(pathlib.Path({str(first)!r}).read_bytes())\n"
+            f"batch = np.array(rows[:{BATCH_ROWS}])"
+        )
+    return _through_tokflow(folder, part)
+
+
+def _through_tokflow(folder: Path, part: str) -> str:
+    """Return code that reads any format that has a reader."""
+    return (
+        "from pathlib import Path; from tokflow.exports import FORMATS; "
+        "from tokflow.manifest import read_manifest\n"
+        f"folder = Path({str(folder)!r}); manifest = read_manifest(folder)\n"
+        f'batch = FORMATS[manifest.details["format"]].read(folder, manifest, {part!r})'
+        f'["token_ids"][:{BATCH_ROWS}]'
+    )

@@ -1,0 +1,52 @@
+"""`tokflow trace`: where tokens of an export came from."""
+
+import dataclasses
+from pathlib import Path
+
+from tokflow.cli.output import DONE, UsageError, as_usage, counted, print_json, styled
+from tokflow.errors import four_parts
+from tokflow.trace import Origin, sequence_range, trace_tokens
+
+CHARS_SHOWN = 400
+
+
+def print_trace(
+    export: Path, *, token: int | None, sequence: int | None, part: str, as_json: bool
+) -> int:
+    """Print the origin of one token, or of every segment of one sequence."""
+    if (token is None) == (sequence is None):
+        raise UsageError(
+            four_parts(
+                where="arguments",
+                expected="--token N or --sequence N",
+                found="neither" if token is None else "both",
+                remedy="give one of them",
+            )
+        )
+    with as_usage():
+        if token is not None:
+            start, stop = token, token + 1
+        else:
+            start, stop = sequence_range(export, sequence or 0)
+        origins = trace_tokens(export, part=part, start=start, stop=stop)
+    if as_json:
+        print_json({"part": part, "origins": [dataclasses.asdict(origin) for origin in origins]})
+    else:
+        for origin in origins:
+            _print(origin)
+    return DONE
+
+
+def _print(origin: Origin) -> None:
+    last = origin.position + origin.num_tokens - 1
+    positions = (
+        f"{origin.position:,}" if origin.num_tokens == 1 else f"{origin.position:,}-{last:,}"
+    )
+    print(
+        f"{styled(f'{origin.raw_file}:{origin.row}', 'bold')}  characters "
+        f"{origin.char_start:,} to {origin.char_stop:,}  "
+        f"({counted(origin.num_tokens, 'token')} at {positions})"
+    )
+    shown = origin.text[:CHARS_SHOWN]
+    more = len(origin.text) - len(shown)
+    print(f"  {shown!r}" + (f" ... {more:,} more" if more else ""))

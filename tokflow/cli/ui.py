@@ -1,0 +1,55 @@
+"""`tokflow ui`: Dagster's web UI, for this machine alone."""
+
+import importlib.util
+import ipaddress
+import os
+import sys
+
+from tokflow.cli.output import DONE, UsageError, print_json
+from tokflow.datasets import project_root
+from tokflow.errors import four_parts
+
+
+def start_ui(*, host: str, port: int, is_exposed: bool, as_json: bool) -> int:
+    """Become the web UI: this process is replaced by `dagster dev` in the project's folder.
+
+    Raises: UsageError where `host` can be reached from elsewhere and nobody said it may.
+    """
+    if not is_loopback(host) and not is_exposed:
+        raise UsageError(
+            four_parts(
+                where="--host",
+                expected="an address of this machine alone, as 127.0.0.1, since the web UI has no "
+                "login and whoever reaches it can run code as you",
+                found=repr(host),
+                remedy="leave it out and use an SSH tunnel, or add --expose-without-login",
+            )
+        )
+    root = project_root()
+    command = [sys.executable, "-m", "dagster", "dev", "-h", host, "-p", str(port)]
+    if not (root / "workspace.yaml").is_file():
+        command += ["-m", "tokflow.definitions"]
+    environment = {**os.environ, "DAGSTER_DISABLE_TELEMETRY": "1"}
+    if as_json:
+        print_json({"command": command, "folder": str(root)})
+        return DONE
+    if importlib.util.find_spec("dagster_webserver") is None:
+        raise UsageError(
+            four_parts(
+                where="tokflow ui",
+                expected="the package dagster-webserver",
+                found="none",
+                remedy="pip install dagster-webserver",
+            )
+        )
+    os.chdir(root)
+    os.execve(sys.executable, command, environment)
+    return DONE
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether an address leads to this machine alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

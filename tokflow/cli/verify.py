@@ -1,0 +1,64 @@
+"""`tokflow verify`: a line per output, and every problem."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from tokflow.cli.output import DONE, FAILED, UsageError, counted, print_error, print_json, styled
+from tokflow.cli.selection import select
+from tokflow.datasets import list_declared
+from tokflow.errors import four_parts
+from tokflow.verify.outputs import Verified, verify_dataset, verify_path
+
+
+def print_verification(
+    target: str | None, *, config: Path | None, store: Path | None, as_json: bool
+) -> int:
+    """Print what is found of each output as soon as it is known; return the exit status."""
+    results: list[Verified] = []
+    for verified in _verify(target, config=config, store=store):
+        results.append(verified)
+        if not as_json:
+            _print(verified)
+    num_problems = sum(len(verified.problems) for verified in results)
+    if as_json:
+        print_json({"num_problems": num_problems, "outputs": [_as_document(v) for v in results]})
+    else:
+        outputs = counted(len(results), "output")
+        print(f"{outputs}: {counted(num_problems, 'problem') if num_problems else 'all well'}")
+    return FAILED if num_problems else DONE
+
+
+def _verify(target: str | None, *, config: Path | None, store: Path | None) -> Iterator[Verified]:
+    if target is not None and config is None and target not in list_declared():
+        path = Path(target)
+        if not path.exists():
+            raise UsageError(
+                four_parts(
+                    where=f"argument {target!r}",
+                    expected="a path in a store or a declared dataset: "
+                    f"{', '.join(list_declared()) or '(none)'}",
+                    found="neither",
+                    remedy="correct it, or name a YAML file by --config",
+                )
+            )
+        yield from verify_path(path)
+        return
+    for selected in select([target] if target else None, config=config, store=store):
+        yield from verify_dataset(selected.dataset)
+
+
+def _print(verified: Verified) -> None:
+    state = styled("failed", "red") if verified.problems else styled("ok", "green")
+    note = f" ({'; '.join(verified.notes)})" if verified.notes else ""
+    print(f"{state}  {verified.name}  {verified.folder.name}{note}", flush=True)
+    for problem in verified.problems:
+        print_error(problem)
+
+
+def _as_document(verified: Verified) -> dict[str, object]:
+    return {
+        "name": verified.name,
+        "folder": str(verified.folder),
+        "problems": list(verified.problems),
+        "notes": list(verified.notes),
+    }

@@ -1,0 +1,141 @@
+"""Automation: what is built without being asked for, and when."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import dagster as dg
+from dagster._core.definitions.unresolved_asset_job_definition import (
+    UnresolvedAssetJobDefinition,
+)
+
+from tokflow.components.names import scan_job_name
+from tokflow.components.sources import look_at_sources, record_sources, sync_files
+from tokflow.components.steps import failures_named
+from tokflow.dataset import Dataset
+from tokflow.errors import TokflowError
+
+Condition = dg.AutomationCondition[Any]
+
+SENSOR_SECONDS = 60
+"""A look at 1,000 local files that are unchanged takes some 50 ms."""
+
+
+def when_outdated(other_runs: Sequence[dg.AssetKey], *, num_generations: int) -> Condition:
+    """Return the condition of every asset: its parents changed, it is missing, or its code is new.
+
+    Each clause is needed: `eager` ignores what was missing when the sensor started, and new code;
+    without `execution_failed` a bad file would be tried again on every tick. Parents in
+    `other_runs` have other partitions, so they are built in other runs; the asset waits until
+    they, and what they are made from, are up to date, for `num_generations` from the parents on.
+    """
+    when = dg.AutomationCondition
+    is_ready = ~when.any_deps_missing() & ~when.in_progress()
+    changed: Condition = when.eager()
+    missing: Condition = when.missing() & ~when.execution_failed() & is_ready
+    is_new_code: Condition = when.code_version_changed()
+    new_code: Condition = is_new_code.since_last_handled() & is_ready
+    waits: Condition = when.any_deps_in_progress()
+    if other_runs:
+        parents = dg.AssetSelection.assets(*other_runs)
+        waits = waits | when.any_deps_match(_is_behind(num_generations)).allow(parents)
+    return ((changed | missing | new_code) & ~waits).with_label("outdated")
+
+
+def _is_behind(num_generations: int) -> Condition:
+    """Return whether a parent, up to so many generations up, is newer than its child.
+
+    Dagster's own `will_be_requested` says this only of parents that have the same partitions; and
+    a file which fails stays behind until it is mended, so that no export is tried without it.
+    """
+    when = dg.AutomationCondition
+    has_newer_parent: Condition = when.any_deps_match(when.newly_updated())
+    is_new_code: Condition = when.code_version_changed()
+    changed: Condition = has_newer_parent | is_new_code
+    is_behind: Condition = changed.since(when.newly_updated())
+    for _ in range(num_generations - 1):
+        is_behind = is_behind | when.any_deps_match(is_behind)
+    return is_behind
+
+
+def automation_sensor(dataset: Dataset) -> dg.AutomationConditionSensorDefinition:
+    """Return the sensor that evaluates the condition; on unless somebody turns it off."""
+    return dg.AutomationConditionSensorDefinition(
+        name=f"{dataset.name}_automation",
+        target=dg.AssetSelection.groups(dataset.name),
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=f"Builds what is outdated or missing in {dataset.name}.",
+    )
+
+
+def scan_job(dataset: Dataset) -> dg.JobDefinition:
+    """Return the job that registers new raw files and retires removed ones."""
+
+    @dg.op(
+        name=f"{dataset.name}_sync_files",
+        description="Bring partitions and raw versions up to date.",
+    )
+    def sync(context: dg.OpExecutionContext) -> None:
+        with failures_named(dataset):
+            synced = sync_files(context.instance, dataset)
+        context.log.info(str(synced))
+
+    @dg.job(
+        name=scan_job_name(dataset),
+        description=f"Looks for new, changed and removed raw files of {dataset.name}; builds "
+        "nothing.",
+        executor_def=dg.in_process_executor,
+    )
+    def scan() -> None:
+        sync()
+
+    return scan
+
+
+def files_sensor(dataset: Dataset, job: dg.JobDefinition) -> dg.SensorDefinition:
+    """Return the sensor that keeps partitions and raw versions up to date.
+
+    What takes long (many files, or much to hash) it leaves to the scan job: a tick has 60 s.
+    """
+
+    @dg.sensor(
+        name=f"{dataset.name}_files",
+        job=job,
+        minimum_interval_seconds=SENSOR_SECONDS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=f"Looks for new, changed and removed raw files of {dataset.name}.",
+    )
+    def files(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        try:
+            look = look_at_sources(context.instance, dataset)
+            if not look.is_quick:
+                return dg.SensorResult(run_requests=[dg.RunRequest(run_key=look.digest)])
+            synced = record_sources(context.instance, dataset, look)
+        except (TokflowError, OSError) as error:
+            return dg.SkipReason(str(error))
+        return dg.SkipReason(str(synced))
+
+    return files
+
+
+def scan_schedule(dataset: Dataset, job: dg.JobDefinition) -> dg.ScheduleDefinition:
+    """Return a schedule of the scan job, off by default: for who turns the sensor off.
+
+    Listing a bucket every minute costs money.
+    """
+    return dg.ScheduleDefinition(
+        name=f"{dataset.name}_hourly_scan",
+        job=job,
+        cron_schedule="0 * * * *",
+        default_status=dg.DefaultScheduleStatus.STOPPED,
+        description=f"Scans the raw files of {dataset.name} every hour, in place of the sensor "
+        f"{dataset.name}_files.",
+    )
+
+
+def build_job(dataset: Dataset) -> UnresolvedAssetJobDefinition:
+    """Return the job of all assets of a dataset, for one file or a range of them."""
+    return dg.define_asset_job(
+        f"{dataset.name}_build",
+        selection=dg.AssetSelection.groups(dataset.name),
+        description=f"Builds {dataset.name}; what is there already is left as it is.",
+    )

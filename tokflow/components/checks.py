@@ -1,0 +1,181 @@
+"""Asset checks: what `tokflow.verify` finds in the outputs of a run, as Dagster shows it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import dagster as dg
+
+from tokflow.exports import ExportConfig
+from tokflow.leakage import find_shared_texts
+from tokflow.lineage import Lineage
+from tokflow.pipeline import make_raw
+from tokflow.verify import (
+    verify_against_raw,
+    verify_export,
+    verify_sequences,
+    verify_split,
+    verify_tokens,
+)
+
+SAMPLED_FILES = 4
+"""Files of a run that are compared with the reference: opening it takes up to a second each."""
+
+SAMPLED_CHARACTERS = 1_000_000
+"""Where that comparison stops reading a file."""
+
+SAMPLED_DOCUMENTS = 16
+
+MAX_READ_BYTES = 2_000_000_000
+"""A larger export is not read again after it was written; `tokflow verify` does that."""
+
+MAX_SHOWN = 20
+"""Problems that a check lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One asset check."""
+
+    name: str
+    description: str
+    problems: Callable[[Lineage, Sequence[str]], list[str]]
+    """From the partition keys that were built (of an export, its name) to sentences."""
+    is_blocking: bool = True
+    """What is downstream is not built when it fails; else it warns."""
+
+
+def _tokens_close(lineage: Lineage, keys: Sequence[str]) -> list[str]:
+    return [problem for key in keys for problem in verify_tokens(lineage.open_tokens(key))]
+
+
+def _tokens_equal_reference(lineage: Lineage, keys: Sequence[str]) -> list[str]:
+    every = -(-len(keys) // SAMPLED_FILES)
+    return [
+        problem
+        for key in keys[::every]
+        for problem in verify_against_raw(
+            make_raw(lineage, key),
+            lineage.open_tokens(key),
+            lineage.dataset.documents,
+            lineage.dataset.tokenizer,
+            lineage.tokenizer,
+            num_samples=SAMPLED_DOCUMENTS,
+            max_characters=SAMPLED_CHARACTERS,
+        )
+    ]
+
+
+def _split_closes(lineage: Lineage, keys: Sequence[str]) -> list[str]:
+    return [problem for key in keys for problem in verify_split(lineage.open_split(key))]
+
+
+def _split_shares_no_text(lineage: Lineage, keys: Sequence[str]) -> list[str]:
+    return find_shared_texts([lineage.open_split(key) for key in keys])
+
+
+def _sequences_close(lineage: Lineage, keys: Sequence[str]) -> list[str]:
+    return [problem for key in keys for problem in verify_sequences(lineage.open_sequences(key))]
+
+
+def _export_is_complete(lineage: Lineage, names: Sequence[str]) -> list[str]:
+    configs: list[ExportConfig] = [e for e in lineage.dataset.exports if e.name in names]
+    problems = []
+    for config in configs:
+        output = lineage.export(config)
+        manifest = output.manifest()
+        parts = lineage.parts(config)
+        if sum(entry.num_bytes for entry in manifest.files.values()) <= MAX_READ_BYTES:
+            problems += verify_export(output.folder, manifest, parts)
+            continue
+        for part in parts:
+            counts = [manifest.counts[f"{part.name}.num_{n}tokens"] for n in ("", "dropped_")]
+            if sum(counts) != part.num_tokens:
+                problems.append(
+                    f"{output.folder}: {part.name}: expected {part.num_tokens:,} tokens written "
+                    f"or dropped, found {sum(counts):,}"
+                )
+    return problems
+
+
+_OF_EXPORTS = (
+    Check(
+        "complete",
+        "The files can be read, and hold the tokens of the split but for those that the config "
+        "drops by name.",
+        _export_is_complete,
+    ),
+)
+
+CHECKS: dict[str, tuple[Check, ...]] = {
+    "tokens": (
+        Check(
+            "accounting_closes",
+            "Documents in = documents + rejects; characters, tokens and bytes add up; every id "
+            "is below vocab_size; BOS and EOS are where they belong.",
+            _tokens_close,
+        ),
+        Check(
+            "equal_to_reference",
+            "A sample of documents, read again from the raw file, has the tokens of the "
+            "reference tokenizer and, where that loses nothing, decodes to its text.",
+            _tokens_equal_reference,
+        ),
+    ),
+    "split": (
+        Check(
+            "accounting_closes",
+            "Every character of every document is in one part or in none.",
+            _split_closes,
+        ),
+        Check(
+            "no_shared_text",
+            "No text of 32 characters or more is in two parts of the files of this run.",
+            _split_shares_no_text,
+            is_blocking=False,
+        ),
+    ),
+    "sequences": (
+        Check(
+            "accounting_closes",
+            "Every token of every part is in exactly one sequence or in the file's tail.",
+            _sequences_close,
+        ),
+    ),
+    "stream export": _OF_EXPORTS,
+    "sequences export": _OF_EXPORTS,
+}
+"""Stage to checks."""
+
+
+def check_specs(stage: str, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
+    """Return what Dagster must know of the checks of an asset before it runs."""
+    return [
+        dg.AssetCheckSpec(
+            check.name, asset=key, description=check.description, blocking=check.is_blocking
+        )
+        for check in CHECKS.get(stage, ())
+    ]
+
+
+def check_results(
+    stage: str, key: dg.AssetKey, lineage: Lineage, names: Sequence[str]
+) -> list[dg.AssetCheckResult]:
+    """Return the result of each check of an asset for the partitions (or the export) in `names`."""
+    results = []
+    for check in CHECKS.get(stage, ()):
+        problems = check.problems(lineage, names)
+        shown = problems[:MAX_SHOWN]
+        more = [f"and {len(problems) - len(shown):,} more"] if len(problems) > len(shown) else []
+        results.append(
+            dg.AssetCheckResult(
+                asset_key=key,
+                check_name=check.name,
+                passed=not problems,
+                severity=dg.AssetCheckSeverity.ERROR
+                if check.is_blocking
+                else dg.AssetCheckSeverity.WARN,
+                description="\n".join([*shown, *more]) or None,
+                metadata={"num_checked": len(names), "num_problems": len(problems)},
+            )
+        )
+    return results

@@ -1,0 +1,214 @@
+"""Reports: what Dagster is told of each output, in the vocabulary's words."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+
+from tokflow.components.previews import preview_of_documents, preview_of_part
+from tokflow.exports import ExportConfig
+from tokflow.lineage import Lineage
+from tokflow.pipeline import Made
+from tokflow.raw import RawFile, RawSource, redact
+from tokflow.tokenizer import Tokenizer, tokenizer_of
+from tokflow.tokens import open_token_shard
+
+MAX_ROWS = 1_000
+"""Rows of a table in metadata; the whole list is in the output's manifest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What Dagster is told of one output."""
+
+    data_version: str
+    """The output's fingerprint."""
+    metadata: Mapping[str, Any]
+
+
+def report_raw(raw: RawFile, source: RawSource) -> Report:
+    """Return the report of a raw file on this disk."""
+    return Report(
+        raw.sha256,
+        {
+            "num_bytes": raw.num_bytes,
+            "sha256": raw.sha256,
+            "dagster/uri": redact(source.url),
+            "path": dg.MetadataValue.path(raw.path),
+        },
+    )
+
+
+def report_files(raw_files: Mapping[str, RawFile | None]) -> Report:
+    """Return the report of the list of raw files; None for one that has not been fetched."""
+    versions = [[key, raw.sha256 if raw else None] for key, raw in raw_files.items()]
+    listed = [
+        {
+            "raw_file": key,
+            "num_bytes": raw.num_bytes if raw else 0,
+            "sha256": raw.sha256[:16] if raw else "not fetched yet",
+        }
+        for key, raw in raw_files.items()
+    ]
+    return Report(
+        hashlib.sha256(json.dumps(versions).encode()).hexdigest(),
+        {
+            "num_files": len(listed),
+            "num_bytes": sum(raw.num_bytes for raw in raw_files.values() if raw),
+            "dagster/row_count": len(listed),
+            "files": _table(listed),
+        },
+    )
+
+
+def report_tokenizer(made: Made) -> Report:
+    """Return the report of a saved tokenizer.
+
+    Its data version is that of its content: tokens depend on nothing else, so a tokenizer that
+    was trained again and came out the same makes nothing stale.
+    """
+    details = made.manifest.details
+    tokenizer = tokenizer_of(made.manifest, made.output.folder)
+    report = _report(
+        made,
+        {
+            "kind": tokenizer.kind,
+            "dtype": tokenizer.dtype.name,
+            "tokenizer_fingerprint": tokenizer.fingerprint,
+            "eos": f"{tokenizer.eos_token!r} = {tokenizer.eos_id}",
+            "bos": f"{tokenizer.bos_token!r} = {tokenizer.bos_id}",
+            "special_tokens": dg.MetadataValue.json(dict(tokenizer.special_tokens)),
+            "origin": dg.MetadataValue.json(dict(details.get("origin", {}))),
+            "files": _files(made),
+        },
+    )
+    return Report(tokenizer.fingerprint, report.metadata)
+
+
+def report_tokens(made: Made, tokenizer: Tokenizer) -> Report:
+    """Return the report of one file's token shard."""
+    counts = made.manifest.counts
+    shard = open_token_shard(made.output.folder)
+    return _report(
+        made,
+        {
+            "dtype": shard.dtype.name,
+            "bytes_per_token": _ratio(counts["num_bytes"], counts["num_tokens"]),
+            "dagster/partition_row_count": counts["num_documents"],
+            "preview": dg.MetadataValue.md(preview_of_documents(shard, tokenizer)),
+        },
+    )
+
+
+def report_split(made: Made) -> Report:
+    """Return the report of one file's split."""
+    counts, parts = made.manifest.counts, made.manifest.details["parts"]
+    names = (*parts, "no_part")
+    fields = ("num_documents", "num_cut_pieces", "num_chars", "num_tokens")
+    num_chars = sum(counts[f"{name}.num_chars"] for name in names)
+    shares = [
+        {
+            "part": name,
+            **{field: counts[f"{name}.{field}"] for field in fields},
+            "chars_fraction": _ratio(counts[f"{name}.num_chars"], num_chars),
+        }
+        for name in names
+    ]
+    return _report(made, {"parts": _table(shares)})
+
+
+def report_sequences(made: Made) -> Report:
+    """Return the report of one file's sequences."""
+    counts, details = made.manifest.counts, made.manifest.details
+    num_sequences = sum(counts[f"{part}.num_sequences"] for part in details["parts"])
+    return _report(
+        made,
+        {
+            "num_sequences": num_sequences,
+            "sequence_length": details["sequence_length"],
+            "dagster/partition_row_count": num_sequences,
+        },
+    )
+
+
+def report_export(made: Made, lineage: Lineage, config: ExportConfig) -> Report:
+    """Return the report of one export."""
+    manifest = made.manifest
+    counts, parts = manifest.counts, manifest.details["parts"]
+    num_tokens = sum(counts[f"{part}.num_tokens"] for part in parts)
+    is_rows = f"{parts[0]}.num_sequences" in counts
+    rows = sum(counts[f"{part}.num_sequences"] for part in parts) if is_rows else num_tokens
+    first_part = lineage.parts(config)[0]
+    return _report(
+        made,
+        {
+            "format": manifest.details["format"],
+            "dtype": lineage.tokenizer.dtype.name,
+            "num_tokens": num_tokens,
+            "num_bytes": sum(entry.num_bytes for entry in manifest.files.values()),
+            "dagster/row_count": rows,
+            "files": _files(made),
+            "preview": dg.MetadataValue.md(preview_of_part(first_part, lineage.tokenizer)),
+        },
+    )
+
+
+def column_schema(
+    columns: Mapping[str, pa.DataType] | pa.Schema, descriptions: Mapping[str, str]
+) -> dg.TableSchema:
+    """Return columns as the web UI shows them."""
+    types = (
+        {field.name: field.type for field in columns} if isinstance(columns, pa.Schema) else columns
+    )
+    return dg.TableSchema(
+        columns=[
+            dg.TableColumn(name, type=str(type_), description=descriptions.get(name))
+            for name, type_ in types.items()
+        ]
+    )
+
+
+def _report(made: Made, more: Mapping[str, Any]) -> Report:
+    output = made.output
+    return Report(
+        output.fingerprint,
+        {
+            **made.manifest.counts,
+            **made.run,
+            **more,
+            "fingerprint": output.fingerprint,
+            "is_new": made.is_new,
+            "dagster/uri": output.folder.absolute().as_uri(),
+            "folder": dg.MetadataValue.path(output.folder),
+        },
+    )
+
+
+def _files(made: Made) -> dg.TableMetadataValue:
+    return _table(
+        [
+            {"file": name, "num_bytes": entry.num_bytes, "sha256": entry.sha256[:16]}
+            for name, entry in made.manifest.files.items()
+        ]
+    )
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> dg.TableMetadataValue:
+    records = [dg.TableRecord(row) for row in rows[:MAX_ROWS]]
+    return dg.MetadataValue.table(records, schema=_schema_of(rows))
+
+
+def _schema_of(rows: Iterable[Mapping[str, Any]]) -> dg.TableSchema:
+    names = {str: "string", int: "int", float: "float", bool: "bool", type(None): "string"}
+    first = next(iter(rows), {})
+    return dg.TableSchema(
+        columns=[dg.TableColumn(name, type=names[type(value)]) for name, value in first.items()]
+    )
+
+
+def _ratio(part: int, whole: int) -> float:
+    return round(part / whole, 4) if whole else 0.0

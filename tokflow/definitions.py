@@ -1,0 +1,23 @@
+"""What Dagster loads: every dataset declared under `tokflow/defs`."""
+
+import dagster as dg
+
+from tokflow.components import make_definitions
+from tokflow.datasets import list_declared, load_declared
+
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    """Return the definitions of all datasets.
+
+    Each YAML file is loaded as `tokflow run` loads it, so both understand it alike; Dagster's own
+    `load_from_defs_folder` needs a pyproject.toml, which an installed wheel does not have.
+    """
+    return dg.Definitions.merge(
+        # A step is quick to start only where the last one ran; the work in it is parallel.
+        dg.Definitions(executor=dg.in_process_executor),
+        *(
+            make_definitions(load_declared(name), declared_in=path)
+            for name, path in list_declared().items()
+        ),
+    )

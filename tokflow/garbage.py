@@ -1,0 +1,74 @@
+"""Outputs that the dataset, as it is declared now, does not refer to."""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+from tokflow.catalog import STAGE_FOLDERS, made_in
+from tokflow.dataset import Dataset
+from tokflow.errors import MissingOutputError, four_parts
+from tokflow.plan import make_plan
+from tokflow.storage import MANIFEST_NAME
+
+
+@dataclass(frozen=True, slots=True)
+class Garbage:
+    """One output that may go."""
+
+    folder: Path
+    num_bytes: int
+
+
+def find_garbage(dataset: Dataset, *, keep: int) -> list[Garbage]:
+    """Return the outputs that no run of `dataset` would use, without the newest ones.
+
+    What the dataset refers to now always stays, and so do the `keep` outputs of each stage and
+    file, or export, that were made last (it counts among them), and what `latest` leads to.
+    Raw files that were fetched stay, too.
+
+    Raises: MissingOutputError where the dataset is not built: what it refers to is not known.
+    """
+    plan = make_plan(dataset)
+    if not plan.is_up_to_date:
+        raise MissingOutputError(
+            four_parts(
+                where=dataset.name,
+                expected="a dataset that is built, to know what it refers to",
+                found=f"{len(plan.missing):,} outputs missing",
+                remedy="run `tokflow run` first",
+            )
+        )
+    used = {planned.folder for planned in plan.planned}
+    garbage = []
+    for folder in _folders_of_outputs(dataset.folder):
+        latest = (folder / "latest").resolve()
+        garbage += [
+            Garbage(path, _num_bytes(path))
+            for path in made_in(folder)[keep:]
+            if path not in used and path.resolve() != latest
+        ]
+    return garbage
+
+
+def remove(garbage: Garbage) -> None:
+    """Remove an output, its manifest first, so that no reader takes half of it for whole."""
+    (garbage.folder / MANIFEST_NAME).unlink(missing_ok=True)
+    shutil.rmtree(garbage.folder)
+    for parent in garbage.folder.parents[:2]:
+        if any(parent.iterdir()):
+            break
+        parent.rmdir()
+
+
+def _folders_of_outputs(dataset_folder: Path) -> Iterator[Path]:
+    """Yield each folder that holds the outputs of one stage and file."""
+    found = chain.from_iterable(
+        (dataset_folder / stage).rglob(MANIFEST_NAME) for stage in STAGE_FOLDERS
+    )
+    yield from sorted({path.parent.parent for path in found})
+
+
+def _num_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

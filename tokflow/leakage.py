@@ -1,0 +1,68 @@
+"""Leakage: texts that stand in two parts of a split."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.parquet as pq
+
+from tokflow.spans import SPANS_NAME, Split
+
+MIN_CHARS = 32
+"""Shorter texts (an empty file, a licence's one line) are equal by chance and teach nothing."""
+
+
+def find_shared_texts(splits: Sequence[Split], *, min_chars: int = MIN_CHARS) -> list[str]:
+    """Return one sentence for each pair of parts that have a text in common.
+
+    All files are looked at together. Only documents of at least `min_chars` characters that are
+    whole in their part are compared, by their text_hash; memory takes 16 bytes for each.
+    """
+    parts = splits[0].parts if splits else ()
+    hashes: dict[str, npt.NDArray[np.void]] = {}
+    problems = []
+    for part in parts:
+        hashes[part] = _text_hashes(splits, part, min_chars)
+        for other in list(hashes)[:-1]:
+            shared = np.intersect1d(hashes[other], hashes[part], assume_unique=True)
+            if len(shared):
+                problems.append(
+                    f"{other} and {part}: expected no text in both, found {len(shared):,}, "
+                    f"such as {_first_with(splits, part, shared)}"
+                )
+    return problems
+
+
+def _text_hashes(splits: Iterable[Split], part: str, min_chars: int) -> npt.NDArray[np.void]:
+    """Return the distinct text hashes of a part, each as 16 bytes; shape (num_texts,)."""
+    found = [_of_file(split, part, min_chars)[0] for split in splits]
+    return np.unique(np.concatenate(found)) if found else np.zeros(0, dtype="V16")
+
+
+def _of_file(
+    split: Split, part: str, min_chars: int
+) -> tuple[npt.NDArray[np.void], npt.NDArray[np.int64]]:
+    """Return the hashes of one file's whole documents in a part, and their rows."""
+    table = split.shard.documents(["row", "num_chars", "text_hash"])
+    digests = table["text_hash"].combine_chunks()
+    hashes = np.frombuffer(digests.buffers()[1], dtype="V16")
+    hashes = hashes[digests.offset : digests.offset + len(digests)]
+    spans = pq.read_table(
+        split.folder / SPANS_NAME, filters=[("part", "=", part), ("is_cut", "=", False)]
+    )
+    first, counts = spans["document"].to_numpy(), spans["num_documents"].to_numpy()
+    edges = np.zeros(len(hashes) + 1, dtype=np.int64)
+    np.add.at(edges, first, 1)
+    np.add.at(edges, first + counts, -1)
+    is_wanted = np.cumsum(edges)[:-1] > 0
+    is_wanted &= table["num_chars"].to_numpy() >= min_chars
+    return hashes[is_wanted], table["row"].to_numpy()[is_wanted]
+
+
+def _first_with(splits: Iterable[Split], part: str, shared: npt.NDArray[np.void]) -> str:
+    for split in splits:
+        hashes, rows = _of_file(split, part, 0)
+        is_shared = np.isin(hashes, shared)
+        if is_shared.any():
+            return f"{split.manifest.partition}:{int(rows[np.argmax(is_shared)])}"
+    return "(none)"

@@ -1,0 +1,94 @@
+"""How the tables that tokflow keeps for itself, a row per run of tokens, are written and read."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tokflow.arrays import to_numpy
+
+Columns = dict[str, npt.NDArray[Any]]
+"""Columns of one table by name, all of one length."""
+
+
+def parquet_options(schema: pa.Schema) -> dict[str, Any]:
+    """Return the arguments of pyarrow's writer for a table of offsets and few names.
+
+    Whole numbers are kept as differences: on 10 million segments that took a third of the time
+    of pyarrow's default, a dictionary of values that hardly repeat, and half the space.
+    """
+    integers = [field.name for field in schema if pa.types.is_integer(field.type)]
+    return {
+        "compression": "zstd",
+        "use_dictionary": [name for name in schema.names if name not in integers],
+        "column_encoding": dict.fromkeys(integers, "DELTA_BINARY_PACKED"),
+    }
+
+
+def read_part(
+    path: Path,
+    part: str,
+    columns: Sequence[str],
+    *,
+    sequences: tuple[int, int] | None = None,
+) -> Columns:
+    """Return columns of the rows with this `part`, in order; arrays may be read-only.
+
+    `sequences`: only rows whose `sequence` is from the first to before the second. Row groups
+    in which there is none, as their statistics tell, are not read.
+    """
+    read = ["part", *columns, *(["sequence"] if sequences and "sequence" not in columns else [])]
+    wanted: dict[str, tuple[Any, Any]] = {"part": (part, part)}
+    if sequences:
+        wanted["sequence"] = (sequences[0], sequences[1] - 1)
+    found: list[Columns] = []
+    with pq.ParquetFile(path, read_dictionary=["part"]) as file:
+        schema = file.schema_arrow
+        types = {name: schema.field(name).type.to_pandas_dtype() for name in columns}
+        for group in range(file.num_row_groups):
+            if _may_hold(file.metadata.row_group(group), wanted):
+                table = file.read_row_group(group, columns=read)
+                found.append(_rows_of(table, part, columns, sequences))
+    if len(found) == 1:
+        return found[0]
+    return {
+        name: np.concatenate([np.zeros(0, dtype=types[name]), *(some[name] for some in found)])
+        for name in columns
+    }
+
+
+def _may_hold(group: Any, wanted: dict[str, tuple[Any, Any]]) -> bool:
+    for ordinal in range(group.num_columns):
+        column = group.column(ordinal)
+        statistics = column.statistics
+        if column.path_in_schema in wanted and statistics is not None and statistics.has_min_max:
+            low, high = wanted[column.path_in_schema]
+            if statistics.max < low or statistics.min > high:
+                return False
+    return True
+
+
+def _rows_of(
+    table: pa.Table, part: str, columns: Sequence[str], sequences: tuple[int, int] | None
+) -> Columns:
+    is_wanted = _is_part(table["part"], part)
+    values = {name: to_numpy(table[name]) for name in table.schema.names if name != "part"}
+    if sequences:
+        sequence = values["sequence"]
+        is_wanted &= (sequence >= sequences[0]) & (sequence < sequences[1])
+    if is_wanted.all():
+        return {name: values[name] for name in columns}
+    return {name: values[name][is_wanted] for name in columns}
+
+
+def _is_part(column: pa.ChunkedArray, part: str) -> npt.NDArray[np.bool_]:
+    chunks = []
+    for chunk in column.chunks:
+        names = chunk.dictionary.to_pylist()
+        code = names.index(part) if part in names else -1
+        chunks.append(to_numpy(chunk.indices) == code)
+    return np.concatenate([np.zeros(0, dtype=bool), *chunks])

@@ -1,0 +1,188 @@
+"""From a token of an export back to the raw file, the row and the characters it came from."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.parquet as pq
+
+from tokflow.arrays import to_numpy
+from tokflow.catalog import Found, find_output
+from tokflow.engines import Engine, open_reference
+from tokflow.errors import ConfigError, MissingOutputError, four_parts
+from tokflow.exports import INDEX_NAME
+from tokflow.spans import Split
+from tokflow.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Origin:
+    """Where a run of tokens of one document came from."""
+
+    position: int
+    """Of the first token in the part; in a format of sequences, row times length plus column."""
+    num_tokens: int
+    raw_file: str
+    """The partition key: the path below the raw folder."""
+    row: int
+    """Ordinal of the document in the raw file."""
+    char_start: int
+    """Code points of the document before the first character that the tokens touch."""
+    char_stop: int
+    """Code points of the document up to and with the last one."""
+    token_ids: tuple[int, ...]
+    text: str
+    """Those characters, decoded from the document's tokens in the store."""
+
+
+def trace_tokens(path: Path, *, part: str, start: int, stop: int) -> list[Origin]:
+    """Return where the tokens from `start` to `stop` of a part came from, a run per document.
+
+    Padding comes from nowhere and is left out. Characters are counted in the text that the
+    tokenizer decodes: the raw text itself, unless the tokenizer normalises. BOS and EOS stand
+    for no character. A token that is a piece of a character is said to have the whole of it.
+
+    Raises: MissingOutputError where the store does not hold what the export was made from;
+    ConfigError for a part or a position that the export does not have.
+    """
+    found = find_output(path)
+    manifest = found.manifest
+    if manifest.stage != "export":
+        raise MissingOutputError(
+            four_parts(
+                where=path,
+                expected="an export",
+                found=found.name,
+                remedy="name a folder under <store>/<dataset>/exports",
+            )
+        )
+    parts = manifest.details["parts"]
+    if part not in parts:
+        raise ConfigError(
+            four_parts(
+                where="--part",
+                expected=f"one of {', '.join(parts)}",
+                found=repr(part),
+                remedy="name one of them",
+            )
+        )
+    runs = _runs(found.folder, part, start, stop)
+    if not runs:
+        counts = manifest.counts
+        num_slots = counts[f"{part}.num_tokens"] + counts.get(f"{part}.num_padding", 0)
+        what = "padding" if start < num_slots else f"a part of {num_slots:,} positions"
+        raise ConfigError(
+            four_parts(
+                where=f"{found.name}: {part}: position {start:,}",
+                expected="a token of a document",
+                found=what,
+                remedy="name an earlier position",
+            )
+        )
+    tokenizer = found.tokenizer()
+    if tokenizer is None:
+        raise MissingOutputError(
+            four_parts(
+                where=found.folder,
+                expected="its tokenizer in the same store",
+                found="none",
+                remedy="trace the export in the store that it was made in",
+            )
+        )
+    splits = {str(s.manifest.partition): s for s in _splits(found)}
+    decoder = _Decoder(tokenizer)
+    return [decoder.origin(splits[run["raw_file"]], part, run, start, stop) for run in runs]
+
+
+def sequence_range(path: Path, sequence: int) -> tuple[int, int]:
+    """Return the positions of one sequence of an export.
+
+    Raises: ConfigError for a format without sequences.
+    """
+    found = find_output(path)
+    length = found.manifest.details.get("sequence_length")
+    if length is None:
+        raise ConfigError(
+            four_parts(
+                where="--sequence",
+                expected="an export made of sequences",
+                found=f"{found.name}, a stream of tokens",
+                remedy="name a token by --token",
+            )
+        )
+    return sequence * length, (sequence + 1) * length
+
+
+def _splits(found: Found) -> list[Split]:
+    return list(found.parts()[0].splits)
+
+
+def _runs(folder: Path, part: str, start: int, stop: int) -> list[dict[str, Any]]:
+    """Return the rows of the index that touch the positions from `start` to `stop`."""
+    filters = [("part", "=", part), ("position", "<", stop)]
+    table = pq.read_table(folder / INDEX_NAME, filters=filters)
+    ends = to_numpy(table["position"]) + to_numpy(table["num_tokens"])
+    rows: list[dict[str, Any]] = table.take(np.flatnonzero(ends > start)).to_pylist()
+    return rows
+
+
+class _Decoder:
+    """Finds the characters of tokens by decoding what comes before them."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._engine: Engine = open_reference(tokenizer)
+        self._special = {tokenizer.eos_id, tokenizer.bos_id} - {None}
+
+    def origin(self, split: Split, part: str, run: dict[str, Any], start: int, stop: int) -> Origin:
+        """Return the origin of what lies between `start` and `stop` of one run."""
+        piece = _piece_tokens(split, part, run)
+        begin = max(start, run["position"])
+        end = min(stop, run["position"] + run["num_tokens"])
+        first = run["token_in_piece"] + begin - run["position"]
+        last = first + end - begin
+        text = self._text(piece)
+        left = _shared(self._text(piece[:first]), text)
+        right = _shared(self._text(piece[:last]), text)
+        is_text = any(int(token_id) not in self._special for token_id in piece[first:last])
+        if is_text and (right == left or self._ends_inside(piece[:last], text)):
+            right = min(right + 1, len(text))  # the last token is a piece of a character
+        return Origin(
+            position=begin,
+            num_tokens=end - begin,
+            raw_file=run["raw_file"],
+            row=run["row"],
+            char_start=run["char_start"] + left,
+            char_stop=run["char_start"] + right,
+            token_ids=tuple(int(token_id) for token_id in piece[first:last]),
+            text=text[left:right],
+        )
+
+    def _text(self, token_ids: npt.NDArray[Any]) -> str:
+        """Return the text without what BOS and EOS are called."""
+        ids = [int(token_id) for token_id in token_ids]
+        begin = 1 if ids and ids[0] in self._special else 0
+        end = len(ids) - 1 if len(ids) > begin and ids[-1] in self._special else len(ids)
+        return self._engine.decode(ids[begin:end])
+
+    def _ends_inside(self, token_ids: npt.NDArray[Any], text: str) -> bool:
+        decoded = self._text(token_ids)
+        return len(decoded) > _shared(decoded, text)
+
+
+def _piece_tokens(split: Split, part: str, run: dict[str, Any]) -> npt.NDArray[Any]:
+    """Return all tokens of the text that the run is of: a document, or a piece of a cut one."""
+    rows = to_numpy(split.shard.documents(["row"])["row"])
+    document = int(np.searchsorted(rows, run["row"]))
+    pieces = split.pieces(part)
+    is_it = (pieces.document == document) & (pieces.char_start == run["char_start"])
+    return split.token_source().take(pieces.token_start[is_it][:1], pieces.num_tokens[is_it][:1])
+
+
+def _shared(left: str, right: str) -> int:
+    """Return how many characters two texts have in common from their beginning."""
+    size = min(len(left), len(right))
+    if left[:size] == right[:size]:
+        return size
+    return next(index for index in range(size) if left[index] != right[index])

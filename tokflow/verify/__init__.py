@@ -1,0 +1,27 @@
+"""Is an output what it says it is: one function per stage, each a list of problems.
+
+    verify_files       any output: size and sha256 of its files
+    verify_tokens, verify_split, verify_sequences, verify_export
+    verify_against_raw the token shard against the raw file itself
+
+Each returns one sentence per problem, and an empty list where all is well. They read what is on
+disk again and compare it with the manifest and with the output it was made from, so that the
+counts close from the raw file's documents to the export's tokens.
+"""
+
+from tokflow.verify.export import verify_export
+from tokflow.verify.problems import verify_files
+from tokflow.verify.raw import verify_against_raw
+from tokflow.verify.sequences import verify_sequences
+from tokflow.verify.split import verify_split
+from tokflow.verify.tokens import verify_tokenizer, verify_tokens
+
+__all__ = [
+    "verify_against_raw",
+    "verify_export",
+    "verify_files",
+    "verify_sequences",
+    "verify_split",
+    "verify_tokenizer",
+    "verify_tokens",
+]

@@ -1,0 +1,43 @@
+"""What every stage's verification shares: files, counts, ids."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokflow.manifest import RUN_NAME, Manifest, broken_files
+from tokflow.storage import MANIFEST_NAME
+
+TOKENS_AT_ONCE = 8_000_000
+"""Token ids looked at together, so that memory does not grow with the output."""
+
+
+def verify_files(folder: Path, manifest: Manifest) -> list[str]:
+    """Return the files of `folder` whose size or sha256 is wrong, and those nobody listed."""
+    problems = broken_files(folder, manifest)
+    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    unlisted = found - set(manifest.files) - {MANIFEST_NAME, RUN_NAME}
+    problems += [f"{folder / name}: expected no file, found one" for name in sorted(unlisted)]
+    return problems
+
+
+def too_large(where: object, token_ids: npt.NDArray[Any], vocab_size: int) -> Iterator[str]:
+    """Yield a sentence for the first id that is not below vocab_size."""
+    for start in range(0, len(token_ids), TOKENS_AT_ONCE):
+        chunk = token_ids[start : start + TOKENS_AT_ONCE]
+        if int(chunk.max()) >= vocab_size:
+            at = start + int(np.argmax(chunk >= vocab_size))
+            yield (
+                f"{where}: token {at:,}: expected an id below vocab_size {vocab_size:,}, "
+                f"found {int(token_ids[at]):,}"
+            )
+            return
+
+
+def unequal(where: object, **pairs: tuple[int, int]) -> Iterator[str]:
+    """Yield a sentence for each count that is not the expected one: name=(expected, found)."""
+    for name, (expected, found) in pairs.items():
+        if expected != found:
+            yield f"{where}: expected {name} {expected:,}, found {found:,}"

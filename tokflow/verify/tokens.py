@@ -1,0 +1,124 @@
+"""Is a token shard, and the tokenizer that made it, what it says it is."""
+
+import json
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tokflow.arrays import read_table, to_numpy
+from tokflow.document_table import DOCUMENTS_SCHEMA
+from tokflow.engines import open_reference
+from tokflow.tokenizer import Tokenizer
+from tokflow.tokens import DOCUMENTS_NAME, REJECTS_NAME, TOKENS_NAME, TokenShard
+from tokflow.verify.problems import too_large, unequal
+
+
+def verify_tokens(shard: TokenShard) -> list[str]:
+    """Return what is wrong with a token shard.
+
+    Compares documents.parquet, tokens.bin and rejects.jsonl with each other and with the counts:
+    offsets contiguous from 0, rows ascending and, together with the rejects, without a gap, ids
+    below vocab_size, BOS and EOS where each document begins and ends.
+    """
+    path = shard.folder / TOKENS_NAME
+    num_bytes = path.stat().st_size if path.is_file() else 0
+    if num_bytes != shard.num_tokens * shard.dtype.itemsize:
+        return [
+            f"{path}: expected {shard.num_tokens:,} tokens of {shard.dtype.itemsize} bytes, "
+            f"found {num_bytes:,} bytes"
+        ]
+    table = read_table(shard.folder / DOCUMENTS_NAME)
+    if not table.schema.equals(DOCUMENTS_SCHEMA):
+        return [f"{shard.folder / DOCUMENTS_NAME}: expected the columns of a token shard"]
+    columns = {
+        name: np.asarray(to_numpy(table[name]), dtype=np.int64)
+        for name in DOCUMENTS_SCHEMA.names[:-1]
+    }
+    return [
+        *_document_problems(shard, columns),
+        *_row_problems(shard, columns["row"]),
+        *_id_problems(shard, columns["token_offset"], columns["num_tokens"]),
+    ]
+
+
+def _document_problems(
+    shard: TokenShard, columns: dict[str, npt.NDArray[np.int64]]
+) -> Iterator[str]:
+    counts = shard.manifest.counts
+    where = shard.folder / DOCUMENTS_NAME
+    yield from unequal(
+        where,
+        num_documents=(counts["num_documents"], len(columns["row"])),
+        num_chars=(counts["num_chars"], int(columns["num_chars"].sum())),
+        num_tokens=(counts["num_tokens"], int(columns["num_tokens"].sum())),
+        num_empty_documents=(
+            counts["num_empty_documents"],
+            int(np.count_nonzero(columns["num_chars"] == 0)),
+        ),
+    )
+    for offset, size in (("char_offset", "num_chars"), ("token_offset", "num_tokens")):
+        expected = np.cumsum(columns[size]) - columns[size]
+        if len(wrong := np.flatnonzero(columns[offset] != expected)):
+            first = int(wrong[0])
+            yield (
+                f"{where}: document {first:,}: expected {offset} {expected[first]:,}, "
+                f"found {columns[offset][first]:,} ({len(wrong):,} such)"
+            )
+
+
+def _row_problems(shard: TokenShard, rows: npt.NDArray[np.int64]) -> Iterator[str]:
+    if len(wrong := np.flatnonzero(np.diff(rows) <= 0)):
+        first = int(wrong[0])
+        yield (
+            f"{shard.folder / DOCUMENTS_NAME}: document {first + 1:,}: expected a row above "
+            f"{rows[first]:,}, found {rows[first + 1]:,}"
+        )
+        return
+    num_rejects = shard.manifest.counts["num_rejects"]
+    path = shard.folder / REJECTS_NAME
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    if len(lines) != num_rejects:
+        yield f"{path}: expected {num_rejects:,} rejects, found {len(lines):,}"
+        return
+    rejected = np.array([json.loads(line)["row"] for line in lines], dtype=np.int64)
+    taken = np.sort(np.concatenate([rows, rejected]))
+    if len(wrong := np.flatnonzero(taken != np.arange(len(taken)))):
+        yield (
+            f"{shard.folder}: expected every row of the raw file once, as a document or a "
+            f"reject; found row {taken[wrong[0]]:,} where {wrong[0]:,} should be"
+        )
+
+
+def _id_problems(
+    shard: TokenShard, starts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]
+) -> Iterator[str]:
+    details, token_ids = shard.manifest.details, shard.token_ids()
+    where = shard.folder / TOKENS_NAME
+    yield from too_large(where, token_ids, details["vocab_size"])
+    ends = starts + counts
+    if len(ends) and (ends.max() > len(token_ids) or counts.min() < 0):
+        return  # said already by the offsets
+    for role, wanted, position in (
+        ("EOS", details["eos_id"], ends - 1),
+        ("BOS", details["bos_id"], starts),
+    ):
+        if wanted is None:
+            continue
+        has_it = counts > 0
+        has_it[has_it] = token_ids[position[has_it]] == wanted
+        if len(wrong := np.flatnonzero(~has_it)):
+            yield (
+                f"{where}: document {wrong[0]:,}: expected the {role} id {wanted:,} "
+                f"{'at its end' if role == 'EOS' else 'first'} ({len(wrong):,} such)"
+            )
+
+
+def verify_tokenizer(tokenizer: Tokenizer) -> list[str]:
+    """Return what is wrong with a saved tokenizer: its reference must load and make tokens."""
+    try:
+        encoded = open_reference(tokenizer).encode(pa.array(["a b"], type=pa.large_string()))
+    except Exception as error:
+        return [f"{tokenizer.folder}: expected a tokenizer that loads, found: {error}"]
+    return list(too_large(tokenizer.folder, encoded.token_ids, tokenizer.vocab_size))

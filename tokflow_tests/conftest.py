@@ -1,0 +1,14 @@
+from pathlib import Path
+
+import pytest
+
+from tokflow_tests.texts import find_shared
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder with corpora and GPT-2's files, which are too large for the repository."""
+    folder = find_shared()
+    if not (folder / "tokenizers" / "gpt2").is_dir():
+        pytest.skip(f"{folder} has no tokenizers/gpt2; set TOKFLOW_SHARED to a folder that has")
+    return folder

@@ -1,0 +1,117 @@
+"""A small dataset with Dagster around it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
+from dagster._core.loader import LoadingContextForTest
+
+from tokflow.components import make_definitions
+from tokflow.dataset import Dataset, make_dataset
+
+RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
+QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+class Case:
+    """A dataset in a folder, its definitions as they are now, and Dagster's record of it."""
+
+    def __init__(self, folder: Path, instance: dg.DagsterInstance) -> None:
+        self.folder = folder
+        self.instance = instance
+        self.attributes: dict[str, Any] = {
+            "name": "small",
+            "raw": {"files": "raw/*.txt"},
+            "documents": {"document_per": "line"},
+            "tokenizer": {"kind": "bytes"},
+            "split": {"parts": {"train": {"documents": 2}, "validation": {"start": 2}}},
+            "packing": {"sequence_length": 16},
+            "exports": ["bin", "parquet"],
+            "store": "store",
+        }
+        self.attributes["split"]["parts"]["validation"] = {"start": 2, "documents": 9}
+        for name in ("a", "b", "c"):
+            self.write(name, f"first of {name}\nsecond of {name}\nthird of {name}\n")
+
+    @property
+    def dataset(self) -> Dataset:
+        return make_dataset(self.attributes, base=self.folder, where="test")
+
+    @property
+    def defs(self) -> dg.Definitions:
+        return make_definitions(self.dataset)
+
+    def write(self, name: str, text: str) -> None:
+        path = self.folder / "raw" / f"{name}.txt"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+
+    def remove(self, name: str) -> None:
+        (self.folder / "raw" / f"{name}.txt").unlink()
+
+    def partitions(self) -> list[str]:
+        return list(self.instance.get_dynamic_partitions("small_files"))
+
+    def run(
+        self, selection: dg.AssetSelection | None = None, *, keys: Sequence[str] = ()
+    ) -> dg.ExecuteInProcessResult:
+        """Materialize a selection (all by default) for one key or the range from first to last."""
+        job = dg.define_asset_job("run", selection=selection or dg.AssetSelection.all())
+        resolved = dg.Definitions.merge(self.defs, dg.Definitions(jobs=[job]))
+        tags = dict(zip(RANGE, (keys[0], keys[-1]), strict=True)) if len(keys) > 1 else {}
+        return resolved.resolve_job_def("run").execute_in_process(
+            instance=self.instance,
+            partition_key=keys[0] if len(keys) == 1 else None,
+            tags=tags,
+            raise_on_error=False,
+            run_config=QUIET,
+        )
+
+    def event(self, *path: str, partition: str | None = None) -> dg.AssetMaterialization:
+        """Return the latest materialization of an asset or of one of its partitions."""
+        records = self.instance.fetch_materializations(
+            dg.AssetRecordsFilter(
+                asset_key=dg.AssetKey(["small", *path]),
+                asset_partitions=[partition] if partition else None,
+            ),
+            limit=1,
+        ).records
+        materialization = records[0].asset_materialization
+        assert materialization is not None
+        return materialization
+
+    def data_version(self, *path: str, partition: str | None = None) -> str:
+        tags = self.event(*path, partition=partition).tags or {}
+        return tags["dagster/data_version"]
+
+    def not_fresh(self) -> dict[str, str]:
+        """Return the status of every asset and partition that the web UI does not show as fresh."""
+        graph = self.defs.get_repository_def().asset_graph
+        resolver = CachingStaleStatusResolver(
+            self.instance, graph, LoadingContextForTest(self.instance)
+        )
+        found = {}
+        for key in sorted(graph.get_all_asset_keys()):
+            is_partitioned = graph.get(key).is_partitioned
+            for partition in self.partitions() if is_partitioned else [None]:
+                status = resolver.get_status(key, partition)
+                if status != StaleStatus.FRESH:
+                    name = "/".join(key.path[1:]) + (f":{partition}" if partition else "")
+                    found[name] = status.value
+        return found
+
+
+def selection(*path: str) -> dg.AssetSelection:
+    """Return one asset of the dataset."""
+    return dg.AssetSelection.assets(dg.AssetKey(["small", *path]))
+
+
+def failure(result: dg.ExecuteInProcessResult) -> str:
+    """Return what a failed step says."""
+    for event in result.all_events:
+        if event.is_step_failure:
+            data = event.step_failure_data
+            return str(data.user_failure_data.description if data.user_failure_data else data)
+    return "(no failure)"

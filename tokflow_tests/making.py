@@ -1,0 +1,89 @@
+"""Tiny datasets whose tokens can be read: a token is a byte of UTF-8, 256 ends a document."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from tokflow.dataset import Dataset, make_dataset
+from tokflow.exports import Part
+from tokflow.lineage import Lineage
+from tokflow.manifest import RUN_NAME
+from tokflow.pipeline import Built, build_dataset
+
+EOS = 256
+
+
+def write_jsonl(path: Path, texts: Sequence[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+
+
+def declare(folder: Path, files: Mapping[str, Sequence[str]], **attributes: Any) -> Dataset:
+    """Write raw files of one text per line and return the dataset of them, rows of 4 tokens."""
+    for name, texts in files.items():
+        write_jsonl(folder / "raw" / name, texts)
+    defaults = {
+        "name": "tiny",
+        "raw": {"files": "raw/*.jsonl"},
+        "tokenizer": {"kind": "bytes"},
+        "packing": {"sequence_length": 4},
+        "store": "store",
+    }
+    return make_dataset({**defaults, **attributes}, base=folder, where="test")
+
+
+def build(dataset: Dataset) -> Built:
+    built = build_dataset(dataset)
+    assert not built.failed, [str(failed.error) for failed in built.failed]
+    return built
+
+
+def parts(dataset: Dataset, name: str = "parquet") -> dict[str, Part]:
+    """Return what an export of a built dataset is made from."""
+    config = next(export for export in dataset.exports if export.name == name)
+    return {part.name: part for part in Lineage(dataset).parts(config)}
+
+
+def ids(*documents: str, eos: bool = True) -> list[int]:
+    return [token for text in documents for token in [*text.encode(), *([EOS] if eos else [])]]
+
+
+def tokens_of(part: Part) -> list[int]:
+    return [token for run in part.stream() for token in run.tolist()]
+
+
+def rows_of(part: Part, rows: int = 3) -> list[list[int]]:
+    return [row for made in part.sequences(rows) for row in made.token_ids.tolist()]
+
+
+def index_of(folder: Path, part: str) -> list[dict[str, Any]]:
+    return pq.read_table(folder / "index.parquet", filters=[("part", "=", part)]).to_pylist()
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Return every file below `folder` by its path, but what tells of a run: times and hashes."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != RUN_NAME and not path.name.startswith("hashes.sqlite")
+    }
+
+
+def touched(folder: Path) -> dict[str, int]:
+    """Return when each file, folder and link below `folder` was last changed.
+
+    But for the database of checksums, and the folder in which sqlite makes its journal.
+    """
+    return {
+        path.relative_to(folder).as_posix(): path.lstat().st_mtime_ns
+        for path in folder.rglob("*")
+        if not path.name.startswith("hashes.sqlite") and not (path / "hashes.sqlite").exists()
+    }
+
+
+def int64(*values: int) -> np.ndarray:
+    return np.array(values, dtype=np.int64)

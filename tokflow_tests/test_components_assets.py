@@ -1,0 +1,256 @@
+"""The assets of a dataset, run by Dagster."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from tokflow.lineage import Lineage
+from tokflow.pipeline import build_dataset
+from tokflow_tests.dagster_case import Case, failure, selection
+
+KEYS = ["a.txt", "b.txt", "c.txt"]
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> Iterator[Case]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.add_dynamic_partitions("small_files", KEYS)
+        yield Case(tmp_path, instance)
+
+
+def test_one_run_over_all_partitions_builds_everything(case: Case):
+    result = case.run(keys=KEYS)
+
+    assert result.success, failure(result)
+    assert all(not made.is_new for made in build_dataset(case.dataset).made)
+    assert case.not_fresh() == {}
+
+
+def test_one_partition_alone_is_built(case: Case):
+    case.run(selection("tokenizer"))
+
+    result = case.run(selection("tokens"), keys=["b.txt"])
+
+    assert result.success, failure(result)
+    lineage = Lineage(case.dataset)
+    assert [lineage.tokens(key).is_made for key in KEYS] == [False, True, False]
+
+
+def test_every_partition_of_one_run_has_the_data_version_of_its_own_output(case: Case):
+    case.run(keys=KEYS)
+
+    lineage = Lineage(case.dataset)
+    assert [case.data_version("raw", partition=key) for key in KEYS] == [
+        lineage.raw_file(key).sha256 for key in KEYS
+    ]
+    for stage, output in (
+        ("tokens", lineage.tokens),
+        ("split", lineage.split),
+        ("sequences", lineage.sequences),
+    ):
+        assert [case.data_version(stage, partition=key) for key in KEYS] == [
+            output(key).fingerprint for key in KEYS
+        ]
+
+
+def test_what_is_built_again_without_a_change_makes_nothing_stale(case: Case):
+    case.run(keys=KEYS)
+
+    case.run(selection("tokens"), keys=["b.txt"])
+    case.run(selection("raw"), keys=KEYS)
+
+    assert case.not_fresh() == {}
+
+
+def test_another_sequence_length_makes_sequences_and_what_is_made_of_them_stale(case: Case):
+    case.run(keys=KEYS)
+
+    case.attributes["packing"] = {"sequence_length": 8}
+
+    assert case.not_fresh() == {
+        "exports/parquet": "STALE",
+        "sequences:a.txt": "STALE",
+        "sequences:b.txt": "STALE",
+        "sequences:c.txt": "STALE",
+    }
+
+
+def test_a_file_that_cannot_be_built_is_named_and_stops_no_other(case: Case):
+    case.attributes["documents"] = {"text": "text", "format": "jsonl"}
+    case.write("a", '{"text": "good"}\n')
+    case.write("b", "{broken\n")
+    case.write("c", '{"text": "fine"}\n')
+    case.run(selection("tokenizer"))
+
+    result = case.run(selection("tokens"), keys=KEYS)
+
+    assert not result.success
+    assert "1 of 3 files could not be built; the others were" in failure(result)
+    assert "b.txt: " in failure(result)
+    lineage = Lineage(case.dataset)
+    assert [lineage.tokens(key).is_made for key in KEYS] == [True, False, True]
+    assert case.data_version("tokens", partition="c.txt") == lineage.tokens("c.txt").fingerprint
+    assert case.not_fresh()["tokens:b.txt"] == "MISSING"
+    assert "tokens:a.txt" not in case.not_fresh()
+
+
+def test_without_a_tokenizer_the_failure_says_what_to_materialize(case: Case):
+    result = case.run(selection("tokens"), keys=["a.txt"])
+
+    assert "materialize small/tokenizer" in failure(result)
+
+
+def test_an_export_without_all_files_names_those_that_are_missing(case: Case):
+    case.run(selection("exports", "bin").upstream() - selection("exports", "bin"), keys=["a.txt"])
+
+    result = case.run(selection("exports", "bin"))
+
+    assert "2 not built: b.txt, c.txt" in failure(result)
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("nowhere.txt", "expected the key of a raw file of small"),
+        ("../../etc/passwd", "the name '..'"),
+    ],
+)
+def test_a_partition_registered_by_hand_is_refused(case: Case, key: str, message: str):
+    case.instance.add_dynamic_partitions("small_files", [key])
+
+    result = case.run(selection("raw"), keys=[key])
+
+    assert message in failure(result)
+
+
+def test_a_partition_without_a_file_names_the_job_that_removes_it(case: Case):
+    case.instance.add_dynamic_partitions("small_files", ["nowhere.txt"])
+
+    result = case.run(selection("raw"), keys=["nowhere.txt"])
+
+    assert "run the job small_scan" in failure(result)
+
+
+def test_metadata_has_the_counts_of_the_manifest_and_the_speed(case: Case):
+    case.run(keys=["a.txt"])
+
+    metadata = case.event("tokens", partition="a.txt").metadata
+    assert metadata["num_documents"].value == 3
+    assert metadata["num_tokens"].value == len("first of asecond of athird of a") + 3
+    assert metadata["dagster/partition_row_count"].value == 3
+    assert metadata["dtype"].value == "uint16"
+    assert metadata["bytes_per_token"].value == pytest.approx(31 / 34, abs=1e-3)
+    assert metadata["engine"].value == "bytes"
+    assert metadata["is_new"].value is True
+    assert {"engine_reason", "tokens_per_second", "megabytes_per_second"} <= set(metadata)
+    assert metadata["fingerprint"].value == case.data_version("tokens", partition="a.txt")
+
+
+def test_a_run_that_finds_its_output_says_so(case: Case):
+    case.run(keys=["a.txt"])
+    case.run(keys=["a.txt"])
+
+    assert case.event("tokens", partition="a.txt").metadata["is_new"].value is False
+
+
+def test_the_preview_shows_two_documents_and_their_ends(case: Case):
+    case.run(keys=["a.txt"])
+
+    preview = case.event("tokens", partition="a.txt").metadata["preview"].value
+    assert preview == ("```text\nfirst of a<eos>\n──── next document ────\nsecond of a<eos>\n```")
+
+
+def test_text_cannot_end_the_preview(case: Case):
+    case.write("a", "```` <script>\x1b[31m\u202e\n")
+    case.run(keys=["a.txt"])
+
+    preview = case.event("tokens", partition="a.txt").metadata["preview"].value
+    assert preview == "`````text\n```` <script>\\u001b[31m\\u202e<eos>\n`````"
+
+
+def test_the_split_is_a_table_of_shares(case: Case):
+    case.run(keys=["a.txt"])
+
+    table = case.event("split", partition="a.txt").metadata["parts"].records
+    assert [record.data["part"] for record in table] == ["train", "validation", "no_part"]
+    assert [record.data["num_documents"] for record in table] == [2, 1, 0]
+    assert sum(record.data["chars_fraction"] for record in table) == pytest.approx(1, abs=1e-3)
+
+
+def test_no_credentials_reach_dagster(case: Case):
+    case.attributes["raw"] = {"files": ["https://me:secret@host/a.txt?token=secret"]}
+
+    shown = [str(spec.metadata) for spec in case.defs.resolve_all_asset_specs()]
+
+    assert "secret" not in "".join(shown)
+
+
+def test_checks_of_a_good_build_pass(case: Case):
+    result = case.run(keys=KEYS)
+
+    evaluations = result.get_asset_check_evaluations()
+    assert {(e.asset_key.path[1], e.check_name) for e in evaluations} == {
+        ("tokens", "accounting_closes"),
+        ("tokens", "equal_to_reference"),
+        ("split", "accounting_closes"),
+        ("split", "no_shared_text"),
+        ("sequences", "accounting_closes"),
+        ("exports", "complete"),
+    }
+    assert all(evaluation.passed for evaluation in evaluations)
+
+
+def test_damaged_tokens_stop_what_would_be_made_of_them(case: Case):
+    case.run(keys=["a.txt"])
+    folder = Lineage(case.dataset).tokens("a.txt").folder
+    content = bytearray((folder / "tokens.bin").read_bytes())
+    content[0] ^= 1
+    (folder / "tokens.bin").write_bytes(content)
+
+    result = case.run(selection("tokens") | selection("split"), keys=["a.txt"])
+
+    assert not result.success
+    failed = [e for e in result.get_asset_check_evaluations() if not e.passed]
+    assert [e.check_name for e in failed] == ["equal_to_reference"]
+    assert "a.txt:0: expected the tokens" in str(failed[0].description)
+    assert "small__split" not in {event.step_key for event in result.get_step_success_events()}
+
+
+def test_a_text_in_two_parts_is_a_warning(case: Case):
+    text = "a licence that stands at the head of every file"
+    case.write("a", f"{text}\nsomething else\n{text}\n")
+
+    result = case.run(keys=["a.txt"])
+
+    shared = [e for e in result.get_asset_check_evaluations() if e.check_name == "no_shared_text"]
+    assert [(e.passed, e.severity.value) for e in shared] == [(False, "WARN")]
+    assert "a.txt:2" in str(shared[0].description)
+
+
+def test_offsets_over_the_whole_dataset_wait_for_the_tokens_of_all_files(case: Case):
+    case.attributes["split"] = {
+        "scope": "dataset",
+        "parts": {"train": {"characters": 40}, "validation": {"start": 40}},
+    }
+    graph = case.defs.get_repository_def().asset_graph
+    case.run(keys=KEYS)
+
+    assert case.not_fresh() == {}
+    mapping = graph.get_partition_mapping(
+        dg.AssetKey(["small", "split"]), dg.AssetKey(["small", "tokens"])
+    )
+    assert isinstance(mapping, dg.AllPartitionMapping)
+
+
+def test_a_trained_tokenizer_is_made_from_the_raw_files(case: Case):
+    case.attributes["tokenizer"] = {"kind": "trained", "vocab_size": 260}
+
+    result = case.run(keys=KEYS)
+
+    assert result.success, failure(result)
+    assert case.not_fresh() == {}
+    graph = case.defs.get_repository_def().asset_graph
+    parents = graph.get(dg.AssetKey(["small", "tokenizer"])).parent_keys
+    assert parents == {dg.AssetKey(["small", "raw"])}

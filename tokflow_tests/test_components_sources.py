@@ -1,0 +1,157 @@
+"""Dagster's list of raw files follows what is there."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from tokflow.components import Synced, sync_files
+from tokflow.components import sources as sources_module
+from tokflow.errors import ConfigError
+from tokflow.lineage import Lineage
+from tokflow_tests.dagster_case import QUIET, Case
+
+KEYS = ["a.txt", "b.txt", "c.txt"]
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> Iterator[Case]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield Case(tmp_path, instance)
+
+
+def test_new_files_become_partitions_with_the_version_of_their_content(case: Case):
+    synced = sync_files(case.instance, case.dataset)
+
+    assert synced == Synced(added=("a.txt", "b.txt", "c.txt"))
+    assert case.partitions() == KEYS
+    sha256 = Lineage(case.dataset).raw_file("b.txt").sha256
+    assert case.data_version("raw", partition="b.txt") == sha256
+
+
+def test_a_second_look_changes_nothing(case: Case):
+    sync_files(case.instance, case.dataset)
+    event = case.event("files")
+
+    synced = sync_files(case.instance, case.dataset)
+
+    assert synced == Synced()
+    assert str(synced) == "raw files: no change"
+    assert case.event("files") == event
+
+
+def test_a_file_with_another_content_makes_its_own_tokens_stale(case: Case):
+    sync_files(case.instance, case.dataset)
+    case.run(keys=KEYS)
+    case.write("b", "another first line\nsecond\nthird\n")
+
+    synced = sync_files(case.instance, case.dataset)
+
+    assert synced == Synced(changed=("b.txt",))
+    assert case.not_fresh() == {
+        "tokens:b.txt": "STALE",
+        "exports/bin": "STALE",
+        "exports/parquet": "STALE",
+    }
+
+
+def test_a_file_that_is_gone_is_no_partition_and_makes_exports_stale(case: Case):
+    sync_files(case.instance, case.dataset)
+    case.run(keys=KEYS)
+    case.remove("b")
+
+    synced = sync_files(case.instance, case.dataset)
+
+    assert synced == Synced(removed=("b.txt",))
+    assert case.partitions() == ["a.txt", "c.txt"]
+    assert case.not_fresh() == {"exports/bin": "STALE", "exports/parquet": "STALE"}
+
+
+def test_a_new_file_beside_built_ones_is_missing_and_makes_exports_stale(case: Case):
+    sync_files(case.instance, case.dataset)
+    case.run(keys=KEYS)
+    case.write("d", "new\n")
+
+    sync_files(case.instance, case.dataset)
+
+    assert case.not_fresh() == {
+        "tokens:d.txt": "MISSING",
+        "split:d.txt": "MISSING",
+        "sequences:d.txt": "MISSING",
+        "exports/bin": "STALE",
+        "exports/parquet": "STALE",
+    }
+
+
+def test_nothing_is_retired_when_the_files_cannot_be_listed(case: Case):
+    sync_files(case.instance, case.dataset)
+    case.remove("a")
+    case.remove("b")
+    case.remove("c")
+
+    with pytest.raises(ConfigError, match="at least one file that matches"):
+        sync_files(case.instance, case.dataset)
+    assert case.partitions() == KEYS
+
+
+def test_a_remote_file_is_registered_without_a_connection(case: Case):
+    case.attributes["raw"] = {"files": ["http://127.0.0.1:9/a.txt", "raw/b.txt"]}
+
+    synced = sync_files(case.instance, case.dataset)
+
+    assert synced.added == ("127.0.0.1:9/a.txt", "b.txt")
+    assert case.not_fresh()["raw:127.0.0.1:9/a.txt"] == "MISSING"
+    assert "raw:b.txt" not in case.not_fresh()
+
+
+def test_many_keys_are_registered_in_batches(case: Case, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sources_module, "KEYS_AT_ONCE", 2)
+
+    sync_files(case.instance, case.dataset)
+
+    assert case.partitions() == KEYS
+
+
+def test_the_scan_job_registers_files(case: Case):
+    job = case.defs.resolve_job_def("small_scan")
+
+    result = job.execute_in_process(instance=case.instance, run_config=QUIET)
+
+    assert result.success
+    assert case.partitions() == KEYS
+
+
+def test_the_sensor_registers_files_and_launches_nothing(case: Case):
+    tick = _tick(case)
+
+    assert isinstance(tick, dg.SkipReason)
+    assert "3 added (a.txt, b.txt, c.txt)" in str(tick.skip_message)
+    assert case.partitions() == KEYS
+
+
+def test_the_sensor_leaves_what_takes_long_to_the_scan_job(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sources_module, "QUICK_BYTES", 10)
+
+    tick = _tick(case)
+
+    assert isinstance(tick, dg.SensorResult)
+    assert [request.run_key for request in tick.run_requests or ()] == [
+        request.run_key for request in _tick(case).run_requests
+    ]
+    assert case.partitions() == []
+
+
+def test_the_sensor_says_why_there_are_no_files(case: Case):
+    case.attributes["raw"] = {"files": "nowhere/*.txt"}
+
+    tick = _tick(case)
+
+    assert "raw.files" in str(tick.skip_message)
+
+
+def _tick(case: Case):
+    sensor = case.defs.resolve_sensor_def("small_files")
+    return sensor(dg.build_sensor_context(instance=case.instance))

@@ -1,0 +1,104 @@
+"""The component as YAML declares it."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pydantic
+import pytest
+from dagster.components.testing import create_defs_folder_sandbox
+
+from tokflow.components import TextDataset
+from tokflow.dataset import Dataset
+
+ATTRIBUTES: dict[str, Any] = {
+    "name": "small",
+    "raw": {"files": "data/*.txt"},
+    "tokenizer": {"kind": "bytes"},
+    "exports": ["bin", {"format": "parquet", "sequences_per_file": 10}],
+}
+
+
+@pytest.mark.filterwarnings("ignore:`parse_obj_as` is deprecated")  # Dagster calls it
+@pytest.mark.filterwarnings("ignore::dagster.BetaWarning")  # its own, of code references
+def test_a_defs_yaml_of_any_dagster_project_declares_a_dataset():
+    with create_defs_folder_sandbox() as sandbox:
+        path = sandbox.scaffold_component(
+            component_cls=TextDataset,
+            defs_yaml_contents={
+                "type": "tokflow.components.TextDataset",
+                "attributes": ATTRIBUTES,
+            },
+        )
+        with sandbox.load_component_and_build_defs(defs_path=path) as (component, defs):
+            assert isinstance(component, TextDataset)
+            assert component.dataset.base == sandbox.project_root
+            assert component.dataset.store == sandbox.project_root / "data/store"
+            keys = {key.to_user_string() for key in defs.resolve_asset_graph().get_all_asset_keys()}
+            assert keys == {
+                "small/raw",
+                "small/files",
+                "small/tokenizer",
+                "small/tokens",
+                "small/split",
+                "small/sequences",
+                "small/exports/bin",
+                "small/exports/parquet",
+            }
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({**ATTRIBUTES, "tokeniser": {}}, "found 'tokeniser'; did you mean 'tokenizer'?"),
+        ({**ATTRIBUTES, "packing": {"length": 4}}, "did you mean 'sequence_length'?"),
+        ({**ATTRIBUTES, "exports": ["bim"]}, "expected one of bin"),
+        ({"name": "small", "raw": {"files": "a"}}, "expected `tokenizer:`, found none"),
+    ],
+)
+def test_what_is_wrong_is_said_as_tokflow_says_it(attributes: dict[str, Any], message: str):
+    with pytest.raises(pydantic.ValidationError, match="attributes") as raised:
+        TextDataset.get_model_cls().model_validate(attributes)
+
+    assert message in str(raised.value)
+
+
+def test_every_field_has_the_description_under_it():
+    schema = TextDataset.get_model_cls().model_json_schema()
+
+    known = {field.name for field in dataclasses.fields(Dataset)} - {"base"}
+    assert set(schema["properties"]) == known
+    undescribed = [
+        f"{name}.{field}"
+        for name, model in {"": schema, **schema["$defs"]}.items()
+        for field, properties in model.get("properties", {}).items()
+        if not properties.get("description")
+    ]
+    assert undescribed == []
+    tokenizer = schema["$defs"]["TokenizerConfig"]["properties"]
+    assert tokenizer["bos"]["description"].startswith("first: the BOS id begins each document")
+
+
+def test_the_schema_allows_what_a_yaml_holds():
+    schema = TextDataset.get_model_cls().model_json_schema()
+
+    files = schema["$defs"]["RawConfig"]["properties"]["files"]["anyOf"]
+    assert [choice["type"] for choice in files] == ["string", "array"]
+    names, *models = schema["properties"]["exports"]["items"]["anyOf"]
+    assert {"bin", "parquet", "pickle"} <= set(names["enum"])
+    assert {"$ref": "#/$defs/ParquetExport"} in models
+
+
+def test_assets_lead_to_the_file_that_declares_them(tmp_path: Path):
+    from tokflow.components import make_definitions
+    from tokflow.dataset import make_dataset
+
+    dataset = make_dataset(ATTRIBUTES, base=tmp_path, where="test")
+
+    defs = make_definitions(dataset, declared_in=tmp_path / "defs.yaml")
+
+    for spec in defs.resolve_all_asset_specs():
+        references = spec.metadata["dagster/code_references"]
+        assert isinstance(references, dg.CodeReferencesMetadataValue)
+        assert str(tmp_path / "defs.yaml") in str(references)

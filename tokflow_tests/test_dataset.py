@@ -1,0 +1,331 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokflow.dataset import Dataset, load_dataset, make_dataset
+from tokflow.errors import ConfigError
+from tokflow.exports.bin_ import BinOptions
+from tokflow.exports.parquet_ import ParquetOptions
+from tokflow.split import PartConfig
+from tokflow_tests.making import build, declare, touched, write_jsonl
+
+MINIMAL = """\
+type: tokflow.components.TextDataset
+attributes:
+  name: tiny
+  raw: {files: raw/*.jsonl}
+  tokenizer: {kind: bytes}
+"""
+
+
+def load(folder: Path, text: str, **arguments: Any) -> Dataset:
+    (folder / "defs.yaml").write_text(text)
+    return load_dataset(folder / "defs.yaml", **arguments)
+
+
+def error_of_text(folder: Path, text: str) -> str:
+    with pytest.raises(ConfigError) as raised:
+        load(folder, text)
+    return str(raised.value).replace(str(folder), "FOLDER")
+
+
+def error_of(**attributes: Any) -> str:
+    defaults = {"name": "tiny", "raw": {"files": "*.jsonl"}, "tokenizer": {"kind": "bytes"}}
+    with pytest.raises(ConfigError) as raised:
+        make_dataset({**defaults, **attributes}, base=Path("/base"), where="defs.yaml")
+    return str(raised.value)
+
+
+def test_a_minimal_dataset_has_every_default(tmp_path: Path):
+    dataset = load(tmp_path, MINIMAL)
+
+    assert dataset.raw.files == ("raw/*.jsonl",)
+    assert dataset.split.parts == {"train": PartConfig(start=0)}
+    assert (dataset.packing.strategy, dataset.packing.sequence_length) == ("concat", 1024)
+    assert dataset.exports == ()
+
+
+def test_attributes_alone_are_a_dataset_too(tmp_path: Path):
+    text = "name: tiny\nraw: {files: [a.txt]}\ntokenizer: {kind: bytes}\n"
+
+    dataset = load(tmp_path, text)
+
+    assert (dataset.name, dataset.raw.files) == ("tiny", ("a.txt",))
+
+
+def test_relative_paths_start_at_the_yamls_own_folder(tmp_path: Path):
+    dataset = load(tmp_path, MINIMAL)
+
+    assert dataset.base == tmp_path
+    assert dataset.store == tmp_path / "data" / "store"
+    assert dataset.folder == tmp_path / "data" / "store" / "tiny"
+
+
+def test_base_and_store_can_be_given_from_outside(tmp_path: Path):
+    dataset = load(tmp_path, MINIMAL, base=Path("/base"), store=tmp_path / "elsewhere")
+
+    assert (dataset.base, dataset.store) == (Path("/base"), tmp_path / "elsewhere")
+
+
+def test_exports_are_named_alone_or_with_options(tmp_path: Path):
+    exports = """\
+  exports:
+    - bin
+    - {format: parquet, sequences_per_file: 10_000}
+    - {format: bin, name: bin-2}
+"""
+
+    dataset = load(tmp_path, MINIMAL + exports)
+
+    assert [(export.name, export.format) for export in dataset.exports] == [
+        ("bin", "bin"),
+        ("parquet", "parquet"),
+        ("bin-2", "bin"),
+    ]
+    assert dataset.exports[0].options == BinOptions()
+    assert dataset.exports[1].options == ParquetOptions(sequences_per_file=10_000)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "where", "nearest"),
+    [
+        ({"exprots": ["bin"]}, "defs.yaml", "exports"),
+        ({"packing": {"sequence_lenght": 4}}, "defs.yaml: packing", "sequence_length"),
+        (
+            {"split": {"parts": {"train": {"charcters": 4}}}},
+            "defs.yaml: split.parts.train",
+            "characters",
+        ),
+        ({"documents": {"limit": {"chars": 3}}}, "defs.yaml: documents.limit", "characters"),
+        (
+            {"exports": ["bin", {"format": "parquet", "sequences_per_fiel": 3}]},
+            "defs.yaml: exports[1]",
+            "sequences_per_file",
+        ),
+    ],
+)
+def test_an_unknown_key_is_refused_and_the_nearest_named(
+    attributes: dict, where: str, nearest: str
+):
+    message = error_of(**attributes)
+
+    assert message.startswith(f"{where}: expected one of the keys ")
+    assert message.endswith(f"; did you mean {nearest!r}?")
+
+
+def test_an_unknown_key_that_is_like_none_is_to_be_removed():
+    assert error_of(packing={"zzz": 1}) == (
+        "defs.yaml: packing: expected one of the keys strategy, sequence_length, tail, pad_id, "
+        "found 'zzz'; remove it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        (
+            {"packing": {"sequence_length": "1024"}},
+            "packing.sequence_length: expected a whole number, found '1024'; correct it",
+        ),
+        (
+            {"packing": {"sequence_length": 4.5}},
+            "packing.sequence_length: expected a whole number, found 4.5; correct it",
+        ),
+        (
+            {"packing": {"sequence_length": True}},
+            "packing.sequence_length: expected a whole number, found True; correct it",
+        ),
+        ({"packing": None}, "packing: expected a mapping, found None; correct it"),
+        ({"split": {"parts": []}}, "split.parts: expected a mapping, found []; correct it"),
+        (
+            {"split": {"parts": {"train": 0.9}}},
+            "split.parts.train: expected a mapping, found 0.9; correct it",
+        ),
+        (
+            {"documents": {"text": ["a", 3]}},
+            "documents.text[1]: expected text, found 3; correct it",
+        ),
+        (
+            {"packing": {"strategy": "concatenate"}},
+            "packing.strategy: expected one of concat, one_document, found 'concatenate'; "
+            "did you mean 'concat'?",
+        ),
+        (
+            {"exports": "bin"},
+            "exports: expected a list of formats, found 'bin'; put `- ` before each",
+        ),
+        (
+            {"exports": ["bim"]},
+            "exports[0]: expected one of bin, parquet, pickle, found 'bim'; name one of them",
+        ),
+        (
+            {"exports": [{"format": "pickle", "sequences_per_file": "many"}]},
+            "exports[0].sequences_per_file: expected a whole number, found 'many'; correct it",
+        ),
+        (
+            {"store": "s3://bucket/store"},
+            "store: expected a local folder, found 's3://bucket/store'; "
+            "name a folder; copy finished exports elsewhere with the tool of the place",
+        ),
+    ],
+    ids=str,
+)
+def test_a_value_of_another_type_is_refused(attributes: dict, message: str):
+    assert error_of(**attributes) == f"defs.yaml: {message}"
+
+
+def test_a_value_out_of_range_is_refused():
+    assert error_of(exports=[{"format": "pickle", "min_sample_length": 0}]) == (
+        "defs.yaml: exports[0]: exports: pickle: min_sample_length: "
+        "expected 1 or more, found 0; raise it"
+    )
+
+
+def test_two_exports_of_one_name_are_refused():
+    assert error_of(exports=["bin", "bin"]) == (
+        "exports: expected a name of its own for each export, found 'bin' twice; give one a `name:`"
+    )
+
+
+@pytest.mark.parametrize("name", ["../up", "a b", "", "é", "a/b"])
+def test_a_name_that_is_no_folder_is_refused(name: str):
+    assert error_of(name=name).startswith("name: expected letters, digits and _ (it becomes")
+    assert error_of(exports=[{"format": "bin", "name": name}]).startswith(
+        "defs.yaml: exports[0]: name: expected letters, digits, - and _ (it becomes a folder)"
+    )
+
+
+@pytest.mark.parametrize("missing", ["name", "raw", "tokenizer"])
+def test_what_must_be_declared_is_asked_for(missing: str):
+    attributes = {"name": "tiny", "raw": {"files": "*"}, "tokenizer": {"kind": "bytes"}}
+    del attributes[missing]
+
+    with pytest.raises(ConfigError) as raised:
+        make_dataset(attributes, base=Path("/base"), where="defs.yaml")
+
+    assert str(raised.value) == f"defs.yaml: expected `{missing}:`, found none; add it"
+
+
+def test_a_key_that_stands_twice_is_refused(tmp_path: Path):
+    assert error_of_text(tmp_path, MINIMAL + "  name: again\n") == (
+        "FOLDER/defs.yaml: line 6: expected YAML, found the key 'name' twice; correct the line"
+    )
+
+
+def test_a_key_may_override_what_an_anchor_brings(tmp_path: Path):
+    text = "name: tiny\nraw: {files: a}\ntokenizer: {<<: {kind: bytes, eos: none}, eos: last}\n"
+
+    dataset = load(tmp_path, text)
+
+    assert (dataset.tokenizer.kind, dataset.tokenizer.eos) == ("bytes", "last")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name: [\n", "line 2: expected YAML, found expected the node content, but found"),
+        ("\tname: a\n", "line 1: expected YAML, found found character '\\t' that cannot"),
+        ("{[a]: 1}\n", "line 1: expected YAML, found the key ['a'], which is no word"),
+        ("name: !!python/name:os.system\n", "line 1: expected YAML, found could not determine"),
+        ("- a\n", "expected a mapping that declares a dataset, found list"),
+        ("", "expected a mapping that declares a dataset, found NoneType"),
+        (
+            "type: tokflow.components.TextDataset\nattributs: {}\n",
+            "expected one of the keys type, attributes, found 'attributs'; "
+            "did you mean 'attributes'?",
+        ),
+        (
+            "type: tokflow.Other\nattributes: {}\n",
+            "type: expected tokflow.components.TextDataset, found 'tokflow.Other'",
+        ),
+    ],
+)
+def test_yaml_that_declares_no_dataset_is_refused(text: str, message: str, tmp_path: Path):
+    assert error_of_text(tmp_path, text).startswith(f"FOLDER/defs.yaml: {message}")
+
+
+def test_a_missing_yaml_is_refused(tmp_path: Path):
+    with pytest.raises(ConfigError, match="expected a YAML file that declares a dataset"):
+        load_dataset(tmp_path / "none.yaml")
+
+
+FILES = {"a.jsonl": ["abc", "de"], "b.jsonl": ["fgh", "ij"]}
+
+
+def new_after(folder: Path, before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """Return the stages that are made anew when a config changes; no file of old is touched."""
+    store = folder / "store"
+    build(declare(folder, FILES, **before))
+    old = touched(store)
+
+    built = build(declare(folder, {}, **after))
+
+    files = {path for path in old if (store / path).is_file()}
+    now = touched(store)
+    assert {path: now[path] for path in files} == {path: old[path] for path in files}
+    return sorted({made.output.stage for made in built.made if made.is_new})
+
+
+@pytest.mark.parametrize(
+    ("change", "stages"),
+    [
+        ({}, []),
+        ({"packing": {"sequence_length": 3}}, ["export", "sequences"]),
+        ({"packing": {"sequence_length": 4, "tail": "drop"}}, ["export"]),
+        ({"packing": {"sequence_length": 4, "pad_id": 0}}, ["export"]),
+        ({"split": {"parts": {"train": {"documents": 1}}}}, ["export", "sequences", "split"]),
+        (
+            {"tokenizer": {"kind": "bytes", "eos": "none"}},
+            ["export", "sequences", "split", "tokens"],
+        ),
+        (
+            {"documents": {"limit": {"documents": 1}}},
+            ["export", "sequences", "split", "tokens"],
+        ),
+        ({"exports": ["pickle", "parquet"]}, ["export"]),
+        ({"exports": [{"format": "parquet", "sequences_per_group": 7}]}, ["export"]),
+    ],
+    ids=str,
+)
+def test_a_change_remakes_what_depends_on_it_and_nothing_else(
+    change: dict[str, Any], stages: list[str], tmp_path: Path
+):
+    before = {"exports": ["parquet"]}
+
+    assert new_after(tmp_path, before, {**before, **change}) == stages
+
+
+def test_packing_does_not_touch_an_export_of_the_stream(tmp_path: Path):
+    before = {"exports": ["bin"]}
+    after = {**before, "packing": {"sequence_length": 3}}
+
+    assert new_after(tmp_path, before, after) == ["sequences"]
+
+
+def test_a_new_file_leaves_the_outputs_of_the_others_untouched(tmp_path: Path):
+    dataset = declare(tmp_path, FILES, exports=["bin", "parquet"])
+    build(dataset)
+    write_jsonl(tmp_path / "raw" / "aa.jsonl", ["new"])
+
+    built = build(dataset)
+
+    assert {(made.output.stage, made.output.name) for made in built.made if made.is_new} == {
+        ("tokens", "aa.jsonl"),
+        ("split", "aa.jsonl"),
+        ("sequences", "aa.jsonl"),
+        ("export", "bin"),
+        ("export", "parquet"),
+    }
+
+
+def test_a_changed_file_is_built_again_and_the_old_output_stays(tmp_path: Path):
+    dataset = declare(tmp_path, FILES, exports=["bin"])
+    old = build(dataset).export("bin").output.folder
+    write_jsonl(tmp_path / "raw" / "a.jsonl", ["abc", "changed"])
+
+    new = build(dataset).export("bin").output.folder
+
+    assert new != old
+    assert (old / "train.bin").read_bytes()[-10:] == b"h\0\0\1i\0j\0\0\1"
+    assert (new.parent / "latest").resolve() == new

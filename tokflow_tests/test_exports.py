@@ -1,0 +1,481 @@
+import json
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tokenizers import AddedToken, Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+
+from tokflow.dataset import Dataset
+from tokflow.exports import FORMATS, Part
+from tokflow.manifest import Manifest, broken_files, read_manifest
+from tokflow.pipeline import build_dataset
+from tokflow_tests.making import (
+    EOS,
+    build,
+    content,
+    declare,
+    ids,
+    index_of,
+    parts,
+    tokens_of,
+)
+
+EXPORTS: dict[str, dict[str, Any]] = {
+    "bin": {"format": "bin"},
+    "parquet": {"format": "parquet"},
+    "pickle": {"format": "pickle"},
+    "parquet-files-of-2": {"format": "parquet", "sequences_per_file": 2},
+    "parquet-groups-of-1": {"format": "parquet", "sequences_per_group": 1},
+    "pickle-files-of-2": {"format": "pickle", "sequences_per_file": 2},
+    "pickle-of-long-rows": {"format": "pickle", "min_sample_length": 3},
+}
+EVERY_EXPORT = [{"name": name, **export} for name, export in EXPORTS.items()]
+
+CUT_AT = [0, 5, 11]
+
+
+def cut_into(*names: str) -> dict[str, Any]:
+    stops = [*CUT_AT[1:], 1_000]
+    ranges = zip(CUT_AT, stops, strict=True)
+    found = [{"start": start, "characters": stop - start} for start, stop in ranges]
+    return {"boundary": "character", "parts": dict(zip(names, found, strict=True))}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    files: dict[str, list[str]]
+    attributes: dict[str, Any] = field(default_factory=dict)
+    edges: list[int] = field(default_factory=list)
+    """Characters of each file at which a document is cut."""
+    encode: Callable[[str], list[int]] = ids
+
+
+def word_ids(text: str) -> list[int]:
+    return [*(int(word[1:]) for word in text.split()), 70_000]
+
+
+CASES = {
+    "several files": Case(
+        files={"a.jsonl": ["abc", "de"], "b.jsonl": ["fghijkl"], "c.jsonl": ["m", "n"]},
+        attributes={"split": {"parts": {"train": {"documents": 1}, "test": {"start": 1}}}},
+    ),
+    "an empty file and empty documents": Case(
+        files={"a.jsonl": [], "b.jsonl": ["", "ab", ""], "c.jsonl": [""]}
+    ),
+    "documents of no tokens": Case(
+        files={"a.jsonl": ["", "abcde", "", "f"], "b.jsonl": [""]},
+        attributes={
+            "tokenizer": {"kind": "bytes", "eos": "none"},
+            "split": {"parts": {"train": {"documents": 2}, "test": {"start": 2}}},
+        },
+        encode=lambda text: ids(text, eos=False),
+    ),
+    "documents of one token": Case(files={"a.jsonl": [""] * 7}),
+    "documents longer than a row": Case(files={"a.jsonl": ["abcdefghijklmnop", "qrstuvwxyz"]}),
+    "a part without tokens": Case(
+        files={"a.jsonl": ["abcdef"]},
+        attributes={"split": {"parts": {"train": {"start": 0}, "train-b": {"characters": 0}}}},
+    ),
+    "no tokens at all": Case(files={"a.jsonl": []}),
+    "names that begin alike": Case(
+        files={"a.jsonl": ["abcdef", "ghi"]},
+        attributes={"split": {"parts": {"train": {"documents": 1}, "train-b": {"start": 1}}}},
+    ),
+    "cut documents": Case(
+        files={"a.jsonl": ["ab", "", "😀defghijklmn", "opq"], "b.jsonl": ["xyzxyzxyzxyz"]},
+        attributes={"split": cut_into("train", "validation", "test")},
+        edges=CUT_AT,
+    ),
+    "the tail dropped": Case(
+        files={"a.jsonl": ["abcdef"], "b.jsonl": ["g", "hi"]},
+        attributes={"packing": {"sequence_length": 4, "tail": "drop"}},
+    ),
+    "less than a row, dropped": Case(
+        files={"a.jsonl": ["a"]}, attributes={"packing": {"sequence_length": 4, "tail": "drop"}}
+    ),
+    "one document in a row": Case(
+        files={"a.jsonl": ["a", "bcdef", "", "ghi"], "b.jsonl": ["jk", "lmnopqr"]},
+        attributes={"packing": {"sequence_length": 4, "strategy": "one_document", "pad_id": 0}},
+    ),
+    "more than 65,536 ids": Case(
+        files={"a.jsonl": ["w65536 w1 w69999", "w65535"], "b.jsonl": ["w7 w8"]},
+        attributes={
+            "tokenizer": {
+                "kind": "file",
+                "name": "many.json",
+                "eos_token": "<eos>",
+                "engine": "reference",
+            }
+        },
+        encode=word_ids,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def many_ids(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return a tokenizer.json in which the word w123 is the token 123, and <eos> is 70,000."""
+    model = WordLevel({f"w{token}": token for token in range(70_000)}, unk_token="w0")
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    tokenizer.add_special_tokens([AddedToken("<eos>", special=True)])
+    path = tmp_path_factory.mktemp("tokenizer") / "many.json"
+    tokenizer.save(str(path))
+    return path.read_text()
+
+
+Exported = tuple[Dataset, Path, Manifest]
+
+
+def export(dataset: Dataset) -> Exported:
+    [config] = dataset.exports
+    made = build(dataset).export(config.name)
+    return dataset, made.output.folder, made.manifest
+
+
+def read_as_nanogpt(folder: Path, manifest: Manifest, part: str) -> list[int]:
+    path = folder / f"{part}.bin"
+    if not path.exists():
+        return []
+    return np.memmap(path, dtype=np.dtype(manifest.details["dtype"]), mode="r").tolist()
+
+
+def read_as_pyarrow(folder: Path, manifest: Manifest, part: str) -> list[list[int]]:
+    paths = sorted(folder.glob(f"{part}-[0-9]*-of-*.parquet"))
+    return [row for path in paths for row in pq.read_table(path)["input_ids"].to_pylist()]
+
+
+def read_as_pickled_trainer(folder: Path, manifest: Manifest, part: str) -> list[list[int]]:
+    dumps = sorted((folder / part).glob("*.pkl"), key=lambda path: int(path.stem.split("-")[1]))
+    if not dumps:
+        assert not (folder / part).exists()
+        return []
+    [meta] = (folder / part).glob("*.json")
+    assert meta.name == "dump-meta_data.json"
+    described = json.loads(meta.read_text())
+    assert list(described) == [path.name for path in dumps]
+    rows = []
+    for path in dumps:
+        samples = pickle.loads(path.read_bytes())
+        num_tokens = sum(map(len, samples))
+        assert described[path.name] == {"num_samples": len(samples), "num_tokens": num_tokens}
+        rows += samples
+    return rows
+
+
+PEER_READERS = {
+    "bin": read_as_nanogpt,
+    "parquet": read_as_pyarrow,
+    "pickle": read_as_pickled_trainer,
+}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request: pytest.FixtureRequest) -> Case:
+    return CASES[request.param]
+
+
+@pytest.fixture(scope="module")
+def built(case: Case, tmp_path_factory: pytest.TempPathFactory, many_ids: str) -> Dataset:
+    """Return a dataset with every export, built."""
+    folder = tmp_path_factory.mktemp("built")
+    (folder / "many.json").write_text(many_ids)
+    dataset = declare(folder, case.files, exports=EVERY_EXPORT, **case.attributes)
+    build(dataset)
+    return dataset
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_every_format_keeps_its_contract(name: str, case: Case, built: Dataset):
+    folder = (built.folder / "exports" / name / "latest").resolve()
+    manifest = read_manifest(folder)
+    format_ = FORMATS[EXPORTS[name]["format"]]
+
+    for part in parts(built, name).values():
+        read = PEER_READERS[manifest.details["format"]](folder, manifest, part.name)
+        check_accounting(manifest, part)
+        check_index(folder, manifest, part.name, read, case)
+        if format_.made_of == "stream":
+            assert read == tokens_of(part)
+        else:
+            assert read == long_rows_of(part, EXPORTS[name].get("min_sample_length", 1))
+        if format_.read is not None:
+            own = format_.read(folder, manifest, part.name)
+            assert tuple(own) == format_.keeps
+            assert own["token_ids"].tolist() == read
+            assert own["token_ids"].dtype == part.dtype
+    check_files(folder, manifest)
+
+
+def long_rows_of(part: Part, min_tokens: int) -> list[list[int]]:
+    return [
+        row
+        for made in part.sequences(100)
+        for row, is_token in zip(made.token_ids.tolist(), made.loss_mask, strict=True)
+        if is_token.sum() >= min_tokens
+    ]
+
+
+def check_accounting(manifest: Manifest, part: Part) -> None:
+    counts, name = manifest.counts, part.name
+    assert counts[f"{name}.num_tokens"] + counts[f"{name}.num_dropped_tokens"] == part.num_tokens
+    if FORMATS[manifest.details["format"]].made_of == "sequences":
+        slots = counts[f"{name}.num_sequences"] * manifest.details["sequence_length"]
+        assert counts[f"{name}.num_tokens"] + counts[f"{name}.num_padding"] == slots
+
+
+def check_index(folder: Path, manifest: Manifest, name: str, read: list, case: Case) -> None:
+    """Encode each run's text again and compare; each token must be in one run."""
+    tokens = [token for row in read for token in (row if isinstance(row, list) else [row])]
+    num_covered, end = 0, 0
+    for run in index_of(folder, name):
+        texts = case.files[run["raw_file"]]
+        before = sum(map(len, texts[: run["row"]])) + run["char_start"]
+        text = texts[run["row"]][run["char_start"] :]
+        size = min((edge - before for edge in case.edges if edge > before), default=len(text))
+        first, start = run["token_in_piece"], run["position"]
+        found = tokens[start : start + run["num_tokens"]]
+        assert found == case.encode(text[:size])[first : first + run["num_tokens"]]
+        assert run["num_tokens"] > 0
+        assert start >= end
+        end = start + run["num_tokens"]
+        num_covered += run["num_tokens"]
+    assert num_covered == manifest.counts[f"{name}.num_tokens"]
+
+
+def check_files(folder: Path, manifest: Manifest) -> None:
+    assert broken_files(folder, manifest) == []
+    assert sorted(manifest.files) == sorted(set(content(folder)) - {"manifest.json"})
+    for name, entry in manifest.files.items():
+        assert entry.num_bytes > 0
+        if name.endswith(".parquet") and name != "index.parquet":
+            assert pq.read_metadata(folder / name).num_rows > 0
+
+
+def test_bytes_do_not_depend_on_how_much_is_done_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    case = CASES["cut documents"]
+    attributes = {"exports": EVERY_EXPORT, **case.attributes}
+    usual = declare(tmp_path / "usual", case.files, **attributes)
+    build(usual)
+    small = declare(tmp_path / "small", case.files, **attributes)
+    monkeypatch.setattr("tokflow.exports.part.TOKENS_AT_ONCE", 8)
+
+    build(small)
+
+    assert content(small.store) == content(usual.store)
+
+
+def test_bin_is_the_tokens_and_nothing_else(tmp_path: Path):
+    _, folder, _ = export(declare(tmp_path, {"a.jsonl": ["ab", "c"]}, exports=["bin"]))
+
+    data = (folder / "train.bin").read_bytes()
+
+    assert data == b"a\0b\0\0\1c\0\0\1"
+    assert sorted(content(folder)) == ["index.parquet", "manifest.json", "train.bin"]
+
+
+def test_bin_of_many_ids_has_four_bytes_per_token(tmp_path: Path, many_ids: str):
+    (tmp_path / "many.json").write_text(many_ids)
+    case = CASES["more than 65,536 ids"]
+    _, folder, manifest = export(declare(tmp_path, case.files, exports=["bin"], **case.attributes))
+
+    tokens = np.memmap(folder / "train.bin", dtype=np.uint32, mode="r")
+
+    assert tokens.tolist() == [65_536, 1, 69_999, 70_000, 65_535, 70_000, 7, 8, 70_000]
+    assert manifest.details["dtype"] == "<u4"
+
+
+def test_bin_on_a_full_disk_is_an_error_and_not_a_shorter_file(tmp_path: Path):
+    dataset = declare(tmp_path, {"a.jsonl": ["x" * 1_800]}, exports=["bin"])
+    build(dataset)
+    code = f"""
+import resource, signal
+from pathlib import Path
+from tokflow.dataset import make_dataset
+from tokflow.exports import FORMATS, Part
+from tokflow_tests.making import declare, parts
+
+dataset = declare(Path({str(tmp_path)!r}), {{}}, exports=["bin"])
+written = list(parts(dataset, "bin").values())
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (3001, 3001))
+FORMATS["bin"].write(written, FORMATS["bin"].options(), Path({str(tmp_path)!r}))
+"""
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert done.stderr.splitlines()[-1] == "OSError: [Errno 27] File too large"
+
+
+def test_pickle_is_lists_of_lists_of_python_numbers(tmp_path: Path):
+    _, folder, _ = export(declare(tmp_path, {"a.jsonl": ["abcde"]}, exports=["pickle"]))
+
+    samples = pickle.loads((folder / "train" / "dump-0.pkl").read_bytes())
+
+    assert samples == [[*b"abcd"], [*b"e", EOS, EOS, EOS]]
+    assert {type(token) for row in samples for token in row} == {int}
+    assert sorted(path.name for path in (folder / "train").iterdir()) == [
+        "dump-0.pkl",
+        "dump-meta_data.json",
+    ]
+
+
+def test_pickle_says_how_much_is_in_each_dump_and_nothing_else(tmp_path: Path):
+    exports = [{"format": "pickle", "sequences_per_file": 2}]
+    _, folder, _ = export(declare(tmp_path, {"a.jsonl": ["abcdefghijkl"]}, exports=exports))
+
+    text = (folder / "train" / "dump-meta_data.json").read_text()
+
+    assert json.loads(text) == {
+        "dump-0.pkl": {"num_samples": 2, "num_tokens": 8},
+        "dump-1.pkl": {"num_samples": 2, "num_tokens": 8},
+    }
+
+
+def test_pickle_pads_with_its_own_id_where_it_has_one(tmp_path: Path):
+    exports = [{"format": "pickle", "pad_id": 32_014}]
+    _, folder, manifest = export(declare(tmp_path, {"a.jsonl": ["ab"]}, exports=exports))
+
+    samples = read_as_pickled_trainer(folder, manifest, "train")
+
+    assert samples == [[*b"ab", EOS, 32_014]]
+
+
+def test_rows_that_pickle_leaves_out_are_counted_and_the_index_skips_them(tmp_path: Path):
+    dataset, folder, manifest = export(
+        declare(
+            tmp_path,
+            {"a.jsonl": ["", "abc", "defgh"]},
+            packing={"sequence_length": 4, "strategy": "one_document"},
+            exports=[{"format": "pickle", "min_sample_length": 2, "sequences_per_file": 2}],
+        )
+    )
+
+    samples = read_as_pickled_trainer(folder, manifest, "train")
+
+    assert samples == [[*b"abc", EOS], [*b"defg"], [*b"h", EOS, EOS, EOS]]
+    assert manifest.counts == {
+        "train.num_sequences": 3,
+        "train.num_tokens": 10,
+        "train.num_padding": 2,
+        "train.num_dropped_tokens": 1,
+    }
+    runs = [
+        (run["position"], run["row"], run["token_in_piece"]) for run in index_of(folder, "train")
+    ]
+    assert runs == [(0, 1, 0), (4, 2, 0), (8, 2, 4)]
+    assert dataset.exports[0].options.sequences_per_file == 2
+    assert (folder / "train" / "dump-1.pkl").exists()
+
+
+def test_parquet_has_the_columns_that_trainers_read(tmp_path: Path):
+    _, folder, _ = export(declare(tmp_path, {"a.jsonl": ["ab", "c"]}, exports=["parquet"]))
+
+    table = pq.read_table(folder / "train-00000-of-00001.parquet")
+
+    assert table.schema.field("input_ids").type == pa.list_(pa.int32())
+    assert table.schema.field("attention_mask").type == pa.list_(pa.int8())
+    assert table.to_pydict() == {
+        "input_ids": [[*b"ab", EOS, *b"c"], [EOS, EOS, EOS, EOS]],
+        "attention_mask": [[1, 1, 1, 1], [1, 0, 0, 0]],
+        "segment_ids": [[1, 1, 1, 2], [1, 0, 0, 0]],
+        "position_ids": [[0, 1, 2, 0], [0, 0, 0, 0]],
+    }
+
+
+def test_parquet_shards_and_row_groups_are_as_long_as_asked_for(tmp_path: Path):
+    exports = [{"format": "parquet", "sequences_per_file": 5, "sequences_per_group": 2}]
+    _, folder, _ = export(declare(tmp_path, {"a.jsonl": ["x" * 27]}, exports=exports))
+
+    shards = {path.name: pq.read_metadata(path) for path in sorted(folder.glob("train*"))}
+
+    assert {name: meta.num_rows for name, meta in shards.items()} == {
+        "train-00000-of-00002.parquet": 5,
+        "train-00001-of-00002.parquet": 2,
+    }
+    for meta in shards.values():
+        assert all(meta.row_group(group).num_rows <= 2 for group in range(meta.num_row_groups))
+
+
+def test_a_megabyte_of_parquet_is_counted_as_four_bytes_per_token(tmp_path: Path):
+    dataset = declare(
+        tmp_path,
+        {"a.jsonl": ["x" * 259_999]},
+        packing={"sequence_length": 1},
+        exports=[{"format": "parquet", "megabytes_per_file": 1, "sequences_per_group": 1_000}],
+    )
+    _, folder, _ = export(dataset)
+
+    num_rows = [pq.read_metadata(path).num_rows for path in sorted(folder.glob("train-*"))]
+
+    assert num_rows == [250_000, 10_000]
+
+
+@pytest.mark.parametrize(
+    ("compression", "codec"), [("zstd", "ZSTD"), ("snappy", "SNAPPY"), ("none", "UNCOMPRESSED")]
+)
+def test_parquet_is_compressed_as_asked_for(compression: str, codec: str, tmp_path: Path):
+    exports = [{"format": "parquet", "compression": compression}]
+    _, folder, _ = export(declare(tmp_path, {"a.jsonl": ["abc"]}, exports=exports))
+
+    group = pq.read_metadata(folder / "train-00000-of-00001.parquet").row_group(0)
+
+    assert {group.column(column).compression for column in range(4)} == {codec}
+
+
+def test_the_manifest_names_what_a_reader_needs(tmp_path: Path):
+    dataset, _, manifest = export(declare(tmp_path, {"a.jsonl": ["abc"]}, exports=["parquet"]))
+
+    details = dict(manifest.details)
+
+    assert len(details.pop("tokenizer_fingerprint")) == 64
+    assert details == {
+        "format": "parquet",
+        "parts": ["train"],
+        "dtype": "<u2",
+        "vocab_size": 258,
+        "eos_id": EOS,
+        "bos_id": None,
+        "sequence_length": 4,
+        "pad_id": EOS,
+        "keeps": ["token_ids", "segment_ids", "position_ids", "loss_mask"],
+    }
+    assert list(manifest.parents) == ["a.jsonl"]
+    assert (manifest.dataset, manifest.partition) == (dataset.name, None)
+
+
+def test_a_pad_id_that_no_token_can_have_is_refused(tmp_path: Path):
+    packing = {"sequence_length": 4, "pad_id": 65_536}
+    dataset = declare(tmp_path, {"a.jsonl": ["abc"]}, packing=packing, exports=["parquet"])
+
+    [failed] = build_dataset(dataset).failed
+
+    assert str(failed.error) == (
+        "packing.pad_id: expected an id from 0 to 65,535, for tokens are uint16, found 65,536; "
+        "name an id that the model knows or ignores"
+    )
+
+
+def test_there_is_one_padded_row_in_the_whole_dataset(tmp_path: Path):
+    files = {f"{number}.jsonl": ["abcde"] for number in range(9)}
+
+    _, _, manifest = export(declare(tmp_path, files, exports=["parquet"]))
+
+    assert manifest.counts == {
+        "train.num_sequences": 14,
+        "train.num_tokens": 54,
+        "train.num_padding": 2,
+        "train.num_dropped_tokens": 0,
+    }

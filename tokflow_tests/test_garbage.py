@@ -1,0 +1,70 @@
+from pathlib import Path
+
+import pytest
+
+from tokflow.errors import MissingOutputError
+from tokflow.garbage import find_garbage, remove
+from tokflow.pipeline import build_dataset
+from tokflow.plan import make_plan
+from tokflow_tests.declared import dataset, write_raw
+
+STORE = Path("store/small")
+
+
+def names(folder: Path, *, keep: int) -> list[str]:
+    made = dataset(folder, exports=["parquet"])
+    found = [garbage.folder.parent for garbage in find_garbage(made, keep=keep)]
+    return [path.relative_to(folder / STORE).as_posix() for path in found]
+
+
+def test_what_the_config_refers_to_stays(tmp_path: Path):
+    build_dataset(dataset(tmp_path, exports=["parquet"]))
+
+    assert names(tmp_path, keep=0) == []
+
+
+def test_the_newest_stay_and_the_others_go(tmp_path: Path):
+    for length in (4, 16, 8):
+        packing = {"sequence_length": length}
+        build_dataset(dataset(tmp_path, packing=packing, exports=["parquet"]))
+
+    assert names(tmp_path, keep=3) == []
+    assert sorted(names(tmp_path, keep=2)) == [
+        "exports/parquet",
+        "sequences/a.jsonl",
+        "sequences/b.jsonl",
+        "sequences/sub/c.jsonl",
+    ]
+
+
+def test_after_collecting_nothing_has_to_be_built(tmp_path: Path):
+    for length in (4, 8):
+        packing = {"sequence_length": length}
+        build_dataset(dataset(tmp_path, packing=packing, exports=["parquet"]))
+    made = dataset(tmp_path, exports=["parquet"])
+
+    for garbage in find_garbage(made, keep=0):
+        remove(garbage)
+
+    assert find_garbage(made, keep=0) == []
+    assert make_plan(made).is_up_to_date
+
+
+def test_outputs_of_a_file_that_is_gone_go_with_their_folder(tmp_path: Path):
+    build_dataset(dataset(tmp_path, exports=["parquet"]))
+    (tmp_path / "raw/sub/c.jsonl").unlink()
+    made = dataset(tmp_path, exports=["parquet"])
+    build_dataset(made)
+
+    for garbage in find_garbage(made, keep=0):
+        remove(garbage)
+
+    assert not (tmp_path / STORE / "tokens/sub").exists()
+
+
+def test_a_dataset_that_is_not_built_has_no_known_garbage(tmp_path: Path):
+    build_dataset(dataset(tmp_path, exports=["parquet"]))
+    write_raw(tmp_path, {"a.jsonl": ["other"]})
+
+    with pytest.raises(MissingOutputError, match="4 outputs missing; run `tokflow run` first"):
+        find_garbage(dataset(tmp_path, exports=["parquet"]), keep=0)

@@ -1,0 +1,123 @@
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tokflow.errors import MissingOutputError
+from tokflow.inspection import Inspection, inspect_output
+from tokflow.pipeline import build_dataset
+from tokflow_tests.declared import copy_of, dataset
+
+STORE = Path("store/small")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("built")
+    assert build_dataset(dataset(folder)).failed == ()
+    return folder
+
+
+@pytest.fixture
+def store(built: Path, tmp_path: Path) -> Path:
+    return copy_of(built, tmp_path) / STORE
+
+
+def texts(inspection: Inspection) -> list[list[tuple[str | None, str | None]]]:
+    return [
+        [(segment.document, segment.text) for segment in stretch.segments]
+        for stretch in inspection.stretches
+    ]
+
+
+def test_a_shard_shows_its_documents_apart(store: Path):
+    inspection = inspect_output(store / "tokens/a.jsonl")
+
+    assert texts(inspection) == [
+        [
+            ("a.jsonl:0", "one<eos>"),
+            ("a.jsonl:1", "two and a half<eos>"),
+            ("a.jsonl:2", "drei €<eos>"),
+            ("a.jsonl:3", "<eos>"),
+        ]
+    ]
+    assert inspection.stretches[0].name == "tokens 0 to 29"
+
+
+@pytest.mark.parametrize("path", ["exports/parquet", "exports/pickle/latest", "sequences/a.jsonl"])
+def test_sequences_show_where_documents_begin(path: str, store: Path):
+    inspection = inspect_output(store / path, num_sequences=2)
+
+    assert texts(inspection) == [
+        [("a.jsonl:0", "one<eos>"), ("a.jsonl:1", "two ")],
+        [("a.jsonl:1", "and a ha")],
+    ]
+    assert [stretch.name for stretch in inspection.stretches] == [
+        "train: sequence 0",
+        "train: sequence 1",
+    ]
+
+
+def test_padding_is_no_document(store: Path):
+    inspection = inspect_output(store / "exports/parquet", num_sequences=100)
+
+    padding = [s for stretch in inspection.stretches for s in stretch.segments if s.is_padding]
+    assert padding == []  # 72 tokens fill 9 rows of 8
+    assert len(inspection.stretches) == 9
+
+
+def test_a_row_that_is_not_full_ends_in_padding(tmp_path: Path):
+    build_dataset(dataset(tmp_path, packing={"sequence_length": 50}))
+
+    inspection = inspect_output(tmp_path / STORE / "exports/parquet")
+
+    last = inspection.stretches[1].segments[-1]
+    assert last.is_padding
+    assert last.token_ids == (256,) * 28
+
+
+@pytest.mark.parametrize("path", ["exports/bin", "exports/bin/latest/train.bin", "split/a.jsonl"])
+def test_a_stream_shows_its_first_tokens(path: str, store: Path):
+    inspection = inspect_output(store / path, num_sequences=1)
+
+    assert texts(inspection)[0][:2] == [
+        ("a.jsonl:0", "one<eos>"),
+        ("a.jsonl:1", "two and a half<eos>"),
+    ]
+
+
+def test_without_its_tokenizer_an_output_shows_ids(store: Path):
+    shutil.rmtree(store / "tokenizer")
+
+    inspection = inspect_output(store / "exports/bin")
+
+    assert inspection.tokenizer is None
+    assert inspection.notes == ("its tokenizer is not in this store: tokens are shown as ids",)
+    first = inspection.stretches[0].segments[0]
+    assert (first.text, first.token_ids) == (None, (111, 110, 101, 256))
+
+
+def test_a_tokenizer_has_no_sequences(store: Path):
+    inspection = inspect_output(store / "tokenizer")
+
+    assert inspection.stretches == ()
+    assert inspection.found.manifest.counts == {"vocab_size": 258}
+
+
+def test_no_sequence_is_read_where_none_is_asked_for(store: Path):
+    assert inspect_output(store / "exports/bin", num_sequences=0).stretches == ()
+
+
+def test_a_folder_of_many_outputs_is_not_one(store: Path):
+    with pytest.raises(MissingOutputError, match=r"a folder of 3 outputs such as a\.jsonl/"):
+        inspect_output(store / "tokens")
+
+
+def test_a_path_without_an_output_is_an_error(tmp_path: Path):
+    with pytest.raises(MissingOutputError) as error:
+        inspect_output(tmp_path / "nothing")
+
+    assert str(error.value) == (
+        f"{tmp_path}/nothing: expected the folder of a token shard, a split, sequences, an export "
+        "or a tokenizer, found no such file or folder; name one of them, or run `tokflow run` first"
+    )

@@ -1,0 +1,57 @@
+"""Texts in two parts."""
+
+from pathlib import Path
+from typing import Any
+
+from tokflow.leakage import find_shared_texts
+from tokflow.lineage import Lineage
+from tokflow.spans import Split
+from tokflow_tests.making import build, declare
+
+LICENCE = "this text is long enough to be compared"
+
+
+def splits(
+    folder: Path, files: dict[str, list[str]], split: dict[str, Any] | None = None
+) -> list[Split]:
+    halves = {"parts": {"train": {"documents": 2}, "validation": {"start": 2, "documents": 9}}}
+    dataset = declare(folder, files, split=split or halves)
+    build(dataset)
+    lineage = Lineage(dataset)
+    return [lineage.open_split(key) for key in lineage.sources]
+
+
+def test_a_text_in_two_parts_of_one_file_is_found_with_its_place(tmp_path: Path):
+    found = find_shared_texts(splits(tmp_path, {"a.jsonl": ["x", LICENCE, "y", LICENCE]}))
+
+    assert found == ["train and validation: expected no text in both, found 1, such as a.jsonl:3"]
+
+
+def test_a_text_in_two_parts_of_two_files_is_found(tmp_path: Path):
+    files = {"a.jsonl": [LICENCE], "b.jsonl": ["x", "y", LICENCE]}
+
+    assert "found 1, such as b.jsonl:2" in find_shared_texts(splits(tmp_path, files))[0]
+
+
+def test_a_text_twice_in_one_part_is_no_leak(tmp_path: Path):
+    assert find_shared_texts(splits(tmp_path, {"a.jsonl": [LICENCE, LICENCE, "x"]})) == []
+
+
+def test_short_texts_are_equal_by_chance(tmp_path: Path):
+    made = splits(tmp_path, {"a.jsonl": ["same", "x", "same"]})
+
+    assert find_shared_texts(made) == []
+    assert len(find_shared_texts(made, min_chars=1)) == 1
+
+
+def test_the_pieces_of_a_cut_document_are_no_leak(tmp_path: Path):
+    split = {
+        "boundary": "character",
+        "parts": {"train": {"characters": 10}, "validation": {"start": 10}},
+    }
+
+    assert find_shared_texts(splits(tmp_path, {"a.jsonl": [LICENCE]}, split)) == []
+
+
+def test_without_files_there_is_no_leak():
+    assert find_shared_texts([]) == []

@@ -1,0 +1,170 @@
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tokflow.overlap import read_ahead, write_behind
+
+
+def wait_until(condition, *, seconds: float = 5.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
+def threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("tokflow")]
+
+
+def test_items_come_in_their_order():
+    assert list(read_ahead(range(100))) == list(range(100))
+
+
+def test_nothing_read_ahead_is_nothing():
+    assert list(read_ahead([])) == []
+
+
+def test_none_is_an_item_like_any_other():
+    assert list(read_ahead([None, 0, None])) == [None, 0, None]
+
+
+def two_then_fail() -> Iterator[int]:
+    yield 1
+    yield 2
+    raise ValueError("third")
+
+
+def test_what_the_iterable_raises_is_raised_after_what_came_before_it():
+    items = read_ahead(two_then_fail())
+
+    assert [next(items), next(items)] == [1, 2]
+    with pytest.raises(ValueError, match="third"):
+        next(items)
+    assert threads() == []
+
+
+def test_what_begins_badly_is_raised_and_waits_for_nobody():
+    class Unreadable:
+        def __iter__(self):
+            raise OSError("no such file")
+
+    with pytest.raises(OSError, match="no such file"):
+        list(read_ahead(Unreadable()))
+
+
+def test_no_more_than_depth_items_wait_and_one_is_made():
+    made = []
+    numbers = itertools.count()
+    items = read_ahead((made.append(number) or number for number in numbers), depth=2)
+
+    next(items)
+    wait_until(lambda: len(made) >= 4)
+    time.sleep(0.05)
+    num_made = len(made)
+    items.close()
+
+    assert num_made == 1 + 2 + 1
+
+
+def test_closing_early_stops_the_thread_and_closes_the_iterable():
+    is_closed = threading.Event()
+
+    def endless() -> Iterator[int]:
+        try:
+            yield from itertools.count()
+        finally:
+            is_closed.set()
+
+    items = read_ahead(endless())
+    next(items)
+    items.close()
+
+    assert is_closed.is_set()
+    assert threads() == []
+
+
+def fail_after_two(items: Iterator[int]) -> None:
+    for item in items:
+        if item == 2:
+            raise KeyError("consumer")
+
+
+def test_an_exception_of_the_consumer_stops_the_thread():
+    items = read_ahead(itertools.count())
+
+    with pytest.raises(KeyError, match="consumer"):
+        fail_after_two(items)
+    items.close()
+
+    assert threads() == []
+
+
+def test_all_is_written_in_order_when_the_block_ends():
+    written = []
+
+    with write_behind(written.append) as submit:
+        for number in range(50):
+            submit(number)
+
+    assert written == list(range(50))
+    assert threads() == []
+
+
+def test_writing_does_not_wait_for_the_writer_until_depth_items_wait():
+    may_write = threading.Event()
+    submitted = []
+
+    def write_slowly(item: int) -> None:
+        may_write.wait(5)
+
+    def submit_three() -> None:
+        with write_behind(write_slowly, depth=2) as submit:
+            for number in range(3):
+                submit(number)
+                submitted.append(number)
+
+    thread = threading.Thread(target=submit_three)
+    thread.start()
+    wait_until(lambda: len(submitted) >= 2)
+    time.sleep(0.05)
+    before = list(submitted)
+    may_write.set()
+    thread.join()
+
+    assert before == [0, 1]
+    assert submitted == [0, 1, 2]
+
+
+@pytest.mark.parametrize("num_items", [1, 2, 20])
+def test_after_an_error_nothing_more_is_written(num_items: int):
+    tried = []
+
+    def write(item: int) -> None:
+        tried.append(item)
+        time.sleep(0.01)
+        raise OSError(f"disk full at {item}")
+
+    def write_all() -> None:
+        with write_behind(write) as submit:
+            for number in range(num_items):
+                submit(number)
+
+    with pytest.raises(OSError, match="disk full at 0"):
+        write_all()
+
+    assert tried == [0]
+    assert threads() == []
+
+
+def test_an_exception_of_the_block_is_raised_and_stops_the_writer():
+    def write_and_fail() -> None:
+        with write_behind(time.sleep) as submit:
+            submit(0.01)
+            raise KeyError("producer")
+
+    with pytest.raises(KeyError, match="producer"):
+        write_and_fail()
+
+    assert threads() == []

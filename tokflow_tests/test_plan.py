@@ -1,0 +1,226 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokflow.errors import ConfigError
+from tokflow.pipeline import build_dataset
+from tokflow.plan import Plan, make_plan
+from tokflow_tests.declared import TEXTS, dataset, write_raw
+
+NAMED = {"parts": {"train": {"characters": 10}, "validation": {"start": 12}}}
+
+
+def built(folder: Path, **fields: Any) -> None:
+    assert build_dataset(dataset(folder, **fields)).failed == ()
+
+
+def reasons(plan: Plan) -> dict[str, str]:
+    return {f"{planned.stage} {planned.name}": planned.reason for planned in plan.missing}
+
+
+def test_before_the_first_run_everything_waits_for_the_tokenizer(tmp_path: Path):
+    plan = make_plan(dataset(tmp_path, exports=["bin"]))
+
+    assert reasons(plan) == {
+        "tokenizer tokenizer": "missing",
+        **{
+            f"{stage} {key}": "missing (waits for the tokenizer)"
+            for stage in ("tokens", "split", "sequences")
+            for key in TEXTS
+        },
+        "export bin": "missing (waits for the tokenizer)",
+    }
+
+
+def test_a_plan_makes_no_output(tmp_path: Path):
+    make_plan(dataset(tmp_path))
+
+    assert list(tmp_path.rglob("manifest.json")) == []
+
+
+def test_what_was_built_is_up_to_date(tmp_path: Path):
+    built(tmp_path)
+
+    plan = make_plan(dataset(tmp_path))
+
+    assert plan.is_up_to_date
+    assert plan.missing == ()
+    assert len(plan.planned) == 1 + 3 * 3 + 3
+
+
+def test_a_plan_has_the_fingerprints_of_the_build(tmp_path: Path):
+    made = dataset(tmp_path)
+    outputs = {o.output.folder: o.output.fingerprint for o in build_dataset(made).made}
+
+    plan = make_plan(made)
+
+    assert {planned.folder: planned.fingerprint for planned in plan.planned} == outputs
+
+
+def test_a_file_that_changed_remakes_what_came_from_it(tmp_path: Path):
+    built(tmp_path, exports=["bin"])
+    write_raw(tmp_path, {"b.jsonl": ["other"]})
+
+    plan = make_plan(dataset(tmp_path, exports=["bin"]))
+
+    assert reasons(plan) == {
+        "tokens b.jsonl": "file changed (b.jsonl)",
+        "split b.jsonl": "input changed (tokens)",
+        "sequences b.jsonl": "input changed (split)",
+        "export bin": "input changed (b.jsonl)",
+    }
+    assert plan.num_bytes == len('{"text": "other"}\n')
+
+
+def test_a_new_file_is_missing_and_remakes_the_exports(tmp_path: Path):
+    built(tmp_path, exports=["bin"])
+    write_raw(tmp_path, {"new.jsonl": ["new"]})
+
+    plan = make_plan(dataset(tmp_path, exports=["bin"]))
+
+    assert reasons(plan)["tokens new.jsonl"] == "missing"
+    assert reasons(plan)["export bin"] == "input changed (new.jsonl is new)"
+    assert len(plan.missing) == 4
+
+
+def test_a_file_that_is_gone_remakes_the_exports_alone(tmp_path: Path):
+    built(tmp_path, exports=["bin"])
+    (tmp_path / "raw/b.jsonl").unlink()
+
+    plan = make_plan(dataset(tmp_path, exports=["bin"]))
+
+    assert reasons(plan) == {"export bin": "input changed (b.jsonl is gone)"}
+
+
+def test_another_sequence_length_remakes_no_token(tmp_path: Path):
+    built(tmp_path)
+
+    plan = make_plan(dataset(tmp_path, packing={"sequence_length": 16}))
+
+    why = "config changed (sequence_length: 8 to 16)"
+    assert reasons(plan) | {"export parquet": "", "export pickle": ""} == {
+        **{f"sequences {key}": why for key in TEXTS},
+        "export parquet": "",
+        "export pickle": "",
+    }
+    assert reasons(plan)["export parquet"].startswith(
+        "config changed (packing.sequence_length: 8 to 16; a.jsonl, b.jsonl, sub/c.jsonl)"
+    )
+    assert plan.num_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "output", "why"),
+    [
+        (
+            {"documents": {"max_rejects": 5}},
+            "tokens a.jsonl",
+            "config changed (documents.max_rejects: 1000 to 5)",
+        ),
+        (
+            {"tokenizer": {"kind": "bytes", "bos": "first"}},
+            "tokens a.jsonl",
+            'config changed (bos: "none" to "first")',
+        ),
+        (
+            {"split": {"parts": {"train": {"characters": 11}, "validation": {"start": 12}}}},
+            "split a.jsonl",
+            "config changed (parts.train.characters: 10 to 11)",
+        ),
+        (
+            {"split": {"parts": {"train": {"characters": 10}}}},
+            "split a.jsonl",
+            "config changed (parts.validation is gone)",
+        ),
+        (
+            {"exports": [{"format": "pickle", "sequences_per_file": 3}]},
+            "export pickle",
+            "config changed (options.sequences_per_file: 10000 to 3)",
+        ),
+    ],
+)
+def test_the_field_that_changed_is_named(
+    fields: dict[str, Any], output: str, why: str, tmp_path: Path
+):
+    built(tmp_path, split=NAMED, exports=["pickle"])
+
+    plan = make_plan(dataset(tmp_path, **{"split": NAMED, "exports": ["pickle"], **fields}))
+
+    assert reasons(plan)[output] == why
+
+
+def test_an_output_of_older_code_is_remade(tmp_path: Path):
+    built(tmp_path)
+    (folder,) = (tmp_path / "store/small/tokens/a.jsonl").iterdir()
+    fields = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**fields, "version": 0}))
+    folder.rename(folder.parent / "0123456789abcdef")
+
+    plan = make_plan(dataset(tmp_path))
+
+    assert reasons(plan)["tokens a.jsonl"].startswith("code changed (version 0 to ")
+
+
+def test_with_scope_dataset_a_change_moves_the_files_after_it(tmp_path: Path):
+    split = {"scope": "dataset", "parts": {"train": {"characters": 30}}}
+    built(tmp_path, split=split)
+    write_raw(tmp_path, {"a.jsonl": ["shorter"]})
+    assert build_dataset(dataset(tmp_path, split=split), partitions=["a.jsonl"]).failed == ()
+
+    plan = make_plan(dataset(tmp_path, split=split))
+
+    assert reasons(plan)["split b.jsonl"] == "input changed (the files before it)"
+    assert "tokens b.jsonl" not in reasons(plan)
+
+
+def test_a_tokenizer_that_cannot_be_found_is_reported(tmp_path: Path):
+    tokenizer = {"kind": "file", "name": "tokenizer.json"}
+
+    plan = make_plan(dataset(tmp_path, tokenizer=tokenizer))
+
+    assert plan.planned == ()
+    assert [bad.name for bad in plan.bad] == ["tokenizer"]
+    assert not plan.is_up_to_date
+    assert "expected an existing file" in str(plan.bad[0].error)
+
+
+def test_a_trained_tokenizer_is_remade_when_a_file_it_read_changes(tmp_path: Path):
+    tokenizer = {"kind": "trained", "vocab_size": 260, "files": "a.jsonl"}
+    built(tmp_path, tokenizer=tokenizer)
+    write_raw(tmp_path, {"b.jsonl": ["other"]})
+    assert "tokenizer tokenizer" not in reasons(make_plan(dataset(tmp_path, tokenizer=tokenizer)))
+    write_raw(tmp_path, {"a.jsonl": ["other"]})
+
+    plan = make_plan(dataset(tmp_path, tokenizer=tokenizer))
+
+    assert reasons(plan)["tokenizer tokenizer"] == "file changed (a.jsonl)"
+
+
+def test_some_files_alone_are_planned_without_exports(tmp_path: Path):
+    plan = make_plan(dataset(tmp_path), partitions=["b.jsonl"])
+
+    assert [planned.name for planned in plan.planned] == ["tokenizer", *["b.jsonl"] * 3]
+    assert plan.num_elsewhere == 2
+
+
+def test_a_partition_that_is_no_raw_file_is_an_error(tmp_path: Path):
+    with pytest.raises(ConfigError) as error:
+        make_plan(dataset(tmp_path), partitions=["d.jsonl"])
+
+    assert str(error.value) == (
+        "--partition: expected a raw file of small: a.jsonl, b.jsonl, sub/c.jsonl, "
+        "found 'd.jsonl'; name one of them"
+    )
+
+
+def test_a_run_takes_as_long_as_the_last(tmp_path: Path):
+    built(tmp_path)
+    for folder in (tmp_path / "store/small/tokens").rglob("manifest.json"):
+        (folder.parent / "run.json").write_text('{"seconds": 100.0}')
+
+    plan = make_plan(dataset(tmp_path, documents={"max_rejects": 5}))
+
+    tokens = [planned for planned in plan.missing if planned.stage == "tokens"]
+    assert sum(planned.seconds for planned in tokens) == pytest.approx(300)

@@ -1,0 +1,185 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tokflow.lineage import Lineage
+from tokflow.packing import Segments
+from tokflow.sequences import make_rows
+from tokflow_tests.making import EOS, build, declare, int64, parts, rows_of
+
+
+def make_segments(sequence: list[int], num_tokens: list[int]) -> Segments:
+    zeros = np.zeros(len(sequence), dtype=np.int64)
+    return Segments(
+        sequence=int64(*sequence), piece=zeros, token_in_piece=zeros, num_tokens=int64(*num_tokens)
+    )
+
+
+def make(token_ids: list[int], segments: Segments):
+    return make_rows(np.array(token_ids, dtype="<u2"), segments, sequence_length=4, pad_id=9)
+
+
+def test_segments_are_counted_in_each_row_and_positions_in_each_segment():
+    rows = make([1, 1, 1, 2, 3, 3, 4], make_segments([0, 0, 1, 1], [3, 1, 2, 1]))
+
+    assert rows.token_ids.tolist() == [[1, 1, 1, 2], [3, 3, 4, 9]]
+    assert rows.segment_ids.tolist() == [[1, 1, 1, 2], [1, 1, 2, 0]]
+    assert rows.position_ids.tolist() == [[0, 1, 2, 0], [0, 1, 0, 0]]
+    assert rows.loss_mask.tolist() == [[True] * 4, [True, True, True, False]]
+
+
+def test_rows_keep_the_type_of_the_tokens():
+    rows = make([1, 2, 3], make_segments([0], [3]))
+
+    assert rows.token_ids.dtype == np.dtype("<u2")
+    assert (rows.segment_ids.dtype, rows.position_ids.dtype) == (np.int32, np.int32)
+
+
+def test_full_rows_are_not_copied():
+    token_ids = np.arange(8, dtype="<u2")
+
+    rows = make_rows(token_ids, make_segments([5, 6], [4, 4]), sequence_length=4, pad_id=9)
+
+    assert np.shares_memory(rows.token_ids, token_ids)
+    assert rows.token_ids.tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+def test_no_segments_are_no_rows():
+    rows = make([], make_segments([], []))
+
+    assert len(rows) == 0
+    assert rows.token_ids.shape == (0, 4)
+
+
+def test_a_document_cut_by_the_edge_starts_again_at_position_zero(tmp_path: Path):
+    dataset = declare(tmp_path, {"a.jsonl": ["aa", "b", "ccc"]}, exports=["parquet"])
+    build(dataset)
+
+    [rows] = parts(dataset)["train"].sequences()
+
+    assert rows.token_ids.tolist() == [[*b"aa", EOS, *b"b"], [EOS, *b"ccc"], [EOS] * 4]
+    assert rows.segment_ids.tolist() == [[1, 1, 1, 2], [1, 2, 2, 2], [1, 0, 0, 0]]
+    assert rows.position_ids.tolist() == [[0, 1, 2, 0], [0, 0, 1, 2], [0, 0, 0, 0]]
+
+
+def test_the_tail_of_a_file_is_kept_and_counted(tmp_path: Path):
+    dataset = declare(tmp_path, {"a.jsonl": ["abcd", "ef"]})
+    build(dataset)
+
+    sequences = Lineage(dataset).open_sequences("a.jsonl")
+
+    assert sequences.manifest.counts == {
+        "train.num_sequences": 2,
+        "train.num_tokens": 8,
+        "train.num_padding": 0,
+        "train.num_tail_tokens": 0,
+    }
+    assert len(sequences.tail("train")["document"]) == 0
+
+
+def test_rows_and_tail_are_read_apart(tmp_path: Path):
+    dataset = declare(tmp_path, {"a.jsonl": ["abcd", "e"]})
+    build(dataset)
+
+    sequences = Lineage(dataset).open_sequences("a.jsonl")
+
+    assert sequences.manifest.counts["train.num_tail_tokens"] == 3
+    assert {name: values.tolist() for name, values in sequences.rows("train").items()} == {
+        "sequence": [0],
+        "token_start": [0],
+        "num_tokens": [4],
+        "document": [0],
+        "char_start": [0],
+        "token_in_piece": [0],
+    }
+    assert sequences.tail("train")["token_start"].tolist() == [4, 5]
+    assert sequences.tail("train")["token_in_piece"].tolist() == [4, 0]
+
+
+def test_one_document_pads_each_documents_last_row(tmp_path: Path):
+    dataset = declare(
+        tmp_path,
+        {"a.jsonl": ["abcde", "f"]},
+        packing={"sequence_length": 4, "strategy": "one_document", "pad_id": 0},
+    )
+    build(dataset)
+
+    sequences = Lineage(dataset).open_sequences("a.jsonl")
+
+    assert sequences.manifest.counts == {
+        "train.num_sequences": 3,
+        "train.num_tokens": 8,
+        "train.num_padding": 4,
+        "train.num_tail_tokens": 0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("tail", "rows"),
+    [
+        ("pad", [[*b"abcd"], [EOS, *b"e", EOS, *b"f"], [*b"g", EOS, EOS, EOS]]),
+        ("drop", [[*b"abcd"], [EOS, *b"e", EOS, *b"f"]]),
+    ],
+)
+def test_the_tails_of_all_files_are_packed_together(tail: str, rows: list, tmp_path: Path):
+    files = {"a.jsonl": ["abcd"], "b.jsonl": ["e"], "c.jsonl": ["fg"], "d.jsonl": []}
+
+    dataset = declare(
+        tmp_path, files, packing={"sequence_length": 4, "tail": tail}, exports=["parquet"]
+    )
+    build(dataset)
+
+    assert rows_of(parts(dataset)["train"]) == rows
+    assert parts(dataset)["train"].num_sequences == len(rows)
+    assert parts(dataset)["train"].num_dropped_tokens == (2 if tail == "drop" else 0)
+
+
+def test_a_new_file_changes_no_other_files_rows(tmp_path: Path):
+    files = {"b.jsonl": ["abcdefgh"], "d.jsonl": ["ijklmnop"]}
+    before = declare(tmp_path, files, exports=["parquet"])
+    build(before)
+    old_rows = rows_of(parts(before)["train"])
+    after = declare(tmp_path, {"c.jsonl": ["qrs"]}, exports=["parquet"])
+    build(after)
+
+    new_rows = rows_of(parts(after)["train"])
+
+    assert old_rows[:4] == [[*b"abcd"], [*b"efgh"], [*b"ijkl"], [*b"mnop"]]
+    assert new_rows[:5] == [*old_rows[:2], [*b"qrs", EOS], *old_rows[2:4]]
+
+
+@pytest.mark.parametrize("strategy", ["concat", "one_document"])
+@pytest.mark.parametrize("rows", [1, 2, 5, 7, 1000])
+def test_sequences_are_the_same_however_many_are_asked_for(
+    rows: int, strategy: str, tmp_path: Path
+):
+    files = {name: ["some text", "", "of it"] * 3 for name in ("a.jsonl", "b.jsonl", "c.jsonl")}
+    packing = {"sequence_length": 4, "strategy": strategy}
+    dataset = declare(tmp_path, files, packing=packing, exports=["parquet"])
+    build(dataset)
+    part = parts(dataset)["train"]
+    [whole] = part.sequences()
+
+    made = list(part.sequences(rows))
+
+    sizes = [len(some) for some in made]
+    assert sizes[:-1] == [rows] * (len(sizes) - 1)
+    assert 0 < sizes[-1] <= rows
+    for field in ("token_ids", "segment_ids", "position_ids"):
+        joined = np.concatenate([getattr(some, field) for some in made])
+        np.testing.assert_array_equal(joined, getattr(whole, field))
+
+
+def test_rows_of_one_part_hold_its_tokens_in_order(tmp_path: Path):
+    dataset = declare(
+        tmp_path,
+        {"a.jsonl": ["abcd", "ef", "gh"]},
+        split={"parts": {"train": {"documents": 1}, "validation": {"start": 1}}},
+        exports=["parquet"],
+    )
+    build(dataset)
+
+    rows = rows_of(parts(dataset)["validation"])
+
+    assert rows == [[*b"ef", EOS, *b"g"], [*b"h", EOS, EOS, EOS]]

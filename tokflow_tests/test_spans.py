@@ -1,0 +1,218 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tokflow.lineage import Lineage
+from tokflow.spans import Split, TokenSource
+from tokflow_tests.making import EOS, build, declare, ids, int64
+
+TEXTS = ["abc", "", "defg", "😀h", "ijk"]
+
+
+def make_split(folder: Path, texts: list[str] = TEXTS, **attributes: Any) -> Split:
+    dataset = declare(folder, {"a.jsonl": texts}, **attributes)
+    build(dataset)
+    return Lineage(dataset).open_split("a.jsonl")
+
+
+def tokens_by_piece(split: Split, part: str) -> list[list[int]]:
+    pieces, source = split.pieces(part), split.token_source()
+    return [
+        source.take(int64(start), int64(length)).tolist()
+        for start, length in zip(
+            pieces.token_start.tolist(), pieces.num_tokens.tolist(), strict=True
+        )
+    ]
+
+
+def cut_at(*edges: int) -> dict[str, Any]:
+    stops = [*edges[1:], None]
+    parts = {
+        f"from_{start}": {"start": start, **({} if stop is None else {"characters": stop - start})}
+        for start, stop in zip(edges, stops, strict=True)
+    }
+    return {"boundary": "character", "parts": parts}
+
+
+def test_neighbours_of_one_part_are_one_span(tmp_path: Path):
+    parts = {"train": {"documents": 3}, "validation": {"start": 3, "documents": 1}}
+
+    split = make_split(tmp_path, split={"parts": parts})
+
+    assert split.spans("train").to_pydict() == {
+        "document": [0],
+        "num_documents": [3],
+        "char_start": [0],
+        "num_chars": [7],
+        "token_start": [0],
+        "num_tokens": [10],
+        "is_cut": [False],
+    }
+    assert split.parts == ("train", "validation")
+
+
+def test_no_token_is_copied_where_no_document_is_cut(tmp_path: Path):
+    split = make_split(tmp_path, split={"parts": {"train": {"fraction": 0.5}}})
+
+    assert sorted(path.name for path in split.folder.iterdir()) == [
+        "manifest.json",
+        "run.json",
+        "spans.parquet",
+    ]
+
+
+def test_each_side_of_a_cut_is_tokenized_on_its_own(tmp_path: Path):
+    split = make_split(tmp_path, split=cut_at(0, 5, 8))
+
+    assert tokens_by_piece(split, "from_0") == [ids("abc"), ids(""), ids("de")]
+    assert tokens_by_piece(split, "from_5") == [ids("fg"), ids("😀")]
+    assert tokens_by_piece(split, "from_8") == [ids("h"), ids("ijk")]
+
+
+def test_pieces_say_where_in_their_document_they_begin(tmp_path: Path):
+    pieces = make_split(tmp_path, split=cut_at(0, 5, 8)).pieces("from_5")
+
+    assert pieces.document.tolist() == [2, 3]
+    assert pieces.char_start.tolist() == [2, 0]
+
+
+def test_a_document_is_cut_by_three_parts(tmp_path: Path):
+    split = make_split(tmp_path, ["abcdefgh"], split=cut_at(0, 2, 5))
+
+    assert [tokens_by_piece(split, part) for part in split.parts] == [
+        [ids("ab")],
+        [ids("cde")],
+        [ids("fgh")],
+    ]
+
+
+def test_bos_and_eos_stand_around_each_side(tmp_path: Path):
+    split = make_split(
+        tmp_path,
+        ["abcd"],
+        tokenizer={"kind": "bytes", "bos": "first"},
+        split=cut_at(0, 1),
+    )
+
+    assert tokens_by_piece(split, "from_0") == [[257, ord("a"), EOS]]
+    assert tokens_by_piece(split, "from_1") == [[257, *b"bcd", EOS]]
+
+
+def test_the_side_of_a_cut_that_no_part_takes_has_no_tokens(tmp_path: Path):
+    parts = {"train": {"start": 1, "characters": 2}}
+
+    split = make_split(tmp_path, ["abcd"], split={"boundary": "character", "parts": parts})
+
+    assert tokens_by_piece(split, "train") == [ids("bc")]
+    assert split.manifest.counts["no_part.num_cut_pieces"] == 2
+    assert split.manifest.counts["no_part.num_tokens"] == 0
+
+
+def test_what_no_part_takes_is_counted(tmp_path: Path):
+    split = make_split(tmp_path, split={"parts": {"train": {"start": 1, "documents": 2}}})
+
+    assert split.manifest.counts == {
+        "train.num_documents": 2,
+        "train.num_cut_pieces": 0,
+        "train.num_chars": 4,
+        "train.num_tokens": 6,
+        "no_part.num_documents": 3,
+        "no_part.num_cut_pieces": 0,
+        "no_part.num_chars": 8,
+        "no_part.num_tokens": 4 + 6 + 4,
+    }
+
+
+FORMS = {
+    "characters": {"parts": {"train": {"characters": 5}, "test": {"start": 6, "characters": 3}}},
+    "cut": {
+        "boundary": "character",
+        "parts": {"train": {"characters": 5}, "test": {"start": 6, "characters": 3}},
+    },
+    "documents": {"parts": {"train": {"documents": 2}, "test": {"start": 4}}},
+    "fraction": {"parts": {"train": {"fraction": 0.5}, "test": {"fraction": 0.25}}},
+    "hash_fraction": {"parts": {"train": {"hash_fraction": 0.5}, "test": {"hash_fraction": 0.25}}},
+    "files": {"parts": {"train": {"files": "b*"}, "test": {"files": "c*"}}},
+    "none": {"parts": {"train": {}}},
+}
+
+
+@pytest.mark.parametrize("scope", ["file", "dataset"])
+@pytest.mark.parametrize("form", FORMS)
+def test_parts_and_what_is_in_none_add_up_to_the_token_shard(form: str, scope: str, tmp_path: Path):
+    dataset = declare(
+        tmp_path,
+        {"a.jsonl": TEXTS, "b.jsonl": ["", "xyz"], "c.jsonl": []},
+        split={"scope": scope, **FORMS[form]},
+    )
+    build(dataset)
+    lineage = Lineage(dataset)
+
+    for key in lineage.sources:
+        counts, shard = lineage.open_split(key).manifest.counts, lineage.open_tokens(key)
+
+        def total(unit: str, counts=counts) -> int:
+            return sum(count for name, count in counts.items() if name.endswith(unit))
+
+        num_cut = total(".num_cut_pieces")
+        assert total(".num_chars") == shard.manifest.counts["num_chars"]
+        if num_cut == 0:
+            assert total(".num_tokens") == shard.num_tokens
+            assert total(".num_documents") == shard.manifest.counts["num_documents"]
+
+
+def test_tokens_of_cut_pieces_follow_those_of_the_shard_and_are_taken_with_them(tmp_path: Path):
+    split = make_split(tmp_path, ["ab", "cdef"], split=cut_at(0, 4))
+    pieces, source = split.pieces("from_0"), split.token_source()
+
+    taken = source.take(pieces.token_start, pieces.num_tokens)
+
+    assert len(source.shard) == len(ids("ab", "cdef"))
+    assert pieces.token_start.tolist() == [0, 8]
+    assert taken.tolist() == ids("ab", "cd")
+
+
+def test_a_piece_of_no_tokens_at_the_end_of_the_shard_takes_none_of_the_cut_ones(tmp_path: Path):
+    split = make_split(
+        tmp_path,
+        ["abcd", ""],
+        tokenizer={"kind": "bytes", "eos": "none"},
+        split=cut_at(0, 1),
+    )
+
+    assert tokens_by_piece(split, "from_1") == [[*b"bcd"], []]
+    pieces = split.pieces("from_1")
+    assert split.token_source().take(pieces.token_start, pieces.num_tokens).tolist() == [*b"bcd"]
+
+
+def test_what_ends_the_shard_is_not_run_into_what_begins_the_cut_tokens():
+    source = TokenSource(np.array([1, 2, 3]), np.array([4, 5]))
+
+    assert source.take(int64(1, 3, 4), int64(2, 1, 1)).tolist() == [2, 3, 4, 5]
+
+
+def test_taking_nothing_gives_tokens_of_the_right_type(tmp_path: Path):
+    split = make_split(tmp_path)
+
+    taken = split.token_source().take(int64(), int64())
+
+    assert (len(taken), taken.dtype) == (0, np.dtype("<u2"))
+
+
+@pytest.mark.parametrize(
+    ("form", "is_untouched"),
+    [("hash_fraction", True), ("files", True), ("characters", False), ("fraction", False)],
+)
+def test_a_file_is_split_again_only_if_what_comes_before_it_decides(
+    form: str, is_untouched: bool, tmp_path: Path
+):
+    attributes = {"split": {"scope": "dataset", **FORMS[form]}}
+    one_file = declare(tmp_path, {"b.jsonl": TEXTS}, **attributes)
+    build(one_file)
+    before = Lineage(one_file).split("b.jsonl").fingerprint
+    two_files = declare(tmp_path, {"a.jsonl": ["new"]}, **attributes)
+    build(two_files)
+
+    assert (Lineage(two_files).split("b.jsonl").fingerprint == before) is is_untouched

@@ -1,0 +1,251 @@
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tokflow.errors import TokflowError
+from tokflow.manifest import is_complete
+from tokflow.storage import MANIFEST_NAME, new_file, new_folder, point_latest_to
+from tokflow_tests.making import build, content, declare
+
+HOLD_FOLDER_OPEN = """
+import sys
+from pathlib import Path
+from tokflow.storage import new_folder
+
+with new_folder(Path(sys.argv[1])) as folder:
+    (folder / "half").write_text("of the other")
+    (folder / "manifest.json").write_text("the other's")
+    print("open", flush=True)
+    sys.stdin.read()
+"""
+
+KILL_ITSELF_AT_NTH_STEP = """
+import os, signal, sys
+from pathlib import Path
+from tokflow_tests.making import build, declare
+
+dataset = declare(Path(sys.argv[1]), {"a.jsonl": ["abc", "defgh"]}, exports=["parquet", "pickle"])
+left = [int(sys.argv[2])]
+
+def kill_in_an_unfinished_folder(event, arguments):
+    if event in ("open", "os.rename", "os.mkdir") and ".tmp" in str(arguments[0]):
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(kill_in_an_unfinished_folder)
+build(dataset)
+"""
+
+
+def write(folder: Path, text: str = "mine") -> None:
+    with new_folder(folder) as temporary:
+        (temporary / "data").write_text(text)
+        (temporary / MANIFEST_NAME).write_text("{}")
+
+
+def hold_open(folder: Path) -> subprocess.Popen[str]:
+    """Return a process that has begun to write `folder`, and ends it when its input closes."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD_FOLDER_OPEN, str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "open\n"
+    return process
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_folder_takes_its_name_when_the_block_ends(tmp_path: Path):
+    with new_folder(tmp_path / "out") as temporary:
+        (temporary / "data").write_text("x")
+        (temporary / MANIFEST_NAME).write_text("{}")
+        is_there_too_early = (tmp_path / "out").exists()
+
+    assert not is_there_too_early
+    assert names_in(tmp_path) == ["out"]
+    assert names_in(tmp_path / "out") == ["data", MANIFEST_NAME]
+
+
+def write_and_fail(folder: Path) -> None:
+    with new_folder(folder) as temporary:
+        (temporary / MANIFEST_NAME).write_text("{}")
+        raise KeyboardInterrupt
+
+
+def test_an_exception_leaves_nothing(tmp_path: Path):
+    with pytest.raises(KeyboardInterrupt):
+        write_and_fail(tmp_path / "out")
+
+    assert names_in(tmp_path) == []
+
+
+def test_a_folder_in_which_no_manifest_was_written_is_refused(tmp_path: Path):
+    with (
+        pytest.raises(TokflowError, match=r"expected a manifest\.json written last, found none"),
+        new_folder(tmp_path / "out"),
+    ):
+        pass
+
+    assert names_in(tmp_path) == []
+
+
+def test_a_killed_process_leaves_nothing_that_a_reader_accepts(tmp_path: Path):
+    process = hold_open(tmp_path / "out")
+    process.kill()
+    process.communicate()
+
+    assert not is_complete(tmp_path / "out")
+    assert len(names_in(tmp_path)) == 1
+    assert names_in(tmp_path)[0].startswith(".out.")
+
+
+def test_the_next_writer_removes_what_a_dead_process_left(tmp_path: Path):
+    process = hold_open(tmp_path / "out")
+    process.kill()
+    process.communicate()
+
+    write(tmp_path / "out")
+
+    assert names_in(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("step", [1, 9, 20, 30, 40])
+def test_a_rerun_after_kill_9_gives_the_bytes_of_a_run_in_peace(step: int, tmp_path: Path):
+    files = {"a.jsonl": ["abc", "defgh"]}
+    peaceful = declare(tmp_path / "peaceful", files, exports=["parquet", "pickle"])
+    build(peaceful)
+    command = [sys.executable, "-c", KILL_ITSELF_AT_NTH_STEP, str(tmp_path / "killed"), str(step)]
+    killed = subprocess.run(command, check=False)
+    before = names_in(tmp_path / "killed")
+    dataset = declare(tmp_path / "killed", files, exports=["parquet", "pickle"])
+
+    build(dataset)
+
+    assert (killed.returncode, before) == (-signal.SIGKILL, ["raw", "store"])
+    assert content(dataset.store) == content(peaceful.store)
+
+
+def test_what_a_living_process_writes_is_left_alone_and_the_first_to_end_stays(tmp_path: Path):
+    process = hold_open(tmp_path / "out")
+
+    write(tmp_path / "out")
+    while_it_lives = names_in(tmp_path)
+    process.communicate()
+
+    assert len(while_it_lives) == 2
+    assert process.returncode == 0
+    assert names_in(tmp_path) == ["out"]
+    assert (tmp_path / "out" / "data").read_text() == "mine"
+
+
+def test_what_another_machine_writes_is_left_alone(tmp_path: Path):
+    no_process_of_here = ".out.00000000.99999999.abcdef01.tmp"
+    (tmp_path / no_process_of_here).mkdir()
+
+    write(tmp_path / "out")
+
+    assert names_in(tmp_path) == [no_process_of_here, "out"]
+
+
+def test_a_folder_that_lost_its_manifest_is_replaced(tmp_path: Path):
+    write(tmp_path / "out", "old")
+    (tmp_path / "out" / MANIFEST_NAME).unlink()
+
+    write(tmp_path / "out", "new")
+
+    assert names_in(tmp_path) == ["out"]
+    assert (tmp_path / "out" / "data").read_text() == "new"
+
+
+def test_a_finished_folder_is_never_replaced(tmp_path: Path):
+    write(tmp_path / "out", "first")
+
+    write(tmp_path / "out", "second")
+
+    assert (tmp_path / "out" / "data").read_text() == "first"
+
+
+def write_half_a_file(path: Path) -> None:
+    with new_file(path) as temporary:
+        temporary.write_text("half")
+        raise OSError("disk full")
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path):
+    (tmp_path / "file").write_text("old")
+
+    with pytest.raises(OSError, match="disk full"):
+        write_half_a_file(tmp_path / "file")
+    after_failure = (tmp_path / "file").read_text()
+    with new_file(tmp_path / "file") as temporary:
+        temporary.write_text("new")
+
+    assert after_failure == "old"
+    assert (tmp_path / "file").read_text() == "new"
+    assert names_in(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("name", ["file", "a[1].json", "*"])
+def test_the_next_writer_of_a_file_removes_what_a_dead_one_left(name: str, tmp_path: Path):
+    code = (
+        "import os, sys; from pathlib import Path; from tokflow.storage import new_file\n"
+        "with new_file(Path(sys.argv[1])) as temporary:\n"
+        "    temporary.write_text('half'); os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / name)], check=False)
+    num_left = len(names_in(tmp_path))
+
+    with new_file(tmp_path / name) as temporary:
+        temporary.write_text("whole")
+
+    assert num_left == 1
+    assert names_in(tmp_path) == [name]
+
+
+def test_latest_leads_somewhere_at_every_moment(tmp_path: Path):
+    write(tmp_path / "a")
+    write(tmp_path / "b")
+    point_latest_to(tmp_path / "a")
+    seen: set[str] = set()
+    is_over = threading.Event()
+
+    def look() -> None:
+        while not is_over.is_set():
+            try:
+                seen.add(str((tmp_path / "latest").readlink()))
+            except FileNotFoundError:
+                seen.add("nothing")
+
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # so that the other thread looks between any two steps
+    thread = threading.Thread(target=look)
+    thread.start()
+    for _ in range(500):
+        point_latest_to(tmp_path / "b")
+        point_latest_to(tmp_path / "a")
+    is_over.set()
+    thread.join()
+    sys.setswitchinterval(usual)
+
+    assert seen <= {"a", "b"}
+    assert names_in(tmp_path) == ["a", "b", "latest"]
+
+
+def test_pointing_latest_where_it_points_touches_nothing(tmp_path: Path):
+    write(tmp_path / "a")
+    point_latest_to(tmp_path / "a")
+    before = (tmp_path / "latest").lstat().st_ino
+
+    point_latest_to(tmp_path / "a")
+
+    assert (tmp_path / "latest").lstat().st_ino == before

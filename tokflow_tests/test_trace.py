@@ -1,0 +1,130 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokflow.errors import ConfigError, MissingOutputError
+from tokflow.manifest import read_manifest
+from tokflow.pipeline import build_dataset
+from tokflow.trace import Origin, sequence_range, trace_tokens
+from tokflow_tests.declared import TEXTS, dataset
+
+STORE = Path("store/small")
+CUT = {
+    "boundary": "character",
+    "parts": {"train": {"characters": 15}, "validation": {"start": 17}},
+}
+
+BOS = {"kind": "bytes", "bos": "first", "eos": "none"}
+TRAINED = {"kind": "trained", "vocab_size": 262}
+WHOLE: dict[str, Any] = {"parts": {"train": {}}}
+
+
+def traced(path: Path, part: str, *, start: int = 0, stop: int = 10**6) -> list[Origin]:
+    return trace_tokens(path, part=part, start=start, stop=stop)
+
+
+def raw_text(origin: Origin) -> str:
+    text = TEXTS[origin.raw_file][origin.row]
+    return text[origin.char_start : origin.char_stop]
+
+
+@pytest.mark.parametrize(
+    ("name", "tokenizer", "split"),
+    [
+        ("bin", {"kind": "bytes"}, WHOLE),
+        ("bin", TRAINED, CUT),
+        ("parquet", BOS, WHOLE),
+        ("parquet", {"kind": "bytes"}, CUT),
+        ("pickle", {"kind": "bytes"}, CUT),
+    ],
+)
+def test_every_token_leads_to_its_characters(
+    name: str, tokenizer: dict[str, Any], split: dict[str, Any], tmp_path: Path
+):
+    build_dataset(dataset(tmp_path, tokenizer=tokenizer, split=split))
+    path = tmp_path / STORE / "exports" / name
+    counts = read_manifest(path / "latest").counts
+
+    for part in read_manifest(path / "latest").details["parts"]:
+        runs = traced(path, part)
+        assert sum(origin.num_tokens for origin in runs) == counts[f"{part}.num_tokens"]
+        tokens = [
+            origin
+            for run in runs
+            for position in range(run.position, run.position + run.num_tokens)
+            for origin in traced(path, part, start=position, stop=position + 1)
+        ]
+        assert [origin.text for origin in runs + tokens] == [raw_text(o) for o in runs + tokens]
+
+
+def test_a_piece_of_a_character_is_said_to_have_all_of_it(tmp_path: Path):
+    build_dataset(dataset(tmp_path, exports=["bin"]))
+    path = tmp_path / STORE / "exports/bin"
+    euro = len("one.two and a half.drei ")
+
+    origins = [traced(path, "train", start=at, stop=at + 1)[0] for at in range(euro, euro + 4)]
+
+    assert [origin.text for origin in origins] == ["€", "€", "€", ""]
+    assert [(origin.char_start, origin.char_stop) for origin in origins] == [
+        (5, 6),
+        (5, 6),
+        (5, 6),
+        (6, 6),
+    ]
+    assert origins[0] == Origin(
+        position=euro,
+        num_tokens=1,
+        raw_file="a.jsonl",
+        row=2,
+        char_start=5,
+        char_stop=6,
+        token_ids=(0xE2,),
+        text="€",
+    )
+
+
+def test_a_sequence_leads_to_each_of_its_documents(tmp_path: Path):
+    build_dataset(dataset(tmp_path))
+    path = tmp_path / STORE / "exports/parquet"
+    start, stop = sequence_range(path, 0)
+
+    origins = traced(path, "train", start=start, stop=stop)
+
+    assert [(o.raw_file, o.row, o.text) for o in origins] == [
+        ("a.jsonl", 0, "one"),
+        ("a.jsonl", 1, "two "),
+    ]
+
+
+def test_padding_leads_nowhere(tmp_path: Path):
+    build_dataset(dataset(tmp_path, packing={"sequence_length": 50}))
+
+    with pytest.raises(ConfigError) as error:
+        traced(tmp_path / STORE / "exports/parquet", "train", start=72, stop=73)
+
+    assert str(error.value) == (
+        "export parquet: train: position 72: expected a token of a document, found padding; "
+        "name an earlier position"
+    )
+
+
+def test_a_position_past_the_end_is_an_error(tmp_path: Path):
+    build_dataset(dataset(tmp_path))
+
+    with pytest.raises(ConfigError, match="found a part of 72 positions"):
+        traced(tmp_path / STORE / "exports/bin", "train", start=72, stop=73)
+
+
+def test_a_stream_has_no_sequences(tmp_path: Path):
+    build_dataset(dataset(tmp_path))
+
+    with pytest.raises(ConfigError, match="found export bin, a stream of tokens"):
+        sequence_range(tmp_path / STORE / "exports/bin", 0)
+
+
+def test_only_an_export_can_be_traced(tmp_path: Path):
+    build_dataset(dataset(tmp_path))
+
+    with pytest.raises(MissingOutputError, match=r"expected an export, found tokens of a\.jsonl"):
+        traced(tmp_path / STORE / "tokens/a.jsonl", "train")

@@ -1,0 +1,392 @@
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tokflow.dataset import Dataset
+from tokflow.lineage import Lineage
+from tokflow.manifest import checksums, read_manifest
+from tokflow.pipeline import build_dataset
+from tokflow.verify import (
+    verify_against_raw,
+    verify_export,
+    verify_files,
+    verify_sequences,
+    verify_split,
+    verify_tokens,
+)
+from tokflow.verify.outputs import verify_dataset, verify_path
+from tokflow_tests.declared import copy_of, dataset, write_raw
+
+SPLITS: dict[str, dict[str, Any]] = {
+    "characters": {"parts": {"train": {"characters": 10}, "validation": {"start": 12}}},
+    "cut": {
+        "boundary": "character",
+        "parts": {"train": {"characters": 5}, "validation": {"start": 9, "characters": 7}},
+    },
+    "cut over the dataset": {
+        "scope": "dataset",
+        "boundary": "character",
+        "parts": {"train": {"start": 2, "characters": 30}, "validation": {"start": 40}},
+    },
+    "documents": {"parts": {"train": {"documents": 2}, "validation": {"start": 3}}},
+    "fraction": {"parts": {"train": {"fraction": 0.5}, "validation": {"fraction": 0.3}}},
+    "hash_fraction": {"parts": {"train": {"hash_fraction": 0.7}}},
+    "files": {"parts": {"train": {"files": "[ab].jsonl"}, "validation": {"files": "sub/*"}}},
+}
+
+
+def built(folder: Path, **fields: Any) -> tuple[Dataset, Lineage]:
+    made = dataset(folder, **fields)
+    assert build_dataset(made).failed == ()
+    return made, Lineage(made)
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("built")
+    built(folder)
+    return folder
+
+
+@pytest.fixture
+def small(template: Path, tmp_path: Path) -> tuple[Dataset, Lineage]:
+    """The dataset without any field of its own, built."""
+    made = dataset(copy_of(template, tmp_path))
+    return made, Lineage(made)
+
+
+def problems_of(made: Dataset) -> list[str]:
+    return [problem for verified in verify_dataset(made) for problem in verified.problems]
+
+
+def edit_manifest(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    fields = json.loads((folder / "manifest.json").read_text())
+    change(fields)
+    (folder / "manifest.json").write_text(json.dumps(fields))
+
+
+def believe_files(folder: Path) -> None:
+    """Let the manifest have the checksums of the files as they are now."""
+
+    def change(fields: dict[str, Any]) -> None:
+        entries = checksums(folder).items()
+        fields["files"] = {name: dataclasses.asdict(entry) for name, entry in entries}
+
+    edit_manifest(folder, change)
+
+
+def edit_table(path: Path, column: str, change: Callable[[list[Any]], None]) -> None:
+    table = pq.read_table(path)
+    values = table[column].to_pylist()
+    change(values)
+    index = table.schema.get_field_index(column)
+    field = table.schema.field(column)
+    pq.write_table(table.set_column(index, field, pa.array(values, type=field.type)), path)
+
+
+@pytest.mark.parametrize("strategy", ["concat", "one_document"])
+@pytest.mark.parametrize("split", SPLITS.values(), ids=SPLITS)
+def test_what_was_built_is_well(split: dict[str, Any], strategy: str, tmp_path: Path):
+    packing = {"strategy": strategy, "sequence_length": 8}
+
+    made, _ = built(tmp_path, split=split, packing=packing)
+
+    assert problems_of(made) == []
+
+
+def test_a_dropped_tail_and_a_bos_are_well(tmp_path: Path):
+    packing = {"sequence_length": 8, "tail": "drop"}
+
+    made, _ = built(tmp_path, packing=packing, tokenizer={"kind": "bytes", "bos": "first"})
+
+    assert problems_of(made) == []
+
+
+def test_rejects_are_accounted_for(tmp_path: Path):
+    write_raw(tmp_path, {"a.jsonl": ["one", "two"]})
+    with (tmp_path / "raw/a.jsonl").open("a") as file:
+        file.write('{"text": 5}\n{"text": "last"}\n')
+    made, lineage = built(tmp_path, documents={"on_bad_document": "reject"})
+    assert problems_of(made) == []
+    shard = lineage.open_tokens("a.jsonl")
+
+    (shard.folder / "rejects.jsonl").write_text("")
+
+    assert verify_tokens(shard) == [
+        f"{shard.folder}/rejects.jsonl: expected 1 rejects, found 0",
+    ]
+
+
+def test_an_output_that_is_not_built_is_a_problem(tmp_path: Path):
+    made = dataset(tmp_path)
+
+    assert problems_of(made) == ["small/tokenizer: not built; run `tokflow run`"]
+
+
+def test_a_changed_byte_is_found_by_its_checksum(small: tuple[Dataset, Lineage]):
+    _, lineage = small
+    shard = lineage.open_tokens("a.jsonl")
+    data = bytearray((shard.folder / "tokens.bin").read_bytes())
+    data[0] ^= 1
+
+    (shard.folder / "tokens.bin").write_bytes(data)
+
+    (problem,) = verify_files(shard.folder, shard.manifest)
+    assert problem.startswith(f"{shard.folder}/tokens.bin: expected sha256 ")
+
+
+def test_a_file_that_no_manifest_lists_is_a_problem(small: tuple[Dataset, Lineage]):
+    _, lineage = small
+    shard = lineage.open_tokens("a.jsonl")
+
+    (shard.folder / "notes.txt").write_text("mine")
+
+    assert verify_files(shard.folder, shard.manifest) == [
+        f"{shard.folder}/notes.txt: expected no file, found one"
+    ]
+
+
+def test_a_truncated_shard_is_found(small: tuple[Dataset, Lineage]):
+    _, lineage = small
+    shard = lineage.open_tokens("b.jsonl")
+    path = shard.folder / "tokens.bin"
+
+    path.write_bytes(path.read_bytes()[:-2])
+
+    assert verify_tokens(shard) == [
+        f"{path}: expected 23 tokens of 2 bytes, found 44 bytes",
+    ]
+
+
+def test_an_id_past_the_vocabulary_is_found(small: tuple[Dataset, Lineage]):
+    _, lineage = small
+    shard = lineage.open_tokens("a.jsonl")
+    token_ids = np.fromfile(shard.folder / "tokens.bin", dtype="<u2")
+    token_ids[1] = 300
+
+    token_ids.tofile(shard.folder / "tokens.bin")
+
+    assert verify_tokens(shard) == [
+        f"{shard.folder}/tokens.bin: token 1: expected an id below vocab_size 258, found 300"
+    ]
+
+
+def test_a_document_without_its_eos_is_found(small: tuple[Dataset, Lineage]):
+    _, lineage = small
+    shard = lineage.open_tokens("a.jsonl")
+    token_ids = np.fromfile(shard.folder / "tokens.bin", dtype="<u2")
+    token_ids[3] = 0
+
+    token_ids.tofile(shard.folder / "tokens.bin")
+
+    assert verify_tokens(shard) == [
+        f"{shard.folder}/tokens.bin: document 0: expected the EOS id 256 at its end (1 such)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("column", "position", "value", "expected"),
+    [
+        ("token_offset", 1, 5, "document 1: expected token_offset 4, found 5 (1 such)"),
+        ("char_offset", 1, 5, "document 1: expected char_offset 3, found 5 (1 such)"),
+        ("row", 1, 0, "document 1: expected a row above 0, found 0"),
+        ("num_chars", 3, 1, "expected num_chars 23, found 24"),
+    ],
+)
+def test_a_wrong_document_is_found(
+    column: str, position: int, value: int, expected: str, small: tuple[Dataset, Lineage]
+):
+    _, lineage = small
+    shard = lineage.open_tokens("a.jsonl")
+    path = shard.folder / "documents.parquet"
+
+    edit_table(path, column, lambda values: values.__setitem__(position, value))
+
+    assert f"{path}: {expected}" in verify_tokens(shard)
+
+
+def test_a_row_that_is_neither_document_nor_reject_is_found(small: tuple[Dataset, Lineage]):
+    _, lineage = small
+    shard = lineage.open_tokens("a.jsonl")
+
+    edit_table(shard.folder / "documents.parquet", "row", lambda rows: rows.__setitem__(3, 4))
+
+    assert verify_tokens(shard) == [
+        f"{shard.folder}: expected every row of the raw file once, as a document or a reject; "
+        "found row 4 where 3 should be"
+    ]
+
+
+def test_a_document_in_two_parts_is_found(tmp_path: Path):
+    split = {"parts": {"train": {"documents": 2}, "validation": {"start": 2}}}
+    _, lineage = built(tmp_path, split=split)
+    made = lineage.open_split("a.jsonl")
+    path = made.folder / "spans.parquet"
+
+    edit_table(path, "document", lambda values: values.__setitem__(1, 1))
+
+    assert (
+        f"{path}: document 1: expected each character in at most one part, found one in two"
+        in verify_split(made)
+    )
+
+
+def test_a_split_whose_counts_do_not_close_is_found(small: tuple[Dataset, Lineage]):
+    _, lineage = small
+    folder = lineage.split("a.jsonl").folder
+
+    edit_manifest(folder, lambda fields: fields["counts"].update({"train.num_chars": 22}))
+
+    assert verify_split(lineage.open_split("a.jsonl")) == [
+        f"{folder}: train: expected num_chars 22, found 23",
+        f"{folder}: all parts and no part together: expected num_chars 23, found 22",
+    ]
+
+
+def test_tokens_of_a_cut_piece_that_are_lost_are_found(tmp_path: Path):
+    _, lineage = built(tmp_path, split=SPLITS["cut"])
+    made = lineage.open_split("a.jsonl")
+    path = made.folder / "cut_tokens.bin"
+
+    path.write_bytes(path.read_bytes()[:-2])
+
+    assert any(p.startswith(f"{path}: expected num_tokens") for p in verify_split(made))
+
+
+def test_a_segment_that_is_made_twice_is_found(small: tuple[Dataset, Lineage]):
+    _, lineage = small
+    made = lineage.open_sequences("a.jsonl")
+    path = made.folder / "segments.parquet"
+
+    edit_table(path, "token_start", lambda values: values.__setitem__(1, 0))
+
+    assert verify_sequences(made) == [
+        f"{made.folder}: train: expected each token of the split in exactly one sequence, "
+        "found otherwise"
+    ]
+
+
+def test_a_row_that_is_too_long_is_found(small: tuple[Dataset, Lineage]):
+    _, lineage = small
+    made = lineage.open_sequences("a.jsonl")
+
+    edit_table(made.folder / "segments.parquet", "sequence", lambda values: values.sort(key=bool))
+    edit_table(
+        made.folder / "segments.parquet",
+        "sequence",
+        lambda values: values.__setitem__(slice(None), [0] * len(values)),
+    )
+
+    assert any("sequence 0: expected 1 to 8 tokens" in p for p in verify_sequences(made))
+
+
+@pytest.mark.parametrize("name", ["bin", "parquet"])
+def test_an_export_with_another_token_is_found(name: str, small: tuple[Dataset, Lineage]):
+    made, lineage = small
+    config = next(export for export in made.exports if export.name == name)
+    output = lineage.export(config)
+    if name == "bin":
+        token_ids = np.fromfile(output.folder / "train.bin", dtype="<u2")
+        token_ids[[20, 21]] = token_ids[[21, 20]]
+        token_ids.tofile(output.folder / "train.bin")
+    else:
+        path = output.folder / "train-00000-of-00001.parquet"
+        edit_table(path, "input_ids", lambda rows: rows[2].reverse())
+    believe_files(output.folder)
+
+    problems = verify_export(output.folder, output.manifest(), lineage.parts(config))
+
+    first = 20 if name == "bin" else 16
+    assert problems == [f"{output.folder}: train: token {first} is not the one of the split"]
+
+
+def test_an_export_that_lost_a_row_is_found_without_its_parents(small: tuple[Dataset, Lineage]):
+    made, lineage = small
+    output = lineage.export(made.exports[1])
+    path = output.folder / "train-00000-of-00001.parquet"
+    pq.write_table(pq.read_table(path).slice(1), path)
+
+    problems = verify_export(output.folder, read_manifest(output.folder))
+
+    assert problems == [f"{output.folder}: train: expected num_tokens 72, found 64"]
+
+
+def test_an_export_that_was_copied_elsewhere_is_verified_as_far_as_it_goes(
+    small: tuple[Dataset, Lineage], tmp_path: Path
+):
+    made, lineage = small
+    folder = lineage.export(made.exports[0]).folder
+    elsewhere = tmp_path / "elsewhere" / "bin"
+    elsewhere.parent.mkdir()
+    folder.rename(elsewhere)
+
+    (verified,) = verify_path(elsewhere)
+
+    assert verified.problems == ()
+    assert verified.notes == ("what it was made from is not in this store: not compared with it",)
+
+
+def test_a_shard_of_other_text_is_found_in_the_raw_file(small: tuple[Dataset, Lineage]):
+    made, lineage = small
+    shard = lineage.open_tokens("a.jsonl")
+    write_raw(made.base, {"a.jsonl": ["one", "two and a HALF", "drei €", ""]})
+    other = Lineage(made).raw_file("a.jsonl")
+
+    problems = verify_against_raw(other, shard, made.documents, made.tokenizer, lineage.tokenizer)
+
+    assert problems == [f"{shard.folder}: documents 0 to 4: the text is not the same"]
+
+
+def test_other_tokens_than_the_reference_are_found(small: tuple[Dataset, Lineage]):
+    made, lineage = small
+    shard = lineage.open_tokens("b.jsonl")
+    token_ids = np.fromfile(shard.folder / "tokens.bin", dtype="<u2")
+    token_ids[0] = ord("F")
+    token_ids.tofile(shard.folder / "tokens.bin")
+
+    problems = verify_against_raw(
+        lineage.raw_file("b.jsonl"), shard, made.documents, made.tokenizer, lineage.tokenizer
+    )
+
+    assert problems == [
+        "b.jsonl:0: expected the tokens [102, 111, 117, 114, 256] … of bytes, "
+        "found [70, 111, 117, 114, 256] …"
+    ]
+
+
+def test_a_raw_file_with_more_documents_than_the_shard_is_found(small: tuple[Dataset, Lineage]):
+    made, lineage = small
+    shard = lineage.open_tokens("b.jsonl")
+    write_raw(made.base, {"b.jsonl": ["four", "fünf", "six\nlines", "7", "more"]})
+
+    problems = verify_against_raw(
+        Lineage(made).raw_file("b.jsonl"), shard, made.documents, made.tokenizer, lineage.tokenizer
+    )
+
+    assert problems == [f"{shard.folder}: expected all documents of the raw file, found 4"]
+
+
+def test_reading_the_raw_file_stops_where_it_is_asked_to(small: tuple[Dataset, Lineage]):
+    made, lineage = small
+    shard = lineage.open_tokens("b.jsonl")
+    token_ids = np.fromfile(shard.folder / "tokens.bin", dtype="<u2")
+    token_ids[-2] = ord("8")
+    token_ids.tofile(shard.folder / "tokens.bin")
+
+    problems = verify_against_raw(
+        lineage.raw_file("b.jsonl"),
+        shard,
+        made.documents,
+        made.tokenizer,
+        lineage.tokenizer,
+        max_characters=5,
+    )
+
+    assert problems == []

@@ -1,0 +1,150 @@
+"""Texts on which tokenizers go wrong, raw files that hold them, and datasets made of those."""
+
+import json
+import os
+import random
+import unicodedata
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tokflow.dataset import Dataset, make_dataset
+from tokflow.lineage import Lineage
+from tokflow.pipeline import make_tokenizer, make_tokens
+from tokflow.tokenizer import Tokenizer
+from tokflow.tokens import TokenShard, open_token_shard
+
+NUM_AWKWARD_STRINGS = 20_000
+
+FEW_TEXTS = ("Hello, world!", "", " don't\r\n", "größe 漢字 👍🏽", "a\x00b", "12 <|endoftext|>")
+
+_FAMILY = "👩\u200d👩\u200d👧\u200d👦"
+_EMOJI = ("👍", "👍🏽", _FAMILY, "🏳️\u200d🌈", "🇩🇪🇫", "❤\ufe0f", "1\ufe0f\u20e3", "\u200d", "\ufe0f")
+_WORDS = (
+    "a", "the", "Ünïcödé", "naïve", "don't", "I'LL", "'s", "’ve", "'D", "straße", "ſ", "ﬁ", "İi",
+    "snake_case", "camelCase", "日本語", "한국어", "ภาษาไทย", "हिन्दी", "עברית", "العربية", "ꙮ",
+)  # fmt: skip
+_NUMBERS = (
+    "0", "12", "123", "1234567890", "3.14", "1,000", "٣٤٥", "१२", "½", "Ⅷ", "²", "𝟘", "１２",
+)  # fmt: skip
+_SPACES = (
+    " ", "  ", "   ", " " * 9, "\t", "\t\t", "\n", "\n\n", "\r\n", "\r\n\r\n", "\r", " \n", "\n ",
+    "\u00a0", "\u2003", "\u3000", "\u0085", "\u1680", "\u2028", "\u200b", "\ufeff", "\x0b",
+)  # fmt: skip
+_MARKS = (
+    ".", "...", "!?", "#$%", "__", "--", "—", "$", "€", "+", "^", "`", "~", "|", "\\", '"', "<|",
+    "|>", "{}", "\x00", "\x00\x00", "\x1f", "\x7f", "\ufffd", "e\u0301", "Z\u0351\u036b\u0343",
+)  # fmt: skip
+_SPECIALS = (
+    "<|endoftext|>", "<|endof", "text|>", "<|endoftext|", "</s>", "<s>", "<unk>", "[CLS]",
+    "<|im_start|>", "<|fim_prefix|>", "<|eos|>",
+)  # fmt: skip
+_RUN_OF = (
+    "a", "ab", " ", "\n", "\r\n", "\t", "1", "!", "é", "e\u0301", "\u0300", "👍", "中", "=", "\x00",
+)  # fmt: skip
+
+
+@cache
+def awkward_strings() -> tuple[str, ...]:
+    """Return 20,000 strings, the same at each call, 1 MB of UTF-8.
+
+    First a stretch of single code points (each general category, each plane), then long runs,
+    then random mixtures of everything.
+    """
+    choose = random.Random("awkward")
+    points = _code_points(choose)
+    runs = [piece * times for piece in _RUN_OF for times in (2, 3, 17, 300, 1_000)]
+    pools = (_EMOJI, _WORDS, _NUMBERS, _SPACES, _SPACES, _MARKS, _SPECIALS, points)
+    strings = ["", *points, *runs]
+    while len(strings) < NUM_AWKWARD_STRINGS:
+        pieces = (choose.choice(choose.choice(pools)) for _ in range(choose.randint(1, 20)))
+        strings.append("".join(pieces))
+    return tuple(strings)
+
+
+def _code_points(choose: random.Random) -> list[str]:
+    """Return up to 40 code points of each general category and 16 of each plane, but surrogates."""
+    by_category: dict[str, list[int]] = {}
+    by_plane: dict[int, list[int]] = {}
+    for point in range(0x110000):
+        category = unicodedata.category(chr(point))
+        if category != "Cs":  # what no UTF-8 text holds
+            by_category.setdefault(category, []).append(point)
+            by_plane.setdefault(point >> 16, []).append(point)
+    found = set()
+    for category in sorted(by_category):
+        found.update(choose.sample(by_category[category], min(40, len(by_category[category]))))
+    for plane in sorted(by_plane):
+        found.update({*by_plane[plane][:2], *by_plane[plane][-2:]})
+        found.update(choose.sample(by_plane[plane], 12))
+    return [chr(point) for point in sorted(found)]
+
+
+def write_texts(path: Path, texts: Iterable[str]) -> Path:
+    """Write a raw file with one document per text, in the format of its suffix."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".parquet":
+        pq.write_table(pa.table({"text": pa.array(texts, pa.large_string())}), path)
+    else:
+        lines = (json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts)
+        path.write_bytes("".join(lines).encode())
+    return path
+
+
+def make_texts_dataset(
+    folder: Path,
+    texts: Sequence[str] | None = FEW_TEXTS,
+    *,
+    suffix: str = ".jsonl",
+    documents: dict[str, Any] | None = None,
+    **tokenizer: Any,
+) -> Dataset:
+    """Return a dataset over `<folder>/raw`, with `texts` as its one file unless they are None."""
+    if texts is not None:
+        write_texts(folder / "raw" / f"texts{suffix}", texts)
+    return make_dataset(
+        {
+            "name": "texts",
+            "raw": {"files": "raw/*"},
+            "documents": documents or {},
+            "tokenizer": {"kind": "bytes", **tokenizer},
+            "store": "store",
+        },
+        base=folder,
+        where="test",
+    )
+
+
+def save_tokenizer(dataset: Dataset) -> Tokenizer:
+    """Return the dataset's tokenizer, saved into its store."""
+    lineage = Lineage(dataset)
+    make_tokenizer(lineage)
+    return lineage.tokenizer
+
+
+def tokenize(dataset: Dataset, key: str | None = None) -> TokenShard:
+    """Return the token shard of one raw file, by default the first, made through the pipeline."""
+    lineage = Lineage(dataset)
+    make_tokenizer(lineage)
+    made = make_tokens(lineage, key or next(iter(lineage.sources)))
+    return open_token_shard(made.output.folder)
+
+
+def token_lists(shard: TokenShard) -> list[list[int]]:
+    """Return the token ids of each document, BOS and EOS included."""
+    rows = shard.documents(["token_offset", "num_tokens"]).to_pydict()
+    token_ids = shard.token_ids()
+    return [
+        token_ids[start : start + count].tolist()
+        for start, count in zip(rows["token_offset"], rows["num_tokens"], strict=True)
+    ]
+
+
+def find_shared() -> Path:
+    """Return where the corpora and tokenizers are that are too large for the repository."""
+    beside = Path(__file__).resolve().parents[2] / "shared"
+    return Path(os.environ.get("TOKFLOW_SHARED", beside))
