@@ -78,7 +78,7 @@ class Lineage:
     @cached_property
     def sources(self) -> dict[str, RawSource]:
         """The raw files by partition key, in the order of all outputs."""
-        return list_sources(self.dataset.raw, base=self.dataset.base)
+        return list_sources(self.dataset.raw, base=self.dataset.base, store=self.dataset.folder)
 
     def raw_file(self, key: str) -> RawFile:
         """Return one raw file, fetched if it is elsewhere.

@@ -3,10 +3,8 @@
 import dataclasses
 import fnmatch
 import json
-import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,12 +22,16 @@ from tokflow.tokenizer import (
     special_id,
     write_ranks,
 )
+from tokflow.tokenizer_hub import (
+    HUB_FILES,
+    convert_with_transformers,
+    download_tokenizer,
+    shown,
+)
 from tokflow.training import train_tokenizer
 
 TOKENIZER_VERSION = 1
 """Raised when the same origin would be saved as other bytes."""
-
-HUB_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -207,7 +209,7 @@ def _make_tiktoken(origin: Origin, folder: Path) -> Facts:
                 where=f"tokenizer.name: {name}",
                 expected=f"one of {', '.join(tiktoken.list_encoding_names())}, "
                 "and its files on the network or in TIKTOKEN_CACHE_DIR",
-                found=_shown(error),
+                found=shown(error),
                 remedy="correct the name, or fetch the files once where there is a network; "
                 "later runs use the copy in the store",
             )
@@ -252,77 +254,12 @@ def _make_huggingface(origin: Origin, folder: Path) -> Facts:
             if file.name in HUB_FILES:
                 (folder / file.name).write_bytes(file.read_bytes())
         if not (folder / "tokenizer.json").is_file():
-            _convert_with_transformers(str(path), None, folder)
+            convert_with_transformers(str(path), None, folder)
         return _facts_of_json(folder)
-    commit = _download(str(origin.config.name), origin.config.revision, folder)
+    commit = download_tokenizer(str(origin.config.name), origin.config.revision, folder)
     if not (folder / "tokenizer.json").is_file():
-        _convert_with_transformers(str(origin.config.name), commit, folder)
+        convert_with_transformers(str(origin.config.name), commit, folder)
     return _facts_of_json(folder, origin={"hub_id": origin.config.name, "commit": commit})
-
-
-def _download(name: str, revision: str | None, folder: Path) -> str:
-    """Copy the tokenizer's files from the hub; return the commit they are of."""
-    import huggingface_hub
-    from huggingface_hub.errors import EntryNotFoundError
-
-    try:
-        commit = str(huggingface_hub.HfApi().model_info(name, revision=revision).sha)
-        for file in HUB_FILES:
-            try:
-                path = huggingface_hub.hf_hub_download(name, file, revision=commit)
-            except EntryNotFoundError:
-                continue
-            (folder / file).write_bytes(Path(path).read_bytes())
-    except Exception as error:
-        raise TokenizerError(
-            four_parts(
-                where=f"tokenizer.name: {name}",
-                expected="a hub id that can be reached, or an existing local folder",
-                found=_shown(error),
-                remedy="correct the name or the revision, log in with `hf auth login` for a "
-                "private one, or name a folder that holds its files",
-            )
-        ) from error
-    return commit
-
-
-def _convert_with_transformers(name: str, revision: str | None, folder: Path) -> None:
-    """Let transformers build the tokenizer.json of a tokenizer that was published without."""
-    with _without_advice():
-        from transformers import AutoTokenizer
-
-    try:
-        loaded = AutoTokenizer.from_pretrained(
-            name, **({"revision": revision} if revision else {}), trust_remote_code=False
-        )
-        backend = loaded.backend_tokenizer
-    except Exception as error:
-        raise TokenizerError(
-            four_parts(
-                where=f"tokenizer.name: {name}",
-                expected="a tokenizer.json, or files that transformers makes one of",
-                found=_shown(error),
-                remedy="name a tokenizer that has a fast version",
-            )
-        ) from error
-    backend.save(str(folder / "tokenizer.json"))
-    names = {role: getattr(loaded, role) for role in ("eos_token", "bos_token")}
-    (folder / "tokenizer_config.json").write_text(json.dumps(names), encoding="utf-8")
-
-
-@contextmanager
-def _without_advice() -> Iterator[None]:
-    """Keep transformers from saying that there is no PyTorch, of which no tokenizer has need."""
-
-    def is_other(record: logging.LogRecord) -> bool:
-        return not record.getMessage().startswith("PyTorch was not found")
-
-    logger = logging.getLogger("transformers")
-    logger.addFilter(is_other)
-    try:
-        yield
-    finally:
-        logger.removeFilter(is_other)
 
 
 def _make_trained(origin: Origin, folder: Path) -> Facts:
@@ -352,7 +289,7 @@ def _facts_of_json(folder: Path, *, origin: Mapping[str, Any] | None = None) -> 
             four_parts(
                 where="tokenizer.json",
                 expected="the JSON of a Hugging Face fast tokenizer",
-                found=_shown(error),
+                found=shown(error),
                 remedy="save it with `tokenizer.save(path)` of the tokenizers library",
             )
         ) from error
@@ -393,7 +330,7 @@ def _fields_beside(path: Path) -> dict[str, Any]:
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise _unusable_config(path, _shown(error)) from error
+        raise _unusable_config(path, shown(error)) from error
     if not isinstance(fields, dict):
         raise _unusable_config(path, type(fields).__name__)
     return fields
@@ -408,11 +345,6 @@ def _unusable_config(path: Path, found: str) -> TokenizerError:
             remedy="mend the file or remove it",
         )
     )
-
-
-def _shown(error: Exception) -> str:
-    """Return the type and the first line of an error of another library."""
-    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:160]}"
 
 
 KINDS: dict[Kind, Callable[[Origin, Path], Facts]] = {

@@ -290,7 +290,7 @@ class _ShardWriter:
     def write(self, engine: GatedEngine, batches: Iterator[Batch]) -> None:
         """Read, encode and write, each overlapped with the next."""
         with (
-            (self._folder / TOKENS_NAME).open("wb", buffering=0) as file,
+            (self._folder / TOKENS_NAME).open("wb") as file,
             DocumentTableWriter(self._folder / DOCUMENTS_NAME) as table,
             write_behind(partial(self._write_batch, file, table)) as submit,
         ):
@@ -340,6 +340,7 @@ class _ShardWriter:
         self._sha256.update(view)
         self._num_unsynced += len(view)
         if self._num_unsynced > SYNC_BYTES:
+            file.flush()
             os.fsync(file.fileno())
             self._num_unsynced = 0
         num_bytes = self._add_documents(table, batch, num_tokens)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import dagster as dg
+import pyarrow as pa
 
 from tokflow.components import versions
 from tokflow.components.automation import when_outdated
@@ -281,6 +282,7 @@ def _export(dataset: Dataset, config: ExportConfig) -> dg.AssetsDefinition:
         )
 
     is_parquet = config.format == "parquet"
+    columns = {name: pa.list_(type_) for name, type_ in COLUMNS.items()}
     return _asset(
         export,
         dataset,
@@ -288,10 +290,15 @@ def _export(dataset: Dataset, config: ExportConfig) -> dg.AssetsDefinition:
         stage=export_stage(config),
         code_version=versions.export_version(dataset, config),
         kinds={config.format},
-        description=f"{FORMATS[config.format].description}. Made from all raw files.",
+        description=_plain(f"{FORMATS[config.format].description}. Made from all raw files."),
         config=dataclasses.asdict(config),
-        columns=column_schema(COLUMNS, EXPORT_COLUMNS) if is_parquet else None,
+        columns=column_schema(columns, EXPORT_COLUMNS) if is_parquet else None,
     )
+
+
+def _plain(text: str) -> str:
+    """Return `text` as markdown that does not take `<part>` for a tag."""
+    return text.replace("<", r"\<")
 
 
 def _asset(

@@ -41,7 +41,7 @@ class GigatokenEngine:
         self, build: Callable[[], "gigatoken.Tokenizer"], *, is_parallel: bool = True
     ) -> None:
         self._build = build
-        self._tokenizer: gigatoken.Tokenizer | None = build()
+        self._tokenizer = build()
         self._is_parallel = is_parallel
         self._num_bytes = 0
 
@@ -50,7 +50,7 @@ class GigatokenEngine:
         offsets, data = text_buffers(texts)
         num_bytes = int(offsets[-1] - offsets[0])
         if self._num_bytes + num_bytes > CACHE_BUDGET_BYTES and self._num_bytes:
-            self._tokenizer = None  # its memory is freed before the next one is built
+            del self._tokenizer  # its memory is freed before the next one is built
             self._tokenizer = self._build()
             self._num_bytes = 0
         self._num_bytes += num_bytes
