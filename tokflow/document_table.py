@@ -7,6 +7,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tokflow.arrays import make_table
+from tokflow.tables import parquet_options
+
 DOCUMENTS_SCHEMA = pa.schema(
     [
         pa.field("row", pa.int64(), nullable=False),
@@ -28,7 +31,7 @@ class DocumentTableWriter:
     """Writes documents.parquet in row groups that do not depend on the batches."""
 
     def __init__(self, path: Path) -> None:
-        self._writer = pq.ParquetWriter(path, DOCUMENTS_SCHEMA, compression="zstd")
+        self._writer = pq.ParquetWriter(path, DOCUMENTS_SCHEMA, **parquet_options(DOCUMENTS_SCHEMA))
         self._tables: list[pa.Table] = []
         self._num_rows = 0
 
@@ -46,8 +49,7 @@ class DocumentTableWriter:
         hashes = pa.FixedSizeBinaryArray.from_buffers(
             pa.binary(16), num_rows, [None, pa.py_buffer(text_hash)]
         )
-        arrays = [pa.array(columns[name]) for name in DOCUMENTS_SCHEMA.names[:-1]]
-        self._tables.append(pa.Table.from_arrays([*arrays, hashes], schema=DOCUMENTS_SCHEMA))
+        self._tables.append(make_table({**columns, "text_hash": hashes}, DOCUMENTS_SCHEMA))
         self._num_rows += num_rows
         while self._num_rows >= ROWS_PER_GROUP:
             table = self._joined()

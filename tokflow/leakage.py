@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.parquet as pq
 
-from tokflow.spans import SPANS_NAME, Split
+from tokflow.arrays import to_numpy
+from tokflow.spans import Split
 
 MIN_CHARS = 32
 """Shorter texts (an empty file, a licence's one line) are equal by chance and teach nothing."""
@@ -47,16 +47,16 @@ def _of_file(
     digests = table["text_hash"].combine_chunks()
     hashes = np.frombuffer(digests.buffers()[1], dtype="V16")
     hashes = hashes[digests.offset : digests.offset + len(digests)]
-    spans = pq.read_table(
-        split.folder / SPANS_NAME, filters=[("part", "=", part), ("is_cut", "=", False)]
-    )
-    first, counts = spans["document"].to_numpy(), spans["num_documents"].to_numpy()
+    spans = split.spans(part)
+    is_whole = ~to_numpy(spans["is_cut"])
+    first = to_numpy(spans["document"])[is_whole]
+    counts = to_numpy(spans["num_documents"])[is_whole]
     edges = np.zeros(len(hashes) + 1, dtype=np.int64)
     np.add.at(edges, first, 1)
     np.add.at(edges, first + counts, -1)
     is_wanted = np.cumsum(edges)[:-1] > 0
-    is_wanted &= table["num_chars"].to_numpy() >= min_chars
-    return hashes[is_wanted], table["row"].to_numpy()[is_wanted]
+    is_wanted &= to_numpy(table["num_chars"]) >= min_chars
+    return hashes[is_wanted], to_numpy(table["row"])[is_wanted]
 
 
 def _first_with(splits: Iterable[Split], part: str, shared: npt.NDArray[np.void]) -> str:

@@ -24,7 +24,7 @@ def parquet_options(schema: pa.Schema) -> dict[str, Any]:
     integers = [field.name for field in schema if pa.types.is_integer(field.type)]
     return {
         "compression": "zstd",
-        "use_dictionary": [name for name in schema.names if name not in integers],
+        "use_dictionary": [f.name for f in schema if pa.types.is_string(f.type)],
         "column_encoding": dict.fromkeys(integers, "DELTA_BINARY_PACKED"),
     }
 

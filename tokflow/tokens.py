@@ -15,9 +15,9 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 import xxhash
 
+from tokflow.arrays import read_table
 from tokflow.document_table import DocumentTableWriter
 from tokflow.documents import Batch, DocumentsConfig, Reject, read_documents
 from tokflow.engines import Encoded, EngineDiffersError, GatedEngine, InText, open_engine
@@ -79,7 +79,7 @@ class TokenShard:
 
     def documents(self, columns: list[str] | None = None) -> pa.Table:
         """Return documents.parquet, one row per document in file order."""
-        return pq.read_table(self.folder / DOCUMENTS_NAME, columns=columns)
+        return read_table(self.folder / DOCUMENTS_NAME, columns)
 
 
 def tokens_fingerprint(

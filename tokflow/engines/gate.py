@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tokflow.arrays import to_arrow, to_texts
 from tokflow.engines.awkward_strings import AWKWARD_STRINGS
 from tokflow.engines.fast import GigatokenEngine, open_gigatoken
 from tokflow.engines.protocol import Encoded, Engine, InText
@@ -72,7 +73,7 @@ class GatedEngine:
         short = np.flatnonzero(lengths <= SAMPLE_TOKENS)
         if len(short):
             indices = np.unique(short[self._sample_places(len(short))])
-            sample = texts.take(pa.array(indices))
+            sample = texts.take(to_arrow(indices))
             got = [encoded.document(int(index)) for index in indices]
         else:
             sample = pc.utf8_slice_codeunits(texts.slice(0, 1), 0, 4 * SAMPLE_TOKENS)
@@ -161,7 +162,7 @@ def _added_token_strings(tokenizer: Tokenizer) -> list[str]:
 def _first_difference(
     strings: Sequence[str], fast: GigatokenEngine, reference: Engine
 ) -> str | None:
-    texts = pa.array(strings, type=pa.large_string())
+    texts = to_texts(strings)
     got, expected = fast.encode(texts), reference.encode(texts)
     for index, text in enumerate(strings):
         if not np.array_equal(got.document(index), expected.document(index)):

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.parquet as pq
 
-from tokflow.arrays import to_numpy
 from tokflow.exports import FORMATS, INDEX_NAME, Arrays, Part
 from tokflow.manifest import Manifest
+from tokflow.tables import read_part
 from tokflow.verify.problems import TOKENS_AT_ONCE, too_large, unequal
 
 
@@ -54,12 +53,8 @@ def _export_counts(folder: Path, manifest: Manifest, part: str) -> Iterator[str]
 
 
 def _index_problems(folder: Path, manifest: Manifest, part: str) -> Iterator[str]:
-    table = pq.read_table(
-        folder / INDEX_NAME,
-        columns=["position", "num_tokens"],
-        filters=[("part", "=", part)],
-    )
-    start, size = to_numpy(table["position"]), to_numpy(table["num_tokens"])
+    columns = read_part(folder / INDEX_NAME, part, ["position", "num_tokens"])
+    start, size = columns["position"], columns["num_tokens"]
     where = f"{folder / INDEX_NAME}: {part}"
     num_tokens = manifest.counts[f"{part}.num_tokens"]
     if len(wrong := np.flatnonzero(start[1:] < (start + size)[:-1])):

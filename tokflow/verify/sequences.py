@@ -4,10 +4,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.parquet as pq
 
-from tokflow.arrays import to_numpy
-from tokflow.sequences import SEGMENTS_NAME, FileSequences
+from tokflow.sequences import SEGMENTS_NAME, SEGMENTS_SCHEMA, FileSequences
+from tokflow.tables import read_part
 from tokflow.verify.problems import unequal
 
 
@@ -20,11 +19,7 @@ def verify_sequences(sequences: FileSequences) -> list[str]:
     problems: list[str] = []
     for part in sequences.split.parts:
         path = sequences.folder / SEGMENTS_NAME
-        table = pq.read_table(path, filters=[("part", "=", part)])
-        columns = {
-            name: np.asarray(to_numpy(table[name]), dtype=np.int64)
-            for name in table.schema.names[1:]
-        }
+        columns = read_part(path, part, SEGMENTS_SCHEMA.names[1:])
         problems += _row_counts(sequences, part, columns)
         problems += _segment_problems(sequences, part, columns)
     return problems

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.parquet as pq
 
 from tokflow.arrays import to_numpy
 from tokflow.document_table import DOCUMENTS_SCHEMA
-from tokflow.spans import CUT_TOKENS_NAME, SPANS_NAME, Split
+from tokflow.spans import CUT_TOKENS_NAME, SPANS_NAME, SPANS_SCHEMA, Split
+from tokflow.tables import read_part
 from tokflow.verify.problems import too_large, unequal
 
 
@@ -20,13 +20,9 @@ def verify_split(split: Split) -> list[str]:
     overlap. The counts of all parts and of what no part takes add up to the shard's documents,
     characters and tokens.
     """
-    spans = pq.read_table(split.folder / SPANS_NAME)
-    columns = {name: spans[name].to_numpy(zero_copy_only=False) for name in spans.schema.names}
-    documents = split.shard.documents()
-    table = {
-        name: np.asarray(to_numpy(documents[name]), dtype=np.int64)
-        for name in DOCUMENTS_SCHEMA.names[:-1]
-    }
+    columns = _spans(split)
+    documents = split.shard.documents(DOCUMENTS_SCHEMA.names[:-1])
+    table = {name: to_numpy(documents[name]) for name in documents.schema.names}
     last = columns["document"] + columns["num_documents"]
     if len(last) and (columns["document"].min() < 0 or last.max() > len(table["row"])):
         return [f"{split.folder / SPANS_NAME}: expected documents of the shard, found others"]
@@ -35,6 +31,17 @@ def verify_split(split: Split) -> list[str]:
         *_coverage_problems(split, columns, table),
         *_cut_problems(split, columns),
     ]
+
+
+def _spans(split: Split) -> dict[str, npt.NDArray[Any]]:
+    """Return the columns of all spans; `part` is the ordinal of the part in the config."""
+    names = SPANS_SCHEMA.names[1:]
+    of_parts = [read_part(split.folder / SPANS_NAME, part, names) for part in split.parts]
+    sizes = [len(columns["document"]) for columns in of_parts]
+    return {
+        "part": np.repeat(np.arange(len(sizes)), sizes),
+        **{name: np.concatenate([columns[name] for columns in of_parts]) for name in names},
+    }
 
 
 def _span_problems(
@@ -53,8 +60,8 @@ def _span_problems(
     if (columns["token_start"][is_whole] != table["token_offset"][first]).any():
         yield f"{where}: expected each span to begin at its first document's token"
     counts = split.manifest.counts
-    for part in split.parts:
-        is_in = columns["part"] == part
+    for ordinal, part in enumerate(split.parts):
+        is_in = columns["part"] == ordinal
         yield from unequal(
             f"{split.folder}: {part}",
             num_documents=(

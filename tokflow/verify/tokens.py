@@ -5,9 +5,8 @@ from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from tokflow.arrays import read_table, to_numpy
+from tokflow.arrays import read_table, to_numpy, to_texts
 from tokflow.document_table import DOCUMENTS_SCHEMA
 from tokflow.engines import open_reference
 from tokflow.tokenizer import Tokenizer
@@ -118,7 +117,7 @@ def _id_problems(
 def verify_tokenizer(tokenizer: Tokenizer) -> list[str]:
     """Return what is wrong with a saved tokenizer: its reference must load and make tokens."""
     try:
-        encoded = open_reference(tokenizer).encode(pa.array(["a b"], type=pa.large_string()))
+        encoded = open_reference(tokenizer).encode(to_texts(["a b"]))
     except Exception as error:
         return [f"{tokenizer.folder}: expected a tokenizer that loads, found: {error}"]
     return list(too_large(tokenizer.folder, encoded.token_ids, tokenizer.vocab_size))
