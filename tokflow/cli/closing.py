@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from tokflow.cli.output import counted, print_table, size, styled
+from tokflow.cli.output import counted, print_table, shown_path, size, styled
 from tokflow.cli.snippets import loading_code
 from tokflow.dataset import Dataset
 from tokflow.pipeline import Built, Made
@@ -86,7 +86,7 @@ def _print_exports(exports: Sequence[Made]) -> None:
         parts = made.manifest.details["parts"]
         tokens = ", ".join(f"{part} {counts[f'{part}.num_tokens']:,}" for part in parts)
         num_bytes = sum(entry.num_bytes for entry in made.manifest.files.values())
-        latest = str(made.output.folder.parent / "latest")
+        latest = shown_path(made.output.folder.parent / "latest")
         rows.append((made.output.name, tokens, size(num_bytes), latest))
     print_table(("export", "tokens", "bytes", "path"), rows)
 

@@ -7,6 +7,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -123,3 +124,11 @@ def counted(number: int, noun: str) -> str:
 def _is_number(cell: str) -> bool:
     number = cell.removesuffix(" B").removesuffix(" kB").removesuffix(" MB").removesuffix(" GB")
     return not cell or number.replace(",", "").replace(".", "").isdigit()
+
+
+def shown_path(path: Path) -> str:
+    """Return a path as a person here would type it: relative if it is below this folder."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)

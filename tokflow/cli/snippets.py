@@ -1,8 +1,10 @@
 """Python that loads a batch from an export, to be copied and run as it is."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from tokflow.cli.output import shown_path
 from tokflow.pipeline import Made
 
 BATCH_ROWS = 8
@@ -23,26 +25,27 @@ def loading_code(exports: Sequence[Made]) -> str | None:
 def _code(made: Made, part: str) -> str:
     folder = made.output.folder.parent / "latest"
     details, counts = made.manifest.details, made.manifest.counts
-    files = sorted(name for name in made.manifest.files if name.startswith(part))
-    first = folder / next((n for n in files if not n.endswith(".json")), "")
+    of_part = re.compile(rf"{part}(\.bin|/dump-0\.pkl|-\d+-of-\d+\.parquet)")
+    files = filter(of_part.fullmatch, sorted(made.manifest.files))
+    first = shown_path(folder / next(files, ""))
     if details["format"] == "bin":
         length = min(1024, counts[f"{part}.num_tokens"])
         rows = min(BATCH_ROWS, counts[f"{part}.num_tokens"] // length)
         return (
             "import numpy as np\n"
-            f'tokens = np.memmap({str(first)!r}, dtype="{details["dtype"]}", mode="r")\n'
+            f'tokens = np.memmap({first!r}, dtype="{details["dtype"]}", mode="r")\n'
             f"batch = tokens[: {rows} * {length}].reshape({rows}, {length})"
         )
     if details["format"] == "parquet":
         return (
             "import numpy as np, pyarrow.parquet as pq\n"
-            f'table = pq.read_table({str(first)!r}, columns=["input_ids"])\n'
+            f'table = pq.read_table({first!r}, columns=["input_ids"])\n'
             f'batch = np.array(table["input_ids"][:{BATCH_ROWS}].to_pylist())'
         )
     if details["format"] == "pickle":
         return (
             "import pickle, pathlib, numpy as np\n"
-            f"rows = pickle.loads(pathlib.Path({str(first)!r}).read_bytes())\n"
+            f"rows = pickle.loads(pathlib.Path({first!r}).read_bytes())\n"
             f"batch = np.array(rows[:{BATCH_ROWS}])"
         )
     return _through_tokflow(folder, part)
@@ -53,7 +56,7 @@ def _through_tokflow(folder: Path, part: str) -> str:
     return (
         "from pathlib import Path; from tokflow.exports import FORMATS; "
         "from tokflow.manifest import read_manifest\n"
-        f"folder = Path({str(folder)!r}); manifest = read_manifest(folder)\n"
+        f"folder = Path({shown_path(folder)!r}); manifest = read_manifest(folder)\n"
         f'batch = FORMATS[manifest.details["format"]].read(folder, manifest, {part!r})'
         f'["token_ids"][:{BATCH_ROWS}]'
     )

@@ -4,7 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import dagster as dg
+import pyarrow as pa
 
+from tokflow.errors import TokflowError
 from tokflow.exports import ExportConfig
 from tokflow.leakage import find_shared_texts
 from tokflow.lineage import Lineage
@@ -163,7 +165,7 @@ def check_results(
     """Return the result of each check of an asset for the partitions (or the export) in `names`."""
     results = []
     for check in CHECKS.get(stage, ()):
-        problems = check.problems(lineage, names)
+        problems = _problems(check, lineage, names)
         shown = problems[:MAX_SHOWN]
         more = [f"and {len(problems) - len(shown):,} more"] if len(problems) > len(shown) else []
         results.append(
@@ -179,3 +181,11 @@ def check_results(
             )
         )
     return results
+
+
+def _problems(check: Check, lineage: Lineage, names: Sequence[str]) -> list[str]:
+    """Return what a check finds; an output too damaged to be read is a problem, too."""
+    try:
+        return check.problems(lineage, names)
+    except (TokflowError, OSError, pa.ArrowException) as error:
+        return [str(error)]
