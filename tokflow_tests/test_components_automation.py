@@ -155,6 +155,19 @@ def test_a_bad_file_is_tried_once_and_again_when_it_changes(case: Case):
     assert case.not_fresh() == {}
 
 
+def test_a_new_file_that_is_bad_is_tried_once(case: Case):
+    case.attributes["documents"] = {"format": "jsonl"}
+    for key in ("a", "b", "c"):
+        case.write(key, '{"text": "good"}\n')
+    automation = built(case)
+    case.write("d", "{broken\n")
+    sync_files(case.instance, case.dataset)
+
+    ticks = automation.settle()
+
+    assert ticks == [{"tokens": ["d.txt"], "split": ["d.txt"], "sequences": ["d.txt"]}]
+
+
 def test_tokens_wait_for_the_tokenizer_that_a_new_file_changes(case: Case):
     case.attributes["tokenizer"] = {"kind": "trained", "vocab_size": 270}
     automation = built(case)

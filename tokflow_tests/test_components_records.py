@@ -69,6 +69,20 @@ def test_after_a_change_only_what_was_made_anew_is_recorded(case: Case):
     assert case.not_fresh() == {}
 
 
+def test_what_changes_after_a_record_is_stale(case: Case):
+    build_dataset(case.dataset)
+    record_build(case.instance, case.dataset, KEYS)
+    case.write("b", "other\ntext\nhere\n")
+
+    sync_files(case.instance, case.dataset)
+
+    assert case.not_fresh() == {
+        "tokens:b.txt": "STALE",
+        "exports/bin": "STALE",
+        "exports/parquet": "STALE",
+    }
+
+
 def test_another_config_is_recorded_with_its_code_version(case: Case):
     build_dataset(case.dataset)
     record_build(case.instance, case.dataset, KEYS)
