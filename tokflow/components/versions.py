@@ -45,9 +45,9 @@ _NO_TOKENIZER = Tokenizer(
     bos_token=None,
 )
 
-_FIELDS_OF_TRAINED = ("vocab_size", "special_tokens", "files", "max_characters")
-_FIELDS_OF_NO_TOKENIZER = ("eos", "bos", "special_tokens_in_text", "engine")
-"""They decide how it is used; `engine` decides nothing."""
+_ONLY_FOR_TRAINED = ("vocab_size", "special_tokens", "files", "max_characters")
+_USED_LATER = ("eos", "bos", "special_tokens_in_text", "engine")
+"""Fields that decide what is done with the tokenizer; `engine` decides nothing."""
 
 
 def tokens_version(dataset: Dataset) -> str:
@@ -81,7 +81,7 @@ def tokenizer_version(dataset: Dataset) -> str:
     """
     config = dataclasses.asdict(dataset.tokenizer)
     is_trained = dataset.tokenizer.kind == "trained"
-    unused = {*_FIELDS_OF_NO_TOKENIZER, *(() if is_trained else _FIELDS_OF_TRAINED)}
+    unused = {*_USED_LATER, *(() if is_trained else _ONLY_FOR_TRAINED)}
     fields = {name: config[name] for name in config if name not in unused}
     if is_trained:
         fields["documents"] = dataclasses.asdict(dataset.documents)
