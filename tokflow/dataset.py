@@ -18,6 +18,7 @@ from tokflow.exports import FORMATS, ExportConfig, check_format
 from tokflow.packing import PackingConfig
 from tokflow.raw import RawConfig
 from tokflow.split import SplitConfig
+from tokflow.storage import check_name
 from tokflow.tokenizer import TokenizerConfig
 
 COMPONENT_TYPE = "tokflow.components.TextDataset"
@@ -41,21 +42,15 @@ class Dataset:
     """How tokens become sequences."""
     exports: tuple[ExportConfig, ...] = ()
     """The formats to write."""
+    owners: tuple[str, ...] = ("team:data",)
+    """Who looks after the dataset, as the web UI shows it: `team:name` or a mail address."""
     store: Path = Path("data/store")
     """Folder that holds all outputs, `<store>/<name>/...`."""
     base: Path = field(default_factory=Path)
     """Folder that relative paths start from."""
 
     def __post_init__(self) -> None:
-        if not self.name.replace("_", "").isalnum() or not self.name.isascii():
-            raise ConfigError(
-                four_parts(
-                    where="name",
-                    expected="letters, digits and _ (it becomes a folder and an asset key)",
-                    found=repr(self.name),
-                    remedy="rename the dataset",
-                )
-            )
+        check_name(self.name, where="name", becomes="a folder and an asset key", marks="_")
         names = [export.name for export in self.exports]
         if twice := {name for name in names if names.count(name) > 1}:
             raise ConfigError(
@@ -84,12 +79,13 @@ def load_dataset(path: Path, *, base: Path | None = None, store: Path | None = N
     """
     try:
         text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
+    except (OSError, UnicodeDecodeError) as error:
+        found = "no file" if isinstance(error, FileNotFoundError) else str(error)
         raise ConfigError(
             four_parts(
                 where=path,
                 expected="a YAML file that declares a dataset",
-                found="no file",
+                found=found,
                 remedy="correct the path",
             )
         ) from None
@@ -123,6 +119,15 @@ def make_dataset(
     Raises: ConfigError.
     """
     known = [f.name for f in dataclasses.fields(Dataset) if f.name != "base"]
+    if not isinstance(attributes, Mapping):
+        raise ConfigError(
+            four_parts(
+                where=where,
+                expected=f"a mapping with keys such as {', '.join(known[:4])}",
+                found=repr(attributes),
+                remedy="correct it",
+            )
+        )
     _check_keys(attributes, known, where=where)
     values = dict(attributes)
     entries = values.pop("exports", None) or ()
@@ -140,7 +145,7 @@ def make_dataset(
         for index, entry in enumerate(entries)
     )
     declared_store = values.pop("store", None) or "data/store"
-    if "://" in str(declared_store):
+    if not isinstance(declared_store, str) or "://" in declared_store:
         raise ConfigError(
             four_parts(
                 where=f"{where}: store",
@@ -162,7 +167,7 @@ def make_dataset(
     return Dataset(
         **made,
         exports=exports,
-        store=store.resolve() if store else base / Path(str(declared_store)).expanduser(),
+        store=store.resolve() if store else (base / Path(declared_store).expanduser()).resolve(),
         base=base,
     )
 
@@ -181,16 +186,8 @@ def _make_export(entry: object, *, where: str) -> ExportConfig:
     options = dict(fields)
     name = options.pop("format")
     format_ = check_format(name, where=where)
-    called = str(options.pop("name", name))
-    if not called.replace("_", "").replace("-", "").isalnum() or not called.isascii():
-        raise ConfigError(
-            four_parts(
-                where=f"{where}: name",
-                expected="letters, digits, - and _ (it becomes a folder)",
-                found=repr(called),
-                remedy="rename the export",
-            )
-        )
+    called = options.pop("name", name)
+    check_name(called, where=f"{where}: name", becomes="a folder", marks="-_")
     known = [f.name for f in dataclasses.fields(format_.options)]
     _check_keys(options, [*known, "name", "format"], where=where)
     return ExportConfig(
@@ -286,7 +283,7 @@ def _check_keys(fields: Mapping[str, Any], known: Sequence[str], *, where: str) 
 def _parse(text: str, path: Path) -> dict[str, Any]:
     try:
         fields = yaml.load(text, Loader=_StrictLoader)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         raise ConfigError(
             four_parts(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from tokflow.dataset import Dataset
-from tokflow.errors import MissingOutputError, RawFileError, TokflowError, four_parts
+from tokflow.errors import ConfigError, MissingOutputError, RawFileError, TokflowError, four_parts
 from tokflow.exports import FORMATS, ExportConfig, Part, export_fingerprint
 from tokflow.manifest import Manifest, is_complete, read_manifest
 from tokflow.raw import RawFile, RawSource, list_sources, read_raw_file, read_raw_files
@@ -80,6 +80,25 @@ class Lineage:
         """The raw files by partition key, in the order of all outputs."""
         return list_sources(self.dataset.raw, base=self.dataset.base, store=self.dataset.folder)
 
+    def selected_keys(self, partitions: Sequence[str] | None) -> list[str]:
+        """Return the partition keys asked for, all by default, in the order of all outputs.
+
+        Raises: ConfigError for a key that is no raw file.
+        """
+        sources = self.sources
+        unknown = [key for key in partitions or () if key not in sources]
+        if unknown:
+            shown = ", ".join(list(sources)[:5]) + (", ..." if len(sources) > 5 else "")
+            raise ConfigError(
+                four_parts(
+                    where="--partition",
+                    expected=f"a raw file of {self.dataset.name}: {shown}",
+                    found=repr(unknown[0]),
+                    remedy="name one of them",
+                )
+            )
+        return [key for key in sources if partitions is None or key in partitions]
+
     def raw_file(self, key: str) -> RawFile:
         """Return one raw file, fetched if it is elsewhere.
 
@@ -104,11 +123,15 @@ class Lineage:
     def read_raw_files(
         self, keys: Sequence[str], *, progress: Callable[[int, int | None], None] | None = None
     ) -> None:
-        """Look at many raw files together, which is faster than one by one.
+        """Look at many raw files of this disk together, which is faster than one by one.
 
         If one of them is bad nothing is raised here: `raw_file` does when it is asked for it.
         """
-        sources = [self.sources[key] for key in keys if key not in self._raw_files]
+        sources = [
+            source
+            for key in keys
+            if (source := self.sources[key]).is_local and key not in self._raw_files
+        ]
         with suppress(TokflowError, OSError):
             self._raw_files |= read_raw_files(
                 sources, store=self.dataset.folder, progress=progress, offline=self.offline

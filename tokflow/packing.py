@@ -11,6 +11,9 @@ from tokflow.errors import ConfigError, four_parts
 
 Strategy = Literal["concat", "one_document"]
 
+MAX_SEQUENCE_LENGTH = 2**24
+"""Sixteen times the longest context that is trained today; a row must fit into memory."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackingConfig:
@@ -27,11 +30,11 @@ class PackingConfig:
     """Token id that fills a row; default: the EOS id, or 0 where there is none."""
 
     def __post_init__(self) -> None:
-        if self.sequence_length < 1:
+        if not 1 <= self.sequence_length <= MAX_SEQUENCE_LENGTH:
             raise ConfigError(
                 four_parts(
                     where="packing.sequence_length",
-                    expected="1 or more",
+                    expected=f"1 to {MAX_SEQUENCE_LENGTH:,}",
                     found=repr(self.sequence_length),
                     remedy="a usual length is 1024 or 2048",
                 )

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.dataset import Dataset
-from tokflow.errors import ConfigError, TokflowError, four_parts
+from tokflow.errors import TokflowError, four_parts
 from tokflow.exports import ExportConfig, write_export
 from tokflow.lineage import Lineage, Output, Stage
 from tokflow.manifest import Manifest, read_run
@@ -46,6 +46,19 @@ class Failed:
     stage: Stage
     name: str
     error: Exception
+
+    @property
+    def message(self) -> str:
+        """What to tell the user."""
+        if isinstance(self.error, TokflowError | OSError):
+            return str(self.error)
+        return four_parts(
+            where=f"{self.stage} {self.name}",
+            expected="to be made",
+            found=f"{type(self.error).__name__}: {self.error}",
+            remedy="run `tokflow verify` to see whether the store is damaged; "
+            "if it is not, this is a bug of tokflow",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +242,7 @@ class _Build:
         self.failures: list[Failed] = []
 
     def run(self, partitions: Sequence[str] | None) -> None:
-        keys = self._keys(partitions)
+        keys = self.lineage.selected_keys(partitions)
         self.reporter.stage("raw", num_outputs=len(keys), num_bytes=0)
         with ThreadPoolExecutor(max_workers=1) as pool:
             pool.submit(self.lineage.read_raw_files, keys)
@@ -265,23 +278,6 @@ class _Build:
                 open_shard_engine(self.lineage.tokenizer, dataset.tokenizer)
         return made
 
-    def _keys(self, partitions: Sequence[str] | None) -> list[str]:
-        if partitions is None:
-            return list(self.lineage.sources)
-        for key in partitions:
-            if key not in self.lineage.sources:
-                known = list(self.lineage.sources)
-                raise ConfigError(
-                    four_parts(
-                        where="--partition",
-                        expected=f"a raw file of {self.lineage.dataset.name}: "
-                        f"{', '.join(known[:5])}{', ...' if len(known) > 5 else ''}",
-                        found=repr(key),
-                        remedy="name one of them",
-                    )
-                )
-        return sorted(set(partitions))
-
     def _run_stage(self, stage: Stage) -> None:
         keys = list(self.raw_files)
         num_bytes = sum(self.raw_files[key].num_bytes for key in keys)
@@ -306,7 +302,7 @@ class _Build:
         self.reporter.start(stage, name)
         try:
             made = make()
-        except (TokflowError, OSError) as error:
+        except Exception as error:  # whatever it is, it stops this output and no other
             failed = Failed(stage, name, error)
             self.failures.append(failed)
             self.reporter.failed(failed)

@@ -12,7 +12,7 @@ from typing import Any
 
 from tokflow.catalog import newest_output
 from tokflow.dataset import Dataset
-from tokflow.errors import ConfigError, TokflowError, four_parts
+from tokflow.errors import TokflowError
 from tokflow.exports import FORMATS, ExportConfig
 from tokflow.lineage import Lineage, Output, Stage
 from tokflow.manifest import read_manifest, read_run
@@ -113,31 +113,11 @@ def make_plan(
     Raises: ConfigError.
     """
     lineage = Lineage(dataset, offline=True)
-    keys = selected_keys(lineage, partitions)
+    keys = lineage.selected_keys(partitions)
     lineage.read_raw_files(
         [key for key, source in lineage.sources.items() if source.is_local], progress=progress
     )
     return _Planner(lineage, keys, is_partial=partitions is not None).plan()
-
-
-def selected_keys(lineage: Lineage, partitions: Sequence[str] | None) -> list[str]:
-    """Return the partition keys asked for, all by default, in the order of all outputs.
-
-    Raises: ConfigError for a key that is no raw file.
-    """
-    sources = lineage.sources
-    unknown = [key for key in partitions or () if key not in sources]
-    if unknown:
-        shown = ", ".join(list(sources)[:5]) + (", ..." if len(sources) > 5 else "")
-        raise ConfigError(
-            four_parts(
-                where="--partition",
-                expected=f"a raw file of {lineage.dataset.name}: {shown}",
-                found=repr(unknown[0]),
-                remedy="name one of them",
-            )
-        )
-    return [key for key in sources if partitions is None or key in partitions]
 
 
 class _Planner:

@@ -15,7 +15,7 @@ from tokflow.arrays import make_table, to_arrow, to_numpy, to_texts
 from tokflow.documents import DocumentsConfig, read_documents
 from tokflow.manifest import Manifest, checksums, fingerprint, read_manifest, write_manifest
 from tokflow.raw import RawFile, check_unchanged
-from tokflow.split import NO_PART, FilePosition, Form, Pieces, SplitConfig, assign_parts
+from tokflow.split import NO_PART, NOT_TAKEN, FilePosition, Form, Pieces, SplitConfig, assign_parts
 from tokflow.tables import parquet_options, read_part
 from tokflow.tokenizer import Tokenizer, TokenizerConfig
 from tokflow.tokens import TokenShard, open_shard_engine, with_special_ids
@@ -318,8 +318,8 @@ def _counts(
     tokens of a cut piece that no part takes are not made and count 0.
     """
     counts: dict[str, int] = {}
-    for ordinal, name in enumerate((*names, "no_part")):
-        is_in = pieces.part == (NO_PART if name == "no_part" else ordinal)
+    for ordinal, name in enumerate((*names, NOT_TAKEN)):
+        is_in = pieces.part == (NO_PART if name == NOT_TAKEN else ordinal)
         counts[f"{name}.num_documents"] = int(np.count_nonzero(is_in & ~pieces.is_cut))
         counts[f"{name}.num_cut_pieces"] = int(np.count_nonzero(is_in & pieces.is_cut))
         counts[f"{name}.num_chars"] = int(pieces.num_chars[is_in].sum())

@@ -15,10 +15,14 @@ import pyarrow as pa
 
 from tokflow.arrays import to_numpy
 from tokflow.errors import ConfigError, four_parts
+from tokflow.storage import check_name
 
 Form = Literal["characters", "documents", "fraction", "hash_fraction", "files"]
 
 NO_PART = -1
+
+NOT_TAKEN = "no_part"
+"""What counts call the text that no part takes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,15 +96,16 @@ class SplitConfig:
                 )
             )
         for name in self.parts:
-            if not name.replace("_", "").replace("-", "").isalnum() or not name.isascii():
+            if name == NOT_TAKEN:
                 raise ConfigError(
                     four_parts(
                         where="split.parts",
-                        expected="names of letters, digits, - and _ (they become file names)",
+                        expected="another name",
                         found=repr(name),
-                        remedy="rename the part",
+                        remedy="rename the part: counts use it for what no part takes",
                     )
                 )
+            check_name(name, where="split.parts", becomes="a file", marks="-_")
         form = self.form
         if self.boundary == "character" and form != "characters":
             raise ConfigError(
@@ -319,7 +324,8 @@ def _cut(whole: Pieces, documents: pa.Table, config: SplitConfig, position: File
     """Cut documents at every edge of a part that falls inside them."""
     starts = _column(documents, "char_offset") + position.first_char
     stops = starts + whole.num_chars
-    edges = sorted({edge for range_ in config.ranges().values() for edge in range_ if edge})
+    ranges = [(start, stop) for start, stop in config.ranges().values() if start != stop]
+    edges = sorted({edge for range_ in ranges for edge in range_ if edge})
     document, char_start = [whole.document], [whole.char_start]
     for edge in edges:
         index = np.flatnonzero((starts < edge) & (edge < stops))

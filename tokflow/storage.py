@@ -7,10 +7,10 @@ import shutil
 import socket
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
-from tokflow.errors import TokflowError, four_parts
+from tokflow.errors import ConfigError, TokflowError, four_parts
 
 MANIFEST_NAME = "manifest.json"
 """A folder is complete exactly when it holds this file, which is written last."""
@@ -60,6 +60,23 @@ def new_file(path: Path) -> Iterator[Path]:
         _sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def check_name(name: object, *, where: str, becomes: str, marks: str) -> None:
+    """Make sure that a name a user chose is letters, digits and some `marks`, and short.
+
+    Raises: ConfigError.
+    """
+    is_safe = isinstance(name, str) and name.isascii() and 0 < len(name) <= 100
+    if not is_safe or not str(name).translate(str.maketrans("", "", marks)).isalnum():
+        raise ConfigError(
+            four_parts(
+                where=where,
+                expected=f"letters, digits, {' and '.join(marks)} (it becomes {becomes})",
+                found=repr(name),
+                remedy="rename it",
+            )
+        )
 
 
 def point_latest_to(folder: Path) -> None:
@@ -118,9 +135,12 @@ def _is_alive(process: int) -> bool:
 
 
 def _sync(path: Path) -> None:
+    """Put a file or a folder on disk; what the disk refuses of a file is raised."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        with suppress(OSError):  # some file systems cannot sync a folder
-            os.fsync(descriptor)
+        os.fsync(descriptor)
+    except OSError:
+        if not path.is_dir():  # some file systems cannot sync a folder
+            raise
     finally:
         os.close(descriptor)

@@ -238,8 +238,10 @@ def with_special_ids(
 
 
 def _deciding_config(documents: DocumentsConfig, config: TokenizerConfig) -> dict[str, Any]:
+    fields = dataclasses.asdict(documents)
+    del fields["max_rejects"]  # it decides whether there is an output, not what is in it
     return {
-        "documents": dataclasses.asdict(documents),
+        "documents": fields,
         "eos": config.eos,
         "bos": config.bos,
         "special_tokens_in_text": config.special_tokens_in_text,

@@ -12,7 +12,7 @@ from typing import Any
 from tokflow.documents import DocumentsConfig, Limit, read_documents
 from tokflow.engines.protocol import text_buffers
 from tokflow.errors import TokenizerError, four_parts
-from tokflow.raw import RawFile
+from tokflow.raw import RawFile, check_unchanged
 
 SEPARATOR = b"\xff"
 """Stands between documents while training: a byte that no UTF-8 text holds."""
@@ -35,7 +35,7 @@ def train_tokenizer(
 
     Source: gigatoken 0.10.0 `train_bpe` with ties broken as Hugging Face's trainer breaks them.
     """
-    with tempfile.TemporaryDirectory(dir=path.parent.parent, prefix=".training-") as folder:
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".training-") as folder:
         text = Path(folder) / "documents.txt"
         seen = _write_text(raw_files, documents, max_characters, text)
         num_merges = vocab_size - 256 - len(special_tokens)
@@ -64,6 +64,7 @@ def _write_text(
                 seen["num_documents"] += len(batch.rows)
                 seen["num_characters"] += int(batch.num_chars.sum())
                 seen["num_bytes"] += int(offsets[-1] - offsets[0])
+            check_unchanged(raw_files[key])
     return seen
 
 

@@ -70,7 +70,7 @@ def test_a_row_must_hold_a_token():
         PackingConfig(sequence_length=0)
 
     assert str(raised.value) == (
-        "packing.sequence_length: expected 1 or more, found 0; a usual length is 1024 or 2048"
+        "packing.sequence_length: expected 1 to 16,777,216, found 0; a usual length is 1024 or 2048"
     )
 
 

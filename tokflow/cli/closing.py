@@ -21,7 +21,7 @@ def print_closing(dataset: Dataset, plan: Plan, built: Built) -> None:
         print()
         _print_exports(exports)
     print()
-    for line in left_out(dataset, built.made):
+    for line in left_out(dataset, built):
         print(line)
     if not exports:
         print(_why_no_exports(dataset, plan, built))
@@ -91,8 +91,9 @@ def _print_exports(exports: Sequence[Made]) -> None:
     print_table(("export", "tokens", "bytes", "path"), rows)
 
 
-def left_out(dataset: Dataset, made: Sequence[Made]) -> Iterator[str]:
+def left_out(dataset: Dataset, built: Built) -> Iterator[str]:
     """Yield a line for each thing of the raw files that is not in the exports."""
+    made = built.made
     rejected = documents = characters = tokens = 0
     dropped: list[str] = []
     for one in made:
@@ -107,6 +108,9 @@ def left_out(dataset: Dataset, made: Sequence[Made]) -> Iterator[str]:
             num = sum(num for name, num in counts.items() if name.endswith(".num_dropped_tokens"))
             dropped += [f"{counted(num, 'token')} by {one.output.name}"] if num else []
     lines = []
+    if built.failed:
+        names = dict.fromkeys(failed.name for failed in built.failed)
+        lines.append(f"not built: {', '.join(names)}; see the errors above")
     if rejected:
         lines.append(f"rejected: {counted(rejected, 'document')}, listed in rejects.jsonl")
     if documents:
@@ -114,6 +118,12 @@ def left_out(dataset: Dataset, made: Sequence[Made]) -> Iterator[str]:
             f"in no part of the split: {characters:,} characters of "
             f"{counted(documents, 'document')} ({counted(tokens, 'token')})"
         )
+    for part in dataset.split.parts:
+        sizes = [
+            one.manifest.counts[f"{part}.num_chars"] for one in made if one.output.stage == "split"
+        ]
+        if sizes and not sum(sizes):
+            lines.append(f"{part}: no text falls into this part")
     if dropped:
         lines.append(f"dropped: {', '.join(dropped)}")
     limit = dataset.documents.limit

@@ -50,7 +50,7 @@ def document_of_build(dataset: Dataset, built: Built, problems: Sequence[str]) -
             for made in built.made
         ],
         "failed": [
-            {"stage": failed.stage, "name": failed.name, "error": str(failed.error)}
+            {"stage": failed.stage, "name": failed.name, "error": failed.message}
             for failed in built.failed
         ],
         "problems": list(problems),

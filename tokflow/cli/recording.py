@@ -39,7 +39,7 @@ def record(
     known = _read(path, home)
     told = {**known, **fingerprints} if is_partial else dict(fingerprints)
     if told == known and home.is_dir() and not is_new:
-        return []
+        return list(_read_fields(path, home).get("problems", []))
     try:
         problems = _tell(dataset, keys)
     except Exception as error:
@@ -53,7 +53,8 @@ def record(
         )
         return []
     with new_file(path) as temporary:
-        text = json.dumps({"instance": str(home), "outputs": told}, indent=1, sort_keys=True)
+        fields = {"instance": str(home), "outputs": told, "problems": problems}
+        text = json.dumps(fields, indent=1, sort_keys=True)
         temporary.write_text(text + "\n", encoding="utf-8")
     return problems
 
@@ -65,7 +66,10 @@ def _tell(dataset: Dataset, keys: Sequence[str]) -> list[str]:
 
     with open_instance() as instance:
         sync_files(instance, dataset)
-        return list(record_build(instance, dataset, keys).problems)
+        recorded = record_build(instance, dataset, keys)
+    for warning in recorded.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    return list(recorded.problems)
 
 
 def _instance_folder() -> Path:
@@ -76,8 +80,13 @@ def _instance_folder() -> Path:
 
 def _read(path: Path, home: Path) -> dict[str, str]:
     """Return what was told to the instance in `home`."""
+    return dict(_read_fields(path, home).get("outputs", {}))
+
+
+def _read_fields(path: Path, home: Path) -> dict[str, Any]:
+    """Return what was kept of the last record, if it was told to the instance in `home`."""
     try:
         fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
         return {}
-    return dict(fields["outputs"]) if fields.get("instance") == str(home) else {}
+    return fields if fields.get("instance") == str(home) else {}

@@ -12,6 +12,7 @@ from tokflow.cli import STARTED
 from tokflow.cli.documents import document_of_build, document_of_plan
 from tokflow.cli.output import DONE, FAILED, counted, print_error, print_json, size
 from tokflow.cli.selection import Selected
+from tokflow.errors import TokflowError
 from tokflow.pipeline import Built, Failed, Made, Reporter, build_dataset
 from tokflow.plan import Plan, Planned, make_plan
 from tokflow.storage import point_latest_to
@@ -24,7 +25,13 @@ def run_datasets(
     documents = []
     code = DONE
     for one in selected:
-        document, is_well = _run(one, partitions, as_json=as_json)
+        try:
+            document, is_well = _run(one, partitions, as_json=as_json)
+        except (TokflowError, OSError) as error:
+            if len(selected) == 1:
+                raise
+            print_error(str(error))
+            document, is_well = {"dataset": one.dataset.name, "error": str(error)}, False
         documents.append(document)
         code = code if is_well else FAILED
     if as_json:
@@ -74,7 +81,7 @@ class _Errors(Reporter):
 
     def failed(self, failed: Failed) -> None:
         """Print the error."""
-        print_error(str(failed.error))
+        print_error(failed.message)
 
 
 class _Lines(_Errors):

@@ -9,7 +9,6 @@ from tokflow.dataset import Dataset, load_dataset
 from tokflow.datasets import list_declared, load_declared
 from tokflow.errors import four_parts
 from tokflow.lineage import Lineage
-from tokflow.plan import selected_keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,7 @@ def select(
         )
     if partitions:
         with as_usage():
-            selected_keys(Lineage(selected[0].dataset, offline=True), partitions)
+            Lineage(selected[0].dataset, offline=True).selected_keys(partitions)
     return selected
 
 

@@ -67,8 +67,6 @@ NUM_GENERATIONS: Mapping[Stage, int] = {
 }
 """How far up automation looks for what has to be built first: to the children of `raw`."""
 
-OWNERS = ["team:data"]
-
 FETCH_RETRY = dg.RetryPolicy(
     max_retries=2, delay=10, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS
 )
@@ -330,7 +328,7 @@ def _asset(
         partitions_def=partition_set(dataset) if stage in FILE_STAGES else None,
         group_name=dataset.name,
         kinds=kinds,
-        owners=OWNERS,
+        owners=list(dataset.owners),
         description=description,
         metadata=metadata,
         code_version=code_version,

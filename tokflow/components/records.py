@@ -41,7 +41,9 @@ class Recorded:
     num_materializations: int
     """0 where Dagster knew all of it."""
     problems: tuple[str, ...]
-    """What asset checks found in the outputs that were new to Dagster."""
+    """What asset checks found that would harm training, in the outputs new to Dagster."""
+    warnings: tuple[str, ...]
+    """What asset checks found that a person should look at, such as a text in two parts."""
 
 
 def record_build(
@@ -63,7 +65,9 @@ def record_build(
     """
     recorder = _Recorder(instance, dataset, sorted(keys), is_checked=is_checked)
     recorder.run()
-    return Recorded(recorder.num_materializations, tuple(recorder.problems))
+    return Recorded(
+        recorder.num_materializations, tuple(recorder.problems), tuple(recorder.warnings)
+    )
 
 
 class _Recorder:
@@ -79,6 +83,7 @@ class _Recorder:
         self.lineage = Lineage(dataset)
         self.num_materializations = 0
         self.problems: list[str] = []
+        self.warnings: list[str] = []
 
     def run(self) -> None:
         dataset, lineage = self.dataset, self.lineage
@@ -179,7 +184,9 @@ class _Recorder:
             return
         for result in check_results(stage, key, self.lineage, names):
             if not result.passed:
-                self.problems.append(f"{key.to_user_string()}: {result.description}")
+                is_error = result.severity is dg.AssetCheckSeverity.ERROR
+                found = self.problems if is_error else self.warnings
+                found.append(f"{key.to_user_string()}: {result.description}")
             self.instance.report_runless_asset_event(
                 AssetCheckEvaluation(
                     asset_key=key,

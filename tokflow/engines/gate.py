@@ -68,16 +68,18 @@ class GatedEngine:
     def _compare_sample(
         self, texts: pa.LargeStringArray, encoded: Encoded, reference: Engine
     ) -> None:
-        """Compare some short documents, spread over the batch; or the head of a long one."""
+        """Compare some short documents, spread over the batch, and the head of a long one."""
         lengths = np.diff(encoded.offsets)
-        short = np.flatnonzero(lengths <= SAMPLE_TOKENS)
-        if len(short):
-            indices = np.unique(short[self._sample_places(len(short))])
-            sample = texts.take(to_arrow(indices))
-            got = [encoded.document(int(index)) for index in indices]
-        else:
-            sample = pc.utf8_slice_codeunits(texts.slice(0, 1), 0, 4 * SAMPLE_TOKENS)
-            got = [self._engine.encode(sample).document(0)]
+        short = np.flatnonzero((lengths > 0) & (lengths <= SAMPLE_TOKENS))
+        long = np.flatnonzero(lengths > SAMPLE_TOKENS)
+        self._num_batches += 1
+        indices = np.unique(short[self._places(len(short), 3)])
+        heads = texts.take(to_arrow(long[self._places(len(long), 1)]))
+        heads = pc.utf8_slice_codeunits(heads, 0, 2 * SAMPLE_TOKENS)
+        encoded_heads = self._engine.encode(heads)
+        sample = pa.concat_arrays([texts.take(to_arrow(indices)), heads])
+        got = [encoded.document(int(index)) for index in indices]
+        got += [encoded_heads.document(index) for index in range(len(heads))]
         expected = reference.encode(sample)
         for position, token_ids in enumerate(got):
             wanted = expected.document(position)
@@ -86,12 +88,11 @@ class GatedEngine:
                 difference = _difference(text, token_ids, wanted, reference.name)
                 raise EngineDiffersError(f"{self._engine.name}: {difference}")
 
-    def _sample_places(self, num_documents: int) -> npt.NDArray[np.int64]:
-        """Return three places spread evenly over a batch, others in the next batch."""
-        self._num_batches += 1
-        spread = (np.arange(3) / 3 + GOLDEN_RATIO * self._num_batches) % 1
+    def _places(self, num_documents: int, num_places: int) -> npt.NDArray[np.int64]:
+        """Return places spread evenly over so many documents, others in the next batch."""
+        spread = (np.arange(num_places) / num_places + GOLDEN_RATIO * self._num_batches) % 1
         places: npt.NDArray[np.int64] = (spread * num_documents).astype(np.int64)
-        return places
+        return places if num_documents else places[:0]
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the text of token ids."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from tokflow.errors import ConfigError, four_parts
+from tokflow.errors import ConfigError, CorruptOutputError, four_parts
 from tokflow.exports import bin_, parquet_, pickle_
 from tokflow.exports.formats import Arrays, Counts, Format
 from tokflow.exports.part import INDEX_SCHEMA, Part
@@ -62,6 +62,7 @@ def write_export(
     started = time.perf_counter()
     format_ = FORMATS[config.format]
     counts = format_.write(parts, config.options, folder)
+    _check_accounting(parts, counts, config)
     options = parquet_options(INDEX_SCHEMA)
     with pq.ParquetWriter(folder / INDEX_NAME, INDEX_SCHEMA, **options) as writer:
         for part in parts:
@@ -95,6 +96,24 @@ def write_export(
         files=checksums(folder),
     )
     write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
+
+
+def _check_accounting(parts: Sequence[Part], counts: Counts, config: ExportConfig) -> None:
+    """Make sure that every token of every part was written, or dropped as the config says."""
+    for part in parts:
+        written, dropped = (
+            counts[f"{part.name}.num_tokens"],
+            counts[f"{part.name}.num_dropped_tokens"],
+        )
+        if written + dropped != part.num_tokens or dropped < 0:
+            raise CorruptOutputError(
+                four_parts(
+                    where=f"export {config.name}: {part.name}",
+                    expected=f"{part.num_tokens:,} tokens, as in the split",
+                    found=f"{written:,} written and {dropped:,} dropped",
+                    remedy="run `tokflow verify` on the dataset, and delete what is damaged",
+                )
+            )
 
 
 def check_format(name: str, *, where: str) -> Format:

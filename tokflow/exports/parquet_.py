@@ -36,6 +36,10 @@ COLUMNS = {
 }
 
 
+TOKENS_PER_GROUP = 4_000_000
+"""A row group is made in memory, at 13 bytes per token."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ParquetOptions:
     """Options of the parquet format."""
@@ -45,7 +49,7 @@ class ParquetOptions:
     sequences_per_file: int | None = None
     """Sequences per shard; given instead of `megabytes_per_file`."""
     sequences_per_group: int = 1_000
-    """Rows of a row group."""
+    """Rows of a row group; fewer where they would hold more than four million tokens."""
     compression: Literal["zstd", "snappy", "none"] = "zstd"
     """Codec of the columns."""
 
@@ -81,7 +85,8 @@ def _write_part(part: Part, options: ParquetOptions, folder: Path) -> int:
     num_tokens = num_rows = 0
     writer = None
     # Whole row groups at a time, so that the bytes do not depend on what was read together.
-    for made in part.sequences(options.sequences_per_group):
+    per_group = min(options.sequences_per_group, max(1, TOKENS_PER_GROUP // part.sequence_length))
+    for made in part.sequences(per_group):
         rest = made
         while len(rest):
             if writer is None:
@@ -90,7 +95,7 @@ def _write_part(part: Part, options: ParquetOptions, folder: Path) -> int:
                 writer = _open_writer(path, schema, options)
             room = per_file - num_rows % per_file
             group, rest = rest[:room], rest[room:]
-            writer.write_table(_table(group, schema), row_group_size=options.sequences_per_group)
+            writer.write_table(_table(group, schema), row_group_size=per_group)
             num_tokens += int(np.count_nonzero(group.segment_ids))
             num_rows += len(group)
             if num_rows % per_file == 0:
