@@ -206,16 +206,30 @@ def _convert(type_: Any, value: object, *, where: str) -> Any:
         if isinstance(error.__cause__, ConfigError):
             raise ConfigError(f"{where}: {error.__cause__}") from None
         problem, _, path = str(error).partition(" - at `$")
+        if "missing required field" in problem:
+            lacking = problem.split("`")[-2]
+            raise ConfigError(
+                four_parts(where=where, expected=f"`{lacking}:`", found="none", remedy="add it")
+            ) from None
         expected = problem.partition(", got ")[0].removeprefix("Expected ").replace("`", "")
         path = path.rstrip("`")
         raise ConfigError(
             four_parts(
                 where=where + path,
                 expected=" or ".join(_JSON_WORDS.get(word, word) for word in expected.split(" | ")),
-                found=repr(_value_at(path, value)),
-                remedy="correct it",
+                found=repr(found := _value_at(path, value)),
+                remedy=_as_written(found) or "correct it",
             )
         ) from None
+
+
+def _as_written(value: object) -> str | None:
+    """Return what to write for a number that YAML takes for text, such as 1.5e6."""
+    try:
+        number = float(value) if isinstance(value, str) else float("nan")
+    except ValueError:
+        return None
+    return f"write {int(number):_}" if number.is_integer() else None
 
 
 _JSON_WORDS = {"array": "a list", "object": "a mapping", "str": "text", "int": "a whole number",
@@ -250,16 +264,8 @@ def _check_nested_keys(type_: Any, value: object, *, where: str) -> None:
             _check_nested_keys(hints[key], inner, where=f"{where}.{key}")
     elif typing.get_origin(type_) is Mapping:
         for key, inner in value.items():
-            if dataclasses.is_dataclass(arguments[1]) and not isinstance(inner, Mapping):
-                raise ConfigError(
-                    four_parts(
-                        where=f"{where}.{key}",
-                        expected="a mapping",
-                        found=repr(inner),
-                        remedy="correct it",
-                    )
-                )
-            _check_nested_keys(arguments[1], inner, where=f"{where}.{key}")
+            # Converted here as well, since only here the message can name the key.
+            _convert(arguments[1], inner, where=f"{where}.{key}")
 
 
 def _nearest(word: object, known: Sequence[str]) -> str | None:

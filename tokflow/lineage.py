@@ -10,7 +10,7 @@ from typing import Literal
 from tokflow.dataset import Dataset
 from tokflow.errors import ConfigError, MissingOutputError, RawFileError, TokflowError, four_parts
 from tokflow.exports import FORMATS, ExportConfig, Part, export_fingerprint
-from tokflow.manifest import Manifest, is_complete, read_manifest
+from tokflow.manifest import Manifest, is_intact, read_manifest
 from tokflow.raw import RawFile, RawSource, list_sources, read_raw_file, read_raw_files
 from tokflow.sequences import FileSequences, open_sequences, sequences_fingerprint
 from tokflow.spans import Split, open_split, split_fingerprint
@@ -35,8 +35,8 @@ class Output:
 
     @property
     def is_made(self) -> bool:
-        """Whether the finished output is in the store."""
-        return is_complete(self.folder)
+        """Whether the finished output is in the store, with all its files."""
+        return is_intact(self.folder)
 
     @property
     def asset(self) -> str:

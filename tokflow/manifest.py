@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tokflow.errors import CorruptOutputError, MissingOutputError, four_parts
+from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError, four_parts
 from tokflow.storage import MANIFEST_NAME
 
 FORMAT_VERSION = 1
@@ -77,6 +77,21 @@ def write_manifest(folder: Path, manifest: Manifest, *, run: Mapping[str, Any]) 
 def is_complete(folder: Path) -> bool:
     """Say whether `folder` holds a finished output."""
     return (folder / MANIFEST_NAME).is_file()
+
+
+def is_intact(folder: Path) -> bool:
+    """Say whether `folder` holds a finished output of which no file is missing or cut short.
+
+    Sizes are compared and no content is read; `broken_files` compares checksums.
+    """
+    try:
+        manifest = read_manifest(folder)
+        return all(
+            (folder / name).stat().st_size == entry.num_bytes
+            for name, entry in manifest.files.items()
+        )
+    except (TokflowError, OSError):
+        return False
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -175,6 +190,7 @@ def broken_files(folder: Path, manifest: Manifest) -> list[str]:
             )
         elif found.sha256 != entry.sha256:
             problems.append(
-                f"{path}: expected sha256 {entry.sha256[:16]}…, found {found.sha256[:16]}…"
+                f"{path}: expected sha256 {entry.sha256[:16]}…, found {found.sha256[:16]}…; "
+                f"remove the folder {folder} and run again"
             )
     return problems

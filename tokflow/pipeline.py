@@ -6,6 +6,7 @@ Each makes one output, or finds it made already and touches nothing. `build_data
 it for all files. Nothing here knows of Dagster.
 """
 
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.dataset import Dataset
-from tokflow.errors import TokflowError, four_parts
+from tokflow.errors import MissingOutputError, TokflowError, four_parts
 from tokflow.exports import ExportConfig, write_export
 from tokflow.lineage import Lineage, Output, Stage
 from tokflow.manifest import Manifest, read_run
@@ -253,6 +254,8 @@ class _Build:
         if not self._try("tokenizer", "tokenizer", make):
             return
         for stage in FILE_STAGES:
+            if stage == "split" and not self._may_split():
+                return
             self._run_stage(stage)
         is_partial = partitions is not None
         if self.failures or (is_partial and not self._is_all_packed()):
@@ -277,6 +280,37 @@ class _Build:
                 made = make_tokenizer(self.lineage)
                 open_shard_engine(self.lineage.tokenizer, dataset.tokenizer)
         return made
+
+    def _may_split(self) -> bool:
+        """Say whether the splits can be made; with scope dataset they need all files' tokens.
+
+        Where a bad file keeps them from being made this is said once, not for every file.
+        """
+        lineage = self.lineage
+        if lineage.dataset.split.scope == "file":
+            return True
+        waiting = [key for key in lineage.sources if not self._has_tokens(key)]
+        if waiting and self.failures:
+            shown = ", ".join(waiting[:5]) + (", ..." if len(waiting) > 5 else "")
+            error = MissingOutputError(
+                four_parts(
+                    where=f"{lineage.dataset.name}: split",
+                    expected=f"the tokens of all {len(lineage.sources):,} raw files, through "
+                    "which scope: dataset counts",
+                    found=f"none of {shown}",
+                    remedy="mend what is wrong with them, or set split.scope: file",
+                )
+            )
+            failed = Failed("split", "all files", error)
+            self.failures.append(failed)
+            self.reporter.failed(failed)
+        return not waiting
+
+    def _has_tokens(self, key: str) -> bool:
+        try:
+            return self.lineage.tokens(key).is_made
+        except (TokflowError, OSError):
+            return False
 
     def _run_stage(self, stage: Stage) -> None:
         keys = list(self.raw_files)
@@ -316,6 +350,7 @@ class _Build:
 def _made(output: Output, write: Callable[[Path], None]) -> Made:
     is_new = not output.is_made
     if is_new:
+        shutil.rmtree(output.folder, ignore_errors=True)  # there only if a file of it was lost
         with new_folder(output.folder) as folder:
             write(folder)
     return Made(output, output.manifest(), is_new, read_run(output.folder))

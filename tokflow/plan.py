@@ -12,6 +12,7 @@ from typing import Any
 
 from tokflow.catalog import newest_output
 from tokflow.dataset import Dataset
+from tokflow.documents import deciding_fields
 from tokflow.errors import TokflowError
 from tokflow.exports import FORMATS, ExportConfig
 from tokflow.lineage import Lineage, Output, Stage
@@ -241,7 +242,7 @@ class _Planner:
     def _tokens_config(self) -> dict[str, Any]:
         return {
             **dataclasses.asdict(self.dataset.tokenizer),
-            "documents": dataclasses.asdict(self.dataset.documents),
+            "documents": deciding_fields(self.dataset.documents),
         }
 
     def _add(self, output: Output, expected: Callable[[], Expected], num_bytes: int) -> None:
@@ -300,7 +301,7 @@ class _Planner:
             return "raw files to be fetched"
         if bad := next((bad.name for bad in self.bad), None):
             return f"{bad}, which cannot be read"
-        return "the tokens of all files"
+        return "the tokens of all files: known, and perhaps there, once they are made"
 
     def _num_unbuilt_elsewhere(self) -> int:
         num = 0

@@ -72,7 +72,8 @@ def check_name(name: object, *, where: str, becomes: str, marks: str) -> None:
         raise ConfigError(
             four_parts(
                 where=where,
-                expected=f"letters, digits, {' and '.join(marks)} (it becomes {becomes})",
+                expected=f"{', '.join(['letters', 'digits', *marks[:-1]])} and {marks[-1]} "
+                f"(it becomes {becomes})",
                 found=repr(name),
                 remedy="rename it",
             )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokflow.documents import DocumentsConfig
+from tokflow.documents import DocumentsConfig, deciding_fields
 from tokflow.errors import TokenizerError, four_parts
 from tokflow.manifest import Manifest, checksum, checksums, fingerprint, write_manifest
 from tokflow.raw import RawFile
@@ -151,7 +151,7 @@ def _recipe(origin: Origin) -> tuple[dict[str, Any], dict[str, str]]:
         fields["vocab_size"] = config.vocab_size
         fields["special_tokens"] = list(config.special_tokens)
         fields["max_characters"] = config.max_characters
-        fields["documents"] = dataclasses.asdict(origin.documents)
+        fields["documents"] = deciding_fields(origin.documents)
         return fields, {key: raw.sha256 for key, raw in origin.raw_files.items()}
     if (path := origin.local_path) is not None:
         return fields, {file.name: checksum(file).sha256 for file in _local_files(path)}

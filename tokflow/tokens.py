@@ -19,7 +19,7 @@ import xxhash
 
 from tokflow.arrays import read_table
 from tokflow.document_table import DocumentTableWriter
-from tokflow.documents import Batch, DocumentsConfig, Reject, read_documents
+from tokflow.documents import Batch, DocumentsConfig, Reject, deciding_fields, read_documents
 from tokflow.engines import Encoded, EngineDiffersError, GatedEngine, InText, open_engine
 from tokflow.engines.protocol import text_buffers
 from tokflow.errors import BadDocumentError, CorruptOutputError, TokenizerError, four_parts
@@ -238,10 +238,8 @@ def with_special_ids(
 
 
 def _deciding_config(documents: DocumentsConfig, config: TokenizerConfig) -> dict[str, Any]:
-    fields = dataclasses.asdict(documents)
-    del fields["max_rejects"]  # it decides whether there is an output, not what is in it
     return {
-        "documents": fields,
+        "documents": deciding_fields(documents),
         "eos": config.eos,
         "bos": config.bos,
         "special_tokens_in_text": config.special_tokens_in_text,

@@ -38,7 +38,7 @@ def test_what_was_built_is_recorded_once(home: Path, tmp_path: Path):
     with dg.DagsterInstance.from_config(str(home)) as instance:
         assert sorted(instance.get_dynamic_partitions("small_files")) == sorted(TEXTS)
     recorded = json.loads((made.folder / "recorded.json").read_text())
-    assert recorded == {"instance": str(home), "outputs": TOLD}
+    assert recorded == {"instance": str(home), "outputs": TOLD, "problems": []}
 
 
 def test_what_dagster_does_not_take_is_a_warning_and_tried_again(

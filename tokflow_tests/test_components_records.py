@@ -38,8 +38,8 @@ def test_a_second_record_adds_nothing(case: Case):
 
     second = record_build(case.instance, case.dataset, KEYS)
 
-    assert first == Recorded(num_materializations=3 * 3 + 1 + 2, problems=())
-    assert second == Recorded(num_materializations=0, problems=())
+    assert first == Recorded(num_materializations=3 * 3 + 1 + 2, problems=(), warnings=())
+    assert second == Recorded(num_materializations=0, problems=(), warnings=())
 
 
 def test_a_record_says_the_same_as_a_run(case: Case):

@@ -126,7 +126,7 @@ def test_an_unknown_key_that_is_like_none_is_to_be_removed():
     [
         (
             {"packing": {"sequence_length": "1024"}},
-            "packing.sequence_length: expected a whole number, found '1024'; correct it",
+            "packing.sequence_length: expected a whole number, found '1024'; write 1_024",
         ),
         (
             {"packing": {"sequence_length": 4.5}},

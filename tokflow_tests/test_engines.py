@@ -311,6 +311,14 @@ def test_an_engine_that_differs_on_a_document_of_the_shard_is_caught(text: str, 
     assert "gigatoken: " in str(caught.value)
 
 
+def test_a_long_document_among_short_ones_is_compared_too(tmp_path: Path):
+    gated = gate_wrong_engine(make_texts_dataset(tmp_path), "strange")
+    texts = ["", "ab", "a strange document " * 3_000, "c"]
+
+    with pytest.raises(EngineDiffersError):
+        gated.encode(pa.array(texts, pa.large_string()))
+
+
 def test_an_engine_that_is_right_on_the_shard_is_trusted(tmp_path: Path):
     gated = gate_wrong_engine(make_texts_dataset(tmp_path), "strange")
 

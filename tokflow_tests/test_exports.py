@@ -3,7 +3,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -479,3 +479,55 @@ def test_there_is_one_padded_row_in_the_whole_dataset(tmp_path: Path):
         "train.num_padding": 2,
         "train.num_dropped_tokens": 0,
     }
+
+
+def test_a_pickle_may_pad_with_an_id_that_labels_ignore(tmp_path: Path):
+    pickled = {"format": "pickle", "pad_id": -100}
+    dataset = declare(tmp_path, {"a.jsonl": ["ab"]}, exports=[pickled])
+
+    folder = build(dataset).export("pickle").output.folder
+
+    rows = pickle.loads((folder / "train/dump-0.pkl").read_bytes())
+    assert rows == [[97, 98, 256, -100]]
+
+
+def test_a_dump_is_as_long_as_asked_for_whatever_is_written_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tokflow.exports.pickle_.TOKENS_AT_ONCE", 8)
+    pickled = {"format": "pickle", "sequences_per_file": 3}
+    dataset = declare(tmp_path, {"a.jsonl": ["abcdefghijklmnopqrs"]}, exports=[pickled])
+
+    folder = build(dataset).export("pickle").output.folder
+
+    dumps = [pickle.loads((folder / f"train/dump-{i}.pkl").read_bytes()) for i in range(2)]
+    assert [len(dump) for dump in dumps] == [3, 2]
+    assert [token for dump in dumps for row in dump for token in row] == ids("abcdefghijklmnopqrs")
+
+
+def test_a_row_group_holds_fewer_rows_where_they_are_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tokflow.exports.parquet_.TOKENS_PER_GROUP", 8)
+    dataset = declare(tmp_path, {"a.jsonl": ["abcdefghijklmnopqrs"]}, exports=["parquet"])
+
+    folder = build(dataset).export("parquet").output.folder
+
+    metadata = pq.read_metadata(folder / "train-00000-of-00001.parquet")
+    assert [metadata.row_group(i).num_rows for i in range(3)] == [2, 2, 1]
+
+
+def test_an_export_that_lost_a_token_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    lossy = replace(
+        FORMATS["bin"],
+        write=lambda parts, options, folder: {"train.num_tokens": 2, "train.num_dropped_tokens": 0},
+    )
+    monkeypatch.setitem(FORMATS, "bin", lossy)
+    dataset = declare(tmp_path, {"a.jsonl": ["ab"]}, exports=["bin"])
+
+    [failed] = build_dataset(dataset).failed
+
+    assert failed.message == (
+        "export bin: train: expected 3 tokens, as in the split, found 2 written and 0 dropped; "
+        "run `tokflow verify` on the dataset, and delete what is damaged"
+    )

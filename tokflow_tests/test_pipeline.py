@@ -205,14 +205,60 @@ def test_a_partition_that_is_no_file_is_refused(tmp_path: Path):
     )
 
 
-def test_with_scope_dataset_a_split_asks_for_the_tokens_of_the_files_before_it(tmp_path: Path):
+def test_with_scope_dataset_one_partition_alone_has_its_tokens_and_waits_for_the_others(
+    tmp_path: Path,
+):
     dataset = declare(tmp_path, FILES, **EVERYTHING)
 
     built = build_dataset(dataset, partitions=["c.jsonl"])
 
-    [failed] = built.failed
-    assert (failed.stage, failed.name) == ("split", "c.jsonl")
-    assert str(failed.error).startswith("tiny/tokens (partition a.jsonl): expected an output with")
+    assert built.failed == ()
+    assert [made.output.stage for made in built.made] == ["tokenizer", "tokens"]
+
+
+def test_with_scope_dataset_what_waits_for_a_bad_file_is_said_once(tmp_path: Path):
+    dataset = declare(tmp_path, FILES, **EVERYTHING)
+    (tmp_path / "raw/b.jsonl").write_text('{"text": 1}\n')
+
+    built = build_dataset(dataset)
+
+    assert [(failed.stage, failed.name) for failed in built.failed] == [
+        ("tokens", "b.jsonl"),
+        ("split", "all files"),
+    ]
+    assert built.failed[1].message == (
+        "tiny: split: expected the tokens of all 4 raw files, through which scope: dataset "
+        "counts, found none of b.jsonl; mend what is wrong with them, or set split.scope: file"
+    )
+
+
+@pytest.mark.parametrize("damage", ["missing", "short"])
+def test_an_output_of_which_a_file_is_lost_is_made_again(damage: str, tmp_path: Path):
+    dataset = declare(tmp_path, FILES, exports=["bin"])
+    path = build(dataset).export("bin").output.folder / "train.bin"
+    before = path.read_bytes()
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(before[:-2])
+
+    built = build(dataset)
+
+    assert [made.output.stage for made in built.made if made.is_new] == ["export"]
+    assert path.read_bytes() == before
+
+
+def test_an_error_nobody_foresaw_stops_its_output_and_no_other(tmp_path: Path):
+    dataset = declare(tmp_path, FILES)
+    build(dataset)
+    [table] = (dataset.folder / "tokens/c.jsonl").glob("*/documents.parquet")
+    table.write_bytes(b"x" * table.stat().st_size)
+
+    built = build_dataset(declare(tmp_path, FILES, split={"parts": {"all": {"start": 0}}}))
+
+    assert [(failed.stage, failed.name) for failed in built.failed] == [("split", "c.jsonl")]
+    assert built.failed[0].message.startswith("split c.jsonl: expected to be made, found Arrow")
+    assert sum(made.output.stage == "sequences" for made in built.made) == len(FILES) - 1
 
 
 def test_a_missing_output_says_which_asset_to_materialize(tmp_path: Path):

@@ -115,9 +115,9 @@ def test_another_sequence_length_remakes_no_token(tmp_path: Path):
     ("fields", "output", "why"),
     [
         (
-            {"documents": {"max_rejects": 5}},
+            {"documents": {"on_bad_document": "reject"}},
             "tokens a.jsonl",
-            "config changed (documents.max_rejects: 1000 to 5)",
+            'config changed (documents.on_bad_document: "error" to "reject")',
         ),
         (
             {"tokenizer": {"kind": "bytes", "bos": "first"}},
@@ -220,7 +220,7 @@ def test_a_run_takes_as_long_as_the_last(tmp_path: Path):
     for folder in (tmp_path / "store/small/tokens").rglob("manifest.json"):
         (folder.parent / "run.json").write_text('{"seconds": 100.0}')
 
-    plan = make_plan(dataset(tmp_path, documents={"max_rejects": 5}))
+    plan = make_plan(dataset(tmp_path, documents={"on_bad_document": "reject"}))
 
     tokens = [planned for planned in plan.missing if planned.stage == "tokens"]
     assert sum(planned.seconds for planned in tokens) == pytest.approx(300)

@@ -216,3 +216,15 @@ def test_a_file_is_split_again_only_if_what_comes_before_it_decides(
     build(two_files)
 
     assert (Lineage(two_files).split("b.jsonl").fingerprint == before) is is_untouched
+
+
+def test_a_part_of_no_characters_cuts_no_document(tmp_path: Path):
+    split = {
+        "parts": {"train": {"start": 0}, "held_out": {"start": 2, "characters": 0}},
+        "boundary": "character",
+    }
+    dataset = declare(tmp_path, {"a.jsonl": ["abcd"]}, split=split, exports=["bin"])
+
+    folder = build(dataset).export("bin").output.folder
+
+    assert np.fromfile(folder / "train.bin", dtype="<u2").tolist() == ids("abcd")

@@ -339,8 +339,8 @@ def test_a_file_that_matches_two_parts_is_refused():
         ({"a": {"start": -2}}, "split.parts: start: expected 0 or more, found -2"),
         ({"a": {"fraction": 1.5}}, "split.parts: fraction: expected a share from 0 to 1, found 1"),
         ({}, "split.parts: expected at least one part, found none"),
-        ({"../a": {}}, "split.parts: expected names of letters, digits, - and _"),
-        ({"é": {}}, "split.parts: expected names of letters, digits, - and _"),
+        ({"../a": {}}, "split.parts: expected letters, digits, - and _"),
+        ({"é": {}}, "split.parts: expected letters, digits, - and _"),
     ],
 )
 def test_a_part_out_of_range_is_refused(parts: dict, message: str):
@@ -395,3 +395,10 @@ def test_the_pieces_of_a_document_are_the_document_and_uncut_ones_are_whole(
     num_pieces = np.bincount(pieces.document, minlength=len(num_chars))[pieces.document]
     assert (pieces.is_cut == (num_pieces > 1)).all()
     assert pieces.num_chars[pieces.is_cut].all()
+
+
+def test_a_part_cannot_have_the_name_of_what_no_part_takes():
+    assert error_of(parts={"train": {"start": 0}, "no_part": {"start": 5}}) == (
+        "split.parts: expected another name, found 'no_part'; "
+        "rename the part: counts use it for what no part takes"
+    )

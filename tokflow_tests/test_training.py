@@ -8,7 +8,8 @@ import pytest
 import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
-from tokflow.errors import TokenizerError
+from tokflow.dataset import make_dataset
+from tokflow.errors import RawFileError, TokenizerError
 from tokflow.lineage import Lineage
 from tokflow.pipeline import make_tokenizer
 from tokflow.training import train_tokenizer
@@ -191,3 +192,19 @@ def test_a_special_token_that_is_also_learnt_from_the_text_is_an_error(tmp_path:
         "tokenizer.special_tokens: expected names that no token learnt from the text has, "
         "found 'ab'; put brackets around it, as in <|name|>"
     )
+
+
+def test_a_file_that_is_not_the_one_that_was_hashed_trains_nothing(tmp_path: Path):
+    (tmp_path / "a.jsonl").write_text('{"text": "one two one two"}\n')
+    attributes = {
+        "name": "small",
+        "raw": {"files": ["a.jsonl"]},
+        "tokenizer": {"kind": "trained", "vocab_size": 300},
+    }
+    lineage = Lineage(make_dataset(attributes, base=tmp_path, where="test"))
+    lineage.raw_file("a.jsonl")
+    (tmp_path / "a.jsonl").write_text('{"text": "quite another text"}\n')
+
+    with pytest.raises(RawFileError, match=r"a\.jsonl"):
+        make_tokenizer(lineage)
+    assert list((tmp_path / "data/store/small/tokenizer").iterdir()) == []

@@ -7,6 +7,7 @@ from tokflow.cli.snippets import loading_code
 from tokflow.dataset import Dataset
 from tokflow.pipeline import Built, Made
 from tokflow.plan import Plan
+from tokflow.tokens import REJECTS_NAME
 
 FILES_SHOWN = 30
 """Files listed on the screen; of more, those that are new come first."""
@@ -25,7 +26,7 @@ def print_closing(dataset: Dataset, plan: Plan, built: Built) -> None:
         print(line)
     if not exports:
         print(_why_no_exports(dataset, plan, built))
-    elif code := loading_code(exports):
+    elif code := loading_code(exports, sequence_length=dataset.packing.sequence_length):
         print(f"\nload a batch:\n{styled(code, 'cyan')}")
     print()
     ending = f", {counted(len(built.failed), 'failure')}" if built.failed else ""
@@ -112,7 +113,14 @@ def left_out(dataset: Dataset, built: Built) -> Iterator[str]:
         names = dict.fromkeys(failed.name for failed in built.failed)
         lines.append(f"not built: {', '.join(names)}; see the errors above")
     if rejected:
-        lines.append(f"rejected: {counted(rejected, 'document')}, listed in rejects.jsonl")
+        lists = [
+            f"{one.manifest.counts['num_rejects']:,} in "
+            f"{shown_path(one.output.folder / REJECTS_NAME)}"
+            for one in made
+            if one.output.stage == "tokens" and one.manifest.counts["num_rejects"]
+        ]
+        more = [f"and {len(lists) - 5:,} more files"] if len(lists) > 5 else []
+        lines.append(f"rejected: {counted(rejected, 'document')}: {', '.join(lists[:5] + more)}")
     if documents:
         lines.append(
             f"in no part of the split: {characters:,} characters of "

@@ -112,6 +112,9 @@ def described(made: Made) -> str:
         f"{part} {counted(counts[f'{part}.num_{noun}s'], noun)}"
         for part in made.manifest.details["parts"]
     ]
+    if output.stage == "sequences":
+        tail = sum(num for name, num in counts.items() if name.endswith(".num_tail_tokens"))
+        parts += [f"{counted(tail, 'token')} for the rows of all files' tails"] if tail else []
     return f"{name}: {', '.join(parts)}, {seconds}"
 
 

@@ -10,7 +10,7 @@ from tokflow.pipeline import Made
 BATCH_ROWS = 8
 
 
-def loading_code(exports: Sequence[Made]) -> str | None:
+def loading_code(exports: Sequence[Made], *, sequence_length: int) -> str | None:
     """Return three lines of Python for the bin export if there is one, else for the first that
     has some text; None where no export holds a token."""
     by_preference = sorted(exports, key=lambda made: made.manifest.details["format"] != "bin")
@@ -18,18 +18,18 @@ def loading_code(exports: Sequence[Made]) -> str | None:
         counts = made.manifest.counts
         parts = [p for p in made.manifest.details["parts"] if counts[f"{p}.num_tokens"]]
         if parts:
-            return _code(made, parts[0])
+            return _code(made, parts[0], sequence_length)
     return None
 
 
-def _code(made: Made, part: str) -> str:
+def _code(made: Made, part: str, sequence_length: int) -> str:
     folder = made.output.folder.parent / "latest"
     details, counts = made.manifest.details, made.manifest.counts
     of_part = re.compile(rf"{part}(\.bin|/dump-0\.pkl|-\d+-of-\d+\.parquet)")
     files = filter(of_part.fullmatch, sorted(made.manifest.files))
     first = shown_path(folder / next(files, ""))
     if details["format"] == "bin":
-        length = min(1024, counts[f"{part}.num_tokens"])
+        length = min(sequence_length, counts[f"{part}.num_tokens"])
         rows = min(BATCH_ROWS, counts[f"{part}.num_tokens"] // length)
         return (
             "import numpy as np\n"

@@ -17,11 +17,20 @@ from tokflow.documents.contract import (
     Limit,
     Reader,
     Reject,
+    deciding_fields,
 )
 from tokflow.documents.texts import ends_of
 from tokflow.errors import BadDocumentError, ConfigError, RawFileError, four_parts
 
-__all__ = ["READERS", "Batch", "DocumentsConfig", "Limit", "Reject", "read_documents"]
+__all__ = [
+    "READERS",
+    "Batch",
+    "DocumentsConfig",
+    "Limit",
+    "Reject",
+    "deciding_fields",
+    "read_documents",
+]
 
 READERS: dict[FileFormat, Reader] = {
     "parquet": parquet.read,

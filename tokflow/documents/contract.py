@@ -1,9 +1,10 @@
 """What a reader is told (`DocumentsConfig`) and what it gives (`Found`, `Batch`, `Reject`)."""
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -99,6 +100,16 @@ class DocumentsConfig:
         if self.document_per != "separator" and self.separator is not None:
             expected = f"null, for document_per is {self.document_per}"
             raise _field_error("separator", expected, self.separator)
+
+
+def deciding_fields(config: DocumentsConfig) -> dict[str, Any]:
+    """Return the fields that decide which documents a raw file holds, as plain JSON.
+
+    `max_rejects` is not among them: it decides whether there is an output, not what is in it.
+    """
+    fields = dataclasses.asdict(config)
+    del fields["max_rejects"]
+    return fields
 
 
 _CHOICES: dict[str, tuple[str, ...]] = {
