@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tokflow.documents import DocumentsConfig, deciding_fields
+from tokflow.engines.reference import load_tokenizer_json
 from tokflow.errors import TokenizerError, four_parts
 from tokflow.manifest import Manifest, checksum, checksums, fingerprint, write_manifest
 from tokflow.raw import RawFile
@@ -278,12 +281,10 @@ def _make_trained(origin: Origin, folder: Path) -> Facts:
 
 def _facts_of_json(folder: Path, *, origin: Mapping[str, Any] | None = None) -> Facts:
     """Read from tokenizer.json and what stands beside it which ids and names there are."""
-    import tokenizers
-
-    path = folder / "tokenizer.json"
     try:
-        tokenizers.Tokenizer.from_file(str(path))
-        fields = json.loads(path.read_text(encoding="utf-8"))
+        content = (folder / "tokenizer.json").read_bytes()
+        load_tokenizer_json(content, "ordinary")
+        fields = msgspec.json.decode(content)
     except Exception as error:  # the library raises no narrower type
         raise TokenizerError(
             four_parts(

@@ -211,7 +211,7 @@ def test_a_broken_tokenizer_json_is_an_error(text: str, tmp_path: Path):
     message = error_of(tmp_path, kind="file", name="own.json")
 
     assert message.startswith(
-        "tokenizer.json: expected the JSON of a Hugging Face fast tokenizer, found Exception: "
+        "tokenizer.json: expected the JSON of a Hugging Face fast tokenizer, found ValueError: "
     )
     assert message.endswith("; save it with `tokenizer.save(path)` of the tokenizers library")
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from tokflow.tokenizer import BYTES_BOS_ID, BYTES_EOS_ID, Tokenizer, read_ranks
 
 if TYPE_CHECKING:
     import tiktoken
+    import tokenizers
 
 
 def open_reference(tokenizer: Tokenizer, *, in_text: InText = "ordinary") -> Engine:
@@ -54,15 +56,7 @@ class TokenizersEngine:
     name = "tokenizers"
 
     def __init__(self, path: Path, *, in_text: InText) -> None:
-        import tokenizers
-
-        self._tokenizer: tokenizers.Tokenizer = tokenizers.Tokenizer.from_file(str(path))
-        # A file may ask for truncation or padding, which would cut or add tokens silently.
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
-        if isinstance(self._tokenizer.model, tokenizers.models.BPE):
-            self._tokenizer.model.dropout = None  # draws merges at random: other tokens each time
-        self._tokenizer.encode_special_tokens = in_text == "ordinary"
+        self._tokenizer = load_tokenizer_json(path.read_bytes(), in_text)
 
     def encode(self, texts: pa.LargeStringArray) -> Encoded:
         """Return the tokens of each text; no special token is added."""
@@ -72,6 +66,25 @@ class TokenizersEngine:
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the text of token ids as the tokenizer's own decoder gives it."""
         return str(self._tokenizer.decode(list(token_ids), skip_special_tokens=False))
+
+
+@lru_cache(maxsize=2)
+def load_tokenizer_json(content: bytes, in_text: InText) -> "tokenizers.Tokenizer":
+    """Return the tokenizer of a tokenizer.json, free of what would change its tokens.
+
+    Kept for the next call, since loading takes 0.2 s: a tokenizer that has just been saved, and
+    so checked, is about to be used.
+    """
+    import tokenizers
+
+    tokenizer = tokenizers.Tokenizer.from_buffer(content)
+    # A file may ask for truncation or padding, which would cut or add tokens silently.
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    if isinstance(tokenizer.model, tokenizers.models.BPE):
+        tokenizer.model.dropout = None  # draws merges at random: other tokens each time
+    tokenizer.encode_special_tokens = in_text == "ordinary"
+    return tokenizer
 
 
 class TiktokenEngine:
