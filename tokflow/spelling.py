@@ -5,9 +5,13 @@ from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.engines.protocol import text_buffers
+
+WINDOW_BYTES = 4_000_000
+"""Looked at once; a text may be a thousand times as long."""
 
 
 class SpellingCounter:
@@ -27,12 +31,11 @@ class SpellingCounter:
         if self._pattern is None:
             return {}
         offsets, data = text_buffers(texts)
-        text = data[offsets[0] : offsets[-1]].tobytes()
-        # Looking for one part that all names share is fifty times faster than the pattern.
-        if self._rarest and self._rarest not in text:
+        data_of_texts = data[offsets[0] : offsets[-1]]
+        if not _holds(data_of_texts, self._rarest):
             return {}
         touched: set[int] = set()
-        for match in self._pattern.finditer(text):
+        for match in self._pattern.finditer(data_of_texts.data):
             ends = np.array([match.start(), match.end() - 1]) + offsets[0]
             first, last = np.searchsorted(offsets, ends, side="right") - 1
             touched.update(range(first, last + 1))
@@ -41,6 +44,15 @@ class SpellingCounter:
             for index in sorted(touched)
             for name, times in Counter(self._pattern.findall(texts[index].as_buffer())).items()
         }
+
+
+def _holds(data: npt.NDArray[np.uint8], part: bytes) -> bool:
+    """Say whether the bytes hold a part that all names share, copying a little at a time.
+
+    Fifty times faster than the pattern, which is needed only where this finds something.
+    """
+    windows = range(0, len(data), WINDOW_BYTES)
+    return any(part in data[at : at + WINDOW_BYTES + len(part)].tobytes() for at in windows)
 
 
 def _common_part(names: list[bytes]) -> bytes:

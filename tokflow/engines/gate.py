@@ -1,7 +1,7 @@
 """The equality gate: the fast engine is used only where it gives the reference's tokens."""
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from itertools import pairwise
 from typing import Literal
 
@@ -9,12 +9,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tokflow.arrays import to_arrow, to_texts
 from tokflow.engines.awkward_strings import AWKWARD_STRINGS
-from tokflow.engines.fast import GigatokenEngine, open_gigatoken
-from tokflow.engines.protocol import Encoded, Engine, InText
+from tokflow.engines.chunks import ChunkedEngine
+from tokflow.engines.cuts import find_cut_rule
+from tokflow.engines.fast import open_gigatoken
+from tokflow.engines.protocol import Encoded, Engine, InText, text_buffers
 from tokflow.engines.reference import open_reference
 from tokflow.errors import TokenizerError, TokflowError, four_parts
 from tokflow.tokenizer import Tokenizer
@@ -75,8 +76,7 @@ class GatedEngine:
         long = np.flatnonzero(lengths > SAMPLE_TOKENS)
         self._num_batches += 1
         indices = np.unique(short[self._places(len(short), 3)])
-        heads = texts.take(to_arrow(long[self._places(len(long), 1)]))
-        heads = pc.utf8_slice_codeunits(heads, 0, 2 * SAMPLE_TOKENS)
+        heads = to_texts([_head(texts, int(index)) for index in long[self._places(len(long), 1)]])
         encoded_heads = self._engine.encode(heads)
         sample = pa.concat_arrays([texts.take(to_arrow(indices)), heads])
         got = [encoded.document(int(index)) for index in indices]
@@ -116,14 +116,19 @@ def open_engine(
 
     Raises: TokenizerError.
     """
-    reference = open_reference(tokenizer, in_text=in_text)
+
+    def chunked(engine: Engine) -> Engine:
+        return ChunkedEngine(engine, find_rule, dtype=tokenizer.dtype)
+
+    find_rule = cache(partial(find_cut_rule, tokenizer, in_text=in_text))
+    reference = chunked(open_reference(tokenizer, in_text=in_text))
     if tokenizer.kind == "bytes":
         return GatedEngine(reference, reference=None, reason="the bytes need no other engine")
     if choice == "reference":
         return GatedEngine(reference, reference=None, reason="asked for by engine: reference")
     strings = (*AWKWARD_STRINGS, *_added_token_strings(tokenizer))
     try:
-        fast = open_gigatoken(tokenizer, in_text=in_text, is_parallel=is_parallel)
+        fast = chunked(open_gigatoken(tokenizer, in_text=in_text, is_parallel=is_parallel))
         difference = _first_difference(strings, fast, reference)
     except Exception as error:
         first_line = str(error).partition("\n")[0]
@@ -141,6 +146,14 @@ def open_engine(
             )
         )
     return GatedEngine(reference, reference=None, reason=difference)
+
+
+def _head(texts: pa.LargeStringArray, index: int) -> str:
+    """Return the first characters of a text, without touching the rest of it."""
+    offsets, data = text_buffers(texts)
+    start, stop = int(offsets[index]), int(offsets[index + 1])
+    head = data[start : min(stop, start + 2 * SAMPLE_TOKENS)].tobytes()
+    return head.decode(errors="ignore")  # the last character may be cut
 
 
 def _added_token_strings(tokenizer: Tokenizer) -> list[str]:
@@ -161,9 +174,7 @@ def _added_token_strings(tokenizer: Tokenizer) -> list[str]:
     ]
 
 
-def _first_difference(
-    strings: Sequence[str], fast: GigatokenEngine, reference: Engine
-) -> str | None:
+def _first_difference(strings: Sequence[str], fast: Engine, reference: Engine) -> str | None:
     texts = to_texts(strings)
     got, expected = fast.encode(texts), reference.encode(texts)
     for index, text in enumerate(strings):

@@ -16,12 +16,12 @@ InText = Literal["ordinary", "control"]
 class Encoded:
     """The tokens of a batch, documents end to end, without BOS and EOS."""
 
-    token_ids: npt.NDArray[np.uint32]
-    """Shape (num_tokens,)."""
+    token_ids: npt.NDArray[np.unsignedinteger]
+    """Shape (num_tokens,); uint32, or the tokenizer's dtype where that is known to hold them."""
     offsets: npt.NDArray[np.int64]
     """Shape (num_documents + 1,), offsets[0] = 0, in tokens."""
 
-    def document(self, index: int) -> npt.NDArray[np.uint32]:
+    def document(self, index: int) -> npt.NDArray[np.unsignedinteger]:
         """Return the token ids of one document of the batch."""
         return self.token_ids[self.offsets[index] : self.offsets[index + 1]]
 

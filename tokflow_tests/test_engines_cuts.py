@@ -1,0 +1,355 @@
+import json
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiktoken
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    trainers,
+)
+
+from tokflow.arrays import to_texts
+from tokflow.engines import cuts
+from tokflow.engines.chunks import ChunkedEngine
+from tokflow.engines.cuts import find_cut_rule
+from tokflow.engines.protocol import InText
+from tokflow.engines.reference import TiktokenEngine, TokenizersEngine
+from tokflow.tokenizer import Tokenizer as SavedTokenizer
+from tokflow.tokenizer import write_ranks
+from tokflow_tests.texts import awkward_strings
+
+GPT2 = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
+CL100K = (
+    r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"""
+    r"""|\s++$|\s*[\r\n]|\s+(?!\S)|\s"""
+)
+O200K = "|".join(
+    (
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+        r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    )
+)
+LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+
+PATTERNS = {"gpt2": GPT2, "cl100k": CL100K, "o200k": O200K, "llama3": LLAMA3, "qwen2": QWEN2}
+
+PIECES = (
+    *("a", "b", "the", "Foo", "x y", "don't", "'s", "é", "e\u0301", "漢字", "中", "ß", "12", "123"),
+    *(" ", "  ", "   ", "\n", "\n\n", "\r\n", "\t", "\u00a0", "\u3000", "\u200b", "\u0301"),
+    *(".", "...", "!/", "_", "<m>", "</s>", "bar", "👍🏽", "▁", "Ġ", "\x00", "``", "Σ", "ſ"),
+)
+TEXTS = st.lists(st.sampled_from(PIECES), max_size=40).map("".join)
+
+TRAINING_TEXTS = [*awkward_strings()[::3], *("the foo bar a b x y don't 12 漢字 中 ..." * 3,) * 40]
+
+
+def trained(
+    model: Any,
+    trainer: Any,
+    pre_tokenizer: Any = None,
+    normalizer: Any = None,
+    texts: Sequence[str] = TRAINING_TEXTS,
+):
+    tokenizer = Tokenizer(model)
+    if pre_tokenizer is not None:
+        tokenizer.pre_tokenizer = pre_tokenizer
+    if normalizer is not None:
+        tokenizer.normalizer = normalizer
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def bpe(pre_tokenizer: Any = None, normalizer: Any = None, **model: Any) -> Tokenizer:
+    trainer = trainers.BpeTrainer(
+        vocab_size=1500,
+        special_tokens=["<unk>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    return trained(models.BPE(**model), trainer, pre_tokenizer, normalizer)
+
+
+def split(pattern: str, normalizer: Any = None, *, prefix: bool = False) -> Tokenizer:
+    steps = [
+        pre_tokenizers.Split(Regex(pattern), "isolated"),
+        pre_tokenizers.ByteLevel(add_prefix_space=prefix, use_regex=False),
+    ]
+    return bpe(pre_tokenizers.Sequence(steps), normalizer)
+
+
+def without_crossing_merges(tokenizer: Tokenizer) -> Tokenizer:
+    """Return a BPE without the merges that lead to a token of a letter before a space.
+
+    As SentencePiece's trainer makes them, which never merges across a space.
+    """
+    fields = json.loads(tokenizer.to_str())
+    model = fields["model"]
+    crosses = {token for token in model["vocab"] if "▁" in token.lstrip("▁")}
+    model["merges"] = [pair for pair in model["merges"] if not {"".join(pair), *pair} & crosses]
+    model["vocab"] = {
+        token: index for token, index in model["vocab"].items() if token not in crosses
+    }
+    return Tokenizer.from_str(json.dumps(fields))
+
+
+def with_crossing_merge(tokenizer: Tokenizer) -> Tokenizer:
+    fields = json.loads(tokenizer.to_str())
+    fields["model"]["vocab"]["o▁"] = 1600
+    fields["model"]["merges"].append(["o", "▁"])
+    return Tokenizer.from_str(json.dumps(fields))
+
+
+def llama2() -> Tokenizer:
+    normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer = bpe(None, normalizer, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
+    tokenizer.decoder = decoders.ByteFallback()
+    return without_crossing_merges(tokenizer)
+
+
+def metaspace(scheme: str, *, is_split: bool = True) -> Tokenizer:
+    tokenizer = bpe(
+        pre_tokenizers.Metaspace(prepend_scheme=scheme, split=is_split), unk_token="<unk>"
+    )
+    return tokenizer if is_split else without_crossing_merges(tokenizer)
+
+
+def word_piece() -> Tokenizer:
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=800, special_tokens=["[UNK]", "</s>"], show_progress=False
+    )
+    return trained(
+        models.WordPiece(unk_token="[UNK]"),
+        trainer,
+        pre_tokenizers.BertPreTokenizer(),
+        normalizers.BertNormalizer(),
+    )
+
+
+def unigram(pre_tokenizer: Any = None) -> Tokenizer:
+    trainer = trainers.UnigramTrainer(
+        vocab_size=200, special_tokens=["<unk>", "</s>"], unk_token="<unk>", show_progress=False
+    )
+    return trained(models.Unigram(), trainer, pre_tokenizer, texts=["the foo bar 12 don't"] * 9)
+
+
+FAMILIES: dict[str, Callable[[], Tokenizer]] = {
+    "byte_level": lambda: bpe(pre_tokenizers.ByteLevel(add_prefix_space=False)),
+    "byte_level_prefix_space": lambda: bpe(pre_tokenizers.ByteLevel(add_prefix_space=True)),
+    **{name: partial(split, pattern) for name, pattern in PATTERNS.items()},
+    "nfc_qwen2": lambda: split(QWEN2, normalizers.NFC()),
+    "nfkc_lowercase": lambda: split(
+        GPT2, normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+    ),
+    "prefix_space_cl100k": lambda: split(CL100K, prefix=True),
+    "digits_then_gpt2": lambda: bpe(
+        pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Split(Regex(r"\p{N}{1,3}"), "isolated"),
+                pre_tokenizers.Punctuation(),
+                pre_tokenizers.ByteLevel(add_prefix_space=False),
+            ]
+        )
+    ),
+    "metaspace_always": lambda: metaspace("always"),
+    "metaspace_first": lambda: metaspace("first"),
+    "metaspace_never": lambda: metaspace("never"),
+    "metaspace_without_split": lambda: metaspace("first", is_split=False),
+    "llama2": llama2,
+    "word_piece": word_piece,
+    "unigram_of_words": lambda: unigram(
+        pre_tokenizers.Sequence(
+            [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="first")]
+        )
+    ),
+    "unigram_metaspace": lambda: unigram(pre_tokenizers.Metaspace()),
+    "added_tokens": lambda: with_added(bpe(pre_tokenizers.ByteLevel(add_prefix_space=False))),
+}
+
+
+def with_added(tokenizer: Tokenizer) -> Tokenizer:
+    tokenizer.add_tokens(
+        [
+            AddedToken("  ", normalized=False),
+            AddedToken("<m>", lstrip=True, rstrip=True),
+            AddedToken("bar", single_word=True),
+        ]
+    )
+    return tokenizer
+
+
+@cache
+def family(name: str) -> Tokenizer:
+    return FAMILIES[name]()
+
+
+def saved(tokenizer: Tokenizer, folder: Any) -> SavedTokenizer:
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return made(folder)
+
+
+def made(folder: Any, kind: Any = "file") -> SavedTokenizer:
+    return SavedTokenizer(
+        folder=folder,
+        fingerprint="0",
+        kind=kind,
+        vocab_size=2000,
+        special_tokens={},
+        eos_id=None,
+        eos_token=None,
+        bos_id=None,
+        bos_token=None,
+    )
+
+
+def in_chunks(engine: Any, rule: cuts.CutRule | None) -> ChunkedEngine:
+    """Return the engine in chunks of a few bytes."""
+    return ChunkedEngine(
+        engine, lambda: rule, dtype=np.dtype("<u2"), chunk_bytes=2, chunked_bytes=8
+    )
+
+
+@cache
+def chunked(name: str, in_text: InText, folder: Any) -> tuple[Any, Any]:
+    """Return an engine and the same in chunks of a few bytes, as its own rule allows."""
+    tokenizer = saved(family(name), folder)
+    engine = TokenizersEngine(folder / "tokenizer.json", in_text=in_text)
+    rule = find_cut_rule(tokenizer, in_text=in_text)
+    assert rule is not None
+    return engine, in_chunks(engine, rule)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
+    return cache(lambda name: tmp_path_factory.mktemp(name))
+
+
+@pytest.mark.parametrize("in_text", ["ordinary", "control"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_tokens_of_the_chunks_are_the_tokens_of_the_whole(
+    name: str, in_text: InText, folders: Callable[[str], Any]
+):
+    whole, few = chunked(name, in_text, folders(f"{name}_{in_text}"))
+
+    @settings(max_examples=60, deadline=None, derandomize=True)
+    @given(st.lists(TEXTS, min_size=1, max_size=4))
+    def check(texts: list[str]) -> None:
+        got, expected = few.encode(to_texts(texts)), whole.encode(to_texts(texts))
+
+        assert got.offsets.tolist() == expected.offsets.tolist()
+        assert got.token_ids.tolist() == expected.token_ids.tolist()
+
+    check()
+
+
+@pytest.mark.parametrize("pattern", PATTERNS.values(), ids=PATTERNS)
+def test_tiktoken_in_chunks_gives_the_tokens_of_the_whole(pattern: str, tmp_path: Path):
+    ranks = {bytes([byte]): byte for byte in range(256)}
+    for word in (b" a", b"th", b"the", b" f", b"oo", b"\n\n", b"  ", b"x ", b" y", b"r\n"):
+        ranks[word] = len(ranks)
+    special_tokens = {"</s>": 400, "<m>": 401}
+    save_encoding(tmp_path, pattern, ranks, special_tokens)
+    encoding = tiktoken.Encoding(
+        "test", pat_str=pattern, mergeable_ranks=ranks, special_tokens=special_tokens
+    )
+    rule = find_cut_rule(made(tmp_path, "tiktoken"), in_text="control")
+    whole = TiktokenEngine(encoding, in_text="control")
+    assert rule is cuts.WIDE
+
+    @settings(max_examples=60, deadline=None, derandomize=True)
+    @given(st.lists(TEXTS, min_size=1, max_size=4))
+    def check(texts: list[str]) -> None:
+        got = in_chunks(whole, rule).encode(to_texts(texts))
+        expected = whole.encode(to_texts(texts))
+
+        assert got.offsets.tolist() == expected.offsets.tolist()
+        assert got.token_ids.tolist() == expected.token_ids.tolist()
+
+    check()
+
+
+def save_encoding(folder: Path, pattern: str, ranks: dict[bytes, int], special: dict[str, int]):
+    write_ranks(ranks, folder / "ranks.tiktoken")
+    fields = {"name": "test", "pattern": pattern, "special_tokens": special}
+    (folder / "encoding.json").write_text(json.dumps(fields))
+
+
+BYTE_LEVEL = partial(pre_tokenizers.ByteLevel, add_prefix_space=False)
+UNPROVEN: dict[str, Callable[[], Tokenizer]] = {
+    "no_step_cuts_and_merges_cross_spaces": lambda: with_crossing_merge(
+        metaspace("first", is_split=False)
+    ),
+    "unigram_without_a_step_that_cuts": lambda: unigram(pre_tokenizers.Metaspace(split=False)),
+    "an_unknown_pattern": lambda: split(r"\w+ \w+|\s|."),
+    "a_pattern_that_looks_back": lambda: split(r"(?<=a) ?\p{L}+| ?\p{L}+|\s+"),
+    "a_pattern_without_letters": lambda: split(r"\p{N}{1,3}|\s*[\r\n]+"),
+    "spaces_stay_with_the_word_before": lambda: bpe(
+        pre_tokenizers.Split(" ", "merged_with_previous")
+    ),
+    "a_normalizer_that_strips": lambda: split(GPT2, normalizers.Strip()),
+    "a_normalizer_that_drops_spaces": lambda: split(GPT2, normalizers.Replace(" ", "")),
+    "a_normalizer_of_a_pattern": lambda: split(GPT2, normalizers.Replace(Regex("a +b"), "c")),
+    "a_prefix_without_its_spaces": lambda: bpe(BYTE_LEVEL(), normalizers.Prepend("▁")),
+    "an_added_token_with_a_space": lambda: with_tokens(AddedToken("foo bar")),
+    "an_added_token_that_takes_the_space_after_it": lambda: with_tokens(
+        AddedToken("bar", rstrip=True)
+    ),
+}
+
+
+def with_tokens(*added: AddedToken) -> Tokenizer:
+    tokenizer = bpe(BYTE_LEVEL())
+    tokenizer.add_tokens(list(added))
+    return tokenizer
+
+
+@pytest.mark.parametrize("name", UNPROVEN)
+def test_where_no_place_is_proven_a_document_goes_whole(name: str, tmp_path: Path):
+    tokenizer = saved(UNPROVEN[name](), tmp_path)
+
+    assert find_cut_rule(tokenizer, in_text="control") is None
+
+
+def test_a_special_token_with_a_space_matters_only_where_it_is_found(tmp_path: Path):
+    tokenizer = bpe(BYTE_LEVEL())
+    tokenizer.add_special_tokens([AddedToken("end of")])
+    kept = saved(tokenizer, tmp_path)
+
+    assert find_cut_rule(kept, in_text="ordinary") is cuts.WIDE
+    assert find_cut_rule(kept, in_text="control") is None
+
+
+def test_merges_that_ignore_the_vocabulary_are_not_taken_for_proof(tmp_path: Path):
+    fields = json.loads(metaspace("first", is_split=False).to_str())
+    fields["model"]["ignore_merges"] = True
+
+    kept = saved(Tokenizer.from_str(json.dumps(fields)), tmp_path)
+
+    assert find_cut_rule(kept, in_text="ordinary") is None
+
+
+def test_bytes_may_be_cut_between_any_two_characters(tmp_path: Path):
+    rule = find_cut_rule(made(tmp_path, "bytes"), in_text="ordinary")
+    assert rule is not None
+
+    cut = [match.end() for match in rule.place.finditer("aé漢".encode())]
+
+    assert cut == [1, 3]
