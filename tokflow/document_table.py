@@ -1,13 +1,16 @@
 """documents.parquet: what a token shard knows of each document."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
+import xxhash
 
 from tokflow.arrays import make_table
+from tokflow.engines.protocol import text_buffers
 from tokflow.tables import parquet_options
 
 DOCUMENTS_SCHEMA = pa.schema(
@@ -43,14 +46,11 @@ class DocumentTableWriter:
             self._write_group(self._joined())
         self._writer.close()
 
-    def add(self, *, text_hash: bytes, **columns: npt.NDArray[np.int64]) -> None:
+    def add(self, texts: pa.LargeStringArray, **columns: npt.NDArray[np.int64]) -> None:
         """Add one batch of documents."""
-        num_rows = len(columns["row"])
-        hashes = pa.FixedSizeBinaryArray.from_buffers(
-            pa.binary(16), num_rows, [None, pa.py_buffer(text_hash)]
-        )
+        hashes = text_hashes(texts)
         self._tables.append(make_table({**columns, "text_hash": hashes}, DOCUMENTS_SCHEMA))
-        self._num_rows += num_rows
+        self._num_rows += len(texts)
         while self._num_rows >= ROWS_PER_GROUP:
             table = self._joined()
             self._write_group(table.slice(0, ROWS_PER_GROUP))
@@ -64,3 +64,15 @@ class DocumentTableWriter:
 
     def _write_group(self, table: pa.Table) -> None:
         self._writer.write_table(table, row_group_size=ROWS_PER_GROUP)
+
+
+def text_hashes(texts: pa.LargeStringArray) -> pa.FixedSizeBinaryArray:
+    """Return the xxh3-128 of the UTF-8 of each text, big-endian."""
+    offsets, data = text_buffers(texts)
+    view = data.data
+    hashes = b"".join(
+        xxhash.xxh3_128_digest(view[start:stop]) for start, stop in pairwise(offsets.tolist())
+    )
+    return pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(16), len(texts), [None, pa.py_buffer(hashes)]
+    )

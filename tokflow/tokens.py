@@ -8,14 +8,12 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import xxhash
 
 from tokflow.arrays import read_table
 from tokflow.document_table import DocumentTableWriter
@@ -43,7 +41,7 @@ TOKENS_NAME = "tokens.bin"
 DOCUMENTS_NAME = "documents.parquet"
 REJECTS_NAME = "rejects.jsonl"
 
-BATCH_BYTES = 2_000_000
+BATCH_BYTES = 8_000_000
 """Text tokenized at once: small enough that a batch's tokens stay in cache."""
 
 SYNC_BYTES = 16_000_000
@@ -343,7 +341,16 @@ class _ShardWriter:
             file.flush()
             os.fsync(file.fileno())
             self._num_unsynced = 0
-        num_bytes = self._add_documents(table, batch, num_tokens)
+        table.add(
+            batch.texts,
+            row=batch.rows,
+            char_offset=self.counts["num_chars"] + np.cumsum(batch.num_chars) - batch.num_chars,
+            num_chars=batch.num_chars,
+            token_offset=self.counts["num_tokens"] + np.cumsum(num_tokens) - num_tokens,
+            num_tokens=num_tokens,
+        )
+        offsets, _ = text_buffers(batch.texts)
+        num_bytes = int(offsets[-1] - offsets[0])
         self.counts["num_documents"] += len(batch.rows)
         self.counts["num_empty_documents"] += int(np.count_nonzero(batch.num_chars == 0))
         self.counts["num_chars"] += int(batch.num_chars.sum())
@@ -351,22 +358,3 @@ class _ShardWriter:
         self.counts["num_tokens"] += len(token_ids)
         if self._progress:
             self._progress(len(batch.rows), num_bytes)
-
-    def _add_documents(
-        self, table: "DocumentTableWriter", batch: Batch, num_tokens: npt.NDArray[np.int64]
-    ) -> int:
-        offsets, data = text_buffers(batch.texts)
-        starts = offsets.tolist()
-        view = data.data
-        hashes = b"".join(
-            xxhash.xxh3_128_digest(view[start:stop]) for start, stop in pairwise(starts)
-        )
-        table.add(
-            row=batch.rows,
-            char_offset=self.counts["num_chars"] + np.cumsum(batch.num_chars) - batch.num_chars,
-            num_chars=batch.num_chars,
-            token_offset=self.counts["num_tokens"] + np.cumsum(num_tokens) - num_tokens,
-            num_tokens=num_tokens,
-            text_hash=hashes,
-        )
-        return int(offsets[-1] - offsets[0])

@@ -1,4 +1,4 @@
-"""Tell Dagster what a run did; the only place of the command line that imports Dagster.
+"""Tell Dagster what a run did, unless it has been told.
 
 `<store>/<dataset>/recorded.json` remembers which outputs were told to which instance, so that a
 run that finds nothing to do imports nothing.
@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tokflow.cli.recorder import Recorder, RecorderError, tell
 from tokflow.dataset import Dataset
 from tokflow.datasets import project_root
 from tokflow.storage import new_file
@@ -25,51 +26,46 @@ def record(
     *,
     is_partial: bool,
     is_new: bool,
+    recorder: Recorder | None = None,
 ) -> list[str]:
     """Register the raw files as partitions and record what there is of `keys`; return what
     Dagster's asset checks found wrong.
 
     Nothing is done where the same was done before. `fingerprints`: of every output that is there,
     by stage and name; with `is_partial` those of some files only. `is_new`: something was built
-    just now. What Dagster does not take is a warning: what was built is complete without it, and
-    the next run tries again.
+    just now. `recorder` does it in its process, by default it is done in this one. What Dagster
+    does not take is a warning: what was built is complete without it, and the next run tries
+    again.
     """
     path = dataset.folder / RECORDED_NAME
     home = _instance_folder()
     known = _read(path, home)
-    told = {**known, **fingerprints} if is_partial else dict(fingerprints)
-    if told == known and home.is_dir() and not is_new:
+    outputs = {**known, **fingerprints} if is_partial else dict(fingerprints)
+    if outputs == known and home.is_dir() and not is_new:
         return list(_read_fields(path, home).get("problems", []))
     try:
-        problems = _tell(dataset, keys)
+        told = recorder.tell(keys) if recorder else tell(dataset, keys)
     except Exception as error:
         if os.environ.get("TOKFLOW_DEBUG") == "1":
             raise
         print(
             f"warning: {dataset.name}: Dagster did not record this run "
-            f"({type(error).__name__}: {error}); what was built is complete, and the next run "
-            "tries again",
+            f"({_described(error)}); what was built is complete, and the next run tries again",
             file=sys.stderr,
         )
         return []
+    for warning in told.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
     with new_file(path) as temporary:
-        fields = {"instance": str(home), "outputs": told, "problems": problems}
+        fields = {"instance": str(home), "outputs": outputs, "problems": list(told.problems)}
         text = json.dumps(fields, indent=1, sort_keys=True)
         temporary.write_text(text + "\n", encoding="utf-8")
-    return problems
+    return list(told.problems)
 
 
-def _tell(dataset: Dataset, keys: Sequence[str]) -> list[str]:
-    from tokflow.components.instance import open_instance
-    from tokflow.components.records import record_build
-    from tokflow.components.sources import sync_files
-
-    with open_instance() as instance:
-        sync_files(instance, dataset)
-        recorded = record_build(instance, dataset, keys)
-    for warning in recorded.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
-    return list(recorded.problems)
+def _described(error: Exception) -> str:
+    is_told = isinstance(error, RecorderError)
+    return str(error) if is_told else f"{type(error).__name__}: {error}"
 
 
 def _instance_folder() -> Path:

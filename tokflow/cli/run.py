@@ -6,7 +6,8 @@ Where nothing is missing neither Dagster nor an engine is imported.
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 from tokflow.cli import STARTED
 from tokflow.cli.documents import document_of_build, document_of_plan
@@ -16,6 +17,9 @@ from tokflow.errors import TokflowError
 from tokflow.pipeline import Built, Failed, Made, Reporter, build_dataset
 from tokflow.plan import Plan, Planned, make_plan
 from tokflow.storage import point_latest_to
+
+if TYPE_CHECKING:
+    from tokflow.cli.recorder import Recorder
 
 
 def run_datasets(
@@ -50,17 +54,30 @@ def _run(
             _say_nothing_to_do(plan)
         problems = _record(selected, _publish(plan), is_partial=partitions is not None)
         return document_of_plan(plan, problems), not problems
-    built = _build(selected, plan, partitions, as_json=as_json)
-    if not as_json:
-        from tokflow.cli.closing import print_closing
-
-        if built.num_new or built.failed:
-            print_closing(selected.dataset, plan, built)
-        else:
-            _say_nothing_to_do(plan)
-    is_partial = bool(partitions is not None or built.failed)
-    problems = _record(selected, built.made, is_partial=is_partial)
+    with _recorder(selected) as recorder:
+        built = _build(selected, plan, partitions, as_json=as_json)
+        if not as_json:
+            _print_built(selected, plan, built)
+        is_partial = bool(partitions is not None or built.failed)
+        problems = _record(selected, built.made, is_partial=is_partial, recorder=recorder)
     return document_of_build(selected.dataset, built, problems), not (built.failed or problems)
+
+
+def _recorder(selected: Selected) -> "AbstractContextManager[Recorder | None]":
+    if not selected.is_declared:
+        return nullcontext()
+    from tokflow.cli.recorder import Recorder
+
+    return Recorder(selected.dataset.name)
+
+
+def _print_built(selected: Selected, plan: Plan, built: Built) -> None:
+    from tokflow.cli.closing import print_closing
+
+    if built.num_new or built.failed:
+        print_closing(selected.dataset, plan, built)
+    else:
+        _say_nothing_to_do(plan)
 
 
 def _build(
@@ -148,7 +165,11 @@ def _show_hashing(done: int, total: int | None) -> None:
 
 
 def _record(
-    selected: Selected, outputs: Sequence[Made] | Sequence[Planned], *, is_partial: bool
+    selected: Selected,
+    outputs: Sequence[Made] | Sequence[Planned],
+    *,
+    is_partial: bool,
+    recorder: "Recorder | None" = None,
 ) -> list[str]:
     """Tell Dagster of the raw files and of what there is, unless it has been told; return what
     its asset checks found wrong."""
@@ -164,7 +185,14 @@ def _record(
         if output.stage == "sequences":
             keys.append(output.name)
     is_new = any(isinstance(one, Made) and one.is_new for one in outputs)
-    problems = record(selected.dataset, keys, fingerprints, is_partial=is_partial, is_new=is_new)
+    problems = record(
+        selected.dataset,
+        keys,
+        fingerprints,
+        is_partial=is_partial,
+        is_new=is_new,
+        recorder=recorder,
+    )
     for problem in problems:
         print_error(problem)
     return problems

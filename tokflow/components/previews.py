@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from tokflow.arrays import to_numpy
 from tokflow.engines import open_engine
 from tokflow.exports import Part
 from tokflow.tokenizer import Tokenizer
@@ -25,11 +26,11 @@ MAX_TOKENS = 4 * PREVIEW_CHARS
 def preview_of_documents(shard: TokenShard, tokenizer: Tokenizer) -> str:
     """Return the beginning of the first document with text and that of the one after it."""
     table = shard.documents(["token_offset", "num_tokens", "num_chars"]).slice(0, 1_000)
-    has_text = np.flatnonzero(table["num_chars"].to_numpy())[:2]
+    has_text = np.flatnonzero(to_numpy(table["num_chars"]))[:2]
     if len(has_text) == 0:
         return "*no text*"
-    starts = table["token_offset"].to_numpy()[has_text]
-    stops = starts + table["num_tokens"].to_numpy()[has_text]
+    starts = to_numpy(table["token_offset"])[has_text]
+    stops = starts + to_numpy(table["num_tokens"])[has_text]
     token_ids = shard.token_ids()
     return _preview(
         [token_ids[start:stop] for start, stop in zip(starts, stops, strict=True)], tokenizer

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tokflow.documents.contract import Found
 from tokflow.documents.texts import found_in
@@ -126,6 +125,8 @@ def _no_place(index: int) -> tuple[None, None]:
 
 def _bytes_of(record_batch: pa.RecordBatch, column: Column, path: Path) -> pa.LargeBinaryArray:
     """Return the column's bytes, whether UTF-8 or not; strings are not copied."""
+    import pyarrow.compute as pc
+
     array = record_batch.column(record_batch.schema.get_field_index(column.name))
     for field in column.fields:
         array = pc.struct_field(array, field)

@@ -6,7 +6,6 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tokflow.arrays import to_arrow, to_numpy
 from tokflow.documents.contract import BadDocument, Batch, Found, shortened
@@ -28,6 +27,8 @@ def found_in(array: pa.LargeBinaryArray, *, first_row: int, place: Place) -> Fou
 
 def num_chars_of(texts: pa.LargeStringArray) -> npt.NDArray[np.int64]:
     """Return the Unicode code points of each text."""
+    import pyarrow.compute as pc  # 0.06 s that only some readers need
+
     return to_numpy(pc.utf8_length(texts))
 
 

@@ -1,17 +1,15 @@
 """Is a token shard what its raw file says: read the documents again and compare."""
 
 from collections.abc import Iterator
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import xxhash
 
 from tokflow.arrays import to_numpy
+from tokflow.document_table import text_hashes
 from tokflow.documents import Batch, DocumentsConfig, read_documents
 from tokflow.engines import Engine, InText, open_reference
-from tokflow.engines.protocol import text_buffers
 from tokflow.raw import RawFile, check_unchanged
 from tokflow.tokenizer import Tokenizer, TokenizerConfig
 from tokflow.tokens import TokenShard, with_special_ids
@@ -95,7 +93,7 @@ class _Check:
         if self.num_read > last:
             yield f"{self._shard.folder}: expected all documents of the raw file, found {last:,}"
             return
-        hashes = pa.array(_hashes(batch.texts), type=pa.binary(16))
+        hashes = text_hashes(batch.texts)
         for name, expected, found in (
             ("row", batch.rows, self._columns["row"][first:last]),
             ("num_chars", batch.num_chars, self._columns["num_chars"][first:last]),
@@ -138,9 +136,3 @@ def _end(num_chars: npt.NDArray[np.int64], max_characters: int | None) -> int:
     if max_characters is None:
         return len(num_chars)
     return min(len(num_chars), int(np.searchsorted(np.cumsum(num_chars), max_characters)) + 1)
-
-
-def _hashes(texts: pa.LargeStringArray) -> list[bytes]:
-    offsets, data = text_buffers(texts)
-    view = data.data
-    return [xxhash.xxh3_128_digest(view[start:stop]) for start, stop in pairwise(offsets.tolist())]
