@@ -64,7 +64,20 @@ def pre_tokenizer_fields(pattern: str) -> dict[str, Any]:
     return {"type": "Sequence", "pretokenizers": [split, byte_level]}
 
 
-def name_of_pattern(pattern: str) -> str:
-    """Return the name of a known regular expression, and any other as it is."""
-    names = [name for name, known in PATTERNS.items() if known == pattern]
-    return "/".join(names) or pattern
+def describe_splitting(pre_tokenizer: Mapping[str, Any] | None) -> str:
+    """Return how the `pre_tokenizer` of a tokenizer.json splits: a pattern's name or itself.
+
+    Several steps stand one after another: `Digits, gpt2`.
+    """
+    if pre_tokenizer is None:
+        return "none"
+    if pre_tokenizer["type"] == "Sequence":
+        steps = map(describe_splitting, pre_tokenizer["pretokenizers"])
+        return ", ".join(step for step in steps if step != "none") or "none"
+    if pre_tokenizer["type"] == "ByteLevel":
+        return GPT2 if pre_tokenizer.get("use_regex", True) else "none"
+    if pre_tokenizer["type"] == "Split":
+        pattern = next(iter(pre_tokenizer["pattern"].values()))
+        names = [name for name, known in PATTERNS.items() if known == pattern]
+        return "/".join(names) or str(pattern)
+    return str(pre_tokenizer["type"])

@@ -113,6 +113,28 @@ _WHAT_NAME_IS = {
 }
 
 
+def fields_of_name(name: str) -> dict[str, str]:
+    """Return the config fields that a tokenizer's bare name stands for.
+
+    `bytes`; a path that ends in .json or is a file: kind file; one that ends in .model:
+    sentencepiece; a folder: huggingface; an encoding of tiktoken; anything else is a hub id.
+    Relative paths start at the current folder.
+    """
+    if name == "bytes":
+        return {"kind": "bytes"}
+    path = Path(name).expanduser()
+    if path.suffix == ".model":
+        return {"kind": "sentencepiece", "name": name}
+    if path.suffix == ".json" or path.is_file():
+        return {"kind": "file", "name": name}
+    if path.is_dir():
+        return {"kind": "huggingface", "name": name}
+    import tiktoken
+
+    kind = "tiktoken" if name in tiktoken.list_encoding_names() else "huggingface"
+    return {"kind": kind, "name": name}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tokenizer:
     """A tokenizer saved in the store. Equal where fingerprint and folder are equal."""

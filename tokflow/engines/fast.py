@@ -96,21 +96,33 @@ def _tiktoken_builder(tokenizer: Tokenizer, in_text: InText) -> Callable[[], "gi
     return lambda: gigatoken.Tokenizer.from_tiktoken(path, pretokenizer, specials)
 
 
-def _tokenizer_json(tokenizer: Tokenizer) -> bytes | str:
+def _tokenizer_json(tokenizer: Tokenizer) -> bytes:
     """Return the tokenizer.json that was saved, or what gigatoken makes of a .model."""
     if tokenizer.kind == "sentencepiece":
         from gigatoken._load.sentencepiece import sentencepiece_to_tokenizer_json
 
         model = (tokenizer.folder / MODEL_NAME).read_bytes()
-        converted: str = sentencepiece_to_tokenizer_json(model)
-        return converted
+        return _with_special_tokens(sentencepiece_to_tokenizer_json(model), tokenizer)
     path = tokenizer.folder / "tokenizer.json"
     if not path.is_file():
         raise ValueError("only transformers can load it")
     return path.read_bytes()
 
 
-def _json_builder(content: bytes | str, in_text: InText) -> Callable[[], "gigatoken.Tokenizer"]:
+def _with_special_tokens(content: str, tokenizer: Tokenizer) -> bytes:
+    """Add the special tokens that gigatoken's conversion leaves out: the unknown piece."""
+    fields = msgspec.json.decode(content)
+    known = {token["content"] for token in fields["added_tokens"]}
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    fields["added_tokens"] += [
+        {"id": token_id, "content": name, "special": True, **flags}
+        for name, token_id in tokenizer.special_tokens.items()
+        if name not in known
+    ]
+    return msgspec.json.encode(fields)
+
+
+def _json_builder(content: bytes, in_text: InText) -> Callable[[], "gigatoken.Tokenizer"]:
     import gigatoken
 
     fields = msgspec.json.decode(content)
