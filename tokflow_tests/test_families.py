@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -63,11 +64,12 @@ def source_files() -> list[Path]:
 
 
 def some_texts() -> list[str]:
-    texts = [*AWKWARD_STRINGS, *(path.read_text(encoding="utf-8") for path in source_files())]
+    sources = (path.read_text(encoding="utf-8") for path in source_files())
+    texts = [*AWKWARD_STRINGS, *(source[:12_000] for source in sources)]
     for name in ("tinyshakespeare.txt", "wikitext2-valid.txt"):
         path = find_shared() / "corpora" / name
         if path.is_file():
-            texts.append(path.read_text(encoding="utf-8")[:100_000])
+            texts.append(path.read_text(encoding="utf-8")[:30_000])
     return texts
 
 
@@ -181,35 +183,21 @@ def spm(folder: Path, **options: Any) -> Family:
     )
 
 
-def trained(
-    folder: Path, model: Any, trainer: Any, pre_tokenizer: Any, eos: str, **parts: Any
-) -> Family:
-    tokenizer = tokenizers.Tokenizer(model)
-    tokenizer.pre_tokenizer = pre_tokenizer
-    for part, value in parts.items():
-        setattr(tokenizer, part, value)
-    tokenizer.train_from_iterator(lines(), trainer)
-    folder.mkdir()
-    tokenizer.save(str(folder / "own.json"))
-    return Family(
-        config={"kind": "file", "name": str(folder / "own.json"), "eos_token": eos},
-        reference=from_json(folder / "own.json"),
-    )
-
-
 def word_piece(folder: Path) -> Family:
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     trainer = trainers.WordPieceTrainer(
         vocab_size=2_000, special_tokens=special, show_progress=False
     )
-    return trained(
-        folder,
-        models.WordPiece(unk_token="[UNK]"),
-        trainer,
-        pre_tokenizers.BertPreTokenizer(),
-        "[SEP]",
-        normalizer=normalizers.BertNormalizer(),
-        decoder=decoders.WordPiece(),
+    tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.train_from_iterator(lines(), trainer)
+    folder.mkdir()
+    tokenizer.save(str(folder / "own.json"))
+    return Family(
+        config={"kind": "file", "name": str(folder / "own.json"), "eos_token": "[SEP]"},
+        reference=from_json(folder / "own.json"),
     )
 
 
@@ -217,25 +205,37 @@ def bytes_and_specials() -> list[str]:
     return ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
 
 
-def fallback_bpe(folder: Path, pre_tokenizer: Any, **parts: Any) -> Family:
+@cache
+def fallback_json() -> str:
     """Return a BPE that spells unknown characters in bytes, as Llama 2's and Mistral's do."""
+    tokenizer = tokenizers.Tokenizer(
+        models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True)
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     trainer = trainers.BpeTrainer(
         vocab_size=1_500, special_tokens=bytes_and_specials(), show_progress=False
     )
-    model = models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True)
-    trained(folder, model, trainer, pre_tokenizer, "</s>", **parts)
-    fields = json.loads((folder / "own.json").read_text(encoding="utf-8"))
+    tokenizer.train_from_iterator(lines(), trainer)
+    return tokenizer.to_str()
+
+
+def fallback_bpe(folder: Path, *, pre_tokenizer: Any = None, normalizer: Any = None) -> Family:
+    tokenizer = tokenizers.Tokenizer.from_str(fallback_json())
+    tokenizer.pre_tokenizer = pre_tokenizer
+    tokenizer.normalizer = normalizer
+    fields = json.loads(tokenizer.to_str())
     fields["added_tokens"] = fields["added_tokens"][:3]  # the bytes are pieces, no added tokens
-    return published(folder / "own", fields, "</s>")
+    return published(folder, fields, "</s>")
 
 
 def metaspace(folder: Path, scheme: str, *, split: bool) -> Family:
-    return fallback_bpe(folder, pre_tokenizers.Metaspace(prepend_scheme=scheme, split=split))
+    spaces = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=split)
+    return fallback_bpe(folder, pre_tokenizer=spaces)
 
 
 def llama2(folder: Path) -> Family:
     steps = [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
-    return fallback_bpe(folder, None, normalizer=normalizers.Sequence(steps))
+    return fallback_bpe(folder, normalizer=normalizers.Sequence(steps))
 
 
 def gpt2_by_tiktoken(folder: Path, shared: Path) -> Family:
@@ -297,7 +297,7 @@ FAMILIES: dict[str, Callable[[Path], Family]] = {
     "SentencePiece BPE, NFKC": lambda folder: spm(
         folder, model_type="bpe", vocab_size=1_500, byte_fallback=True
     ),
-    "SentencePiece unigram": lambda folder: spm(folder, model_type="unigram", vocab_size=800),
+    "SentencePiece unigram": lambda folder: spm(folder, model_type="unigram", vocab_size=500),
     "WordPiece": word_piece,
     "metaspace, always": lambda folder: metaspace(folder, "always", split=True),
     "metaspace, always, whole": lambda folder: metaspace(folder, "always", split=False),
@@ -381,8 +381,8 @@ def test_every_token_is_that_of_the_familys_own_library(ready: Ready, policy: st
 
     assert first_difference(encode(auto, TEXTS), expected) is None
     assert first_difference(encode(reference, TEXTS), expected) is None
-    repeated = encode_in_batches(auto, [*TEXTS, *TEXTS])
-    assert first_difference(repeated, [*expected, *expected]) is None
+    in_batches = encode_in_batches(auto, [*TEXTS, *TEXTS[:700]])
+    assert first_difference(in_batches, [*expected, *expected[:700]]) is None
     for opinion in ready.family.opinions:
         assert first_difference(opinion(TEXTS, policy), expected) is None
     if ready.name in NOT_GIGATOKEN:
@@ -393,6 +393,7 @@ def test_every_token_is_that_of_the_familys_own_library(ready: Ready, policy: st
         assert re.fullmatch(rf"equal to {reference.name} on [24],\d+ awkward strings", auto.reason)
 
 
+@pytest.mark.parametrize("ready", ["Llama 3", "SentencePiece unigram", "WordPiece"], indirect=True)
 def test_a_shard_holds_the_tokens_of_the_familys_own_library(ready: Ready):
     texts = [*TEXTS[:300], *TEXTS[-9:]]
     dataset = make_texts_dataset(ready.folder, texts, **ready.family.config)
