@@ -140,7 +140,8 @@ class Lineage:
     def origin(self) -> Origin:
         """Return what the tokenizer is made from."""
         config = self.dataset.tokenizer
-        keys = select_training_keys(config, list(self.sources))
+        is_trained = config.kind == "trained"  # others are made without a look at the raw files
+        keys = select_training_keys(config, list(self.sources)) if is_trained else []
         return Origin(
             config=config,
             base=self.dataset.base,

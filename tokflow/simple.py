@@ -6,6 +6,7 @@ from typing import Any
 
 from tokflow.dataset import make_dataset
 from tokflow.pipeline import Reporter, build_dataset
+from tokflow.tokenizer import fields_of_name
 
 
 def tokenize_and_save(
@@ -24,10 +25,10 @@ def tokenize_and_save(
     """Tokenize raw files and return the folder of the export.
 
     `files`: a path, glob or URL, or several. `tokenizer`: a mapping as in the YAML, or a name:
-    a tokenizer.json, a folder, `bytes`, an encoding of tiktoken, else a hub id. `output`: the
-    folder that becomes the store, so that a second call with the same arguments does no work.
-    `format`, `split` and `more` (`documents`, `packing`): as in the YAML. Relative paths start
-    at the current folder.
+    a tokenizer.json, a .model, a folder, `bytes`, an encoding of tiktoken, else a hub id.
+    `output`: the folder that becomes the store, so that a second call with the same arguments
+    does no work. `format`, `split` and `more` (`documents`, `packing`): as in the YAML. Relative
+    paths start at the current folder.
 
     Raises: TokflowError; the first one where several files are bad.
     """
@@ -36,7 +37,7 @@ def tokenize_and_save(
         "name": name,
         "raw": {"files": [str(path) for path in paths]},
         "documents": {"text": text if isinstance(text, str) else list(text)},
-        "tokenizer": tokenizer if isinstance(tokenizer, Mapping) else _tokenizer(tokenizer),
+        "tokenizer": tokenizer if isinstance(tokenizer, Mapping) else fields_of_name(tokenizer),
         "packing": {"sequence_length": sequence_length},
         "exports": [format],
     }
@@ -50,16 +51,3 @@ def tokenize_and_save(
     )
     built = build_dataset(dataset, reporter=reporter)
     return built.export(dataset.exports[0].name).output.folder
-
-
-def _tokenizer(name: str) -> dict[str, str]:
-    if name == "bytes":
-        return {"kind": "bytes"}
-    if Path(name).is_file():
-        return {"kind": "file", "name": name}
-    if Path(name).is_dir():
-        return {"kind": "huggingface", "name": name}
-    import tiktoken
-
-    kind = "tiktoken" if name in tiktoken.list_encoding_names() else "huggingface"
-    return {"kind": kind, "name": name}

@@ -1,7 +1,7 @@
 """One tokenizer, whatever its origin: its files in the store, ids, special ids, fingerprint."""
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -10,8 +10,9 @@ import numpy as np
 
 from tokflow.errors import ConfigError, TokenizerError, four_parts
 from tokflow.manifest import Manifest, read_manifest
+from tokflow.split_patterns import check_pattern
 
-Kind = Literal["trained", "bytes", "tiktoken", "huggingface", "file"]
+Kind = Literal["trained", "bytes", "tiktoken", "huggingface", "file", "sentencepiece"]
 
 BYTES_EOS_ID = 256
 BYTES_BOS_ID = 257
@@ -24,36 +25,46 @@ class TokenizerConfig:
 
     kind: Kind
     """trained: byte-level BPE trained on the raw files; bytes: a token is a byte; tiktoken: an
-    encoding of OpenAI's; huggingface: a hub id or a local folder; file: a tokenizer.json."""
+    encoding of OpenAI's; huggingface: a hub id or a local folder; file: a tokenizer.json;
+    sentencepiece: a .model file, BPE or unigram."""
     name: str | None = None
-    """The encoding's name, the hub id or folder, or the path of the tokenizer.json."""
+    """The encoding's name, the hub id or folder, or the path of the tokenizer.json or .model."""
     revision: str | None = None
     """Branch, tag or commit on the hub; the commit it led to is recorded. Default: main."""
+    trust_remote_code: bool = False
+    """huggingface: true lets Python code that was published with the tokenizer run on this
+    machine, with your rights. It is asked for only where there is no tokenizer.json and
+    transformers has no class of its own. The code is copied into the store; later runs use it."""
     eos: Literal["last", "none"] = "last"
     """last: the EOS id ends each document; none: nothing ends it."""
     bos: Literal["first", "none"] = "none"
     """first: the BOS id begins each document; none: nothing begins it."""
     eos_token: str | None = None
-    """The vocabulary's name for EOS; default: what the tokenizer itself names."""
+    """The vocabulary's name for EOS, a special token or any other; default: what the tokenizer
+    itself names."""
     bos_token: str | None = None
-    """The vocabulary's name for BOS; default: what the tokenizer itself names."""
+    """The vocabulary's name for BOS, likewise."""
     special_tokens_in_text: Literal["ordinary", "control", "error"] = "ordinary"
     """What a special token spelt in a text becomes: ordinary: plain text, counted; control: the
     control token; error: the run stops."""
     engine: Literal["auto", "gigatoken", "reference"] = "auto"
     """auto: gigatoken where it proves equal to the reference, else the reference."""
     vocab_size: int = 8192
-    """trained: how many ids, special tokens included."""
+    """trained: how many ids, special tokens included; a text with fewer pairs gives fewer."""
     special_tokens: tuple[str, ...] = (END_OF_TEXT,)
     """trained: names of the special tokens, given the last ids in this order."""
     files: str | None = None
     """trained: the raw files to train on, a pattern over partition keys; default: all."""
     max_characters: int | None = None
-    """trained: stop reading after so many characters of each raw file; default: all."""
+    """trained: read so many characters from the beginning of each raw file and no more; the
+    document that reaches the number is taken whole. Ten files and 1,000,000 train on ten million
+    characters. Default: all that the dataset itself reads."""
+    pattern: str = "gpt2"
+    """trained: what text is split by before pairs are merged: gpt2, cl100k, o200k, llama3, qwen2,
+    or a regular expression (Oniguruma's), whose matches and what lies between them are words."""
 
     def __post_init__(self) -> None:
-        needs_name = self.kind in ("tiktoken", "huggingface", "file")
-        if needs_name and not self.name:
+        if self.kind in _WHAT_NAME_IS and not self.name:
             raise ConfigError(
                 four_parts(
                     where="tokenizer.name",
@@ -82,13 +93,46 @@ class TokenizerConfig:
                     remedy="raise it",
                 )
             )
+        if self.kind != "huggingface" and self.trust_remote_code:
+            raise ConfigError(
+                four_parts(
+                    where="tokenizer.trust_remote_code",
+                    expected="false, since only kind huggingface has code to run",
+                    found=f"true with kind {self.kind}",
+                    remedy="remove it",
+                )
+            )
+        check_pattern(self.pattern)
 
 
 _WHAT_NAME_IS = {
     "tiktoken": "an encoding's name such as gpt2 or cl100k_base",
     "huggingface": "a hub id such as openai-community/gpt2 or a local folder",
     "file": "the path of a tokenizer.json",
+    "sentencepiece": "the path of a .model file",
 }
+
+
+def fields_of_name(name: str) -> dict[str, str]:
+    """Return the config fields that a tokenizer's bare name stands for.
+
+    `bytes`; a path that ends in .json or is a file: kind file; one that ends in .model:
+    sentencepiece; a folder: huggingface; an encoding of tiktoken; anything else is a hub id.
+    Relative paths start at the current folder.
+    """
+    if name == "bytes":
+        return {"kind": "bytes"}
+    path = Path(name).expanduser()
+    if path.suffix == ".model":
+        return {"kind": "sentencepiece", "name": name}
+    if path.suffix == ".json" or path.is_file():
+        return {"kind": "file", "name": name}
+    if path.is_dir():
+        return {"kind": "huggingface", "name": name}
+    import tiktoken
+
+    kind = "tiktoken" if name in tiktoken.list_encoding_names() else "huggingface"
+    return {"kind": kind, "name": name}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,16 +184,21 @@ def tokenizer_of(manifest: Manifest, folder: Path) -> Tokenizer:
 
 
 def special_id(
-    role: Literal["eos", "bos"], token: str | None, ids: Mapping[str, int]
+    role: Literal["eos", "bos"],
+    token: str | None,
+    ids: Mapping[str, int],
+    find: Callable[[str], int | None] = lambda _: None,
 ) -> int | None:
     """Return the id of the token named for a role, None where none is named.
 
-    `ids` holds every token that may play the role.
+    `ids` holds the tokens that are made to play a role; `find` looks in the whole vocabulary.
 
     Raises: TokenizerError with the choices where the name is not in the vocabulary.
     """
     if token is None or token in ids:
         return None if token is None else ids[token]
+    if (found := find(token)) is not None:
+        return found
     raise TokenizerError(
         four_parts(
             where=f"tokenizer.{role}_token",

@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from tokflow.documents import DocumentsConfig, deciding_fields
-from tokflow.engines.reference import load_tokenizer_json
+from tokflow.engines.sentencepiece_ import MODEL_NAME
 from tokflow.errors import TokenizerError, four_parts
 from tokflow.manifest import Manifest, checksum, checksums, fingerprint, write_manifest
 from tokflow.raw import RawFile
@@ -25,10 +23,16 @@ from tokflow.tokenizer import (
     special_id,
     write_ranks,
 )
+from tokflow.tokenizer_facts import (
+    Facts,
+    facts_of_json,
+    facts_of_sentencepiece,
+    facts_of_transformers,
+)
 from tokflow.tokenizer_hub import (
-    HUB_FILES,
-    convert_with_transformers,
     download_tokenizer,
+    files_to_take,
+    make_with_transformers,
     shown,
 )
 from tokflow.training import train_tokenizer
@@ -52,28 +56,15 @@ class Origin:
     @property
     def local_path(self) -> Path | None:
         """The file or folder on this disk that `config.name` leads to, if any."""
-        if self.config.kind not in ("file", "huggingface"):
-            return None
-        return self.path if self.path.exists() or self.config.kind == "file" else None
+        if self.config.kind in ("file", "sentencepiece"):
+            return self.path
+        is_local = self.config.kind == "huggingface" and self.path.exists()
+        return self.path if is_local else None
 
     @property
     def path(self) -> Path:
         """Where `config.name` leads to if it is a path."""
         return self.base / Path(str(self.config.name)).expanduser()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Facts:
-    """What a kind learnt about the tokenizer whose files it wrote."""
-
-    vocab_size: int
-    special_tokens: Mapping[str, int]
-    named_tokens: Mapping[str, int]
-    """Every token that may be EOS or BOS: the special ones and any other added token."""
-    eos_token: str | None
-    bos_token: str | None
-    origin: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """What was fetched from where: a hub's commit, how much text was trained on."""
 
 
 def select_training_keys(config: TokenizerConfig, keys: list[str]) -> list[str]:
@@ -117,9 +108,9 @@ def write_tokenizer(origin: Origin, folder: Path, *, dataset: str) -> None:
         "kind": origin.config.kind,
         "special_tokens": dict(facts.special_tokens),
         "eos_token": eos_token,
-        "eos_id": special_id("eos", eos_token, facts.named_tokens),
+        "eos_id": special_id("eos", eos_token, facts.named_tokens, facts.find),
         "bos_token": bos_token,
-        "bos_id": special_id("bos", bos_token, facts.named_tokens),
+        "bos_id": special_id("bos", bos_token, facts.named_tokens, facts.find),
     }
     content = fingerprint(
         "tokenizer files",
@@ -154,10 +145,13 @@ def _recipe(origin: Origin) -> tuple[dict[str, Any], dict[str, str]]:
         fields["vocab_size"] = config.vocab_size
         fields["special_tokens"] = list(config.special_tokens)
         fields["max_characters"] = config.max_characters
+        fields["pattern"] = config.pattern
         fields["documents"] = deciding_fields(origin.documents)
         return fields, {key: raw.sha256 for key, raw in origin.raw_files.items()}
-    if (path := origin.local_path) is not None:
-        return fields, {file.name: checksum(file).sha256 for file in _local_files(path)}
+    if config.kind == "huggingface":
+        fields["trust_remote_code"] = config.trust_remote_code
+    if origin.local_path is not None:
+        return fields, {file.name: checksum(file).sha256 for file in _local_files(origin)}
     if config.kind != "bytes":
         fields["name"] = config.name
     if config.kind == "huggingface":
@@ -165,28 +159,26 @@ def _recipe(origin: Origin) -> tuple[dict[str, Any], dict[str, str]]:
     return fields, {}
 
 
-def _local_files(path: Path) -> list[Path]:
-    folder = path if path.is_dir() else path.parent
-    files = [folder / name for name in HUB_FILES if (folder / name).is_file()]
+def _local_files(origin: Origin) -> list[Path]:
+    """Return the files on this disk that make the tokenizer, the named one first."""
+    path = origin.path
     if path.is_file():
-        return [path, *(file for file in files if file.name == "tokenizer_config.json")]
-    if files:
-        return files if files[0].name == HUB_FILES[0] else sorted(_files_in(folder))
-    if path.is_dir() and (others := sorted(_files_in(folder))):
-        return others
+        beside = path.parent / "tokenizer_config.json"
+        return [path, *([beside] if beside.is_file() and origin.config.kind == "file" else [])]
+    names = [file.name for file in path.iterdir() if file.is_file()] if path.is_dir() else []
+    taken = files_to_take(names, trust_remote_code=origin.config.trust_remote_code)
+    if taken:
+        return [path / name for name in taken]
+    state = "empty" if path.is_dir() else "missing"
     raise TokenizerError(
         four_parts(
             where="tokenizer.name",
             expected="an existing file, or a folder with files",
-            found=f"{str(path)!r}, which is {'empty' if path.is_dir() else 'missing'}",
+            found=f"{str(path)!r}, which {'holds none of a tokenizer' if names else f'is {state}'}",
             remedy="correct the path; a relative one starts at the folder of the YAML file "
             "or, for a dataset under tokflow/defs, of the project",
         )
     )
-
-
-def _files_in(folder: Path) -> list[Path]:
-    return [path for path in folder.iterdir() if path.is_file()]
 
 
 def _make_bytes(origin: Origin, folder: Path) -> Facts:
@@ -195,6 +187,7 @@ def _make_bytes(origin: Origin, folder: Path) -> Facts:
         vocab_size=258,
         special_tokens={},  # no text can spell an id past 255
         named_tokens=named,
+        find=lambda name: name.encode()[0] if len(name.encode()) == 1 else None,
         eos_token="<eos>",
         bos_token="<bos>",
     )
@@ -229,14 +222,15 @@ def _make_tiktoken(origin: Origin, folder: Path) -> Facts:
         vocab_size=encoding.max_token_value + 1,
         special_tokens=special_tokens,
         named_tokens=special_tokens,
+        find=lambda name: encoding._mergeable_ranks.get(name.encode()),
         eos_token=END_OF_TEXT if END_OF_TEXT in special_tokens else None,
         bos_token=None,
     )
 
 
 def _make_from_file(origin: Origin, folder: Path) -> Facts:
-    path, *config_files = _local_files(origin.path)
-    if origin.path.is_dir() and path.name != "tokenizer.json":
+    files = _local_files(origin)
+    if origin.path.is_dir() and not any(file.name == "tokenizer.json" for file in files):
         raise TokenizerError(
             four_parts(
                 where=f"tokenizer.name: {origin.config.name}",
@@ -245,24 +239,52 @@ def _make_from_file(origin: Origin, folder: Path) -> Facts:
                 remedy="set tokenizer.kind: huggingface, which converts what else is there",
             )
         )
-    (folder / "tokenizer.json").write_bytes(path.read_bytes())
-    for config_file in config_files:
-        (folder / config_file.name).write_bytes(config_file.read_bytes())
-    return _facts_of_json(folder)
+    for file in files:
+        name = "tokenizer.json" if file == origin.path else file.name
+        (folder / name).write_bytes(file.read_bytes())
+    return facts_of_json(folder)
 
 
 def _make_huggingface(origin: Origin, folder: Path) -> Facts:
-    if (path := origin.local_path) is not None:
-        for file in _local_files(path):
-            if file.name in HUB_FILES:
-                (folder / file.name).write_bytes(file.read_bytes())
-        if not (folder / "tokenizer.json").is_file():
-            convert_with_transformers(str(path), None, folder)
-        return _facts_of_json(folder)
-    commit = download_tokenizer(str(origin.config.name), origin.config.revision, folder)
+    config = origin.config
+    name = str(config.name)
+    source: dict[str, Any] = {}
+    if origin.local_path is not None:
+        for file in _local_files(origin):
+            (folder / file.name).write_bytes(file.read_bytes())
+    else:
+        commit = download_tokenizer(
+            name, config.revision, folder, trust_remote_code=config.trust_remote_code
+        )
+        source = {"hub_id": name, "commit": commit}
     if not (folder / "tokenizer.json").is_file():
-        convert_with_transformers(str(origin.config.name), commit, folder)
-    return _facts_of_json(folder, origin={"hub_id": origin.config.name, "commit": commit})
+        make_with_transformers(folder, name=name, trust_remote_code=config.trust_remote_code)
+    if (folder / "tokenizer.json").is_file():
+        return facts_of_json(folder, origin=source)
+    return facts_of_transformers(folder, origin=source)
+
+
+def _make_sentencepiece(origin: Origin, folder: Path) -> Facts:
+    if origin.path.is_dir():
+        raise _no_model(origin, "a folder")
+    [path] = _local_files(origin)
+    (folder / MODEL_NAME).write_bytes(path.read_bytes())
+    try:
+        return facts_of_sentencepiece(folder)
+    except ValueError as error:
+        raise _no_model(origin, shown(error)) from error
+
+
+def _no_model(origin: Origin, found: str) -> TokenizerError:
+    return TokenizerError(
+        four_parts(
+            where=f"tokenizer.name: {origin.config.name}",
+            expected="a .model file that SentencePiece has made",
+            found=found,
+            remedy="name the .model itself, and copy it anew if it was cut short; a "
+            "tokenizer.json is kind: file, a folder of transformers kind: huggingface",
+        )
+    )
 
 
 def _make_trained(origin: Origin, folder: Path) -> Facts:
@@ -272,86 +294,19 @@ def _make_trained(origin: Origin, folder: Path) -> Facts:
         vocab_size=origin.config.vocab_size,
         special_tokens=origin.config.special_tokens,
         max_characters=origin.config.max_characters,
+        pattern=origin.config.pattern,
         path=folder / "tokenizer.json",
     )
-    facts = _facts_of_json(folder, origin=trained_on)
+    facts = facts_of_json(folder, origin=trained_on)
     first = next(iter(origin.config.special_tokens), None)
     return dataclasses.replace(facts, eos_token=first)
-
-
-def _facts_of_json(folder: Path, *, origin: Mapping[str, Any] | None = None) -> Facts:
-    """Read from tokenizer.json and what stands beside it which ids and names there are."""
-    try:
-        content = (folder / "tokenizer.json").read_bytes()
-        load_tokenizer_json(content, "ordinary")
-        fields = msgspec.json.decode(content)
-    except Exception as error:  # the library raises no narrower type
-        raise TokenizerError(
-            four_parts(
-                where="tokenizer.json",
-                expected="the JSON of a Hugging Face fast tokenizer",
-                found=shown(error),
-                remedy="save it with `tokenizer.save(path)` of the tokenizers library",
-            )
-        ) from error
-    added = {token["content"]: token for token in fields.get("added_tokens") or []}
-    vocab = fields["model"]["vocab"]
-    if isinstance(vocab, list):  # Unigram: pieces with their scores, in the order of their ids
-        vocab = {piece: index for index, (piece, _) in enumerate(vocab)}
-    ids = {name: int(token["id"]) for name, token in added.items()}
-    names = _names_beside(folder)
-    in_vocab = {name: vocab[name] for name in names.values() if name in vocab}
-    return Facts(
-        vocab_size=max([*vocab.values(), *ids.values()], default=0) + 1,
-        special_tokens={name: ids[name] for name, token in added.items() if token["special"]},
-        named_tokens={**in_vocab, **ids},
-        eos_token=names.get("eos_token"),
-        bos_token=names.get("bos_token"),
-        origin=origin or {},
-    )
-
-
-def _names_beside(folder: Path) -> dict[str, str]:
-    """Return the tokens that the tokenizer's config files name as EOS and BOS."""
-    names: dict[str, str] = {}
-    for file in ("special_tokens_map.json", "tokenizer_config.json"):
-        fields = _fields_beside(folder / file)
-        for role in ("eos_token", "bos_token"):
-            token = fields.get(role)
-            if isinstance(token, dict):
-                token = token.get("content")
-            if token:
-                names[role] = token
-    return names
-
-
-def _fields_beside(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise _unusable_config(path, shown(error)) from error
-    if not isinstance(fields, dict):
-        raise _unusable_config(path, type(fields).__name__)
-    return fields
-
-
-def _unusable_config(path: Path, found: str) -> TokenizerError:
-    return TokenizerError(
-        four_parts(
-            where=path.name,
-            expected="the JSON object that names the tokenizer's EOS and BOS",
-            found=found,
-            remedy="mend the file or remove it",
-        )
-    )
 
 
 KINDS: dict[Kind, Callable[[Origin, Path], Facts]] = {
     "bytes": _make_bytes,
     "file": _make_from_file,
     "huggingface": _make_huggingface,
+    "sentencepiece": _make_sentencepiece,
     "tiktoken": _make_tiktoken,
     "trained": _make_trained,
 }

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,10 @@ from tokflow.documents import DocumentsConfig, Limit, read_documents
 from tokflow.engines.protocol import text_buffers
 from tokflow.errors import TokenizerError, four_parts
 from tokflow.raw import RawFile, check_unchanged
+from tokflow.split_patterns import GPT2, pre_tokenizer_fields
+
+READ_BYTES = 16_000_000
+"""Text read at once where `tokenizers` trains."""
 
 SEPARATOR = b"\xff"
 """Stands between documents while training: a byte that no UTF-8 text holds."""
@@ -25,13 +29,19 @@ def train_tokenizer(
     vocab_size: int,
     special_tokens: Sequence[str],
     max_characters: int | None,
+    pattern: str = GPT2,
     path: Path,
-) -> dict[str, int]:
+) -> dict[str, Any]:
     """Write a tokenizer.json trained on the documents of `raw_files`; return what it saw.
 
-    The same files give the same bytes, whatever the number of cores. GPT-2's split pattern; ids
-    0 to 255 are the bytes, then the merges in the order they were learnt, then the special
-    tokens, which training never sees. A text too small for `vocab_size` gives fewer ids.
+    The same files give the same bytes, whatever the number of cores. Ids 0 to 255 are the bytes,
+    then the merges in the order they were learnt, then the special tokens, which training never
+    sees. A text too small for `vocab_size` gives fewer ids. The merges are those of Hugging
+    Face's `BpeTrainer` with the same split pattern: gigatoken learns them where the pattern is
+    GPT-2's, the only one it has, and `tokenizers` itself for any other, several times slower.
+
+    Of each raw file the documents are read up to the one in which `max_characters` is reached,
+    or the limit of `documents` if that is lower; no document is cut.
 
     Source: gigatoken 0.10.0 `train_bpe` with ties broken as Hugging Face's trainer breaks them.
     """
@@ -39,10 +49,14 @@ def train_tokenizer(
         text = Path(folder) / "documents.txt"
         seen = _write_text(raw_files, documents, max_characters, text)
         num_merges = vocab_size - 256 - len(special_tokens)
-        merges = _train(text, num_merges) if seen["num_bytes"] else []
-    fields = _tokenizer_json(merges, special_tokens)
+        merges = _train(text, num_merges, pattern) if seen["num_bytes"] else []
+    fields = _tokenizer_json(merges, special_tokens, pattern)
     path.write_text(json.dumps(fields, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    return seen
+    return {**seen, "trainer": _trainer(pattern), "pattern": pattern}
+
+
+def _trainer(pattern: str) -> str:
+    return "gigatoken" if pattern == GPT2 else "tokenizers"
 
 
 def _write_text(
@@ -68,11 +82,11 @@ def _write_text(
     return seen
 
 
-def _train(text: Path, num_merges: int) -> list[tuple[bytes, bytes]]:
+def _train(text: Path, num_merges: int, pattern: str) -> list[tuple[bytes, bytes]]:
     """Return the merges, learnt in a process of its own: the trainer prints and keeps memory."""
     output = text.with_suffix(".merges")
     done = subprocess.run(
-        [sys.executable, "-m", "tokflow.training", str(text), str(num_merges), str(output)],
+        [sys.executable, "-m", "tokflow.training", text, str(num_merges), pattern, output],
         capture_output=True,
         text=True,
         check=False,
@@ -81,10 +95,10 @@ def _train(text: Path, num_merges: int) -> list[tuple[bytes, bytes]]:
         raise TokenizerError(
             four_parts(
                 where="tokenizer.kind: trained",
-                expected="gigatoken's trainer to end well",
+                expected=f"the trainer of {_trainer(pattern)} to end well",
                 found=f"exit code {done.returncode}: {done.stderr.strip()[-300:]}",
-                remedy="give it less text with tokenizer.max_characters, "
-                "or train elsewhere and use kind: file",
+                remedy="correct tokenizer.pattern if that is what it complains of, give it less "
+                "text with tokenizer.max_characters, or train elsewhere and use kind: file",
             )
         )
     pairs = json.loads(output.read_text())
@@ -92,9 +106,9 @@ def _train(text: Path, num_merges: int) -> list[tuple[bytes, bytes]]:
 
 
 def _tokenizer_json(
-    merges: Sequence[tuple[bytes, bytes]], special_tokens: Sequence[str]
+    merges: Sequence[tuple[bytes, bytes]], special_tokens: Sequence[str], pattern: str
 ) -> dict[str, Any]:
-    """Return the fields of a tokenizer.json: byte-level BPE with GPT-2's split pattern."""
+    """Return the fields of a tokenizer.json: byte-level BPE with a split pattern."""
     letters = _byte_letters()
 
     def spell(token: bytes) -> str:
@@ -131,7 +145,7 @@ def _tokenizer_json(
         "padding": None,
         "added_tokens": added,
         "normalizer": None,
-        "pre_tokenizer": {**byte_level, "add_prefix_space": False},
+        "pre_tokenizer": pre_tokenizer_fields(pattern),
         "post_processor": None,
         "decoder": {**byte_level, "add_prefix_space": True},
         "model": {
@@ -163,12 +177,50 @@ def _byte_letters() -> list[str]:
     return [shifted.get(byte, chr(byte)) for byte in range(256)]
 
 
-def _main(text: str, num_merges: str, output: str) -> None:
-    import gigatoken
-
-    _, merges = gigatoken.train_bpe(Path(text), 256 + int(num_merges), [], separator=SEPARATOR)
+def _main(text: str, num_merges: str, pattern: str, output: str) -> None:
+    train = _train_gigatoken if _trainer(pattern) == "gigatoken" else _train_tokenizers
+    merges = train(Path(text), int(num_merges), pattern)
     pairs = [(left.hex(), right.hex()) for left, right in merges]
     Path(output).write_text(json.dumps(pairs))
+
+
+def _train_gigatoken(text: Path, num_merges: int, _: str) -> list[tuple[bytes, bytes]]:
+    import gigatoken
+
+    _, merges = gigatoken.train_bpe(text, 256 + num_merges, [], separator=SEPARATOR)
+    return list(merges)
+
+
+def _train_tokenizers(text: Path, num_merges: int, pattern: str) -> list[tuple[bytes, bytes]]:
+    import tokenizers
+    from tokenizers import models, pre_tokenizers, trainers
+
+    # `tokenizers` makes a pre-tokenizer from JSON only as part of a whole tokenizer.
+    empty = _tokenizer_json([], [], pattern)
+    tokenizer = tokenizers.Tokenizer.from_str(json.dumps(empty))
+    tokenizer.model = models.BPE()
+    trainer = trainers.BpeTrainer(
+        vocab_size=256 + num_merges,
+        min_frequency=0,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_read_documents(text), trainer)
+    bytes_of = {letter: byte for byte, letter in enumerate(_byte_letters())}
+    merges = json.loads(tokenizer.to_str())["model"]["merges"]
+    return [
+        (bytes(map(bytes_of.__getitem__, left)), bytes(map(bytes_of.__getitem__, right)))
+        for left, right in merges
+    ]
+
+
+def _read_documents(path: Path) -> Iterator[str]:
+    """Yield the documents that were written one after another with a separator behind each."""
+    rest = b""
+    with path.open("rb") as file:
+        while block := file.read(READ_BYTES):
+            *documents, rest = (rest + block).split(SEPARATOR)
+            yield from (document.decode() for document in documents)
 
 
 if __name__ == "__main__":

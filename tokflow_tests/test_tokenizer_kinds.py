@@ -317,16 +317,25 @@ def test_a_folder_without_tokenizer_json_goes_through_transformers(tmp_path: Pat
 
 def test_what_transformers_makes_nothing_of_is_an_error(tmp_path: Path):
     (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "notes.txt").write_text("no tokenizer")
+    (tmp_path / "own" / "vocab.txt").write_text("no tokenizer")
     write_texts(tmp_path / "raw" / "texts.jsonl", FEW_TEXTS)
 
     said, _ = run(tmp_path, {"kind": "huggingface", "name": "own"}, HF_HUB_OFFLINE="1")
 
     assert said["error"].startswith(
-        f"tokenizer.name: {tmp_path / 'own'}: expected a tokenizer.json, or files that "
-        "transformers makes one of, found "
+        "tokenizer.name: own: expected a tokenizer.json, or files that transformers can load, "
+        "found vocab.txt: "
     )
-    assert said["error"].endswith("; name a tokenizer that has a fast version")
+    assert said["error"].endswith("; name a tokenizer that transformers.AutoTokenizer loads")
+
+
+def test_a_folder_of_other_files_is_no_tokenizer(tmp_path: Path):
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "model.safetensors").write_bytes(b"weights")
+
+    message = error_of(tmp_path, kind="huggingface", name="own")
+
+    assert f"found '{tmp_path / 'own'}', which holds none of a tokenizer; " in message
 
 
 @dataclasses.dataclass

@@ -102,6 +102,41 @@ def inspect(
 
 @app.command()
 @reports_errors
+def tokenizers(
+    names: Names = None,
+    config: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="A YAML file that declares a dataset; also several."),
+    ] = None,
+    tokenizer: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A tokenizer without a dataset: bytes, an encoding of tiktoken, a tokenizer.json, "
+            "a .model, a folder or a hub id; also several. Nothing is kept of it.",
+        ),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="A raw file to measure on, its first 4 MB of text at most; by default the first "
+            "of each dataset.",
+        ),
+    ] = None,
+    store: Store = None,
+    json: Json = False,
+) -> int:
+    """Show tokenizers side by side: ids, EOS, engine, and bytes per token on a file."""
+    from tokflow.cli.tokenizers import print_tokenizers
+
+    return print_tokenizers(
+        names, configs=config, tokenizers=tokenizer, file=file, store=store, as_json=json
+    )
+
+
+@app.command()
+@reports_errors
 def verify(
     target: Annotated[
         str | None,

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokflow.engines.protocol import Encoded, InText, text_buffers
+from tokflow.engines.sentencepiece_ import MODEL_NAME
 from tokflow.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def open_gigatoken(
     elif tokenizer.kind == "bytes":
         raise ValueError("the bytes of a text need no engine")
     else:
-        build = _json_builder(tokenizer, in_text)
+        build = _json_builder(_tokenizer_json(tokenizer), in_text)
     return GigatokenEngine(build, is_parallel=is_parallel)
 
 
@@ -95,10 +96,36 @@ def _tiktoken_builder(tokenizer: Tokenizer, in_text: InText) -> Callable[[], "gi
     return lambda: gigatoken.Tokenizer.from_tiktoken(path, pretokenizer, specials)
 
 
-def _json_builder(tokenizer: Tokenizer, in_text: InText) -> Callable[[], "gigatoken.Tokenizer"]:
+def _tokenizer_json(tokenizer: Tokenizer) -> bytes:
+    """Return the tokenizer.json that was saved, or what gigatoken makes of a .model."""
+    if tokenizer.kind == "sentencepiece":
+        from gigatoken._load.sentencepiece import sentencepiece_to_tokenizer_json
+
+        model = (tokenizer.folder / MODEL_NAME).read_bytes()
+        return _with_special_tokens(sentencepiece_to_tokenizer_json(model), tokenizer)
+    path = tokenizer.folder / "tokenizer.json"
+    if not path.is_file():
+        raise ValueError("only transformers can load it")
+    return path.read_bytes()
+
+
+def _with_special_tokens(content: str, tokenizer: Tokenizer) -> bytes:
+    """Add the special tokens that gigatoken's conversion leaves out: the unknown piece."""
+    fields = msgspec.json.decode(content)
+    known = {token["content"] for token in fields["added_tokens"]}
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    fields["added_tokens"] += [
+        {"id": token_id, "content": name, "special": True, **flags}
+        for name, token_id in tokenizer.special_tokens.items()
+        if name not in known
+    ]
+    return msgspec.json.encode(fields)
+
+
+def _json_builder(content: bytes, in_text: InText) -> Callable[[], "gigatoken.Tokenizer"]:
     import gigatoken
 
-    fields = msgspec.json.decode((tokenizer.folder / "tokenizer.json").read_bytes())
+    fields = msgspec.json.decode(content)
     if in_text == "ordinary":
         # gigatoken makes a control token of every special token that it knows of; those that
         # are not special (a word added to the vocabulary) must keep working.

@@ -15,8 +15,10 @@ from tokflow.engines.awkward_strings import AWKWARD_STRINGS
 from tokflow.engines.chunks import ChunkedEngine
 from tokflow.engines.cuts import find_cut_rule
 from tokflow.engines.fast import open_gigatoken
+from tokflow.engines.panics import panics_as_errors
 from tokflow.engines.protocol import Encoded, Engine, InText, text_buffers
 from tokflow.engines.reference import open_reference
+from tokflow.engines.sentencepiece_ import MODEL_NAME, unscored_pieces
 from tokflow.errors import TokenizerError, TokflowError, four_parts
 from tokflow.tokenizer import Tokenizer
 
@@ -128,8 +130,9 @@ def open_engine(
         return GatedEngine(reference, reference=None, reason="asked for by engine: reference")
     strings = (*AWKWARD_STRINGS, *_added_token_strings(tokenizer))
     try:
-        fast = chunked(open_gigatoken(tokenizer, in_text=in_text, is_parallel=is_parallel))
-        difference = _first_difference(strings, fast, reference)
+        with panics_as_errors():
+            fast = chunked(open_gigatoken(tokenizer, in_text=in_text, is_parallel=is_parallel))
+            difference = _first_difference(strings, fast, reference)
     except Exception as error:
         first_line = str(error).partition("\n")[0]
         difference = f"gigatoken does not take this tokenizer: {first_line}"
@@ -164,7 +167,10 @@ def _added_token_strings(tokenizer: Tokenizer) -> list[str]:
     """
     names = list(tokenizer.special_tokens)
     path = tokenizer.folder / "tokenizer.json"
-    if path.is_file():
+    if tokenizer.kind == "sentencepiece":
+        model = (tokenizer.folder / MODEL_NAME).read_bytes()
+        names = list(dict.fromkeys((*names, *unscored_pieces(model))))
+    elif path.is_file():
         fields = msgspec.json.decode(path.read_bytes())
         names = [token["content"] for token in fields.get("added_tokens") or []]
     return [

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from tokflow.engines.panics import panics_as_errors
 from tokflow.engines.protocol import (
     Encoded,
     Engine,
@@ -16,6 +17,8 @@ from tokflow.engines.protocol import (
     encoded_from_lists,
     text_buffers,
 )
+from tokflow.engines.sentencepiece_ import MODEL_NAME, SentencePieceEngine
+from tokflow.engines.transformers_ import TransformersEngine
 from tokflow.tokenizer import BYTES_BOS_ID, BYTES_EOS_ID, Tokenizer, read_ranks
 
 if TYPE_CHECKING:
@@ -29,6 +32,10 @@ def open_reference(tokenizer: Tokenizer, *, in_text: InText = "ordinary") -> Eng
         return BytesEngine()
     if tokenizer.kind == "tiktoken":
         return TiktokenEngine(open_tiktoken(tokenizer), in_text=in_text)
+    if tokenizer.kind == "sentencepiece":
+        return SentencePieceEngine(tokenizer.folder / MODEL_NAME, in_text=in_text)
+    if not (tokenizer.folder / "tokenizer.json").is_file():
+        return TransformersEngine(tokenizer.folder, in_text=in_text)
     return TokenizersEngine(tokenizer.folder / "tokenizer.json", in_text=in_text)
 
 
@@ -77,7 +84,8 @@ def load_tokenizer_json(content: bytes, in_text: InText) -> "tokenizers.Tokenize
     """
     import tokenizers
 
-    tokenizer = tokenizers.Tokenizer.from_buffer(content)
+    with panics_as_errors():
+        tokenizer = tokenizers.Tokenizer.from_buffer(content)
     # A file may ask for truncation or padding, which would cut or add tokens silently.
     tokenizer.no_truncation()
     tokenizer.no_padding()

@@ -1,0 +1,109 @@
+"""The reference engine of a SentencePiece model: the `sentencepiece` library."""
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from tokflow.engines.protocol import Encoded, InText, encoded_from_lists
+
+if TYPE_CHECKING:
+    import sentencepiece
+
+MODEL_NAME = "tokenizer.model"
+"""The .model file in the tokenizer's folder."""
+
+
+class SentencePieceEngine:
+    """A .model through `sentencepiece`; its normalisation of the text is the tokenizer's own.
+
+    Left alone, SentencePiece never makes a control symbol of text, which is `ordinary`. For
+    `control` the text is cut at every control symbol it spells, the longest where several begin,
+    the stretches between are encoded each on its own (with its own dummy prefix, if the model has
+    one, as LlamaTokenizer does it) and the symbols' ids stand between. User-defined symbols are
+    part of the text in both.
+    """
+
+    name = "sentencepiece"
+
+    def __init__(self, path: Path, *, in_text: InText) -> None:
+        self._processor = load_processor(path.read_bytes())
+        self._ids = control_symbols(self._processor) if in_text == "control" else {}
+        names = sorted(self._ids, key=len, reverse=True)
+        self._spelt = re.compile("|".join(map(re.escape, names))) if names else None
+
+    def encode(self, texts: pa.LargeStringArray) -> Encoded:
+        """Return the tokens of each text; no BOS and no EOS."""
+        strings = texts.to_pylist()
+        if self._spelt is None:
+            return encoded_from_lists(self._encode(strings))
+        stretches = [self._spelt.split(text) for text in strings]
+        encoded = iter(self._encode([stretch for parts in stretches for stretch in parts]))
+        documents = []
+        for text, parts in zip(strings, stretches, strict=True):
+            token_ids = list(next(encoded))
+            for symbol, _ in zip(self._spelt.findall(text), parts[1:], strict=True):
+                token_ids += [self._ids[symbol], *next(encoded)]
+            documents.append(token_ids)
+        return encoded_from_lists(documents)
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Return the text of token ids, control symbols by their names, unknown as ` ⁇ `."""
+        symbols = control_symbols(self._processor).items()
+        names = {id_: name for name, id_ in symbols if not self._processor.is_unknown(id_)}
+        parts: list[str] = []
+        run: list[int] = []
+        for token_id in token_ids:
+            if token_id in names:
+                parts += [self._processor.decode(run), names[token_id]]
+                run = []
+            else:
+                run.append(int(token_id))
+        return "".join((*parts, self._processor.decode(run)))
+
+    def _encode(self, strings: list[str]) -> list[list[int]]:
+        encoded: list[list[int]] = self._processor.encode(
+            strings, out_type=int, num_threads=os.cpu_count() or 1
+        )
+        return encoded
+
+
+def load_processor(model: bytes) -> "sentencepiece.SentencePieceProcessor":
+    """Return the processor of the bytes of a .model.
+
+    Raises: ValueError where they are no model.
+    """
+    import sentencepiece
+
+    try:
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model) if model else None
+    except RuntimeError as error:
+        raise ValueError(str(error).strip()) from error
+    if processor is None or processor.get_piece_size() == 0:
+        raise ValueError("a model without pieces")
+    return processor
+
+
+def control_symbols(processor: "sentencepiece.SentencePieceProcessor") -> dict[str, int]:
+    """Return the ids of the control symbols and of the unknown piece, by name."""
+    return {
+        processor.id_to_piece(token_id): token_id
+        for token_id in range(processor.get_piece_size())
+        if processor.is_control(token_id) or processor.is_unknown(token_id)
+    }
+
+
+def unscored_pieces(model: bytes) -> list[str]:
+    """Return the pieces whose score is 0: the user-defined symbols, and often one piece more.
+
+    The library does not say which pieces are user-defined; this is enough to try them all.
+    """
+    processor = load_processor(model)
+    return [
+        processor.id_to_piece(token_id)
+        for token_id in range(processor.get_piece_size())
+        if processor.get_score(token_id) == 0 and not processor.is_byte(token_id)
+    ]

@@ -1,0 +1,145 @@
+"""The reference engine of what only `transformers` can load: tokenizers written in Python."""
+
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from tokflow.engines.protocol import Encoded, InText, encoded_from_lists
+from tokflow.errors import TokenizerError, four_parts
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+class TransformersEngine:
+    """A tokenizer through its class in `transformers` or the code that came with it.
+
+    `control` is what `encode` does by itself. For `ordinary` a text that spells a special token
+    is encoded with `split_special_tokens=True`; since this makes plain text of every added token,
+    the text is cut at those that are not special, the longest where several begin, and their ids
+    stand between.
+    """
+
+    name = "transformers"
+
+    def __init__(self, folder: Path, *, in_text: InText) -> None:
+        self._loaded = load_pretrained(folder, trust_remote_code=holds_code(folder))
+        special = special_tokens(self._loaded)
+        added = {token: id_ for token, id_ in self._loaded.get_added_vocab().items() if token}
+        self._words = {token: id_ for token, id_ in added.items() if token not in special}
+        self._special = special
+        self._spells_special = _any_of(special) if in_text == "ordinary" else None
+        self._spells_word = _any_of(self._words)
+
+    def encode(self, texts: pa.LargeStringArray) -> Encoded:
+        """Return the tokens of each text, one after another; no special token is added.
+
+        Raises: TokenizerError where a special token spelt in a text cannot be kept as text.
+        """
+        return encoded_from_lists([self._encode(text) for text in texts.to_pylist()])
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Return the text of token ids as the tokenizer itself decodes them."""
+        decoded = self._loaded.decode(
+            [int(token_id) for token_id in token_ids],
+            skip_special_tokens=False,
+            clean_up_tokenization_spaces=False,
+        )
+        return str(decoded)
+
+    def _encode(self, text: str) -> list[int]:
+        if self._spells_special is None or not self._spells_special.search(text):
+            return list(self._loaded.encode(text, add_special_tokens=False))
+        if self._spells_word is None:
+            return self._encode_ordinary(text)
+        token_ids: list[int] = []
+        start = 0
+        for match in self._spells_word.finditer(text):
+            token_ids += self._encode_ordinary(text[start : match.start()])
+            token_ids.append(self._words[match.group()])
+            start = match.end()
+        return token_ids + self._encode_ordinary(text[start:])
+
+    def _encode_ordinary(self, text: str) -> list[int]:
+        if not text:
+            return []
+        token_ids = list(
+            self._loaded.encode(text, add_special_tokens=False, split_special_tokens=True)
+        )
+        unknown = getattr(self._loaded, "unk_token_id", None)
+        for name, token_id in self._special.items():
+            if token_id in token_ids and token_id != unknown and name in text:
+                raise _not_ordinary(type(self._loaded).__name__, name)
+        return token_ids
+
+
+def load_pretrained(folder: Path, *, trust_remote_code: bool) -> "PreTrainedTokenizerBase":
+    """Return the tokenizer whose files are in `folder`; no network is needed.
+
+    Raises: whatever transformers and the tokenizer's own code raise.
+    """
+    with without_advice():
+        from transformers import AutoTokenizer
+
+        loaded: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            str(folder), trust_remote_code=trust_remote_code, local_files_only=True
+        )
+    # Its config may name a length, which only makes transformers warn of longer texts.
+    loaded.model_max_length = 10**30
+    return loaded
+
+
+def special_tokens(loaded: "PreTrainedTokenizerBase") -> dict[str, int]:
+    """Return the ids of the special tokens by name, in the order of their ids."""
+    ids = {
+        str(token): int(token_id)
+        for token_id, token in loaded.added_tokens_decoder.items()
+        if token.special
+    }
+    for name in loaded.all_special_tokens:
+        token_id = loaded.convert_tokens_to_ids(str(name))
+        if isinstance(token_id, int):
+            ids.setdefault(str(name), token_id)
+    return dict(sorted(ids.items(), key=lambda item: item[1]))
+
+
+def holds_code(folder: Path) -> bool:
+    """Say whether Python code was saved with a tokenizer, which is done only where it may run."""
+    return any(folder.glob("*.py"))
+
+
+@contextmanager
+def without_advice() -> Iterator[None]:
+    """Keep transformers from saying that there is no PyTorch, of which no tokenizer has need."""
+
+    def is_other(record: logging.LogRecord) -> bool:
+        return not record.getMessage().startswith("PyTorch was not found")
+
+    logger = logging.getLogger("transformers")
+    logger.addFilter(is_other)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_other)
+
+
+def _any_of(names: dict[str, int]) -> re.Pattern[str] | None:
+    longest_first = sorted(names, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first))) if names else None
+
+
+def _not_ordinary(class_name: str, name: str) -> TokenizerError:
+    return TokenizerError(
+        four_parts(
+            where="tokenizer.special_tokens_in_text: ordinary",
+            expected=f"the class {class_name} to encode a special token spelt in a text as text",
+            found=f"the special token itself for {name!r}",
+            remedy="set tokenizer.special_tokens_in_text: control to let it become that, "
+            "or error to stop at such a text",
+        )
+    )

@@ -1,0 +1,83 @@
+"""Split patterns: how byte-level BPE cuts text into words before it merges pairs."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from tokflow.errors import ConfigError, four_parts
+
+GPT2 = "gpt2"
+"""Not a pattern here: `ByteLevel` has it built in, and gigatoken's trainer as well."""
+
+_LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_ENDING = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+
+PATTERNS: Mapping[str, str] = {
+    "cl100k": _LLAMA3,
+    "llama3": _LLAMA3,
+    "qwen2": _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}"),
+    "o200k": (
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+        rf"{_ENDING}|[^\r\n\p{{L}}\p{{N}}]?[\p{{Lu}}\p{{Lt}}\p{{Lm}}\p{{Lo}}\p{{M}}]+"
+        rf"[\p{{Ll}}\p{{Lm}}\p{{Lo}}\p{{M}}]*{_ENDING}"
+        r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    ),
+}
+"""Names to regular expressions of Oniguruma. cl100k and llama3 are one pattern with two names:
+tiktoken's own spelling of cl100k splits alike, in a dialect with possessive `{1,3}+`.
+
+Source: tiktoken 0.14 openai_public.py; tokenizer.json of Meta-Llama-3-8B and Qwen2-7B."""
+
+
+def check_pattern(pattern: str) -> None:
+    """Check that `pattern` is a known name or can be meant as a regular expression.
+
+    Raises: ConfigError. Whether a regular expression is right, training finds out.
+    """
+    if pattern == GPT2 or pattern in PATTERNS or not re.fullmatch(r"\w*", pattern):
+        return
+    raise ConfigError(
+        four_parts(
+            where="tokenizer.pattern",
+            expected=f"one of {', '.join((GPT2, *PATTERNS))}, or a regular expression",
+            found=repr(pattern),
+            remedy="correct it",
+        )
+    )
+
+
+def pre_tokenizer_fields(pattern: str) -> dict[str, Any]:
+    """Return the `pre_tokenizer` of a tokenizer.json that splits by a pattern, named or not."""
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    if pattern == GPT2:
+        return {**byte_level, "use_regex": True}
+    split = {
+        "type": "Split",
+        "pattern": {"Regex": PATTERNS.get(pattern, pattern)},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+    byte_level["use_regex"] = False
+    return {"type": "Sequence", "pretokenizers": [split, byte_level]}
+
+
+def describe_splitting(pre_tokenizer: Mapping[str, Any] | None) -> str:
+    """Return how the `pre_tokenizer` of a tokenizer.json splits: a pattern's name or itself.
+
+    Several steps stand one after another: `Digits, gpt2`.
+    """
+    if pre_tokenizer is None:
+        return "none"
+    if pre_tokenizer["type"] == "Sequence":
+        steps = map(describe_splitting, pre_tokenizer["pretokenizers"])
+        return ", ".join(step for step in steps if step != "none") or "none"
+    if pre_tokenizer["type"] == "ByteLevel":
+        return GPT2 if pre_tokenizer.get("use_regex", True) else "none"
+    if pre_tokenizer["type"] == "Split":
+        pattern = next(iter(pre_tokenizer["pattern"].values()))
+        names = [name for name, known in PATTERNS.items() if known == pattern]
+        return "/".join(names) or str(pattern)
+    return str(pre_tokenizer["type"])

@@ -1,0 +1,192 @@
+"""A tokenizer as people compare it: what it is, which engine runs it, how it fares on a file."""
+
+import dataclasses
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tokflow.arrays import to_texts
+from tokflow.dataset import Dataset
+from tokflow.documents import DocumentsConfig, read_documents
+from tokflow.engines import GatedEngine
+from tokflow.engines.protocol import text_buffers
+from tokflow.errors import RawFileError, four_parts
+from tokflow.lineage import Lineage
+from tokflow.pipeline import make_tokenizer
+from tokflow.split_patterns import describe_splitting
+from tokflow.tokenizer import Tokenizer
+from tokflow.tokens import BATCH_BYTES, open_shard_engine
+
+SAMPLE_BYTES = 4_000_000
+"""Most text, in bytes of UTF-8, that a tokenizer is measured on."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sample:
+    """What a tokenizer made of a raw file's first documents, without BOS and EOS."""
+
+    path: Path
+    """The raw file."""
+    num_documents: int
+    """The last one may be cut where `SAMPLE_BYTES` are full."""
+    num_chars: int
+    num_bytes: int
+    num_tokens: int
+    seconds: float
+    """Of encoding alone, with caches that were cold at the start."""
+
+    @property
+    def bytes_per_token(self) -> float | None:
+        """How much text a token stands for; None where there is no token."""
+        return self.num_bytes / self.num_tokens if self.num_tokens else None
+
+    @property
+    def tokens_per_character(self) -> float | None:
+        """Tokens for each code point; None where there is no text."""
+        return self.num_tokens / self.num_chars if self.num_chars else None
+
+    @property
+    def megabytes_per_second(self) -> float:
+        """Text encoded in a second, in units of 1,000,000 bytes."""
+        return self.num_bytes / 1e6 / self.seconds if self.seconds else 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokenizerReport:
+    """One tokenizer of the store, and a sample of what it does."""
+
+    tokenizer: Tokenizer
+    name: str | None
+    """As the config names it."""
+    revision: str | None
+    """As the config names it; `origin` has the commit that it led to."""
+    origin: dict[str, Any]
+    """What was fetched from where, or what it was trained on."""
+    engine: str
+    """The library that makes the tokens."""
+    engine_reason: str
+    """What the equality gate found."""
+    splitting: str
+    """The split pattern by its name or itself, or how else the text is split."""
+    sample: Sample | None
+    """None where there is no file to measure on."""
+
+    def as_document(self) -> dict[str, Any]:
+        """Return everything as plain JSON."""
+        folder = self.tokenizer.folder
+        return {
+            **dataclasses.asdict(self.tokenizer),
+            "folder": str(folder) if folder.is_dir() else None,  # one that was not to be kept
+            "dtype": self.tokenizer.dtype.name,
+            "name": self.name,
+            "revision": self.revision,
+            "origin": self.origin,
+            "engine": self.engine,
+            "engine_reason": self.engine_reason,
+            "splitting": self.splitting,
+            "sample": None if self.sample is None else _document_of(self.sample),
+        }
+
+
+def report_tokenizer(dataset: Dataset, *, file: Path | None, is_measured: bool) -> TokenizerReport:
+    """Return the report of a dataset's tokenizer, which is made in its store if it is not there.
+
+    It is measured on `file`, read as the dataset reads documents, or else on the first raw file.
+
+    Raises: TokflowError.
+    """
+    lineage = Lineage(dataset)
+    make_tokenizer(lineage)
+    tokenizer = lineage.tokenizer
+    engine = open_shard_engine(tokenizer, dataset.tokenizer)
+    if is_measured and file is None:
+        file = lineage.raw_file(_first_key(lineage)).path
+    sample = None if file is None else _measure(engine, file, dataset.documents)
+    return TokenizerReport(
+        tokenizer=tokenizer,
+        name=dataset.tokenizer.name,
+        revision=dataset.tokenizer.revision,
+        origin=lineage.tokenizer_output.manifest().details["origin"],
+        engine=engine.name,
+        engine_reason=engine.reason,
+        splitting=_splitting(tokenizer),
+        sample=sample,
+    )
+
+
+def _first_key(lineage: Lineage) -> str:
+    for key in lineage.sources:
+        return key
+    raise RawFileError(
+        four_parts(
+            where=f"dataset {lineage.dataset.name}",
+            expected="a raw file to measure its tokenizer on",
+            found="none",
+            remedy="name one with --file",
+        )
+    )
+
+
+def _measure(engine: GatedEngine, path: Path, documents: DocumentsConfig) -> Sample:
+    num_documents = num_chars = num_bytes = num_tokens = 0
+    seconds = 0.0
+    for texts in _first_texts(path, documents):
+        offsets, _ = text_buffers(texts)
+        started = time.perf_counter()
+        encoded = engine.encode(texts)
+        seconds += time.perf_counter() - started
+        num_documents += len(texts)
+        num_chars += sum(len(text) for text in texts.to_pylist())
+        num_bytes += int(offsets[-1] - offsets[0])
+        num_tokens += len(encoded.token_ids)
+    return Sample(
+        path=path,
+        num_documents=num_documents,
+        num_chars=num_chars,
+        num_bytes=num_bytes,
+        num_tokens=num_tokens,
+        seconds=seconds,
+    )
+
+
+def _first_texts(path: Path, documents: DocumentsConfig) -> Iterator[pa.LargeStringArray]:
+    """Yield the documents in batches until `SAMPLE_BYTES` are full, the last one cut there."""
+    most = min(documents.limit.characters or SAMPLE_BYTES, SAMPLE_BYTES)  # a character has a byte
+    limited = replace(documents, limit=replace(documents.limit, characters=most))
+    left = SAMPLE_BYTES
+    for batch in read_documents(path, limited, batch_bytes=BATCH_BYTES, on_reject=lambda _: None):
+        offsets, data = text_buffers(batch.texts)
+        num_whole = int(((offsets[1:] - offsets[0]) <= left).sum())
+        yield batch.texts.slice(0, num_whole)
+        left -= int(offsets[num_whole] - offsets[0])
+        if num_whole < len(batch.texts):  # a document that has room for a part only
+            start = int(offsets[num_whole])
+            yield to_texts([data[start : start + left].tobytes().decode(errors="ignore")])
+            return
+
+
+def _splitting(tokenizer: Tokenizer) -> str:
+    if tokenizer.kind in ("bytes", "sentencepiece"):
+        return "none"
+    if tokenizer.kind == "tiktoken":
+        encoding = json.loads((tokenizer.folder / "encoding.json").read_text(encoding="utf-8"))
+        return str(encoding["pattern"])
+    path = tokenizer.folder / "tokenizer.json"
+    if not path.is_file():
+        return "in its own code"
+    return describe_splitting(json.loads(path.read_text(encoding="utf-8"))["pre_tokenizer"])
+
+
+def _document_of(sample: Sample) -> dict[str, Any]:
+    return {
+        **dataclasses.asdict(sample),
+        "path": str(sample.path),
+        "bytes_per_token": sample.bytes_per_token,
+        "tokens_per_character": sample.tokens_per_character,
+        "megabytes_per_second": sample.megabytes_per_second,
+    }
