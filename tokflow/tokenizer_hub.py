@@ -8,7 +8,12 @@ from pathlib import Path
 
 from tokflow.errors import TokenizerError, four_parts
 
-HUB_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+HUB_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+)
 """What is taken from a hub id or a folder; all that a tokenizer needs."""
 
 
@@ -40,7 +45,7 @@ def download_tokenizer(name: str, revision: str | None, folder: Path) -> str:
 
 def convert_with_transformers(name: str, revision: str | None, folder: Path) -> None:
     """Let transformers build the tokenizer.json of a tokenizer that was published without."""
-    with _without_advice():
+    with without_advice():
         from transformers import AutoTokenizer
 
     try:
@@ -58,12 +63,13 @@ def convert_with_transformers(name: str, revision: str | None, folder: Path) -> 
             )
         ) from error
     backend.save(str(folder / "tokenizer.json"))
-    names = {role: getattr(loaded, role) for role in ("eos_token", "bos_token")}
+    kept = ("eos_token", "bos_token", "chat_template")
+    names = {role: value for role in kept if isinstance(value := getattr(loaded, role), str)}
     (folder / "tokenizer_config.json").write_text(json.dumps(names), encoding="utf-8")
 
 
 @contextmanager
-def _without_advice() -> Iterator[None]:
+def without_advice() -> Iterator[None]:
     """Keep transformers from saying that there is no PyTorch, of which no tokenizer has need."""
 
     def is_other(record: logging.LogRecord) -> bool:

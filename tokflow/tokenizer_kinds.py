@@ -169,7 +169,8 @@ def _local_files(path: Path) -> list[Path]:
     folder = path if path.is_dir() else path.parent
     files = [folder / name for name in HUB_FILES if (folder / name).is_file()]
     if path.is_file():
-        return [path, *(file for file in files if file.name == "tokenizer_config.json")]
+        beside = ("tokenizer_config.json", "chat_template.jinja")
+        return [path, *(file for file in files if file.name in beside)]
     if files:
         return files if files[0].name == HUB_FILES[0] else sorted(_files_in(folder))
     if path.is_dir() and (others := sorted(_files_in(folder))):

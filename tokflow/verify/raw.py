@@ -9,12 +9,15 @@ import pyarrow as pa
 import xxhash
 
 from tokflow.arrays import to_numpy
+from tokflow.chat import open_renderer
+from tokflow.chat_tokens import ChatEncoder
 from tokflow.documents import Batch, DocumentsConfig, read_documents
-from tokflow.engines import Engine, InText, open_reference
+from tokflow.engines import open_reference
 from tokflow.engines.protocol import text_buffers
 from tokflow.raw import RawFile, check_unchanged
+from tokflow.special_ids import with_special_ids
 from tokflow.tokenizer import Tokenizer, TokenizerConfig
-from tokflow.tokens import TokenShard, with_special_ids
+from tokflow.tokens import TokenShard
 
 LOSSLESS_KINDS = frozenset({"bytes", "tiktoken", "trained"})
 """Kinds of tokenizers whose decoded tokens are the very text; others may normalise it."""
@@ -42,7 +45,8 @@ def verify_against_raw(
     """
     check = _Check(shard, config, tokenizer, num_samples=num_samples, max_characters=max_characters)
     problems: list[str] = []
-    for batch in read_documents(raw.path, documents):
+    render = open_renderer(documents, tokenizer)
+    for batch in read_documents(raw.path, documents, render=render):
         problems += check.problems(batch)
         if problems or (check.is_done and max_characters is not None):
             break
@@ -79,8 +83,10 @@ class _Check:
         self._samples = np.unique(
             np.linspace(0, self._end - 1, num=min(num_samples, self._end)).astype(np.int64)
         )
-        in_text: InText = "control" if config.special_tokens_in_text == "control" else "ordinary"
-        self._reference: Engine = open_reference(tokenizer, in_text=in_text)
+        self._loss_mask = shard.loss_mask() if shard.has_loss_mask else None
+        is_control = config.special_tokens_in_text == "control"
+        self._reference = open_reference(tokenizer, in_text="control" if is_control else "ordinary")
+        self._of_rendered = open_reference(tokenizer, in_text="control")
         self.num_read = 0
 
     @property
@@ -113,24 +119,38 @@ class _Check:
         start, stop = np.searchsorted(self._samples, [first, last])
         for document in self._samples[start:stop].tolist():
             if self._columns["num_chars"][document] <= MAX_SAMPLE_CHARS:
-                yield from self._token_problems(document, batch.texts.slice(document - first, 1))
+                index = document - first
+                yield from self._token_problems(document, batch.slice(index, index + 1))
 
-    def _token_problems(self, document: int, text: pa.LargeStringArray) -> Iterator[str]:
+    def _token_problems(self, document: int, batch: Batch) -> Iterator[str]:
         row = int(self._columns["row"][document])
         where = f"{self._shard.manifest.partition}:{row}"
         start = int(self._columns["token_offset"][document])
-        found = self._token_ids[start : start + int(self._columns["num_tokens"][document])]
-        encoded = self._reference.encode(text)
-        expected, _ = with_special_ids(encoded, self._config, self._tokenizer)
-        if not np.array_equal(expected, found):
+        stop = start + int(self._columns["num_tokens"][document])
+        found = self._token_ids[start:stop]
+        engine = self._reference if batch.spelt is None else self._of_rendered
+        chat = None
+        if batch.loss_spans is None:
+            encoded = engine.encode(batch.texts)
+        else:
+            encoded, chat = ChatEncoder(engine, self._tokenizer, self._config).encode(batch)
+        expected = with_special_ids(encoded, self._config, self._tokenizer, chat=chat)
+        if not np.array_equal(expected.token_ids, found):
             yield (
-                f"{where}: expected the tokens {expected[:8].tolist()} … of "
-                f"{self._reference.name}, found {found[:8].tolist()} …"
+                f"{where}: expected the tokens {expected.token_ids[:8].tolist()} … of "
+                f"{engine.name}, found {found[:8].tolist()} …"
             )
         elif self._tokenizer.kind in LOSSLESS_KINDS:
-            decoded = self._reference.decode(encoded.token_ids.tolist())
-            if decoded != text[0].as_py():
+            decoded = engine.decode(encoded.token_ids.tolist())
+            if decoded != batch.texts[0].as_py():
                 yield f"{where}: expected its text when decoded, found {decoded[:40]!r} …"
+        mask = None if self._loss_mask is None else self._loss_mask[start:stop]
+        if (mask is None) != (expected.loss_mask is None) or (
+            mask is not None
+            and expected.loss_mask is not None
+            and not np.array_equal(mask, expected.loss_mask)
+        ):
+            yield f"{where}: expected the loss mask of its loss spans, found another"
 
 
 def _end(num_chars: npt.NDArray[np.int64], max_characters: int | None) -> int:
