@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from tokflow.arrays import to_texts
 from tokflow.documents import Batch, Spans
-from tokflow.engines import Encoded, Engine, GatedEngine, InText, open_reference
+from tokflow.engines import Encoded, Engine, GatedEngine, open_reference
 from tokflow.errors import TokenizerError, four_parts
 from tokflow.loss_mask import (
     CharStarts,
@@ -43,7 +43,14 @@ class ChatEncoder:
         self._ordinary = open_reference(tokenizer, in_text="ordinary")
         self._plain = TokenPlaces(tokenizer, in_text="ordinary")
         self._control = TokenPlaces(tokenizer, in_text="control")
-        names = sorted(tokenizer.special_tokens, key=lambda name: (-len(name), name))
+        self._ids = dict(tokenizer.special_tokens)
+        for token, token_id in (
+            (tokenizer.eos_token, tokenizer.eos_id),
+            (tokenizer.bos_token, tokenizer.bos_id),
+        ):
+            if token is not None and token_id is not None:  # also one that is not special
+                self._ids[token] = token_id
+        names = sorted(self._ids, key=lambda name: (-len(name), name))
         self._names = re.compile("|".join(map(re.escape, filter(None, names))) or r"(?!)")
 
     def encode(
@@ -67,8 +74,8 @@ class ChatEncoder:
             encoded, starts = self._with_plain_spelling(batch, batch.spelt, encoded, starts, name)
         length = chars_without_white_space_at_end(batch.texts)
         last_stop = np.full(len(batch.rows), -1, dtype=np.int64)
-        np.maximum.at(last_stop, np.repeat(np.arange(len(last_stop)), np.diff(spans.offsets)),
-                      spans.stops)  # fmt: skip
+        document_of_span = np.repeat(np.arange(len(last_stop)), np.diff(spans.offsets))
+        np.maximum.at(last_stop, document_of_span, spans.stops)
         marks = ChatMarks(
             loss_mask=loss_mask(starts, encoded, spans, batch.num_chars),
             is_ended=self._is_ended(encoded, starts, length),
@@ -119,8 +126,7 @@ class ChatEncoder:
         if not np.array_equal(self._joined(filled, cuts)[0], expected):
             raise _not_separable(where, "that encodes what is beside a control token as if alone")
         token_ids, starts = self._joined(text, cuts)
-        special = np.array(list(self._tokenizer.special_tokens.values()))
-        if np.count_nonzero(np.isin(token_ids, special)) != len(cuts):
+        if np.count_nonzero(np.isin(token_ids, list(self._ids.values()))) != len(cuts):
             raise _not_separable(where, "that makes no control token of plain text")
         return token_ids, starts
 
@@ -142,16 +148,9 @@ class ChatEncoder:
             starts.append(in_stretch[of_stretch] + first)
             if number < len(cuts):
                 start, stop = cuts[number]
-                token_id = self._tokenizer.special_tokens[text[start:stop]]
-                ids.append(np.array([token_id], dtype=np.uint32))
+                ids.append(np.array([self._ids[text[start:stop]]], dtype=np.uint32))
                 starts.append(np.array([start], dtype=np.int64))
         return np.concatenate(ids), np.concatenate(starts)
-
-
-def engine_mode(batches_are_rendered: bool, config: TokenizerConfig) -> InText:
-    """Return what a special token in the text of a chat is to an engine."""
-    is_control = batches_are_rendered or config.special_tokens_in_text == "control"
-    return "control" if is_control else "ordinary"
 
 
 def _not_separable(where: str, expected: str) -> TokenizerError:

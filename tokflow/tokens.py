@@ -40,7 +40,7 @@ from tokflow.special_ids import ChatMarks, eos_per_document, with_special_ids
 from tokflow.spelling import SpellingCounter
 from tokflow.tokenizer import Tokenizer, TokenizerConfig, require_special_ids
 
-TOKENS_VERSION = 1
+TOKENS_VERSION = 2
 """Raised when the same input would give other bytes."""
 
 TOKENS_NAME = "tokens.bin"

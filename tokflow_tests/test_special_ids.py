@@ -9,8 +9,8 @@ from tokflow.engines import Encoded
 from tokflow.errors import TokenizerError
 from tokflow.special_ids import LONG_DOCUMENT, ChatMarks, with_special_ids
 from tokflow.tokenizer import TokenizerConfig
-from tokflow_tests.test_tokenizer import make_bytes_tokenizer
 from tokflow_tests.test_engines import byte_level_bpe
+from tokflow_tests.test_tokenizer import make_bytes_tokenizer
 from tokflow_tests.test_tokenizer_kinds import save_json
 from tokflow_tests.texts import make_texts_dataset, token_lists, tokenize
 
@@ -69,9 +69,13 @@ def test_where_texts_may_spell_control_tokens_bos_and_eos_are_never_doubled():
 
     made = with_special_ids(encoded, BOTH_CONTROL, make_bytes_tokenizer())
 
-    assert [
-        ids.tolist() for ids in np.split(made.token_ids, np.cumsum(made.num_tokens)[:-1])
-    ] == [[BOS, 1, EOS], [BOS, 2, EOS], [BOS, EOS, 3, BOS, EOS], [BOS, EOS], [BOS, EOS]]
+    assert [ids.tolist() for ids in np.split(made.token_ids, np.cumsum(made.num_tokens)[:-1])] == [
+        [BOS, 1, EOS],
+        [BOS, 2, EOS],
+        [BOS, EOS, 3, BOS, EOS],
+        [BOS, EOS],
+        [BOS, EOS],
+    ]
     assert made.num_eos == 6
 
 

@@ -11,14 +11,11 @@ import pytest
 import xxhash
 
 from tokflow.document_table import DOCUMENTS_SCHEMA, ROWS_PER_GROUP
-from tokflow.engines import Encoded
-from tokflow.errors import BadDocumentError, CorruptOutputError, RawFileError, TokenizerError
+from tokflow.errors import BadDocumentError, CorruptOutputError, RawFileError
 from tokflow.lineage import Lineage
 from tokflow.manifest import broken_files
 from tokflow.pipeline import make_tokenizer, make_tokens
-from tokflow.tokenizer import TokenizerConfig
 from tokflow.tokens import open_token_shard, write_token_shard
-from tokflow_tests.test_tokenizer import make_bytes_tokenizer
 from tokflow_tests.texts import (
     FEW_TEXTS,
     awkward_strings,
@@ -133,6 +130,8 @@ def test_what_goes_in_comes_out_or_is_a_reject(tmp_path: Path):
         "num_bytes": 4,
         "num_tokens": 7,
         "num_special_tokens_in_text": 0,
+        "num_eos": 3,
+        "num_eos_in_text": 0,
     }
 
 
@@ -301,12 +300,13 @@ def test_control_makes_the_control_token_of_a_spelt_special_token(engine: str, t
 
     assert token_lists(shard) == [
         [97, 256, 98, 256],
-        [256, 256, 256],
+        [256, 256],  # its last is its end
         [*b"<|endof", 256],
         [*b"text|>", 256],
         [*b"plain", 256],
     ]
     assert shard.manifest.counts["num_special_tokens_in_text"] == 3
+    assert shard.manifest.counts["num_eos_in_text"] == 2
 
 
 def test_error_stops_at_the_document_that_spells_a_special_token(tmp_path: Path):

@@ -203,7 +203,7 @@ def _lone_surrogate(line: bytes, keys: tuple[str, ...]) -> str | None:
         value = json.loads(line)
         for key in keys:
             value = value[key]
-        value.encode()
+        json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         return str(error.object[error.start])
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):

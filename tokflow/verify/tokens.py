@@ -138,11 +138,13 @@ def _eos_problems(shard: TokenShard) -> Iterator[str]:
         int(np.count_nonzero(token_ids[start : start + TOKENS_AT_ONCE] == details["eos_id"]))
         for start in range(0, len(token_ids), TOKENS_AT_ONCE)
     )
-    expected = each * counts["num_documents"] + counts["num_eos_in_text"]
+    ending = each * counts["num_documents"]
     yield from unequal(
         shard.folder / TOKENS_NAME,
-        num_eos=(expected, found),
-        counted_eos=(counts["num_eos"], found),
+        num_eos=(ending + counts["num_eos_in_text"], found),
+    )
+    yield from unequal(
+        shard.folder, num_eos_in_text=(counts["num_eos"] - ending, counts["num_eos_in_text"])
     )
 
 
