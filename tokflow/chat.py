@@ -312,11 +312,12 @@ def _no_turn(index: int, found: str) -> _BadChatError:
 
 
 def _strings(value: object) -> Iterator[str]:
-    """Yield every string that messages hold, but for the names of fields."""
+    """Yield every string that messages hold, names of fields too: a template may write any."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
-        for item in value.values():
+        for key, item in value.items():
+            yield key
             yield from _strings(item)
     elif isinstance(value, Sequence):
         for item in value:
@@ -328,7 +329,9 @@ def _replaced(value: Any, pattern: str, by: str) -> Any:
     if isinstance(value, str):
         return re.sub(pattern, by, value)
     if isinstance(value, Mapping):
-        return {key: _replaced(item, pattern, by) for key, item in value.items()}
+        return {
+            _replaced(key, pattern, by): _replaced(item, pattern, by) for key, item in value.items()
+        }
     if isinstance(value, Sequence):
         return [_replaced(item, pattern, by) for item in value]
     return value

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from tokflow.arrays import to_texts
 from tokflow.documents import Batch, Spans
-from tokflow.engines import Encoded, Engine, GatedEngine, open_reference
+from tokflow.engines import Encoded, Engine, GatedEngine, InText, open_reference
 from tokflow.errors import TokenizerError, four_parts
 from tokflow.loss_mask import (
     CharStarts,
@@ -31,7 +31,8 @@ class ChatEncoder:
 
     With `special_tokens_in_text: ordinary` a special token that a message spells stays plain
     text. Documents with one, which are rare, are cut at the template's own control tokens; what
-    is between them is encoded as ordinary text.
+    is between them is encoded as ordinary text. What a template joins out of pieces of a message
+    is its own.
     """
 
     def __init__(
@@ -40,9 +41,8 @@ class ChatEncoder:
         self._engine = engine
         self._tokenizer = tokenizer
         self._is_control = config.special_tokens_in_text == "control"
-        self._ordinary = open_reference(tokenizer, in_text="ordinary")
-        self._plain = TokenPlaces(tokenizer, in_text="ordinary")
-        self._control = TokenPlaces(tokenizer, in_text="control")
+        self._places = TokenPlaces(tokenizer)
+        self._references: dict[InText, Engine] = {}
         self._ids = dict(tokenizer.special_tokens)
         for token, token_id in (
             (tokenizer.eos_token, tokenizer.eos_id),
@@ -66,10 +66,9 @@ class ChatEncoder:
         if spans is None:
             raise TypeError("the batch has no loss spans, so that no token is told from another")
         is_rendered = batch.spelt is not None
-        is_control = is_rendered or self._is_control
+        in_text: InText = "control" if is_rendered or self._is_control else "ordinary"
         encoded = self._engine.encode(batch.texts)
-        places = self._control if is_control else self._plain
-        starts = places.starts(batch.texts, encoded)
+        starts = self._places.starts(batch.texts, encoded, in_text=in_text)
         if batch.spelt is not None and len(batch.spelt.starts) and not self._is_control:
             encoded, starts = self._with_plain_spelling(batch, batch.spelt, encoded, starts, name)
         length = chars_without_white_space_at_end(batch.texts)
@@ -122,24 +121,26 @@ class ChatEncoder:
         for start, stop in spelt:
             filled = filled[:start] + FILLER * (stop - start) + filled[stop:]
         cuts = [match.span() for match in self._names.finditer(filled)]
-        expected = self._control_tokens(filled)
-        if not np.array_equal(self._joined(filled, cuts)[0], expected):
+        expected = self._reference("control").encode(to_texts([filled]))
+        if not np.array_equal(self._joined(filled, cuts)[0], expected.token_ids):
             raise _not_separable(where, "that encodes what is beside a control token as if alone")
         token_ids, starts = self._joined(text, cuts)
         if np.count_nonzero(np.isin(token_ids, list(self._ids.values()))) != len(cuts):
             raise _not_separable(where, "that makes no control token of plain text")
         return token_ids, starts
 
-    def _control_tokens(self, text: str) -> npt.NDArray[np.uint32]:
-        reference = open_reference(self._tokenizer, in_text="control")
-        return reference.encode(to_texts([text])).token_ids
+    def _reference(self, in_text: InText) -> Engine:
+        """Return the engine for the few documents that are cut, kept for the next."""
+        if in_text not in self._references:
+            self._references[in_text] = open_reference(self._tokenizer, in_text=in_text)
+        return self._references[in_text]
 
     def _joined(self, text: str, cuts: Sequence[tuple[int, int]]) -> Tokens:
         """Return the tokens of the stretches between the cuts, and the control tokens at them."""
         edges = [0, *(edge for cut in cuts for edge in cut), len(text)]
         stretches = to_texts([text[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True)])
-        encoded = self._ordinary.encode(stretches)
-        in_stretch = self._plain.starts(stretches, encoded)
+        encoded = self._reference("ordinary").encode(stretches)
+        in_stretch = self._places.starts(stretches, encoded, in_text="ordinary")
         ids: list[npt.NDArray[np.uint32]] = []
         starts: list[CharStarts] = []
         for number, first in enumerate(edges[::2]):

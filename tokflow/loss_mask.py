@@ -47,13 +47,14 @@ def loss_mask(
 class TokenPlaces:
     """Finds the character that each token of a text begins with."""
 
-    def __init__(self, tokenizer: Tokenizer, *, in_text: InText) -> None:
+    def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._in_text: InText = in_text
         self._num_bytes = _bytes_of_tokens(tokenizer)
 
-    def starts(self, texts: pa.LargeStringArray, encoded: Encoded) -> CharStarts:
-        """Return where the tokens of the texts begin.
+    def starts(
+        self, texts: pa.LargeStringArray, encoded: Encoded, *, in_text: InText
+    ) -> CharStarts:
+        """Return where the tokens of the texts begin, which were encoded with `in_text`.
 
         Where tokens are pieces of the text's bytes, by their lengths, which must add up to the
         text in every document; elsewhere by the offsets that the `tokenizers` library gives.
@@ -61,23 +62,25 @@ class TokenPlaces:
         Raises: TokenizerError where neither is to be had.
         """
         if self._num_bytes is None:
-            return self._by_offsets(texts, encoded)
+            return self._by_offsets(texts, encoded, in_text)
         starts, is_exact = _by_bytes(self._num_bytes, texts, encoded)
         if not is_exact.all():
             wrong = np.flatnonzero(~is_exact)
             parts = [encoded.document(int(index)) for index in wrong]
             offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
             some = Encoded(np.concatenate(parts), offsets.astype(np.int64))
-            found = self._by_offsets(texts.take(to_arrow(wrong)), some)
+            found = self._by_offsets(texts.take(to_arrow(wrong)), some, in_text)
             is_wrong = np.repeat(~is_exact, np.diff(encoded.offsets))
             starts[is_wrong] = found
         return starts
 
-    def _by_offsets(self, texts: pa.LargeStringArray, encoded: Encoded) -> CharStarts:
+    def _by_offsets(
+        self, texts: pa.LargeStringArray, encoded: Encoded, in_text: InText
+    ) -> CharStarts:
         path = self._tokenizer.folder / "tokenizer.json"
         if not path.is_file():
             raise self._error("a tokenizer of tiktoken's, of bytes, or of a tokenizer.json")
-        library = load_tokenizer_json(path.read_bytes(), self._in_text)
+        library = load_tokenizer_json(path.read_bytes(), in_text)
         # Not the fast variant, which gives no offsets.
         encodings = library.encode_batch(texts.to_pylist(), add_special_tokens=False)
         ids = [token_id for encoding in encodings for token_id in encoding.ids]

@@ -1,4 +1,4 @@
-"""Documents -> token shard: tokens.bin and documents.parquet of one raw file."""
+"""Documents -> token shard: tokens.bin, documents.parquet, of chats loss_mask.bin; one raw file."""
 
 import dataclasses
 import hashlib

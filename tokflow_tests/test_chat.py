@@ -114,6 +114,21 @@ def test_special_tokens_that_users_spell_stay_plain_text(chats: list[Any], tmp_p
     assert shard.manifest.counts["num_special_tokens_in_text"] == 5
 
 
+def test_names_of_fields_that_spell_special_tokens_stay_plain_text_too(tmp_path: Path):
+    call = {"function": {"name": "f", "arguments": {END: [START]}}}
+    messages = [*chat("call it"), {"role": "assistant", "content": "", "tool_calls": [call]}]
+    template = PLAIN.replace(
+        "message['content'] +", "message['content'] + (message.tool_calls | default([])) | tojson +"
+    )
+    shard = shard_of(chat_dataset(tmp_path, [messages], template=template))
+
+    library = tokenizers.Tokenizer.from_str(byte_level_json())
+    [(ids, _)] = documents_of(shard)
+    assert ids.count(library.token_to_id(START)) == ids.count(library.token_to_id(END)) == 2
+    text = library.decode(ids, skip_special_tokens=False)
+    assert f'"arguments": {{"{END}": ["{START}"]}}' in text
+
+
 def test_the_mask_of_a_chat_that_spells_special_tokens_covers_what_the_assistant_says(
     tmp_path: Path,
 ):

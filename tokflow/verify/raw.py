@@ -12,7 +12,7 @@ from tokflow.arrays import to_numpy
 from tokflow.chat import open_renderer
 from tokflow.chat_tokens import ChatEncoder
 from tokflow.documents import Batch, DocumentsConfig, read_documents
-from tokflow.engines import open_reference
+from tokflow.engines import Engine, InText, open_reference
 from tokflow.engines.protocol import text_buffers
 from tokflow.raw import RawFile, check_unchanged
 from tokflow.special_ids import with_special_ids
@@ -43,9 +43,18 @@ def verify_against_raw(
     token, and, where the tokenizer loses nothing, decoded and compared with the text. Stops
     reading after `max_characters`; without it, the whole file is read.
     """
-    check = _Check(shard, config, tokenizer, num_samples=num_samples, max_characters=max_characters)
-    problems: list[str] = []
     render = open_renderer(documents, tokenizer)
+    in_text: InText = "control" if config.special_tokens_in_text == "control" else "ordinary"
+    reference = open_reference(tokenizer, in_text=in_text if render is None else "control")
+    check = _Check(
+        shard,
+        config,
+        tokenizer,
+        reference,
+        num_samples=num_samples,
+        max_characters=max_characters,
+    )
+    problems: list[str] = []
     for batch in read_documents(raw.path, documents, render=render):
         problems += check.problems(batch)
         if problems or (check.is_done and max_characters is not None):
@@ -67,6 +76,7 @@ class _Check:
         shard: TokenShard,
         config: TokenizerConfig,
         tokenizer: Tokenizer,
+        reference: Engine,
         *,
         num_samples: int,
         max_characters: int | None,
@@ -84,9 +94,8 @@ class _Check:
             np.linspace(0, self._end - 1, num=min(num_samples, self._end)).astype(np.int64)
         )
         self._loss_mask = shard.loss_mask() if shard.has_loss_mask else None
-        is_control = config.special_tokens_in_text == "control"
-        self._reference = open_reference(tokenizer, in_text="control" if is_control else "ordinary")
-        self._of_rendered = open_reference(tokenizer, in_text="control")
+        self._reference = reference
+        self._chats = ChatEncoder(reference, tokenizer, config) if shard.has_loss_mask else None
         self.num_read = 0
 
     @property
@@ -128,20 +137,19 @@ class _Check:
         start = int(self._columns["token_offset"][document])
         stop = start + int(self._columns["num_tokens"][document])
         found = self._token_ids[start:stop]
-        engine = self._reference if batch.spelt is None else self._of_rendered
         chat = None
-        if batch.loss_spans is None:
-            encoded = engine.encode(batch.texts)
+        if self._chats is None:
+            encoded = self._reference.encode(batch.texts)
         else:
-            encoded, chat = ChatEncoder(engine, self._tokenizer, self._config).encode(batch)
+            encoded, chat = self._chats.encode(batch)
         expected = with_special_ids(encoded, self._config, self._tokenizer, chat=chat)
         if not np.array_equal(expected.token_ids, found):
             yield (
                 f"{where}: expected the tokens {expected.token_ids[:8].tolist()} … of "
-                f"{engine.name}, found {found[:8].tolist()} …"
+                f"{self._reference.name}, found {found[:8].tolist()} …"
             )
         elif self._tokenizer.kind in LOSSLESS_KINDS:
-            decoded = engine.decode(encoded.token_ids.tolist())
+            decoded = self._reference.decode(encoded.token_ids.tolist())
             if decoded != batch.texts[0].as_py():
                 yield f"{where}: expected its text when decoded, found {decoded[:40]!r} …"
         mask = None if self._loss_mask is None else self._loss_mask[start:stop]
