@@ -51,6 +51,7 @@ class Dataset:
 
     def __post_init__(self) -> None:
         check_name(self.name, where="name", becomes="a folder and an asset key", marks="_")
+        _check_chat(self.documents, self.tokenizer, self.split)
         names = [export.name for export in self.exports]
         if twice := {name for name in names if names.count(name) > 1}:
             raise ConfigError(
@@ -66,6 +67,28 @@ class Dataset:
     def folder(self) -> Path:
         """Where all outputs of the dataset are."""
         return self.store / self.name
+
+
+def _check_chat(documents: DocumentsConfig, tokenizer: TokenizerConfig, split: SplitConfig) -> None:
+    if documents.is_chat and split.boundary == "character":
+        raise ConfigError(
+            four_parts(
+                where="split.boundary",
+                expected="document, for documents are chats",
+                found="'character', which would cut a conversation",
+                remedy="set split.boundary: document",
+            )
+        )
+    needs_template = documents.messages is not None and not documents.chat_template
+    if needs_template and tokenizer.kind == "trained":
+        raise ConfigError(
+            four_parts(
+                where="documents.chat_template",
+                expected="a chat template, for the tokenizer is trained on what it writes",
+                found="none",
+                remedy="set it to Jinja text or to the path of a .jinja file",
+            )
+        )
 
 
 def load_dataset(path: Path, *, base: Path | None = None, store: Path | None = None) -> Dataset:
@@ -110,11 +133,18 @@ def load_dataset(path: Path, *, base: Path | None = None, store: Path | None = N
 
 
 def make_dataset(
-    attributes: Mapping[str, Any], *, base: Path, store: Path | None = None, where: str
+    attributes: Mapping[str, Any],
+    *,
+    base: Path,
+    store: Path | None = None,
+    where: str,
+    reads_files: bool = True,
 ) -> Dataset:
     """Return the dataset that plain values declare, as YAML gives them.
 
-    `where` is what messages call the place they came from.
+    `where` is what messages call the place they came from. A chat template in a file is read, so
+    that its text is what decides the tokens; without `reads_files`, to check values of which the
+    base is not known, it is not.
 
     Raises: ConfigError.
     """
@@ -159,6 +189,10 @@ def make_dataset(
         name: _convert(hints[name], value, where=f"{where}: {name}")
         for name, value in values.items()
     }
+    documents = made.get("documents")
+    if reads_files and documents is not None and documents.chat_template is not None:
+        template = _template_text(documents.chat_template, base, where=where)
+        made["documents"] = dataclasses.replace(documents, chat_template=template)
     for name in ("name", "raw", "tokenizer"):
         if name not in made:
             raise ConfigError(
@@ -170,6 +204,24 @@ def make_dataset(
         store=store.resolve() if store else (base / Path(declared_store).expanduser()).resolve(),
         base=base,
     )
+
+
+def _template_text(template: str, base: Path, *, where: str) -> str:
+    """Return the text of a chat template: what is given, or what the file holds that it names."""
+    if not template.endswith(".jinja") or "\n" in template:
+        return template
+    path = base / Path(template).expanduser()
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            four_parts(
+                where=f"{where}: documents.chat_template",
+                expected="Jinja text, or the path of a file of it",
+                found=f"{template!r}: {getattr(error, 'strerror', None) or error}",
+                remedy="correct the path; a relative one starts where the raw files' paths do",
+            )
+        ) from error
 
 
 def _make_export(entry: object, *, where: str) -> ExportConfig:

@@ -53,17 +53,36 @@ class Sequences:
     position_ids: npt.NDArray[np.int32]
     """0 at the first token of each segment, then counting up; 0 where there is padding."""
 
-    @property
-    def loss_mask(self) -> npt.NDArray[np.bool_]:
-        """True where the label counts: everywhere but at padding."""
-        mask: npt.NDArray[np.bool_] = self.segment_ids != 0
-        return mask
+    loss_mask: npt.NDArray[np.bool_]
+    """True where the label counts: at every token or, of chats, at those that are learnt; never
+    at padding."""
 
     def __len__(self) -> int:
         return len(self.token_ids)
 
     def __getitem__(self, rows: slice) -> "Sequences":
-        return Sequences(self.token_ids[rows], self.segment_ids[rows], self.position_ids[rows])
+        return self.chosen(rows)
+
+    def chosen(self, rows: slice | npt.NDArray[np.bool_]) -> "Sequences":
+        """Return some of the rows."""
+        return Sequences(
+            self.token_ids[rows],
+            self.segment_ids[rows],
+            self.position_ids[rows],
+            self.loss_mask[rows],
+        )
+
+    @staticmethod
+    def joined(made: Sequence["Sequences"]) -> "Sequences":
+        """Return the rows of all, one after another."""
+        if len(made) == 1:
+            return made[0]
+        return Sequences(
+            np.concatenate([some.token_ids for some in made]),
+            np.concatenate([some.segment_ids for some in made]),
+            np.concatenate([some.position_ids for some in made]),
+            np.concatenate([some.loss_mask for some in made]),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +163,12 @@ def make_rows(
     *,
     sequence_length: int,
     pad_id: int,
+    loss_mask: npt.NDArray[np.uint8] | None = None,
 ) -> Sequences:
     """Return the rows that `segments` describe, filled from `token_ids`, which is end to end.
 
     The first row is the one of the first segment; every row up to the last has a segment.
+    `loss_mask` has a value for each token; without it every token counts.
 
     For segments of 3 and 1 tokens in row 0 and of 2 in row 1, rows of 4:
 
@@ -158,7 +179,7 @@ def make_rows(
     lengths = segments.num_tokens
     if len(lengths) == 0:
         empty = np.zeros((0, sequence_length), dtype=np.int32)
-        return Sequences(empty.astype(token_ids.dtype), empty, empty)
+        return Sequences(empty.astype(token_ids.dtype), empty, empty, empty.astype(bool))
     row = segments.sequence - segments.sequence[0]
     num_rows = int(row[-1]) + 1
     is_first = np.ones(len(row), dtype=bool)
@@ -171,14 +192,19 @@ def make_rows(
     fill = np.bincount(row, weights=lengths, minlength=num_rows).astype(np.int64)
     shape = (num_rows, sequence_length)
     if (fill == sequence_length).all():
+        segment_ids = segment_ids.reshape(shape)
         return Sequences(
-            token_ids.reshape(shape), segment_ids.reshape(shape), position_ids.reshape(shape)
+            token_ids.reshape(shape),
+            segment_ids,
+            position_ids.reshape(shape),
+            segment_ids != 0 if loss_mask is None else loss_mask.astype(bool).reshape(shape),
         )
     is_token = np.arange(sequence_length) < fill[:, None]
     return Sequences(
         _placed(token_ids, is_token, pad_id),
         _placed(segment_ids, is_token, 0),
         _placed(position_ids, is_token, 0),
+        is_token if loss_mask is None else _placed(loss_mask.astype(bool), is_token, 0),
     )
 
 

@@ -15,10 +15,11 @@ from tokflow.arrays import make_table, to_arrow, to_numpy, to_texts
 from tokflow.documents import DocumentsConfig, read_documents
 from tokflow.manifest import Manifest, checksums, fingerprint, read_manifest, write_manifest
 from tokflow.raw import RawFile, check_unchanged
+from tokflow.special_ids import with_special_ids
 from tokflow.split import NO_PART, NOT_TAKEN, FilePosition, Form, Pieces, SplitConfig, assign_parts
 from tokflow.tables import parquet_options, read_part
 from tokflow.tokenizer import Tokenizer, TokenizerConfig
-from tokflow.tokens import TokenShard, open_shard_engine, with_special_ids
+from tokflow.tokens import TokenShard, open_shard_engine
 
 SPLIT_VERSION = 1
 """Raised when the same input would give other bytes."""
@@ -58,7 +59,10 @@ class PartPieces:
 
 @dataclass(frozen=True, slots=True)
 class TokenSource:
-    """The tokens a split points into: tokens.bin, and behind its end those of cut pieces."""
+    """The tokens a split points into: tokens.bin, and behind its end those of cut pieces.
+
+    Or what there is one of for each of them, such as the loss mask.
+    """
 
     shard: npt.NDArray[np.unsignedinteger]
     cut: npt.NDArray[np.unsignedinteger]
@@ -134,6 +138,15 @@ class Split:
         cut = np.fromfile(path, dtype=dtype) if has_cut else np.zeros(0, dtype=dtype)
         # A plain array over the same map: its slices cost a fifth of a memmap's.
         return TokenSource(np.asarray(self.shard.token_ids()), cut)
+
+    def loss_mask_source(self) -> TokenSource | None:
+        """Return the loss mask of the tokens, uint8; None where every token counts.
+
+        The documents of a shard with a mask are never cut.
+        """
+        if not self.shard.has_loss_mask:
+            return None
+        return TokenSource(np.asarray(self.shard.loss_mask()), np.zeros(0, dtype=np.uint8))
 
 
 def split_fingerprint(tokens: str, config: SplitConfig, position: FilePosition, key: str) -> str:
@@ -251,9 +264,15 @@ def _tokenize_cut(
     ]
     engine = open_shard_engine(tokenizer, dataclasses.replace(config, engine="reference"))
     encoded = engine.encode(to_texts(sides))
-    cut_tokens, counts = with_special_ids(encoded, config, tokenizer)
-    num_tokens[wanted] = counts
-    return num_tokens, cut_tokens
+    rows = pieces.document[wanted]
+    finished = with_special_ids(
+        encoded,
+        config,
+        tokenizer,
+        name=lambda side: f"{raw.path}: a side of document {rows[side]:,}",
+    )
+    num_tokens[wanted] = finished.num_tokens
+    return num_tokens, finished.token_ids
 
 
 def _texts(raw: RawFile, documents: DocumentsConfig, wanted: set[int]) -> dict[int, str]:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tokflow.documents import Batch
 from tokflow.engines.protocol import text_buffers
 
 WINDOW_BYTES = 4_000_000
@@ -22,6 +23,16 @@ class SpellingCounter:
         self._names = [name for name in names if name]
         self._pattern = re.compile(b"|".join(map(re.escape, self._names))) if self._names else None
         self._rarest = _common_part(self._names)
+
+    def in_batch(self, batch: Batch) -> dict[tuple[int, str], int]:
+        """Return the same for documents: of what a chat template wrote, without its own tokens."""
+        if batch.spelt is None:
+            return self.count(batch.texts)
+        found: Counter[tuple[int, str]] = Counter()
+        for index in np.flatnonzero(np.diff(batch.spelt.offsets)).tolist():
+            text = str(batch.texts[index].as_py())
+            found.update((index, text[a:b]) for a, b in batch.spelt.document(index))
+        return dict(found)
 
     def count(self, texts: pa.LargeStringArray) -> dict[tuple[int, str], int]:
         """Return (index of the text, name) to number of times; empty where none is spelt.

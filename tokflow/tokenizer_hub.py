@@ -13,7 +13,12 @@ from tokflow.errors import TokenizerError, four_parts
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-HUB_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+HUB_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+)
 """What is taken from a hub id or a folder; all that a tokenizer needs."""
 
 TOKENIZER_FILES = (

@@ -163,8 +163,9 @@ def _local_files(origin: Origin) -> list[Path]:
     """Return the files on this disk that make the tokenizer, the named one first."""
     path = origin.path
     if path.is_file():
-        beside = path.parent / "tokenizer_config.json"
-        return [path, *([beside] if beside.is_file() and origin.config.kind == "file" else [])]
+        companions = ("tokenizer_config.json", "chat_template.jinja")
+        beside = [path.parent / name for name in companions if origin.config.kind == "file"]
+        return [path, *(file for file in beside if file.is_file())]
     names = [file.name for file in path.iterdir() if file.is_file()] if path.is_dir() else []
     taken = files_to_take(names, trust_remote_code=origin.config.trust_remote_code)
     if taken:

@@ -1,11 +1,12 @@
-"""Documents -> token shard: tokens.bin and documents.parquet of one raw file."""
+"""Documents -> token shard: tokens.bin, documents.parquet, of chats loss_mask.bin; one raw file."""
 
 import dataclasses
 import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,11 +17,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.arrays import read_table
+from tokflow.chat import open_renderer
+from tokflow.chat_tokens import ChatEncoder
 from tokflow.document_table import DocumentTableWriter
 from tokflow.documents import Batch, DocumentsConfig, Reject, deciding_fields, read_documents
 from tokflow.engines import Encoded, EngineDiffersError, GatedEngine, InText, open_engine
 from tokflow.engines.protocol import text_buffers
-from tokflow.errors import BadDocumentError, CorruptOutputError, TokenizerError, four_parts
+from tokflow.errors import BadDocumentError, CorruptOutputError, four_parts
 from tokflow.manifest import (
     FileEntry,
     Manifest,
@@ -31,13 +34,15 @@ from tokflow.manifest import (
 )
 from tokflow.overlap import read_ahead, write_behind
 from tokflow.raw import RawFile, check_unchanged
+from tokflow.special_ids import ChatMarks, eos_per_document, with_special_ids
 from tokflow.spelling import SpellingCounter
 from tokflow.tokenizer import Tokenizer, TokenizerConfig, require_special_ids
 
-TOKENS_VERSION = 1
+TOKENS_VERSION = 2
 """Raised when the same input would give other bytes."""
 
 TOKENS_NAME = "tokens.bin"
+LOSS_MASK_NAME = "loss_mask.bin"
 DOCUMENTS_NAME = "documents.parquet"
 REJECTS_NAME = "rejects.jsonl"
 
@@ -74,6 +79,20 @@ class TokenShard:
         if self.num_tokens == 0:  # an empty file cannot be mapped
             return np.zeros(0, dtype=self.dtype)
         return np.memmap(self.folder / TOKENS_NAME, dtype=self.dtype, mode="r")
+
+    @property
+    def has_loss_mask(self) -> bool:
+        """Whether only some tokens are learnt: the documents are chats."""
+        return LOSS_MASK_NAME in self.manifest.files
+
+    def loss_mask(self) -> npt.NDArray[np.uint8]:
+        """Return loss_mask.bin, memory-mapped read-only, shape (num_tokens,): 1 is learnt.
+
+        Only a shard of chats has it.
+        """
+        if self.num_tokens == 0:
+            return np.zeros(0, dtype=np.uint8)
+        return np.memmap(self.folder / LOSS_MASK_NAME, dtype=np.uint8, mode="r")
 
     def documents(self, columns: list[str] | None = None) -> pa.Table:
         """Return documents.parquet, one row per document in file order."""
@@ -114,12 +133,14 @@ def write_token_shard(
     """
     require_special_ids(tokenizer, config)
     started = time.perf_counter()
-    engine = open_shard_engine(tokenizer, config, is_parallel=is_parallel)
+    render = open_renderer(documents, tokenizer)
+    of_text = config if render is None else replace(config, special_tokens_in_text="control")
+    engine = open_shard_engine(tokenizer, of_text, is_parallel=is_parallel)
 
     def write(engine: GatedEngine) -> _ShardWriter:
-        writer = _ShardWriter(raw, config, tokenizer, folder, progress)
+        writer = _ShardWriter(raw, documents, config, tokenizer, folder, progress)
         batches = read_documents(
-            raw.path, documents, batch_bytes=batch_bytes, on_reject=writer.reject
+            raw.path, documents, batch_bytes=batch_bytes, on_reject=writer.reject, render=render
         )
         writer.write(engine, batches)
         return writer
@@ -131,7 +152,7 @@ def write_token_shard(
         if config.engine == "gigatoken":
             raise
         reason = f"gigatoken differed on a document of this file: {error}"
-        engine = open_shard_engine(tokenizer, replace(config, engine="reference"))
+        engine = open_shard_engine(tokenizer, replace(of_text, engine="reference"))
         writer = write(engine)
     check_unchanged(raw)
     seconds = time.perf_counter() - started
@@ -182,57 +203,21 @@ def open_token_shard(folder: Path) -> TokenShard:
     """
     manifest = read_manifest(folder)
     shard = TokenShard(folder, manifest)
-    num_bytes = (folder / TOKENS_NAME).stat().st_size
-    if num_bytes != shard.num_tokens * shard.dtype.itemsize:
-        raise CorruptOutputError(
-            four_parts(
-                where=folder / TOKENS_NAME,
-                expected=f"{shard.num_tokens:,} tokens of {shard.dtype.itemsize} bytes "
-                f"({shard.num_tokens * shard.dtype.itemsize:,} bytes)",
-                found=f"{num_bytes:,} bytes",
-                remedy="delete the folder and run `tokflow run` again",
+    sizes = {TOKENS_NAME: shard.dtype.itemsize}
+    sizes |= {LOSS_MASK_NAME: 1} if shard.has_loss_mask else {}
+    for name, size in sizes.items():
+        num_bytes = (folder / name).stat().st_size
+        if num_bytes != shard.num_tokens * size:
+            raise CorruptOutputError(
+                four_parts(
+                    where=folder / name,
+                    expected=f"{shard.num_tokens:,} tokens of {size} bytes "
+                    f"({shard.num_tokens * size:,} bytes)",
+                    found=f"{num_bytes:,} bytes",
+                    remedy="delete the folder and run `tokflow run` again",
+                )
             )
-        )
     return shard
-
-
-def with_special_ids(
-    encoded: Encoded, config: TokenizerConfig, tokenizer: Tokenizer
-) -> tuple[npt.NDArray[np.unsignedinteger], npt.NDArray[np.int64]]:
-    """Return the token ids of a batch with BOS and EOS in place, and each document's count.
-
-    The ids have the tokenizer's dtype; the counts have shape (num_documents,).
-
-    Raises: TokenizerError where an id is not below vocab_size; nothing ever wraps.
-    """
-    token_ids = encoded.token_ids
-    if len(token_ids) and (largest := int(token_ids.max())) >= tokenizer.vocab_size:
-        raise TokenizerError(
-            four_parts(
-                where=f"tokenizer {tokenizer.fingerprint[:7]}",
-                expected=f"ids below vocab_size {tokenizer.vocab_size:,} ({tokenizer.dtype.name})",
-                found=f"id {largest:,}",
-                remedy="the tokenizer's files disagree with its engine; "
-                "set tokenizer.engine: reference and report it",
-            )
-        )
-    has_bos, has_eos = config.bos == "first", config.eos == "last"
-    num_added = has_bos + has_eos
-    num_documents = len(encoded.offsets) - 1
-    counts = np.diff(encoded.offsets) + num_added
-    if not num_added:
-        return token_ids.astype(tokenizer.dtype), counts
-    ends = np.cumsum(counts)
-    out = np.empty(len(token_ids) + num_added * num_documents, dtype=tokenizer.dtype)
-    is_text = np.ones(len(out), dtype=bool)
-    if has_eos:
-        is_text[ends - 1] = False
-        out[ends - 1] = tokenizer.eos_id
-    if has_bos:
-        is_text[ends - counts] = False
-        out[ends - counts] = tokenizer.bos_id
-    out[is_text] = token_ids
-    return out, counts
 
 
 def _deciding_config(documents: DocumentsConfig, config: TokenizerConfig) -> dict[str, Any]:
@@ -254,18 +239,21 @@ class _ShardWriter:
     def __init__(
         self,
         raw: RawFile,
+        documents: DocumentsConfig,
         config: TokenizerConfig,
         tokenizer: Tokenizer,
         folder: Path,
         progress: Progress | None,
     ) -> None:
         self._raw = raw
+        self._is_chat = documents.is_chat
         self._config = config
         self._tokenizer = tokenizer
         self._folder = folder
         self._progress = progress
         self._special_tokens = SpellingCounter(tokenizer.special_tokens)
-        self._sha256 = hashlib.sha256()
+        names = [TOKENS_NAME, *([LOSS_MASK_NAME] if documents.is_chat else [])]
+        self._sha256 = {name: hashlib.sha256() for name in names}
         self._num_unsynced = 0
         self._rejects: list[Reject] = []
         self.counts: dict[str, int] = dict.fromkeys(
@@ -277,6 +265,8 @@ class _ShardWriter:
                 "num_bytes",
                 "num_tokens",
                 "num_special_tokens_in_text",
+                *(("num_eos", "num_eos_in_text") if config.eos == "last" else ()),
+                *(("num_loss_tokens",) if documents.is_chat else ()),
             ),
             0,
         )
@@ -287,14 +277,24 @@ class _ShardWriter:
 
     def write(self, engine: GatedEngine, batches: Iterator[Batch]) -> None:
         """Read, encode and write, each overlapped with the next."""
+        chats = ChatEncoder(engine, self._tokenizer, self._config) if self._is_chat else None
         with (
-            (self._folder / TOKENS_NAME).open("wb") as file,
+            ExitStack() as stack,
             DocumentTableWriter(self._folder / DOCUMENTS_NAME) as table,
-            write_behind(partial(self._write_batch, file, table)) as submit,
         ):
-            for batch in read_ahead(batches):
-                self._check_spelling(batch)
-                submit((batch, engine.encode(batch.texts)))
+            files = {
+                name: stack.enter_context((self._folder / name).open("wb")) for name in self._sha256
+            }
+            with write_behind(partial(self._write_batch, files, table)) as submit:
+                for batch in read_ahead(batches):
+                    self._check_spelling(batch)
+                    if chats is None:
+                        submit((batch, engine.encode(batch.texts), None))
+                    else:
+                        submit((batch, *chats.encode(batch, partial(self._name, batch))))
+        if self._config.eos == "last":
+            ending = eos_per_document(self._config, self._tokenizer) * self.counts["num_documents"]
+            self.counts["num_eos_in_text"] = self.counts["num_eos"] - ending
         self.counts["num_rejects"] = len(self._rejects)
         if self._rejects:
             lines = [json.dumps(dataclasses.asdict(reject)) + "\n" for reject in self._rejects]
@@ -302,23 +302,28 @@ class _ShardWriter:
 
     def files(self) -> dict[str, FileEntry]:
         """Return size and sha256 of the files written."""
-        num_bytes = self.counts["num_tokens"] * self._tokenizer.dtype.itemsize
         entries = {
-            TOKENS_NAME: FileEntry(num_bytes=num_bytes, sha256=self._sha256.hexdigest()),
-            DOCUMENTS_NAME: checksum(self._folder / DOCUMENTS_NAME),
+            name: FileEntry(
+                num_bytes=(self._folder / name).stat().st_size, sha256=sha256.hexdigest()
+            )
+            for name, sha256 in self._sha256.items()
         }
+        entries[DOCUMENTS_NAME] = checksum(self._folder / DOCUMENTS_NAME)
         if self._rejects:
             entries[REJECTS_NAME] = checksum(self._folder / REJECTS_NAME)
         return entries
 
+    def _name(self, batch: Batch, index: int) -> str:
+        return f"{self._raw.path}: document {batch.rows[index]:,}"
+
     def _check_spelling(self, batch: Batch) -> None:
-        found = self._special_tokens.count(batch.texts)
+        found = self._special_tokens.in_batch(batch)
         self.counts["num_special_tokens_in_text"] += sum(found.values())
         if found and self._config.special_tokens_in_text == "error":
             index, name = min(found)
             raise BadDocumentError(
                 four_parts(
-                    where=f"{self._raw.path}: document {batch.rows[index]:,}",
+                    where=self._name(batch, index),
                     expected="no special token spelt in the text",
                     found=repr(name),
                     remedy="set tokenizer.special_tokens_in_text: ordinary to encode it as "
@@ -329,18 +334,22 @@ class _ShardWriter:
             )
 
     def _write_batch(
-        self, file: BinaryIO, table: "DocumentTableWriter", made: tuple[Batch, Encoded]
+        self,
+        files: Mapping[str, BinaryIO],
+        table: "DocumentTableWriter",
+        made: tuple[Batch, Encoded, ChatMarks | None],
     ) -> None:
-        batch, encoded = made
-        token_ids, num_tokens = with_special_ids(encoded, self._config, self._tokenizer)
-        view = token_ids.data.cast("B")
-        file.write(view)
-        self._sha256.update(view)
-        self._num_unsynced += len(view)
-        if self._num_unsynced > SYNC_BYTES:
-            file.flush()
-            os.fsync(file.fileno())
-            self._num_unsynced = 0
+        batch, encoded, chat = made
+        finished = with_special_ids(
+            encoded, self._config, self._tokenizer, chat=chat, name=partial(self._name, batch)
+        )
+        self._write_array(files[TOKENS_NAME], TOKENS_NAME, finished.token_ids)
+        if finished.loss_mask is not None:
+            self._write_array(files[LOSS_MASK_NAME], LOSS_MASK_NAME, finished.loss_mask)
+            self.counts["num_loss_tokens"] += int(np.count_nonzero(finished.loss_mask))
+        if self._config.eos == "last":
+            self.counts["num_eos"] += finished.num_eos
+        num_tokens = finished.num_tokens
         table.add(
             batch.texts,
             row=batch.rows,
@@ -355,6 +364,16 @@ class _ShardWriter:
         self.counts["num_empty_documents"] += int(np.count_nonzero(batch.num_chars == 0))
         self.counts["num_chars"] += int(batch.num_chars.sum())
         self.counts["num_bytes"] += num_bytes
-        self.counts["num_tokens"] += len(token_ids)
+        self.counts["num_tokens"] += len(finished.token_ids)
         if self._progress:
             self._progress(len(batch.rows), num_bytes)
+
+    def _write_array(self, file: BinaryIO, name: str, values: npt.NDArray[Any]) -> None:
+        view = values.data.cast("B")
+        file.write(view)
+        self._sha256[name].update(view)
+        self._num_unsynced += len(view)
+        if self._num_unsynced > SYNC_BYTES:
+            file.flush()
+            os.fsync(file.fileno())
+            self._num_unsynced = 0

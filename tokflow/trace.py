@@ -142,11 +142,14 @@ class _Decoder:
         end = min(stop, run["position"] + run["num_tokens"])
         first = run["token_in_piece"] + begin - run["position"]
         last = first + end - begin
-        text = self._text(piece)
-        left = _shared(self._text(piece[:first]), text)
-        right = _shared(self._text(piece[:last]), text)
-        is_text = any(int(token_id) not in self._special for token_id in piece[first:last])
-        if is_text and (right == left or self._ends_inside(piece[:last], text)):
+        inner = self._without_added(piece, split, run)
+        text = self._decoded(piece[inner])
+        before = piece[inner.start : min(first, inner.stop)]
+        up_to = piece[inner.start : min(last, inner.stop)]
+        left = _shared(self._decoded(before), text)
+        right = _shared(self._decoded(up_to), text)
+        is_text = len(up_to) > len(before)
+        if is_text and (right == left or len(self._decoded(up_to)) > right):
             right = min(right + 1, len(text))  # the last token is a piece of a character
         return Origin(
             position=begin,
@@ -159,16 +162,34 @@ class _Decoder:
             text=text[left:right],
         )
 
-    def _text(self, token_ids: npt.NDArray[Any]) -> str:
-        """Return the text without what BOS and EOS are called."""
-        ids = [int(token_id) for token_id in token_ids]
-        begin = 1 if ids and ids[0] in self._special else 0
-        end = len(ids) - 1 if len(ids) > begin and ids[-1] in self._special else len(ids)
-        return self._engine.decode(ids[begin:end])
+    def _without_added(
+        self, piece: npt.NDArray[Any], split: Split, run: dict[str, Any]
+    ) -> "slice[int, int, None]":
+        """Return the tokens of the text itself, without the BOS and EOS that were put around it.
 
-    def _ends_inside(self, token_ids: npt.NDArray[Any], text: str) -> bool:
-        decoded = self._text(token_ids)
-        return len(decoded) > _shared(decoded, text)
+        A text may hold both itself, as chats do: what is left must be as long as the document.
+        """
+        begin = 1 if len(piece) and int(piece[0]) in self._special else 0
+        end = len(piece)
+        end -= end > begin and int(piece[-1]) in self._special
+        whole = slice(begin, end, None)
+        shard = split.shard
+        is_control = shard.manifest.config["special_tokens_in_text"] == "control"
+        if not (is_control or shard.has_loss_mask):
+            return whole
+        num_chars = _num_chars(split, run)
+        tries = [slice(0, len(piece), None), slice(0, end, None), slice(begin, len(piece), None)]
+        return next((t for t in tries if len(self._decoded(piece[t])) == num_chars), whole)
+
+    def _decoded(self, token_ids: npt.NDArray[Any]) -> str:
+        return self._engine.decode([int(token_id) for token_id in token_ids])
+
+
+def _num_chars(split: Split, run: dict[str, Any]) -> int:
+    """Return the code points of the document that a run is of."""
+    table = split.shard.documents(["row", "num_chars"])
+    document = int(np.searchsorted(to_numpy(table["row"]), run["row"]))
+    return int(to_numpy(table["num_chars"])[document])
 
 
 def _piece_tokens(split: Split, part: str, run: dict[str, Any]) -> npt.NDArray[Any]:

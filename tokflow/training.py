@@ -1,6 +1,7 @@
 """Train a byte-level BPE tokenizer on raw files."""
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -9,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tokflow.chat import open_renderer
 from tokflow.documents import DocumentsConfig, Limit, read_documents
 from tokflow.engines.protocol import text_buffers
 from tokflow.errors import TokenizerError, four_parts
@@ -47,7 +49,7 @@ def train_tokenizer(
     """
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".training-") as folder:
         text = Path(folder) / "documents.txt"
-        seen = _write_text(raw_files, documents, max_characters, text)
+        seen = _write_text(raw_files, documents, max_characters, special_tokens, text)
         num_merges = vocab_size - 256 - len(special_tokens)
         merges = _train(text, num_merges, pattern) if seen["num_bytes"] else []
     fields = _tokenizer_json(merges, special_tokens, pattern)
@@ -63,17 +65,23 @@ def _write_text(
     raw_files: Mapping[str, RawFile],
     documents: DocumentsConfig,
     max_characters: int | None,
+    special_tokens: Sequence[str],
     path: Path,
 ) -> dict[str, int]:
     limits = [limit for limit in (documents.limit.characters, max_characters) if limit is not None]
     limit = Limit(documents=documents.limit.documents, characters=min(limits, default=None))
     seen = {"num_documents": 0, "num_characters": 0, "num_bytes": 0}
+    render = open_renderer(documents, None)
+    # What a chat template writes as control tokens is no text to learn merges from.
+    control = re.compile(b"|".join(re.escape(name.encode()) for name in special_tokens) or b"(?!)")
     with path.open("wb") as file:
         for key in sorted(raw_files):
-            for batch in read_documents(raw_files[key].path, replace(documents, limit=limit)):
+            limited = replace(documents, limit=limit)
+            for batch in read_documents(raw_files[key].path, limited, render=render):
                 offsets, data = text_buffers(batch.texts)
                 for start, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
-                    file.write(data[start:stop].data)
+                    text = data[start:stop].data
+                    file.write(text if render is None else control.sub(SEPARATOR, text))
                     file.write(SEPARATOR)
                 seen["num_documents"] += len(batch.rows)
                 seen["num_characters"] += int(batch.num_chars.sum())

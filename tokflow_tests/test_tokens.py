@@ -11,18 +11,11 @@ import pytest
 import xxhash
 
 from tokflow.document_table import DOCUMENTS_SCHEMA, ROWS_PER_GROUP
-from tokflow.engines import Encoded
-from tokflow.errors import BadDocumentError, CorruptOutputError, RawFileError, TokenizerError
+from tokflow.errors import BadDocumentError, CorruptOutputError, RawFileError
 from tokflow.lineage import Lineage
 from tokflow.manifest import broken_files
 from tokflow.pipeline import make_tokenizer, make_tokens
-from tokflow.tokenizer import TokenizerConfig
-from tokflow.tokens import (
-    open_token_shard,
-    with_special_ids,
-    write_token_shard,
-)
-from tokflow_tests.test_tokenizer import make_bytes_tokenizer
+from tokflow.tokens import open_token_shard, write_token_shard
 from tokflow_tests.texts import (
     FEW_TEXTS,
     awkward_strings,
@@ -137,6 +130,8 @@ def test_what_goes_in_comes_out_or_is_a_reject(tmp_path: Path):
         "num_bytes": 4,
         "num_tokens": 7,
         "num_special_tokens_in_text": 0,
+        "num_eos": 3,
+        "num_eos_in_text": 0,
     }
 
 
@@ -275,38 +270,6 @@ def test_the_manifest_holds_the_checksums_and_special_ids(tmp_path: Path):
     }
 
 
-def make_encoded(*documents: list[int]) -> Encoded:
-    offsets = np.cumsum([0, *map(len, documents)])
-    token_ids = [token_id for ids in documents for token_id in ids]
-    return Encoded(token_ids=np.array(token_ids, np.uint32), offsets=offsets.astype(np.int64))
-
-
-@pytest.mark.parametrize("vocab_size", [65_536, 65_537])
-def test_the_largest_id_is_written_as_it_is(vocab_size: int):
-    tokenizer = make_bytes_tokenizer(vocab_size=vocab_size)
-    encoded = make_encoded([1, vocab_size - 1], [])
-
-    token_ids, counts = with_special_ids(encoded, TokenizerConfig(kind="bytes"), tokenizer)
-
-    assert token_ids.tolist() == [1, vocab_size - 1, EOS, EOS]
-    assert token_ids.dtype == tokenizer.dtype
-    assert counts.tolist() == [3, 1]
-
-
-@pytest.mark.parametrize("eos", ["last", "none"])
-def test_an_id_past_the_vocabulary_is_an_error_and_never_wraps(eos: str):
-    tokenizer = make_bytes_tokenizer(vocab_size=65_536)
-    encoded = make_encoded([1, 65_536])
-
-    with pytest.raises(TokenizerError) as caught:
-        with_special_ids(encoded, TokenizerConfig(kind="bytes", eos=eos), tokenizer)
-
-    assert str(caught.value) == (
-        "tokenizer 0123456: expected ids below vocab_size 65,536 (uint16), found id 65,536; the "
-        "tokenizer's files disagree with its engine; set tokenizer.engine: reference and report it"
-    )
-
-
 SPELT = ["a<|endoftext|>b", "<|endoftext|><|endoftext|>", "<|endof", "text|>", "plain"]
 
 
@@ -337,12 +300,13 @@ def test_control_makes_the_control_token_of_a_spelt_special_token(engine: str, t
 
     assert token_lists(shard) == [
         [97, 256, 98, 256],
-        [256, 256, 256],
+        [256, 256],  # its last is its end
         [*b"<|endof", 256],
         [*b"text|>", 256],
         [*b"plain", 256],
     ]
     assert shard.manifest.counts["num_special_tokens_in_text"] == 3
+    assert shard.manifest.counts["num_eos_in_text"] == 2
 
 
 def test_error_stops_at_the_document_that_spells_a_special_token(tmp_path: Path):

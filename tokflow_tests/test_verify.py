@@ -187,7 +187,21 @@ def test_a_document_without_its_eos_is_found(small: tuple[Dataset, Lineage]):
     token_ids.tofile(shard.folder / "tokens.bin")
 
     assert verify_tokens(shard) == [
-        f"{shard.folder}/tokens.bin: document 0: expected the EOS id 256 at its end (1 such)"
+        f"{shard.folder}/tokens.bin: document 0: expected the EOS id 256 at its end (1 such)",
+        f"{shard.folder}/tokens.bin: expected num_eos 4, found 3",
+    ]
+
+
+def test_an_eos_too_many_is_found(small: tuple[Dataset, Lineage]):
+    _, lineage = small
+    shard = lineage.open_tokens("a.jsonl")
+    token_ids = np.fromfile(shard.folder / "tokens.bin", dtype="<u2")
+    token_ids[1] = 256
+
+    token_ids.tofile(shard.folder / "tokens.bin")
+
+    assert verify_tokens(shard) == [
+        f"{shard.folder}/tokens.bin: expected num_eos 4, found 5",
     ]
 
 

@@ -32,7 +32,7 @@ class Attributes(pydantic.BaseModel):
         if isinstance(values, cls):
             return values
         fields = typing.cast(dict[str, Any], values)
-        make_dataset(fields, base=Path(), where="attributes")
+        make_dataset(fields, base=Path(), where="attributes", reads_files=False)
         return cls.model_construct(**fields)
 
 

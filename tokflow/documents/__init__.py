@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 
 from tokflow.documents import arrow, delimited, jsonl, parquet, txt
 from tokflow.documents.compression import DECOMPRESSORS
@@ -17,6 +16,8 @@ from tokflow.documents.contract import (
     Limit,
     Reader,
     Reject,
+    Render,
+    Spans,
     deciding_fields,
 )
 from tokflow.documents.texts import ends_of
@@ -28,6 +29,8 @@ __all__ = [
     "DocumentsConfig",
     "Limit",
     "Reject",
+    "Render",
+    "Spans",
     "deciding_fields",
     "read_documents",
 ]
@@ -65,13 +68,15 @@ def read_documents(
     *,
     batch_bytes: int = 2_000_000,
     on_reject: Callable[[Reject], None] | None = None,
+    render: Render | None = None,
 ) -> Iterator[Batch]:
     """Return the documents of a raw file in batches of about `batch_bytes` of text.
 
     No batch is empty; a document larger than a batch is a batch of its own. Which documents
     there are, and their rows, depends on the file and the config alone. Each document is either
     in a batch or given to `on_reject`, in file order and before any batch with documents that
-    come after it.
+    come after it. `render`, from `tokflow.chat`, makes texts of messages; other documents have
+    no need of it.
 
     Memory holds a few batches, or the largest document four times over, whatever the size of
     the file; of a parquet file two pages as well, which its writer made as large as it liked.
@@ -84,7 +89,11 @@ def read_documents(
     """
     reader = READERS[_format_of(path, config)]
     _require_readable(path)
+    if config.messages is not None and render is None:
+        raise TypeError("messages are no text: give `render`, from tokflow.chat.open_renderer")
     found = reader(path, config, max(batch_bytes, _MIN_READ_BYTES))
+    if render is not None:
+        found = map(render, found)
     accepted = _accepted(_until(config.limit, found), path, config, on_reject)
     return _regulated(accepted, batch_bytes)
 
@@ -206,20 +215,10 @@ def _regulated(batches: Iterator[Batch], batch_bytes: int) -> Iterator[Batch]:
         waiting.append(batch)
         num_bytes += batch.texts.nbytes  # offsets included, for all texts may be empty
         if num_bytes >= batch_bytes // 2:
-            yield from _cut(_joined(waiting), batch_bytes)
+            yield from _cut(Batch.joined(waiting), batch_bytes)
             waiting, num_bytes = [], 0
     if waiting:
-        yield from _cut(_joined(waiting), batch_bytes)
-
-
-def _joined(batches: list[Batch]) -> Batch:
-    if len(batches) == 1:
-        return batches[0]
-    return Batch(
-        np.concatenate([batch.rows for batch in batches]),
-        pa.concat_arrays([batch.texts for batch in batches]),
-        np.concatenate([batch.num_chars for batch in batches]),
-    )
+        yield from _cut(Batch.joined(waiting), batch_bytes)
 
 
 def _cut(batch: Batch, batch_bytes: int) -> Iterator[Batch]:

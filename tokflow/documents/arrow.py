@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tokflow.documents.columns import damaged_error, documents_in, find_column, undamaged
+from tokflow.documents.columns import damaged_error, documents_in, find_columns, undamaged
 from tokflow.documents.contract import DocumentsConfig, Found
 
 _FILE_MAGIC = b"ARROW1"
@@ -28,9 +28,9 @@ def read(path: Path, config: DocumentsConfig, batch_bytes: int) -> Iterator[Foun
     except (pa.ArrowException, OSError) as error:
         raise damaged_error(path, found=str(error)) from error
     with source:
-        columns = [find_column(reader.schema, text, path) for text in config.columns]
+        columns = find_columns(reader.schema, config, path)
         batches = _of_file(reader) if is_file else _of_stream(reader, source, path)
-        yield from documents_in(_slices(undamaged(batches, path)), columns, path)
+        yield from documents_in(_slices(undamaged(batches, path)), columns, config, path)
 
 
 def _of_file(reader: pa.RecordBatchFileReader) -> Iterator[pa.RecordBatch]:

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tokflow.documents.contract import Found
-from tokflow.documents.texts import found_in
+from tokflow.arrays import texts_of, to_arrow
+from tokflow.documents.contract import DocumentsConfig, Found, correct_column, no_place
+from tokflow.documents.texts import found_in, found_joined
 from tokflow.errors import ConfigError, RawFileError, four_parts
 
 
@@ -22,36 +24,46 @@ class Column:
     fields: tuple[str, ...] = ()
 
 
-def find_column(schema: pa.Schema, text: str, path: Path) -> Column:
-    """Return where `text` leads: the top-level column of that name, or else a nested one.
+def find_columns(schema: pa.Schema, config: DocumentsConfig, path: Path) -> list[Column]:
+    """Return where the columns of `config` are.
 
     Raises:
-        ConfigError: there is no such column, there are two, or it does not hold text.
+        ConfigError: there is no such column, there are two, or it does not hold what it must.
     """
+    return [_find_column(schema, column, config, path) for column in config.columns]
+
+
+def _find_column(schema: pa.Schema, text: str, config: DocumentsConfig, path: Path) -> Column:
+    """Return the top-level column of that name, or else a nested one."""
     name, *fields = [text] if text in schema.names else text.split(".")
     if schema.names.count(name) > 1:
-        raise _column_error(path, f"one column {name!r}", f"{schema.names.count(name)} of them")
+        found = f"{schema.names.count(name)} of them"
+        raise _column_error(path, f"one column {name!r}", found, config)
     type_: Any = pa.struct(list(schema))
     for field in (name, *fields):
         if not pa.types.is_struct(type_) or type_.get_field_index(field) < 0:
-            raise missing_column_error(path, text, _leaves(schema))
+            raise missing_column_error(path, text, _leaves(schema), config)
         type_ = type_.field(field).type
-    if not _is_text(type_):
-        raise _column_error(path, f"a column {text!r} of strings or UTF-8 bytes", f"{type_}")
+    if not _is_text(type_) and not (config.messages is not None and _is_messages(type_)):
+        lists = "lists of structs, " if config.messages is not None else ""
+        expected = f"a column {text!r} of {lists}strings or UTF-8 bytes"
+        raise _column_error(path, expected, f"{type_}", config)
     return Column(name, tuple(fields))
 
 
-def missing_column_error(path: Path, text: str, names: list[str]) -> ConfigError:
+def missing_column_error(
+    path: Path, text: str, names: list[str], config: DocumentsConfig
+) -> ConfigError:
     """Return the error that says which columns there are."""
     nearest = difflib.get_close_matches(text, names, n=1)
     found = f"the columns {', '.join(map(repr, names[:50]))}"
     found += f" and {len(names) - 50} more" if len(names) > 50 else ""
     found += f" (nearest: {nearest[0]!r})" if nearest else ""
-    return _column_error(path, f"a column {text!r}", found)
+    return _column_error(path, f"a column {text!r}", found, config)
 
 
-def _column_error(path: Path, expected: str, found: str) -> ConfigError:
-    remedy = "set documents.text to the column that holds the text"
+def _column_error(path: Path, expected: str, found: str, config: DocumentsConfig) -> ConfigError:
+    remedy = correct_column(config)
     return ConfigError(four_parts(where=path, expected=expected, found=found, remedy=remedy))
 
 
@@ -80,16 +92,26 @@ def _is_text(type_: pa.DataType) -> bool:
     )
 
 
+def _is_messages(type_: pa.DataType) -> bool:
+    is_list = pa.types.is_list(type_) or pa.types.is_large_list(type_)
+    return bool(is_list and pa.types.is_struct(type_.value_type))
+
+
 def documents_in(
-    record_batches: Iterable[pa.RecordBatch], columns: list[Column], path: Path
+    record_batches: Iterable[pa.RecordBatch],
+    columns: list[Column],
+    config: DocumentsConfig,
+    path: Path,
 ) -> Iterator[Found]:
-    """Yield the documents of each record batch, those of one record side by side."""
+    """Yield the documents of each record batch, those of one record side by side or joined."""
     row = 0
     for record_batch in record_batches:
         arrays = [_bytes_of(record_batch, column, path) for column in columns]
-        if len(arrays) > 1:
-            arrays = [_by_record(arrays)]
-        yield found_in(arrays[0], first_row=row, place=_no_place)
+        if config.separator_of_columns is not None:
+            yield found_joined(arrays, config, first_row=row)
+        else:
+            arrays = [_by_record(arrays)] if len(arrays) > 1 else arrays
+            yield found_in(arrays[0], first_row=row, place=no_place)
         row += len(arrays[0])
 
 
@@ -119,10 +141,6 @@ def _by_record(arrays: list[pa.LargeBinaryArray]) -> pa.LargeBinaryArray:
     return pa.concat_arrays(arrays).take(in_arrow)
 
 
-def _no_place(index: int) -> tuple[None, None]:
-    return None, None
-
-
 def _bytes_of(record_batch: pa.RecordBatch, column: Column, path: Path) -> pa.LargeBinaryArray:
     """Return the column's bytes, whether UTF-8 or not; strings are not copied."""
     import pyarrow.compute as pc
@@ -132,9 +150,31 @@ def _bytes_of(record_batch: pa.RecordBatch, column: Column, path: Path) -> pa.La
         array = pc.struct_field(array, field)
     while pa.types.is_dictionary(array.type) or isinstance(array.type, pa.BaseExtensionType):
         array = array.storage if hasattr(array, "storage") else array.dictionary_decode()
+    if _is_messages(array.type):
+        return _json_of(array)
     array = array.cast(pa.large_binary())
     try:
         array.validate(full=True)
     except pa.ArrowInvalid as error:  # offsets that lead outside the data
         raise damaged_error(path, found=str(error)) from error
     return array
+
+
+def _json_of(array: pa.ListArray) -> pa.LargeBinaryArray:
+    """Return each list of messages as JSON, without the fields that are null.
+
+    A struct has the same fields in every message, so null is how it says that one is not there.
+    """
+    import pyarrow.compute as pc
+
+    values = [None if value is None else _without_nulls(value) for value in array.to_pylist()]
+    texts = [b"" if value is None else msgspec.json.encode(value) for value in values]
+    is_null = np.array([value is None for value in values], dtype=bool)
+    made = texts_of(texts).view(pa.large_binary())
+    return pc.if_else(to_arrow(is_null), None, made) if is_null.any() else made
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value

@@ -1,7 +1,7 @@
 """What a reader is told (`DocumentsConfig`) and what it gives (`Found`, `Batch`, `Reject`)."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
@@ -36,14 +36,27 @@ class Limit:
 class DocumentsConfig:
     """How the documents of a raw file are found. Their text is never altered."""
 
-    text: str | tuple[str, ...] = "text"
-    """The field or column that holds the text.
+    text: str | tuple[str, ...] | None = None
+    """The field or column that holds the text; default: `text`, unless the documents are chats.
 
     A dotted path leads into nested objects: `meta.body`. In parquet and arrow a top-level
     column whose own name is `meta.body` comes first; in jsonl a dot always means nesting; in
     csv and tsv it never does. Several columns give one document each, in the order named:
     with 2 columns record 5 holds the documents 10 and 11. txt has no columns.
     """
+    join: str | None = None
+    """With several columns of `text`: the separator that joins them into one document per record,
+    in the order named. Default: one document per column."""
+    messages: str | None = None
+    """In place of `text`: the field that holds a chat, a list of {role, content, ...}, or the JSON
+    text of one. A chat template writes it as text; the assistant's turns are what is learnt."""
+    prompt: str | None = None
+    """In place of `text`, with `completion`: the field that comes first and is not learnt."""
+    completion: str | None = None
+    """The field that follows the prompt, nothing between them; its tokens are what is learnt."""
+    chat_template: str | None = None
+    """With `messages`: a Jinja template, or the path of a .jinja file that holds it, as
+    transformers' chat templates. Default: the one that the tokenizer brings along."""
     format: Literal["auto"] | FileFormat = "auto"
     """The format of the raw files; `auto` goes by the suffix (.json is read as jsonl).
 
@@ -70,6 +83,9 @@ class DocumentsConfig:
     def __post_init__(self) -> None:
         if isinstance(self.text, list):  # as YAML has it
             object.__setattr__(self, "text", tuple(self.text))
+        self._check_chat()
+        if self.text is None and not self.is_chat:
+            object.__setattr__(self, "text", "text")
         self._check_text()
         self._check_separator()
         for name, choices in _CHOICES.items():
@@ -79,9 +95,43 @@ class DocumentsConfig:
             raise _field_error("max_rejects", "0 or more", self.max_rejects)
 
     @property
+    def is_chat(self) -> bool:
+        """Whether only some of the text is to be learnt."""
+        return self.messages is not None or self.prompt is not None or self.completion is not None
+
+    @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of `text`, also where it is one."""
-        return (self.text,) if isinstance(self.text, str) else self.text
+        """The columns that are read, also where it is one."""
+        if self.messages is not None:
+            return (self.messages,)
+        if self.prompt is not None and self.completion is not None:
+            return (self.prompt, self.completion)
+        return (self.text,) if isinstance(self.text, str) else (self.text or ())
+
+    @property
+    def separator_of_columns(self) -> str | None:
+        """What joins the columns of a record into one document; None: one document each."""
+        return "" if self.prompt is not None else self.join
+
+    def _check_chat(self) -> None:
+        given = [name for name in _WHAT_IS_READ if getattr(self, name) is not None]
+        if len(given) > 1 and given != ["prompt", "completion"]:
+            expected = f"one of text, messages, or prompt with completion; not {given[0]} too"
+            raise _field_error(given[1], expected, getattr(self, given[1]))
+        for name, other in (("prompt", "completion"), ("completion", "prompt")):
+            if given == [name]:
+                raise _field_error(other, f"a field, for there is a {name}", None)
+        for name in ("messages", "prompt", "completion"):
+            if getattr(self, name) == "":
+                raise _field_error(name, "the name of a field", "")
+        if self.prompt is not None and self.prompt == self.completion:
+            raise _field_error("completion", "another field than the prompt", self.completion)
+        if self.chat_template is not None and self.messages is None:
+            raise _field_error(
+                "chat_template", "null, for there are no messages", self.chat_template[:60]
+            )
+        if self.is_chat and self.format == "txt":
+            raise _field_error("format", "a format with fields, for documents are chats", "txt")
 
     def _check_text(self) -> None:
         columns = self.columns
@@ -89,6 +139,8 @@ class DocumentsConfig:
             raise _field_error("text", "the name of a column, or several", self.text)
         if len(set(columns)) < len(columns):
             raise _field_error("text", "each column once", self.text)
+        if self.join is not None and (self.is_chat or len(columns) < 2):
+            raise _field_error("join", "null, for text is not several columns", self.join)
 
     def _check_separator(self) -> None:
         if self.document_per != "file" and self.format not in ("auto", "txt"):
@@ -112,6 +164,17 @@ def deciding_fields(config: DocumentsConfig) -> dict[str, Any]:
     return fields
 
 
+def correct_column(config: DocumentsConfig) -> str:
+    """Return what to do where a column is not in the file."""
+    if config.messages is not None:
+        return "set documents.messages to the field that holds the chat"
+    if config.is_chat:
+        return "set documents.prompt and documents.completion to the fields that hold them"
+    return "set documents.text to the column that holds the text"
+
+
+_WHAT_IS_READ = ("text", "messages", "prompt", "completion")
+
 _CHOICES: dict[str, tuple[str, ...]] = {
     "format": ("auto", *get_args(FileFormat)),
     "document_per": get_args(DocumentPer),
@@ -127,6 +190,46 @@ def _field_error(field: str, expected: str, found: object) -> ConfigError:
 
 
 @dataclass(frozen=True, slots=True)
+class Spans:
+    """Stretches of characters of documents, some for each; in code points, int64."""
+
+    offsets: npt.NDArray[np.int64]
+    """Shape (num_documents + 1,), offsets[0] = 0: which spans are each document's."""
+    starts: npt.NDArray[np.int64]
+    """Shape (num_spans,), counted from the start of the document; ascending in each."""
+    stops: npt.NDArray[np.int64]
+    """Shape (num_spans,)."""
+
+    @classmethod
+    def of(cls, spans: Sequence[Sequence[tuple[int, int]]]) -> "Spans":
+        """Return spans given as (start, stop), a list for each document."""
+        offsets = np.zeros(len(spans) + 1, dtype=np.int64)
+        np.cumsum([len(of_document) for of_document in spans], out=offsets[1:])
+        flat = [span for of_document in spans for span in of_document]
+        edges = np.array(flat, dtype=np.int64).reshape(-1, 2)
+        return cls(offsets, edges[:, 0].copy(), edges[:, 1].copy())
+
+    @classmethod
+    def joined(cls, spans: Sequence["Spans"]) -> "Spans":
+        """Return the spans of all documents, one after another."""
+        counts = np.concatenate([np.diff(some.offsets) for some in spans])
+        offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
+        starts = np.concatenate([some.starts for some in spans])
+        return cls(offsets, starts, np.concatenate([some.stops for some in spans]))
+
+    def slice(self, start: int, end: int) -> "Spans":
+        """Return the spans of the documents `start` to `end`."""
+        offsets = self.offsets[start : end + 1]
+        kept = slice(int(offsets[0]), int(offsets[-1]))
+        return Spans(offsets - offsets[0], self.starts[kept], self.stops[kept])
+
+    def document(self, index: int) -> list[tuple[int, int]]:
+        """Return the spans of one document as (start, stop)."""
+        kept = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
+        return list(zip(self.starts[kept].tolist(), self.stops[kept].tolist(), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """Documents of one raw file in their order. Every array has shape (num_documents,)."""
 
@@ -136,6 +239,11 @@ class Batch:
     """Valid UTF-8 without nulls, laid end to end; the array's own `offset` may be above 0."""
     num_chars: npt.NDArray[np.int64]
     """Unicode code points of each document."""
+    loss_spans: Spans | None = None
+    """Of chats: the characters that are learnt; None: all of them."""
+    spelt: Spans | None = None
+    """Of texts that a chat template wrote: where what it was given, and not the template itself,
+    spells special tokens. None for all other texts."""
 
     def slice(self, start: int, end: int) -> "Batch":
         """Return the documents `start` to `end` of the batch, without a copy."""
@@ -143,6 +251,23 @@ class Batch:
             self.rows[start:end],
             self.texts.slice(start, end - start),
             self.num_chars[start:end],
+            None if self.loss_spans is None else self.loss_spans.slice(start, end),
+            None if self.spelt is None else self.spelt.slice(start, end),
+        )
+
+    @staticmethod
+    def joined(batches: Sequence["Batch"]) -> "Batch":
+        """Return the documents of all batches, which are of one dataset, in one."""
+        if len(batches) == 1:
+            return batches[0]
+        loss_spans = [some.loss_spans for some in batches if some.loss_spans is not None]
+        spelt = [some.spelt for some in batches if some.spelt is not None]
+        return Batch(
+            np.concatenate([some.rows for some in batches]),
+            pa.concat_arrays([some.texts for some in batches]),
+            np.concatenate([some.num_chars for some in batches]),
+            Spans.joined(loss_spans) if loss_spans else None,
+            Spans.joined(spelt) if spelt else None,
         )
 
 
@@ -173,14 +298,30 @@ class BadDocument:
     """What to do other than mend the record."""
 
 
+Place: TypeAlias = Callable[[int], tuple[int | None, int | None]]
+"""Gives the line and the byte offset of an element of an array."""
+
+
+def no_place(index: int) -> tuple[None, None]:
+    """Say that a format has no lines."""
+    return None, None
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """What a reader found in one stretch of a raw file."""
 
     batch: Batch
-    """May be empty, and of any size."""
+    """May be empty, and of any size. Of messages the texts are JSON, which `Render` turns into
+    the documents."""
     bad: tuple[BadDocument, ...] = ()
     """In the order of their rows."""
+    place: Place = no_place
+    """Where each document of the batch is."""
+
+
+Render: TypeAlias = Callable[[Found], Found]
+"""Makes documents of the messages that were found."""
 
 
 Reader: TypeAlias = Callable[[Path, DocumentsConfig, int], Iterator[Found]]

@@ -18,7 +18,7 @@ from tokflow.documents.columns import missing_column_error
 from tokflow.documents.compression import read_blocks
 from tokflow.documents.contract import BadDocument, Batch, DocumentsConfig, Found, shortened
 from tokflow.documents.pieces import Pieces, cut_lines
-from tokflow.documents.texts import invalid_utf8
+from tokflow.documents.texts import completion_spans, invalid_utf8
 from tokflow.errors import ConfigError, RawFileError, four_parts
 
 
@@ -38,13 +38,16 @@ def _read(
     lines = _Lines(cut_lines(read_blocks(path, block_bytes=batch_bytes)))
     records = _records(lines, delimiter)
     header = _header(records, path)
-    indices = [_index(header, text, path) for text in config.columns]
-    found = _Collector()
+    indices = [_index(header, text, config, path) for text in config.columns]
+    if (separator := config.separator_of_columns) is not None:
+        found = _Collector([indices], separator)
+    else:
+        found = _Collector([[index] for index in indices], "")
     for record in records:
-        found.add(record, header, indices)
+        found.add(record, header)
         if found.size >= batch_bytes:
-            yield found.take()
-    yield found.take()
+            yield found.take(config)
+    yield found.take(config)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +113,9 @@ def _header(records: Iterator[_Record], path: Path) -> list[str]:
     return header.fields
 
 
-def _index(header: list[str], text: str, path: Path) -> int:
+def _index(header: list[str], text: str, config: DocumentsConfig, path: Path) -> int:
     if text not in header:
-        raise missing_column_error(path, text, header)
+        raise missing_column_error(path, text, header, config)
     if header.count(text) > 1:
         raise ConfigError(
             four_parts(
@@ -126,9 +129,14 @@ def _index(header: list[str], text: str, path: Path) -> int:
 
 
 class _Collector:
-    """Documents and bad documents until they are taken as one Found."""
+    """Documents and bad documents until they are taken as one Found.
 
-    def __init__(self) -> None:
+    `documents` has the columns of each document of a record, which `separator` joins.
+    """
+
+    def __init__(self, documents: list[list[int]], separator: str) -> None:
+        self._documents = documents
+        self._separator = separator
         self._row = 0
         self._start()
 
@@ -138,25 +146,33 @@ class _Collector:
         self._rows: list[int] = []
         self._texts: list[bytes] = []
         self._num_chars: list[int] = []
+        self._first_chars: list[int] = []
+        self._places: list[tuple[int, int]] = []
         self._bad: list[BadDocument] = []
 
-    def add(self, record: _Record, header: list[str], indices: list[int]) -> None:
+    def add(self, record: _Record, header: list[str]) -> None:
         """Take up the documents of a record."""
-        self.size += 64 * len(indices) + sum(map(len, record.fields))
+        self.size += 64 * len(self._documents) + sum(map(len, record.fields))
         if len(record.fields) != len(header):
-            for _ in indices:
+            for _ in self._documents:
                 self._add_bad(record, *_wrong_record(record, header))
             return
-        for index in indices:
-            text = record.fields[index]
+        for indices in self._documents:
+            columns = [record.fields[index] for index in indices]
+            text = self._separator.join(columns)
             try:
-                self._texts.append(text.encode())
+                # One by one, for what is broken in two columns may be whole when joined.
+                for column in columns:
+                    column.encode()
             except UnicodeEncodeError:
-                value = text.encode("utf-8", "surrogateescape")
+                value = column.encode("utf-8", "surrogateescape")
                 self._add_bad(record, "valid UTF-8", f"{invalid_utf8(value)}")
                 continue
+            self._texts.append(text.encode())
             self._rows.append(self._row)
             self._num_chars.append(len(text))
+            self._first_chars.append(len(columns[0]))
+            self._places.append((record.line, record.byte_offset))
             self._row += 1
 
     def _add_bad(self, record: _Record, expected: str, found: str) -> None:
@@ -171,11 +187,15 @@ class _Collector:
         )
         self._row += 1
 
-    def take(self) -> Found:
+    def take(self, config: DocumentsConfig) -> Found:
         """Return what was taken up since the last time."""
         rows = np.array(self._rows, dtype=np.int64)
         num_chars = np.array(self._num_chars, dtype=np.int64)
-        found = Found(Batch(rows, texts_of(self._texts), num_chars), tuple(self._bad))
+        spans = None
+        if config.prompt is not None:
+            spans = completion_spans(np.array(self._first_chars, dtype=np.int64), num_chars)
+        batch = Batch(rows, texts_of(self._texts), num_chars, spans)
+        found = Found(batch, tuple(self._bad), self._places.__getitem__)
         self._start()
         return found
 

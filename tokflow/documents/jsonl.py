@@ -22,7 +22,7 @@ from tokflow.arrays import texts_of
 from tokflow.documents.compression import read_blocks
 from tokflow.documents.contract import BadDocument, Batch, DocumentsConfig, Found, shortened
 from tokflow.documents.pieces import Pieces, cut_lines
-from tokflow.documents.texts import invalid_utf8
+from tokflow.documents.texts import completion_spans, invalid_utf8
 from tokflow.errors import ConfigError, four_parts
 
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -33,10 +33,10 @@ def read(path: Path, config: DocumentsConfig, batch_bytes: int) -> Iterator[Foun
 
     With several columns each line is decoded once for each.
     """
-    fields = [_field(text) for text in config.columns]
+    fields = [_field(text, config) for text in config.columns]
     row = 0
     for lines in cut_lines(read_blocks(path, block_bytes=batch_bytes)):
-        found = _whole(lines, fields, row) or _line_by_line(lines, fields, row)
+        found = _whole(lines, fields, row, config) or _line_by_line(lines, fields, row, config)
         row += len(found.batch.rows) + len(found.bad)
         yield found
 
@@ -47,19 +47,20 @@ class _Field:
 
     keys: tuple[str, ...]
     decode: Callable[[bytes], Any]
-    get: Callable[[Any], str]
+    get: Callable[[Any], Any]
+    """Gives the text; of messages their JSON, as bytes."""
 
 
-def _field(text: str) -> _Field:
+def _field(text: str, config: DocumentsConfig) -> _Field:
     keys = tuple(text.split("."))
-    type_: type = str
+    type_: type = str if config.messages is None else msgspec.Raw
     try:
         for key in reversed(keys):
             type_ = msgspec.defstruct("Record", [("f", type_)], rename={"f": key}, gc=False)
     except ValueError as error:
         raise ConfigError(
             four_parts(
-                where="documents.text",
+                where="documents." + ("text" if not config.is_chat else "messages"),
                 expected="a field without quotes, backslashes and control characters",
                 found=repr(text),
                 remedy="rename the field in the raw files",
@@ -69,37 +70,79 @@ def _field(text: str) -> _Field:
     return _Field(keys, msgspec.json.Decoder(type_).decode, get)
 
 
-def _whole(lines: Pieces, fields: list[_Field], row: int) -> Found | None:
+def _whole(lines: Pieces, fields: list[_Field], row: int, config: DocumentsConfig) -> Found | None:
     """Return the documents of the lines, or None if one of them is blank or bad."""
     try:
         columns = [list(map(field.get, map(field.decode, lines.pieces))) for field in fields]
     except _UNDECODABLE:
         return None
-    if len(columns) == 1:
-        texts = columns[0]
-    else:
-        texts = [text for record in zip(*columns, strict=True) for text in record]
-    return Found(_batch(texts, np.arange(row, row + len(texts), dtype=np.int64)))
+    num_records = len(lines.pieces)
+    num_documents = (
+        num_records if config.separator_of_columns is not None else (num_records * len(fields))
+    )
+
+    def place(index: int) -> tuple[int, int]:
+        line = index * num_records // num_documents
+        before = sum(map(len, lines.pieces[:line])) + line
+        return lines.first + line + 1, lines.byte_offset + before
+
+    rows = np.arange(row, row + num_documents, dtype=np.int64)
+    return Found(_batch(columns, rows, config), place=place)
 
 
-def _line_by_line(lines: Pieces, fields: list[_Field], row: int) -> Found:
-    texts, rows, bad = [], [], []
+def _line_by_line(lines: Pieces, fields: list[_Field], row: int, config: DocumentsConfig) -> Found:
+    is_joined = config.separator_of_columns is not None
+    columns: list[list[Any]] = [[] for _ in (fields if is_joined else fields[:1])]
+    rows, places, bad = [], [], []
     byte_offset = lines.byte_offset
     for number, line in enumerate(lines.pieces, start=lines.first + 1):
-        for field in fields if line.strip(b" \t\r") else ():
-            try:
-                texts.append(field.get(field.decode(line)))
+        # A document is made of all fields, or there is one for each.
+        of_documents = [fields] if is_joined else [[field] for field in fields]
+        for of_document in of_documents if line.strip(b" \t\r") else ():
+            values, problem = _values(line, of_document, row, number, byte_offset)
+            if problem is not None:
+                bad.append(problem)
+            else:
+                for column, value in zip(columns, values, strict=True):
+                    column.append(value)
                 rows.append(row)
-            except _UNDECODABLE as error:
-                bad.append(_bad_document(line, field, error, row, number, byte_offset))
+                places.append((number, byte_offset))
             row += 1
         byte_offset += len(line) + 1
-    return Found(_batch(texts, np.array(rows, dtype=np.int64)), tuple(bad))
+    batch = _batch(columns, np.array(rows, dtype=np.int64), config)
+    return Found(batch, tuple(bad), places.__getitem__)
 
 
-def _batch(texts: list[str], rows: npt.NDArray[np.int64]) -> Batch:
-    num_chars = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
-    return Batch(rows, texts_of([text.encode() for text in texts]), num_chars)
+def _values(
+    line: bytes, fields: list[_Field], row: int, number: int, byte_offset: int
+) -> tuple[list[Any], BadDocument | None]:
+    """Return what the fields of a line hold, or why it is no document."""
+    values = []
+    for field in fields:
+        try:
+            values.append(field.get(field.decode(line)))
+        except _UNDECODABLE as error:
+            return [], _bad_document(line, field, error, row, number, byte_offset)
+    return values, None
+
+
+def _batch(columns: list[list[Any]], rows: npt.NDArray[np.int64], config: DocumentsConfig) -> Batch:
+    """Return the documents of the columns: joined, or side by side."""
+    if config.messages is not None:
+        texts = texts_of([bytes(raw) for raw in columns[0]])
+        return Batch(rows, texts, np.zeros(len(rows), dtype=np.int64))
+    strings: list[str] = columns[0]
+    if (separator := config.separator_of_columns) is not None:
+        strings = [separator.join(record) for record in zip(*columns, strict=True)]
+    elif len(columns) > 1:
+        strings = [text for record in zip(*columns, strict=True) for text in record]
+    num_chars = _lengths(strings)
+    spans = completion_spans(_lengths(columns[0]), num_chars) if config.is_chat else None
+    return Batch(rows, texts_of([text.encode() for text in strings]), num_chars, spans)
+
+
+def _lengths(strings: list[str]) -> npt.NDArray[np.int64]:
+    return np.fromiter(map(len, strings), dtype=np.int64, count=len(strings))
 
 
 def _bad_document(
@@ -160,7 +203,7 @@ def _lone_surrogate(line: bytes, keys: tuple[str, ...]) -> str | None:
         value = json.loads(line)
         for key in keys:
             value = value[key]
-        value.encode()
+        json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         return str(error.object[error.start])
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tokflow.documents.columns import damaged_error, documents_in, find_column, undamaged
+from tokflow.documents.columns import damaged_error, documents_in, find_columns, undamaged
 from tokflow.documents.contract import DocumentsConfig, Found
 
 _READ_BUFFER_BYTES = 1024 * 1024
@@ -29,9 +29,9 @@ def read(path: Path, config: DocumentsConfig, batch_bytes: int) -> Iterator[Foun
     except (pa.ArrowException, OSError) as error:
         raise damaged_error(path, found=str(error)) from error
     with file:
-        columns = [find_column(file.schema_arrow, text, path) for text in config.columns]
+        columns = find_columns(file.schema_arrow, config, path)
         record_batches = _record_batches(file, path, list(config.columns), batch_bytes)
-        yield from documents_in(record_batches, columns, path)
+        yield from documents_in(record_batches, columns, config, path)
 
 
 def _record_batches(
@@ -56,8 +56,11 @@ def _record_batches(
 
 def _rows_at_once(row_group: pq.RowGroupMetaData, names: list[str], batch_bytes: int) -> int:
     chunks = [row_group.column(index) for index in range(row_group.num_columns)]
+    prefixes = tuple(f"{name}." for name in names)  # of what lists and structs hold
     num_bytes = sum(
-        chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema in names
+        chunk.total_uncompressed_size
+        for chunk in chunks
+        if chunk.path_in_schema in names or chunk.path_in_schema.startswith(prefixes)
     )
     mean_bytes = int(num_bytes) / max(1, int(row_group.num_rows))
     return max(1, min(_MAX_ROWS, int(batch_bytes / max(1, mean_bytes))))

@@ -1,17 +1,22 @@
 """Texts in an Arrow array: laid end to end, checked, counted."""
 
-from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.arrays import to_arrow, to_numpy
-from tokflow.documents.contract import BadDocument, Batch, Found, shortened
-
-Place: TypeAlias = Callable[[int], tuple[int | None, int | None]]
-"""Gives the line and the byte offset of an element of an array."""
+from tokflow.arrays import texts_of, to_arrow, to_numpy
+from tokflow.documents.contract import (
+    BadDocument,
+    Batch,
+    DocumentsConfig,
+    Found,
+    Place,
+    Spans,
+    no_place,
+    shortened,
+)
 
 
 def found_in(array: pa.LargeBinaryArray, *, first_row: int, place: Place) -> Found:
@@ -23,6 +28,43 @@ def found_in(array: pa.LargeBinaryArray, *, first_row: int, place: Place) -> Fou
         rows, array = rows[is_good], array.filter(to_arrow(is_good))
     texts = array.view(pa.large_string())
     return Found(Batch(rows, texts, num_chars_of(texts)), bad)
+
+
+def found_joined(
+    columns: Sequence[pa.LargeBinaryArray], config: DocumentsConfig, *, first_row: int
+) -> Found:
+    """Return the documents of consecutive rows, each the joined columns of one record.
+
+    A record is bad where any of its columns is.
+    """
+    import pyarrow.compute as pc
+
+    bad: dict[int, BadDocument] = {}
+    for column in columns:
+        for document in _bad_documents(column, first_row, no_place):
+            bad.setdefault(document.row, document)
+    rows = first_row + np.arange(len(columns[0]), dtype=np.int64)
+    if bad:
+        is_good = ~np.isin(rows, list(bad))
+        rows, kept = rows[is_good], to_arrow(is_good)
+        columns = [column.filter(kept) for column in columns]
+    separator = texts_of([(config.separator_of_columns or "").encode()])
+    texts = pc.binary_join_element_wise(
+        *(column.view(pa.large_string()) for column in columns), separator[0]
+    )
+    num_chars = num_chars_of(texts)
+    spans = None
+    if config.is_chat:
+        first_chars = num_chars_of(columns[0].view(pa.large_string()))
+        spans = completion_spans(first_chars, num_chars)
+    return Found(Batch(rows, texts, num_chars, spans), tuple(bad[row] for row in sorted(bad)))
+
+
+def completion_spans(
+    prompt_chars: npt.NDArray[np.int64], num_chars: npt.NDArray[np.int64]
+) -> Spans:
+    """Return the spans of the completions, one for each document."""
+    return Spans(np.arange(len(num_chars) + 1, dtype=np.int64), prompt_chars, num_chars)
 
 
 def num_chars_of(texts: pa.LargeStringArray) -> npt.NDArray[np.int64]:

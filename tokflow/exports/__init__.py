@@ -87,6 +87,7 @@ def write_export(
             "format": config.format,
             "parts": [part.name for part in parts],
             "keeps": list(format_.keeps),
+            **({"lost": lost} if (lost := _lost(parts, format_)) else {}),
             **(
                 {"sequence_length": packing.sequence_length, "pad_id": parts[0].pad_id}
                 if format_.made_of == "sequences"
@@ -96,6 +97,12 @@ def write_export(
         files=checksums(folder),
     )
     write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
+
+
+def _lost(parts: Sequence[Part], format_: Format) -> list[str]:
+    """Return what a training loop must know and does not find in the files."""
+    has_loss_mask = any(part.has_loss_mask for part in parts)
+    return ["loss_mask"] if has_loss_mask and "loss_mask" not in format_.keeps else []
 
 
 def _check_accounting(parts: Sequence[Part], counts: Counts, config: ExportConfig) -> None:

@@ -14,7 +14,8 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 Counts = dict[str, int]
 """`<part>.num_tokens` (padding not counted), `<part>.num_dropped_tokens`, and for formats of
-sequences `<part>.num_sequences` and `<part>.num_padding`."""
+sequences `<part>.num_sequences` and `<part>.num_padding`; of chats, where the format keeps the
+loss mask, `<part>.num_loss_tokens`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,7 +5,9 @@
     attention_mask  list<int8>   1 at tokens, 0 at padding
     segment_ids     list<int32>  1, 2, ... in each row; 0 is padding
     position_ids    list<int32>  0 at each segment's first token
-    lost            nothing; loss_mask is attention_mask
+    loss_mask       list<int8>   of chats alone: 1 at tokens that are learnt, 0 at others; of other
+                                 documents every token is, so that attention_mask says it
+    lost            nothing
 
 Row groups are small, so that a loader can start anywhere at little cost.
 """
@@ -33,11 +35,12 @@ COLUMNS = {
     "attention_mask": pa.int8(),
     "segment_ids": pa.int32(),
     "position_ids": pa.int32(),
+    "loss_mask": pa.int8(),
 }
 
 
 TOKENS_PER_GROUP = 4_000_000
-"""A row group is made in memory, at 13 bytes per token."""
+"""A row group is made in memory, at 13 or 14 bytes per token."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,18 +74,22 @@ def write(parts: Sequence[Part], options: ParquetOptions, folder: Path) -> Count
     """Write the shards of each part; a part without a row has none."""
     counts: Counts = {}
     for part in parts:
-        num_tokens = _write_part(part, options, folder)
+        num_tokens, num_loss_tokens = _write_part(part, options, folder)
         counts |= counts_of_rows(part, num_sequences=part.num_sequences, num_tokens=num_tokens)
+        if part.has_loss_mask:
+            counts[f"{part.name}.num_loss_tokens"] = num_loss_tokens
     return counts
 
 
-def _write_part(part: Part, options: ParquetOptions, folder: Path) -> int:
+def _write_part(part: Part, options: ParquetOptions, folder: Path) -> tuple[int, int]:
+    """Return how many tokens were written, and how many of them are learnt."""
     per_file = options.sequences_per_file or max(
         1, options.megabytes_per_file * 1_000_000 // (4 * part.sequence_length)
     )
     num_files = -(-part.num_sequences // per_file)
-    schema = pa.schema([pa.field(name, pa.list_(type_)) for name, type_ in COLUMNS.items()])
-    num_tokens = num_rows = 0
+    names = [name for name in COLUMNS if name != "loss_mask" or part.has_loss_mask]
+    schema = pa.schema([pa.field(name, pa.list_(COLUMNS[name])) for name in names])
+    num_tokens = num_loss_tokens = num_rows = 0
     writer = None
     # Whole row groups at a time, so that the bytes do not depend on what was read together.
     per_group = min(options.sequences_per_group, max(1, TOKENS_PER_GROUP // part.sequence_length))
@@ -97,13 +104,14 @@ def _write_part(part: Part, options: ParquetOptions, folder: Path) -> int:
             group, rest = rest[:room], rest[room:]
             writer.write_table(_table(group, schema), row_group_size=per_group)
             num_tokens += int(np.count_nonzero(group.segment_ids))
+            num_loss_tokens += int(np.count_nonzero(group.loss_mask))
             num_rows += len(group)
             if num_rows % per_file == 0:
                 writer.close()
                 writer = None
     if writer is not None:
         writer.close()
-    return num_tokens
+    return num_tokens, num_loss_tokens
 
 
 def _open_writer(path: Path, schema: pa.Schema, options: ParquetOptions) -> pq.ParquetWriter:
@@ -112,7 +120,7 @@ def _open_writer(path: Path, schema: pa.Schema, options: ParquetOptions) -> pq.P
         schema,
         compression=options.compression,
         # Ids hardly repeat within a page; the other columns are nearly all repetition.
-        use_dictionary=[f"{name}.list.element" for name in COLUMNS if name != "input_ids"],
+        use_dictionary=[f"{name}.list.element" for name in schema.names if name != "input_ids"],
         write_statistics=False,
     )
 
@@ -120,13 +128,14 @@ def _open_writer(path: Path, schema: pa.Schema, options: ParquetOptions) -> pq.P
 def _table(rows: Sequences, schema: pa.Schema) -> pa.Table:
     fields = {
         "input_ids": rows.token_ids,
-        "attention_mask": rows.loss_mask,
+        "attention_mask": rows.segment_ids != 0,
         "segment_ids": rows.segment_ids,
         "position_ids": rows.position_ids,
+        "loss_mask": rows.loss_mask,
     }
     columns = []
-    for name, type_ in COLUMNS.items():
-        values = fields[name].astype(type_.to_pandas_dtype(), copy=False).ravel()
+    for name in schema.names:
+        values = fields[name].astype(COLUMNS[name].to_pandas_dtype(), copy=False).ravel()
         offsets = np.arange(0, values.size + 1, rows.token_ids.shape[1], dtype=np.int32)
         columns.append(pa.ListArray.from_arrays(to_arrow(offsets), to_arrow(values)))
     return pa.Table.from_arrays(columns, schema=schema)
@@ -144,17 +153,18 @@ def read(folder: Path, manifest: Manifest, part: str) -> Arrays:
         flat = np.concatenate([np.zeros(0, COLUMNS[name].to_pandas_dtype()), *chunks])
         return flat.reshape(-1, length)
 
+    has_loss_mask = f"{part}.num_loss_tokens" in manifest.counts
     return {
         "token_ids": field("input_ids").astype(manifest.details["dtype"]),
         "segment_ids": field("segment_ids"),
         "position_ids": field("position_ids"),
-        "loss_mask": field("attention_mask").astype(bool),
+        "loss_mask": field("loss_mask" if has_loss_mask else "attention_mask").astype(bool),
     }
 
 
 FORMAT = Format(
     description="Parquet: <part>-<i>-of-<n>.parquet with input_ids, attention_mask, segment_ids, "
-    "position_ids",
+    "position_ids and, of chats, loss_mask",
     made_of="sequences",
     options=ParquetOptions,
     write=write,

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,7 @@ from tokflow.arrays import make_table, repeated, to_numpy
 from tokflow.errors import ConfigError, four_parts
 from tokflow.packing import PACKERS, PackingConfig, Segments
 from tokflow.sequences import SEGMENTS_COLUMNS, FileSequences, Sequences, make_rows
-from tokflow.spans import Split
+from tokflow.spans import Split, TokenSource
 from tokflow.tables import Columns
 
 INDEX_SCHEMA = pa.schema(
@@ -82,17 +83,33 @@ class Part:
         """Tokens of the part, before packing."""
         return sum(split.manifest.counts[f"{self.name}.num_tokens"] for split in self.splits)
 
+    @property
+    def has_loss_mask(self) -> bool:
+        """Whether only some tokens are learnt: the documents are chats."""
+        return any(split.shard.has_loss_mask for split in self.splits)
+
     def stream(self) -> Iterator[npt.NDArray[np.unsignedinteger]]:
         """Yield the part's tokens, documents end to end: long runs as they are mapped, short
         ones joined."""
         for split in self.splits:
-            source = split.token_source()
-            spans = split.spans(self.name)
-            starts, lengths = to_numpy(spans["token_start"]), to_numpy(spans["num_tokens"])
-            block = (np.cumsum(lengths) - lengths) // TOKENS_AT_ONCE
-            edges = [0, *(np.flatnonzero(np.diff(block)) + 1).tolist(), len(block)]
-            for first, last in pairwise(edges):
-                yield source.take(starts[first:last], lengths[first:last])
+            yield from self._stream_of(split, split.token_source())
+
+    def stream_loss_mask(self) -> Iterator[npt.NDArray[np.uint8]]:
+        """Yield 1 for each token of `stream` that is learnt, else 0, in runs of the same sizes.
+
+        Only where `has_loss_mask`; without it every token is learnt.
+        """
+        for split in self.splits:
+            if (source := split.loss_mask_source()) is not None:
+                yield from self._stream_of(split, source)
+
+    def _stream_of(self, split: Split, source: TokenSource) -> Iterator[npt.NDArray[Any]]:
+        spans = split.spans(self.name)
+        starts, lengths = to_numpy(spans["token_start"]), to_numpy(spans["num_tokens"])
+        block = (np.cumsum(lengths) - lengths) // TOKENS_AT_ONCE
+        edges = [0, *(np.flatnonzero(np.diff(block)) + 1).tolist(), len(block)]
+        for first, last in pairwise(edges):
+            yield source.take(starts[first:last], lengths[first:last])
 
     def stream_index(self) -> Iterator[pa.Table]:
         """Yield the index of `stream` in order, each table of one file."""
@@ -151,13 +168,13 @@ class Part:
             num_waiting += len(made)
             if num_waiting < rows:
                 continue
-            joined = _joined(waiting)
+            joined = Sequences.joined(waiting)
             for start in range(0, num_waiting - rows + 1, rows):
                 yield joined[start : start + rows]
             waiting = [joined[num_waiting - num_waiting % rows :]]
             num_waiting %= rows
         if num_waiting:
-            yield _joined(waiting)
+            yield Sequences.joined(waiting)
 
     def sequence_index(self, *, min_tokens: int = 1) -> Iterator[pa.Table]:
         """Yield the index of `sequences` in order, each table of one file; the tails come last."""
@@ -186,23 +203,26 @@ class Part:
 
     def _sequences_as_stored(self) -> Iterator[Sequences]:
         for file in self.sequences_of:
-            source = file.split.token_source()
+            source, masks = file.split.token_source(), file.split.loss_mask_source()
             columns = file.rows(self.name, ("sequence", "token_start", "num_tokens"))
             sequence, starts, lengths = columns.values()
             num_rows = file.num_sequences(self.name)
             row_edges = [*range(0, num_rows, self._rows_at_once), num_rows]
             for start, stop in pairwise(np.searchsorted(sequence, row_edges).tolist()):
-                token_ids = source.take(starts[start:stop], lengths[start:stop])
-                yield self._rows(token_ids, sequence[start:stop], lengths[start:stop])
+                runs = starts[start:stop], lengths[start:stop]
+                mask = None if masks is None else masks.take(*runs)
+                yield self._rows(
+                    source.take(*runs), mask, sequence[start:stop], lengths[start:stop]
+                )
         tails, rows = self._tail_rows()
         if len(rows.file):
-            yield self._rows(
-                self._tail_tokens(tails, rows), rows.segments.sequence, rows.segments.num_tokens
-            )
+            token_ids, mask = self._tail_tokens(tails, rows)
+            yield self._rows(token_ids, mask, rows.segments.sequence, rows.segments.num_tokens)
 
     def _rows(
         self,
         token_ids: npt.NDArray[np.unsignedinteger],
+        loss_mask: npt.NDArray[np.uint8] | None,
         sequence: npt.NDArray[np.int64],
         num_tokens: npt.NDArray[np.int64],
     ) -> Sequences:
@@ -211,7 +231,11 @@ class Part:
             sequence=sequence, piece=unused, token_in_piece=unused, num_tokens=num_tokens
         )
         return make_rows(
-            token_ids, segments, sequence_length=self.sequence_length, pad_id=self.pad_id
+            token_ids,
+            segments,
+            sequence_length=self.sequence_length,
+            pad_id=self.pad_id,
+            loss_mask=loss_mask,
         )
 
     def _tail_rows(self) -> tuple[Columns, "_TailRows"]:
@@ -245,16 +269,20 @@ class Part:
         )
         return {name: values[segments.piece] for name, values in tails.items()}, rows
 
-    def _tail_tokens(self, tails: Columns, rows: "_TailRows") -> npt.NDArray[np.unsignedinteger]:
+    def _tail_tokens(
+        self, tails: Columns, rows: "_TailRows"
+    ) -> tuple[npt.NDArray[np.unsignedinteger], npt.NDArray[np.uint8] | None]:
+        """Return the tokens of the tails, and which of them are learnt if not all."""
         starts = tails["token_start"] + rows.segments.token_in_piece
-        taken = []
+        taken, taken_masks = [], []
         for ordinal, file in enumerate(self.sequences_of):
             is_of_file = rows.file == ordinal
             if is_of_file.any():
-                source = file.split.token_source()
-                lengths = rows.segments.num_tokens[is_of_file]
-                taken.append(source.take(starts[is_of_file], lengths))
-        return np.concatenate(taken)
+                runs = starts[is_of_file], rows.segments.num_tokens[is_of_file]
+                taken.append(file.split.token_source().take(*runs))
+                if (masks := file.split.loss_mask_source()) is not None:
+                    taken_masks.append(masks.take(*runs))
+        return np.concatenate(taken), np.concatenate(taken_masks) if taken_masks else None
 
     def _index_of_rows(
         self,
@@ -289,7 +317,7 @@ def _long_enough(made: Sequences, min_tokens: int) -> Sequences:
     if min_tokens <= 1:  # no row is empty
         return made
     is_kept = np.count_nonzero(made.segment_ids, axis=1) >= min_tokens
-    return Sequences(made.token_ids[is_kept], made.segment_ids[is_kept], made.position_ids[is_kept])
+    return made.chosen(is_kept)
 
 
 def _renumbered(
@@ -341,13 +369,3 @@ def _index_tables(
         num = len(some["row"])
         names = {"part": repeated(part, num), "raw_file": repeated(raw_file, num)}
         yield make_table({**names, **some}, INDEX_SCHEMA)
-
-
-def _joined(waiting: Sequence[Sequences]) -> Sequences:
-    if len(waiting) == 1:
-        return waiting[0]
-    return Sequences(
-        np.concatenate([made.token_ids for made in waiting]),
-        np.concatenate([made.segment_ids for made in waiting]),
-        np.concatenate([made.position_ids for made in waiting]),
-    )

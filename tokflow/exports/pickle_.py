@@ -70,7 +70,7 @@ def write(parts: Sequence[Part], options: PickleOptions, folder: Path) -> Counts
             _append(rows, options, folder / part.name / name, is_first=is_first)
             dumps[name]["num_samples"] += len(rows)
             dumps[name]["num_tokens"] += rows.token_ids.size
-            num_tokens += int(np.count_nonzero(rows.loss_mask))
+            num_tokens += int(np.count_nonzero(rows.segment_ids))
         for name in dumps:
             with (folder / part.name / name).open("ab") as file:
                 file.write(APPENDS + STOP)
@@ -111,7 +111,7 @@ def _pickled_rows(made: Sequences, options: PickleOptions) -> npt.NDArray[np.uin
     """
     token_ids = made.token_ids
     if options.pad_id is not None:
-        token_ids = np.where(made.loss_mask, token_ids, np.int64(options.pad_id))
+        token_ids = np.where(made.segment_ids != 0, token_ids, np.int64(options.pad_id))
     is_short = token_ids.size == 0 or (token_ids.min() >= 0 and token_ids.max() < 2**16)
     opcode, dtype = (BININT2, "<u2") if is_short else (BININT, "<i4")
     num_rows, length = token_ids.shape

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,8 @@ def verify_export(
     The index leads to every token once; the files, read through the format's own reader, hold as
     many tokens as the manifest says, with ids below vocab_size. With `parts`, what it was made
     from: written + dropped is the parts' tokens, and every token that was read is the one that
-    the parts have. A format without a reader is compared by its counts alone.
+    the parts have; so is, of chats, every value of the loss mask where the format keeps it. A
+    format without a reader is compared by its counts alone.
     """
     problems: list[str] = []
     for name in manifest.details["parts"]:
@@ -74,6 +75,10 @@ def _read_problems(folder: Path, manifest: Manifest, name: str, part: Part | Non
         f"{folder}: {name}",
         num_tokens=(manifest.counts[f"{name}.num_tokens"], compared.num_tokens),
     )
+    if (num_loss_tokens := manifest.counts.get(f"{name}.num_loss_tokens")) is not None:
+        yield from unequal(
+            f"{folder}: {name}", num_loss_tokens=(num_loss_tokens, compared.num_loss_tokens)
+        )
 
 
 def _shards(manifest: Manifest, part: str) -> Iterator[Manifest]:
@@ -97,9 +102,12 @@ class _Compared:
         self._manifest = manifest
         self._position = 0
         self.num_tokens = 0
-        self._expected: _Expected | None = None
+        self.num_loss_tokens = 0
+        self._expected: dict[str, _Expected] = {}
         if part is not None:
-            self._expected = _Expected(_token_runs(manifest, part))
+            self._expected["token"] = _Expected(_runs(manifest, part, "token_ids"))
+            if part.has_loss_mask:
+                self._expected["loss mask of token"] = _Expected(_runs(manifest, part, "loss_mask"))
 
     def problems(self, fields: Arrays) -> Iterator[str]:
         """Yield what is wrong with the next fields of the part."""
@@ -110,18 +118,25 @@ class _Compared:
             len(flat) if token_ids.ndim == 1 else self._num_tokens(token_ids, segment_ids)
         )
         yield from too_large(self._where, flat, self._manifest.details["vocab_size"])
-        if self._expected is not None:
-            for start in range(0, len(flat), TOKENS_AT_ONCE):
-                found = flat[start : start + TOKENS_AT_ONCE]
-                wanted = self._expected.next(len(found))
-                if len(wanted) != len(found) or (wanted != found).any():
-                    size = min(len(wanted), len(found))
-                    wrong = np.flatnonzero(wanted[:size] != found[:size])
-                    at = self._position + start + (int(wrong[0]) if len(wrong) else size)
-                    yield f"{self._where}: token {at:,} is not the one of the split"
-                    self._expected = None
-                    break
+        yield from self._differences("token", flat)
+        if (mask := fields.get("loss_mask")) is not None:
+            self.num_loss_tokens += int(np.count_nonzero(mask))
+            yield from self._differences("loss mask of token", mask.reshape(-1))
         self._position += len(flat)
+
+    def _differences(self, name: str, flat: npt.NDArray[Any]) -> Iterator[str]:
+        """Yield the first value that is not the one of the part."""
+        for start in range(0, len(flat), TOKENS_AT_ONCE):
+            if name not in self._expected:
+                return
+            found = flat[start : start + TOKENS_AT_ONCE]
+            wanted = self._expected[name].next(len(found))
+            if len(wanted) != len(found) or (wanted != found).any():
+                size = min(len(wanted), len(found))
+                wrong = np.flatnonzero(wanted[:size] != found[:size])
+                at = self._position + start + (int(wrong[0]) if len(wrong) else size)
+                yield f"{self._where}: {name} {at:,} is not the one of the split"
+                del self._expected[name]
 
     def _num_tokens(self, token_ids: npt.NDArray[Any], segment_ids: Any) -> int:
         """Return how many are no padding; where the files do not tell, believe the manifest."""
@@ -131,27 +146,29 @@ class _Compared:
         return int(token_ids.size) - self._manifest.counts[f"{part}.num_padding"]
 
 
-def _token_runs(manifest: Manifest, part: Part) -> Iterator[npt.NDArray[Any]]:
-    """Yield the tokens that the files of an export must hold, padding included."""
+def _runs(
+    manifest: Manifest, part: Part, field: Literal["token_ids", "loss_mask"]
+) -> Iterator[npt.NDArray[Any]]:
+    """Yield what the files of an export must hold for each token, padding included."""
     format_ = FORMATS[manifest.details["format"]]
     if format_.made_of == "stream":
-        yield from part.stream()
+        yield from part.stream() if field == "token_ids" else part.stream_loss_mask()
         return
     min_tokens = format_.min_tokens(format_.options(**manifest.config["options"]))
     num_rows = max(1, TOKENS_AT_ONCE // part.sequence_length)
     for rows in part.sequences(num_rows, min_tokens=min_tokens):
-        yield rows.token_ids.reshape(-1)
+        yield getattr(rows, field).reshape(-1)
 
 
 class _Expected:
-    """Runs of tokens, taken in pieces of any size."""
+    """Runs of values, taken in pieces of any size."""
 
     def __init__(self, runs: Iterator[npt.NDArray[Any]]) -> None:
         self._runs = runs
         self._rest: npt.NDArray[Any] | None = None
 
     def next(self, size: int) -> npt.NDArray[Any]:
-        """Return the next `size` tokens, or fewer at the end."""
+        """Return the next `size` values, or fewer at the end."""
         taken: list[npt.NDArray[Any]] = []
         while size:
             run = self._rest if self._rest is not None else next(self._runs, None)

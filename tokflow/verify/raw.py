@@ -4,15 +4,17 @@ from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from tokflow.arrays import to_numpy
+from tokflow.chat import open_renderer
+from tokflow.chat_tokens import ChatEncoder
 from tokflow.document_table import text_hashes
 from tokflow.documents import Batch, DocumentsConfig, read_documents
 from tokflow.engines import Engine, InText, open_reference
 from tokflow.raw import RawFile, check_unchanged
+from tokflow.special_ids import with_special_ids
 from tokflow.tokenizer import Tokenizer, TokenizerConfig
-from tokflow.tokens import TokenShard, with_special_ids
+from tokflow.tokens import TokenShard
 
 LOSSLESS_KINDS = frozenset({"bytes", "tiktoken", "trained"})
 """Kinds of tokenizers whose decoded tokens are the very text; others may normalise it."""
@@ -38,9 +40,19 @@ def verify_against_raw(
     token, and, where the tokenizer loses nothing, decoded and compared with the text. Stops
     reading after `max_characters`; without it, the whole file is read.
     """
-    check = _Check(shard, config, tokenizer, num_samples=num_samples, max_characters=max_characters)
+    render = open_renderer(documents, tokenizer)
+    in_text: InText = "control" if config.special_tokens_in_text == "control" else "ordinary"
+    reference = open_reference(tokenizer, in_text=in_text if render is None else "control")
+    check = _Check(
+        shard,
+        config,
+        tokenizer,
+        reference,
+        num_samples=num_samples,
+        max_characters=max_characters,
+    )
     problems: list[str] = []
-    for batch in read_documents(raw.path, documents):
+    for batch in read_documents(raw.path, documents, render=render):
         problems += check.problems(batch)
         if problems or (check.is_done and max_characters is not None):
             break
@@ -61,6 +73,7 @@ class _Check:
         shard: TokenShard,
         config: TokenizerConfig,
         tokenizer: Tokenizer,
+        reference: Engine,
         *,
         num_samples: int,
         max_characters: int | None,
@@ -77,8 +90,9 @@ class _Check:
         self._samples = np.unique(
             np.linspace(0, self._end - 1, num=min(num_samples, self._end)).astype(np.int64)
         )
-        in_text: InText = "control" if config.special_tokens_in_text == "control" else "ordinary"
-        self._reference: Engine = open_reference(tokenizer, in_text=in_text)
+        self._loss_mask = shard.loss_mask() if shard.has_loss_mask else None
+        self._reference = reference
+        self._chats = ChatEncoder(reference, tokenizer, config) if shard.has_loss_mask else None
         self.num_read = 0
 
     @property
@@ -111,24 +125,37 @@ class _Check:
         start, stop = np.searchsorted(self._samples, [first, last])
         for document in self._samples[start:stop].tolist():
             if self._columns["num_chars"][document] <= MAX_SAMPLE_CHARS:
-                yield from self._token_problems(document, batch.texts.slice(document - first, 1))
+                index = document - first
+                yield from self._token_problems(document, batch.slice(index, index + 1))
 
-    def _token_problems(self, document: int, text: pa.LargeStringArray) -> Iterator[str]:
+    def _token_problems(self, document: int, batch: Batch) -> Iterator[str]:
         row = int(self._columns["row"][document])
         where = f"{self._shard.manifest.partition}:{row}"
         start = int(self._columns["token_offset"][document])
-        found = self._token_ids[start : start + int(self._columns["num_tokens"][document])]
-        encoded = self._reference.encode(text)
-        expected, _ = with_special_ids(encoded, self._config, self._tokenizer)
-        if not np.array_equal(expected, found):
+        stop = start + int(self._columns["num_tokens"][document])
+        found = self._token_ids[start:stop]
+        chat = None
+        if self._chats is None:
+            encoded = self._reference.encode(batch.texts)
+        else:
+            encoded, chat = self._chats.encode(batch)
+        expected = with_special_ids(encoded, self._config, self._tokenizer, chat=chat)
+        if not np.array_equal(expected.token_ids, found):
             yield (
-                f"{where}: expected the tokens {expected[:8].tolist()} … of "
+                f"{where}: expected the tokens {expected.token_ids[:8].tolist()} … of "
                 f"{self._reference.name}, found {found[:8].tolist()} …"
             )
         elif self._tokenizer.kind in LOSSLESS_KINDS:
             decoded = self._reference.decode(encoded.token_ids.tolist())
-            if decoded != text[0].as_py():
+            if decoded != batch.texts[0].as_py():
                 yield f"{where}: expected its text when decoded, found {decoded[:40]!r} …"
+        mask = None if self._loss_mask is None else self._loss_mask[start:stop]
+        if (mask is None) != (expected.loss_mask is None) or (
+            mask is not None
+            and expected.loss_mask is not None
+            and not np.array_equal(mask, expected.loss_mask)
+        ):
+            yield f"{where}: expected the loss mask of its loss spans, found another"
 
 
 def _end(num_chars: npt.NDArray[np.int64], max_characters: int | None) -> int:

@@ -10,8 +10,14 @@ from tokflow.arrays import read_table, to_numpy, to_texts
 from tokflow.document_table import DOCUMENTS_SCHEMA
 from tokflow.engines import open_reference
 from tokflow.tokenizer import Tokenizer
-from tokflow.tokens import DOCUMENTS_NAME, REJECTS_NAME, TOKENS_NAME, TokenShard
-from tokflow.verify.problems import too_large, unequal
+from tokflow.tokens import (
+    DOCUMENTS_NAME,
+    LOSS_MASK_NAME,
+    REJECTS_NAME,
+    TOKENS_NAME,
+    TokenShard,
+)
+from tokflow.verify.problems import TOKENS_AT_ONCE, too_large, unequal
 
 
 def verify_tokens(shard: TokenShard) -> list[str]:
@@ -19,7 +25,8 @@ def verify_tokens(shard: TokenShard) -> list[str]:
 
     Compares documents.parquet, tokens.bin and rejects.jsonl with each other and with the counts:
     offsets contiguous from 0, rows ascending and, together with the rejects, without a gap, ids
-    below vocab_size, BOS and EOS where each document begins and ends.
+    below vocab_size, BOS and EOS where each document begins and ends, as many EOS as there are
+    documents and as the counts say were in the texts, a loss mask of 0 and 1.
     """
     path = shard.folder / TOKENS_NAME
     num_bytes = path.stat().st_size if path.is_file() else 0
@@ -39,6 +46,8 @@ def verify_tokens(shard: TokenShard) -> list[str]:
         *_document_problems(shard, columns),
         *_row_problems(shard, columns["row"]),
         *_id_problems(shard, columns["token_offset"], columns["num_tokens"]),
+        *_eos_problems(shard),
+        *_mask_problems(shard),
     ]
 
 
@@ -106,12 +115,49 @@ def _id_problems(
         if wanted is None:
             continue
         has_it = counts > 0
-        has_it[has_it] = token_ids[position[has_it]] == wanted
+        if role == "EOS" and shard.has_loss_mask:  # a chat may end with EOS and white space
+            before = np.concatenate([[0], np.cumsum(token_ids == wanted)])
+            has_it = before[ends] > before[starts]
+        else:
+            has_it[has_it] = token_ids[position[has_it]] == wanted
         if len(wrong := np.flatnonzero(~has_it)):
             yield (
                 f"{where}: document {wrong[0]:,}: expected the {role} id {wanted:,} "
                 f"{'at its end' if role == 'EOS' else 'first'} ({len(wrong):,} such)"
             )
+
+
+def _eos_problems(shard: TokenShard) -> Iterator[str]:
+    """Count EOS again: one for each document, and those that the texts themselves hold."""
+    details, counts = shard.manifest.details, shard.manifest.counts
+    if details["eos_id"] is None:
+        return
+    each = 2 if details["bos_id"] == details["eos_id"] else 1
+    token_ids = shard.token_ids()
+    found = sum(
+        int(np.count_nonzero(token_ids[start : start + TOKENS_AT_ONCE] == details["eos_id"]))
+        for start in range(0, len(token_ids), TOKENS_AT_ONCE)
+    )
+    ending = each * counts["num_documents"]
+    yield from unequal(
+        shard.folder / TOKENS_NAME,
+        num_eos=(ending + counts["num_eos_in_text"], found),
+    )
+    yield from unequal(
+        shard.folder, num_eos_in_text=(counts["num_eos"] - ending, counts["num_eos_in_text"])
+    )
+
+
+def _mask_problems(shard: TokenShard) -> Iterator[str]:
+    if not shard.has_loss_mask:
+        return
+    where = shard.folder / LOSS_MASK_NAME
+    mask = shard.loss_mask()
+    yield from unequal(where, num_values=(shard.num_tokens, len(mask)))
+    if len(wrong := np.flatnonzero(mask > 1)):
+        yield f"{where}: token {wrong[0]:,}: expected 0 or 1, found {mask[wrong[0]]}"
+    num_loss_tokens = shard.manifest.counts["num_loss_tokens"]
+    yield from unequal(where, num_loss_tokens=(num_loss_tokens, int(np.count_nonzero(mask))))
 
 
 def verify_tokenizer(tokenizer: Tokenizer) -> list[str]:

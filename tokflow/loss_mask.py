@@ -1,0 +1,162 @@
+"""Character spans -> loss mask: which tokens begin inside what is to be learnt."""
+
+import json
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tokflow.arrays import to_arrow, to_numpy
+from tokflow.documents import Spans
+from tokflow.engines import Encoded, InText
+from tokflow.engines.protocol import text_buffers
+from tokflow.engines.reference import load_tokenizer_json
+from tokflow.errors import TokenizerError, four_parts
+from tokflow.tokenizer import Tokenizer, read_ranks
+
+CharStarts = npt.NDArray[np.int64]
+"""Shape (num_tokens,): code points of its text before the character that a token begins in."""
+
+
+def loss_mask(
+    starts: CharStarts, encoded: Encoded, spans: Spans, num_chars: npt.NDArray[np.int64]
+) -> npt.NDArray[np.uint8]:
+    """Return 1 for each token that begins inside a span of its document, 0 for the others.
+
+    A token that is a piece of a character begins where the character does. `num_chars` has the
+    code points of each document.
+
+    For the text "Q: ab" with the span of "ab", (3, 5), and the tokens "Q", ":", " a", "b" the
+    mask is 0 0 0 1: " a" begins with the space before the span.
+    """
+    # All documents on one line of characters, a place that is in no span after each.
+    first = np.cumsum(num_chars + 1) - (num_chars + 1)
+    size = int((num_chars + 1).sum())
+    first_of_span = np.repeat(first, np.diff(spans.offsets))
+    opened = np.bincount(first_of_span + spans.starts, minlength=size)
+    closed = np.bincount(first_of_span + spans.stops, minlength=size)
+    is_inside = np.cumsum(opened - closed) > 0
+    first_of_token = np.repeat(first, np.diff(encoded.offsets))
+    mask: npt.NDArray[np.uint8] = is_inside[first_of_token + starts].astype(np.uint8)
+    return mask
+
+
+class TokenPlaces:
+    """Finds the character that each token of a text begins with."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._num_bytes = _bytes_of_tokens(tokenizer)
+
+    def starts(
+        self, texts: pa.LargeStringArray, encoded: Encoded, *, in_text: InText
+    ) -> CharStarts:
+        """Return where the tokens of the texts begin, which were encoded with `in_text`.
+
+        Where tokens are pieces of the text's bytes, by their lengths, which must add up to the
+        text in every document; elsewhere by the offsets that the `tokenizers` library gives.
+
+        Raises: TokenizerError where neither is to be had.
+        """
+        if self._num_bytes is None:
+            return self._by_offsets(texts, encoded, in_text)
+        starts, is_exact = _by_bytes(self._num_bytes, texts, encoded)
+        if not is_exact.all():
+            wrong = np.flatnonzero(~is_exact)
+            parts = [encoded.document(int(index)) for index in wrong]
+            offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
+            some = Encoded(np.concatenate(parts), offsets.astype(np.int64))
+            found = self._by_offsets(texts.take(to_arrow(wrong)), some, in_text)
+            is_wrong = np.repeat(~is_exact, np.diff(encoded.offsets))
+            starts[is_wrong] = found
+        return starts
+
+    def _by_offsets(
+        self, texts: pa.LargeStringArray, encoded: Encoded, in_text: InText
+    ) -> CharStarts:
+        path = self._tokenizer.folder / "tokenizer.json"
+        if not path.is_file():
+            raise self._error("a tokenizer of tiktoken's, of bytes, or of a tokenizer.json")
+        library = load_tokenizer_json(path.read_bytes(), in_text)
+        # Not the fast variant, which gives no offsets.
+        encodings = library.encode_batch(texts.to_pylist(), add_special_tokens=False)
+        ids = [token_id for encoding in encodings for token_id in encoding.ids]
+        if not np.array_equal(np.array(ids, dtype=np.uint32), encoded.token_ids):
+            raise self._error("the tokens that the tokenizers library gives, which knows offsets")
+        starts = [start for encoding in encodings for start, _ in encoding.offsets]
+        return np.array(starts, dtype=np.int64)
+
+    def _error(self, expected: str) -> TokenizerError:
+        return TokenizerError(
+            four_parts(
+                where=f"tokenizer.kind: {self._tokenizer.kind}",
+                expected=f"{expected}: a loss mask needs the character each token begins with",
+                found="another",
+                remedy="save the tokenizer as a tokenizer.json and use kind: file",
+            )
+        )
+
+
+def _by_bytes(
+    num_bytes: npt.NDArray[np.int64], texts: pa.LargeStringArray, encoded: Encoded
+) -> tuple[CharStarts, npt.NDArray[np.bool_]]:
+    """Return where tokens begin if they are the text's bytes, and of which documents they are."""
+    byte_offsets, data = text_buffers(texts)
+    text = data[byte_offsets[0] : byte_offsets[-1]]
+    sizes = num_bytes[encoded.token_ids]
+    ends = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes)])
+    in_tokens = np.diff(ends[encoded.offsets])
+    is_exact = in_tokens == np.diff(byte_offsets)
+    is_exact &= np.diff(np.cumsum(np.append(0, sizes == 0))[encoded.offsets]) == 0
+    first_byte = byte_offsets[:-1] - byte_offsets[0]
+    num_tokens = np.diff(encoded.offsets)
+    byte = ends[:-1] + np.repeat(first_byte - ends[encoded.offsets[:-1]], num_tokens)
+    # Bytes 0b10xxxxxx go on with a character, all others begin one.
+    chars_before = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum((text & 0xC0) != 0x80)])
+    char = chars_before[np.minimum(byte, max(len(text) - 1, 0)) + 1] - 1 if len(text) else byte
+    return char - np.repeat(chars_before[first_byte], num_tokens), is_exact
+
+
+def _bytes_of_tokens(tokenizer: Tokenizer) -> npt.NDArray[np.int64] | None:
+    """Return how many bytes of text each id stands for; None where tokens are no bytes of it."""
+    sizes = np.zeros(tokenizer.vocab_size, dtype=np.int64)
+    if tokenizer.kind == "bytes":
+        sizes[:256] = 1
+        return sizes
+    if tokenizer.kind == "tiktoken":
+        fields = json.loads((tokenizer.folder / "encoding.json").read_text(encoding="utf-8"))
+        for token, token_id in read_ranks(tokenizer.folder / "ranks.tiktoken").items():
+            sizes[token_id] = len(token)
+        for name, token_id in fields["special_tokens"].items():
+            sizes[token_id] = len(name.encode())
+        return sizes
+    path = tokenizer.folder / "tokenizer.json"
+    fields = msgspec.json.decode(path.read_bytes()) if path.is_file() else {}
+    if not _is_byte_level(fields):
+        return None
+    for spelling, token_id in fields["model"]["vocab"].items():
+        sizes[token_id] = len(spelling)  # one printable character stands for each byte
+    for token in fields.get("added_tokens") or []:
+        sizes[token["id"]] = len(token["content"].encode())
+    return sizes
+
+
+def _is_byte_level(fields: dict[str, Any]) -> bool:
+    """Say whether a tokenizer.json is byte-level BPE that leaves the text as it is."""
+    model, before = fields.get("model") or {}, fields.get("pre_tokenizer") or {}
+    steps = before.get("pretokenizers", [before])
+    return (
+        model.get("type") == "BPE"
+        and not fields.get("normalizer")
+        and any(step.get("type") == "ByteLevel" for step in steps)
+        and not any(step.get("add_prefix_space") for step in steps)
+        and not (model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"))
+    )
+
+
+def chars_without_white_space_at_end(texts: pa.LargeStringArray) -> npt.NDArray[np.int64]:
+    """Return the code points of each text up to its last that is no white space."""
+    return np.asarray(to_numpy(pc.utf8_length(pc.utf8_rtrim_whitespace(texts))))

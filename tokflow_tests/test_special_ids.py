@@ -1,0 +1,178 @@
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tokflow.engines import Encoded
+from tokflow.errors import TokenizerError
+from tokflow.special_ids import LONG_DOCUMENT, ChatMarks, with_special_ids
+from tokflow.tokenizer import TokenizerConfig
+from tokflow_tests.test_engines import byte_level_bpe
+from tokflow_tests.test_tokenizer import make_bytes_tokenizer
+from tokflow_tests.test_tokenizer_kinds import save_json
+from tokflow_tests.texts import make_texts_dataset, token_lists, tokenize
+
+EOS, BOS = 256, 257
+BOTH = TokenizerConfig(kind="bytes", bos="first")
+BOTH_CONTROL = TokenizerConfig(kind="bytes", bos="first", special_tokens_in_text="control")
+
+
+def make_encoded(*documents: list[int]) -> Encoded:
+    offsets = np.cumsum([0, *map(len, documents)])
+    token_ids = [token_id for ids in documents for token_id in ids]
+    return Encoded(token_ids=np.array(token_ids, np.uint32), offsets=offsets.astype(np.int64))
+
+
+@pytest.mark.parametrize("vocab_size", [65_536, 65_537])
+def test_the_largest_id_is_written_as_it_is(vocab_size: int):
+    tokenizer = make_bytes_tokenizer(vocab_size=vocab_size)
+    encoded = make_encoded([1, vocab_size - 1], [])
+
+    made = with_special_ids(encoded, TokenizerConfig(kind="bytes"), tokenizer)
+
+    assert made.token_ids.tolist() == [1, vocab_size - 1, EOS, EOS]
+    assert made.token_ids.dtype == tokenizer.dtype
+    assert made.num_tokens.tolist() == [3, 1]
+    assert made.num_eos == 2
+
+
+@pytest.mark.parametrize("eos", ["last", "none"])
+def test_an_id_past_the_vocabulary_is_an_error_and_never_wraps(eos: str):
+    tokenizer = make_bytes_tokenizer(vocab_size=65_536)
+    encoded = make_encoded([1, 65_536])
+
+    with pytest.raises(TokenizerError) as caught:
+        with_special_ids(encoded, TokenizerConfig(kind="bytes", eos=eos), tokenizer)
+
+    assert str(caught.value) == (
+        "tokenizer 0123456: expected ids below vocab_size 65,536 (uint16), found id 65,536; the "
+        "tokenizer's files disagree with its engine; set tokenizer.engine: reference and report it"
+    )
+
+
+@pytest.mark.parametrize("length", [1, LONG_DOCUMENT + 1])
+def test_long_and_short_documents_get_the_same_bos_and_eos(length: int):
+    documents = [[1] * length, [2] * length, [3] * length]
+
+    made = with_special_ids(make_encoded(*documents), BOTH, make_bytes_tokenizer())
+
+    assert made.token_ids.tolist() == [
+        token_id for ids in documents for token_id in [BOS, *ids, EOS]
+    ]
+    assert made.num_tokens.tolist() == [length + 2] * 3
+
+
+def test_where_texts_may_spell_control_tokens_bos_and_eos_are_never_doubled():
+    encoded = make_encoded([1, EOS], [BOS, 2], [EOS, 3, BOS], [], [EOS])
+
+    made = with_special_ids(encoded, BOTH_CONTROL, make_bytes_tokenizer())
+
+    assert [ids.tolist() for ids in np.split(made.token_ids, np.cumsum(made.num_tokens)[:-1])] == [
+        [BOS, 1, EOS],
+        [BOS, 2, EOS],
+        [BOS, EOS, 3, BOS, EOS],
+        [BOS, EOS],
+        [BOS, EOS],
+    ]
+    assert made.num_eos == 6
+
+
+def test_a_token_that_is_bos_and_eos_is_only_one_of_them():
+    tokenizer = dataclasses.replace(make_bytes_tokenizer(), bos_id=EOS)
+    encoded = make_encoded([EOS], [EOS, 1, EOS], [])
+
+    made = with_special_ids(encoded, BOTH_CONTROL, tokenizer)
+
+    assert made.token_ids.tolist() == [EOS, EOS, EOS, 1, EOS, EOS, EOS]
+    assert made.num_tokens.tolist() == [2, 3, 2]
+    plain = dataclasses.replace(BOTH_CONTROL, special_tokens_in_text="ordinary")
+    assert with_special_ids(make_encoded([1], []), plain, tokenizer).num_eos == 4
+
+
+@pytest.mark.parametrize(("role", "token_id"), [("EOS", EOS), ("BOS", BOS)])
+@pytest.mark.parametrize("policy", ["ordinary", "error"])
+def test_the_id_of_eos_or_bos_inside_a_text_is_an_error_that_names_the_document(
+    role: str, token_id: int, policy: Any
+):
+    config = dataclasses.replace(BOTH, special_tokens_in_text=policy)
+    tokenizer = dataclasses.replace(make_bytes_tokenizer(), eos_token="<eos>", bos_token="<bos>")
+
+    with pytest.raises(TokenizerError) as caught:
+        with_special_ids(make_encoded([1, 2], [], [3, 4, token_id, 5]), config, tokenizer)
+
+    what = "ends" if role == "EOS" else "begins"
+    assert str(caught.value) == (
+        f"document 2: expected the {role} id {token_id} ('<{role.lower()}>'), which {what} a "
+        f"document, nowhere in its text, found it as token 2 of the text; set tokenizer."
+        f"{role.lower()}_token to a token that no text spells, or "
+        "tokenizer.special_tokens_in_text: control to accept it"
+    )
+
+
+def test_a_text_without_eos_config_may_hold_any_id():
+    config = TokenizerConfig(kind="bytes", eos="none")
+
+    made = with_special_ids(make_encoded([1, EOS]), config, make_bytes_tokenizer())
+
+    assert made.token_ids.tolist() == [1, EOS]
+    assert made.num_eos == 0
+
+
+def test_the_eos_of_a_chat_is_learnt_if_its_text_is_to_the_end_and_bos_never():
+    marks = ChatMarks(
+        loss_mask=np.array([0, 1, 1, 0, 1], dtype=np.uint8),
+        is_ended=np.array([False, False, True]),
+        is_learnt_to_its_end=np.array([True, False, True]),
+        is_rendered=True,
+    )
+
+    made = with_special_ids(
+        make_encoded([1, 2], [3, 4], [5]), BOTH, make_bytes_tokenizer(), chat=marks
+    )
+
+    assert made.token_ids.tolist() == [BOS, 1, 2, EOS, BOS, 3, 4, EOS, BOS, 5]
+    assert made.loss_mask is not None
+    assert made.loss_mask.tolist() == [0, 0, 1, 1, 0, 1, 0, 0, 0, 1]
+
+
+def words_dataset(folder: Path, texts: list[str], **tokenizer: Any) -> Any:
+    """A dataset whose EOS is a word of the vocabulary that texts may spell: `END`, not special."""
+    made = byte_level_bpe()
+    made.add_tokens(["END"])
+    save_json(made, folder / "words")
+    return make_texts_dataset(
+        folder, texts, kind="file", name="words/tokenizer.json", eos_token="END", **tokenizer
+    )
+
+
+def test_a_text_that_spells_an_eos_that_is_a_word_stops_the_run_and_names_the_row(tmp_path: Path):
+    dataset = words_dataset(tmp_path, ["fine", "", "the END of it"])
+
+    with pytest.raises(TokenizerError) as caught:
+        tokenize(dataset)
+
+    message = str(caught.value)
+    assert f"{tmp_path}/raw/texts.jsonl: document 2: expected the EOS id" in message
+    assert " of the text; set tokenizer.eos_token to a token that no text spells" in message
+
+
+def test_with_control_the_eos_of_texts_is_counted_and_not_doubled(tmp_path: Path):
+    texts = ["fine", "the END of it", "over END", "END", ""]
+    shard = tokenize(words_dataset(tmp_path, texts, special_tokens_in_text="control"))
+
+    eos = shard.manifest.details["eos_id"]
+    lists = token_lists(shard)
+    assert [ids.count(eos) for ids in lists] == [1, 2, 1, 1, 1]
+    assert all(ids[-1] == eos for ids in lists)
+    assert shard.manifest.counts["num_eos"] == 6
+    assert shard.manifest.counts["num_eos_in_text"] == 1
+
+
+def test_ordinary_texts_have_one_eos_each(tmp_path: Path):
+    shard = tokenize(make_texts_dataset(tmp_path, ["a", "", "bc"]))
+
+    assert shard.manifest.counts["num_eos"] == shard.manifest.counts["num_documents"] == 3
+    assert shard.manifest.counts["num_eos_in_text"] == 0
+    assert "num_eos" not in tokenize(make_texts_dataset(tmp_path, None, eos="none")).manifest.counts
