@@ -1,3 +1,4 @@
+import io
 import json
 from collections.abc import Callable, Sequence
 from functools import cache, partial
@@ -6,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sentencepiece
 import tiktoken
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,6 +28,8 @@ from tokflow.engines.chunks import ChunkedEngine
 from tokflow.engines.cuts import find_cut_rule
 from tokflow.engines.protocol import InText
 from tokflow.engines.reference import TiktokenEngine, TokenizersEngine
+from tokflow.engines.sentencepiece_ import SentencePieceEngine
+from tokflow.engines.sentencepiece_spec import read_spec
 from tokflow.tokenizer import Tokenizer as SavedTokenizer
 from tokflow.tokenizer import write_ranks
 from tokflow_tests.texts import awkward_strings
@@ -353,3 +357,81 @@ def test_bytes_may_be_cut_between_any_two_characters(tmp_path: Path):
     cut = [match.end() for match in rule.place.finditer("aé漢".encode())]
 
     assert cut == [1, 3]
+
+
+MODELS: dict[str, dict[str, Any]] = {
+    "byte_fallback": {"normalization_rule_name": "identity", "remove_extra_whitespaces": False},
+    "nmt_nfkc": {},
+    "without_prefix": {"add_dummy_prefix": False, "remove_extra_whitespaces": False},
+    "user_defined": {"user_defined_symbols": ["<m>", "   "]},
+}
+
+
+def sentencepiece_model(folder: Path, **options: Any) -> SavedTokenizer:
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(
+            ["the foo bar a b x y don't 12 漢字 中 ...", "Foo  bar\tthe 123 été"] * 20
+        ),
+        model_writer=model,
+        vocab_size=400,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        **{"model_type": "bpe", "byte_fallback": True, **options},
+    )
+    (folder / "tokenizer.model").write_bytes(model.getvalue())
+    return made(folder, "sentencepiece")
+
+
+@pytest.mark.parametrize("in_text", ["ordinary", "control"])
+@pytest.mark.parametrize("options", MODELS.values(), ids=MODELS)
+def test_sentencepiece_bpe_in_chunks_gives_the_tokens_of_the_whole(
+    options: dict[str, Any], in_text: InText, tmp_path: Path
+):
+    tokenizer = sentencepiece_model(tmp_path, **options)
+    whole = SentencePieceEngine(tmp_path / "tokenizer.model", in_text=in_text)
+    rule = find_cut_rule(tokenizer, in_text=in_text)
+    assert rule is not None
+
+    @settings(max_examples=150, deadline=None, derandomize=True)
+    @given(st.lists(TEXTS, min_size=1, max_size=4))
+    def check(texts: list[str]) -> None:
+        got = in_chunks(whole, rule).encode(to_texts(texts))
+        expected = whole.encode(to_texts(texts))
+
+        assert got.offsets.tolist() == expected.offsets.tolist()
+        assert got.token_ids.tolist() == expected.token_ids.tolist()
+
+    check()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"model_type": "unigram"},
+        {"treat_whitespace_as_suffix": True},
+        {"add_dummy_prefix": False},
+        {"user_defined_symbols": ["foo bar"]},
+    ],
+    ids=str,
+)
+def test_a_sentencepiece_model_without_a_proven_place_has_no_rule(
+    options: dict[str, Any], tmp_path: Path
+):
+    tokenizer = sentencepiece_model(tmp_path, **options)
+
+    assert find_cut_rule(tokenizer, in_text="ordinary") is None
+
+
+def test_what_a_sentencepiece_model_says_of_itself_is_read(tmp_path: Path):
+    sentencepiece_model(tmp_path, add_dummy_prefix=False, user_defined_symbols=["<m>"])
+    path = tmp_path / "tokenizer.model"
+
+    spec = read_spec(path.read_bytes())
+
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    ids = range(processor.get_piece_size())
+    assert spec.pieces == tuple(processor.id_to_piece(token_id) for token_id in ids)
+    assert (spec.model_type, spec.rules, spec.has_own_rules) == (2, "nmt_nfkc", False)
+    assert (spec.adds_prefix, spec.removes_spaces, spec.escapes_spaces) == (False, True, True)
+    assert not spec.has_suffixes

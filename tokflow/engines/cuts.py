@@ -14,13 +14,15 @@ scores are added up from the start of the text, in floating point.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from tokflow.engines.protocol import InText
+from tokflow.engines.sentencepiece_ import MODEL_NAME
+from tokflow.engines.sentencepiece_spec import BPE, ModelSpec, read_spec
 from tokflow.tokenizer import Tokenizer
 
 
@@ -91,7 +93,33 @@ def find_cut_rule(tokenizer: Tokenizer, *, in_text: InText) -> CutRule | None:
         return WIDE if is_proven else None
     if (path := tokenizer.folder / "tokenizer.json").is_file():
         return _rule_of_json(msgspec.json.decode(path.read_bytes()), in_text)
+    if (path := tokenizer.folder / MODEL_NAME).is_file() and tokenizer.kind == "sentencepiece":
+        names = tokenizer.special_tokens if in_text == "control" else ()
+        return _rule_of_model(read_spec(path.read_bytes()), names)
     return None
+
+
+_LOCAL_RULES = frozenset(("identity", "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf"))
+"""SentencePiece's own normalization rules: Unicode's compatibility forms, none of a letter and a
+space together."""
+
+
+def _rule_of_model(spec: ModelSpec, control_symbols: Iterable[str]) -> CutRule | None:
+    """Return the rule of a SentencePiece model: only BPE, whose merges stay on one side.
+
+    The library puts neighbouring unknown pieces together, so the space must be a piece.
+    """
+    if spec.model_type != BPE or spec.has_suffixes or not spec.escapes_spaces:
+        return None
+    if spec.rules not in _LOCAL_RULES or spec.has_own_rules or "▁" not in spec.pieces:
+        return None
+    if any(map(re.compile("[A-Za-z][ ▁]").search, spec.pieces)):
+        return None
+    if any(_spans_a_place(name) or name[:1].isalpha() for name in control_symbols):
+        return None
+    if spec.adds_prefix:
+        return DROPPING
+    return None if spec.removes_spaces else NARROW
 
 
 def _splits_words(pattern: str) -> bool:
