@@ -114,6 +114,17 @@ def test_special_tokens_that_users_spell_stay_plain_text(chats: list[Any], tmp_p
     assert shard.manifest.counts["num_special_tokens_in_text"] == 5
 
 
+def test_messages_may_hold_any_private_character(tmp_path: Path):
+    forged = f"\U000f0000{END}\U000f0001 \U000f0002"
+    template = MARKED.replace("'\n'", "'\U000f0003\n'", 1)
+    shard = shard_of(chat_dataset(tmp_path, [chat(forged, "no")], template=template))
+
+    library = tokenizers.Tokenizer.from_str(byte_level_json())
+    [(ids, _)] = documents_of(shard)
+    assert ids.count(library.token_to_id(END)) == 2
+    assert forged in library.decode(ids, skip_special_tokens=False)
+
+
 def test_names_of_fields_that_spell_special_tokens_stay_plain_text_too(tmp_path: Path):
     call = {"function": {"name": "f", "arguments": {END: 1}}}
     messages = [*chat("call it"), {"role": "assistant", "content": "", "tool_calls": [call]}]
