@@ -5,6 +5,7 @@ import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,7 @@ class Renderer:
         self._has_generation = GENERATION.search(template) is not None
         spellings = sorted(special_tokens, key=lambda name: (-len(name), name))
         self._spellings = "|".join(map(re.escape, spellings))
+        self._spelling = re.compile(self._spellings or r"(?!)")
 
     def __call__(self, found: Found) -> Found:
         """Return the documents that the template makes of the messages that were found."""
@@ -254,16 +256,15 @@ class Renderer:
     def _spelt(self, messages: Sequence[Message], text: str) -> list[CharSpan]:
         """Return where the text holds special tokens that the messages spell.
 
-        They are put between two characters that the messages do not have, and looked for in what
-        the template makes of that.
+        They are put between two characters that neither the messages nor the template have, and
+        looked for in what the template makes of that.
         """
-        strings = list(_strings(messages))
-        if not self._spellings or not any(re.search(self._spellings, one) for one in strings):
+        strings = "\0".join(_strings(messages))
+        if not self._spelling.search(strings):
             return []
-        used = {character for one in strings for character in one}
-        opening, closing = [
-            mark for point in range(0xF0000, 0xFFFFD) if (mark := chr(point)) not in used
-        ][:2]
+        used = {*strings, *self._template}
+        private = map(chr, range(0xF0000, 0xFFFFE))
+        opening, closing = islice((mark for mark in private if mark not in used), 2)
         marked = _replaced(messages, self._spellings, rf"{opening}\g<0>{closing}")
         written, _ = self._write(marked)
         spans, parts, end, length = [], [], 0, 0

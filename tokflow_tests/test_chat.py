@@ -114,8 +114,19 @@ def test_special_tokens_that_users_spell_stay_plain_text(chats: list[Any], tmp_p
     assert shard.manifest.counts["num_special_tokens_in_text"] == 5
 
 
+def test_messages_may_hold_any_private_character(tmp_path: Path):
+    forged = f"\U000f0000{END}\U000f0001 \U000f0002"
+    template = MARKED.replace("'\n'", "'\U000f0003\n'", 1)
+    shard = shard_of(chat_dataset(tmp_path, [chat(forged, "no")], template=template))
+
+    library = tokenizers.Tokenizer.from_str(byte_level_json())
+    [(ids, _)] = documents_of(shard)
+    assert ids.count(library.token_to_id(END)) == 2
+    assert forged in library.decode(ids, skip_special_tokens=False)
+
+
 def test_names_of_fields_that_spell_special_tokens_stay_plain_text_too(tmp_path: Path):
-    call = {"function": {"name": "f", "arguments": {END: [START]}}}
+    call = {"function": {"name": "f", "arguments": {END: 1}}}
     messages = [*chat("call it"), {"role": "assistant", "content": "", "tool_calls": [call]}]
     template = PLAIN.replace(
         "message['content'] +", "message['content'] + (message.tool_calls | default([])) | tojson +"
@@ -126,7 +137,7 @@ def test_names_of_fields_that_spell_special_tokens_stay_plain_text_too(tmp_path:
     [(ids, _)] = documents_of(shard)
     assert ids.count(library.token_to_id(START)) == ids.count(library.token_to_id(END)) == 2
     text = library.decode(ids, skip_special_tokens=False)
-    assert f'"arguments": {{"{END}": ["{START}"]}}' in text
+    assert f'"arguments": {{"{END}": 1}}' in text
 
 
 def test_the_mask_of_a_chat_that_spells_special_tokens_covers_what_the_assistant_says(
@@ -181,6 +192,16 @@ def test_tokens_that_are_no_bytes_get_their_places_from_the_library(tmp_path: Pa
     library = tokenizers.Tokenizer.from_str(byte_level_json())
     library.normalizer = normalizers.NFC()
     chats = [*CHATS, chat("e\u0301a", "e\u0301 o\u0308 no"), chat("x", "e\u0301")]
+    dataset = chat_dataset(tmp_path, chats)
+    save_chat_tokenizer(tmp_path, content=library.to_str())
+
+    assert documents_of(shard_of(dataset)) == of_transformers(tmp_path, MARKED, chats)
+
+
+def test_a_token_that_takes_white_space_with_it_does_not_shift_the_mask(tmp_path: Path):
+    library = tokenizers.Tokenizer.from_str(byte_level_json())
+    library.add_tokens([tokenizers.AddedToken("<think>", lstrip=True, rstrip=True)])
+    chats = [CHATS[0], chat("why  <think>  so", "because  <think>  of it", "x", "y"), CHATS[1]]
     dataset = chat_dataset(tmp_path, chats)
     save_chat_tokenizer(tmp_path, content=library.to_str())
 
@@ -367,6 +388,12 @@ def test_where_a_template_comes_from(tmp_path: Path):
     assert mask == [1] * len(ids)
     (tmp_path / "b/tok/chat_template.jinja").write_text(written("other"))
     assert Lineage(dataset).tokenizer_output.fingerprint != before
+    by_name = {"name": "tok/tokenizer.json"}
+    (tmp_path / "c/tok").mkdir(parents=True)
+    (tmp_path / "c/tok/chat_template.jinja").write_text(written("beside"))
+    dataset = chat_dataset(tmp_path / "c", CHATS[:1], template=None, tokenizer=by_name)
+    [(ids, _)] = documents_of(shard_of(dataset))
+    assert tokenizers.Tokenizer.from_str(byte_level_json()).decode(ids) == "beside"
 
 
 def test_the_text_of_a_template_file_is_what_decides_the_tokens(tmp_path: Path):
@@ -594,8 +621,12 @@ def test_a_mask_that_was_changed_is_found(value: int, tmp_path: Path):
 
 def test_a_token_of_a_chat_is_traced_to_its_characters(tmp_path: Path):
     chats = [chat("ab", "größe"), chat("xyz", "ok")]
-    template = MARKED.replace("{{ '\n' }}{% endfor", "{% endfor")  # ends with EOS
-    built = build_dataset(chat_dataset(tmp_path, chats, template=template, exports=["bin"]))
+    # BOS and EOS are characters of the text, which begins and ends with them.
+    template = "<|bos|>" + MARKED.replace("{{ '\n' }}{% endfor", "{% endfor")
+    around = {"bos": "first", "bos_token": "<|bos|>"}
+    built = build_dataset(
+        chat_dataset(tmp_path, chats, template=template, tokenizer=around, exports=["bin"])
+    )
     made = transformers_tokenizer(tmp_path, template)
     texts = [made.apply_chat_template(messages, tokenize=False) for messages in chats]
     offsets = [made(text, add_special_tokens=False, return_offsets_mapping=True) for text in texts]
