@@ -313,14 +313,17 @@ UNPROVEN: dict[str, Callable[[], Tokenizer]] = {
     "a_normalizer_of_a_pattern": lambda: split(GPT2, normalizers.Replace(Regex("a +b"), "c")),
     "a_prefix_without_its_spaces": lambda: bpe(BYTE_LEVEL(), normalizers.Prepend("▁")),
     "an_added_token_with_a_space": lambda: with_tokens(AddedToken("foo bar")),
+    "a_prefix_lost_before_an_added_token": lambda: with_tokens(
+        AddedToken("bar", normalized=False), tokenizer=llama2()
+    ),
     "an_added_token_that_takes_the_space_after_it": lambda: with_tokens(
         AddedToken("bar", rstrip=True)
     ),
 }
 
 
-def with_tokens(*added: AddedToken) -> Tokenizer:
-    tokenizer = bpe(BYTE_LEVEL())
+def with_tokens(*added: AddedToken, tokenizer: Tokenizer | None = None) -> Tokenizer:
+    tokenizer = tokenizer or bpe(BYTE_LEVEL())
     tokenizer.add_tokens(list(added))
     return tokenizer
 

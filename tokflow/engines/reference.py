@@ -18,7 +18,7 @@ from tokflow.engines.protocol import (
     text_buffers,
 )
 from tokflow.engines.sentencepiece_ import MODEL_NAME, SentencePieceEngine
-from tokflow.engines.transformers_ import TransformersEngine
+from tokflow.engines.workers import open_transformers
 from tokflow.tokenizer import BYTES_BOS_ID, BYTES_EOS_ID, Tokenizer, read_ranks
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def open_reference(tokenizer: Tokenizer, *, in_text: InText = "ordinary") -> Eng
     if tokenizer.kind == "sentencepiece":
         return SentencePieceEngine(tokenizer.folder / MODEL_NAME, in_text=in_text)
     if not (tokenizer.folder / "tokenizer.json").is_file():
-        return TransformersEngine(tokenizer.folder, in_text=in_text)
+        return open_transformers(tokenizer.folder, in_text=in_text)
     return TokenizersEngine(tokenizer.folder / "tokenizer.json", in_text=in_text)
 
 
