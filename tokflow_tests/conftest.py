@@ -1,3 +1,4 @@
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,3 +13,11 @@ def shared() -> Path:
     if not (folder / "tokenizers" / "gpt2").is_dir():
         pytest.skip(f"{folder} has no tokenizers/gpt2; set TOKFLOW_SHARED to a folder that has")
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _code_of_tokenizers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let transformers, which reads this once, copy the code it runs elsewhere than home."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_MODULES_CACHE", str(tmp_path_factory.mktemp("modules")))
+        yield

@@ -5,6 +5,7 @@ import pytest
 import tokenizers
 from tokenizers import Regex, models, pre_tokenizers, trainers
 
+from tokflow import training
 from tokflow.engines import open_engine
 from tokflow.errors import ConfigError, TokenizerError
 from tokflow.lineage import Lineage
@@ -93,6 +94,27 @@ def test_a_pattern_of_ones_own_runs_on_the_reference(tmp_path: Path):
     dataset = make_texts_dataset(tmp_path, kind="trained", vocab_size=300, pattern=OWN)
 
     assert open_engine(save_tokenizer(dataset)).name == "tokenizers"
+
+
+def test_a_pair_that_stands_once_in_the_text_is_merged_too(tmp_path: Path):
+    dataset = make_texts_dataset(
+        tmp_path, ["ab", "c"], kind="trained", vocab_size=1_000, pattern="qwen2"
+    )
+
+    saved = save_tokenizer(dataset)
+
+    model = json.loads((saved.folder / "tokenizer.json").read_text(encoding="utf-8"))["model"]
+    assert model["merges"] == [["a", "b"]]
+    assert saved.vocab_size == 258
+
+
+def test_documents_are_found_again_whatever_is_read_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(training, "READ_BYTES", 3)
+    (tmp_path / "text").write_bytes("ab\udcffgröße\udcff\udcff".encode(errors="surrogateescape"))
+
+    assert list(training._read_documents(tmp_path / "text")) == ["ab", "größe", ""]
 
 
 def test_the_same_text_and_pattern_give_the_same_bytes(tmp_path: Path):

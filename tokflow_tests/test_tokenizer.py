@@ -8,6 +8,7 @@ from tokflow.errors import ConfigError, TokenizerError
 from tokflow.tokenizer import (
     Tokenizer,
     TokenizerConfig,
+    fields_of_name,
     open_tokenizer,
     read_ranks,
     require_special_ids,
@@ -49,7 +50,7 @@ def test_a_saved_tokenizer_is_opened_as_it_was(tmp_path: Path):
     assert dataclasses.asdict(opened) == dataclasses.asdict(saved)
 
 
-@pytest.mark.parametrize("kind", ["tiktoken", "huggingface", "file"])
+@pytest.mark.parametrize("kind", ["tiktoken", "huggingface", "file", "sentencepiece"])
 def test_a_kind_that_needs_a_name_says_what_the_name_is(kind: str):
     with pytest.raises(ConfigError, match=rf"tokenizer.name: expected .* for kind {kind}, found n"):
         TokenizerConfig(kind=kind)
@@ -88,6 +89,35 @@ def test_a_named_token_that_is_not_in_the_vocabulary_is_an_error_with_the_choice
         "tokenizer.eos_token: expected one of '<s>', '</s>', found '<eos>'; "
         "name a token of the vocabulary"
     )
+
+
+def test_a_token_may_be_found_in_the_vocabulary_where_no_role_is_named_for_it():
+    assert special_id("eos", "b", {"</s>": 2}, {"b": 7}.get) == 7
+    assert special_id("eos", "</s>", {"</s>": 2}, {"</s>": 7}.get) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("bytes", "bytes"),
+        ("cl100k_base", "tiktoken"),
+        ("missing/tokenizer.json", "file"),
+        ("missing/tokenizer.model", "sentencepiece"),
+        ("openai-community/gpt2", "huggingface"),
+        ("folder", "huggingface"),
+        ("vocabulary", "file"),
+    ],
+)
+def test_a_bare_name_stands_for_a_kind(
+    name: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "vocabulary").touch()
+
+    fields = fields_of_name(name)
+
+    assert fields == {"kind": kind, **({} if kind == "bytes" else {"name": name})}
 
 
 def test_of_many_choices_the_first_twelve_are_shown():

@@ -19,6 +19,7 @@ from tokflow.errors import TokenizerError
 from tokflow.lineage import Lineage
 from tokflow.manifest import read_manifest
 from tokflow.pipeline import make_tokenizer
+from tokflow.tokenizer_hub import shown
 from tokflow_tests.test_engines import byte_level_bpe, unigram
 from tokflow_tests.texts import (
     FEW_TEXTS,
@@ -214,6 +215,30 @@ def test_a_broken_tokenizer_json_is_an_error(text: str, tmp_path: Path):
         "tokenizer.json: expected the JSON of a Hugging Face fast tokenizer, found ValueError: "
     )
     assert message.endswith("; save it with `tokenizer.save(path)` of the tokenizers library")
+
+
+def test_a_file_on_which_the_library_panics_is_an_error(tmp_path: Path):
+    fields = json.loads(byte_level_bpe().to_str())
+    fields["added_tokens"] = []
+    fields["model"] |= {
+        "continuing_subword_prefix": "##",
+        "vocab": {"a": 0, "b": 1, "ab": 2},
+        "merges": [["a", "b"]],
+    }
+    (tmp_path / "own.json").write_text(json.dumps(fields))
+
+    message = error_of(tmp_path, kind="file", name="own.json")
+
+    assert message.startswith(
+        "tokenizer.json: expected the JSON of a Hugging Face fast tokenizer, found RuntimeError: "
+        "it panicked: "
+    )
+
+
+def test_an_error_of_another_library_is_shown_in_one_line_and_almost_whole():
+    error = OSError("line one\n  line two " + "x" * 1_000)
+
+    assert shown(error) == "OSError: line one line two " + "x" * 582 + "…"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,195 @@
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tokflow.cli.app import app
+from tokflow.dataset import load_dataset
+from tokflow.lineage import Lineage
+from tokflow_tests import special
+from tokflow_tests.declared import TEXTS, declare, write_raw
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, ["tokenizers", *map(str, arguments)])
+
+
+def json_of(*arguments: str | Path) -> list[dict[str, Any]]:
+    result = run(*arguments, "--json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    return json.loads(result.stdout)["tokenizers"]
+
+
+def table_of(stdout: str) -> dict[str, list[str]]:
+    """Return the cells of each row by its label; cells are two spaces apart."""
+    table, _, _ = stdout.partition("\n\n")
+    rows = [re.split(r" {2,}", line) for line in table.splitlines()]
+    return {label: cells for label, *cells in rows}
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    write_raw(tmp_path, TEXTS)
+    return declare(tmp_path)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "measured.jsonl"
+    path.write_text('{"text": "a word"}\n{"text": "größe"}\n')
+    return path
+
+
+def test_a_datasets_tokenizer_is_shown_and_measured_on_its_first_raw_file(config: Path):
+    result = run("--config", config)
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    table = table_of(result.stdout)
+    speed = table.pop("MB/s")
+    assert table == {
+        "": ["small"],
+        "kind": ["bytes"],
+        "vocab_size": ["258"],
+        "dtype": ["uint16"],
+        "EOS": ["<eos> 256"],
+        "BOS": ["<bos> 257"],
+        "special tokens": ["0"],
+        "engine": ["bytes"],
+        "bytes per token": ["1.000"],
+        "tokens per character": ["1.087"],
+        "tokens": ["25"],
+    }
+    assert re.fullmatch(r"[\d,.]+", speed[0])
+    raw = config.parent / "raw/a.jsonl"
+    assert f"small: measured on 25 B of text of {raw}\n" in result.stdout
+    assert "small: bytes: the bytes need no other engine\n" in result.stdout
+
+
+def test_the_tokenizer_is_made_in_the_store_as_a_run_would_make_it(config: Path):
+    [shown] = json_of("--config", config)
+
+    lineage = Lineage(load_dataset(config))
+    assert lineage.tokenizer_output.is_made
+    assert shown["folder"] == str(lineage.tokenizer.folder)
+    assert shown["fingerprint"] == lineage.tokenizer.fingerprint
+
+
+def test_tokenizers_stand_side_by_side(tmp_path: Path, file: Path):
+    made = special.of_tokenizers(tmp_path)
+    special.of_sentencepiece(tmp_path)
+
+    result = run(
+        *("--tokenizer", "bytes", "--tokenizer", made["name"]),
+        *("--tokenizer", tmp_path / "own.model", "--file", file),
+    )
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    table = table_of(result.stdout)
+    assert table["kind"] == ["bytes", "file", "sentencepiece"]
+    assert table["engine"] == ["bytes", "gigatoken", "sentencepiece"]
+    assert table["EOS"] == ["<eos> 256", "none", "</s> 2"]
+    assert table["special tokens"] == ["0", "1", "3"]
+    assert table["bytes per token"][0] == "1.000"
+    assert table["tokens"][0] == "13"
+    assert f"{made['name']}: splits text by gpt2\n" in result.stdout
+    assert f"{made['name']}: gigatoken: equal to tokenizers on " in result.stdout
+    assert f"{tmp_path / 'own.model'}: sentencepiece: " in result.stdout
+
+
+def test_numbers_are_those_of_the_file_without_bos_and_eos(file: Path):
+    [shown] = json_of("--tokenizer", "bytes", "--file", file)
+
+    sample = shown["sample"]
+    assert (sample["num_documents"], sample["num_chars"], sample["num_bytes"]) == (2, 11, 13)
+    assert sample["num_tokens"] == 13
+    assert sample["bytes_per_token"] == 1
+    assert sample["tokens_per_character"] == pytest.approx(13 / 11)
+    assert shown["folder"] is None
+
+
+def test_a_tokenizer_without_a_file_is_shown_without_what_is_measured():
+    [shown] = json_of("--tokenizer", "bytes")
+    result = run("--tokenizer", "bytes")
+
+    assert shown["sample"] is None
+    assert "bytes per token" not in result.stdout
+    assert "MB/s" not in result.stdout
+
+
+def test_a_file_is_read_as_the_dataset_reads_documents(tmp_path: Path):
+    write_raw(tmp_path, TEXTS)
+    config = declare(tmp_path, documents={"text": "body"})
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"body": "four"}\n')
+
+    [shown] = json_of("--config", config, "--file", other)
+
+    assert shown["sample"]["num_tokens"] == 4
+    assert shown["sample"]["path"] == str(other)
+
+
+def test_of_a_large_file_the_first_4_mb_are_read(tmp_path: Path):
+    long = tmp_path / "long.txt"
+    long.write_text("xxx" + "größe " * 600_000)  # an ß lies across the edge
+    many = tmp_path / "many.jsonl"
+    texts = ["a" * 999, *["b" * 1_000] * 4_100]
+    many.write_text("".join(f'{{"text": "{text}"}}\n' for text in texts))
+
+    [of_long] = json_of("--tokenizer", "bytes", "--file", long)
+    [of_many] = json_of("--tokenizer", "bytes", "--file", many)
+
+    assert of_long["sample"]["num_bytes"] == 3_999_999
+    assert of_long["sample"]["num_documents"] == 1
+    assert of_many["sample"]["num_bytes"] == 4_000_000
+    assert of_many["sample"]["num_documents"] == 4_001
+    assert (
+        "measured on the first 4.0 MB of text of"
+        in run("--tokenizer", "bytes", "--file", long).stdout
+    )
+
+
+def test_one_that_fails_leaves_the_others_standing(tmp_path: Path, file: Path):
+    missing = tmp_path / "missing.json"
+    arguments = ("--tokenizer", missing, "--tokenizer", "bytes", "--file", file)
+
+    result = run(*arguments)
+    as_json = run(*arguments, "--json")
+
+    assert (result.exit_code, as_json.exit_code) == (1, 1)
+    assert table_of(result.stdout)["kind"] == ["bytes"]
+    assert result.stderr.startswith(f"error: {missing}: tokenizer.name: expected an existing file")
+    failed, shown = json.loads(as_json.stdout)["tokenizers"]
+    assert failed["title"] == str(missing)
+    assert "which is missing" in failed["error"]
+    assert shown["vocab_size"] == 258
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--file", "missing.txt"],
+            "--file: expected a raw file on this disk, found 'missing.txt'",
+        ),
+        (["nobody"], "dataset 'nobody': expected one of"),
+        (["--config", "missing.yaml"], "missing.yaml: expected a YAML file"),
+    ],
+)
+def test_wrong_usage_is_said(arguments: list[str], message: str, tmp_path: Path):
+    result = run(*arguments)
+
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"error: {message}")
+
+
+def test_a_dataset_without_a_raw_file_asks_for_one(tmp_path: Path):
+    (tmp_path / "raw").mkdir()
+
+    result = run("--config", declare(tmp_path))
+
+    assert result.exit_code == 1
+    assert result.stdout.strip() == ""
+    assert result.stderr.startswith("error: small: ")
