@@ -7,13 +7,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tokflow.arrays import to_arrow, to_numpy
 from tokflow.documents import Spans
 from tokflow.engines import Encoded, InText
 from tokflow.engines.protocol import text_buffers
 from tokflow.engines.reference import load_tokenizer_json
+from tokflow.engines.sentencepiece_ import MODEL_NAME, SentencePieceEngine
 from tokflow.errors import TokenizerError, four_parts
 from tokflow.tokenizer import Tokenizer, read_ranks
 
@@ -78,8 +78,11 @@ class TokenPlaces:
         self, texts: pa.LargeStringArray, encoded: Encoded, in_text: InText
     ) -> CharStarts:
         path = self._tokenizer.folder / "tokenizer.json"
+        if self._tokenizer.kind == "sentencepiece":
+            model = SentencePieceEngine(self._tokenizer.folder / MODEL_NAME, in_text=in_text)
+            return np.array(model.char_starts(texts), dtype=np.int64)
         if not path.is_file():
-            raise self._error("a tokenizer of tiktoken's, of bytes, or of a tokenizer.json")
+            raise self._error("a tokenizer of another kind than what only transformers loads")
         library = load_tokenizer_json(path.read_bytes(), in_text)
         # Not the fast variant, which gives no offsets.
         encodings = library.encode_batch(texts.to_pylist(), add_special_tokens=False)
@@ -159,4 +162,6 @@ def _is_byte_level(fields: dict[str, Any]) -> bool:
 
 def chars_without_white_space_at_end(texts: pa.LargeStringArray) -> npt.NDArray[np.int64]:
     """Return the code points of each text up to its last that is no white space."""
+    import pyarrow.compute as pc  # 0.06 s that other datasets need not pay
+
     return np.asarray(to_numpy(pc.utf8_length(pc.utf8_rtrim_whitespace(texts))))

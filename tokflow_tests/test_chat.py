@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import sentencepiece
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
@@ -35,6 +36,7 @@ from tokflow_tests.chats import (
     shard_of,
     write_chats,
 )
+from tokflow_tests.special import train_model
 from tokflow_tests.test_cli import run
 from tokflow_tests.texts import write_texts
 
@@ -196,6 +198,25 @@ def test_tokens_that_are_no_bytes_get_their_places_from_the_library(tmp_path: Pa
     save_chat_tokenizer(tmp_path, content=library.to_str())
 
     assert documents_of(shard_of(dataset)) == of_transformers(tmp_path, MARKED, chats)
+
+
+def test_a_sentencepiece_model_has_its_places_from_its_library(tmp_path: Path):
+    symbols = ["<|im_start|>", "<|im_end|>"]
+    (tmp_path / "own.model").write_bytes(train_model(control_symbols=symbols))
+    dataset = chat_dataset(
+        tmp_path,
+        [chat("a word", "é word")],
+        documents={"chat_template": PLAIN},
+        tokenizer={"kind": "sentencepiece", "name": "own.model"},
+    )
+
+    ((token_ids, mask),) = documents_of(shard_of(dataset))
+
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "own.model"))
+    learnt = [token for token, is_learnt in zip(token_ids, mask, strict=True) if is_learnt]
+    assert processor.decode(learnt[: learnt.index(processor.piece_to_id(END))]) == "é word"
+    assert token_ids.count(processor.piece_to_id(START)) == 2
+    assert mask.index(1) > token_ids.index(processor.piece_to_id(END))
 
 
 def test_a_token_that_takes_white_space_with_it_does_not_shift_the_mask(tmp_path: Path):

@@ -117,7 +117,8 @@ def without_crossing_merges(tokenizer: Tokenizer) -> Tokenizer:
 
 def with_crossing_merge(tokenizer: Tokenizer) -> Tokenizer:
     fields = json.loads(tokenizer.to_str())
-    fields["model"]["vocab"]["o▁"] = 1600
+    vocab = fields["model"]["vocab"]
+    vocab["o▁"] = max(vocab.values()) + 1
     fields["model"]["merges"].append(["o", "▁"])
     return Tokenizer.from_str(json.dumps(fields))
 

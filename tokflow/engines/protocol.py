@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -40,8 +40,8 @@ class Engine(Protocol):
         """Return the text of token ids, special tokens by their names."""
 
 
-def encoded_from_lists(token_ids: Sequence[Sequence[int]]) -> Encoded:
-    """Return lists of ids, one per document, as one array with offsets."""
+def encoded_from_lists(token_ids: Sequence[Sequence[int] | npt.NDArray[Any]]) -> Encoded:
+    """Return lists or arrays of ids, one per document, as one array with offsets."""
     offsets = np.zeros(len(token_ids) + 1, dtype=np.int64)
     np.cumsum([len(ids) for ids in token_ids], out=offsets[1:])
     flat = np.empty(offsets[-1], dtype=np.uint32)

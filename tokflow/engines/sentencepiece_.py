@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
@@ -39,16 +39,33 @@ class SentencePieceEngine:
         """Return the tokens of each text; no BOS and no EOS."""
         strings = texts.to_pylist()
         if self._spelt is None:
-            return encoded_from_lists(self._encode(strings))
+            return encoded_from_lists(self._of_library(strings, "numpy"))
         stretches = [self._spelt.split(text) for text in strings]
-        encoded = iter(self._encode([stretch for parts in stretches for stretch in parts]))
+        encoded = iter(self._of_library([one for parts in stretches for one in parts], "numpy"))
         documents = []
         for text, parts in zip(strings, stretches, strict=True):
-            token_ids = list(next(encoded))
+            token_ids = next(encoded).tolist()
             for symbol, _ in zip(self._spelt.findall(text), parts[1:], strict=True):
-                token_ids += [self._ids[symbol], *next(encoded)]
+                token_ids += [self._ids[symbol], *next(encoded).tolist()]
             documents.append(token_ids)
         return encoded_from_lists(documents)
+
+    def char_starts(self, texts: pa.LargeStringArray) -> list[int]:
+        """Return for each token that `encode` gives how many code points of its text are before
+        it, the texts one after another."""
+        starts: list[int] = []
+        for text in texts.to_pylist():
+            symbols = self._spelt.findall(text) if self._spelt else []
+            stretches = self._spelt.split(text) if self._spelt else [text]
+            position = 0
+            mappings = self._of_library(stretches, "offset_mapping")
+            for index, (stretch, mapping) in enumerate(zip(stretches, mappings, strict=True)):
+                starts += [position + start for start, _ in mapping["offsets"]]
+                position += len(stretch)
+                if index < len(symbols):
+                    starts.append(position)
+                    position += len(symbols[index])
+        return starts
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the text of token ids, control symbols by their names, unknown as ` ⁇ `."""
@@ -64,9 +81,11 @@ class SentencePieceEngine:
                 run.append(int(token_id))
         return "".join((*parts, self._processor.decode(run)))
 
-    def _encode(self, strings: list[str]) -> list[list[int]]:
-        encoded: list[list[int]] = self._processor.encode(
-            strings, out_type=int, num_threads=os.cpu_count() or 1
+    def _of_library(
+        self, strings: list[str], return_type: Literal["numpy", "offset_mapping"]
+    ) -> list[Any]:
+        encoded: list[Any] = self._processor.encode(
+            strings, return_type=return_type, num_threads=os.cpu_count() or 1
         )
         return encoded
 
