@@ -1,8 +1,8 @@
 """Compare two files of uint16 token ids, and say how the second differs.
 
-    python -m benchmarks.compare EXPECTED FOUND --eos 50256
+    python -m benchmarks.compare EXPECTED FOUND --eos 50256 --output FILE
 
-Prints JSON. A process of its own: the one that measures must stay small (see process.py).
+Writes JSON. A process of its own: the one that measures must stay small (see process.py).
 """
 
 import argparse
@@ -20,9 +20,10 @@ def main():
     parser.add_argument("expected", type=Path)
     parser.add_argument("found", type=Path)
     parser.add_argument("--eos", type=int, required=True)
+    parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
     expected, found = (np.fromfile(path, "<u2") for path in (arguments.expected, arguments.found))
-    print(json.dumps(compare(expected, found, eos_id=arguments.eos)))
+    arguments.output.write_text(json.dumps(compare(expected, found, eos_id=arguments.eos)))
 
 
 def compare(expected, found, *, eos_id):

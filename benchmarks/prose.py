@@ -17,14 +17,16 @@ MIN_LETTER_FRACTION = 0.94
 """Letters, blanks and the marks of a sentence, of all characters of a paragraph."""
 MIN_COMMON_FRACTION = 0.25
 COMMON_WORDS = frozenset(
-    "a an and are as at be but by can do for from has have if in is it its may must not of on or "
-    "that the this to was we when which will with you".split()
+    """
+    a an and are as at be but by can do for from has have if in is it its may must not of on or
+    that the this to was we when which will with you
+    """.split()  # noqa: SIM905 (a list of 50 strings is not easier to read)
 )
 """A quarter of the words of English sentences are among these; of names and tables few are."""
 
 PARAGRAPH_END = re.compile(r"\n\s*\n")
 DOCSTRING = re.compile(r'"""(.{100,}?)"""', re.DOTALL)
-NOT_LETTERS = re.compile(r"[^\w ,.'’-]|[\d_]")
+NOT_LETTERS = re.compile(r"[^\w ,.'-]|[\d_]")
 
 
 def read_texts():

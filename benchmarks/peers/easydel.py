@@ -11,8 +11,8 @@ from easydel.data import (
     Pipeline,
     PipelineConfig,
     SaveStageConfig,
-    TokenizeStageConfig,
     TokenizerConfig,
+    TokenizeStageConfig,
 )
 
 from benchmarks.peers.command import EOS_ID, run

@@ -3,7 +3,6 @@
 Each input is a part of the file, so that every worker has some: a row group, or a range of lines.
 """
 
-import functools
 import itertools
 import json
 from dataclasses import dataclass
