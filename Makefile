@@ -42,7 +42,7 @@ bench-fixed: $(READY) ## What a tiny dataset and a run with nothing to do cost
 bench-peers: ## Install what `make bench` compares with (PEERS='dolma litdata' picks some)
 	@$(call check_python)
 	@failed=; for peer in $(PEERS); do \
-		$(MAKE) --no-print-directory $(PEERS_FOLDER)/$$peer/ready || failed="$$failed $$peer"; \
+		$(MAKE) --silent $(PEERS_FOLDER)/$$peer/ready || failed="$$failed $$peer"; \
 	done; \
 	test -z "$$failed" || { echo "Not installed:$$failed; make bench leaves them out"; exit 1; }
 

@@ -62,10 +62,10 @@ def measure(command, *, folder, environment, timeout=None):
         watch.start()
         _, status, usage = os.wait4(process.pid, 0)
         wall_seconds = time.perf_counter() - start
+        process.returncode = os.waitstatus_to_exitcode(status)
         watch.stop()
         if watch.is_over_time:
             raise OverTimeError(f"over {timeout:.0f} s")
-        process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode != 0:
             raise RuntimeError(failure(process, output))
     largest_bytes = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
