@@ -86,6 +86,7 @@ def measure_block(arguments, programs, file):
         repeats=arguments.repeats,
         peer_repeats=arguments.peer_repeats,
         timeout=arguments.timeout,
+        tell=tell_progress,
     )
 
 
@@ -186,6 +187,11 @@ def as_json(one):
 
 def say_now(text):
     print(text, flush=True)
+
+
+def tell_progress(text):
+    """Tell how far it is, apart from the tables: a size can take an hour."""
+    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -55,6 +55,8 @@ def environment(module, place):
         "HF_HOME": caches,
         "XDG_CACHE_HOME": caches,
         "HF_HUB_OFFLINE": 1,
+        "DATA_OPTIMIZER_CACHE_FOLDER": caches / "chunks",
+        "DATA_OPTIMIZER_DATA_CACHE_FOLDER": caches / "data",
         "WANDB_MODE": "disabled",
         "RAY_USAGE_STATS_ENABLED": 0,
         "JAX_PLATFORMS": "cpu",

@@ -47,8 +47,8 @@ class Result:
         return max(run.peak_bytes for run in self.runs)
 
 
-def measure_file(file, programs, *, repeats, peer_repeats, timeout):
-    """Return a result per program, in the same order.
+def measure_file(file, programs, *, repeats, peer_repeats, timeout, tell=print):
+    """Return a result per program, in the same order; tell after each run what it took.
 
     Raises: RuntimeError where a program of our own fails or makes other token ids.
     """
@@ -61,7 +61,13 @@ def measure_file(file, programs, *, repeats, peer_repeats, timeout):
                 if repeat < (peer_repeats if result.program.is_peer else repeats):
                     tokens = run_once(result, place, expected, timeout=timeout)
                     expected = expected or tokens
+                    tell(progress(file, repeat, result))
     return results
+
+
+def progress(file, repeat, result):
+    took = result.failure or f"{result.runs[-1].wall_seconds:.1f} s"
+    return f"{file.name}, repeat {repeat}, {result.program.name}: {took.strip().splitlines()[-1]}"
 
 
 def run_once(result, place, expected, *, timeout):
