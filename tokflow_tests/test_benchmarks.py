@@ -69,14 +69,14 @@ def test_text_grows_by_other_letters_and_keeps_its_length():
 
 
 def test_text_stops_before_it_passes_its_size():
-    assert list(corpus.grow(TEXTS, len(TEXTS[0]) + 1)) == TEXTS[:1]
+    assert list(corpus.grow(TEXTS, len("".join(TEXTS)) - 1)) == TEXTS[:1]
 
 
 @pytest.mark.parametrize(
     "paragraph",
     [
-        "x = compute(a, b); y = [f(1), g(2)]; for i in range(10): print(i, x[i], y[i], sep='|', "
-        "end=';') # The end of it.",
+        "If a[0] == 1 and b[1] == 2 or not c[2] in (3, 4, 5): for d in range(10): with e(d) as f: "
+        "if f is not 7 and d in {8, 9}: a[d] = b[d] or c[d].",
         "Too short to be prose.",
         "Numpy Pandas Arrow Torch Dagster Parquet Lance Polars Awkward Numba Scipy Jax Flax Optax "
         "Orbax Grain Levanter Haliax Equinox.",
