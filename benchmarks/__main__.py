@@ -72,8 +72,8 @@ def report_speed(arguments, folder, say):
                 say(f"\n{title}, GPT-2, {counts(results)}")
                 say("\n".join(table.table(results, text_bytes=size * 1e6)))
                 blocks.append((title, size * 1e6, results))
-    say("\naims")
-    say("\n".join(aims(blocks)))
+    if judged := list(aims(blocks)):
+        say("\n".join(["\naims", *judged]))
     return {title: {one.program.name: as_json(one) for one in many} for title, _, many in blocks}
 
 
