@@ -4,11 +4,11 @@ PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
 READY := .venv/ready
-PEERS := .venv-peers
-PEERS_READY := $(PEERS)/ready
+PEERS ?= $(sort $(basename $(notdir $(wildcard benchmarks/peers/*.txt))))
+PEERS_FOLDER := .venv-peers
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow bench bench-memory bench-peers clean
+.PHONY: help demo test test-slow bench bench-large bench-growth bench-fixed bench-peers clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -27,13 +27,24 @@ test: $(READY) ## Lint, types and tests (all but the slow ones)
 test-slow: $(READY) ## The proofs that take long
 	@$(BIN)/pytest --quiet -m slow $(ARGS)
 
-bench: $(READY) ## tokflow against the raw engine and, after bench-peers, tiktoken + datasets
+bench: $(READY) ## Time and memory on 60 and 300 MB, against the raw engine and the peers
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-bench-memory: $(READY) ## Peak memory on 100 MB against 1 GB of text
-	@$(BIN)/python -m benchmarks memory $(ARGS)
+bench-large: $(READY) ## The same, and on 600 MB
+	@$(BIN)/python -m benchmarks --large $(ARGS)
 
-bench-peers: $(PEERS_READY) ## Install what `make bench` compares with, into .venv-peers
+bench-growth: $(READY) ## How time and memory grow from 30 MB to 1 GB
+	@$(BIN)/python -m benchmarks growth $(ARGS)
+
+bench-fixed: $(READY) ## What a tiny dataset and a run with nothing to do cost
+	@$(BIN)/python -m benchmarks fixed $(ARGS)
+
+bench-peers: ## Install what `make bench` compares with (PEERS='dolma litdata' picks some)
+	@$(call check_python)
+	@failed=; for peer in $(PEERS); do \
+		$(MAKE) --silent $(PEERS_FOLDER)/$$peer/ready || failed="$$failed $$peer"; \
+	done; \
+	test -z "$$failed" || { echo "Not installed:$$failed; make bench leaves them out"; exit 1; }
 
 clean: ## Remove environments, caches and the demo; other datasets stay
 	@rm -rf .venv .venv-* *.egg-info build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
@@ -49,11 +60,11 @@ $(READY): pyproject.toml
 	@$(BIN)/python -m pip install -qq --editable . --group dev
 	@touch $@
 
-$(PEERS_READY): Makefile
-	@$(call check_python)
-	@test -x $(PEERS)/bin/pip || $(PYTHON) -m venv $(PEERS)
-	@echo "Installing datasets and tiktoken into $(PEERS): once"
-	@$(PEERS)/bin/python -m pip install -qq "datasets>=4" "tiktoken>=0.9"
+# An environment per peer, since their pins clash.
+$(PEERS_FOLDER)/%/ready: benchmarks/peers/%.txt
+	@test -x $(@D)/bin/pip || $(PYTHON) -m venv $(@D)
+	@echo "Installing $* into $(@D): once"
+	@$(@D)/bin/python -m pip install -qq --requirement $<
 	@touch $@
 
 define check_python

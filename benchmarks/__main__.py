@@ -1,10 +1,12 @@
 """Measure tokflow on this machine.
 
-python -m benchmarks            speed, against the raw engine and the usual script
-python -m benchmarks memory     peak memory on 100 MB against 1 GB
+python -m benchmarks            time and memory of tokflow, of the raw engine and of the peers
+python -m benchmarks growth     how time and memory grow from 30 MB to 1 GB
+python -m benchmarks fixed      what a tiny dataset and a run with nothing to do cost
 """
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import os
@@ -13,89 +15,154 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import memory, speed
+from benchmarks import fixed, growth, speed, table
+from benchmarks.aims import aims
+from benchmarks.peer_programs import PEERS
 from benchmarks.process import measure
-from benchmarks.programs import NEEDS_GPT2, PROGRAMS, ROOT
+from benchmarks.programs import CORE, KINDS, OWN, ROOT
 
-KINDS = ("jsonl", "parquet")
+CORPORA = ("code", "prose")
+SIZES = (60, 300)
+LARGE = 600
+GROWTH_SIZES = (30, 100, 300, 1000)
 
 
 def main():
+    arguments = parse_arguments()
+    if (arguments.what != "speed") and (reason := CORE.missing()):
+        raise SystemExit(f"{arguments.what}: left out ({reason})")
+    say = (lambda text: None) if arguments.json else say_now
+    say(machine())
+    with corpora_folder(arguments.keep) as folder:
+        found = REPORTS[arguments.what](arguments, folder, say)
+    if arguments.json:
+        print(json.dumps({"machine": machine(), arguments.what: found}, indent=1))
+
+
+def parse_arguments():
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("what", nargs="?", choices=("speed", "memory"), default="speed")
+    parser.add_argument("what", nargs="?", choices=REPORTS, default="speed")
+    parser.add_argument("--sizes", nargs="+", type=float, metavar="MB", help="of text")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
+    parser.add_argument("--corpora", nargs="+", choices=CORPORA, help="growth: code")
+    parser.add_argument("--repeats", type=int, default=3, help="of our own programs")
     parser.add_argument("--json", action="store_true", help="print numbers for a program")
-    parser.add_argument("--repeats", type=int, default=3, help="speed")
-    parser.add_argument("--bytes", type=int, default=60_000_000, help="speed: text in the file")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the corpora there")
+    parser.add_argument("--large", action="store_true", help=f"speed: {LARGE} MB too")
     parser.add_argument("--only", nargs="+", metavar="PROGRAM", help="speed: names in the table")
-    parser.add_argument("--small", type=int, default=100_000_000, help="memory: bytes of text")
-    parser.add_argument("--large", type=int, default=1_000_000_000, help="memory: bytes of text")
-    arguments = parser.parse_args()
-    report = print_memory if arguments.what == "memory" else print_speed
-    report(arguments)
+    parser.add_argument("--peer-repeats", type=int, default=1, help="speed")
+    parser.add_argument("--timeout", type=float, default=900, help="speed: seconds per peer's run")
+    parser.add_argument("--files", nargs="+", type=int, default=(1, 1000), help="fixed")
+    return parser.parse_args()
 
 
-def print_speed(arguments):
-    say = quiet if arguments.json else print
-    say(machine())
+def report_speed(arguments, folder, say):
     programs = choose_programs(arguments.only, say)
-    found = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for kind in arguments.kinds:
-            file = Path(folder) / f"corpus.{kind}"
-            corpus = [sys.executable, "-m", "benchmarks.corpus", file, "--bytes", arguments.bytes]
-            measure(corpus, folder=ROOT, environment={})
-            runs, num_tokens = speed.measure_file(
-                file, repeats=arguments.repeats, programs=programs
-            )
-            say(
-                f"\n{kind}, {arguments.bytes / 1e6:.0f} MB of text, GPT-2: {num_tokens:,} tokens, "
-                f"the same from all; median of {arguments.repeats}"
-            )
-            say("\n".join(speed.table(runs)))
-            found[kind] = as_json(runs)
-    if arguments.json:
-        print(json.dumps({"machine": machine(), "speed": found}, indent=1))
+    sizes = arguments.sizes or (*SIZES, *([LARGE] if arguments.large else []))
+    blocks = []
+    for size in sizes:
+        for corpus in arguments.corpora or CORPORA:
+            for kind in arguments.kinds:
+                results = measure_block(arguments, programs, make_file(folder, corpus, size, kind))
+                title = f"{size:g} MB of {corpus}, {kind}"
+                say(f"\n{title}, GPT-2, {counts(results)}")
+                say("\n".join(table.table(results, text_bytes=size * 1e6)))
+                blocks.append((title, size * 1e6, results))
+    if judged := list(aims(blocks)):
+        say("\n".join(["\naims", *judged]))
+    return {title: {one.program.name: as_json(one) for one in many} for title, _, many in blocks}
 
 
-def print_memory(arguments):
-    say = quiet if arguments.json else print
-    say(machine())
-    path, remedy = NEEDS_GPT2
-    if not path.exists():
-        raise SystemExit(f"memory: left out (no {path}: {remedy})")
-    say(
-        f"\npeak MB of the tokens stage on {arguments.small / 1e6:.0f} and "
-        f"{arguments.large / 1e6:.0f} MB of text, GPT-2"
+def measure_block(arguments, programs, file):
+    """Measure the programs that read files of this kind; the table shows no others."""
+    reading = [program for program in programs if file.suffix[1:] in program.kinds]
+    return speed.measure_file(
+        file,
+        reading,
+        repeats=arguments.repeats,
+        peer_repeats=arguments.peer_repeats,
+        timeout=arguments.timeout,
+        tell=tell_progress,
     )
+
+
+def report_growth(arguments, folder, say):
     found = {}
-    for kind in arguments.kinds:
-        small, large = memory.measure_kind(kind, small=arguments.small, large=arguments.large)
-        say(memory.line(kind, (small, large)))
-        found[kind] = as_json({"small": [small], "large": [large]})
-    if arguments.json:
-        print(json.dumps({"machine": machine(), "memory": found}, indent=1))
+    for corpus in arguments.corpora or ("code",):
+        for kind in arguments.kinds:
+            sizes = arguments.sizes or GROWTH_SIZES
+            files = {size * 1e6: make_file(folder, corpus, size, kind) for size in sizes}
+            measured = growth.measure_growth(files, repeats=arguments.repeats)
+            say(f"\n{corpus}, {kind}, GPT-2, median of {arguments.repeats}")
+            say("\n".join(growth.table(measured)))
+            found[f"{corpus}, {kind}"] = {
+                name: {
+                    f"{size / 1e6:g} MB": list(map(as_json, runs)) for size, runs in many.items()
+                }
+                for name, many in measured.items()
+            }
+    return found
+
+
+def report_fixed(arguments, folder, say):
+    found = {num_files: fixed.measure_fixed(num_files) for num_files in arguments.files}
+    say(f"\n`tokflow run` of a declared dataset, {fixed.DOCUMENTS_PER_FILE} documents per file")
+    say("\n".join(fixed.table(found)))
+    return {num_files: list(map(as_json, pair)) for num_files, pair in found.items()}
+
+
+REPORTS = {"speed": report_speed, "growth": report_growth, "fixed": report_fixed}
 
 
 def choose_programs(names, say):
     """Return the programs to run; say which are left out, and why."""
-    known = {program.name: program for program in PROGRAMS}
+    known = {program.name: program for program in (*OWN, *PEERS)}
     for name in names or ():
         if name not in known:
             raise SystemExit(f"--only: expected some of {list(known)}, found {name!r}")
     chosen = []
-    for program in PROGRAMS:
-        if names and program.name not in names:
+    for name, program in known.items():
+        if names and name not in names:
             continue
         if reason := program.missing():
-            say(f"left out: {program.name} ({reason})")
+            say(f"left out: {name} ({reason})")
         else:
             chosen.append(program)
+            if absent := sorted(set(KINDS) - set(program.kinds)):
+                say(f"left out: {name} on {', '.join(absent)} (it does not read it)")
     return chosen
+
+
+@contextlib.contextmanager
+def corpora_folder(keep):
+    """Give the folder of the corpora: the one to keep, or one that goes when all is measured."""
+    if keep:
+        keep.mkdir(parents=True, exist_ok=True)
+        yield keep.resolve()
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(folder)
+
+
+def make_file(folder, corpus, size, kind):
+    """Return a file with `size` MB of text, made unless it is there."""
+    file = folder / f"{corpus}-{size:g}MB.{kind}"
+    if not file.exists():
+        options = ["--bytes", round(size * 1e6), "--text", corpus]
+        measure(
+            [sys.executable, "-m", "benchmarks.corpus", file, *options], folder=ROOT, environment={}
+        )
+    return file
+
+
+def counts(results):
+    """Return how many tokens there are."""
+    made = [one.comparison for one in results if one.comparison]
+    return f"{made[0].num_documents:,} documents, {made[0].num_tokens:,} tokens" if made else ""
 
 
 def machine():
@@ -107,12 +174,24 @@ def machine():
     return f"{os.cpu_count()} cores, {model}, Python {platform.python_version()}"
 
 
-def as_json(runs):
-    return {name: [dataclasses.asdict(one) for one in many] for name, many in runs.items()}
+def as_json(one):
+    """Return the numbers of a measurement or of a result."""
+    if not isinstance(one, speed.Result):
+        return dataclasses.asdict(one)
+    return {
+        "runs": [dataclasses.asdict(run) for run in one.runs],
+        "tokens": one.comparison and dataclasses.asdict(one.comparison),
+        "failure": one.failure,
+    }
 
 
-def quiet(text):
-    """Say nothing: the JSON says it all."""
+def say_now(text):
+    print(text, flush=True)
+
+
+def tell_progress(text):
+    """Tell how far it is, apart from the tables: a size can take an hour."""
+    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,16 @@
-"""The text that is measured: Python sources of this machine in one file.
+"""The text that is measured: code or prose of this machine in one file.
 
-    python -m benchmarks.corpus FILE [--bytes 60_000_000]
+    python -m benchmarks.corpus FILE [--bytes 60_000_000] [--text code]
+
+`code` is the Python sources of the standard library and the installed packages, a file per
+document (6,500 tokens on average); `prose` is the English inside them and in the documents of
+the machine (see prose.py; a thousand characters on average). No document is empty: some peers
+leave empty ones out, and modalities 0.5.0 loses everything after one.
+
+There are some tens of MB of code and a few of prose, so they are used again and again, each time
+with other letters exchanged. That keeps lengths, line ends and indents as they are, but most words
+become new ones: no cache of an engine knows the text already, and since no tokenizer has learnt
+such words, they take more tokens than those of real text. It is the same for all programs.
 
 A process of its own, since a parent's peak memory counts as its children's (see process.py).
 """
@@ -14,6 +24,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks import prose
 from tokflow import demo
 
 
@@ -21,46 +32,65 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", type=Path)
     parser.add_argument("--bytes", type=int, default=demo.MAX_BYTES)
+    parser.add_argument("--text", choices=TEXTS, default="code")
     arguments = parser.parse_args()
-    write_corpus(arguments.file, read_texts(arguments.bytes))
+    write_corpus(arguments.file, grow(TEXTS[arguments.text](), arguments.bytes))
 
 
-def read_texts(max_bytes):
-    """Yield source texts until the next would pass `max_bytes`.
+def read_code():
+    documents, _ = demo.gather(demo.python_roots(), max_bytes=demo.MAX_BYTES)
+    return [document.content for document in documents if document.content]
 
-    After the first pass through the sources each further one exchanges two other letters in
-    every text: most words become new ones, so no cache of an engine knows the text already, and
-    lengths, line ends and indents stay as they are in real code.
+
+TEXTS = {"code": read_code, "prose": prose.read_texts}
+"""How the distinct texts of each corpus are read."""
+
+
+def grow(texts, max_bytes):
+    """Yield texts until the next would pass `max_bytes`: as they are, then with letters exchanged.
+
+    Raises: RuntimeError where the exchanges are used up before.
     """
-    documents, _ = demo.gather(demo.python_roots(), max_bytes=min(max_bytes, demo.MAX_BYTES))
     num_bytes = 0
     for table in itertools.chain([{}], exchanges()):
-        for document in documents:
-            text = document.content.translate(table)
-            num_bytes += len(text.encode())
+        for text in texts:
+            changed = text.translate(table)
+            num_bytes += len(changed.encode())
             if num_bytes > max_bytes:
                 return
-            yield text
+            yield changed
+    raise RuntimeError(f"expected {max_bytes:,} bytes of text, found texts for {num_bytes:,} only")
 
 
 def exchanges():
-    """Yield translation tables that exchange two letters, in an order that is always the same."""
+    """Yield tables that exchange two letters, then two pairs of them, always in the same order."""
     pairs = list(itertools.combinations("etaoinsrhdlu", 2))
     random.Random(0).shuffle(pairs)
-    for one, other in pairs:
-        letters = one + other
-        yield str.maketrans(letters + letters.upper(), letters[::-1] + letters[::-1].upper())
+    for pair in pairs:
+        yield exchange(pair)
+    for pair, other in itertools.combinations(pairs, 2):
+        if not set(pair) & set(other):
+            yield exchange(pair) | exchange(other)
+
+
+def exchange(pair):
+    letters = "".join(pair)
+    return str.maketrans(letters + letters.upper(), letters[::-1] + letters[::-1].upper())
 
 
 def write_corpus(path, texts):
-    """Write one document per line or row, as `text`."""
+    """Write one document per line or row, as `text`; a file that is there is whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".parquet":
-        write_parquet(path, texts)
-    else:
-        with path.open("w", encoding="utf-8") as file:
-            for text in texts:
-                file.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
+    partial = path.with_name(f"partial-{path.name}")
+    write = write_parquet if path.suffix == ".parquet" else write_jsonl
+    write(partial, texts)
+    partial.rename(path)
+
+
+def write_jsonl(path, texts):
+    with path.open("w", encoding="utf-8") as file:
+        for text in texts:
+            file.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
 
 
 def write_parquet(path, texts, *, rows_per_group=1000):

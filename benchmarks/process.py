@@ -1,11 +1,19 @@
-"""One whole process, measured from outside: wall time, processor time, peak memory."""
+"""One whole process, measured from outside: wall time, processor time, peak memory of its tree."""
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
+
+PROC = Path("/proc")
+SAMPLE_SECONDS = 0.05
+SAMPLING_SHARE = 0.04
+"""Sampling takes no more of one core than this: slow samples are taken less often."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -14,19 +22,31 @@ class Measurement:
 
     wall_seconds: float
     cpu_seconds: float
-    """User and system time of the process and of its children it waited for."""
+    """User and system time of the process and of its descendants that were waited for."""
     peak_bytes: int
-    """Peak resident memory of the largest single process among them.
+    """Peak resident memory of the process and all its descendants together.
 
-    It counts mapped files that are in memory too. The kernel hands a parent's peak on to its
-    children, so the process that measures must stay small: it imports no library.
+    The largest of the samples: resident memory of a single process, and of several the sum of
+    their proportional shares, so that a page that two of them use counts once. Mapped files that
+    are in memory count. Never less than `largest_bytes`, which no sample can miss.
+    """
+    largest_bytes: int
+    """Peak resident memory of the largest single process, as the kernel keeps it.
+
+    The kernel hands a parent's peak on to its children, so the process that measures must stay
+    small: it imports no library.
     """
 
 
-def measure(command, *, folder, environment):
-    """Run `command` in `folder` and return what it took.
+class OverTimeError(Exception):
+    """The process took longer than it was given, and was ended."""
 
-    Raises: RuntimeError, with the end of what the process printed, where it fails.
+
+def measure(command, *, folder, environment, timeout=None):
+    """Run `command` in `folder` and return what it took; no process of it is left behind.
+
+    Raises: RuntimeError, with the end of what the process printed, where it fails;
+    OverTimeError after `timeout` seconds.
     """
     with tempfile.TemporaryFile("w+") as output:
         start = time.perf_counter()
@@ -38,17 +58,114 @@ def measure(command, *, folder, environment):
             stdout=output,
             stderr=subprocess.STDOUT,
         )
+        watch = Watch(process.pid, deadline=start + timeout if timeout else None)
+        watch.start()
         _, status, usage = os.wait4(process.pid, 0)
         wall_seconds = time.perf_counter() - start
         process.returncode = os.waitstatus_to_exitcode(status)
+        watch.stop()
+        if watch.is_over_time:
+            raise OverTimeError(f"over {timeout:.0f} s")
         if process.returncode != 0:
-            output.seek(0)
-            raise RuntimeError(
-                f"{' '.join(process.args)}: expected exit 0, found {process.returncode}; "
-                f"its output ends:\n{output.read()[-3000:]}"
-            )
+            raise RuntimeError(failure(process, output))
+    largest_bytes = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return Measurement(
         wall_seconds=wall_seconds,
         cpu_seconds=usage.ru_utime + usage.ru_stime,
-        peak_bytes=usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024),
+        peak_bytes=max(watch.peak_bytes, largest_bytes),
+        largest_bytes=largest_bytes,
     )
+
+
+def failure(process, output):
+    output.seek(0)
+    return (
+        f"{' '.join(process.args)}: expected exit 0, found {process.returncode}; "
+        f"its output ends:\n{output.read()[-3000:]}"
+    )
+
+
+class Watch(threading.Thread):
+    """Sample the memory of a process and its descendants until it is told to stop."""
+
+    def __init__(self, root, *, deadline):
+        super().__init__(daemon=True)
+        self.root = root
+        self.deadline = deadline
+        self.peak_bytes = 0
+        self.is_over_time = False
+        self.known = {}
+        """Start time by process id of every descendant seen, also of those with a new parent."""
+        self.stopped = threading.Event()
+
+    def run(self):
+        pause = SAMPLE_SECONDS
+        while not self.stopped.wait(pause):
+            start = time.thread_time()
+            self.known = alive(self.root, self.known)
+            self.peak_bytes = max(self.peak_bytes, resident_bytes(self.known))
+            pause = max(SAMPLE_SECONDS, (time.thread_time() - start) / SAMPLING_SHARE)
+            if self.deadline and time.perf_counter() > self.deadline:
+                self.is_over_time = True
+                end(self.known)
+
+    def stop(self):
+        """Stop sampling, and end descendants that outlived the process."""
+        self.stopped.set()
+        self.join()
+        end({pid: start for pid, start in self.known.items() if pid != self.root})
+
+
+def alive(root, known):
+    """Return start times by id of `root`, of the `known` that still run, and their descendants."""
+    starts, children = {}, {}
+    for entry in PROC.iterdir() if PROC.exists() else ():
+        if entry.name.isdigit() and (found := parent_and_start(entry)):
+            parent, starts[int(entry.name)] = found
+            children.setdefault(parent, []).append(int(entry.name))
+    waiting = [root, *(pid for pid, start in known.items() if starts.get(pid) == start)]
+    found = {}
+    while waiting:
+        pid = waiting.pop()
+        if pid in starts and pid not in found:
+            found[pid] = starts[pid]
+            waiting += children.get(pid, [])
+    return found
+
+
+def parent_and_start(entry):
+    """Return the id of a process's parent, and when it started in clock ticks; None if it ended."""
+    try:
+        fields = (entry / "stat").read_text().rpartition(")")[2].split()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return None if fields[0] == "Z" else (int(fields[1]), int(fields[19]))
+
+
+def resident_bytes(pids):
+    measure_one = whole_bytes if len(pids) == 1 else shared_bytes
+    return sum(measure_one(pid) for pid in pids)
+
+
+def whole_bytes(pid):
+    try:
+        return int((PROC / f"{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):
+        return 0  # it ended meanwhile
+
+
+def shared_bytes(pid):
+    """Return the proportional share: pages that n processes use count as 1/n."""
+    try:
+        lines = (PROC / f"{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0  # it ended meanwhile
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+
+
+def end(pids):
+    """Kill the processes that are still those with the known start times."""
+    for pid, start in pids.items():
+        found = parent_and_start(PROC / str(pid))
+        if found and found[1] == start:
+            os.kill(pid, signal.SIGKILL)

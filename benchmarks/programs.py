@@ -1,4 +1,4 @@
-"""The programs that make the same token ids from one file, and how each is called."""
+"""Our own programs that make token ids from one file, and how each is called."""
 
 import json
 import os
@@ -11,10 +11,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("TOKFLOW_SHARED", ROOT.parent / "shared"))
 GPT2 = SHARED / "tokenizers/gpt2"
-TIKTOKEN_CACHE = SHARED / "tiktoken-cache"
-PEERS = ROOT / ".venv-peers/bin/python"
+EOS_ID = 50256
 TOKFLOW = (sys.executable, "-P", "-m", "tokflow")
 """The command `tokflow`, of the package that PYTHONPATH leads to first, if to any."""
+KINDS = ("jsonl", "parquet")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,10 +33,19 @@ class Program:
     name: str
     command: Callable[[Place], list[object]]
     output: str | None
-    """Where its token ids are, relative to the folder; None where it makes none."""
+    """Where its token ids are as uint16, relative to the folder; None where it makes none."""
     needs: tuple[tuple[Path, str], ...] = ()
     """Paths it cannot do without, and how to get each."""
     environment: Callable[[Place], dict[str, object]] = field(default=lambda place: {})
+    prepare: Callable[[Place], list[object]] | None = None
+    """What is run before and not timed."""
+    read: Callable[[Place], list[object]] | None = None
+    """What is run after, and not timed, to make `output` from the program's own format."""
+    is_peer: bool = False
+    kinds: tuple[str, ...] = KINDS
+    """The files it reads."""
+    difference: str | None = None
+    """Why its tokens are not tokflow's, where they are not."""
 
     def missing(self) -> str | None:
         """Return why it cannot run here; None where it can."""
@@ -49,18 +58,9 @@ def raw_engine(place):
     return [sys.executable, "-m", "benchmarks.raw_engine", place.file, *options]
 
 
-def tiktoken_datasets(place):
-    options = ["--output", place.folder / "tiktoken.bin", "--processes", os.cpu_count()]
-    return [PEERS, "-m", "benchmarks.tiktoken_datasets", place.file, *options]
-
-
-def peers_environment(place):
-    return {
-        "TIKTOKEN_CACHE_DIR": TIKTOKEN_CACHE,
-        "HF_HOME": place.folder
-        / "datasets",  # an empty cache: the second run would read the first's
-        "HF_HUB_OFFLINE": 1,
-    }
+def core(place):
+    options = ["--tokenizer", GPT2, "--store", place.folder / "core"]
+    return [sys.executable, "-m", "benchmarks.core", place.file, *options]
 
 
 def tokflow_run_config(place):
@@ -86,20 +86,15 @@ def project_environment(place):
     return {"PYTHONPATH": place.folder / "project", "DAGSTER_DISABLE_TELEMETRY": 1}
 
 
-def core(place):
-    options = ["--tokenizer", GPT2, "--store", place.folder / "core"]
-    return [sys.executable, "-m", "benchmarks.core", place.file, *options]
-
-
 def import_dagster(place):
     return [sys.executable, "-c", "import dagster"]
 
 
-def dataset_yaml(file):
-    """Return a dataset whose `train` is all of one file, exported as .bin; JSON is YAML too."""
+def dataset_yaml(files):
+    """Return a dataset whose `train` is all of the files, exported as .bin; JSON is YAML too."""
     attributes = {
         "name": "benchmark",
-        "raw": {"files": str(file)},
+        "raw": {"files": str(files)},
         "documents": {"text": "text"},
         "tokenizer": {"kind": "huggingface", "name": str(GPT2)},
         "packing": {"strategy": "concat", "sequence_length": 1024},
@@ -109,48 +104,43 @@ def dataset_yaml(file):
 
 
 NEEDS_GPT2 = (GPT2 / "tokenizer.json", "put GPT-2's tokenizer files there")
-NEEDS_RANKS = (TIKTOKEN_CACHE, "put tiktoken's cache for gpt2 there")
-NEEDS_PEERS = (PEERS, "make bench-peers")
 
-PROGRAMS = (
-    Program(
-        name="raw engine",
-        command=raw_engine,
-        output="raw.bin",
-        needs=(NEEDS_GPT2,),
-    ),
-    Program(
-        name="tokflow core",
-        command=core,
-        output="core/dataset/exports/bin/latest/train.bin",
-        needs=(NEEDS_GPT2,),
-    ),
+CORE = Program(
+    name="tokflow core",
+    command=core,
+    output="core/dataset/exports/bin/latest/train.bin",
+    needs=(NEEDS_GPT2,),
+)
+RAW_ENGINE = Program(
+    name="raw engine",
+    command=raw_engine,
+    output="raw.bin",
+    needs=(NEEDS_GPT2,),
+)
+RUN_NAME = Program(
+    name="tokflow run NAME",
+    command=tokflow_run_name,
+    output="project/data/store/benchmark/exports/bin/latest/train.bin",
+    needs=(NEEDS_GPT2,),
+    environment=project_environment,
+)
+RUN_NAME_AGAIN = Program(
+    name="tokflow run NAME again",
+    command=tokflow_run_name,
+    output=None,
+    needs=(NEEDS_GPT2,),
+    environment=project_environment,
+)
+OWN = (
+    CORE,
+    RAW_ENGINE,
     Program(
         name="tokflow run --config",
         command=tokflow_run_config,
         output="store/benchmark/exports/bin/latest/train.bin",
         needs=(NEEDS_GPT2,),
     ),
-    Program(
-        name="tokflow run NAME",
-        command=tokflow_run_name,
-        output="project/data/store/benchmark/exports/bin/latest/train.bin",
-        needs=(NEEDS_GPT2,),
-        environment=project_environment,
-    ),
-    Program(
-        name="tokflow run NAME again",
-        command=tokflow_run_name,
-        output=None,
-        needs=(NEEDS_GPT2,),
-        environment=project_environment,
-    ),
-    Program(
-        name="tiktoken + datasets",
-        command=tiktoken_datasets,
-        output="tiktoken.bin",
-        needs=(NEEDS_RANKS, NEEDS_PEERS),
-        environment=peers_environment,
-    ),
+    RUN_NAME,
+    RUN_NAME_AGAIN,
     Program(name="import dagster", command=import_dagster, output=None),
 )

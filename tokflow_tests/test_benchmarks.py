@@ -1,0 +1,197 @@
+"""The tool that measures must not rot: its parts on texts of a few kB, with real processes."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import corpus, growth, programs, prose, speed, table
+from benchmarks.aims import aims
+from benchmarks.compare import compare
+from benchmarks.process import Measurement, OverTimeError, measure
+
+EOS = programs.EOS_ID
+TEXTS = ["The tale of it is not long.\n", "def start(self):\n    return 1\n"]
+
+WRITE = "import numpy, sys; numpy.array(eval(sys.argv[1]), 'u2').tofile(sys.argv[2])"
+TWO_PROCESSES = """
+import subprocess, sys
+child = "held = bytearray(60_000_000); import time; time.sleep(1.5)"
+held = bytearray(60_000_000)
+subprocess.run([sys.executable, "-c", child], check=True)
+"""
+MEASURE = """
+import sys
+from benchmarks.process import measure
+one = measure([sys.executable, "-c", sys.argv[1]], folder=".", environment={})
+print(one.peak_bytes, one.largest_bytes)
+"""
+
+
+def writer(name: str, token_ids: list[int], **options) -> programs.Program:
+    """A program that makes these token ids, whatever the file."""
+
+    def command(place: programs.Place) -> list[object]:
+        return [sys.executable, "-c", WRITE, token_ids, place.folder / name]
+
+    return programs.Program(name=name, command=command, output=name, **options)
+
+
+def measure_all(folder: Path, *chosen: programs.Program, **options) -> list[speed.Result]:
+    file = folder / "corpus.jsonl"
+    file.touch()
+    defaults = {"repeats": 2, "peer_repeats": 1, "timeout": 60}
+    return speed.measure_file(file, chosen, **{**defaults, **options})
+
+
+def measurement(*, seconds: float, peak_bytes: int) -> Measurement:
+    return Measurement(
+        wall_seconds=seconds, cpu_seconds=seconds, peak_bytes=peak_bytes, largest_bytes=peak_bytes
+    )
+
+
+def result(program: programs.Program, **numbers) -> speed.Result:
+    return speed.Result(program=program, runs=[measurement(**numbers)])
+
+
+def lines(results: list[speed.Result]) -> list[str]:
+    return list(table.table(results, text_bytes=1e6))
+
+
+def test_text_grows_by_other_letters_and_keeps_its_length():
+    texts = list(corpus.grow(TEXTS, 5 * len("".join(TEXTS))))
+
+    assert texts[:2] == TEXTS
+    assert [len(text) for text in texts] == [len(text) for text in TEXTS] * 5
+    assert len(set(texts)) == 10
+
+
+def test_text_stops_before_it_passes_its_size():
+    assert list(corpus.grow(TEXTS, len("".join(TEXTS)) - 1)) == TEXTS[:1]
+
+
+@pytest.mark.parametrize(
+    "paragraph",
+    [
+        "If a[0] == 1 and b[1] == 2 or not c[2] in (3, 4, 5): for d in range(10): with e(d) as f: "
+        "if f is not 7 and d in {8, 9}: a[d] = b[d] or c[d].",
+        "Too short to be prose.",
+        "Numpy Pandas Arrow Torch Dagster Parquet Lance Polars Awkward Numba Scipy Jax Flax Optax "
+        "Orbax Grain Levanter Haliax Equinox.",
+    ],
+)
+def test_code_short_lines_and_names_are_no_prose(paragraph: str):
+    assert prose.sentences(paragraph) is None
+
+
+def test_a_paragraph_of_sentences_is_prose_in_one_line():
+    text = (
+        "This is what it does with the text that is given to it:\n  it is read as a whole, and it "
+        "is kept\n  for as long as there is a reader of it."
+    )
+
+    assert prose.sentences(text) == " ".join(text.split())
+
+
+def test_the_memory_of_all_processes_counts_and_not_only_the_largest():
+    command = [sys.executable, "-c", MEASURE, TWO_PROCESSES]  # a small process, as pytest is not
+    printed = subprocess.run(command, cwd=programs.ROOT, capture_output=True, check=True).stdout
+
+    peak_bytes, largest_bytes = map(int, printed.split())
+
+    assert largest_bytes > 60_000_000
+    assert peak_bytes > largest_bytes + 50_000_000
+
+
+def test_a_process_that_takes_too_long_is_ended():
+    sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+
+    with pytest.raises(OverTimeError, match="over 1 s"):
+        measure(sleep, folder=Path.cwd(), environment={}, timeout=1)
+
+
+def test_another_order_of_documents_is_no_difference():
+    one, other = np.array([1, 2, EOS, 3, EOS]), np.array([3, EOS, 1, 2, EOS])
+
+    found = compare(one, other, eos_id=EOS)
+
+    assert not found["is_same"]
+    assert (found["num_more"], found["num_missing"], found["num_documents"]) == (0, 0, 2)
+
+
+def test_a_document_with_other_tokens_is_counted():
+    found = compare(np.array([1, 2, EOS, 3, EOS]), np.array([1, EOS, 3, EOS]), eos_id=EOS)
+
+    assert (found["num_more"], found["num_missing"]) == (-1, 1)
+
+
+def test_a_peer_with_other_tokens_is_shown_with_the_reason(tmp_path: Path):
+    own = writer("own", [1, 2, EOS, 3, EOS])
+    peer = writer("peer", [1, EOS, 3, EOS], is_peer=True, difference="strips documents")
+
+    first, second = measure_all(tmp_path, own, peer)
+
+    assert (len(first.runs), len(second.runs)) == (2, 1)
+    assert lines([first, second])[1].endswith("  same")
+    assert lines([first, second])[2].endswith("differ: -1 in 1 of 2 documents (strips documents)")
+
+
+def test_no_time_is_printed_where_our_own_programs_differ(tmp_path: Path):
+    with pytest.raises(RuntimeError, match="no time is worth printing"):
+        measure_all(tmp_path, writer("one", [1, EOS]), writer("other", [2, EOS]))
+
+
+def test_a_peer_that_fails_stops_nobody_and_is_shown_with_its_last_line(tmp_path: Path):
+    peer = writer("peer", [70_000], is_peer=True)  # no uint16
+
+    results = measure_all(tmp_path, peer, writer("own", [1, EOS]))
+
+    assert "OverflowError" in lines(results)[1]
+    assert lines(results)[2].endswith("  same")
+
+
+def test_the_aims_are_judged_by_the_numbers():
+    core = result(programs.CORE, seconds=2.0, peak_bytes=800_000_000)
+    raw = result(programs.RAW_ENGINE, seconds=2.5, peak_bytes=1)
+    peer = result(writer("peer", [], is_peer=True), seconds=30.0, peak_bytes=1)
+    slow = result(writer("slow", [], is_peer=True), seconds=90.0, peak_bytes=1)
+
+    judged = [line.split() for line in aims([("300 MB", 300e6, [core, raw, peer, slow])])]
+
+    assert [line[0] for line in judged] == ["met", "met", "MISSED"]
+    assert "15.0" in judged[1]
+
+
+def test_a_peer_that_did_not_finish_meets_no_aim():
+    core = result(programs.CORE, seconds=2.0, peak_bytes=1)
+    peer = speed.Result(program=writer("peer", [], is_peer=True), failure="over 900 s")
+
+    judged = list(aims([("300 MB", 300e6, [core, peer])]))
+
+    assert len(judged) == 1  # the peak alone
+
+
+def test_growth_is_judged_by_its_line_and_by_100_mb_of_memory():
+    sizes = {
+        size: [measurement(seconds=1 + size / 1e8, peak_bytes=300_000_000 + more)]
+        for size, more in ((1e8, 0), (2e8, 100_000_000), (4e8, 100_000_001))
+    }
+
+    assert growth.time_verdict(sizes).startswith("linear: 1.00 s + 10.00 ms per MB (100 MB/s)")
+    assert growth.memory_verdict(sizes).startswith("NOT flat: +100 MB from 100 to 400 MB")
+    del sizes[4e8]
+    assert growth.memory_verdict(sizes).startswith("flat: +100 MB from 100 to 200 MB")
+
+
+def test_our_own_programs_make_the_same_tokens(shared: Path, tmp_path: Path):
+    file = tmp_path / "corpus.parquet"
+    corpus.write_corpus(file, corpus.grow(TEXTS, 80_000))
+    chosen = (programs.CORE, programs.RAW_ENGINE)
+
+    results = speed.measure_file(file, chosen, repeats=1, peer_repeats=0, timeout=None)
+
+    assert [one.comparison.is_same for one in results] == [True, True]
+    assert results[0].comparison.num_documents == len(list(corpus.grow(TEXTS, 80_000)))
+    assert any("core" in line for line in aims([("80 kB", 8e4, results)]))
