@@ -161,18 +161,24 @@ def checksum(path: Path) -> FileEntry:
         return FileEntry(num_bytes=file.tell(), sha256=digest.hexdigest())
 
 
-def checksums(folder: Path) -> dict[str, FileEntry]:
-    """Return size and sha256 of every file below `folder` but the manifest and the run's log."""
+def checksums(
+    folder: Path, *, known: Mapping[str, FileEntry] | None = None
+) -> dict[str, FileEntry]:
+    """Return size and sha256 of every file below `folder` but the manifest and the run's log.
+
+    Those of `known`, by path, are not read again: copies of files with the same checksum.
+    """
     paths = [
         path
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.name not in {MANIFEST_NAME, RUN_NAME}
     ]
+    known = known or {}
+    names = {path.relative_to(folder).as_posix(): path for path in paths}
     # Hashing leaves the interpreter free: two files at once take half the time.
     with ThreadPoolExecutor(max_workers=2) as pool:
-        entries = pool.map(checksum, paths)
-        names = [path.relative_to(folder).as_posix() for path in paths]
-        return dict(zip(names, entries, strict=True))
+        entries = {name: pool.submit(checksum, names[name]) for name in names if name not in known}
+        return {name: known[name] if name in known else entries[name].result() for name in names}
 
 
 def broken_files(folder: Path, manifest: Manifest) -> list[str]:

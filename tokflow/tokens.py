@@ -120,7 +120,7 @@ def write_token_shard(
     *,
     dataset: str,
     batch_bytes: int = BATCH_BYTES,
-    is_parallel: bool = True,
+    is_parallel: bool | None = None,
     progress: Progress | None = None,
 ) -> None:
     """Write the token shard of `raw` into the empty `folder`, manifest last.
@@ -186,7 +186,7 @@ def write_token_shard(
 
 
 def open_shard_engine(
-    tokenizer: Tokenizer, config: TokenizerConfig, *, is_parallel: bool = True
+    tokenizer: Tokenizer, config: TokenizerConfig, *, is_parallel: bool | None = None
 ) -> GatedEngine:
     """Return the engine that `config` asks for, kept for the next shard.
 

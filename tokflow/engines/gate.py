@@ -108,7 +108,7 @@ def open_engine(
     *,
     choice: EngineChoice = "auto",
     in_text: InText = "ordinary",
-    is_parallel: bool = True,
+    is_parallel: bool | None = None,
 ) -> GatedEngine:
     """Return the engine to use, kept for the next call with the same arguments.
 

@@ -94,7 +94,7 @@ def write_export(
                 else {}
             ),
         },
-        files=checksums(folder),
+        files=checksums(folder, known=format_.known_checksums(parts)),
     )
     write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
 

@@ -19,7 +19,8 @@ import numpy as np
 
 from tokflow.exports.formats import Arrays, Counts, Format
 from tokflow.exports.part import Part
-from tokflow.manifest import Manifest
+from tokflow.manifest import FileEntry, Manifest
+from tokflow.tokens import TOKENS_NAME
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,6 +44,16 @@ def write(parts: Sequence[Part], options: BinOptions, folder: Path) -> Counts:
     return counts
 
 
+def known_checksums(parts: Sequence[Part]) -> dict[str, FileEntry]:
+    """Return the checksums of the files that are a whole token shard."""
+    shards = {part.name: part.whole_shard for part in parts}
+    return {
+        f"{name}.bin": shard.manifest.files[TOKENS_NAME]
+        for name, shard in shards.items()
+        if shard is not None
+    }
+
+
 def read(folder: Path, manifest: Manifest, part: str) -> Arrays:
     """Return the token ids of a part, memory-mapped; shape (num_tokens,)."""
     dtype = np.dtype(manifest.details["dtype"])
@@ -59,4 +70,5 @@ FORMAT = Format(
     write=write,
     read=read,
     keeps=("token_ids",),
+    known_checksums=known_checksums,
 )

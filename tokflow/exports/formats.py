@@ -1,6 +1,6 @@
 """What an export format is."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy.typing as npt
 
 from tokflow.exports.part import Part
-from tokflow.manifest import Manifest
+from tokflow.manifest import FileEntry, Manifest
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -36,6 +36,8 @@ class Format:
     """The fields that the files hold; the rest is lost."""
     min_tokens: Callable[[Any], int] = lambda options: 1
     """Of sequences: how few tokens, padding not counted, a row may have and not be left out."""
+    known_checksums: Callable[[Sequence[Part]], Mapping[str, FileEntry]] = lambda parts: {}
+    """Files, by path, that are copies of files whose checksum is in a manifest already."""
     version: int = 1
     """Raised when the same input would give other bytes."""
 

@@ -15,6 +15,7 @@ from tokflow.packing import PACKERS, PackingConfig, Segments
 from tokflow.sequences import SEGMENTS_COLUMNS, FileSequences, Sequences, make_rows
 from tokflow.spans import Split, TokenSource
 from tokflow.tables import Columns
+from tokflow.tokens import TokenShard
 
 INDEX_SCHEMA = pa.schema(
     [
@@ -93,6 +94,19 @@ class Part:
         ones joined."""
         for split in self.splits:
             yield from self._stream_of(split, split.token_source())
+
+    @property
+    def whole_shard(self) -> TokenShard | None:
+        """The token shard that `stream` is a copy of, if it is all of one and nothing else."""
+        splits = [
+            split for split in self.splits if split.manifest.counts[f"{self.name}.num_tokens"]
+        ]
+        if len(splits) != 1:
+            return None
+        shard = splits[0].shard
+        spans = splits[0].spans(self.name)
+        is_whole = len(spans) == 1 and self.num_tokens == shard.num_tokens
+        return shard if is_whole and not to_numpy(spans["is_cut"])[0] else None
 
     def stream_loss_mask(self) -> Iterator[npt.NDArray[np.uint8]]:
         """Yield 1 for each token of `stream` that is learnt, else 0, in runs of the same sizes.
