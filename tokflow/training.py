@@ -94,7 +94,7 @@ def _train(text: Path, num_merges: int, pattern: str) -> list[tuple[bytes, bytes
     """Return the merges, learnt in a process of its own: the trainer prints and keeps memory."""
     output = text.with_suffix(".merges")
     done = subprocess.run(
-        [sys.executable, "-m", "tokflow.training", text, str(num_merges), pattern, output],
+        [sys.executable, "-P", "-m", "tokflow.training", text, str(num_merges), pattern, output],
         capture_output=True,
         text=True,
         check=False,

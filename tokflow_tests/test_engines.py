@@ -121,14 +121,23 @@ def test_what_gigatoken_does_not_support_goes_to_the_reference_and_says_why(
     name: str, tmp_path: Path
 ):
     tokenizer = UNSUPPORTED[name]()
-    dataset = make_texts_dataset(tmp_path, SOME_STRINGS, **save(tokenizer, tmp_path))
+    # Unigram takes its EOS for a piece of plain text.
+    strings = [string for string in SOME_STRINGS if "</s>" not in string]
+    dataset = make_texts_dataset(tmp_path, strings, **save(tokenizer, tmp_path))
 
     shard = tokenize(dataset)
 
-    assert token_lists(shard) == reference_tokens(tokenizer, SOME_STRINGS)
+    assert token_lists(shard) == reference_tokens(tokenizer, strings)
     assert run_of(shard)["engine"] == "tokenizers"
     assert run_of(shard)["engine_reason"].startswith("gigatoken does not take this tokenizer: ")
     assert "\n" not in run_of(shard)["engine_reason"]
+
+
+def test_a_model_that_makes_its_eos_of_plain_text_is_an_error(tmp_path: Path):
+    config = save(unigram(), tmp_path)
+
+    with pytest.raises(TokenizerError, match="document 1: expected the EOS id"):
+        tokenize(make_texts_dataset(tmp_path, ["plain", "spells </s>"], **config))
 
 
 @pytest.mark.parametrize("name", SUPPORTED)

@@ -35,7 +35,7 @@ class Recorder:
 
 def engine(recorder: Recorder, rule: CutRule | None = BEFORE_SPACE) -> ChunkedEngine:
     return ChunkedEngine(
-        recorder, lambda: rule, dtype=np.dtype("<u2"), chunk_bytes=3, chunked_bytes=6
+        recorder, lambda: rule, dtype=np.dtype("<u2"), chunk_bytes=3, chunked_bytes=6, group_bytes=6
     )
 
 

@@ -1,5 +1,6 @@
 import io
 import json
+import re
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -23,9 +24,10 @@ from tokenizers import (
 )
 
 from tokflow.arrays import to_texts
-from tokflow.engines import cuts
-from tokflow.engines.chunks import ChunkedEngine
+from tokflow.engines import cuts, open_engine
+from tokflow.engines.chunks import CHUNKED_BYTES, ChunkedEngine
 from tokflow.engines.cuts import find_cut_rule
+from tokflow.engines.fast import open_gigatoken
 from tokflow.engines.protocol import InText
 from tokflow.engines.reference import TiktokenEngine, TokenizersEngine
 from tokflow.engines.sentencepiece_ import SentencePieceEngine
@@ -112,6 +114,15 @@ def without_crossing_merges(tokenizer: Tokenizer) -> Tokenizer:
     model["vocab"] = {
         token: index for token, index in model["vocab"].items() if token not in crosses
     }
+    return Tokenizer.from_str(json.dumps(fields))
+
+
+def without_spaces(tokenizer: Tokenizer) -> Tokenizer:
+    fields = json.loads(tokenizer.to_str())
+    model = fields["model"]
+    model["vocab"] = {token: id_ for token, id_ in model["vocab"].items() if "▁" not in token}
+    model["merges"] = [pair for pair in model["merges"] if "▁" not in "".join(pair)]
+    model["fuse_unk"] = True
     return Tokenizer.from_str(json.dumps(fields))
 
 
@@ -228,7 +239,7 @@ def made(folder: Any, kind: Any = "file") -> SavedTokenizer:
 def in_chunks(engine: Any, rule: cuts.CutRule | None) -> ChunkedEngine:
     """Return the engine in chunks of a few bytes."""
     return ChunkedEngine(
-        engine, lambda: rule, dtype=np.dtype("<u2"), chunk_bytes=2, chunked_bytes=8
+        engine, lambda: rule, dtype=np.dtype("<u2"), chunk_bytes=2, chunked_bytes=8, group_bytes=20
     )
 
 
@@ -317,10 +328,44 @@ UNPROVEN: dict[str, Callable[[], Tokenizer]] = {
     "a_prefix_lost_before_an_added_token": lambda: with_tokens(
         AddedToken("bar", normalized=False), tokenizer=llama2()
     ),
+    "a_prefix_before_an_added_token_with_a_space": lambda: with_tokens(
+        AddedToken(" b", normalized=False), tokenizer=llama2()
+    ),
+    "an_added_token_of_normalized_text": lambda: with_tokens(
+        AddedToken("a▁b", normalized=True), tokenizer=llama2()
+    ),
+    "an_added_token_whose_accent_goes": lambda: with_tokens(
+        AddedToken("é b", normalized=True),
+        tokenizer=bpe(
+            BYTE_LEVEL(), normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents()])
+        ),
+    ),
+    "spaces_that_are_replaced_twice": lambda: bpe(
+        pre_tokenizers.Metaspace(),
+        normalizers.Sequence([normalizers.Replace(" ", "▁"), normalizers.Replace("▁", "~")]),
+        unk_token="<unk>",
+    ),
+    "a_normalizer_that_replaces_nothing": lambda: with_normalizer(
+        split(GPT2), normalizers.Replace("", "x")
+    ),
+    "a_prefix_space_after_spaces_are_replaced": lambda: bpe(
+        pre_tokenizers.ByteLevel(add_prefix_space=True), normalizers.Replace(" ", "▁")
+    ),
+    "a_pattern_that_leaves_white_space_to_itself": lambda: split(
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    ),
+    "unknown_letters_and_spaces_are_one": lambda: without_spaces(
+        metaspace("first", is_split=False)
+    ),
     "an_added_token_that_takes_the_space_after_it": lambda: with_tokens(
         AddedToken("bar", rstrip=True)
     ),
 }
+
+
+def with_normalizer(tokenizer: Tokenizer, normalizer: Any) -> Tokenizer:
+    tokenizer.normalizer = normalizer  # not before: some make the trainer panic
+    return tokenizer
 
 
 def with_tokens(*added: AddedToken, tokenizer: Tokenizer | None = None) -> Tokenizer:
@@ -439,3 +484,16 @@ def test_what_a_sentencepiece_model_says_of_itself_is_read(tmp_path: Path):
     assert (spec.model_type, spec.rules, spec.has_own_rules) == (2, "nmt_nfkc", False)
     assert (spec.adds_prefix, spec.removes_spaces, spec.escapes_spaces) == (False, True, True)
     assert not spec.has_suffixes
+
+
+def test_a_rule_that_changes_a_token_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    tokenizer = saved(bpe(BYTE_LEVEL()), tmp_path)
+    wrong = cuts.CutRule(re.compile(b"[a-z](?=[a-z])"))
+    monkeypatch.setattr("tokflow.engines.gate.find_cut_rule", lambda *_, **__: wrong)
+    text = "the foo bar " * (CHUNKED_BYTES // 10)
+
+    encoded = open_engine(tokenizer, choice="gigatoken").encode(to_texts([text]))
+
+    whole = open_gigatoken(tokenizer, in_text="ordinary").encode(to_texts([text]))
+    assert np.array_equal(encoded.token_ids, whole.token_ids)
+    assert encoded.token_ids.dtype == np.uint32, "it was encoded in chunks"

@@ -37,7 +37,7 @@ class Recorder:
 
     def __init__(self, name: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__, name],
+            [sys.executable, "-P", "-m", __name__, name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -13,7 +13,10 @@ CHUNK_BYTES = 1_000_000
 """Text of one chunk: long enough that an engine notices no difference."""
 
 CHUNKED_BYTES = 4 * CHUNK_BYTES
-"""Texts longer than this are cut, and the texts encoded at once hold about so much."""
+"""Texts longer than this are cut."""
+
+GROUP_BYTES = 4 * CHUNK_BYTES
+"""Chunks encoded at once hold about so much text."""
 
 
 class ChunkedEngine:
@@ -31,12 +34,14 @@ class ChunkedEngine:
         dtype: np.dtype[np.unsignedinteger],
         chunk_bytes: int = CHUNK_BYTES,
         chunked_bytes: int = CHUNKED_BYTES,
+        group_bytes: int = GROUP_BYTES,
     ) -> None:
         self._engine = engine
         self._find_rule = find_rule
         self._dtype = dtype
         self._chunk_bytes = chunk_bytes
         self._chunked_bytes = chunked_bytes
+        self._group_bytes = group_bytes
 
     @property
     def name(self) -> str:
@@ -86,11 +91,11 @@ class ChunkedEngine:
         return Encoded(token_ids=np.concatenate(token_ids), offsets=offsets)
 
     def _groups(self, chunks: Sequence[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
-        """Yield neighbouring chunks that together hold about `chunked_bytes`."""
+        """Yield neighbouring chunks that together hold about `group_bytes`."""
         group: list[tuple[int, int]] = []
         num_bytes = 0
         for start, stop in chunks:
-            if group and num_bytes + stop - start > self._chunked_bytes:
+            if group and num_bytes + stop - start > self._group_bytes:
                 yield group
                 group, num_bytes = [], 0
             group.append((start, stop))

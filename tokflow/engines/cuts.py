@@ -123,10 +123,16 @@ def _rule_of_model(spec: ModelSpec, control_symbols: Iterable[str]) -> CutRule |
 
 
 def _splits_words(pattern: str) -> bool:
-    """Say whether a pattern cuts between a letter and white space, whatever stands around."""
+    """Say whether a pattern cuts between a letter and white space, whatever stands around.
+
+    White space must be taken by an alternative of its own: what no alternative takes stands
+    together, letters and all.
+    """
     alternatives = {_without_possessives(part) for part in _alternatives(pattern)}
     has_letters = not alternatives.isdisjoint(LETTER_ALTERNATIVES)
-    return has_letters and alternatives <= LETTER_ALTERNATIVES | OTHER_ALTERNATIVES
+    has_spaces = not alternatives.isdisjoint((r"\s+", r"\s"))
+    is_known = alternatives <= LETTER_ALTERNATIVES | OTHER_ALTERNATIVES
+    return has_letters and has_spaces and is_known
 
 
 def _alternatives(pattern: str) -> list[str]:
@@ -166,6 +172,8 @@ _LOCAL_NORMALIZERS = frozenset(
 
 _AT_WHITE_SPACE = frozenset(("Whitespace", "WhitespaceSplit", "BertPreTokenizer"))
 _AT_OTHER_CHARACTERS = frozenset(("Digits", "Punctuation"))
+_SPACES = {"Metaspace": "▁", "ByteLevel": "Ġ"}
+"""What a model sees for a space after the last pre-tokenizer."""
 
 
 def _rule_of_json(fields: Mapping[str, Any], in_text: InText) -> CutRule | None:
@@ -176,8 +184,11 @@ def _rule_of_json(fields: Mapping[str, Any], in_text: InText) -> CutRule | None:
     steps = _flat(fields.get("pre_tokenizer"), "pretokenizers")
     if any(step["type"] in ("ByteLevel", "Metaspace") for step in steps[:-1]):
         return None  # what comes after them sees other characters
+    if space != " " and any(map(_adds_space, steps)):
+        return None  # it looks for a space at the start of each chunk
+    seen = _SPACES.get(steps[-1]["type"], space) if steps else space
     verdicts = [_cuts(step, space) for step in steps]
-    if None in verdicts or not (any(verdicts) or _merges_stay_apart(fields["model"])):
+    if None in verdicts or not (any(verdicts) or _merges_stay_apart(fields["model"], seen)):
         return None
     is_of_patterns = all(step["type"] in ("Split", "ByteLevel") for step in steps)
     if not any(verdicts) or not is_of_patterns or any(map(_adds_space, steps)):
@@ -209,9 +220,9 @@ def _after_normalizer(normalizer: Mapping[str, Any] | None) -> tuple[CutRule, st
     for step in steps:
         if step["type"] == "Replace":
             pattern = step["pattern"].get("String")
-            if pattern == " " and step["content"] == "▁":
+            if (pattern, step["content"], space) == (" ", "▁", " "):
                 space = "▁"
-            elif pattern is None or re.search("[A-Za-z \n]", pattern):
+            elif not pattern or re.search("[A-Za-z \n▁]", pattern + step["content"]):
                 return None
         elif step["type"] != "Prepend" and step["type"] not in _LOCAL_NORMALIZERS:
             return None
@@ -250,14 +261,14 @@ def _split_cuts(step: Mapping[str, Any], space: str) -> bool | None:
     return True if is_plain and _splits_words(regex) else None
 
 
-def _merges_stay_apart(model: Mapping[str, Any]) -> bool:
+def _merges_stay_apart(model: Mapping[str, Any], space: str) -> bool:
     """Say whether no token of a BPE model holds a letter with a space, however spelt, behind it."""
     vocab = model.get("vocab")
     if model.get("type") != "BPE" or model.get("ignore_merges") or not vocab:
         return False
     if model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
         return False
-    if model.get("fuse_unk") and {"▁", "Ġ", " "}.isdisjoint(vocab):
+    if model.get("fuse_unk") and space not in vocab:
         return False  # unknown letters and spaces would become one unknown token
     crossing = re.compile("[A-Za-z][ ▁Ġ]")
     return not any(map(crossing.search, vocab))
@@ -268,4 +279,8 @@ def _is_found_alike(token: Mapping[str, Any], rule: CutRule) -> bool:
     content = token["content"]
     if _spans_a_place(content) or (token.get("rstrip") and _spans_a_place(content + " ")):
         return False
-    return not (rule.num_dropped and content[:1].isalpha())
+    if rule.num_dropped and (content[:1].isalpha() or content[:1].isspace()):
+        return False
+    # It is looked for in normalized text, where other characters may have become letters.
+    is_normalized = token.get("normalized") and rule is not WIDE
+    return not (is_normalized and re.search(r"[^\W\d_][\s▁]", content))

@@ -13,7 +13,7 @@ import pyarrow as pa
 from tokflow.arrays import to_arrow, to_texts
 from tokflow.engines.awkward_strings import AWKWARD_STRINGS
 from tokflow.engines.chunks import ChunkedEngine
-from tokflow.engines.cuts import find_cut_rule
+from tokflow.engines.cuts import CutRule, find_cut_rule
 from tokflow.engines.fast import open_gigatoken
 from tokflow.engines.panics import panics_as_errors
 from tokflow.engines.protocol import Encoded, Engine, InText, text_buffers
@@ -122,8 +122,9 @@ def open_engine(
     def chunked(engine: Engine) -> Engine:
         return ChunkedEngine(engine, find_rule, dtype=tokenizer.dtype)
 
-    find_rule = cache(partial(find_cut_rule, tokenizer, in_text=in_text))
-    reference = chunked(open_reference(tokenizer, in_text=in_text))
+    whole = open_reference(tokenizer, in_text=in_text)
+    find_rule = cache(partial(_tried_rule, tokenizer, in_text, whole))
+    reference = chunked(whole)
     if tokenizer.kind == "bytes":
         return GatedEngine(reference, reference=None, reason="the bytes need no other engine")
     if choice == "reference":
@@ -149,6 +150,18 @@ def open_engine(
             )
         )
     return GatedEngine(reference, reference=None, reason=difference)
+
+
+def _tried_rule(tokenizer: Tokenizer, in_text: InText, whole: Engine) -> CutRule | None:
+    """Return where long texts may be cut; None also where cutting the awkward strings there,
+    and those with added tokens, would change a token in spite of the proof."""
+    rule = find_cut_rule(tokenizer, in_text=in_text)
+    if rule is None:
+        return None
+    strings = (*AWKWARD_STRINGS, *_added_token_strings(tokenizer))
+    texts = [f"ab {string} cd{string} é {string}ef g" for string in strings]
+    cut = ChunkedEngine(whole, lambda: rule, dtype=tokenizer.dtype, chunk_bytes=1, chunked_bytes=0)
+    return rule if _first_difference(texts, cut, whole) is None else None
 
 
 def _head(texts: pa.LargeStringArray, index: int) -> str:

@@ -95,7 +95,7 @@ def open_transformers(folder: Path, *, in_text: InText) -> WorkersEngine:
     """Return the engine of a tokenizer that only `transformers` loads, on all cores."""
     return WorkersEngine(
         TransformersEngine(folder, in_text=in_text),
-        [sys.executable, "-m", __name__, str(folder), in_text],
+        [sys.executable, "-P", "-m", __name__, str(folder), in_text],
         num_workers=os.cpu_count() or 1,
     )
 
