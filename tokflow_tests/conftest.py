@@ -21,3 +21,13 @@ def _code_of_tokenizers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_MODULES_CACHE", str(tmp_path_factory.mktemp("modules")))
         yield
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Dagster's state, in a folder of the test's own."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    (folder / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    monkeypatch.setenv("DAGSTER_HOME", str(folder))
+    return folder

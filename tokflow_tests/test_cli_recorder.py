@@ -12,15 +12,6 @@ from tokflow.cli.recording import record
 from tokflow_tests.declared import TEXTS, dataset, declare, write_raw
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "home"
-    folder.mkdir()
-    (folder / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
-    monkeypatch.setenv("DAGSTER_HOME", str(folder))
-    return folder
-
-
 def project_with(folder: Path) -> Path:
     """Return a project of its own that declares the small dataset."""
     project = folder / "project"

@@ -11,15 +11,6 @@ from tokflow_tests.declared import TEXTS, dataset
 TOLD = {"tokens/a.jsonl": "1234"}
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "home"
-    folder.mkdir()
-    (folder / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
-    monkeypatch.setenv("DAGSTER_HOME", str(folder))
-    return folder
-
-
 def num_records(home: Path) -> int:
     with dg.DagsterInstance.from_config(str(home)) as instance:
         key = dg.AssetKey(["small", "tokens"])

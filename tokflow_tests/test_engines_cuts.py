@@ -243,6 +243,20 @@ def in_chunks(engine: Any, rule: cuts.CutRule | None) -> ChunkedEngine:
     )
 
 
+def assert_same_tokens(few: Any, whole: Any) -> None:
+    """Compare two engines on many texts, some at once."""
+
+    @settings(max_examples=60, deadline=None, derandomize=True)
+    @given(st.lists(TEXTS, min_size=1, max_size=4))
+    def check(texts: list[str]) -> None:
+        got, expected = few.encode(to_texts(texts)), whole.encode(to_texts(texts))
+
+        assert got.offsets.tolist() == expected.offsets.tolist()
+        assert got.token_ids.tolist() == expected.token_ids.tolist()
+
+    check()
+
+
 @cache
 def chunked(name: str, in_text: InText, folder: Any) -> tuple[Any, Any]:
     """Return an engine and the same in chunks of a few bytes, as its own rule allows."""
@@ -265,15 +279,7 @@ def test_the_tokens_of_the_chunks_are_the_tokens_of_the_whole(
 ):
     whole, few = chunked(name, in_text, folders(f"{name}_{in_text}"))
 
-    @settings(max_examples=60, deadline=None, derandomize=True)
-    @given(st.lists(TEXTS, min_size=1, max_size=4))
-    def check(texts: list[str]) -> None:
-        got, expected = few.encode(to_texts(texts)), whole.encode(to_texts(texts))
-
-        assert got.offsets.tolist() == expected.offsets.tolist()
-        assert got.token_ids.tolist() == expected.token_ids.tolist()
-
-    check()
+    assert_same_tokens(few, whole)
 
 
 @pytest.mark.parametrize("pattern", PATTERNS.values(), ids=PATTERNS)
@@ -290,16 +296,7 @@ def test_tiktoken_in_chunks_gives_the_tokens_of_the_whole(pattern: str, tmp_path
     whole = TiktokenEngine(encoding, in_text="control")
     assert rule is cuts.WIDE
 
-    @settings(max_examples=60, deadline=None, derandomize=True)
-    @given(st.lists(TEXTS, min_size=1, max_size=4))
-    def check(texts: list[str]) -> None:
-        got = in_chunks(whole, rule).encode(to_texts(texts))
-        expected = whole.encode(to_texts(texts))
-
-        assert got.offsets.tolist() == expected.offsets.tolist()
-        assert got.token_ids.tolist() == expected.token_ids.tolist()
-
-    check()
+    assert_same_tokens(in_chunks(whole, rule), whole)
 
 
 def save_encoding(folder: Path, pattern: str, ranks: dict[bytes, int], special: dict[str, int]):
@@ -442,16 +439,7 @@ def test_sentencepiece_bpe_in_chunks_gives_the_tokens_of_the_whole(
     rule = find_cut_rule(tokenizer, in_text=in_text)
     assert rule is not None
 
-    @settings(max_examples=150, deadline=None, derandomize=True)
-    @given(st.lists(TEXTS, min_size=1, max_size=4))
-    def check(texts: list[str]) -> None:
-        got = in_chunks(whole, rule).encode(to_texts(texts))
-        expected = whole.encode(to_texts(texts))
-
-        assert got.offsets.tolist() == expected.offsets.tolist()
-        assert got.token_ids.tolist() == expected.token_ids.tolist()
-
-    check()
+    assert_same_tokens(in_chunks(whole, rule), whole)
 
 
 @pytest.mark.parametrize(

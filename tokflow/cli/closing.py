@@ -7,7 +7,7 @@ from tokflow.cli.snippets import loading_code
 from tokflow.dataset import Dataset
 from tokflow.pipeline import Built, Made
 from tokflow.plan import Plan
-from tokflow.tokens import REJECTS_NAME
+from tokflow.shard_writer import REJECTS_NAME
 
 FILES_SHOWN = 30
 """Files listed on the screen; of more, those that are new come first."""

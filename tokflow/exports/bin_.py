@@ -20,7 +20,7 @@ import numpy as np
 from tokflow.exports.formats import Arrays, Counts, Format
 from tokflow.exports.part import Part
 from tokflow.manifest import FileEntry, Manifest
-from tokflow.tokens import TOKENS_NAME
+from tokflow.shard_writer import TOKENS_NAME
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

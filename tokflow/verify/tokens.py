@@ -9,14 +9,14 @@ import numpy.typing as npt
 from tokflow.arrays import read_table, to_numpy, to_texts
 from tokflow.document_table import DOCUMENTS_SCHEMA
 from tokflow.engines import open_reference
-from tokflow.tokenizer import Tokenizer
-from tokflow.tokens import (
+from tokflow.shard_writer import (
     DOCUMENTS_NAME,
     LOSS_MASK_NAME,
     REJECTS_NAME,
     TOKENS_NAME,
-    TokenShard,
 )
+from tokflow.tokenizer import Tokenizer
+from tokflow.tokens import TokenShard
 from tokflow.verify.problems import TOKENS_AT_ONCE, too_large, unequal
 
 
