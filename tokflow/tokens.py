@@ -30,8 +30,8 @@ TOKENS_VERSION = 2
 """Raised when the same input would give other bytes."""
 
 BATCH_BYTES = 8_000_000
-"""Text tokenized at once. Batches of 2 MB take gigatoken a tenth to a third more processor time, and
-it never uses more than one core for them."""
+"""Text tokenized at once. Batches of 2 MB take gigatoken up to a third more processor time, and it
+never uses more than one core for them."""
 
 
 @dataclass(frozen=True, slots=True)
