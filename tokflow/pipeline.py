@@ -26,7 +26,7 @@ from tokflow.sequences import write_sequences
 from tokflow.spans import write_split
 from tokflow.storage import new_folder, point_latest_to
 from tokflow.tokenizer_kinds import write_tokenizer
-from tokflow.tokens import open_shard_engine, write_token_shard
+from tokflow.tokens import config_of_text, open_shard_engine, write_token_shard
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +278,8 @@ class _Build:
         if dataset.tokenizer.kind != "trained" and is_first_build:
             with suppress(TokflowError, OSError):
                 made = make_tokenizer(self.lineage)
-                open_shard_engine(self.lineage.tokenizer, dataset.tokenizer)
+                config = config_of_text(dataset.tokenizer, dataset.documents)
+                open_shard_engine(self.lineage.tokenizer, config)
         return made
 
     def _may_split(self) -> bool:

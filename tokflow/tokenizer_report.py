@@ -11,8 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from tokflow.arrays import to_texts
+from tokflow.chat import open_renderer
 from tokflow.dataset import Dataset
-from tokflow.documents import DocumentsConfig, read_documents
+from tokflow.documents import DocumentsConfig, Render, read_documents
 from tokflow.engines import GatedEngine
 from tokflow.engines.protocol import text_buffers
 from tokflow.errors import RawFileError, four_parts
@@ -20,7 +21,7 @@ from tokflow.lineage import Lineage
 from tokflow.pipeline import make_tokenizer
 from tokflow.split_patterns import describe_splitting
 from tokflow.tokenizer import Tokenizer
-from tokflow.tokens import BATCH_BYTES, open_shard_engine
+from tokflow.tokens import BATCH_BYTES, config_of_text, open_shard_engine
 
 SAMPLE_BYTES = 4_000_000
 """Most text, in bytes of UTF-8, that a tokenizer is measured on."""
@@ -103,10 +104,12 @@ def report_tokenizer(dataset: Dataset, *, file: Path | None, is_measured: bool) 
     lineage = Lineage(dataset)
     make_tokenizer(lineage)
     tokenizer = lineage.tokenizer
-    engine = open_shard_engine(tokenizer, dataset.tokenizer)
+    render = open_renderer(dataset.documents, tokenizer) if is_measured else None
+    config = config_of_text(dataset.tokenizer, dataset.documents)
+    engine = open_shard_engine(tokenizer, config)
     if is_measured and file is None:
         file = lineage.raw_file(_first_key(lineage)).path
-    sample = None if file is None else _measure(engine, file, dataset.documents)
+    sample = None if file is None else _measure(engine, file, dataset.documents, render)
     return TokenizerReport(
         tokenizer=tokenizer,
         name=dataset.tokenizer.name,
@@ -132,10 +135,12 @@ def _first_key(lineage: Lineage) -> str:
     )
 
 
-def _measure(engine: GatedEngine, path: Path, documents: DocumentsConfig) -> Sample:
+def _measure(
+    engine: GatedEngine, path: Path, documents: DocumentsConfig, render: Render | None
+) -> Sample:
     num_documents = num_chars = num_bytes = num_tokens = 0
     seconds = 0.0
-    for texts in _first_texts(path, documents):
+    for texts in _first_texts(path, documents, render):
         offsets, _ = text_buffers(texts)
         started = time.perf_counter()
         encoded = engine.encode(texts)
@@ -154,12 +159,17 @@ def _measure(engine: GatedEngine, path: Path, documents: DocumentsConfig) -> Sam
     )
 
 
-def _first_texts(path: Path, documents: DocumentsConfig) -> Iterator[pa.LargeStringArray]:
+def _first_texts(
+    path: Path, documents: DocumentsConfig, render: Render | None
+) -> Iterator[pa.LargeStringArray]:
     """Yield the documents in batches until `SAMPLE_BYTES` are full, the last one cut there."""
     most = min(documents.limit.characters or SAMPLE_BYTES, SAMPLE_BYTES)  # a character has a byte
     limited = replace(documents, limit=replace(documents.limit, characters=most))
     left = SAMPLE_BYTES
-    for batch in read_documents(path, limited, batch_bytes=BATCH_BYTES, on_reject=lambda _: None):
+    batches = read_documents(
+        path, limited, batch_bytes=BATCH_BYTES, on_reject=lambda _: None, render=render
+    )
+    for batch in batches:
         offsets, data = text_buffers(batch.texts)
         num_whole = int(((offsets[1:] - offsets[0]) <= left).sum())
         yield batch.texts.slice(0, num_whole)

@@ -121,8 +121,7 @@ def write_token_shard(
         writer.write(engine, batches)
         return writer
 
-    # A template writes control tokens as text.
-    of_text = config if render is None else replace(config, special_tokens_in_text="control")
+    of_text = config_of_text(config, documents)
     writer, engine, reason = _with_an_engine(write, tokenizer, of_text, is_parallel)
     check_unchanged(raw)
     seconds = time.perf_counter() - started
@@ -165,6 +164,13 @@ def _with_an_engine(
         engine = open_shard_engine(tokenizer, replace(config, engine="reference"))
         reason = f"gigatoken differed on a document of this file: {error}"
         return write(engine), engine, reason
+
+
+def config_of_text(config: TokenizerConfig, documents: DocumentsConfig) -> TokenizerConfig:
+    """Return how the text of documents is encoded: a chat template writes control tokens in it."""
+    if documents.messages is None:
+        return config
+    return replace(config, special_tokens_in_text="control")
 
 
 def open_shard_engine(

@@ -193,3 +193,15 @@ def test_a_dataset_without_a_raw_file_asks_for_one(tmp_path: Path):
     assert result.exit_code == 1
     assert result.stdout.strip() == ""
     assert result.stderr.startswith("error: small: ")
+
+
+def test_chats_are_measured_as_their_template_writes_them(tmp_path: Path):
+    chats = tmp_path / "raw" / "chats.jsonl"
+    chats.parent.mkdir()
+    chats.write_text('{"messages": [{"role": "user", "content": "hi"}]}\n')
+    template = "{% for message in messages %}{{ message.role }}: {{ message.content }}{% endfor %}"
+    documents = {"messages": "messages", "chat_template": template}
+
+    [column] = json_of("--config", declare(tmp_path, documents=documents))
+
+    assert column["sample"]["num_tokens"] == len("user: hi")
