@@ -12,6 +12,7 @@ import numpy as np
 from tokflow.arrays import to_texts
 from tokflow.chat_spelling import ChatSpelling
 from tokflow.chat_template import BadChatError, CharSpan, ChatTemplate, Message
+from tokflow.control_tokens import control_tokens
 from tokflow.documents import Batch, DocumentsConfig, Render, Spans
 from tokflow.documents.contract import BadDocument, Found, shortened
 from tokflow.engines.protocol import text_buffers
@@ -28,6 +29,15 @@ ROLES = (
 
 CHANGING = re.compile(r"\bstrftime_now\s*\(|\|\s*random\b|\blipsum\s*\(")
 """What gives another text each time; the same raw file must always give the same tokens."""
+
+MAX_TURNS = 500
+"""Of the assistant, where each is found by rendering all before it twice: the time grows with the
+square of the turns, and would take minutes at some thousands."""
+
+GENERATION_REMEDY = (
+    "put what the assistant says between {% generation %} and {% endgeneration %} in the template "
+    "(documents.chat_template)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +63,11 @@ def open_renderer(documents: DocumentsConfig, tokenizer: Tokenizer | None) -> Re
         return None
     template = documents.chat_template
     names: dict[str, str] = {}
-    special_tokens: set[str] = set()
+    special_tokens: Iterable[str] = ()
     if tokenizer is not None:
         template = template or _template_in(tokenizer.folder)
         names = _names(tokenizer)
-        special_tokens = {*tokenizer.special_tokens, *(names.get(role, "") for role in ROLES[:2])}
+        special_tokens = control_tokens(tokenizer)
     if template is None:
         raise ConfigError(
             four_parts(
@@ -78,7 +88,7 @@ def open_renderer(documents: DocumentsConfig, tokenizer: Tokenizer | None) -> Re
                 "set documents.chat_template to the file",
             )
         )
-    return Renderer(template, names=names, special_tokens=special_tokens - {""})
+    return Renderer(template, names=names, special_tokens=special_tokens)
 
 
 def _template_in(folder: Path) -> str | None:
@@ -181,6 +191,14 @@ class Renderer:
 
     def _turns(self, messages: Sequence[Message], text: str) -> list[CharSpan]:
         """Return what the assistant says, found by rendering up to before and after it."""
+        num_turns = sum(message["role"] == "assistant" for message in messages)
+        if num_turns > MAX_TURNS:
+            raise BadChatError(
+                f"at most {MAX_TURNS:,} turns of the assistant, which a template without "
+                "generation blocks is rendered twice for",
+                f"{num_turns:,}",
+                GENERATION_REMEDY,
+            )
         spans = []
         for index, message in enumerate(messages):
             if message["role"] != "assistant":
@@ -222,6 +240,5 @@ def _no_turn(index: int, found: str) -> BadChatError:
     return BadChatError(
         f"a chat template by which message {index}, the assistant's, can be found in the text",
         found,
-        "put what the assistant says between {% generation %} and {% endgeneration %} in the "
-        "template (documents.chat_template)",
+        GENERATION_REMEDY,
     )
