@@ -99,16 +99,16 @@ class TokenPlaces:
         if in_text not in self._libraries:
             path = self._tokenizer.folder / "tokenizer.json"
             if not path.is_file():
-                origin = self._tokenizer_class()
-                raise self._error("a tokenizer.json", f"none, for only {origin} loads it")
+                found = f"none, since only {self._python_class()} loads it"
+                raise self._error("a tokenizer.json", found)
             fields = {**msgspec.json.decode(path.read_bytes()), "post_processor": None}
             self._libraries[in_text] = load_tokenizer_json(msgspec.json.encode(fields), in_text)
         return self._libraries[in_text]
 
-    def _tokenizer_class(self) -> str:
+    def _python_class(self) -> str:
         path = self._tokenizer.folder / "tokenizer_config.json"
         fields = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        return f"transformers' {fields.get('tokenizer_class') or 'AutoTokenizer'}"
+        return f"the Python class {fields.get('tokenizer_class') or 'that transformers finds'}"
 
     def _error(self, expected: str, found: str) -> TokenizerError:
         return TokenizerError(

@@ -22,6 +22,7 @@ from tokflow_tests.chats import (
     save_chat_tokenizer,
     shard_of,
 )
+from tokflow_tests.special import write_letters
 
 NORMALIZING: list[tuple[dict[str, Any], str]] = [
     ({"type": "NFKC"}, "x\N{FULLWIDTH LESS-THAN SIGN}|im_end|\N{FULLWIDTH GREATER-THAN SIGN}y"),
@@ -119,6 +120,24 @@ def test_a_special_token_of_letters_is_none_that_stands_for_another(name: str, t
     [tokens] = names_of(content, shard_with(content, INJECTED[:1], tmp_path))
 
     assert [t for t in tokens if t in (START, END, name)] == [START, END, START, END]
+
+
+def test_a_tokenizer_that_tells_no_places_is_named(tmp_path: Path):
+    write_letters(tmp_path / "letters")
+    letters = {"kind": "huggingface", "name": "letters", "trust_remote_code": True}
+    dataset = chat_dataset(
+        tmp_path, [chat("a", "b")], documents={"chat_template": "{{ messages[0].content }}"},
+        tokenizer=letters,
+    )  # fmt: skip
+
+    with pytest.raises(TokenizerError) as caught:
+        shard_of(dataset)
+
+    assert str(caught.value) == (
+        "tokenizer.kind: huggingface: expected a tokenizer.json, for a loss mask needs the "
+        "character each token begins with, found none, since only the Python class LettersTokenizer "
+        "loads it; save the tokenizer as a tokenizer.json and use kind: file"
+    )
 
 
 @pytest.mark.parametrize("trims", [True, False])
