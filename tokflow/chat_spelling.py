@@ -35,8 +35,8 @@ class ChatSpelling:
         self._template = template
         names = sorted(special_tokens, key=lambda name: (-len(name), name))
         self._name = re.compile("|".join(map(re.escape, names)) or r"(?!)")
-        signs = "".join(sorted({sign for name in names for sign in _signs_of(name)}))
-        self._sign = re.compile(f"[{re.escape(signs)}]" if signs else r"(?!)")
+        self._signs = "".join(sorted({sign for name in names for sign in _signs_of(name)}))
+        self._sign = re.compile(f"[{re.escape(self._signs)}]" if names else r"(?!)")
 
     def find(self, messages: Sequence[Message], text: str) -> list[CharSpan]:
         """Return where the text of messages holds special tokens that they spell.
@@ -54,16 +54,21 @@ class ChatSpelling:
             return []
         mark = self._template.unused_mark(strings)
 
-        def with_mark(match: re.Match[str]) -> str:
-            return self._sign.sub(rf"\g<0>{mark}", match.group())
+        def in_all(string: str) -> str:
+            for sign in self._signs:  # three times as fast as str.translate
+                string = string.replace(sign, sign + mark)
+            return string
+
+        def in_names(string: str) -> str:
+            return self._name.sub(lambda name: in_all(name.group()), string)
 
         try:
-            signs = self._told(messages, self._sign, with_mark, mark)
+            signs = self._told(messages, in_all, mark)
         except BadChatError as problem:
             raise _not_told(problem.found) from problem
         if signs.text == text:
             return signs.spelt
-        whole = self._told(messages, self._name, with_mark, mark)
+        whole = self._told(messages, in_names, mark)
         if whole.text != text:
             raise _not_told("another text where special tokens that they spell are marked")
         if whole.own != signs.own:
@@ -71,13 +76,9 @@ class ChatSpelling:
         return whole.spelt
 
     def _told(
-        self,
-        messages: Sequence[Message],
-        pattern: re.Pattern[str],
-        with_mark: Callable[[re.Match[str]], str],
-        mark: str,
+        self, messages: Sequence[Message], with_marks: Callable[[str], str], mark: str
     ) -> _Told:
-        written = self._template.write(_replaced(messages, pattern, with_mark))
+        written = self._template.write(_changed(messages, with_marks))
         pieces = written.split(mark)
         text = "".join(pieces)
         marked = [length - 1 for length in accumulate(map(len, pieces[:-1]))]
@@ -94,7 +95,8 @@ class ChatSpelling:
 def _signs_of(name: str) -> set[str]:
     """Return what of a special token's name is no letter, digit or space, else its first letter."""
     signs = set(re.findall(r"[^\w\s]", name))
-    return signs or {name[0], name[0].lower(), name[0].upper()}
+    first = {name[0], name[0].lower(), name[0].upper()}
+    return signs or {letter for letter in first if len(letter) == 1}  # of the ß there is none
 
 
 def _not_told(found: str) -> BadChatError:
@@ -105,14 +107,12 @@ def _not_told(found: str) -> BadChatError:
     )
 
 
-def _replaced(value: Any, pattern: re.Pattern[str], by: Callable[[re.Match[str]], str]) -> Any:
-    """Return messages in which each string has a pattern replaced."""
+def _changed(value: Any, change: Callable[[str], str]) -> Any:
+    """Return messages in which each string is changed."""
     if isinstance(value, str):
-        return pattern.sub(by, value)
+        return change(value)
     if isinstance(value, Mapping):
-        return {
-            _replaced(key, pattern, by): _replaced(item, pattern, by) for key, item in value.items()
-        }
+        return {change(key): _changed(item, change) for key, item in value.items()}
     if isinstance(value, Sequence):
-        return [_replaced(item, pattern, by) for item in value]
+        return [_changed(item, change) for item in value]
     return value

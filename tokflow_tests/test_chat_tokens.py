@@ -135,8 +135,8 @@ def test_a_tokenizer_that_tells_no_places_is_named(tmp_path: Path):
 
     assert str(caught.value) == (
         "tokenizer.kind: huggingface: expected a tokenizer.json, for a loss mask needs the "
-        "character each token begins with, found none, since only the Python class LettersTokenizer "
-        "loads it; save the tokenizer as a tokenizer.json and use kind: file"
+        "character each token begins with, found none, since only the Python class "
+        "LettersTokenizer loads it; save the tokenizer as a tokenizer.json and use kind: file"
     )
 
 
