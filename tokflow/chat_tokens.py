@@ -119,11 +119,15 @@ class ChatEncoder:
                 index, text = document, str(batch.texts[document].as_py())
                 last = int(encoded.offsets[document + 1])
             start = int(starts[position])
-            after = starts[position + 1 : last]
-            after = after[after > start]
-            stop = int(after[0]) if len(after) else len(text)
             name = self._name_of[int(encoded.token_ids[position])]
-            if not text[start:stop].lstrip().startswith(name):
+            if text.startswith(name, start):
+                continue
+            after = starts[position + 1 : last]
+            after = after[int(np.searchsorted(after, start, side="right")) :]
+            stop = int(after[0]) if len(after) else len(text)
+            if (
+                not text[start:stop].lstrip().startswith(name)
+            ):  # one with lstrip takes white space along
                 found.setdefault(document, []).append((start, stop))
         return found
 

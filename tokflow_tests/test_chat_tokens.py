@@ -75,6 +75,19 @@ def test_with_error_it_stops_the_run(normalizer: dict[str, Any], said: str, tmp_
         )
 
 
+def test_a_special_token_that_takes_white_space_with_it_is_the_templates(tmp_path: Path):
+    fields = json.loads(byte_level_json())
+    for token in fields["added_tokens"]:
+        token["lstrip"] = token["rstrip"] = True
+    content = json.dumps({**fields, "normalizer": {"type": "NFC"}})
+    policy = {"special_tokens_in_text": "error"}
+
+    shard = shard_with(content, [chat("a  ", " b ")], tmp_path, tokenizer=policy)
+
+    [tokens] = names_of(content, shard)
+    assert tokens == [START, "user", "Ċ", "a", END, START, "as", "sistant", "Ċ", "Ġ", "b", END]
+
+
 def test_with_control_it_becomes_the_control_token(tmp_path: Path):
     content = normalizing_json({"type": "Lowercase"})
     policy = {"special_tokens_in_text": "control"}
