@@ -1,13 +1,16 @@
 """Documents of chats -> tokens with a loss mask, whatever the users' words spell."""
 
 import re
-from collections.abc import Callable, Sequence
+import string
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from tokflow.arrays import to_texts
-from tokflow.documents import Batch, Spans
+from tokflow.chat_template import CharSpan
+from tokflow.control_tokens import control_tokens, unknown_id
+from tokflow.documents import Batch
 from tokflow.engines import Encoded, Engine, GatedEngine, InText, open_reference
 from tokflow.errors import TokenizerError, four_parts
 from tokflow.loss_mask import (
@@ -19,9 +22,6 @@ from tokflow.loss_mask import (
 from tokflow.special_ids import ChatMarks
 from tokflow.tokenizer import Tokenizer, TokenizerConfig
 
-FILLER = "x"
-"""Stands for a special token that a message spells where two ways to encode are compared."""
-
 Tokens = tuple[npt.NDArray[np.uint32], CharStarts]
 """Ids, and for each the code points before it."""
 
@@ -31,8 +31,9 @@ class ChatEncoder:
 
     With `special_tokens_in_text: ordinary` a special token that a message spells stays plain
     text. Documents with one, which are rare, are cut at the template's own control tokens; what
-    is between them is encoded as ordinary text. What a template joins out of pieces of a message
-    is its own.
+    is between them is encoded as ordinary text. The same is done with a document that gets a
+    control token for what spells none, as a tokenizer that normalises the text may give it; that
+    is not among the special tokens that are counted.
     """
 
     def __init__(
@@ -41,17 +42,15 @@ class ChatEncoder:
         self._engine = engine
         self._tokenizer = tokenizer
         self._is_control = config.special_tokens_in_text == "control"
+        self._is_error = config.special_tokens_in_text == "error"
         self._places = TokenPlaces(tokenizer)
         self._references: dict[InText, Engine] = {}
-        self._ids = dict(tokenizer.special_tokens)
-        for token, token_id in (
-            (tokenizer.eos_token, tokenizer.eos_id),
-            (tokenizer.bos_token, tokenizer.bos_id),
-        ):
-            if token is not None and token_id is not None:  # also one that is not special
-                self._ids[token] = token_id
+        self._ids = control_tokens(tokenizer)
         names = sorted(self._ids, key=lambda name: (-len(name), name))
-        self._names = re.compile("|".join(map(re.escape, filter(None, names))) or r"(?!)")
+        self._names = re.compile("|".join(map(re.escape, names)) or r"(?!)")
+        self._filler = _filler(names)
+        unknown = unknown_id(tokenizer)
+        self._name_of = {id_: name for name, id_ in self._ids.items() if id_ != unknown}
 
     def encode(
         self, batch: Batch, name: Callable[[int], str] = "document {:,}".format
@@ -69,8 +68,16 @@ class ChatEncoder:
         in_text: InText = "control" if is_rendered or self._is_control else "ordinary"
         encoded = self._engine.encode(batch.texts)
         starts = self._places.starts(batch.texts, encoded, in_text=in_text)
-        if batch.spelt is not None and len(batch.spelt.starts) and not self._is_control:
-            encoded, starts = self._with_plain_spelling(batch, batch.spelt, encoded, starts, name)
+        if batch.spelt is not None and not self._is_control:
+            strays = self._strays(batch, encoded, starts)
+            if strays and self._is_error:
+                raise _stray_error(name(min(strays)))
+            spelt = {
+                index: sorted([*batch.spelt.document(index), *strays.get(index, [])])
+                for index in {*np.flatnonzero(np.diff(batch.spelt.offsets)).tolist(), *strays}
+            }
+            if spelt:
+                encoded, starts = self._with_plain_spelling(batch, spelt, encoded, starts, name)
         length = chars_without_white_space_at_end(batch.texts)
         last_stop = np.full(len(batch.rows), -1, dtype=np.int64)
         document_of_span = np.repeat(np.arange(len(last_stop)), np.diff(spans.offsets))
@@ -95,10 +102,39 @@ class ChatEncoder:
         is_ended[is_ended] = encoded.token_ids[last[is_ended]] == self._tokenizer.eos_id
         return is_ended
 
+    def _strays(
+        self, batch: Batch, encoded: Encoded, starts: CharStarts
+    ) -> dict[int, list[CharSpan]]:
+        """Return what became a control token of each document without being spelt as one.
+
+        A tokenizer may look for special tokens in the normalised text: with Lowercase <|IM_END|>
+        is one too.
+        """
+        found: dict[int, list[CharSpan]] = {}
+        positions = np.flatnonzero(np.isin(encoded.token_ids, list(self._name_of)))
+        documents = np.searchsorted(encoded.offsets, positions, side="right") - 1
+        index, text, last = -1, "", 0
+        for position, document in zip(positions.tolist(), documents.tolist(), strict=True):
+            if document != index:
+                index, text = document, str(batch.texts[document].as_py())
+                last = int(encoded.offsets[document + 1])
+            start = int(starts[position])
+            name = self._name_of[int(encoded.token_ids[position])]
+            if text.startswith(name, start):
+                continue
+            after = starts[position + 1 : last]
+            after = after[int(np.searchsorted(after, start, side="right")) :]
+            stop = int(after[0]) if len(after) else len(text)
+            if (
+                not text[start:stop].lstrip().startswith(name)
+            ):  # one with lstrip takes white space along
+                found.setdefault(document, []).append((start, stop))
+        return found
+
     def _with_plain_spelling(
         self,
         batch: Batch,
-        spelt: Spans,
+        spelt: Mapping[int, Sequence[CharSpan]],
         encoded: Encoded,
         starts: CharStarts,
         name: Callable[[int], str],
@@ -106,26 +142,25 @@ class ChatEncoder:
         """Return the tokens with those documents encoded again that spell special tokens."""
         ids = [encoded.document(index) for index in range(len(batch.rows))]
         of_documents = np.split(starts, encoded.offsets[1:-1])
-        for index in np.flatnonzero(np.diff(spelt.offsets)).tolist():
+        for index, of_document in sorted(spelt.items()):
             text = str(batch.texts[index].as_py())
-            ids[index], of_documents[index] = self._encode_cut(
-                text, spelt.document(index), name(index)
-            )
+            ids[index], of_documents[index] = self._encode_cut(text, of_document, name(index))
         offsets = np.zeros(len(ids) + 1, dtype=np.int64)
         np.cumsum([len(part) for part in ids], out=offsets[1:])
         return Encoded(np.concatenate(ids), offsets), np.concatenate(of_documents)
 
-    def _encode_cut(self, text: str, spelt: Sequence[tuple[int, int]], where: str) -> Tokens:
+    def _encode_cut(self, text: str, spelt: Sequence[CharSpan], where: str) -> Tokens:
         """Return the tokens of a text that spells special tokens at `spelt`, as plain text."""
         filled = text
         for start, stop in spelt:
-            filled = filled[:start] + FILLER * (stop - start) + filled[stop:]
+            filled = filled[:start] + self._filler * (stop - start) + filled[stop:]
         cuts = [match.span() for match in self._names.finditer(filled)]
         expected = self._reference("control").encode(to_texts([filled]))
         if not np.array_equal(self._joined(filled, cuts)[0], expected.token_ids):
             raise _not_separable(where, "that encodes what is beside a control token as if alone")
         token_ids, starts = self._joined(text, cuts)
-        if np.count_nonzero(np.isin(token_ids, list(self._ids.values()))) != len(cuts):
+        of_template = [name for a, b in cuts if self._ids[name := text[a:b]] in self._name_of]
+        if np.count_nonzero(np.isin(token_ids, list(self._name_of))) != len(of_template):
             raise _not_separable(where, "that makes no control token of plain text")
         return token_ids, starts
 
@@ -135,7 +170,7 @@ class ChatEncoder:
             self._references[in_text] = open_reference(self._tokenizer, in_text=in_text)
         return self._references[in_text]
 
-    def _joined(self, text: str, cuts: Sequence[tuple[int, int]]) -> Tokens:
+    def _joined(self, text: str, cuts: Sequence[CharSpan]) -> Tokens:
         """Return the tokens of the stretches between the cuts, and the control tokens at them."""
         edges = [0, *(edge for cut in cuts for edge in cut), len(text)]
         stretches = to_texts([text[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True)])
@@ -152,6 +187,28 @@ class ChatEncoder:
                 ids.append(np.array([self._ids[text[start:stop]]], dtype=np.uint32))
                 starts.append(np.array([start], dtype=np.int64))
         return np.concatenate(ids), np.concatenate(starts)
+
+
+def _filler(names: Sequence[str]) -> str:
+    """Return what stands for a spelt special token where two ways to encode are compared.
+
+    A letter that no special token has, so that none comes about.
+    """
+    used = set("".join(names))
+    letters = (*string.ascii_lowercase, *string.ascii_uppercase, *string.digits)
+    return next((letter for letter in letters[::-1] if letter not in used), "\N{BULLET}")
+
+
+def _stray_error(where: str) -> TokenizerError:
+    return TokenizerError(
+        four_parts(
+            where=where,
+            expected="no special token spelt in the text",
+            found="one that the tokenizer makes of other characters, which it normalises",
+            remedy="set tokenizer.special_tokens_in_text: ordinary to encode it as plain text, or "
+            "control to let it become the control token",
+        )
+    )
 
 
 def _not_separable(where: str, expected: str) -> TokenizerError:

@@ -50,6 +50,7 @@ class TokenPlaces:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._num_bytes = _bytes_of_tokens(tokenizer)
+        self._libraries: dict[InText, Any] = {}
 
     def starts(
         self, texts: pa.LargeStringArray, encoded: Encoded, *, in_text: InText
@@ -77,27 +78,44 @@ class TokenPlaces:
     def _by_offsets(
         self, texts: pa.LargeStringArray, encoded: Encoded, in_text: InText
     ) -> CharStarts:
-        path = self._tokenizer.folder / "tokenizer.json"
         if self._tokenizer.kind == "sentencepiece":
             model = SentencePieceEngine(self._tokenizer.folder / MODEL_NAME, in_text=in_text)
             return np.array(model.char_starts(texts), dtype=np.int64)
-        if not path.is_file():
-            raise self._error("a tokenizer of another kind than what only transformers loads")
-        library = load_tokenizer_json(path.read_bytes(), in_text)
+        library = self._library(in_text)
         # Not the fast variant, which gives no offsets.
         encodings = library.encode_batch(texts.to_pylist(), add_special_tokens=False)
         ids = [token_id for encoding in encodings for token_id in encoding.ids]
         if not np.array_equal(np.array(ids, dtype=np.uint32), encoded.token_ids):
-            raise self._error("the tokens that the tokenizers library gives, which knows offsets")
+            raise self._error("the tokens that the tokenizers library gives", "other tokens")
         starts = [start for encoding in encodings for start, _ in encoding.offsets]
         return np.array(starts, dtype=np.int64)
 
-    def _error(self, expected: str) -> TokenizerError:
+    def _library(self, in_text: InText) -> Any:
+        """Return the tokenizer without what follows its model, which may move offsets.
+
+        ByteLevel as post_processor has a token " there" begin after its space, where by bytes it
+        begins with it; the mask must not depend on which of the two is asked.
+        """
+        if in_text not in self._libraries:
+            path = self._tokenizer.folder / "tokenizer.json"
+            if not path.is_file():
+                found = f"none, since only {self._python_class()} loads it"
+                raise self._error("a tokenizer.json", found)
+            fields = {**msgspec.json.decode(path.read_bytes()), "post_processor": None}
+            self._libraries[in_text] = load_tokenizer_json(msgspec.json.encode(fields), in_text)
+        return self._libraries[in_text]
+
+    def _python_class(self) -> str:
+        path = self._tokenizer.folder / "tokenizer_config.json"
+        fields = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        return f"the Python class {fields.get('tokenizer_class') or 'that transformers finds'}"
+
+    def _error(self, expected: str, found: str) -> TokenizerError:
         return TokenizerError(
             four_parts(
                 where=f"tokenizer.kind: {self._tokenizer.kind}",
-                expected=f"{expected}: a loss mask needs the character each token begins with",
-                found="another",
+                expected=f"{expected}, for a loss mask needs the character each token begins with",
+                found=found,
                 remedy="save the tokenizer as a tokenizer.json and use kind: file",
             )
         )

@@ -784,3 +784,19 @@ def test_a_reader_of_text_files_has_no_messages(tmp_path: Path):
 
     with pytest.raises(ConfigError, match="a text file, which has none"):
         list(read_documents(path, config, render=open_renderer(config, None)))
+
+
+def test_very_long_chats_need_generation_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    chats = [chat(*"abcdef"), chat(*"abcd")]
+    monkeypatch.setattr("tokflow.chat.MAX_TURNS", 2)
+
+    with pytest.raises(BadDocumentError) as caught:
+        shard_of(chat_dataset(tmp_path, chats, template=PLAIN))
+    aside = {"on_bad_document": "reject"}
+    shard = shard_of(chat_dataset(tmp_path, chats, template=PLAIN, documents=aside))
+    marked = shard_of(chat_dataset(tmp_path / "marked", chats))
+
+    assert "row 0, line 1, byte 0: expected at most 2 turns of the assistant" in str(caught.value)
+    assert "found 3; put what the assistant says between {% generation %}" in str(caught.value)
+    assert (shard.manifest.counts["num_documents"], shard.manifest.counts["num_rejects"]) == (1, 1)
+    assert marked.manifest.counts["num_documents"] == 2

@@ -141,6 +141,18 @@ def test_what_is_joined_decides_the_content():
     assert deciding_fields(DocumentsConfig()) == deciding_fields(DocumentsConfig(text="text"))
 
 
+def test_the_versions_of_what_writes_messages_decide_the_content_of_chats_alone():
+    import jinja2
+    import transformers
+
+    fields = deciding_fields(DocumentsConfig(messages="m"))
+    versions = {"transformers": transformers.__version__, "jinja2": jinja2.__version__}
+    assert fields["written_by"] == versions
+    for config in (DocumentsConfig(), DocumentsConfig(prompt="p", completion="c")):
+        assert "written_by" not in deciding_fields(config)
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
 @pytest.mark.parametrize(
     ("documents", "remedy"),
     [
@@ -149,11 +161,29 @@ def test_what_is_joined_decides_the_content():
     ],
 )
 def test_a_missing_column_of_a_chat_says_which_field_to_set(
-    documents: dict[str, Any], remedy: str, tmp_path: Path
+    documents: dict[str, Any], remedy: str, suffix: str, tmp_path: Path
 ):
-    path = write(tmp_path / "a.parquet", RECORDS)
+    path = write(tmp_path / f"a.{suffix}", RECORDS)
 
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises((ConfigError, BadDocumentError)) as caught:
         list(read_documents(path, DocumentsConfig(**documents), render=lambda found: found))
 
     assert remedy in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("documents", "field"),
+    [
+        ({"prompt": 'a"', "completion": "b"}, "prompt"),
+        ({"prompt": "a", "completion": 'b"'}, "completion"),
+        ({"messages": 'a"'}, "messages"),
+        ({"text": ("a", 'b"')}, "text"),
+    ],
+)
+def test_the_name_of_a_field_that_cannot_be_read_is_found_in_the_config(
+    documents: dict[str, Any], field: str, tmp_path: Path
+):
+    path = write(tmp_path / "a.jsonl", RECORDS)
+
+    with pytest.raises(ConfigError, match=rf"^documents\.{field}: expected a field without quo"):
+        list(read_documents(path, DocumentsConfig(**documents), render=lambda found: found))

@@ -1,8 +1,9 @@
 """What a reader is told (`DocumentsConfig`) and what it gives (`Found`, `Batch`, `Reject`)."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -158,19 +159,31 @@ def deciding_fields(config: DocumentsConfig) -> dict[str, Any]:
     """Return the fields that decide which documents a raw file holds, as plain JSON.
 
     `max_rejects` is not among them: it decides whether there is an output, not what is in it.
+    With `messages` there are the versions of what writes them as text, for another one may
+    write another text by the same template.
     """
     fields = dataclasses.asdict(config)
     del fields["max_rejects"]
+    if config.messages is not None:
+        fields["written_by"] = dict(_writers())
     return fields
 
 
-def correct_column(config: DocumentsConfig) -> str:
-    """Return what to do where a column is not in the file."""
+@cache
+def _writers() -> Mapping[str, str]:
+    """Return the version of each package that writes messages, without importing it."""
+    from importlib.metadata import version  # 0.06 s that other datasets need not pay
+
+    return {name: version(name) for name in ("transformers", "jinja2")}
+
+
+def correct_column(config: DocumentsConfig, *, unit: Literal["column", "field"] = "column") -> str:
+    """Return what to do where a column, or a field of its records, is not in the file."""
     if config.messages is not None:
         return "set documents.messages to the field that holds the chat"
     if config.is_chat:
         return "set documents.prompt and documents.completion to the fields that hold them"
-    return "set documents.text to the column that holds the text"
+    return f"set documents.text to the {unit} that holds the text"
 
 
 _WHAT_IS_READ = ("text", "messages", "prompt", "completion")

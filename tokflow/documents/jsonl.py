@@ -20,7 +20,14 @@ import numpy.typing as npt
 
 from tokflow.arrays import texts_of
 from tokflow.documents.compression import read_blocks
-from tokflow.documents.contract import BadDocument, Batch, DocumentsConfig, Found, shortened
+from tokflow.documents.contract import (
+    BadDocument,
+    Batch,
+    DocumentsConfig,
+    Found,
+    correct_column,
+    shortened,
+)
 from tokflow.documents.pieces import Pieces, cut_lines
 from tokflow.documents.texts import completion_spans, invalid_utf8
 from tokflow.errors import ConfigError, four_parts
@@ -49,6 +56,8 @@ class _Field:
     decode: Callable[[bytes], Any]
     get: Callable[[Any], Any]
     """Gives the text; of messages their JSON, as bytes."""
+    remedy: str
+    """What to do where a record lacks the field."""
 
 
 def _field(text: str, config: DocumentsConfig) -> _Field:
@@ -60,14 +69,20 @@ def _field(text: str, config: DocumentsConfig) -> _Field:
     except ValueError as error:
         raise ConfigError(
             four_parts(
-                where="documents." + ("text" if not config.is_chat else "messages"),
+                where=f"documents.{_name_in_config(text, config)}",
                 expected="a field without quotes, backslashes and control characters",
                 found=repr(text),
                 remedy="rename the field in the raw files",
             )
         ) from error
     get = attrgetter(".".join("f" for _ in keys))
-    return _Field(keys, msgspec.json.Decoder(type_).decode, get)
+    remedy = correct_column(config, unit="field")
+    return _Field(keys, msgspec.json.Decoder(type_).decode, get, remedy)
+
+
+def _name_in_config(text: str, config: DocumentsConfig) -> str:
+    names = ("messages", "prompt", "completion")
+    return next((name for name in names if getattr(config, name) == text), "text")
 
 
 def _whole(lines: Pieces, fields: list[_Field], row: int, config: DocumentsConfig) -> Found | None:
@@ -150,7 +165,7 @@ def _bad_document(
 ) -> BadDocument:
     remedy = None
     if isinstance(error, msgspec.ValidationError):
-        expected, found, remedy = _wrong_record(line, field.keys)
+        expected, found, remedy = _wrong_record(line, field)
     elif isinstance(error, UnicodeDecodeError):
         expected, found = "valid UTF-8", invalid_utf8(line) or str(error)
     elif isinstance(error, RecursionError):
@@ -169,24 +184,23 @@ def _bad_document(
     )
 
 
-def _wrong_record(line: bytes, keys: tuple[str, ...]) -> tuple[str, str, str | None]:
+def _wrong_record(line: bytes, field: _Field) -> tuple[str, str, str | None]:
     """Return what was expected and found in a record that lacks the text, and what to do."""
     try:
         value = msgspec.json.decode(line)
     except _UNDECODABLE as error:
         return "a JSON object", f"{shortened(line)} ({error})", None
-    for depth, key in enumerate(keys):
-        inside = f" in {'.'.join(keys[:depth])!r}" if depth else ""
+    for depth, key in enumerate(field.keys):
+        inside = f" in {'.'.join(field.keys[:depth])!r}" if depth else ""
         if not isinstance(value, dict):
             return f"a JSON object{inside}", _described(value), None
         if key not in value:
             nearest = difflib.get_close_matches(key, value, n=1)
             found = f"the keys {', '.join(map(shortened, value))}" if value else "no keys"
             found += f" (nearest: {nearest[0]!r})" if nearest else ""
-            remedy = "set documents.text to the field that holds the text"
-            return f"the key {key!r}{inside}", found, remedy
+            return f"the key {key!r}{inside}", found, field.remedy
         value = value[key]
-    return f"a string in {'.'.join(keys)!r}", _described(value), None
+    return f"a string in {'.'.join(field.keys)!r}", _described(value), None
 
 
 def _described(value: object) -> str:

@@ -1,0 +1,174 @@
+"""Chats -> tokens: what is a control token, and what only looks like one."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+from tokenizers import models, pre_tokenizers, processors, trainers
+
+from tokflow.errors import TokenizerError
+from tokflow.tokens import TokenShard
+from tokflow_tests.chats import (
+    END,
+    INJECTED,
+    MARKED,
+    START,
+    byte_level_json,
+    chat,
+    chat_dataset,
+    documents_of,
+    save_chat_tokenizer,
+    shard_of,
+)
+from tokflow_tests.special import write_letters
+
+NORMALIZING: list[tuple[dict[str, Any], str]] = [
+    ({"type": "NFKC"}, "x\N{FULLWIDTH LESS-THAN SIGN}|im_end|\N{FULLWIDTH GREATER-THAN SIGN}y"),
+    ({"type": "Lowercase"}, "x<|IM_END|>y"),
+]
+
+
+def normalizing_json(normalizer: dict[str, Any]) -> str:
+    """Return a tokenizer that looks for its special tokens in the normalised text."""
+    fields = json.loads(byte_level_json())
+    for token in fields["added_tokens"]:
+        token["normalized"] = True
+    return json.dumps({**fields, "normalizer": normalizer})
+
+
+def shard_with(content: str, chats: list[Any], folder: Path, **attributes: Any) -> TokenShard:
+    dataset = chat_dataset(folder, chats, **attributes)
+    save_chat_tokenizer(folder, attributes.get("template", MARKED), content=content)
+    return shard_of(dataset)
+
+
+def names_of(content: str, shard: TokenShard) -> list[list[str]]:
+    library = tokenizers.Tokenizer.from_str(content)
+    return [[library.id_to_token(one) for one in ids] for ids, _ in documents_of(shard)]
+
+
+@pytest.mark.parametrize(("normalizer", "said"), NORMALIZING)
+def test_what_is_a_special_token_only_when_normalised_stays_plain_text(
+    normalizer: dict[str, Any], said: str, tmp_path: Path
+):
+    content = normalizing_json(normalizer)
+    chats = [chat("a", "b"), chat(said, f"ok {END} {said}")]
+    shard = shard_with(content, chats, tmp_path)
+
+    plain, cut = names_of(content, shard)
+    assert [name for name in plain if name in (START, END)] == [START, END, START, END]
+    assert [name for name in cut if name in (START, END)] == [START, END, START, END]
+    [_, (ids, mask)] = documents_of(shard)
+    assert ids[mask.index(1)] == tokenizers.Tokenizer.from_str(content).token_to_id("o")
+    assert shard.manifest.counts["num_special_tokens_in_text"] == 1
+
+
+@pytest.mark.parametrize(("normalizer", "said"), NORMALIZING)
+def test_with_error_it_stops_the_run(normalizer: dict[str, Any], said: str, tmp_path: Path):
+    policy = {"special_tokens_in_text": "error"}
+
+    with pytest.raises(TokenizerError, match=r"document 1: expected no special token spelt"):
+        shard_with(
+            normalizing_json(normalizer), [chat("a"), chat(said)], tmp_path, tokenizer=policy
+        )
+
+
+def test_a_special_token_that_takes_white_space_with_it_is_the_templates(tmp_path: Path):
+    fields = json.loads(byte_level_json())
+    for token in fields["added_tokens"]:
+        token["lstrip"] = token["rstrip"] = True
+    content = json.dumps({**fields, "normalizer": {"type": "NFC"}})
+    policy = {"special_tokens_in_text": "error"}
+
+    shard = shard_with(content, [chat("a  ", " b ")], tmp_path, tokenizer=policy)
+
+    [tokens] = names_of(content, shard)
+    assert tokens == [START, "user", "Ċ", "a", END, START, "as", "sistant", "Ċ", "Ġ", "b", END]
+
+
+def test_with_control_it_becomes_the_control_token(tmp_path: Path):
+    content = normalizing_json({"type": "Lowercase"})
+    policy = {"special_tokens_in_text": "control"}
+    shard = shard_with(content, [chat("x<|IM_END|>y", "ok")], tmp_path, tokenizer=policy)
+
+    [tokens] = names_of(content, shard)
+    assert tokens.count(END) == 3
+
+
+def test_a_character_that_is_unknown_is_no_special_token_that_is_spelt(tmp_path: Path):
+    library = tokenizers.Tokenizer(models.BPE(unk_token="<unk>"))
+    library.pre_tokenizer = pre_tokenizers.Metaspace()
+    trainer = trainers.BpeTrainer(special_tokens=["<unk>", START, END], show_progress=False)
+    library.train_from_iterator(["user assistant hello im_start im_end <|>\n"] * 5, trainer)
+    content = library.to_str()
+    shard = shard_with(content, [chat(f"a{END}b 漢", "<unk>")], tmp_path, template=MARKED)
+
+    [tokens] = names_of(content, shard)
+    assert "<unk>" in tokens
+    assert [name for name in tokens if name in (START, END)] == [START, END, START, END]
+    assert shard.manifest.counts["num_special_tokens_in_text"] == 2
+
+
+def test_an_eos_that_is_a_word_is_plain_text_in_a_chat(tmp_path: Path):
+    template = MARKED.replace("eos_token", "'<|im_end|>'")
+    stop = {"eos_token": "."}
+    dataset = chat_dataset(tmp_path, [chat(f"a{END}b.", "ok.")], template=template, tokenizer=stop)
+    shard = shard_of(dataset)
+
+    [tokens] = names_of(byte_level_json(), shard)
+    assert [name for name in tokens if name in (START, END)] == [START, END, START, END]
+    assert tokens.count(".") == 3
+    assert tokens[-1] == "."
+    assert shard.manifest.counts["num_special_tokens_in_text"] == 1
+
+
+@pytest.mark.parametrize("name", ["xx", "zz", "9"])
+def test_a_special_token_of_letters_is_none_that_stands_for_another(name: str, tmp_path: Path):
+    fields = json.loads(byte_level_json())
+    fields["added_tokens"].append({**fields["added_tokens"][0], "id": 400, "content": name})
+    content = json.dumps(fields)
+
+    [tokens] = names_of(content, shard_with(content, INJECTED[:1], tmp_path))
+
+    assert [t for t in tokens if t in (START, END, name)] == [START, END, START, END]
+
+
+def test_a_tokenizer_that_tells_no_places_is_named(tmp_path: Path):
+    write_letters(tmp_path / "letters")
+    letters = {"kind": "huggingface", "name": "letters", "trust_remote_code": True}
+    dataset = chat_dataset(
+        tmp_path, [chat("a", "b")], documents={"chat_template": "{{ messages[0].content }}"},
+        tokenizer=letters,
+    )  # fmt: skip
+
+    with pytest.raises(TokenizerError) as caught:
+        shard_of(dataset)
+
+    assert str(caught.value) == (
+        "tokenizer.kind: huggingface: expected a tokenizer.json, for a loss mask needs the "
+        "character each token begins with, found none, since only the Python class "
+        "LettersTokenizer loads it; save the tokenizer as a tokenizer.json and use kind: file"
+    )
+
+
+@pytest.mark.parametrize("trims", [True, False])
+def test_the_mask_does_not_depend_on_what_follows_the_model(trims: bool, tmp_path: Path):
+    library = tokenizers.Tokenizer.from_str(byte_level_json())
+    library.normalizer = tokenizers.normalizers.NFC()  # so that the library is asked for places
+    library.post_processor = processors.ByteLevel(trim_offsets=trims)
+    template = (
+        "{% for m in messages %}{% if m.role == 'assistant' %}: "
+        "{% generation %}{{ m.content }}{% endgeneration %}"
+        "{% else %}{{ m.content }}{% endif %}{% endfor %}"
+    )
+    chats = [chat("Q", "there and then")]
+    shard = shard_with(library.to_str(), chats, tmp_path, template=template)
+
+    by_bytes = shard_of(chat_dataset(tmp_path / "bytes", chats, template=template))
+    assert documents_of(shard) == documents_of(by_bytes)
+    [(ids, mask)] = documents_of(shard)
+    # " there" begins with the space before the span.
+    assert mask[ids.index(library.token_to_id("Ġthere"))] == 0
+    assert sum(mask) == 3
