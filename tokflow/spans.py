@@ -1,6 +1,7 @@
 """A split on disk: for each part, the runs of documents and the cut pieces that belong to it."""
 
 import dataclasses
+import mmap
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,6 +91,17 @@ class TokenSource:
             for start, stop in zip(run_starts.tolist(), run_stops.tolist(), strict=True)
         ]
         return np.concatenate(runs) if len(runs) > 1 else runs[0]
+
+    def release(self) -> None:
+        """Give back the memory of what was read of the mapped file; it is read again if need be.
+
+        Without it a process that goes through a file of 1 GB holds 1 GB in the end.
+        """
+        base: Any = self.shard
+        while isinstance(base, np.ndarray):
+            base = base.base
+        if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+            base.madvise(mmap.MADV_DONTNEED)
 
 
 @dataclass(frozen=True, slots=True)

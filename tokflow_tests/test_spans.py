@@ -228,3 +228,27 @@ def test_a_part_of_no_characters_cuts_no_document(tmp_path: Path):
     folder = build(dataset).export("bin").output.folder
 
     assert np.fromfile(folder / "train.bin", dtype="<u2").tolist() == ids("abcd")
+
+
+def test_what_was_read_of_a_mapped_file_is_given_back_and_read_again(tmp_path: Path):
+    path = tmp_path / "tokens.bin"
+    np.arange(4_000_000, dtype="<u2").tofile(path)
+    source = TokenSource(np.asarray(np.memmap(path, "<u2", mode="r")), np.zeros(0, "<u2"))
+    run = source.take(np.array([1]), np.array([3_999_999]))
+    assert resident_bytes(path) == 0
+    total = int(run.sum(dtype=np.int64))
+    assert resident_bytes(path) > 7_000_000
+
+    source.release()
+
+    assert resident_bytes(path) == 0
+    assert int(run.sum(dtype=np.int64)) == total
+
+
+def resident_bytes(path: Path) -> int:
+    """Return how much of a mapped file this process holds in memory."""
+    maps = Path("/proc/self/smaps")
+    if not maps.exists():
+        pytest.skip("only Linux tells what of a mapping is in memory")
+    _, _, after = maps.read_text().partition(f"{path}\n")
+    return 1024 * int(next(line.split()[1] for line in after.splitlines() if "Rss:" in line))

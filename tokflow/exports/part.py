@@ -90,8 +90,8 @@ class Part:
         return any(split.shard.has_loss_mask for split in self.splits)
 
     def stream(self) -> Iterator[npt.NDArray[np.unsignedinteger]]:
-        """Yield the part's tokens, documents end to end: long runs as they are mapped, short
-        ones joined."""
+        """Yield the part's tokens, documents end to end, some million at a time: of long runs
+        as they are mapped, short ones joined."""
         for split in self.splits:
             yield from self._stream_of(split, split.token_source())
 
@@ -123,7 +123,10 @@ class Part:
         block = (np.cumsum(lengths) - lengths) // TOKENS_AT_ONCE
         edges = [0, *(np.flatnonzero(np.diff(block)) + 1).tolist(), len(block)]
         for first, last in pairwise(edges):
-            yield source.take(starts[first:last], lengths[first:last])
+            run = source.take(starts[first:last], lengths[first:last])
+            for start in range(0, len(run), TOKENS_AT_ONCE):
+                yield run[start : start + TOKENS_AT_ONCE]
+                source.release()
 
     def stream_index(self) -> Iterator[pa.Table]:
         """Yield the index of `stream` in order, each table of one file."""
@@ -228,6 +231,8 @@ class Part:
                 yield self._rows(
                     source.take(*runs), mask, sequence[start:stop], lengths[start:stop]
                 )
+                for mapped in filter(None, (source, masks)):
+                    mapped.release()
         tails, rows = self._tail_rows()
         if len(rows.file):
             token_ids, mask = self._tail_tokens(tails, rows)
