@@ -22,7 +22,7 @@ test: $(READY) ## Lint, types and tests (all but the slow ones)
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy --no-error-summary
-	@$(BIN)/pytest --quiet -m "not slow" $(ARGS)
+	@$(BIN)/pytest --quiet -m "not slow" -n 2 --dist loadfile $(ARGS)
 
 test-slow: $(READY) ## The proofs that take long
 	@$(BIN)/pytest --quiet -m slow $(ARGS)
