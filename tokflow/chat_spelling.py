@@ -8,6 +8,7 @@ from itertools import accumulate
 from typing import Any
 
 from tokflow.chat_template import BadChatError, CharSpan, ChatTemplate, Message, strings_of
+from tokflow.engines.names import any_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +34,8 @@ class ChatSpelling:
 
     def __init__(self, template: ChatTemplate, special_tokens: Iterable[str]) -> None:
         self._template = template
-        names = sorted(special_tokens, key=lambda name: (-len(name), name))
-        self._name = re.compile("|".join(map(re.escape, names)) or r"(?!)")
+        names = list(special_tokens)
+        self._name = any_of(names)
         self._signs = "".join(sorted({sign for name in names for sign in _signs_of(name)}))
         self._sign = re.compile(f"[{re.escape(self._signs)}]" if names else r"(?!)")
 

@@ -1,8 +1,7 @@
 """Documents of chats -> tokens with a loss mask, whatever the users' words spell."""
 
-import re
 import string
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +11,7 @@ from tokflow.chat_template import CharSpan
 from tokflow.control_tokens import control_tokens, unknown_id
 from tokflow.documents import Batch
 from tokflow.engines import Encoded, Engine, GatedEngine, InText, open_reference
+from tokflow.engines.names import any_of
 from tokflow.errors import TokenizerError, four_parts
 from tokflow.loss_mask import (
     CharStarts,
@@ -46,9 +46,8 @@ class ChatEncoder:
         self._places = TokenPlaces(tokenizer)
         self._references: dict[InText, Engine] = {}
         self._ids = control_tokens(tokenizer)
-        names = sorted(self._ids, key=lambda name: (-len(name), name))
-        self._names = re.compile("|".join(map(re.escape, names)) or r"(?!)")
-        self._filler = _filler(names)
+        self._names = any_of(self._ids)
+        self._filler = _filler(self._ids)
         unknown = unknown_id(tokenizer)
         self._name_of = {id_: name for name, id_ in self._ids.items() if id_ != unknown}
 
@@ -189,7 +188,7 @@ class ChatEncoder:
         return np.concatenate(ids), np.concatenate(starts)
 
 
-def _filler(names: Sequence[str]) -> str:
+def _filler(names: Iterable[str]) -> str:
     """Return what stands for a spelt special token where two ways to encode are compared.
 
     A letter that no special token has, so that none comes about.

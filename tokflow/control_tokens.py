@@ -1,11 +1,7 @@
 """Which names in a text can become control tokens, and which special ids prove nothing."""
 
-from typing import Any
-
-import msgspec
-
 from tokflow.engines.sentencepiece_ import MODEL_NAME, load_processor
-from tokflow.tokenizer import Tokenizer
+from tokflow.tokenizer import Tokenizer, read_tokenizer_json
 
 
 def control_tokens(tokenizer: Tokenizer) -> dict[str, int]:
@@ -34,7 +30,7 @@ def unknown_id(tokenizer: Tokenizer) -> int | None:
 def _unknown_id(tokenizer: Tokenizer) -> int | None:
     if tokenizer.kind == "sentencepiece":
         return int(load_processor((tokenizer.folder / MODEL_NAME).read_bytes()).unk_id())
-    model = _fields(tokenizer).get("model") or {}
+    model = read_tokenizer_json(tokenizer.folder).get("model") or {}
     if isinstance(index := model.get("unk_id"), int):  # Unigram
         return index
     name = str(model.get("unk_token"))
@@ -45,10 +41,7 @@ def _unknown_id(tokenizer: Tokenizer) -> int | None:
 
 
 def _added_tokens(tokenizer: Tokenizer) -> set[str]:
-    return {token["content"] for token in _fields(tokenizer).get("added_tokens") or []}
-
-
-def _fields(tokenizer: Tokenizer) -> dict[str, Any]:
-    path = tokenizer.folder / "tokenizer.json"
-    fields: dict[str, Any] = msgspec.json.decode(path.read_bytes()) if path.is_file() else {}
-    return fields
+    return {
+        token["content"]
+        for token in read_tokenizer_json(tokenizer.folder).get("added_tokens") or []
+    }

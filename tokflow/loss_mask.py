@@ -15,7 +15,7 @@ from tokflow.engines.protocol import text_buffers
 from tokflow.engines.reference import load_tokenizer_json
 from tokflow.engines.sentencepiece_ import MODEL_NAME, SentencePieceEngine
 from tokflow.errors import TokenizerError, four_parts
-from tokflow.tokenizer import Tokenizer, read_ranks
+from tokflow.tokenizer import Tokenizer, read_encoding, read_ranks, read_tokenizer_json
 
 CharStarts = npt.NDArray[np.int64]
 """Shape (num_tokens,): code points of its text before the character that a token begins in."""
@@ -97,12 +97,12 @@ class TokenPlaces:
         begins with it; the mask must not depend on which of the two is asked.
         """
         if in_text not in self._libraries:
-            path = self._tokenizer.folder / "tokenizer.json"
-            if not path.is_file():
+            fields = read_tokenizer_json(self._tokenizer.folder)
+            if not fields:
                 found = f"none, since only {self._python_class()} loads it"
                 raise self._error("a tokenizer.json", found)
-            fields = {**msgspec.json.decode(path.read_bytes()), "post_processor": None}
-            self._libraries[in_text] = load_tokenizer_json(msgspec.json.encode(fields), in_text)
+            content = msgspec.json.encode({**fields, "post_processor": None})
+            self._libraries[in_text] = load_tokenizer_json(content, in_text)
         return self._libraries[in_text]
 
     def _python_class(self) -> str:
@@ -148,14 +148,13 @@ def _bytes_of_tokens(tokenizer: Tokenizer) -> npt.NDArray[np.int64] | None:
         sizes[:256] = 1
         return sizes
     if tokenizer.kind == "tiktoken":
-        fields = json.loads((tokenizer.folder / "encoding.json").read_text(encoding="utf-8"))
+        fields = read_encoding(tokenizer.folder)
         for token, token_id in read_ranks(tokenizer.folder / "ranks.tiktoken").items():
             sizes[token_id] = len(token)
         for name, token_id in fields["special_tokens"].items():
             sizes[token_id] = len(name.encode())
         return sizes
-    path = tokenizer.folder / "tokenizer.json"
-    fields = msgspec.json.decode(path.read_bytes()) if path.is_file() else {}
+    fields = read_tokenizer_json(tokenizer.folder)
     if not _is_byte_level(fields):
         return None
     for spelling, token_id in fields["model"]["vocab"].items():

@@ -1,11 +1,13 @@
 """One tokenizer, whatever its origin: its files in the store, ids, special ids, fingerprint."""
 
 import base64
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import msgspec
 import numpy as np
 
 from tokflow.errors import ConfigError, TokenizerError, four_parts
@@ -246,3 +248,16 @@ def _some(ids: Mapping[str, int]) -> str:
     names = [repr(name) for name in sorted(ids, key=lambda name: ids[name])]
     shown = ", ".join(names[:12])
     return f"{shown}, … ({len(names):,} in all)" if len(names) > 12 else shown or "(none)"
+
+
+def read_encoding(folder: Path) -> dict[str, Any]:
+    """Return name, pattern and special tokens of the tiktoken encoding saved in `folder`."""
+    fields: dict[str, Any] = json.loads((folder / "encoding.json").read_text(encoding="utf-8"))
+    return fields
+
+
+def read_tokenizer_json(folder: Path) -> dict[str, Any]:
+    """Return the tokenizer.json saved in `folder`; empty where a tokenizer has none."""
+    path = folder / "tokenizer.json"
+    fields: dict[str, Any] = msgspec.json.decode(path.read_bytes()) if path.is_file() else {}
+    return fields

@@ -1,7 +1,6 @@
 """A tokenizer as people compare it: what it is, which engine runs it, how it fares on a file."""
 
 import dataclasses
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ from tokflow.errors import RawFileError, four_parts
 from tokflow.lineage import Lineage
 from tokflow.pipeline import make_tokenizer
 from tokflow.split_patterns import describe_splitting
-from tokflow.tokenizer import Tokenizer
+from tokflow.tokenizer import Tokenizer, read_encoding, read_tokenizer_json
 from tokflow.tokens import BATCH_BYTES, config_of_text, open_shard_engine
 
 SAMPLE_BYTES = 4_000_000
@@ -184,12 +183,9 @@ def _splitting(tokenizer: Tokenizer) -> str:
     if tokenizer.kind in ("bytes", "sentencepiece"):
         return "none"
     if tokenizer.kind == "tiktoken":
-        encoding = json.loads((tokenizer.folder / "encoding.json").read_text(encoding="utf-8"))
-        return str(encoding["pattern"])
-    path = tokenizer.folder / "tokenizer.json"
-    if not path.is_file():
-        return "in its own code"
-    return describe_splitting(json.loads(path.read_text(encoding="utf-8"))["pre_tokenizer"])
+        return str(read_encoding(tokenizer.folder)["pattern"])
+    fields = read_tokenizer_json(tokenizer.folder)
+    return describe_splitting(fields["pre_tokenizer"]) if fields else "in its own code"
 
 
 def _document_of(sample: Sample) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tokflow.arrays import texts_of
 from tokflow.engines.cuts import CutRule
 from tokflow.engines.protocol import Encoded, Engine, text_buffers
 
@@ -60,7 +61,7 @@ class ChunkedEngine:
                 offsets[:-1].tolist(), offsets[1:].tolist(), is_long.tolist(), strict=True
             )
         ]
-        return self._encode_chunks(data, bounds)
+        return self._encode_chunks(data.data, bounds)
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the text of token ids."""
@@ -76,13 +77,13 @@ class ChunkedEngine:
         return [*bounds, (start, stop)]
 
     def _encode_chunks(
-        self, data: npt.NDArray[np.uint8], bounds: Sequence[Sequence[tuple[int, int]]]
+        self, data: memoryview, bounds: Sequence[Sequence[tuple[int, int]]]
     ) -> Encoded:
         """Encode the chunks of all texts, a few at a time, and join those of each text."""
         token_ids: list[npt.NDArray[np.unsignedinteger]] = []
         counts: list[npt.NDArray[np.int64]] = []
         for group in self._groups([chunk for chunks in bounds for chunk in chunks]):
-            encoded = self._engine.encode(_texts_at(data, group))
+            encoded = self._engine.encode(texts_of([data[start:stop] for start, stop in group]))
             token_ids.append(_narrowed(encoded.token_ids, self._dtype))
             counts.append(np.diff(encoded.offsets))
         last_chunk = np.cumsum([len(chunks) for chunks in bounds])
@@ -102,18 +103,6 @@ class ChunkedEngine:
             num_bytes += stop - start
         if group:
             yield group
-
-
-def _texts_at(
-    data: npt.NDArray[np.uint8], bounds: Sequence[tuple[int, int]]
-) -> pa.LargeStringArray:
-    """Return the texts at some places of the data, copied end to end."""
-    parts = [data[start:stop] for start, stop in bounds]
-    offsets = np.zeros(len(parts) + 1, dtype=np.int64)
-    np.cumsum([len(part) for part in parts], out=offsets[1:])
-    return pa.LargeStringArray.from_buffers(
-        len(parts), pa.py_buffer(offsets), pa.py_buffer(np.concatenate(parts))
-    )
 
 
 def _narrowed(

@@ -12,18 +12,15 @@ behind it, so that no merge ever crosses the place. Unigram without such a step 
 scores are added up from the start of the text, in floating point.
 """
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from tokflow.engines.protocol import InText
 from tokflow.engines.sentencepiece_ import MODEL_NAME
 from tokflow.engines.sentencepiece_spec import BPE, ModelSpec, read_spec
-from tokflow.tokenizer import Tokenizer
+from tokflow.tokenizer import Tokenizer, read_encoding, read_tokenizer_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +83,16 @@ def find_cut_rule(tokenizer: Tokenizer, *, in_text: InText) -> CutRule | None:
     """
     if tokenizer.kind == "bytes":
         return ANY_CHARACTER
-    if (path := tokenizer.folder / "encoding.json").is_file():
-        encoding = json.loads(path.read_text(encoding="utf-8"))
+    if tokenizer.kind == "tiktoken":
+        encoding = read_encoding(tokenizer.folder)
         names = encoding["special_tokens"] if in_text == "control" else ()
         is_proven = _splits_words(encoding["pattern"]) and not any(map(_spans_a_place, names))
         return WIDE if is_proven else None
-    if (path := tokenizer.folder / "tokenizer.json").is_file():
-        return _rule_of_json(msgspec.json.decode(path.read_bytes()), in_text)
-    if (path := tokenizer.folder / MODEL_NAME).is_file() and tokenizer.kind == "sentencepiece":
+    if tokenizer.kind == "sentencepiece":
         names = tokenizer.special_tokens if in_text == "control" else ()
-        return _rule_of_model(read_spec(path.read_bytes()), names)
-    return None
+        return _rule_of_model(read_spec((tokenizer.folder / MODEL_NAME).read_bytes()), names)
+    fields = read_tokenizer_json(tokenizer.folder)
+    return _rule_of_json(fields, in_text) if fields else None
 
 
 _LOCAL_RULES = frozenset(("identity", "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf"))

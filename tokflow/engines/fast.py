@@ -1,6 +1,5 @@
 """The fast engine: gigatoken, fed with Arrow buffers."""
 
-import json
 import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ import pyarrow as pa
 
 from tokflow.engines.protocol import Encoded, InText, text_buffers
 from tokflow.engines.sentencepiece_ import MODEL_NAME
-from tokflow.tokenizer import Tokenizer
+from tokflow.tokenizer import Tokenizer, read_encoding
 
 if TYPE_CHECKING:
     import awkward
@@ -92,7 +91,7 @@ def open_gigatoken(
 def _tiktoken_builder(tokenizer: Tokenizer, in_text: InText) -> Callable[[], "gigatoken.Tokenizer"]:
     import gigatoken
 
-    encoding = json.loads((tokenizer.folder / "encoding.json").read_text(encoding="utf-8"))
+    encoding = read_encoding(tokenizer.folder)
     pretokenizer = PRETOKENIZERS.get(encoding["name"])
     if pretokenizer is None:
         raise ValueError(f"gigatoken has no split pattern for the encoding {encoding['name']!r}")

@@ -5,7 +5,6 @@ from functools import cache, lru_cache, partial
 from itertools import pairwise
 from typing import Literal
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -20,7 +19,7 @@ from tokflow.engines.protocol import Encoded, Engine, InText, text_buffers
 from tokflow.engines.reference import open_reference
 from tokflow.engines.sentencepiece_ import MODEL_NAME, unscored_pieces
 from tokflow.errors import TokenizerError, TokflowError, four_parts
-from tokflow.tokenizer import Tokenizer
+from tokflow.tokenizer import Tokenizer, read_tokenizer_json
 
 EngineChoice = Literal["auto", "gigatoken", "reference"]
 
@@ -179,12 +178,10 @@ def _added_token_strings(tokenizer: Tokenizer) -> list[str]:
     longer where the reference takes the special one.
     """
     names = list(tokenizer.special_tokens)
-    path = tokenizer.folder / "tokenizer.json"
     if tokenizer.kind == "sentencepiece":
         model = (tokenizer.folder / MODEL_NAME).read_bytes()
         names = list(dict.fromkeys((*names, *unscored_pieces(model))))
-    elif path.is_file():
-        fields = msgspec.json.decode(path.read_bytes())
+    elif fields := read_tokenizer_json(tokenizer.folder):
         names = [token["content"] for token in fields.get("added_tokens") or []]
     return [
         *(before + name + after for name in names for before, after in AROUND_ADDED_TOKENS),

@@ -1,6 +1,5 @@
 """The reference engines: each kind of tokenizer through its own library."""
 
-import json
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +18,13 @@ from tokflow.engines.protocol import (
 )
 from tokflow.engines.sentencepiece_ import MODEL_NAME, SentencePieceEngine
 from tokflow.engines.workers import open_transformers
-from tokflow.tokenizer import BYTES_BOS_ID, BYTES_EOS_ID, Tokenizer, read_ranks
+from tokflow.tokenizer import (
+    BYTES_BOS_ID,
+    BYTES_EOS_ID,
+    Tokenizer,
+    read_encoding,
+    read_ranks,
+)
 
 if TYPE_CHECKING:
     import tiktoken
@@ -120,7 +125,7 @@ def open_tiktoken(tokenizer: Tokenizer) -> "tiktoken.Encoding":
     """Return the encoding that was saved into the store; needs no network."""
     import tiktoken
 
-    encoding = json.loads((tokenizer.folder / "encoding.json").read_text(encoding="utf-8"))
+    encoding = read_encoding(tokenizer.folder)
     return tiktoken.Encoding(
         encoding["name"],
         pat_str=encoding["pattern"],

@@ -1,13 +1,13 @@
 """The reference engine of a SentencePiece model: the `sentencepiece` library."""
 
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
+from tokflow.engines.names import any_of
 from tokflow.engines.protocol import Encoded, InText, encoded_from_lists
 
 if TYPE_CHECKING:
@@ -32,13 +32,12 @@ class SentencePieceEngine:
     def __init__(self, path: Path, *, in_text: InText) -> None:
         self._processor = load_processor(path.read_bytes())
         self._ids = control_symbols(self._processor) if in_text == "control" else {}
-        names = sorted(self._ids, key=len, reverse=True)
-        self._spelt = re.compile("|".join(map(re.escape, names))) if names else None
+        self._spelt = any_of(self._ids)
 
     def encode(self, texts: pa.LargeStringArray) -> Encoded:
         """Return the tokens of each text; no BOS and no EOS."""
         strings = texts.to_pylist()
-        if self._spelt is None:
+        if not self._ids:
             return encoded_from_lists(self._of_library(strings, "numpy"))
         stretches = [self._spelt.split(text) for text in strings]
         encoded = iter(self._of_library([one for parts in stretches for one in parts], "numpy"))
@@ -55,8 +54,8 @@ class SentencePieceEngine:
         it, the texts one after another."""
         starts: list[int] = []
         for text in texts.to_pylist():
-            symbols = self._spelt.findall(text) if self._spelt else []
-            stretches = self._spelt.split(text) if self._spelt else [text]
+            symbols = self._spelt.findall(text)
+            stretches = self._spelt.split(text)
             position = 0
             mappings = self._of_library(stretches, "offset_mapping")
             for index, (stretch, mapping) in enumerate(zip(stretches, mappings, strict=True)):

@@ -1,7 +1,6 @@
 """The reference engine of what only `transformers` can load: tokenizers written in Python."""
 
 import logging
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from tokflow.engines.names import any_of
 from tokflow.engines.protocol import Encoded, InText, encoded_from_lists
 from tokflow.errors import TokenizerError, four_parts
 
@@ -33,8 +33,8 @@ class TransformersEngine:
         added = {token: id_ for token, id_ in self._loaded.get_added_vocab().items() if token}
         self._words = {token: id_ for token, id_ in added.items() if token not in special}
         self._special = special
-        self._spells_special = _any_of(special) if in_text == "ordinary" else None
-        self._spells_word = _any_of(self._words)
+        self._spells_special = any_of(special if in_text == "ordinary" else ())
+        self._spells_word = any_of(self._words)
 
     def encode(self, texts: pa.LargeStringArray) -> Encoded:
         """Return the tokens of each text, one after another; no special token is added.
@@ -53,10 +53,8 @@ class TransformersEngine:
         return str(decoded)
 
     def _encode(self, text: str) -> list[int]:
-        if self._spells_special is None or not self._spells_special.search(text):
+        if not self._spells_special.search(text):
             return list(self._loaded.encode(text, add_special_tokens=False))
-        if self._spells_word is None:
-            return self._encode_ordinary(text)
         token_ids: list[int] = []
         start = 0
         for match in self._spells_word.finditer(text):
@@ -126,11 +124,6 @@ def without_advice() -> Iterator[None]:
         yield
     finally:
         logger.removeFilter(is_other)
-
-
-def _any_of(names: dict[str, int]) -> re.Pattern[str] | None:
-    longest_first = sorted(names, key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, longest_first))) if names else None
 
 
 def _not_ordinary(class_name: str, name: str) -> TokenizerError:
