@@ -44,8 +44,12 @@ class ExportConfig:
 
 def layout_of(manifest: Manifest) -> Layout:
     """Return what stands in the files of the export with this manifest."""
-    format_ = FORMATS[manifest.details["format"]]
-    return format_.layout(format_.options(**manifest.config["options"]))
+    return FORMATS[manifest.details["format"]].layout(options_of(manifest))
+
+
+def options_of(manifest: Manifest) -> Any:
+    """Return the options that the export with this manifest was written with."""
+    return FORMATS[manifest.details["format"]].options(**manifest.config["options"])
 
 
 def export_fingerprint(
@@ -170,5 +174,6 @@ __all__ = [
     "check_format",
     "export_fingerprint",
     "layout_of",
+    "options_of",
     "write_export",
 ]
