@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 from tokflow.errors import ConfigError, CorruptOutputError, four_parts
 from tokflow.exports import bin_, parquet_, pickle_
 from tokflow.exports.formats import Arrays, Counts, Format, Layout
-from tokflow.exports.part import INDEX_SCHEMA, Part
+from tokflow.exports.index import INDEX_SCHEMA
+from tokflow.exports.part import Part
 from tokflow.manifest import Manifest, checksums, fingerprint, write_manifest
 from tokflow.packing import PackingConfig
 from tokflow.tables import parquet_options
