@@ -20,7 +20,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.arrays import to_arrow, to_numpy
-from tokflow.exports.formats import Arrays
+from tokflow.errors import ConfigError, four_parts
+from tokflow.exports.formats import Arrays, Layout
+from tokflow.exports.part import Part
+from tokflow.manifest import Manifest
 from tokflow.sequences import Sequences
 
 TYPES = {
@@ -35,6 +38,56 @@ TYPES = {
 
 NO_LABEL = -100
 """What a label is where nothing is learnt."""
+
+Lists = tuple[npt.NDArray[Any], npt.NDArray[np.int64]]
+"""Values of lists end to end, and how many each list has."""
+
+ALL_FIELDS = ("token_ids", "segment_ids", "position_ids", "loss_mask")
+
+
+def check_columns(columns: Sequence[str], *, padding: bool, where: str) -> None:
+    """Refuse columns beside input_ids that there are not, are named twice or cannot be.
+
+    Raises: ConfigError.
+    """
+    known = [name for name in TYPES if name != "input_ids"]
+    problem = None
+    if wrong := [name for name in columns if name not in known]:
+        problem = f"a choice of {', '.join(known)}", repr(wrong[0]), "name some of them or none"
+    elif len(set(columns)) < len(columns):
+        problem = "each column once", ", ".join(columns), "name it once"
+    elif padding and "seq_lengths" in columns:
+        problem = (
+            "lengths that add up to their row, as TRL's collator has it",
+            "rows with padding",
+            "add `padding: false`",
+        )
+    if problem is not None:
+        expected, found, remedy = problem
+        raise ConfigError(
+            four_parts(
+                where=f"exports: {where}: columns", expected=expected, found=found, remedy=remedy
+            )
+        )
+
+
+def layout_of_columns(columns: Sequence[str]) -> Layout:
+    """Return which fields can be told from input_ids and these columns."""
+    told = {"token_ids"}
+    if {"segment_ids", "seq_lengths"} & {*columns}:
+        told |= {"segment_ids", "position_ids"}
+    if "position_ids" in columns:
+        told.add("position_ids")
+    if columns and {*columns} != {"position_ids"}:
+        told.add("loss_mask")
+    return Layout(made_of="sequences", keeps=tuple(name for name in ALL_FIELDS if name in told))
+
+
+def with_loss_mask(columns: Sequence[str], part: Part) -> tuple[str, ...]:
+    """Return input_ids and the columns, and loss_mask of chats if nothing else tells of it."""
+    names = ("input_ids", *columns)
+    told = "loss_mask" not in layout_of_columns(columns).keeps or {"labels", "loss_mask"} & {*names}
+    return names if told or not part.has_loss_mask else (*names, "loss_mask")
 
 
 def schema_of(names: Iterable[str]) -> pa.Schema:
@@ -108,64 +161,59 @@ def _cut(batches: Iterable[Sequences], per_file: int) -> Iterator[tuple[int, Seq
             yield number, some
 
 
-def read_columns(
-    tables: Sequence[pa.Table], *, sequence_length: int, dtype: str, pad_id: int
-) -> Arrays:
-    """Return the fields of `Sequences` from what the tables hold of them, in memory.
+def read_columns(table: pa.Table, manifest: Manifest) -> Arrays:
+    """Return the fields that the manifest says the table keeps; see `fields_of`."""
+    lists: dict[str, Lists] = {}
+    for name in table.column_names:
+        chunks = table[name].chunks
+        values = [to_numpy(chunk.flatten()) for chunk in chunks]
+        num_values = [np.diff(to_numpy(chunk.offsets)) for chunk in chunks]
+        lists[name] = _joined(values), _joined(num_values).astype(np.int64)
+    return fields_of(lists, manifest)
 
-    Each has the shape (num_sequences, sequence_length), rows without padding are filled again.
-    What is not there is worked out: position_ids from segment_ids, those from seq_lengths;
-    loss_mask from labels or, where every token is learnt, from attention_mask or segment_ids. A
-    field that nothing tells of is left out.
+
+def fields_of(lists: Mapping[str, Lists], manifest: Manifest) -> Arrays:
+    """Return the fields of `Sequences` that the manifest says are kept.
+
+    Each has the shape (num_sequences, sequence_length); lists that end at their last token are
+    filled again. What has no column of its own is worked out: segment_ids from seq_lengths;
+    position_ids from segment_ids; loss_mask from labels or, where every token is learnt, from
+    attention_mask or segment_ids.
     """
-    lists = {name: _flat(tables, name) for name in (tables[0].schema.names if tables else TYPES)}
-    return fields_from(lists, sequence_length=sequence_length, dtype=dtype, pad_id=pad_id)
-
-
-Lists = tuple[npt.NDArray[Any], npt.NDArray[np.int64]]
-"""Values of lists end to end, and how many each list has."""
-
-
-def _flat(tables: Sequence[pa.Table], name: str) -> Lists:
-    chunks = [chunk for table in tables for chunk in table[name].chunks]
-    values = [to_numpy(chunk.flatten()) for chunk in chunks]
-    num_values = [np.diff(to_numpy(chunk.offsets)).astype(np.int64) for chunk in chunks]
-    return (
-        np.concatenate([np.zeros(0, TYPES[name].to_pandas_dtype()), *values]),
-        np.concatenate([np.zeros(0, np.int64), *num_values]),
-    )
-
-
-def fields_from(
-    lists: Mapping[str, Lists], *, sequence_length: int, dtype: str, pad_id: int
-) -> Arrays:
-    """Return the fields that the lists of each column tell of; see `read_columns`."""
-
-    def filled(name: str, fill: int) -> npt.NDArray[Any] | None:
-        if name not in lists:
-            return None
-        values, num_values = lists[name]
-        out = np.full((len(num_values), sequence_length), fill, dtype=values.dtype)
-        out[np.arange(sequence_length) < num_values[:, None]] = values
-        return out
-
-    token_ids = filled("input_ids", pad_id)
-    segment_ids = filled("segment_ids", 0)
+    details = manifest.details
+    length = details["sequence_length"]
+    ids = _filled(lists, "input_ids", length, details["pad_id"])
+    segment_ids = _filled(lists, "segment_ids", length, 0)
     if segment_ids is None and "seq_lengths" in lists:
-        segment_ids = _segments_of(*lists["seq_lengths"], sequence_length)
-    position_ids = filled("position_ids", 0)
+        segment_ids = _segments_of(*lists["seq_lengths"], length)
+    position_ids = _filled(lists, "position_ids", length, 0)
     if position_ids is None and segment_ids is not None:
         position_ids = _positions_of(segment_ids)
     found = {
-        "token_ids": None if token_ids is None else token_ids.astype(dtype),
+        "token_ids": None if ids is None else ids.astype(details["dtype"]),
         "segment_ids": segment_ids,
         "position_ids": position_ids,
-        "loss_mask": _loss_mask_of(
-            filled("loss_mask", 0), filled("labels", NO_LABEL), filled("attention_mask", 0),
-            segment_ids,
-        ),
-    }  # fmt: skip
-    return {name: values for name, values in found.items() if values is not None}
+        "loss_mask": _loss_mask_of(lists, segment_ids, length),
+    }
+    return {name: values for name in details["keeps"] if (values := found[name]) is not None}
+
+
+def _joined(values: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    return values[0] if len(values) == 1 else np.concatenate(values)
+
+
+def _filled(
+    lists: Mapping[str, Lists], name: str, length: int, fill: int
+) -> npt.NDArray[Any] | None:
+    """Return a column as rows of one length; None where there is no such column."""
+    if name not in lists:
+        return None
+    values, num_values = lists[name]
+    if len(values) == len(num_values) * length:
+        return values.reshape(-1, length)
+    out = np.full((len(num_values), length), fill, dtype=values.dtype)
+    out[np.arange(length) < num_values[:, None]] = values
+    return out
 
 
 def _segments_of(
@@ -188,13 +236,10 @@ def _positions_of(segment_ids: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
 
 
 def _loss_mask_of(
-    loss_mask: npt.NDArray[Any] | None,
-    labels: npt.NDArray[Any] | None,
-    attention_mask: npt.NDArray[Any] | None,
-    segment_ids: npt.NDArray[Any] | None,
+    lists: Mapping[str, Lists], segment_ids: npt.NDArray[Any] | None, length: int
 ) -> npt.NDArray[np.bool_] | None:
-    for values, none in ((loss_mask, 0), (labels, NO_LABEL), (attention_mask, 0), (segment_ids, 0)):
-        if values is not None:
+    for name, none in (("loss_mask", 0), ("labels", NO_LABEL), ("attention_mask", 0)):
+        if (values := _filled(lists, name, length, none)) is not None:
             is_learnt: npt.NDArray[np.bool_] = values != none
             return is_learnt
-    return None
+    return None if segment_ids is None else segment_ids != 0

@@ -13,7 +13,7 @@ Row groups are small, so that a loader can start anywhere at little cost.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -22,14 +22,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tokflow.arrays import read_table
-from tokflow.errors import ConfigError, four_parts
-from tokflow.exports.columns import files_of, make_columns, read_columns, schema_of
-from tokflow.exports.formats import Arrays, Counts, Format, counts_of_rows
+from tokflow.exports.columns import (
+    files_of,
+    layout_of_columns,
+    make_columns,
+    read_columns,
+    schema_of,
+    with_loss_mask,
+)
+from tokflow.exports.formats import Arrays, Counts, Format, counts_of_rows, fixed
+from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
 from tokflow.manifest import Manifest
 
-COLUMNS = ("input_ids", "attention_mask", "segment_ids", "position_ids", "loss_mask")
+COLUMNS = ("attention_mask", "segment_ids", "position_ids")
 
 TOKENS_PER_GROUP = 4_000_000
 """A row group is made in memory, at 13 or 14 bytes per token."""
@@ -49,17 +55,8 @@ class ParquetOptions:
     """Codec of the columns."""
 
     def __post_init__(self) -> None:
-        for name in ("megabytes_per_file", "sequences_per_file", "sequences_per_group"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(
-                    four_parts(
-                        where=f"exports: parquet: {name}",
-                        expected="1 or more",
-                        found=repr(value),
-                        remedy="raise it",
-                    )
-                )
+        counts = ("megabytes_per_file", "sequences_per_file", "sequences_per_group")
+        check_counts(self, counts, where="parquet")
 
 
 def write(parts: Sequence[Part], options: ParquetOptions, folder: Path) -> Counts:
@@ -79,7 +76,7 @@ def _write_part(part: Part, options: ParquetOptions, folder: Path) -> tuple[int,
         1, options.megabytes_per_file * 1_000_000 // (4 * part.sequence_length)
     )
     num_files = -(-part.num_sequences // per_file)
-    schema = schema_of(name for name in COLUMNS if name != "loss_mask" or part.has_loss_mask)
+    schema = schema_of(with_loss_mask(COLUMNS, part))
     num_tokens = num_loss_tokens = 0
     # Whole row groups at a time, so that the bytes do not depend on what was read together.
     per_group = min(options.sequences_per_group, max(1, TOKENS_PER_GROUP // part.sequence_length))
@@ -104,24 +101,20 @@ def _open_writer(path: Path, schema: pa.Schema, options: ParquetOptions) -> pq.P
     )
 
 
-def read(folder: Path, manifest: Manifest, part: str) -> Arrays:
-    """Return the sequences of a part, in memory; each field (num_sequences, sequence_length)."""
+def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
+    """Yield the sequences of a part, a row group at a time; each field (rows, sequence_length)."""
     shard = re.compile(rf"{re.escape(part)}-\d+-of-\d+\.parquet")  # train, and not train-b
-    names = [name for name in sorted(manifest.files) if shard.fullmatch(name)]
-    return read_columns(
-        [read_table(folder / name) for name in names],
-        sequence_length=manifest.details["sequence_length"],
-        dtype=manifest.details["dtype"],
-        pad_id=manifest.details["pad_id"],
-    )
+    for name in sorted(filter(shard.fullmatch, manifest.files)):
+        with pq.ParquetFile(folder / name) as file:
+            for group in range(file.num_row_groups):
+                yield read_columns(file.read_row_group(group), manifest)
 
 
 FORMAT = Format(
     description="Parquet: <part>-<i>-of-<n>.parquet with input_ids, attention_mask, segment_ids, "
     "position_ids and, of chats, loss_mask",
-    made_of="sequences",
     options=ParquetOptions,
+    layout=fixed(layout_of_columns(COLUMNS)),
     write=write,
     read=read,
-    keeps=("token_ids", "segment_ids", "position_ids", "loss_mask"),
 )
