@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from tokflow.errors import ConfigError, CorruptOutputError, four_parts
-from tokflow.exports import bin_, parquet_, pickle_
+from tokflow.exports import bin_, datatrove, llmc, megatron, npy, parquet_, pickle_
 from tokflow.exports.formats import Arrays, Counts, Format, Layout
 from tokflow.exports.index import INDEX_SCHEMA
 from tokflow.exports.part import Part
@@ -19,6 +19,10 @@ from tokflow.tables import parquet_options
 
 FORMATS: dict[str, Format] = {
     "bin": bin_.FORMAT,
+    "datatrove": datatrove.FORMAT,
+    "llmc": llmc.FORMAT,
+    "megatron": megatron.FORMAT,
+    "npy": npy.FORMAT,
     "parquet": parquet_.FORMAT,
     "pickle": pickle_.FORMAT,
 }
