@@ -32,7 +32,17 @@ from tokflow_tests.making import (
 )
 
 EXPORTS: dict[str, dict[str, Any]] = {
+    "arrow": {"format": "arrow"},
+    "arrow-batches-of-2": {"format": "arrow", "sequences_per_file": 5, "sequences_per_batch": 2},
+    "arrow-zstd": {"format": "arrow", "compression": "zstd"},
     "bin": {"format": "bin"},
+    "hf_dataset": {"format": "hf_dataset"},
+    "hf_dataset-of-trl": {
+        "format": "hf_dataset",
+        "columns": ["seq_lengths", "labels"],
+        "padding": False,
+        "sequences_per_file": 2,
+    },
     "parquet": {"format": "parquet"},
     "pickle": {"format": "pickle"},
     "parquet-files-of-2": {"format": "parquet", "sequences_per_file": 2},
@@ -543,7 +553,7 @@ def test_a_dump_is_as_long_as_asked_for_whatever_is_written_at_once(
 def test_a_row_group_holds_fewer_rows_where_they_are_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.exports.parquet_.TOKENS_PER_GROUP", 8)
+    monkeypatch.setattr("tokflow.exports.parquet_.TOKENS_AT_ONCE", 8)
     dataset = declare(tmp_path, {"a.jsonl": ["abcdefghijklmnopqrs"]}, exports=["parquet"])
 
     folder = build(dataset).export("parquet").output.folder

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from tokflow.errors import ConfigError, CorruptOutputError, four_parts
-from tokflow.exports import bin_, parquet_, pickle_
+from tokflow.exports import arrow_, bin_, hf_dataset, parquet_, pickle_
 from tokflow.exports.formats import Arrays, Counts, Format, Layout
 from tokflow.exports.part import INDEX_SCHEMA, Part
 from tokflow.manifest import Manifest, checksums, fingerprint, write_manifest
@@ -17,7 +17,9 @@ from tokflow.packing import PackingConfig
 from tokflow.tables import parquet_options
 
 FORMATS: dict[str, Format] = {
+    "arrow": arrow_.FORMAT,
     "bin": bin_.FORMAT,
+    "hf_dataset": hf_dataset.FORMAT,
     "parquet": parquet_.FORMAT,
     "pickle": pickle_.FORMAT,
 }
