@@ -43,12 +43,27 @@ EXPORTS: dict[str, dict[str, Any]] = {
         "padding": False,
         "sequences_per_file": 2,
     },
+    "jsonl": {"format": "jsonl"},
+    "jsonl-gz-files-of-2": {
+        "format": "jsonl",
+        "columns": ["attention_mask", "position_ids", "labels", "seq_lengths"],
+        "padding": False,
+        "sequences_per_file": 2,
+        "compression": "gz",
+    },
+    "jsonl-zst-without-columns": {"format": "jsonl", "columns": [], "compression": "zst"},
     "parquet": {"format": "parquet"},
     "pickle": {"format": "pickle"},
     "parquet-files-of-2": {"format": "parquet", "sequences_per_file": 2},
     "parquet-groups-of-1": {"format": "parquet", "sequences_per_group": 1},
     "pickle-files-of-2": {"format": "pickle", "sequences_per_file": 2},
     "pickle-of-long-rows": {"format": "pickle", "min_sample_length": 3},
+    "webdataset": {"format": "webdataset"},
+    "webdataset-json-files-of-2": {
+        "format": "webdataset",
+        "sequences_per_file": 2,
+        "compression": "none",
+    },
 }
 EVERY_EXPORT = [{"name": name, **export} for name, export in EXPORTS.items()]
 

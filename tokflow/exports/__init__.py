@@ -9,7 +9,16 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from tokflow.errors import ConfigError, CorruptOutputError, four_parts
-from tokflow.exports import arrow_, bin_, hf_dataset, parquet_, pickle_
+from tokflow.exports import (
+    arrow_,
+    bin_,
+    hf_dataset,
+    jsonl,
+    nanochat,
+    parquet_,
+    pickle_,
+    webdataset_,
+)
 from tokflow.exports.formats import Arrays, Counts, Format, Layout
 from tokflow.exports.part import INDEX_SCHEMA, Part
 from tokflow.manifest import Manifest, checksums, fingerprint, write_manifest
@@ -20,8 +29,11 @@ FORMATS: dict[str, Format] = {
     "arrow": arrow_.FORMAT,
     "bin": bin_.FORMAT,
     "hf_dataset": hf_dataset.FORMAT,
+    "jsonl": jsonl.FORMAT,
+    "nanochat": nanochat.FORMAT,
     "parquet": parquet_.FORMAT,
     "pickle": pickle_.FORMAT,
+    "webdataset": webdataset_.FORMAT,
 }
 
 INDEX_NAME = "index.parquet"
