@@ -12,15 +12,20 @@ from tokflow.errors import ConfigError, CorruptOutputError, four_parts
 from tokflow.exports import (
     arrow_,
     bin_,
+    datatrove,
     hf_dataset,
     jsonl,
+    llmc,
+    megatron,
     nanochat,
+    npy,
     parquet_,
     pickle_,
     webdataset_,
 )
 from tokflow.exports.formats import Arrays, Counts, Format, Layout
-from tokflow.exports.part import INDEX_SCHEMA, Part
+from tokflow.exports.index import INDEX_SCHEMA
+from tokflow.exports.part import Part
 from tokflow.manifest import Manifest, checksums, fingerprint, write_manifest
 from tokflow.packing import PackingConfig
 from tokflow.tables import parquet_options
@@ -28,9 +33,13 @@ from tokflow.tables import parquet_options
 FORMATS: dict[str, Format] = {
     "arrow": arrow_.FORMAT,
     "bin": bin_.FORMAT,
+    "datatrove": datatrove.FORMAT,
     "hf_dataset": hf_dataset.FORMAT,
     "jsonl": jsonl.FORMAT,
+    "llmc": llmc.FORMAT,
+    "megatron": megatron.FORMAT,
     "nanochat": nanochat.FORMAT,
+    "npy": npy.FORMAT,
     "parquet": parquet_.FORMAT,
     "pickle": pickle_.FORMAT,
     "webdataset": webdataset_.FORMAT,
@@ -58,8 +67,12 @@ class ExportConfig:
 
 def layout_of(manifest: Manifest) -> Layout:
     """Return what stands in the files of the export with this manifest."""
-    format_ = FORMATS[manifest.details["format"]]
-    return format_.layout(format_.options(**manifest.config["options"]))
+    return FORMATS[manifest.details["format"]].layout(options_of(manifest))
+
+
+def options_of(manifest: Manifest) -> Any:
+    """Return the options that the export with this manifest was written with."""
+    return FORMATS[manifest.details["format"]].options(**manifest.config["options"])
 
 
 def export_fingerprint(
@@ -184,5 +197,6 @@ __all__ = [
     "check_format",
     "export_fingerprint",
     "layout_of",
+    "options_of",
     "write_export",
 ]

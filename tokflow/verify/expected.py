@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.exports import FORMATS, Arrays, Layout, Part
+from tokflow.exports import FORMATS, Arrays, Layout, Part, options_of
 from tokflow.manifest import Manifest
 from tokflow.verify.problems import TOKENS_AT_ONCE
 
@@ -52,9 +52,15 @@ def expected_fields(manifest: Manifest, layout: Layout, part: Part) -> dict[str,
     }
     if "loss_mask" in layout.keeps and part.has_loss_mask:
         fields["loss_mask"] = part.stream_loss_mask()
-    if "offsets" in layout.keeps:
-        fields["offsets"] = (of_file.num_tokens for of_file in part.documents())
+    if "offsets" in layout.keeps and part.num_tokens:
+        fields["offsets"] = _lengths(layout, part)
     return {name: Expected(_Runs(_named(name, values)), name) for name, values in fields.items()}
+
+
+def _lengths(layout: Layout, part: Part) -> Iterator[npt.NDArray[np.int64]]:
+    for of_file in part.documents():
+        lengths = of_file.num_tokens
+        yield lengths[lengths > 0] if layout.leaves_out_empty else lengths
 
 
 def _named(name: str, values: Iterator[npt.NDArray[Any]]) -> Iterator[Arrays]:
@@ -80,8 +86,7 @@ class _Runs:
 
 
 def _rows(manifest: Manifest, layout: Layout, part: Part) -> Iterator[Arrays]:
-    format_ = FORMATS[manifest.details["format"]]
-    min_tokens = format_.min_tokens(format_.options(**manifest.config["options"]))
+    min_tokens = FORMATS[manifest.details["format"]].min_tokens(options_of(manifest))
     num_rows = max(1, TOKENS_AT_ONCE // part.sequence_length)
     for rows in part.sequences(num_rows, min_tokens=min_tokens):
         yield {name: getattr(rows, name).reshape(-1) for name in layout.keeps}
