@@ -9,7 +9,20 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from tokflow.errors import ConfigError, CorruptOutputError, four_parts
-from tokflow.exports import bin_, datatrove, llmc, megatron, npy, parquet_, pickle_
+from tokflow.exports import (
+    arrow_,
+    bin_,
+    datatrove,
+    hf_dataset,
+    jsonl,
+    llmc,
+    megatron,
+    nanochat,
+    npy,
+    parquet_,
+    pickle_,
+    webdataset_,
+)
 from tokflow.exports.formats import Arrays, Counts, Format, Layout
 from tokflow.exports.index import INDEX_SCHEMA
 from tokflow.exports.part import Part
@@ -18,13 +31,18 @@ from tokflow.packing import PackingConfig
 from tokflow.tables import parquet_options
 
 FORMATS: dict[str, Format] = {
+    "arrow": arrow_.FORMAT,
     "bin": bin_.FORMAT,
     "datatrove": datatrove.FORMAT,
+    "hf_dataset": hf_dataset.FORMAT,
+    "jsonl": jsonl.FORMAT,
     "llmc": llmc.FORMAT,
     "megatron": megatron.FORMAT,
+    "nanochat": nanochat.FORMAT,
     "npy": npy.FORMAT,
     "parquet": parquet_.FORMAT,
     "pickle": pickle_.FORMAT,
+    "webdataset": webdataset_.FORMAT,
 }
 
 INDEX_NAME = "index.parquet"
