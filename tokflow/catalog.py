@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from tokflow.errors import CorruptOutputError, MissingOutputError, four_parts
-from tokflow.exports import FORMATS, Part
+from tokflow.exports import Part, layout_of
 from tokflow.manifest import Manifest, is_complete, read_manifest
 from tokflow.packing import PackingConfig
 from tokflow.sequences import FileSequences, open_sequences
@@ -96,8 +96,8 @@ class Found:
         """
         manifest = self.manifest
         details = manifest.details
-        is_stream = FORMATS[details["format"]].made_of == "stream"
-        stage = "split" if is_stream else "sequences"
+        is_packed = layout_of(manifest).made_of == "sequences"
+        stage = "sequences" if is_packed else "split"
         parents = [
             Found(folder, read_manifest(folder))
             for folder in (
@@ -105,9 +105,9 @@ class Found:
                 for key, fingerprint in sorted(manifest.parents.items())
             )
         ]
-        sequences = [] if is_stream else [parent.sequences() for parent in parents]
+        sequences = [parent.sequences() for parent in parents] if is_packed else []
         splits = (
-            [parent.split() for parent in parents] if is_stream else [f.split for f in sequences]
+            [f.split for f in sequences] if is_packed else [parent.split() for parent in parents]
         )
         packing = PackingConfig(**manifest.config.get("packing", {}))
         return [
@@ -117,6 +117,7 @@ class Found:
                 sequences_of=sequences,
                 packing=packing,
                 eos_id=details["eos_id"],
+                bos_id=details["bos_id"],
                 vocab_size=details["vocab_size"],
                 dtype=np.dtype(details["dtype"]),
             )

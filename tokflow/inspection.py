@@ -1,6 +1,6 @@
 """What an output holds, for people: its manifest in order, and its first sequences decoded."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from tokflow.arrays import to_numpy
 from tokflow.catalog import Found, find_output
 from tokflow.engines import Engine, open_reference
 from tokflow.errors import MissingOutputError
-from tokflow.exports import FORMATS, INDEX_NAME, Part
+from tokflow.exports import FORMATS, INDEX_NAME, Arrays, Part, layout_of
 from tokflow.packing import PackingConfig
 from tokflow.tokenizer import Tokenizer
 
@@ -134,9 +134,7 @@ def _stretches(found: Found, shown: _Shown, num: int) -> Iterator[Stretch]:
         )
     elif stage == "split":
         for part in _parts_of_file(found):
-            run = _first(part, num * STREAM_TOKENS)
-            index = [table.to_pylist() for table in part.stream_index()]
-            yield from _of_index(shown, part.name, run, [row for rows in index for row in rows])
+            yield from _of_part(shown, part, num)
     elif stage == "sequences":
         for part in _parts_of_file(found):
             yield from _of_rows(shown, part, num)
@@ -146,27 +144,50 @@ def _stretches(found: Found, shown: _Shown, num: int) -> Iterator[Stretch]:
 
 def _of_export(found: Found, shown: _Shown, num: int) -> Iterator[Stretch]:
     manifest = found.manifest
-    format_ = FORMATS[manifest.details["format"]]
-    if format_.read is None:
+    made_of = layout_of(manifest).made_of
+    read = FORMATS[manifest.details["format"]].read
+    if made_of == "texts":
+        for part in found.parts():
+            yield from _of_part(shown, part, num)
+    elif read is None:
         for part in found.parts():
             yield from _of_rows(shown, part, num)
-        return
-    for name in manifest.details["parts"]:
-        fields = format_.read(found.folder, manifest, name)
-        token_ids = fields["token_ids"]
-        length = STREAM_TOKENS if token_ids.ndim == 1 else token_ids.shape[1]
-        index = _index(found.folder, name, num * length)
-        if token_ids.ndim == 1:
-            yield from _of_index(shown, name, token_ids[: num * length], index)
-            continue
-        for row in range(min(num, len(token_ids))):
-            here = [run for run in index if run["position"] // length == row]
-            yield shown.row(
-                f"{name}: sequence {row:,}",
-                token_ids[row],
-                _segment_ids(fields, row, here, length),
-                [_document(run) for run in here],
-            )
+    else:
+        show = _of_stream_read if made_of == "stream" else _of_rows_read
+        for name in manifest.details["parts"]:
+            yield from show(found, shown, name, read(found.folder, manifest, name), num)
+
+
+def _of_stream_read(
+    found: Found, shown: _Shown, name: str, arrays: Iterator[Arrays], num: int
+) -> Iterator[Stretch]:
+    run = _first((fields["token_ids"] for fields in arrays), num * STREAM_TOKENS)
+    index = _index(found.folder, name, num * STREAM_TOKENS)
+    yield from _of_index(shown, name, run, index)
+
+
+def _of_rows_read(
+    found: Found, shown: _Shown, name: str, arrays: Iterator[Arrays], num: int
+) -> Iterator[Stretch]:
+    length = found.manifest.details["sequence_length"]
+    fields = _first_rows(arrays, num)
+    token_ids = fields["token_ids"]
+    index = _index(found.folder, name, num * length)
+    for row in range(len(token_ids)):
+        here = [run for run in index if run["position"] // length == row]
+        yield shown.row(
+            f"{name}: sequence {row:,}",
+            token_ids[row],
+            _segment_ids(fields, row, here, length),
+            [_document(run) for run in here],
+        )
+
+
+def _of_part(shown: _Shown, part: Part, num: int) -> Iterator[Stretch]:
+    """Yield the first tokens of a part, read from the store."""
+    run = _first(part.stream(), num * STREAM_TOKENS)
+    index = [row for table in part.stream_index() for row in table.to_pylist()]
+    yield from _of_index(shown, part.name, run, index)
 
 
 def _segment_ids(
@@ -249,19 +270,34 @@ def _parts_of_file(found: Found) -> Iterator[Part]:
             sequences_of=sequences,
             packing=PackingConfig(**config),
             eos_id=details["eos_id"],
+            bos_id=details["bos_id"],
             vocab_size=details["vocab_size"],
             dtype=split.shard.dtype,
         )
 
 
-def _first(part: Part, num_tokens: int) -> npt.NDArray[Any]:
+def _first(runs: Iterable[npt.NDArray[Any]], num: int) -> npt.NDArray[Any]:
+    """Return the first `num` values of all runs, or rows, or fewer where there are no more."""
     taken: list[npt.NDArray[Any]] = []
-    for run in part.stream():
-        taken.append(run[:num_tokens])
-        num_tokens -= len(taken[-1])
-        if num_tokens <= 0:
+    for run in runs:
+        taken.append(run[:num])
+        num -= len(taken[-1])
+        if num <= 0:
             break
-    return np.concatenate(taken) if taken else np.zeros(0, dtype=part.dtype)
+    return np.concatenate(taken) if taken else np.zeros(0, dtype=np.int64)
+
+
+def _first_rows(arrays: Iterable[Arrays], num: int) -> Arrays:
+    """Return the first `num` rows of every field."""
+    taken: list[Arrays] = []
+    for fields in arrays:
+        taken.append({name: values[:num] for name, values in fields.items()})
+        num -= len(taken[-1]["token_ids"])
+        if num <= 0:
+            break
+    if not taken:
+        return {"token_ids": np.zeros((0, 0), dtype=np.int64)}
+    return {name: np.concatenate([fields[name] for fields in taken]) for name in taken[0]}
 
 
 def _index(folder: Path, part: str, num_positions: int) -> list[dict[str, Any]]:

@@ -9,7 +9,8 @@ from typing import Literal
 
 from tokflow.dataset import Dataset
 from tokflow.errors import ConfigError, MissingOutputError, RawFileError, TokflowError, four_parts
-from tokflow.exports import FORMATS, ExportConfig, Part, export_fingerprint
+from tokflow.exports import ExportConfig, Part, export_fingerprint
+from tokflow.exports.texts import TextSource
 from tokflow.manifest import Manifest, is_intact, read_manifest
 from tokflow.raw import RawFile, RawSource, list_sources, read_raw_file, read_raw_files
 from tokflow.sequences import FileSequences, open_sequences, sequences_fingerprint
@@ -198,8 +199,7 @@ class Lineage:
 
     def export_parents(self, config: ExportConfig) -> dict[str, str]:
         """Return the fingerprint, by partition key, of what an export is made from."""
-        is_stream = FORMATS[config.format].made_of == "stream"
-        output = self.split if is_stream else self.sequences
+        output = self.sequences if config.layout.made_of == "sequences" else self.split
         return {key: output(key).fingerprint for key in self.sources}
 
     def position(self, key: str) -> FilePosition:
@@ -231,11 +231,11 @@ class Lineage:
 
         Raises: MissingOutputError that names the first files that have not.
         """
-        is_stream = FORMATS[config.format].made_of == "stream"
-        output = self.split if is_stream else self.sequences
+        is_packed = config.layout.made_of == "sequences"
+        output = self.sequences if is_packed else self.split
         missing = [key for key in self.sources if not output(key).is_made]
         if missing:
-            stage = "split" if is_stream else "sequences"
+            stage = "sequences" if is_packed else "split"
             shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
             raise MissingOutputError(
                 four_parts(
@@ -246,24 +246,34 @@ class Lineage:
                     f"`tokflow run`",
                 )
             )
-        sequences = [] if is_stream else [self.open_sequences(key) for key in self.sources]
+        sequences = [self.open_sequences(key) for key in self.sources] if is_packed else []
         splits = (
-            [self.open_split(key) for key in self.sources]
-            if is_stream
-            else [file.split for file in sequences]
+            [file.split for file in sequences]
+            if is_packed
+            else [self.open_split(key) for key in self.sources]
         )
+        has_texts = config.layout.made_of == "texts"
         return [
             Part(
                 name=name,
                 splits=splits,
                 sequences_of=sequences,
+                text_source=self._text_source() if has_texts else None,
                 packing=self.dataset.packing,
                 eos_id=self.tokenizer.eos_id if self.dataset.tokenizer.eos == "last" else None,
+                bos_id=self.tokenizer.bos_id if self.dataset.tokenizer.bos == "first" else None,
                 vocab_size=self.tokenizer.vocab_size,
                 dtype=self.tokenizer.dtype,
             )
             for name in self.dataset.split.parts
         ]
+
+    def _text_source(self) -> TextSource:
+        return TextSource(
+            raw_files={key: self.raw_file(key) for key in self.sources},
+            documents=self.dataset.documents,
+            tokenizer=self.tokenizer,
+        )
 
     @cached_property
     def _positions(self) -> dict[str, FilePosition]:

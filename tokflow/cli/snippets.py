@@ -57,6 +57,6 @@ def _through_tokflow(folder: Path, part: str) -> str:
         "from pathlib import Path; from tokflow.exports import FORMATS; "
         "from tokflow.manifest import read_manifest\n"
         f"folder = Path({shown_path(folder)!r}); manifest = read_manifest(folder)\n"
-        f'batch = FORMATS[manifest.details["format"]].read(folder, manifest, {part!r})'
-        f'["token_ids"][:{BATCH_ROWS}]'
+        f'arrays = next(FORMATS[manifest.details["format"]].read(folder, manifest, {part!r}))'
+        f"\nbatch = next(iter(arrays.values()))[:{BATCH_ROWS}]"
     )

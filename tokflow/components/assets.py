@@ -127,8 +127,7 @@ def parents(dataset: Dataset, stage: Stage) -> list[dg.AssetDep]:
 
 def export_stage(config: ExportConfig) -> Stage:
     """Return which of the two kinds of exports one is."""
-    is_stream = FORMATS[config.format].made_of == "stream"
-    return "stream export" if is_stream else "sequences export"
+    return "sequences export" if config.layout.made_of == "sequences" else "stream export"
 
 
 def _raw(dataset: Dataset) -> dg.AssetsDefinition:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from tokflow.errors import ConfigError, CorruptOutputError, four_parts
 from tokflow.exports import bin_, parquet_, pickle_
-from tokflow.exports.formats import Arrays, Counts, Format
+from tokflow.exports.formats import Arrays, Counts, Format, Layout
 from tokflow.exports.part import INDEX_SCHEMA, Part
 from tokflow.manifest import Manifest, checksums, fingerprint, write_manifest
 from tokflow.packing import PackingConfig
@@ -36,6 +36,17 @@ class ExportConfig:
     options: Any
     """The format's own dataclass."""
 
+    @property
+    def layout(self) -> Layout:
+        """What stands in its files."""
+        return FORMATS[self.format].layout(self.options)
+
+
+def layout_of(manifest: Manifest) -> Layout:
+    """Return what stands in the files of the export with this manifest."""
+    format_ = FORMATS[manifest.details["format"]]
+    return format_.layout(format_.options(**manifest.config["options"]))
+
 
 def export_fingerprint(
     config: ExportConfig, packing: PackingConfig, parents: Mapping[str, str]
@@ -60,16 +71,16 @@ def write_export(
 ) -> None:
     """Write one export with its index into the empty `folder`, manifest last."""
     started = time.perf_counter()
-    format_ = FORMATS[config.format]
+    format_, layout = FORMATS[config.format], config.layout
     counts = format_.write(parts, config.options, folder)
     _check_accounting(parts, counts, config)
     options = parquet_options(INDEX_SCHEMA)
     with pq.ParquetWriter(folder / INDEX_NAME, INDEX_SCHEMA, **options) as writer:
         for part in parts:
-            if format_.made_of == "stream":
-                tables = part.stream_index()
-            else:
+            if layout.made_of == "sequences":
                 tables = part.sequence_index(min_tokens=format_.min_tokens(config.options))
+            else:
+                tables = part.stream_index(eos_first=layout.eos_first)
             for table in tables:
                 writer.write_table(table)
     packing = parts[0].packing
@@ -86,11 +97,11 @@ def write_export(
             **details,
             "format": config.format,
             "parts": [part.name for part in parts],
-            "keeps": list(format_.keeps),
-            **({"lost": lost} if (lost := _lost(parts, format_)) else {}),
+            "keeps": list(layout.keeps),
+            **({"lost": lost} if (lost := _lost(parts, layout)) else {}),
             **(
                 {"sequence_length": packing.sequence_length, "pad_id": parts[0].pad_id}
-                if format_.made_of == "sequences"
+                if layout.made_of == "sequences"
                 else {}
             ),
         },
@@ -99,10 +110,10 @@ def write_export(
     write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
 
 
-def _lost(parts: Sequence[Part], format_: Format) -> list[str]:
+def _lost(parts: Sequence[Part], layout: Layout) -> list[str]:
     """Return what a training loop must know and does not find in the files."""
     has_loss_mask = any(part.has_loss_mask for part in parts)
-    return ["loss_mask"] if has_loss_mask and "loss_mask" not in format_.keeps else []
+    return ["loss_mask"] if has_loss_mask and "loss_mask" not in layout.keeps else []
 
 
 def _check_accounting(parts: Sequence[Part], counts: Counts, config: ExportConfig) -> None:
@@ -142,7 +153,7 @@ def check_format(name: str, *, where: str) -> Format:
 
 def _deciding_config(config: ExportConfig, packing: PackingConfig) -> dict[str, Any]:
     fields: dict[str, Any] = {"format": config.format, "options": asdict(config.options)}
-    if FORMATS[config.format].made_of == "sequences":
+    if config.layout.made_of == "sequences":
         fields["packing"] = asdict(packing)
     return fields
 
@@ -154,8 +165,10 @@ __all__ = [
     "Counts",
     "ExportConfig",
     "Format",
+    "Layout",
     "Part",
     "check_format",
     "export_fingerprint",
+    "layout_of",
     "write_export",
 ]

@@ -11,13 +11,20 @@ in its `np.memmap` calls.
 Source: karpathy/nanoGPT at 3adf61e, data/openwebtext/prepare.py lines 58-81.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from tokflow.exports.formats import Arrays, Counts, Format
+from tokflow.exports.formats import (
+    Arrays,
+    Counts,
+    Format,
+    Layout,
+    counts_of_stream,
+    fixed,
+)
 from tokflow.exports.part import Part
 from tokflow.manifest import FileEntry, Manifest
 from tokflow.shard_writer import TOKENS_NAME
@@ -39,8 +46,7 @@ def write(parts: Sequence[Part], options: BinOptions, folder: Path) -> Counts:
                 for run in part.stream():
                     file.write(run.data.cast("B"))
                     num_tokens += len(run)
-        counts[f"{part.name}.num_tokens"] = num_tokens
-        counts[f"{part.name}.num_dropped_tokens"] = part.num_tokens - num_tokens
+        counts |= counts_of_stream(part, num_tokens=num_tokens)
     return counts
 
 
@@ -54,21 +60,18 @@ def known_checksums(parts: Sequence[Part]) -> dict[str, FileEntry]:
     }
 
 
-def read(folder: Path, manifest: Manifest, part: str) -> Arrays:
-    """Return the token ids of a part, memory-mapped; shape (num_tokens,)."""
-    dtype = np.dtype(manifest.details["dtype"])
+def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
+    """Yield the token ids of a part, memory-mapped; shape (num_tokens,)."""
     path = folder / f"{part}.bin"
-    if path.name not in manifest.files:
-        return {"token_ids": np.zeros(0, dtype=dtype)}
-    return {"token_ids": np.memmap(path, dtype=dtype, mode="r")}
+    if path.name in manifest.files:
+        yield {"token_ids": np.memmap(path, dtype=manifest.details["dtype"], mode="r")}
 
 
 FORMAT = Format(
     description="nanoGPT: <part>.bin, raw uint16 or uint32, documents end to end",
-    made_of="stream",
     options=BinOptions,
+    layout=fixed(Layout(made_of="stream", keeps=("token_ids",))),
     write=write,
     read=read,
-    keeps=("token_ids",),
     known_checksums=known_checksums,
 )

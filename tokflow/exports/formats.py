@@ -1,6 +1,6 @@
 """What an export format is."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,10 +12,30 @@ from tokflow.manifest import FileEntry, Manifest
 
 Arrays = dict[str, npt.NDArray[Any]]
 
+MadeOf = Literal["stream", "sequences", "texts"]
+"""stream: the tokens of a part end to end, not packed; sequences: rows; texts: the documents
+before they were tokenized, as they are read from the raw files."""
+
 Counts = dict[str, int]
 """`<part>.num_tokens` (padding not counted), `<part>.num_dropped_tokens`, and for formats of
 sequences `<part>.num_sequences` and `<part>.num_padding`; of chats, where the format keeps the
-loss mask, `<part>.num_loss_tokens`."""
+loss mask, `<part>.num_loss_tokens`; where it keeps offsets or texts, `<part>.num_documents`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layout:
+    """What stands in the files of an export."""
+
+    made_of: MadeOf
+    keeps: tuple[str, ...]
+    """The fields that the files hold; the rest is lost.
+
+    Of a stream: token_ids (num_tokens,); offsets, int64 (num_documents + 1,), where each
+    document begins, in tokens; loss_mask, bool (num_tokens,). Of sequences: token_ids,
+    segment_ids, position_ids, loss_mask, each (num_sequences, sequence_length). Of texts: texts,
+    (num_documents,) of str."""
+    eos_first: bool = False
+    """Of a stream: the EOS of each document stands before it, not behind it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,16 +44,18 @@ class Format:
 
     description: str
     """One line for people: whose format it is and what the files are called."""
-    made_of: Literal["stream", "sequences"]
-    """stream: the tokens of a part end to end, not packed; sequences: rows."""
     options: type
     """A frozen dataclass; the fields a user can set beside `format`."""
+    layout: Callable[[Any], Layout]
+    """What stands in the files, given the options."""
     write: Callable[[Sequence[Part], Any, Path], Counts]
     """Write all parts into an empty folder; return what was written and what was left out."""
-    read: Callable[[Path, Manifest, str], Arrays] | None
-    """Return one part's fields, memory-mapped where the format can; None: is never read."""
-    keeps: tuple[str, ...]
-    """The fields that the files hold; the rest is lost."""
+    read: Callable[[Path, Manifest, str], Iterator[Arrays]] | None
+    """Yield one part's fields in order, a file at a time or less, memory-mapped where the format
+    can be; nothing for a part without a file. None: is never read.
+
+    A document lies whole in what is yielded at once if the format keeps offsets, which begin at
+    0 each time. loss_mask is yielded where the format keeps it, and of a stream only of chats."""
     min_tokens: Callable[[Any], int] = lambda options: 1
     """Of sequences: how few tokens, padding not counted, a row may have and not be left out."""
     known_checksums: Callable[[Sequence[Part]], Mapping[str, FileEntry]] = lambda parts: {}
@@ -42,11 +64,24 @@ class Format:
     """Raised when the same input would give other bytes."""
 
 
+def fixed(layout: Layout) -> Callable[[Any], Layout]:
+    """Return the layout of a format whose options do not change it."""
+    return lambda options: layout
+
+
 def counts_of_rows(part: Part, *, num_sequences: int, num_tokens: int) -> Counts:
     """Return the counts of a part written as rows; what is not in them was dropped."""
     return {
         f"{part.name}.num_sequences": num_sequences,
         f"{part.name}.num_tokens": num_tokens,
         f"{part.name}.num_padding": num_sequences * part.sequence_length - num_tokens,
+        f"{part.name}.num_dropped_tokens": part.num_tokens - num_tokens,
+    }
+
+
+def counts_of_stream(part: Part, *, num_tokens: int) -> Counts:
+    """Return the counts of a part written end to end."""
+    return {
+        f"{part.name}.num_tokens": num_tokens,
         f"{part.name}.num_dropped_tokens": part.num_tokens - num_tokens,
     }

@@ -13,19 +13,18 @@ Row groups are small, so that a loader can start anywhere at little cost.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tokflow.arrays import read_table, to_arrow, to_numpy
-from tokflow.errors import ConfigError, four_parts
-from tokflow.exports.formats import Arrays, Counts, Format, counts_of_rows
+from tokflow.arrays import to_arrow, to_numpy
+from tokflow.exports.formats import Arrays, Counts, Format, Layout, counts_of_rows, fixed
+from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
 from tokflow.manifest import Manifest
 from tokflow.sequences import Sequences
@@ -57,17 +56,8 @@ class ParquetOptions:
     """Codec of the columns."""
 
     def __post_init__(self) -> None:
-        for name in ("megabytes_per_file", "sequences_per_file", "sequences_per_group"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(
-                    four_parts(
-                        where=f"exports: parquet: {name}",
-                        expected="1 or more",
-                        found=repr(value),
-                        remedy="raise it",
-                    )
-                )
+        counts = ("megabytes_per_file", "sequences_per_file", "sequences_per_group")
+        check_counts(self, counts, where="parquet")
 
 
 def write(parts: Sequence[Part], options: ParquetOptions, folder: Path) -> Counts:
@@ -141,33 +131,38 @@ def _table(rows: Sequences, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def read(folder: Path, manifest: Manifest, part: str) -> Arrays:
-    """Return the sequences of a part, in memory; each field (num_sequences, sequence_length)."""
+def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
+    """Yield the sequences of a part, a row group at a time; each field (rows, sequence_length)."""
     length = manifest.details["sequence_length"]
     shard = re.compile(rf"{re.escape(part)}-\d+-of-\d+\.parquet")  # train, and not train-b
-    paths = [folder / name for name in sorted(manifest.files) if shard.fullmatch(name)]
-    tables = [read_table(path) for path in paths]
+    for name in sorted(filter(shard.fullmatch, manifest.files)):
+        with pq.ParquetFile(folder / name) as file:
+            for group in range(file.num_row_groups):
+                fields = _fields(file.read_row_group(group), length)
+                yield {
+                    "token_ids": fields["input_ids"].astype(manifest.details["dtype"]),
+                    "segment_ids": fields["segment_ids"],
+                    "position_ids": fields["position_ids"],
+                    "loss_mask": fields.get("loss_mask", fields["attention_mask"]).astype(bool),
+                }
 
-    def field(name: str) -> npt.NDArray[Any]:
-        chunks = [to_numpy(chunk.flatten()) for table in tables for chunk in table[name].chunks]
-        flat = np.concatenate([np.zeros(0, COLUMNS[name].to_pandas_dtype()), *chunks])
-        return flat.reshape(-1, length)
 
-    has_loss_mask = f"{part}.num_loss_tokens" in manifest.counts
+def _fields(table: pa.Table, length: int) -> Arrays:
     return {
-        "token_ids": field("input_ids").astype(manifest.details["dtype"]),
-        "segment_ids": field("segment_ids"),
-        "position_ids": field("position_ids"),
-        "loss_mask": field("loss_mask" if has_loss_mask else "attention_mask").astype(bool),
+        name: np.concatenate([to_numpy(chunk.flatten()) for chunk in table[name].chunks]).reshape(
+            -1, length
+        )
+        for name in table.column_names
     }
 
 
 FORMAT = Format(
     description="Parquet: <part>-<i>-of-<n>.parquet with input_ids, attention_mask, segment_ids, "
     "position_ids and, of chats, loss_mask",
-    made_of="sequences",
     options=ParquetOptions,
+    layout=fixed(
+        Layout(made_of="sequences", keeps=("token_ids", "segment_ids", "position_ids", "loss_mask"))
+    ),
     write=write,
     read=read,
-    keeps=("token_ids", "segment_ids", "position_ids", "loss_mask"),
 )

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from tokflow.arrays import make_table, repeated, to_numpy
 from tokflow.errors import ConfigError, four_parts
+from tokflow.exports.texts import TextSource
 from tokflow.packing import PACKERS, PackingConfig, Segments
 from tokflow.sequences import SEGMENTS_COLUMNS, FileSequences, Sequences, make_rows
 from tokflow.spans import Split, TokenSource
@@ -44,6 +45,20 @@ INDEX_COLUMNS = ("sequence", "num_tokens", "document", "char_start", "token_in_p
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class DocumentsOfFile:
+    """The documents that one file has in a part, in file order; arrays (num_documents,)."""
+
+    raw_file: str
+    """The partition key."""
+    row: npt.NDArray[np.int64]
+    """Ordinal of each in the raw file."""
+    char_start: npt.NDArray[np.int64]
+    """Code points of the document before it: 0, unless the split cut the document."""
+    num_tokens: npt.NDArray[np.int64]
+    """BOS and EOS included; 0 of an empty document that has neither."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
     """One part of the split over all files, in the order of their partition keys.
 
@@ -55,8 +70,13 @@ class Part:
     splits: Sequence[Split]
     sequences_of: Sequence[FileSequences] = ()
     """Empty for the formats that are made from the split alone."""
+    text_source: TextSource | None = None
+    """Only for the formats that hold texts."""
     packing: PackingConfig
     eos_id: int | None
+    """The id that ends each document; None where none does."""
+    bos_id: int | None = None
+    """The id that begins each document; None where none does."""
     vocab_size: int
     dtype: np.dtype[np.unsignedinteger]
 
@@ -89,11 +109,45 @@ class Part:
         """Whether only some tokens are learnt: the documents are chats."""
         return any(split.shard.has_loss_mask for split in self.splits)
 
-    def stream(self) -> Iterator[npt.NDArray[np.unsignedinteger]]:
+    def stream(self, *, eos_first: bool = False) -> Iterator[npt.NDArray[np.unsignedinteger]]:
         """Yield the part's tokens, documents end to end, some million at a time: of long runs
-        as they are mapped, short ones joined."""
+        as they are mapped, short ones joined.
+
+        With `eos_first` the EOS of each document stands before it; documents that begin with BOS
+        stay as they are.
+
+        Raises: ConfigError where `eos_first` is asked for and documents have neither.
+        """
+        runs = (
+            run for split in self.splits for run in self._stream_of(split, split.token_source())
+        )
+        eos_id = self._eos_to_move() if eos_first else None
+        return runs if eos_id is None else _with_eos_first(runs, eos_id)
+
+    def texts(self) -> Iterator[pa.Array]:
+        """Yield the texts of `documents` in order, some megabytes at a time.
+
+        Only where `text_source` is given.
+        """
+        if self.text_source is None:
+            raise TypeError("texts are read for formats that are made of them, and for no other")
         for split in self.splits:
-            yield from self._stream_of(split, split.token_source())
+            yield from self.text_source.texts(split, self.name)
+
+    def documents(self) -> Iterator[DocumentsOfFile]:
+        """Yield what `stream` is made of, in order, the documents of one file at a time.
+
+        A piece of a cut document counts as a document, one without tokens too.
+        """
+        for split in self.splits:
+            pieces = split.pieces(self.name)
+            row = to_numpy(split.shard.documents(["row"])["row"])
+            yield DocumentsOfFile(
+                raw_file=str(split.manifest.partition),
+                row=row[pieces.document],
+                char_start=pieces.char_start,
+                num_tokens=pieces.num_tokens,
+            )
 
     @property
     def whole_shard(self) -> TokenShard | None:
@@ -128,22 +182,60 @@ class Part:
                 yield run[start : start + TOKENS_AT_ONCE]
                 source.release()
 
-    def stream_index(self) -> Iterator[pa.Table]:
+    def stream_index(self, *, eos_first: bool = False) -> Iterator[pa.Table]:
         """Yield the index of `stream` in order, each table of one file."""
         position = 0
+        moves_eos = eos_first and self._eos_to_move() is not None
         for split in self.splits:
             pieces = split.pieces(self.name)
             ends = np.cumsum(pieces.num_tokens)
-            yield from _index_tables(
-                self.name,
-                split,
-                position=position + ends - pieces.num_tokens,
-                num_tokens=pieces.num_tokens,
-                document=pieces.document,
-                char_start=pieces.char_start,
-                token_in_piece=np.zeros(len(ends), dtype=np.int64),
-            )
+            columns = {
+                "position": position + ends - pieces.num_tokens,
+                "num_tokens": pieces.num_tokens,
+                "document": pieces.document,
+                "char_start": pieces.char_start,
+                "token_in_piece": np.zeros(len(ends), dtype=np.int64),
+            }
+            columns = _split_at_eos(columns) if moves_eos else columns
+            yield from _index_tables(self.name, split, **columns)
             position += int(ends[-1]) if len(ends) else 0
+
+    def _eos_to_move(self) -> int | None:
+        """Return the EOS that must be moved before each document; None where a BOS stands there.
+
+        Raises: ConfigError.
+        """
+        if self.bos_id is not None:
+            return None
+        if self.eos_id is None:
+            raise ConfigError(
+                four_parts(
+                    where=f"exports: {self.name}",
+                    expected="documents with an EOS, which this format has before each of them",
+                    found="documents without EOS and BOS",
+                    remedy="set `tokenizer.eos: last`, or name another format",
+                )
+            )
+        self._check_last_tokens()
+        return self.eos_id
+
+    def _check_last_tokens(self) -> None:
+        """Make sure that each document ends with EOS."""
+        for split in self.splits:
+            pieces = split.pieces(self.name)
+            is_some = pieces.num_tokens > 0
+            last = (pieces.token_start + pieces.num_tokens - 1)[is_some]
+            found = split.token_source().take(last, np.ones(len(last), dtype=np.int64))
+            if len(wrong := np.flatnonzero(found != self.eos_id)):
+                row = split.shard.documents(["row"])["row"][pieces.document[is_some][wrong[0]]]
+                raise ConfigError(
+                    four_parts(
+                        where=f"{split.manifest.partition}: document {row.as_py():,}",
+                        expected=f"EOS ({self.eos_id}) as its last token, to be moved before it",
+                        found=f"token {int(found[wrong[0]])}",
+                        remedy="name a format that keeps EOS last",
+                    )
+                )
 
     @property
     def sequence_length(self) -> int:
@@ -330,6 +422,29 @@ class _TailRows:
     file: npt.NDArray[np.int64]
     """Ordinal of the file each segment is of."""
     column: npt.NDArray[np.int64]
+
+
+def _with_eos_first(
+    runs: Iterator[npt.NDArray[np.unsignedinteger]], eos_id: int
+) -> Iterator[npt.NDArray[np.unsignedinteger]]:
+    """Yield an EOS and all of `runs` but the last token, which is one."""
+    waiting = None
+    for run in runs:
+        yield np.array([eos_id], dtype=run.dtype) if waiting is None else waiting
+        waiting = run
+    if waiting is not None:
+        yield waiting[:-1]
+
+
+def _split_at_eos(columns: Columns) -> Columns:
+    """Return the index of documents whose EOS was moved before them: two runs for each."""
+    num_tokens = columns["num_tokens"]
+    twice = {name: np.repeat(values, 2) for name, values in columns.items()}
+    twice["position"][1::2] += 1
+    twice["num_tokens"][::2] = np.minimum(num_tokens, 1)
+    twice["num_tokens"][1::2] = np.maximum(num_tokens - 1, 0)
+    twice["token_in_piece"][::2] = np.maximum(num_tokens - 1, 0)
+    return twice
 
 
 def _long_enough(made: Sequences, min_tokens: int) -> Sequences:

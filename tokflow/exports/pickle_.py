@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.errors import ConfigError, four_parts
-from tokflow.exports.formats import Counts, Format, counts_of_rows
+from tokflow.exports.formats import Counts, Format, Layout, counts_of_rows, fixed
+from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
 from tokflow.sequences import Sequences
 
@@ -44,16 +44,7 @@ class PickleOptions:
     """Token id that fills a row (pad_token); default: as in `packing`."""
 
     def __post_init__(self) -> None:
-        for name in ("sequences_per_file", "min_sample_length"):
-            if getattr(self, name) < 1:
-                raise ConfigError(
-                    four_parts(
-                        where=f"exports: pickle: {name}",
-                        expected="1 or more",
-                        found=repr(getattr(self, name)),
-                        remedy="raise it",
-                    )
-                )
+        check_counts(self, ("sequences_per_file", "min_sample_length"), where="pickle")
 
 
 def write(parts: Sequence[Part], options: PickleOptions, folder: Path) -> Counts:
@@ -128,10 +119,9 @@ def _pickled_rows(made: Sequences, options: PickleOptions) -> npt.NDArray[np.uin
 
 FORMAT = Format(
     description="PickledTrainerDataset: <part>/dump-<i>.pkl and dump-meta_data.json",
-    made_of="sequences",
     options=PickleOptions,
+    layout=fixed(Layout(made_of="sequences", keeps=("token_ids",))),
     write=write,
     read=None,
-    keeps=("token_ids",),
     min_tokens=lambda options: int(options.min_sample_length),
 )

@@ -1,19 +1,18 @@
 """Is an export what it says it is, and what it was made from."""
 
-import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.exports import FORMATS, INDEX_NAME, Arrays, Part
+from tokflow.exports import FORMATS, INDEX_NAME, Arrays, Layout, Part, layout_of
 from tokflow.manifest import Manifest
 from tokflow.tables import read_part
+from tokflow.verify.expected import NAMES, Expected, expected_fields
 from tokflow.verify.problems import TOKENS_AT_ONCE, too_large, unequal
+from tokflow.verify.texts import compare_texts
 
 
 def verify_export(
@@ -23,9 +22,8 @@ def verify_export(
 
     The index leads to every token once; the files, read through the format's own reader, hold as
     many tokens as the manifest says, with ids below vocab_size. With `parts`, what it was made
-    from: written + dropped is the parts' tokens, and every token that was read is the one that
-    the parts have; so is, of chats, every value of the loss mask where the format keeps it. A
-    format without a reader is compared by its counts alone.
+    from: written + dropped is the parts' tokens, and every field that the format keeps has the
+    values that the parts have. A format without a reader is compared by its counts alone.
     """
     problems: list[str] = []
     for name in manifest.details["parts"]:
@@ -64,67 +62,74 @@ def _index_problems(folder: Path, manifest: Manifest, part: str) -> Iterator[str
 
 
 def _read_problems(folder: Path, manifest: Manifest, name: str, part: Part | None) -> Iterator[str]:
-    """Read a part as its users do, shard after shard, and compare it with `part`."""
+    """Read a part as its users do and compare every field with `part`."""
     read = FORMATS[manifest.details["format"]].read
     if read is None:
         return
-    compared = _Compared(folder, manifest, name, part)
-    for manifest_of_shard in _shards(manifest, name):
-        yield from compared.problems(read(folder, manifest_of_shard, name))
-    yield from unequal(
-        f"{folder}: {name}",
-        num_tokens=(manifest.counts[f"{name}.num_tokens"], compared.num_tokens),
-    )
-    if (num_loss_tokens := manifest.counts.get(f"{name}.num_loss_tokens")) is not None:
-        yield from unequal(
-            f"{folder}: {name}", num_loss_tokens=(num_loss_tokens, compared.num_loss_tokens)
-        )
-
-
-def _shards(manifest: Manifest, part: str) -> Iterator[Manifest]:
-    """Yield the manifest cut to one shard of the part at a time, so that each fits in memory.
-
-    Files called `<part>-<i>-of-<n>` are shards; any other format is read as a whole.
-    """
-    pattern = re.compile(rf"{re.escape(part)}-\d+-of-\d+")
-    matches = {name: match for name in sorted(manifest.files) if (match := pattern.match(name))}
-    if not matches:
-        yield manifest
-    for _, names in groupby(matches, key=lambda name: matches[name].group()):
-        yield replace(manifest, files={name: manifest.files[name] for name in names})
+    where = f"{folder}: {name}"
+    layout = layout_of(manifest)
+    if layout.made_of == "texts":
+        yield from compare_texts(where, read(folder, manifest, name), manifest, part, name)
+        return
+    compared = _Compared(where, manifest, layout, part)
+    for fields in read(folder, manifest, name):
+        yield from compared.problems(fields)
+    yield from compared.rest()
+    counts = manifest.counts
+    num_tokens = compared.num_tokens
+    if layout.made_of == "sequences" and "segment_ids" not in layout.keeps:
+        num_tokens -= counts[f"{name}.num_padding"]  # the files do not tell: believe the manifest
+    yield from unequal(where, num_tokens=(counts[f"{name}.num_tokens"], num_tokens))
+    for what, found in (
+        ("num_loss_tokens", compared.num_loss_tokens),
+        ("num_documents", compared.num_documents),
+    ):
+        if (expected := counts.get(f"{name}.{what}")) is not None:
+            yield from unequal(where, **{what: (expected, found)})
 
 
 class _Compared:
     """Compares what is read of one part with what it was made from, as both go on."""
 
-    def __init__(self, folder: Path, manifest: Manifest, name: str, part: Part | None) -> None:
-        self._where = f"{folder}: {name}"
-        self._manifest = manifest
+    def __init__(self, where: str, manifest: Manifest, layout: Layout, part: Part | None) -> None:
+        self._where = where
+        self._vocab_size = manifest.details["vocab_size"]
         self._position = 0
         self.num_tokens = 0
         self.num_loss_tokens = 0
-        self._expected: dict[str, _Expected] = {}
+        self.num_documents = 0
+        self._expected: dict[str, Expected] = {}
         if part is not None:
-            self._expected["token"] = _Expected(_runs(manifest, part, "token_ids"))
-            if part.has_loss_mask:
-                self._expected["loss mask of token"] = _Expected(_runs(manifest, part, "loss_mask"))
+            self._expected = expected_fields(manifest, layout, part)
 
     def problems(self, fields: Arrays) -> Iterator[str]:
         """Yield what is wrong with the next fields of the part."""
-        token_ids = fields["token_ids"]
-        flat = token_ids.reshape(-1)
+        token_ids = fields["token_ids"].reshape(-1)
+        yield from too_large(self._where, token_ids, self._vocab_size)
         segment_ids = fields.get("segment_ids")
         self.num_tokens += (
-            len(flat) if token_ids.ndim == 1 else self._num_tokens(token_ids, segment_ids)
+            len(token_ids) if segment_ids is None else int(np.count_nonzero(segment_ids))
         )
-        yield from too_large(self._where, flat, self._manifest.details["vocab_size"])
-        yield from self._differences("token", flat)
-        if (mask := fields.get("loss_mask")) is not None:
-            self.num_loss_tokens += int(np.count_nonzero(mask))
-            yield from self._differences("loss mask of token", mask.reshape(-1))
-        self._position += len(flat)
+        self.num_loss_tokens += int(np.count_nonzero(fields.get("loss_mask", ())))
+        for name, values in fields.items():
+            if name == "offsets":
+                yield from self._lengths(values, len(token_ids))
+            else:
+                yield from self._differences(name, values.reshape(-1), self._position)
+        self._position += len(token_ids)
 
-    def _differences(self, name: str, flat: npt.NDArray[Any]) -> Iterator[str]:
+    def rest(self) -> Iterator[str]:
+        """Yield a sentence for each field of which the part has more than the files."""
+        for name, expected in self._expected.items():
+            if len(expected.next(1)):
+                yield f"{self._where}: expected more {NAMES[name]}s, found the end of the files"
+
+    def _lengths(self, offsets: npt.NDArray[np.int64], num_tokens: int) -> Iterator[str]:
+        yield from unequal(f"{self._where}: offsets", last=(num_tokens, int(offsets[-1])))
+        yield from self._differences("offsets", np.diff(offsets), self.num_documents)
+        self.num_documents += len(offsets) - 1
+
+    def _differences(self, name: str, flat: npt.NDArray[Any], position: int) -> Iterator[str]:
         """Yield the first value that is not the one of the part."""
         for start in range(0, len(flat), TOKENS_AT_ONCE):
             if name not in self._expected:
@@ -134,47 +139,6 @@ class _Compared:
             if len(wanted) != len(found) or (wanted != found).any():
                 size = min(len(wanted), len(found))
                 wrong = np.flatnonzero(wanted[:size] != found[:size])
-                at = self._position + start + (int(wrong[0]) if len(wrong) else size)
-                yield f"{self._where}: {name} {at:,} is not the one of the split"
+                at = position + start + (int(wrong[0]) if len(wrong) else size)
+                yield f"{self._where}: {NAMES[name]} {at:,} is not the one of the split"
                 del self._expected[name]
-
-    def _num_tokens(self, token_ids: npt.NDArray[Any], segment_ids: Any) -> int:
-        """Return how many are no padding; where the files do not tell, believe the manifest."""
-        if segment_ids is not None:
-            return int(np.count_nonzero(segment_ids))
-        part = self._where.rpartition(": ")[2]
-        return int(token_ids.size) - self._manifest.counts[f"{part}.num_padding"]
-
-
-def _runs(
-    manifest: Manifest, part: Part, field: Literal["token_ids", "loss_mask"]
-) -> Iterator[npt.NDArray[Any]]:
-    """Yield what the files of an export must hold for each token, padding included."""
-    format_ = FORMATS[manifest.details["format"]]
-    if format_.made_of == "stream":
-        yield from part.stream() if field == "token_ids" else part.stream_loss_mask()
-        return
-    min_tokens = format_.min_tokens(format_.options(**manifest.config["options"]))
-    num_rows = max(1, TOKENS_AT_ONCE // part.sequence_length)
-    for rows in part.sequences(num_rows, min_tokens=min_tokens):
-        yield getattr(rows, field).reshape(-1)
-
-
-class _Expected:
-    """Runs of values, taken in pieces of any size."""
-
-    def __init__(self, runs: Iterator[npt.NDArray[Any]]) -> None:
-        self._runs = runs
-        self._rest: npt.NDArray[Any] | None = None
-
-    def next(self, size: int) -> npt.NDArray[Any]:
-        """Return the next `size` values, or fewer at the end."""
-        taken: list[npt.NDArray[Any]] = []
-        while size:
-            run = self._rest if self._rest is not None else next(self._runs, None)
-            if run is None:
-                break
-            taken.append(run[:size])
-            self._rest = run[size:] if len(run) > size else None
-            size -= len(taken[-1])
-        return np.concatenate(taken) if taken else np.zeros(0, dtype=np.uint32)

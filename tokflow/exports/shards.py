@@ -1,0 +1,65 @@
+"""Cut what a part yields into files of a given size."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+def cut_runs(
+    runs: Iterator[npt.NDArray[Any]], sizes: Iterable[int]
+) -> Iterator[Iterator[npt.NDArray[Any]]]:
+    """Yield for each size the runs that hold so many values, in order; nothing is copied.
+
+    What was yielded before must have been taken to its end. A size that is past the end of
+    `runs` yields what is left.
+
+    For runs of 5 and 4 values and the sizes 3, 6: [3], [2, 4].
+    """
+    rest: npt.NDArray[Any] | None = None
+
+    def taken(size: int) -> Iterator[npt.NDArray[Any]]:
+        nonlocal rest
+        while size:
+            run = next(runs, None) if rest is None else rest
+            if run is None:
+                return
+            rest = run[size:] if len(run) > size else None
+            size -= min(size, len(run))
+            yield run if rest is None else run[: len(run) - len(rest)]
+
+    for size in sizes:
+        yield taken(size)
+
+
+def equal_sizes(total: int, per_file: int) -> list[int]:
+    """Return the sizes of the files that `total` values fill, `per_file` each; the last has the
+    rest. Empty where there is nothing."""
+    full, rest = divmod(total, per_file)
+    return [per_file] * full + ([rest] if rest else [])
+
+
+def sizes_by_documents(
+    num_tokens: npt.NDArray[np.int64], tokens_per_file: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the tokens and the documents of each file, if documents stay whole.
+
+    Documents follow each other into a file until the next would make it larger than
+    `tokens_per_file`; one that is larger itself has a file of its own. Documents of no tokens
+    go with the one before them. Both arrays have the shape (num_files,), int64; no file is empty.
+    """
+    ends = np.cumsum(num_tokens)
+    firsts = [0] if len(ends) and ends[-1] else []
+    while firsts:
+        before = int(ends[firsts[-1] - 1]) if firsts[-1] else 0
+        stop = int(np.searchsorted(ends, before + tokens_per_file, side="right"))
+        if stop <= firsts[-1] or ends[stop - 1] == before:  # its first document is too large
+            stop = int(np.searchsorted(ends, before, side="right")) + 1
+            stop = int(np.searchsorted(ends, ends[stop - 1], side="right"))
+        if stop >= len(ends) or ends[stop - 1] == ends[-1]:
+            break
+        firsts.append(stop)
+    edges = np.array([*firsts, len(ends)] if firsts else [], dtype=np.int64)
+    tokens_before = np.concatenate([np.zeros(1, dtype=np.int64), ends])[edges]
+    return np.diff(tokens_before), np.diff(edges)

@@ -1,0 +1,152 @@
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokflow.dataset import Dataset
+from tokflow.errors import ConfigError
+from tokflow.exports import Part
+from tokflow.lineage import Lineage
+from tokflow_tests.making import EOS, build, declare, ids, parts, tokens_of
+
+BOS = 257
+
+
+def part_of(folder: Path, files: dict[str, list[str]], **attributes: Any) -> tuple[Dataset, Part]:
+    dataset = declare(folder, files, exports=["bin"], **attributes)
+    build(dataset)
+    return dataset, parts(dataset, "bin")["train"]
+
+
+def eos_first(part: Part) -> list[int]:
+    return [token for run in part.stream(eos_first=True) for token in run.tolist()]
+
+
+def test_documents_are_those_of_the_stream_file_by_file(tmp_path: Path):
+    files = {"a.jsonl": ["ab", "", "c"], "b.jsonl": [], "c.jsonl": ["defg"]}
+    _, part = part_of(tmp_path, files)
+
+    found = [(of.raw_file, of.row.tolist(), of.num_tokens.tolist()) for of in part.documents()]
+
+    assert found == [
+        ("a.jsonl", [0, 1, 2], [3, 1, 2]),
+        ("b.jsonl", [], []),
+        ("c.jsonl", [0], [5]),
+    ]
+
+
+def test_a_cut_document_is_a_document_in_each_part(tmp_path: Path):
+    ranges = {"train": {"start": 0, "characters": 3}, "rest": {"start": 3, "characters": 9}}
+    split = {"boundary": "character", "parts": ranges}
+    dataset, part = part_of(tmp_path, {"a.jsonl": ["ab", "cde"]}, split=split)
+
+    [of_train] = part.documents()
+    [of_rest] = parts(dataset, "bin")["rest"].documents()
+
+    assert (of_train.row.tolist(), of_train.num_tokens.tolist()) == ([0, 1], [3, 2])
+    assert (of_rest.row.tolist(), of_rest.char_start.tolist()) == ([1], [1])
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 100])
+def test_eos_moves_before_each_document(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+):
+    monkeypatch.setattr("tokflow.exports.part.TOKENS_AT_ONCE", at_once)
+    _, part = part_of(tmp_path, {"a.jsonl": ["ab", "", "c"], "b.jsonl": ["d"]})
+
+    found = eos_first(part)
+
+    assert found == [EOS, *b"ab", EOS, EOS, *b"c", EOS, *b"d"]
+
+
+def test_the_index_of_moved_eos_names_the_document_it_ends(tmp_path: Path):
+    _, part = part_of(tmp_path, {"a.jsonl": ["ab", "", "c"]})
+
+    runs = [row for table in part.stream_index(eos_first=True) for row in table.to_pylist()]
+
+    columns = ("position", "num_tokens", "row", "token_in_piece")
+    assert [tuple(run[name] for name in columns) for run in runs] == [
+        (0, 1, 0, 2),
+        (1, 2, 0, 0),
+        (3, 1, 1, 0),
+        (4, 1, 2, 1),
+        (5, 1, 2, 0),
+    ]
+
+
+def test_documents_that_begin_with_bos_stay_as_they_are(tmp_path: Path):
+    tokenizer = {"kind": "bytes", "bos": "first", "eos": "none"}
+    _, part = part_of(tmp_path, {"a.jsonl": ["ab", "c"]}, tokenizer=tokenizer)
+
+    assert eos_first(part) == tokens_of(part) == [BOS, *b"ab", BOS, *b"c"]
+
+
+def test_eos_first_is_refused_where_documents_have_no_mark(tmp_path: Path):
+    _, part = part_of(tmp_path, {"a.jsonl": ["ab"]}, tokenizer={"kind": "bytes", "eos": "none"})
+
+    with pytest.raises(ConfigError, match=r"train: expected documents with an EOS.*eos: last"):
+        eos_first(part)
+
+
+def test_a_document_that_does_not_end_with_eos_is_named(tmp_path: Path):
+    _, part = part_of(tmp_path, {"a.jsonl": ["ab", "c"]})
+
+    with pytest.raises(ConfigError, match=r"a.jsonl: document 0: expected EOS \(7\).*found.*256"):
+        eos_first(replace(part, eos_id=7))
+
+
+def test_an_empty_part_has_no_eos_to_move(tmp_path: Path):
+    _, part = part_of(tmp_path, {"a.jsonl": []})
+
+    assert eos_first(part) == []
+
+
+CUT_IN_THREE = {
+    "boundary": "character",
+    "parts": {
+        "train": {"start": 0, "characters": 4},
+        "validation": {"start": 4, "characters": 2},
+        "test": {"start": 6, "characters": 100},
+    },
+}
+
+
+@pytest.mark.parametrize("batch_bytes", [1, 5, 1_000])
+def test_texts_are_those_that_were_tokenized(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch_bytes: int
+):
+    from tokflow.documents import read_documents
+
+    monkeypatch.setattr(
+        "tokflow.exports.texts.read_documents",
+        lambda *given, **named: read_documents(*given, **named, batch_bytes=batch_bytes),
+    )
+    files = {"a.jsonl": ["ab", "", "çdeföh", "i", "", "jk"], "b.jsonl": ["lmnopqr"]}
+    dataset = declare(tmp_path, files, exports=["bin"], split=CUT_IN_THREE)
+    build(dataset)
+    lineage = Lineage(dataset)
+
+    found = {}
+    for name, part in parts(dataset, "bin").items():
+        whole = replace(part, text_source=lineage._text_source())
+        found[name] = [text for texts in whole.texts() for text in texts.to_pylist()]
+        assert [token for text in found[name] for token in ids(text)] == tokens_of(part)
+
+    assert found == {
+        "train": ["ab", "", "çd", "lmno"],
+        "validation": ["ef", "pq"],
+        "test": ["öh", "i", "", "jk", "r"],
+    }
+
+
+def test_rejected_documents_are_not_among_the_texts(tmp_path: Path):
+    raw = tmp_path / "raw" / "a.jsonl"
+    raw.parent.mkdir()
+    raw.write_text('{"text": "ab"}\n{"text": 1}\n{"text": "c"}\n')
+    documents = {"on_bad_document": "reject"}
+    dataset, part = part_of(tmp_path, {}, documents=documents)
+
+    whole = replace(part, text_source=Lineage(dataset)._text_source())
+
+    assert [text for texts in whole.texts() for text in texts.to_pylist()] == ["ab", "c"]
