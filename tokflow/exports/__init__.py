@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from tokflow.errors import ConfigError, CorruptOutputError, four_parts
-from tokflow.exports import bin_, parquet_, pickle_
+from tokflow.exports import bin_, lance_, parquet_, pickle_
 from tokflow.exports.formats import Arrays, Counts, Format, Layout
 from tokflow.exports.part import INDEX_SCHEMA, Part
 from tokflow.manifest import Manifest, checksums, fingerprint, write_manifest
@@ -18,6 +18,7 @@ from tokflow.tables import parquet_options
 
 FORMATS: dict[str, Format] = {
     "bin": bin_.FORMAT,
+    "lance": lance_.FORMAT,
     "parquet": parquet_.FORMAT,
     "pickle": pickle_.FORMAT,
 }
@@ -151,6 +152,34 @@ def check_format(name: str, *, where: str) -> Format:
     return FORMATS[name]
 
 
+def check_exports(exports: Sequence[ExportConfig], parts: Sequence[str]) -> None:
+    """Make sure that each export has a name of its own and a place for every part.
+
+    Raises: ConfigError.
+    """
+    names = [export.name for export in exports]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise ConfigError(
+            four_parts(
+                where="exports",
+                expected="a name of its own for each export",
+                found=f"{min(twice)!r} twice",
+                remedy="give one a `name:`",
+            )
+        )
+    for export in exports:
+        known = FORMATS[export.format].part_names
+        if known is not None and (others := [part for part in parts if part not in known]):
+            raise ConfigError(
+                four_parts(
+                    where=f"exports: {export.name}",
+                    expected=f"no parts but {', '.join(known)}, the files that {export.format} has",
+                    found=", ".join(others),
+                    remedy="rename them in `split.parts`, or leave the export out",
+                )
+            )
+
+
 def _deciding_config(config: ExportConfig, packing: PackingConfig) -> dict[str, Any]:
     fields: dict[str, Any] = {"format": config.format, "options": asdict(config.options)}
     if config.layout.made_of == "sequences":
@@ -167,6 +196,7 @@ __all__ = [
     "Format",
     "Layout",
     "Part",
+    "check_exports",
     "check_format",
     "export_fingerprint",
     "layout_of",

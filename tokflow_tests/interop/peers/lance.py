@@ -5,6 +5,8 @@ first row of each block, `take` its rows. Sequences are read by `take`, a few ro
 as torch does, which asks for numpy.
 """
 
+import itertools
+
 import lance
 import numpy as np
 import pyarrow as pa
@@ -66,7 +68,7 @@ def write(documents, folder):
     schema = pa.schema([pa.field("input_ids", pa.int64())])
     batches = (
         pa.record_batch([pa.array(token_ids[start:stop])], schema=schema)
-        for start, stop in zip(offsets[:-1], offsets[1:], strict=True)
+        for start, stop in itertools.pairwise(offsets)
     )
     reader = pa.RecordBatchReader.from_batches(schema, batches)
     lance.write_dataset(reader, str(folder / "train.lance"), schema)

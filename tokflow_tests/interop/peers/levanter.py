@@ -5,6 +5,7 @@ cuts row 0 short if it is asked for it twice.
 """
 
 import asyncio
+import itertools
 
 import haliax
 import jax
@@ -85,7 +86,7 @@ def write(documents, folder, *, form="text"):
     with SerialCacheWriter(str(folder / "train"), EXEMPLARS[form]) as writer:
         for start in range(0, len(offsets) - 1, ROWS_PER_BATCH):
             edges = offsets[start : start + ROWS_PER_BATCH + 1]
-            pairs = list(zip(edges[:-1], edges[1:], strict=True))
+            pairs = list(itertools.pairwise(edges))
             batch = {name: [values[a:b] for a, b in pairs] for name, values in fields.items()}
             writer.write_batch(batch)
 
