@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from tokflow.errors import ConfigError, CorruptOutputError, four_parts
-from tokflow.exports import bin_, lance_, parquet_, pickle_
+from tokflow.exports import bin_, datatrove, lance_, llmc, megatron, npy, parquet_, pickle_
 from tokflow.exports.formats import Arrays, Counts, Format, Layout
 from tokflow.exports.part import INDEX_SCHEMA, Part
 from tokflow.manifest import Manifest, checksums, fingerprint, write_manifest
@@ -18,7 +18,11 @@ from tokflow.tables import parquet_options
 
 FORMATS: dict[str, Format] = {
     "bin": bin_.FORMAT,
+    "datatrove": datatrove.FORMAT,
     "lance": lance_.FORMAT,
+    "llmc": llmc.FORMAT,
+    "megatron": megatron.FORMAT,
+    "npy": npy.FORMAT,
     "parquet": parquet_.FORMAT,
     "pickle": pickle_.FORMAT,
 }
