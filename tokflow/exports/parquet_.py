@@ -22,21 +22,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tokflow.arrays import to_arrow, to_numpy
-from tokflow.exports.formats import Arrays, Counts, Format, Layout, counts_of_rows, fixed
+from tokflow.exports.columns import (
+    files_of,
+    layout_of_columns,
+    make_columns,
+    read_columns,
+    schema_of,
+    with_loss_mask,
+)
+from tokflow.exports.formats import Arrays, Counts, Format, counts_of_rows, fixed
 from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
 from tokflow.manifest import Manifest
-from tokflow.sequences import Sequences
 
-COLUMNS = {
-    "input_ids": pa.int32(),
-    "attention_mask": pa.int8(),
-    "segment_ids": pa.int32(),
-    "position_ids": pa.int32(),
-    "loss_mask": pa.int8(),
-}
-
+COLUMNS = ("attention_mask", "segment_ids", "position_ids")
 
 TOKENS_PER_GROUP = 4_000_000
 """A row group is made in memory, at 13 or 14 bytes per token."""
@@ -77,30 +76,17 @@ def _write_part(part: Part, options: ParquetOptions, folder: Path) -> tuple[int,
         1, options.megabytes_per_file * 1_000_000 // (4 * part.sequence_length)
     )
     num_files = -(-part.num_sequences // per_file)
-    names = [name for name in COLUMNS if name != "loss_mask" or part.has_loss_mask]
-    schema = pa.schema([pa.field(name, pa.list_(COLUMNS[name])) for name in names])
-    num_tokens = num_loss_tokens = num_rows = 0
-    writer = None
+    schema = schema_of(with_loss_mask(COLUMNS, part))
+    num_tokens = num_loss_tokens = 0
     # Whole row groups at a time, so that the bytes do not depend on what was read together.
     per_group = min(options.sequences_per_group, max(1, TOKENS_PER_GROUP // part.sequence_length))
-    for made in part.sequences(per_group):
-        rest = made
-        while len(rest):
-            if writer is None:
-                number = num_rows // per_file
-                path = folder / f"{part.name}-{number:05d}-of-{num_files:05d}.parquet"
-                writer = _open_writer(path, schema, options)
-            room = per_file - num_rows % per_file
-            group, rest = rest[:room], rest[room:]
-            writer.write_table(_table(group, schema), row_group_size=per_group)
-            num_tokens += int(np.count_nonzero(group.segment_ids))
-            num_loss_tokens += int(np.count_nonzero(group.loss_mask))
-            num_rows += len(group)
-            if num_rows % per_file == 0:
-                writer.close()
-                writer = None
-    if writer is not None:
-        writer.close()
+    for number, groups in files_of(part.sequences(per_group), per_file):
+        path = folder / f"{part.name}-{number:05d}-of-{num_files:05d}.parquet"
+        with _open_writer(path, schema, options) as writer:
+            for group in groups:
+                writer.write_table(make_columns(group, schema), row_group_size=per_group)
+                num_tokens += int(np.count_nonzero(group.segment_ids))
+                num_loss_tokens += int(np.count_nonzero(group.loss_mask))
     return num_tokens, num_loss_tokens
 
 
@@ -115,54 +101,20 @@ def _open_writer(path: Path, schema: pa.Schema, options: ParquetOptions) -> pq.P
     )
 
 
-def _table(rows: Sequences, schema: pa.Schema) -> pa.Table:
-    fields = {
-        "input_ids": rows.token_ids,
-        "attention_mask": rows.segment_ids != 0,
-        "segment_ids": rows.segment_ids,
-        "position_ids": rows.position_ids,
-        "loss_mask": rows.loss_mask,
-    }
-    columns = []
-    for name in schema.names:
-        values = fields[name].astype(COLUMNS[name].to_pandas_dtype(), copy=False).ravel()
-        offsets = np.arange(0, values.size + 1, rows.token_ids.shape[1], dtype=np.int32)
-        columns.append(pa.ListArray.from_arrays(to_arrow(offsets), to_arrow(values)))
-    return pa.Table.from_arrays(columns, schema=schema)
-
-
 def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
     """Yield the sequences of a part, a row group at a time; each field (rows, sequence_length)."""
-    length = manifest.details["sequence_length"]
     shard = re.compile(rf"{re.escape(part)}-\d+-of-\d+\.parquet")  # train, and not train-b
     for name in sorted(filter(shard.fullmatch, manifest.files)):
         with pq.ParquetFile(folder / name) as file:
             for group in range(file.num_row_groups):
-                fields = _fields(file.read_row_group(group), length)
-                yield {
-                    "token_ids": fields["input_ids"].astype(manifest.details["dtype"]),
-                    "segment_ids": fields["segment_ids"],
-                    "position_ids": fields["position_ids"],
-                    "loss_mask": fields.get("loss_mask", fields["attention_mask"]).astype(bool),
-                }
-
-
-def _fields(table: pa.Table, length: int) -> Arrays:
-    return {
-        name: np.concatenate([to_numpy(chunk.flatten()) for chunk in table[name].chunks]).reshape(
-            -1, length
-        )
-        for name in table.column_names
-    }
+                yield read_columns(file.read_row_group(group), manifest)
 
 
 FORMAT = Format(
     description="Parquet: <part>-<i>-of-<n>.parquet with input_ids, attention_mask, segment_ids, "
     "position_ids and, of chats, loss_mask",
     options=ParquetOptions,
-    layout=fixed(
-        Layout(made_of="sequences", keeps=("token_ids", "segment_ids", "position_ids", "loss_mask"))
-    ),
+    layout=fixed(layout_of_columns(COLUMNS)),
     write=write,
     read=read,
 )
