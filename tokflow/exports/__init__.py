@@ -9,7 +9,18 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from tokflow.errors import ConfigError, CorruptOutputError, four_parts
-from tokflow.exports import bin_, datatrove, lance_, llmc, megatron, npy, parquet_, pickle_
+from tokflow.exports import (
+    archai,
+    bin_,
+    datatrove,
+    lance_,
+    levanter,
+    llmc,
+    megatron,
+    npy,
+    parquet_,
+    pickle_,
+)
 from tokflow.exports.formats import Arrays, Counts, Format, Layout
 from tokflow.exports.part import INDEX_SCHEMA, Part
 from tokflow.manifest import Manifest, checksums, fingerprint, write_manifest
@@ -17,9 +28,11 @@ from tokflow.packing import PackingConfig
 from tokflow.tables import parquet_options
 
 FORMATS: dict[str, Format] = {
+    "archai": archai.FORMAT,
     "bin": bin_.FORMAT,
     "datatrove": datatrove.FORMAT,
     "lance": lance_.FORMAT,
+    "levanter": levanter.FORMAT,
     "llmc": llmc.FORMAT,
     "megatron": megatron.FORMAT,
     "npy": npy.FORMAT,
