@@ -52,6 +52,9 @@ SEALED: list[dict[str, Any]] = [
     {"name": "bytes", "configuration": {"endian": "little"}},
     {"name": "crc32c"},
 ]
+    {"name": "bytes", "configuration": {"endian": "little"}},
+    {"name": "crc32c"},
+]
 """Codecs of a chunk, and of the index."""
 
 
