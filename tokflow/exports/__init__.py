@@ -22,7 +22,8 @@ from tokflow.exports import (
     pickle_,
 )
 from tokflow.exports.formats import Arrays, Counts, Format, Layout
-from tokflow.exports.part import INDEX_SCHEMA, Part
+from tokflow.exports.index import INDEX_SCHEMA
+from tokflow.exports.part import Part
 from tokflow.manifest import Manifest, checksums, fingerprint, write_manifest
 from tokflow.packing import PackingConfig
 from tokflow.tables import parquet_options
@@ -62,8 +63,12 @@ class ExportConfig:
 
 def layout_of(manifest: Manifest) -> Layout:
     """Return what stands in the files of the export with this manifest."""
-    format_ = FORMATS[manifest.details["format"]]
-    return format_.layout(format_.options(**manifest.config["options"]))
+    return FORMATS[manifest.details["format"]].layout(options_of(manifest))
+
+
+def options_of(manifest: Manifest) -> Any:
+    """Return the options that the export with this manifest was written with."""
+    return FORMATS[manifest.details["format"]].options(**manifest.config["options"])
 
 
 def export_fingerprint(
@@ -217,5 +222,6 @@ __all__ = [
     "check_format",
     "export_fingerprint",
     "layout_of",
+    "options_of",
     "write_export",
 ]
