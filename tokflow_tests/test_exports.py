@@ -48,12 +48,37 @@ EXPORTS: dict[str, dict[str, Any]] = {
     "npy-files-of-5": {"format": "npy", "tokens_per_file": 5},
     "npy-rows": {"format": "npy", "layout": "sequences"},
     "npy-files-of-2": {"format": "npy", "layout": "sequences", "sequences_per_file": 2},
+    "arrow": {"format": "arrow"},
+    "arrow-batches-of-2": {"format": "arrow", "sequences_per_file": 5, "sequences_per_batch": 2},
+    "arrow-zstd": {"format": "arrow", "compression": "zstd"},
+    "hf_dataset": {"format": "hf_dataset"},
+    "hf_dataset-of-trl": {
+        "format": "hf_dataset",
+        "columns": ["seq_lengths", "labels"],
+        "padding": False,
+        "sequences_per_file": 2,
+    },
+    "jsonl": {"format": "jsonl"},
+    "jsonl-gz-files-of-2": {
+        "format": "jsonl",
+        "columns": ["attention_mask", "position_ids", "labels", "seq_lengths"],
+        "padding": False,
+        "sequences_per_file": 2,
+        "compression": "gz",
+    },
+    "jsonl-zst-without-columns": {"format": "jsonl", "columns": [], "compression": "zst"},
     "parquet": {"format": "parquet"},
     "pickle": {"format": "pickle"},
     "parquet-files-of-2": {"format": "parquet", "sequences_per_file": 2},
     "parquet-groups-of-1": {"format": "parquet", "sequences_per_group": 1},
     "pickle-files-of-2": {"format": "pickle", "sequences_per_file": 2},
     "pickle-of-long-rows": {"format": "pickle", "min_sample_length": 3},
+    "webdataset": {"format": "webdataset"},
+    "webdataset-json-files-of-2": {
+        "format": "webdataset",
+        "sequences_per_file": 2,
+        "compression": "none",
+    },
 }
 EVERY_EXPORT = [{"name": name, **export} for name, export in EXPORTS.items()]
 
@@ -567,7 +592,7 @@ def test_a_dump_is_as_long_as_asked_for_whatever_is_written_at_once(
 def test_a_row_group_holds_fewer_rows_where_they_are_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.exports.parquet_.TOKENS_PER_GROUP", 8)
+    monkeypatch.setattr("tokflow.exports.parquet_.TOKENS_AT_ONCE", 8)
     dataset = declare(tmp_path, {"a.jsonl": ["abcdefghijklmnopqrs"]}, exports=["parquet"])
 
     folder = build(dataset).export("parquet").output.folder

@@ -11,15 +11,20 @@ import pyarrow.parquet as pq
 from tokflow.errors import ConfigError, CorruptOutputError, four_parts
 from tokflow.exports import (
     archai,
+    arrow_,
     bin_,
     datatrove,
+    hf_dataset,
+    jsonl,
     lance_,
     levanter,
     llmc,
     megatron,
+    nanochat,
     npy,
     parquet_,
     pickle_,
+    webdataset_,
 )
 from tokflow.exports.formats import Arrays, Counts, Format, Layout
 from tokflow.exports.index import INDEX_SCHEMA
@@ -30,15 +35,20 @@ from tokflow.tables import parquet_options
 
 FORMATS: dict[str, Format] = {
     "archai": archai.FORMAT,
+    "arrow": arrow_.FORMAT,
     "bin": bin_.FORMAT,
     "datatrove": datatrove.FORMAT,
+    "hf_dataset": hf_dataset.FORMAT,
+    "jsonl": jsonl.FORMAT,
     "lance": lance_.FORMAT,
     "levanter": levanter.FORMAT,
     "llmc": llmc.FORMAT,
     "megatron": megatron.FORMAT,
+    "nanochat": nanochat.FORMAT,
     "npy": npy.FORMAT,
     "parquet": parquet_.FORMAT,
     "pickle": pickle_.FORMAT,
+    "webdataset": webdataset_.FORMAT,
 }
 
 INDEX_NAME = "index.parquet"
