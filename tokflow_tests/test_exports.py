@@ -34,6 +34,13 @@ EXPORTS: dict[str, dict[str, Any]] = {
     "bin": {"format": "bin"},
     "datatrove": {"format": "datatrove"},
     "datatrove-files-of-5": {"format": "datatrove", "tokens_per_file": 5},
+    "easydel": {"format": "easydel"},
+    "easydel-files-of-2": {
+        "format": "easydel",
+        "position_ids": False,
+        "sequences_per_file": 2,
+        "sequences_per_group": 1,
+    },
     "lance": {"format": "lance"},
     "lance-rows": {"format": "lance", "layout": "sequences"},
     "lance-files-of-5": {"format": "lance", "max_rows_per_file": 5},

@@ -52,9 +52,6 @@ SEALED: list[dict[str, Any]] = [
     {"name": "bytes", "configuration": {"endian": "little"}},
     {"name": "crc32c"},
 ]
-    {"name": "bytes", "configuration": {"endian": "little"}},
-    {"name": "crc32c"},
-]
 """Codecs of a chunk, and of the index."""
 
 

@@ -39,10 +39,7 @@ def write(documents, folder, *, vocab_size):
     """Write the documents, the EOS of each left out, as all three parts; it appends the EOS."""
     token_ids, offsets = documents["token_ids"], documents["offsets"]
     words = [f"w{token}" for token in token_ids]
-    texts = [
-        " ".join(words[start : stop - 1])
-        for start, stop in itertools.pairwise(offsets)
-    ]
+    texts = [" ".join(words[start : stop - 1]) for start, stop in itertools.pairwise(offsets)]
     part = Dataset.from_dict({"text": texts})
     parts = DatasetDict({"train": part, "validation": part, "test": part})
     parts.save_to_disk(folder / "texts")
