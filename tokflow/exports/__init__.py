@@ -10,11 +10,15 @@ import pyarrow.parquet as pq
 
 from tokflow.errors import ConfigError, CorruptOutputError, four_parts
 from tokflow.exports import (
+    archai,
     arrow_,
     bin_,
     datatrove,
+    easydel,
     hf_dataset,
     jsonl,
+    lance_,
+    levanter,
     llmc,
     megatron,
     nanochat,
@@ -31,11 +35,15 @@ from tokflow.packing import PackingConfig
 from tokflow.tables import parquet_options
 
 FORMATS: dict[str, Format] = {
+    "archai": archai.FORMAT,
     "arrow": arrow_.FORMAT,
     "bin": bin_.FORMAT,
     "datatrove": datatrove.FORMAT,
+    "easydel": easydel.FORMAT,
     "hf_dataset": hf_dataset.FORMAT,
     "jsonl": jsonl.FORMAT,
+    "lance": lance_.FORMAT,
+    "levanter": levanter.FORMAT,
     "llmc": llmc.FORMAT,
     "megatron": megatron.FORMAT,
     "nanochat": nanochat.FORMAT,
@@ -178,6 +186,34 @@ def check_format(name: str, *, where: str) -> Format:
     return FORMATS[name]
 
 
+def check_exports(exports: Sequence[ExportConfig], parts: Sequence[str]) -> None:
+    """Make sure that each export has a name of its own and a place for every part.
+
+    Raises: ConfigError.
+    """
+    names = [export.name for export in exports]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise ConfigError(
+            four_parts(
+                where="exports",
+                expected="a name of its own for each export",
+                found=f"{min(twice)!r} twice",
+                remedy="give one a `name:`",
+            )
+        )
+    for export in exports:
+        known = FORMATS[export.format].part_names
+        if known is not None and (others := [part for part in parts if part not in known]):
+            raise ConfigError(
+                four_parts(
+                    where=f"exports: {export.name}",
+                    expected=f"no parts but {', '.join(known)}, the files that {export.format} has",
+                    found=", ".join(others),
+                    remedy="rename them in `split.parts`, or leave the export out",
+                )
+            )
+
+
 def _deciding_config(config: ExportConfig, packing: PackingConfig) -> dict[str, Any]:
     fields: dict[str, Any] = {"format": config.format, "options": asdict(config.options)}
     if config.layout.made_of == "sequences":
@@ -194,6 +230,7 @@ __all__ = [
     "Format",
     "Layout",
     "Part",
+    "check_exports",
     "check_format",
     "export_fingerprint",
     "layout_of",

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy.typing as npt
 
 from tokflow.exports.part import Part
+from tokflow.extras import Extra
 from tokflow.manifest import FileEntry, Manifest
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -62,6 +63,10 @@ class Format:
     """Of sequences: how few tokens, padding not counted, a row may have and not be left out."""
     known_checksums: Callable[[Sequence[Part]], Mapping[str, FileEntry]] = lambda parts: {}
     """Files, by path, that are copies of files whose checksum is in a manifest already."""
+    extra: Extra | None = None
+    """The optional package that `write` and `read` need; looked for when a dataset is declared."""
+    part_names: tuple[str, ...] | None = None
+    """The parts that the format has a file for, whatever the dataset has; None: any."""
     version: int = 1
     """Raised when the same input would give other bytes."""
 
