@@ -361,7 +361,9 @@ def test_bytes_do_not_depend_on_how_much_is_done_at_once(
     usual = declare(tmp_path / "usual", case.files, **attributes)
     build(usual)
     small = declare(tmp_path / "small", case.files, **attributes)
-    monkeypatch.setattr("tokflow.exports.part.TOKENS_AT_ONCE", 8)
+    for name, module in list(sys.modules.items()):
+        if name.startswith("tokflow.exports.") and hasattr(module, "TOKENS_AT_ONCE"):
+            monkeypatch.setattr(module, "TOKENS_AT_ONCE", 8)
 
     build(small)
 
@@ -631,7 +633,7 @@ def test_a_dump_is_as_long_as_asked_for_whatever_is_written_at_once(
 def test_a_row_group_holds_fewer_rows_where_they_are_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.exports.parquet_.TOKENS_AT_ONCE", 8)
+    monkeypatch.setattr("tokflow.exports.parquet_.TOKENS_PER_GROUP", 8)
     dataset = declare(tmp_path, {"a.jsonl": ["abcdefghijklmnopqrs"]}, exports=["parquet"])
 
     folder = build(dataset).export("parquet").output.folder
