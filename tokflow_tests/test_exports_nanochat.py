@@ -19,6 +19,8 @@ TEXTS = {
     "validation.jsonl": ["last", ""],
 }
 
+THREE = ("train", "validation", "test")
+
 SPLIT = {"parts": {name: {"files": f"{name}*"} for name in ("train", "validation")}}
 
 
@@ -156,7 +158,7 @@ def test_a_cut_document_is_its_pieces(tmp_path: Path):
             "found train; change `split.parts`, or name another format",
         ),
         (
-            {"parts": {name: {"documents": 1} for name in ("train", "validation", "test")}},
+            {"parts": {name: {"start": i, "documents": 1} for i, name in enumerate(THREE)}},
             "found train, validation, test;",
         ),
         (
