@@ -39,6 +39,24 @@ EXPORTS: dict[str, dict[str, Any]] = {
     "parquet-groups-of-1": {"format": "parquet", "sequences_per_group": 1},
     "pickle-files-of-2": {"format": "pickle", "sequences_per_file": 2},
     "pickle-of-long-rows": {"format": "pickle", "min_sample_length": 3},
+    "litdata": {"format": "litdata"},
+    "litdata-chunks-of-6": {"format": "litdata", "block_size": 3, "tokens_per_file": 8},
+    "litdata-zstd": {"format": "litdata", "block_size": 4, "chunk_bytes": 8, "compression": "zstd"},
+    "mds": {"format": "mds"},
+    "mds-of-all-fields": {
+        "format": "mds",
+        "columns": {
+            "a": "position_ids",
+            "tokens": "token_ids",
+            "c": "loss_mask",
+            "b": "segment_ids",
+        },
+    },
+    "mds-small-and-packed": {"format": "mds", "size_limit": 300, "compression": "zstd:7"},
+    "modalities": {"format": "modalities"},
+    "modalities-files-of-5": {"format": "modalities", "tokens_per_file": 5},
+    "olmo": {"format": "olmo"},
+    "olmo-files-of-5": {"format": "olmo", "tokens_per_file": 5},
 }
 EVERY_EXPORT = [{"name": name, **export} for name, export in EXPORTS.items()]
 
@@ -238,8 +256,9 @@ def fields_of(part: Part, manifest: Manifest) -> dict[str, np.ndarray]:
     runs = [np.zeros(0, dtype=part.dtype), *part.stream(eos_first=layout.eos_first)]
     fields = {"token_ids": np.concatenate(runs)}
     if "offsets" in layout.keeps:
-        lengths = [of_file.num_tokens for of_file in part.documents()]
-        fields["offsets"] = np.concatenate([np.zeros(1, dtype=np.int64), *lengths]).cumsum()
+        joined = np.concatenate([of_file.num_tokens for of_file in part.documents()])
+        lengths = joined if layout.keeps_empty else joined[joined > 0]
+        fields["offsets"] = np.concatenate([np.zeros(1, dtype=np.int64), lengths]).cumsum()
     if "loss_mask" in layout.keeps and part.has_loss_mask:
         fields["loss_mask"] = np.concatenate(list(part.stream_loss_mask())).astype(bool)
     return fields

@@ -52,9 +52,15 @@ def expected_fields(manifest: Manifest, layout: Layout, part: Part) -> dict[str,
     }
     if "loss_mask" in layout.keeps and part.has_loss_mask:
         fields["loss_mask"] = part.stream_loss_mask()
-    if "offsets" in layout.keeps:
-        fields["offsets"] = (of_file.num_tokens for of_file in part.documents())
+    if "offsets" in layout.keeps and part.num_tokens:  # a part without tokens has no file
+        fields["offsets"] = _lengths(part, keeps_empty=layout.keeps_empty)
     return {name: Expected(_Runs(_named(name, values)), name) for name, values in fields.items()}
+
+
+def _lengths(part: Part, *, keeps_empty: bool) -> Iterator[npt.NDArray[np.int64]]:
+    for of_file in part.documents():
+        lengths = of_file.num_tokens
+        yield lengths if keeps_empty else lengths[lengths > 0]
 
 
 def _named(name: str, values: Iterator[npt.NDArray[Any]]) -> Iterator[Arrays]:
