@@ -9,7 +9,19 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from tokflow.errors import ConfigError, CorruptOutputError, four_parts
-from tokflow.exports import bin_, litdata, mds, modalities, olmo, parquet_, pickle_
+from tokflow.exports import (
+    bin_,
+    datatrove,
+    litdata,
+    llmc,
+    mds,
+    megatron,
+    modalities,
+    npy,
+    olmo,
+    parquet_,
+    pickle_,
+)
 from tokflow.exports.formats import Arrays, Counts, Format, Layout
 from tokflow.exports.part import INDEX_SCHEMA, Part
 from tokflow.manifest import Manifest, checksums, fingerprint, write_manifest
@@ -18,9 +30,13 @@ from tokflow.tables import parquet_options
 
 FORMATS: dict[str, Format] = {
     "bin": bin_.FORMAT,
+    "datatrove": datatrove.FORMAT,
     "litdata": litdata.FORMAT,
+    "llmc": llmc.FORMAT,
     "mds": mds.FORMAT,
+    "megatron": megatron.FORMAT,
     "modalities": modalities.FORMAT,
+    "npy": npy.FORMAT,
     "olmo": olmo.FORMAT,
     "parquet": parquet_.FORMAT,
     "pickle": pickle_.FORMAT,

@@ -36,8 +36,8 @@ class Layout:
     (num_documents,) of str."""
     eos_first: bool = False
     """Of a stream: the EOS of each document stands before it, not behind it."""
-    keeps_empty: bool = True
-    """Of a stream with offsets: documents of no tokens are among them."""
+    leaves_out_empty: bool = False
+    """Of a stream: documents without tokens are not among the offsets."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

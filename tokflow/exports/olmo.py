@@ -206,7 +206,7 @@ FORMAT = Format(
     "labels_mask-0-<i>.npy",
     options=OlmoOptions,
     layout=fixed(
-        Layout(made_of="stream", keeps=("token_ids", "offsets", "loss_mask"), keeps_empty=False)
+        Layout(made_of="stream", keeps=("token_ids", "offsets", "loss_mask"), leaves_out_empty=True)
     ),
     write=write,
     read=read,

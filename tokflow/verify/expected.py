@@ -52,15 +52,15 @@ def expected_fields(manifest: Manifest, layout: Layout, part: Part) -> dict[str,
     }
     if "loss_mask" in layout.keeps and part.has_loss_mask:
         fields["loss_mask"] = part.stream_loss_mask()
-    if "offsets" in layout.keeps and part.num_tokens:  # a part without tokens has no file
-        fields["offsets"] = _lengths(part, keeps_empty=layout.keeps_empty)
+    if "offsets" in layout.keeps and part.num_tokens:
+        fields["offsets"] = _lengths(layout, part)
     return {name: Expected(_Runs(_named(name, values)), name) for name, values in fields.items()}
 
 
-def _lengths(part: Part, *, keeps_empty: bool) -> Iterator[npt.NDArray[np.int64]]:
+def _lengths(layout: Layout, part: Part) -> Iterator[npt.NDArray[np.int64]]:
     for of_file in part.documents():
         lengths = of_file.num_tokens
-        yield lengths if keeps_empty else lengths[lengths > 0]
+        yield lengths[lengths > 0] if layout.leaves_out_empty else lengths
 
 
 def _named(name: str, values: Iterator[npt.NDArray[Any]]) -> Iterator[Arrays]:

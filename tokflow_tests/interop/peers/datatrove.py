@@ -1,9 +1,11 @@
 """datatrove's own readers and writers of .ds folders."""
 
+from itertools import pairwise
+
 import numpy as np
 from datatrove.data import Document
 from datatrove.io import get_datafolder
-from datatrove.pipeline.tokens import DocumentTokenizer, DocumentTokenizerMerger
+from datatrove.pipeline.tokens import DocumentTokenizer
 from datatrove.pipeline.tokens.merger import get_data_reader, load_doc_ends
 from datatrove.pipeline.tokens.tokenizer import TokenizedFile
 from datatrove.utils.dataset import DatatroveFolderDataset
@@ -37,10 +39,8 @@ def read(folder, part, sequence_length=7, token_size=2, has_loss=False):
 
 
 def write(documents, folder, part="train", token_size=2, name=None, texts=None, **options):
-    """Write documents, or texts with a tokenizer.json, into one file; or merge such a folder."""
-    if "merged_from" in options:
-        merge(folder, **options)
-    elif texts is not None:
+    """Write documents, or texts with a tokenizer.json, into one file."""
+    if texts is not None:
         tokenize(texts, folder, part, **options)
     else:
         file = TokenizedFile(
@@ -52,7 +52,7 @@ def write(documents, folder, part="train", token_size=2, name=None, texts=None, 
             token_size=token_size,
         )
         offsets = documents["offsets"].tolist()
-        for start, stop in zip(offsets, offsets[1:]):
+        for start, stop in pairwise(offsets):
             loss = documents["loss_mask"][start:stop] if "loss_mask" in documents else None
             file.write(documents["token_ids"][start:stop].tolist(), loss)
         file.close()
@@ -64,13 +64,6 @@ def tokenize(texts, folder, part, tokenizer, eos_token):
         str(folder), tokenizer, save_filename=part, eos_token=eos_token, shuffle_documents=False
     )
     step.run(Document(text=text, id=str(number)) for number, text in enumerate(texts))
-
-
-def merge(folder, merged_from, tokens_per_file, part="train"):
-    """Put the documents of a folder into files of about so many tokens each."""
-    DocumentTokenizerMerger(
-        merged_from, str(folder), part, tokens_per_file, shuffle=False, progress=False
-    ).run()
 
 
 if __name__ == "__main__":

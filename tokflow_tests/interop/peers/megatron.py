@@ -1,18 +1,19 @@
 """megatron-core's own reader and writer of .bin and .idx."""
 
 import tempfile
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
 import torch
 from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
 from megatron.core.datasets.indexed_dataset import DType, IndexedDataset, IndexedDatasetBuilder
-from megatron.core.datasets.utils import Split, compile_helpers
+from megatron.core.datasets.utils import Split
 from peer_command import run
 
 
 def read(folder, part, key="text", prefix=None, sequence_length=None, eod=0):
-    """Read every sequence by itself and all at once; with `sequence_length`, train's samples too."""
+    """Read each sequence, and all at once; with `sequence_length` also the samples of training."""
     name = "_".join(filter(None, [prefix, part, key, "document"]))
     dataset = IndexedDataset(str(folder / name))
     sequences = [dataset[number] for number in range(len(dataset))]
@@ -58,7 +59,7 @@ def write(documents, folder, part="train", key="text", vocab_size=None):
     path = folder / f"{part}_{key}_document"
     builder = IndexedDatasetBuilder(f"{path}.bin", dtype=dtype)
     offsets = documents["offsets"].tolist()
-    for start, stop in zip(offsets, offsets[1:]):
+    for start, stop in pairwise(offsets):
         lengths = [stop - start] if stop > start else []
         builder.add_document(documents["token_ids"][start:stop], lengths)
     builder.finalize(f"{path}.idx")
