@@ -36,7 +36,7 @@ from tokflow.exports.token_files import document_lengths
 from tokflow.exports.zstd_ import check_zstd, compress, decompress
 from tokflow.manifest import Manifest
 
-DTYPES = {2: ("<u2", 20), 4: ("<i4", 15)}
+DTYPES = {2: ("<u2", 20), 4: ("<i4", 16)}
 """Bytes of a token -> dtype in the chunks, and litdata's number for it."""
 
 DEFAULT_ZSTD_LEVEL = 4

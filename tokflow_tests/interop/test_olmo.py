@@ -8,7 +8,7 @@ import pytest
 
 from tokflow_tests.chats import CHATS, chat_dataset, documents_of, shard_of
 from tokflow_tests.interop.harness import Arrays, Known, known_dataset, read_with
-from tokflow_tests.making import build
+from tokflow_tests.making import EOS, build
 
 pytestmark = pytest.mark.interop
 
@@ -17,7 +17,8 @@ DTYPE = {"bytes": "uint16", "many": "uint32"}
 
 
 def read(known: Known, part: str, ids: str, length: int, **options: Any) -> Arrays:
-    given = {"vocab_size": known.vocab_size, "eos_id": known.eos_id, "dtype": DTYPE[ids]}
+    eos_id = EOS if known.eos_id is None else known.eos_id  # it cannot do without
+    given = {"vocab_size": known.vocab_size, "eos_id": eos_id, "dtype": DTYPE[ids]}
     return read_with("olmo", known.folder, part, sequence_length=length, **given, **options)
 
 
