@@ -171,7 +171,7 @@ def make_dataset(
             )
         )
     exports = tuple(
-        _make_export(entry, where=f"{where}: exports[{index}]")
+        make_export_config(entry, where=f"{where}: exports[{index}]")
         for index, entry in enumerate(entries)
     )
     declared_store = values.pop("store", None) or "data/store"
@@ -224,7 +224,17 @@ def _template_text(template: str, base: Path, *, where: str) -> str:
         ) from error
 
 
-def _make_export(entry: object, *, where: str) -> ExportConfig:
+def make_packing_config(fields: Mapping[str, Any], *, where: str) -> PackingConfig:
+    """Return the packing that a mapping declares; unknown keys and wrong types are refused."""
+    packing: PackingConfig = _convert(PackingConfig, fields, where=where)
+    return packing
+
+
+def make_export_config(entry: object, *, where: str) -> ExportConfig:
+    """Return the export that a format's name or a mapping with its options declares.
+
+    Raises: ConfigError.
+    """
     fields = {"format": entry} if isinstance(entry, str) else entry
     if not isinstance(fields, Mapping) or not isinstance(fields.get("format"), str):
         raise ConfigError(

@@ -30,7 +30,26 @@ from tokflow_tests.making import (
 )
 
 EXPORTS: dict[str, dict[str, Any]] = {
+    "arrow": {"format": "arrow"},
+    "arrow-batches-of-2": {"format": "arrow", "sequences_per_file": 5, "sequences_per_batch": 2},
+    "arrow-zstd": {"format": "arrow", "compression": "zstd"},
     "bin": {"format": "bin"},
+    "hf_dataset": {"format": "hf_dataset"},
+    "hf_dataset-of-trl": {
+        "format": "hf_dataset",
+        "columns": ["seq_lengths", "labels"],
+        "padding": False,
+        "sequences_per_file": 2,
+    },
+    "jsonl": {"format": "jsonl"},
+    "jsonl-gz-files-of-2": {
+        "format": "jsonl",
+        "columns": ["attention_mask", "position_ids", "labels", "seq_lengths"],
+        "padding": False,
+        "sequences_per_file": 2,
+        "compression": "gz",
+    },
+    "jsonl-zst-without-columns": {"format": "jsonl", "columns": [], "compression": "zst"},
     "datatrove": {"format": "datatrove"},
     "datatrove-files-of-5": {"format": "datatrove", "tokens_per_file": 5},
     "llmc": {"format": "llmc"},
@@ -66,6 +85,12 @@ EXPORTS: dict[str, dict[str, Any]] = {
     "modalities-files-of-5": {"format": "modalities", "tokens_per_file": 5},
     "olmo": {"format": "olmo"},
     "olmo-files-of-5": {"format": "olmo", "tokens_per_file": 5},
+    "webdataset": {"format": "webdataset"},
+    "webdataset-json-files-of-2": {
+        "format": "webdataset",
+        "sequences_per_file": 2,
+        "compression": "none",
+    },
 }
 EVERY_EXPORT = [{"name": name, **export} for name, export in EXPORTS.items()]
 
@@ -363,6 +388,38 @@ def test_bin_of_many_ids_has_four_bytes_per_token(tmp_path: Path):
     assert manifest.details["dtype"] == "<u4"
 
 
+def test_bin_calls_validation_as_nanogpt_does(tmp_path: Path):
+    split = {"parts": {"train": {"documents": 1}, "validation": {"start": 1}}}
+    dataset = declare(tmp_path, {"a.jsonl": ["ab", "c"]}, exports=["bin"], split=split)
+    _, folder, manifest = export(dataset)
+
+    assert (folder / "val.bin").read_bytes() == b"c\0\0\1"
+    assert not (folder / "validation.bin").exists()
+    [own] = FORMATS["bin"].read(folder, manifest, "validation")
+    assert own["token_ids"].tolist() == ids("c")
+
+
+def test_bin_leaves_the_name_val_to_the_part_that_has_it(tmp_path: Path):
+    split = {"parts": {"val": {"documents": 1}, "validation": {"start": 1}}}
+    dataset = declare(tmp_path, {"a.jsonl": ["ab", "c"]}, exports=["bin"], split=split)
+    _, folder, _ = export(dataset)
+
+    assert (folder / "val.bin").read_bytes() == b"a\0b\0\0\1"
+    assert (folder / "validation.bin").read_bytes() == b"c\0\0\1"
+
+
+def test_bin_reads_what_its_first_version_called_validation(tmp_path: Path):
+    split = {"parts": {"train": {"documents": 1}, "validation": {"start": 1}}}
+    dataset = declare(tmp_path, {"a.jsonl": ["ab", "c"]}, exports=["bin"], split=split)
+    _, folder, manifest = export(dataset)
+    (folder / "val.bin").rename(folder / "validation.bin")
+    files = {name.replace("val.", "validation."): entry for name, entry in manifest.files.items()}
+
+    [own] = FORMATS["bin"].read(folder, replace(manifest, files=files), "validation")
+
+    assert own["token_ids"].tolist() == ids("c")
+
+
 def test_bin_on_a_full_disk_is_an_error_and_not_a_shorter_file(tmp_path: Path):
     dataset = declare(tmp_path, {"a.jsonl": ["x" * 1_800]}, exports=["bin"])
     build(dataset)
@@ -574,7 +631,7 @@ def test_a_dump_is_as_long_as_asked_for_whatever_is_written_at_once(
 def test_a_row_group_holds_fewer_rows_where_they_are_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.exports.parquet_.TOKENS_PER_GROUP", 8)
+    monkeypatch.setattr("tokflow.exports.parquet_.TOKENS_AT_ONCE", 8)
     dataset = declare(tmp_path, {"a.jsonl": ["abcdefghijklmnopqrs"]}, exports=["parquet"])
 
     folder = build(dataset).export("parquet").output.folder

@@ -10,36 +10,47 @@ import pyarrow.parquet as pq
 
 from tokflow.errors import ConfigError, CorruptOutputError, four_parts
 from tokflow.exports import (
+    arrow_,
     bin_,
     datatrove,
+    hf_dataset,
+    jsonl,
     litdata,
     llmc,
     mds,
     megatron,
     modalities,
+    nanochat,
     npy,
     olmo,
     parquet_,
     pickle_,
+    webdataset_,
 )
 from tokflow.exports.formats import Arrays, Counts, Format, Layout
-from tokflow.exports.part import INDEX_SCHEMA, Part
+from tokflow.exports.index import INDEX_SCHEMA
+from tokflow.exports.part import Part
 from tokflow.manifest import Manifest, checksums, fingerprint, write_manifest
 from tokflow.packing import PackingConfig
 from tokflow.tables import parquet_options
 
 FORMATS: dict[str, Format] = {
+    "arrow": arrow_.FORMAT,
     "bin": bin_.FORMAT,
     "datatrove": datatrove.FORMAT,
+    "hf_dataset": hf_dataset.FORMAT,
+    "jsonl": jsonl.FORMAT,
     "litdata": litdata.FORMAT,
     "llmc": llmc.FORMAT,
     "mds": mds.FORMAT,
     "megatron": megatron.FORMAT,
     "modalities": modalities.FORMAT,
+    "nanochat": nanochat.FORMAT,
     "npy": npy.FORMAT,
     "olmo": olmo.FORMAT,
     "parquet": parquet_.FORMAT,
     "pickle": pickle_.FORMAT,
+    "webdataset": webdataset_.FORMAT,
 }
 
 INDEX_NAME = "index.parquet"
@@ -64,8 +75,12 @@ class ExportConfig:
 
 def layout_of(manifest: Manifest) -> Layout:
     """Return what stands in the files of the export with this manifest."""
-    format_ = FORMATS[manifest.details["format"]]
-    return format_.layout(format_.options(**manifest.config["options"]))
+    return FORMATS[manifest.details["format"]].layout(options_of(manifest))
+
+
+def options_of(manifest: Manifest) -> Any:
+    """Return the options that the export with this manifest was written with."""
+    return FORMATS[manifest.details["format"]].options(**manifest.config["options"])
 
 
 def export_fingerprint(
@@ -190,5 +205,6 @@ __all__ = [
     "check_format",
     "export_fingerprint",
     "layout_of",
+    "options_of",
     "write_export",
 ]

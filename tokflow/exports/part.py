@@ -1,7 +1,7 @@
 """What an export is made from: one part of the split, over all files in order."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -9,39 +9,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.arrays import make_table, repeated, to_numpy
+from tokflow.arrays import to_numpy
 from tokflow.errors import ConfigError, four_parts
+from tokflow.exports.index import index_tables
+from tokflow.exports.rows import TOKENS_AT_ONCE, PartRows
 from tokflow.exports.texts import TextSource
-from tokflow.packing import PACKERS, PackingConfig, Segments
-from tokflow.sequences import SEGMENTS_COLUMNS, FileSequences, Sequences, make_rows
+from tokflow.packing import PackingConfig
+from tokflow.sequences import FileSequences, Sequences
 from tokflow.spans import Split, TokenSource
 from tokflow.tables import Columns
 from tokflow.tokens import TokenShard
-
-INDEX_SCHEMA = pa.schema(
-    [
-        pa.field("part", pa.string(), nullable=False),
-        pa.field("position", pa.int64(), nullable=False),
-        pa.field("num_tokens", pa.int64(), nullable=False),
-        pa.field("raw_file", pa.string(), nullable=False),
-        pa.field("row", pa.int64(), nullable=False),
-        pa.field("char_start", pa.int64(), nullable=False),
-        pa.field("token_in_piece", pa.int64(), nullable=False),
-    ]
-)
-"""Leads any token of an export back to its text; one row per run of tokens of one document.
-position: of the run's first token in the part (in a format of sequences: sequence ordinal times
-sequence_length plus column). raw_file and row: the document. char_start: code points of the
-document before the text that was tokenized (0 unless the split cut it); token_in_piece: tokens
-of that text before the run."""
-
-TOKENS_AT_ONCE = 2_048 * 2_048
-"""Tokens read or made into sequences at one go; their arrays take some 50 MB."""
-
-INDEX_ROWS_AT_ONCE = 2**20
-"""Rows of one table of the index, and so of one row group."""
-
-INDEX_COLUMNS = ("sequence", "num_tokens", "document", "char_start", "token_in_piece")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,6 +56,7 @@ class Part:
     """The id that begins each document; None where none does."""
     vocab_size: int
     dtype: np.dtype[np.unsignedinteger]
+    _rows: PartRows = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         largest = int(np.iinfo(self.dtype).max)
@@ -91,6 +69,10 @@ class Part:
                     remedy="name an id that the model knows or ignores",
                 )
             )
+        rows = PartRows(
+            part=self.name, files=self.sequences_of, packing=self.packing, pad_id=self.pad_id
+        )
+        object.__setattr__(self, "_rows", rows)
 
     @property
     def pad_id(self) -> int:
@@ -197,7 +179,7 @@ class Part:
                 "token_in_piece": np.zeros(len(ends), dtype=np.int64),
             }
             columns = _split_at_eos(columns) if moves_eos else columns
-            yield from _index_tables(self.name, split, **columns)
+            yield from index_tables(self.name, split, **columns)
             position += int(ends[-1]) if len(ends) else 0
 
     def _eos_to_move(self) -> int | None:
@@ -243,24 +225,14 @@ class Part:
         return self.packing.sequence_length
 
     @property
-    def num_tail_tokens(self) -> int:
-        """Tokens in the tails of all files together."""
-        return sum(
-            file.manifest.counts[f"{self.name}.num_tail_tokens"] for file in self.sequences_of
-        )
-
-    @property
     def num_sequences(self) -> int:
         """Rows of the part, however short: those of each file, then those made of all tails."""
-        in_files = sum(file.num_sequences(self.name) for file in self.sequences_of)
-        if self.packing.tail == "pad":
-            return in_files + -(-self.num_tail_tokens // self.sequence_length)
-        return in_files + self.num_tail_tokens // self.sequence_length
+        return self._rows.num_sequences
 
     @property
     def num_dropped_tokens(self) -> int:
         """Tokens of the last row where `tail: drop` leaves it out."""
-        return self.num_tail_tokens % self.sequence_length if self.packing.tail == "drop" else 0
+        return self._rows.num_dropped_tokens
 
     def sequences(self, rows: int | None = None, *, min_tokens: int = 1) -> Iterator[Sequences]:
         """Yield the part's sequences in order, `rows` at a time; the last may be fewer.
@@ -268,160 +240,11 @@ class Part:
         By default so many that they take some 50 MB. Those with fewer tokens than `min_tokens`,
         padding not counted, are left out.
         """
-        rows = rows or self._rows_at_once
-        waiting: list[Sequences] = []
-        num_waiting = 0
-        for stored in self._sequences_as_stored():
-            made = _long_enough(stored, min_tokens)
-            waiting.append(made)
-            num_waiting += len(made)
-            if num_waiting < rows:
-                continue
-            joined = Sequences.joined(waiting)
-            for start in range(0, num_waiting - rows + 1, rows):
-                yield joined[start : start + rows]
-            waiting = [joined[num_waiting - num_waiting % rows :]]
-            num_waiting %= rows
-        if num_waiting:
-            yield Sequences.joined(waiting)
+        return self._rows.sequences(rows, min_tokens=min_tokens)
 
     def sequence_index(self, *, min_tokens: int = 1) -> Iterator[pa.Table]:
         """Yield the index of `sequences` in order, each table of one file; the tails come last."""
-        first_row = 0
-        for file in self.sequences_of:
-            columns = file.rows(self.name, INDEX_COLUMNS)
-            row, num_rows = _renumbered(columns["sequence"], columns["num_tokens"], min_tokens)
-            column = _columns(columns["sequence"], columns["num_tokens"])
-            yield from self._index_of_rows(file.split, columns, first_row + row, column, row >= 0)
-            first_row += num_rows
-        tails, rows = self._tail_rows()
-        row, _ = _renumbered(rows.segments.sequence, rows.segments.num_tokens, min_tokens)
-        columns = {
-            **tails,
-            "num_tokens": rows.segments.num_tokens,
-            "token_in_piece": tails["token_in_piece"] + rows.segments.token_in_piece,
-        }
-        for ordinal in np.unique(rows.file).tolist():
-            is_of_file = (rows.file == ordinal) & (row >= 0)
-            split = self.sequences_of[ordinal].split
-            yield from self._index_of_rows(split, columns, first_row + row, rows.column, is_of_file)
-
-    @property
-    def _rows_at_once(self) -> int:
-        return max(1, TOKENS_AT_ONCE // self.sequence_length)
-
-    def _sequences_as_stored(self) -> Iterator[Sequences]:
-        for file in self.sequences_of:
-            source, masks = file.split.token_source(), file.split.loss_mask_source()
-            columns = file.rows(self.name, ("sequence", "token_start", "num_tokens"))
-            sequence, starts, lengths = columns.values()
-            num_rows = file.num_sequences(self.name)
-            row_edges = [*range(0, num_rows, self._rows_at_once), num_rows]
-            for start, stop in pairwise(np.searchsorted(sequence, row_edges).tolist()):
-                runs = starts[start:stop], lengths[start:stop]
-                mask = None if masks is None else masks.take(*runs)
-                yield self._rows(
-                    source.take(*runs), mask, sequence[start:stop], lengths[start:stop]
-                )
-                for mapped in filter(None, (source, masks)):
-                    mapped.release()
-        tails, rows = self._tail_rows()
-        if len(rows.file):
-            token_ids, mask = self._tail_tokens(tails, rows)
-            yield self._rows(token_ids, mask, rows.segments.sequence, rows.segments.num_tokens)
-
-    def _rows(
-        self,
-        token_ids: npt.NDArray[np.unsignedinteger],
-        loss_mask: npt.NDArray[np.uint8] | None,
-        sequence: npt.NDArray[np.int64],
-        num_tokens: npt.NDArray[np.int64],
-    ) -> Sequences:
-        unused = np.zeros(len(sequence), dtype=np.int64)
-        segments = Segments(
-            sequence=sequence, piece=unused, token_in_piece=unused, num_tokens=num_tokens
-        )
-        return make_rows(
-            token_ids,
-            segments,
-            sequence_length=self.sequence_length,
-            pad_id=self.pad_id,
-            loss_mask=loss_mask,
-        )
-
-    def _tail_rows(self) -> tuple[Columns, "_TailRows"]:
-        """Pack the tails of all files together; return their segments and the rows made of them.
-
-        A tail's segment that crosses a row's edge becomes two.
-        """
-        of_files = [file.tail(self.name) for file in self.sequences_of]
-        tails = {
-            name: np.concatenate([tail[name] for tail in of_files]) for name in SEGMENTS_COLUMNS
-        }
-        num_of_file = [len(tail["num_tokens"]) for tail in of_files]
-        packed = PACKERS[self.packing.strategy](
-            tails["num_tokens"], sequence_length=self.sequence_length
-        )
-        segments = packed.segments
-        if self.packing.tail == "drop":
-            is_kept = segments.sequence < packed.num_sequences
-            segments = Segments(
-                sequence=segments.sequence[is_kept],
-                piece=segments.piece[is_kept],
-                token_in_piece=segments.token_in_piece[is_kept],
-                num_tokens=segments.num_tokens[is_kept],
-            )
-        file_of_tail = np.repeat(np.arange(len(of_files)), num_of_file)
-        ends = np.cumsum(segments.num_tokens)
-        rows = _TailRows(
-            segments=segments,
-            file=file_of_tail[segments.piece],
-            column=(ends - segments.num_tokens) % self.sequence_length,
-        )
-        return {name: values[segments.piece] for name, values in tails.items()}, rows
-
-    def _tail_tokens(
-        self, tails: Columns, rows: "_TailRows"
-    ) -> tuple[npt.NDArray[np.unsignedinteger], npt.NDArray[np.uint8] | None]:
-        """Return the tokens of the tails, and which of them are learnt if not all."""
-        starts = tails["token_start"] + rows.segments.token_in_piece
-        taken, taken_masks = [], []
-        for ordinal, file in enumerate(self.sequences_of):
-            is_of_file = rows.file == ordinal
-            if is_of_file.any():
-                runs = starts[is_of_file], rows.segments.num_tokens[is_of_file]
-                taken.append(file.split.token_source().take(*runs))
-                if (masks := file.split.loss_mask_source()) is not None:
-                    taken_masks.append(masks.take(*runs))
-        return np.concatenate(taken), np.concatenate(taken_masks) if taken_masks else None
-
-    def _index_of_rows(
-        self,
-        split: Split,
-        columns: Columns,
-        row: npt.NDArray[np.int64],
-        column: npt.NDArray[np.int64],
-        is_kept: npt.NDArray[np.bool_],
-    ) -> Iterator[pa.Table]:
-        return _index_tables(
-            self.name,
-            split,
-            position=(row * self.sequence_length + column)[is_kept],
-            num_tokens=columns["num_tokens"][is_kept],
-            document=columns["document"][is_kept],
-            char_start=columns["char_start"][is_kept],
-            token_in_piece=columns["token_in_piece"][is_kept],
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _TailRows:
-    """The rows made of the tails of all files; `piece` counts segments of the tails."""
-
-    segments: Segments
-    file: npt.NDArray[np.int64]
-    """Ordinal of the file each segment is of."""
-    column: npt.NDArray[np.int64]
+        return self._rows.index(min_tokens=min_tokens)
 
 
 def _with_eos_first(
@@ -445,61 +268,3 @@ def _split_at_eos(columns: Columns) -> Columns:
     twice["num_tokens"][1::2] = np.maximum(num_tokens - 1, 0)
     twice["token_in_piece"][::2] = np.maximum(num_tokens - 1, 0)
     return twice
-
-
-def _long_enough(made: Sequences, min_tokens: int) -> Sequences:
-    if min_tokens <= 1:  # no row is empty
-        return made
-    is_kept = np.count_nonzero(made.segment_ids, axis=1) >= min_tokens
-    return made.chosen(is_kept)
-
-
-def _renumbered(
-    sequence: npt.NDArray[np.int64], num_tokens: npt.NDArray[np.int64], min_tokens: int
-) -> tuple[npt.NDArray[np.int64], int]:
-    """Return the row of each segment once short rows are left out, and how many rows stay.
-
-    -1 stands for a row that is left out.
-    """
-    if len(sequence) == 0:
-        return sequence, 0
-    if min_tokens <= 1:  # no row is empty
-        return sequence, int(sequence[-1]) + 1
-    is_kept = np.bincount(sequence, weights=num_tokens) >= min_tokens
-    row = np.where(is_kept, np.cumsum(is_kept) - 1, -1)
-    return row[sequence], int(np.count_nonzero(is_kept))
-
-
-def _columns(
-    sequence: npt.NDArray[np.int64], num_tokens: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
-    """Return where in its row each segment begins."""
-    starts: npt.NDArray[np.int64] = np.cumsum(num_tokens) - num_tokens
-    is_first = np.diff(sequence, prepend=-1) != 0
-    row_lengths = np.diff(np.flatnonzero(is_first), append=len(sequence))
-    starts -= np.repeat(starts[is_first], row_lengths)
-    return starts
-
-
-def _index_tables(
-    part: str,
-    split: Split,
-    *,
-    document: npt.NDArray[np.int64],
-    num_tokens: npt.NDArray[np.int64],
-    **columns: npt.NDArray[np.int64],
-) -> Iterator[pa.Table]:
-    """Yield the index of runs of tokens of one file; a run of no tokens has no row in it."""
-    is_some = num_tokens > 0
-    if not is_some.any():
-        return
-    row = to_numpy(split.shard.documents(["row"])["row"])[document]
-    whole = {"row": row, "num_tokens": num_tokens, **columns}
-    if not is_some.all():
-        whole = {name: values[is_some] for name, values in whole.items()}
-    raw_file = str(split.manifest.partition)
-    for first in range(0, len(whole["row"]), INDEX_ROWS_AT_ONCE):
-        some = {name: values[first : first + INDEX_ROWS_AT_ONCE] for name, values in whole.items()}
-        num = len(some["row"])
-        names = {"part": repeated(part, num), "raw_file": repeated(raw_file, num)}
-        yield make_table({**names, **some}, INDEX_SCHEMA)

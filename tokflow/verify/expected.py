@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.exports import FORMATS, Arrays, Layout, Part
+from tokflow.exports import FORMATS, Arrays, Layout, Part, options_of
 from tokflow.manifest import Manifest
 from tokflow.verify.problems import TOKENS_AT_ONCE
 
@@ -86,8 +86,7 @@ class _Runs:
 
 
 def _rows(manifest: Manifest, layout: Layout, part: Part) -> Iterator[Arrays]:
-    format_ = FORMATS[manifest.details["format"]]
-    min_tokens = format_.min_tokens(format_.options(**manifest.config["options"]))
+    min_tokens = FORMATS[manifest.details["format"]].min_tokens(options_of(manifest))
     num_rows = max(1, TOKENS_AT_ONCE // part.sequence_length)
     for rows in part.sequences(num_rows, min_tokens=min_tokens):
         yield {name: getattr(rows, name).reshape(-1) for name in layout.keeps}

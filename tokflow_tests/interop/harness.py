@@ -96,7 +96,7 @@ def known_dataset(
     format_: str,
     *,
     ids: Literal["bytes", "many"] = "bytes",
-    eos: bool = True,
+    with_eos: bool = True,
     sequence_length: int = 8,
     files: Mapping[str, Sequence[str]] | None = None,
     attributes: Mapping[str, Any] | None = None,
@@ -104,7 +104,7 @@ def known_dataset(
 ) -> Known:
     """Build a dataset of several raw files with the parts train and validation, and export it.
 
-    ids: bytes (257 ids, EOS 256) or many (70,001 ids, EOS 70,000). eos: without it empty texts
+    ids: bytes (257 ids, EOS 256) or many (70,001 ids, EOS 70,000). with_eos: if not, empty texts
     are documents of no tokens. files: other texts by raw file, whose names begin with their part.
     attributes: of the dataset's YAML, over those made here. options: of the format.
     """
@@ -115,7 +115,7 @@ def known_dataset(
         (folder / "many.json").write_text(many_ids())
         tokenizer = {"kind": "file", "name": "many.json", "eos_token": "<eos>"}
         tokenizer |= {"engine": "reference"}
-    if not eos:
+    if not with_eos:
         tokenizer["eos"] = "none"
     given = {
         "tokenizer": tokenizer,
@@ -124,8 +124,8 @@ def known_dataset(
         "exports": [{"format": format_, "name": "export", **options}],
     }
     made = build(declare(folder, texts, **{**given, **(attributes or {})})).export("export")
-    eos_id = (MANY_EOS if ids == "many" else EOS) if eos else None
-    end = [eos_id] if eos else []
+    eos_id = (MANY_EOS if ids == "many" else EOS) if with_eos else None
+    end = [eos_id] if with_eos else []
     return Known(
         folder=made.output.folder,
         manifest=made.manifest,

@@ -11,26 +11,26 @@ from tokflow_tests.interop.harness import known_dataset
 
 
 @pytest.mark.parametrize("part", ["train", "validation"])
-@pytest.mark.parametrize("eos", [True, False])
+@pytest.mark.parametrize("with_eos", [True, False])
 @pytest.mark.parametrize("ids", ["bytes", "many"])
 def test_the_expected_tokens_and_rows_are_those_of_the_exports(
-    ids: str, eos: bool, part: str, tmp_path: Path
+    ids: str, with_eos: bool, part: str, tmp_path: Path
 ):
-    stream = known_dataset(tmp_path / "stream", "bin", ids=ids, eos=eos)
-    rows = known_dataset(tmp_path / "rows", "parquet", ids=ids, eos=eos)
+    stream = known_dataset(tmp_path / "stream", "bin", ids=ids, with_eos=with_eos)
+    rows = known_dataset(tmp_path / "rows", "parquet", ids=ids, with_eos=with_eos)
 
-    tokens = FORMATS["bin"].read(stream.folder, stream.manifest, part)["token_ids"]
-    arrays = FORMATS["parquet"].read(rows.folder, rows.manifest, part)
+    [tokens] = FORMATS["bin"].read(stream.folder, stream.manifest, part)
+    [arrays] = FORMATS["parquet"].read(rows.folder, rows.manifest, part)
 
-    assert tokens.tolist() == stream.token_ids(part).tolist()
-    assert stream.offsets(part)[-1] == len(tokens)
+    assert tokens["token_ids"].tolist() == stream.token_ids(part).tolist()
+    assert stream.offsets(part)[-1] == len(tokens["token_ids"])
     for name, expected in rows.rows(part).items():
         np.testing.assert_array_equal(arrays[name], expected)
 
 
 @pytest.mark.parametrize("ids", ["bytes", "many"])
 def test_the_known_dataset_has_documents_of_every_kind(ids: str, tmp_path: Path):
-    known = known_dataset(tmp_path, "bin", ids=ids, eos=False)
+    known = known_dataset(tmp_path, "bin", ids=ids, with_eos=False)
 
     lengths = {len(document) for document in known.documents("train")}
 
