@@ -128,8 +128,7 @@ def _check_accounting(parts: Sequence[Part], counts: Counts, config: ExportConfi
                 four_parts(
                     where=f"export {config.name}: {part.name}",
                     expected=f"{part.num_tokens:,} tokens, as in the split",
-                    found=f"{written:,} written, {repeated:,} of them repeated, and "
-                    f"{dropped:,} dropped",
+                    found=f"{written - repeated:,} written and {dropped:,} dropped",
                     remedy="run `tokflow verify` on the dataset, and delete what is damaged",
                 )
             )
