@@ -4,11 +4,12 @@ PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
 READY := .venv/ready
-PEERS ?= $(sort $(basename $(notdir $(wildcard benchmarks/peers/*.txt))))
-PEERS_FOLDER := .venv-peers
+names = $(sort $(basename $(notdir $(wildcard $(1)/*.txt))))
+BENCH_PEERS = $(or $(PEERS),$(call names,benchmarks/peers))
+INTEROP_PEERS = $(or $(PEERS),$(call names,tokflow_tests/interop/peers))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow bench bench-large bench-growth bench-fixed bench-peers clean
+.PHONY: help demo test test-slow test-interop bench bench-large bench-growth bench-fixed bench-peers clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -22,10 +23,14 @@ test: $(READY) ## Lint, types and tests (all but the slow ones)
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy --no-error-summary
-	@$(BIN)/pytest --quiet -m "not slow" -n 2 --dist loadfile $(ARGS)
+	@$(BIN)/pytest --quiet -m "not slow and not interop" -n 2 --dist loadfile $(ARGS)
 
 test-slow: $(READY) ## The proofs that take long
 	@$(BIN)/pytest --quiet -m slow $(ARGS)
+
+test-interop: $(READY) ## Exports read by their peers (PEERS='megatron datatrove' picks some)
+	@$(call make_environments,.venv-interop,$(INTEROP_PEERS)); \
+	TOKFLOW_PEERS="$(INTEROP_PEERS)" $(BIN)/pytest --quiet -m interop $(ARGS)
 
 bench: $(READY) ## Time and memory on 60 and 300 MB, against the raw engine and the peers
 	@$(BIN)/python -m benchmarks $(ARGS)
@@ -41,10 +46,8 @@ bench-fixed: $(READY) ## What a tiny dataset and a run with nothing to do cost
 
 bench-peers: ## Install what `make bench` compares with (PEERS='dolma litdata' picks some)
 	@$(call check_python)
-	@failed=; for peer in $(PEERS); do \
-		$(MAKE) --silent $(PEERS_FOLDER)/$$peer/ready || failed="$$failed $$peer"; \
-	done; \
-	test -z "$$failed" || { echo "Not installed:$$failed; make bench leaves them out"; exit 1; }
+	@$(call make_environments,.venv-peers,$(BENCH_PEERS)); \
+	test -z "$$failed" || { echo "make bench leaves them out"; exit 1; }
 
 clean: ## Remove environments, caches and the demo; other datasets stay
 	@rm -rf .venv .venv-* *.egg-info build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
@@ -61,11 +64,25 @@ $(READY): pyproject.toml
 	@touch $@
 
 # An environment per peer, since their pins clash.
-$(PEERS_FOLDER)/%/ready: benchmarks/peers/%.txt
-	@test -x $(@D)/bin/pip || $(PYTHON) -m venv $(@D)
-	@echo "Installing $* into $(@D): once"
-	@$(@D)/bin/python -m pip install -qq --requirement $<
-	@touch $@
+.venv-peers/%/ready: benchmarks/peers/%.txt
+	@$(call make_environment,$*)
+
+.venv-interop/%/ready: tokflow_tests/interop/peers/%.txt
+	@$(call make_environment,$*)
+
+define make_environment
+test -x $(@D)/bin/pip || $(PYTHON) -m venv $(@D) || exit 1; \
+echo "Installing $(1) into $(@D): once"; \
+$(@D)/bin/python -m pip install -qq --requirement $< && touch $@
+endef
+
+# The others are made although one fails, and $$failed names it.
+define make_environments
+failed=; for peer in $(2); do \
+	$(MAKE) --silent $(1)/$$peer/ready || failed="$$failed $$peer"; \
+done; \
+test -z "$$failed" || echo "Not installed:$$failed"
+endef
 
 define check_python
 $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \

@@ -3,6 +3,7 @@
 python -m benchmarks            time and memory of tokflow, of the raw engine and of the peers
 python -m benchmarks growth     how time and memory grow from 30 MB to 1 GB
 python -m benchmarks fixed      what a tiny dataset and a run with nothing to do cost
+python -m benchmarks formats    what each export format costs, once the tokens are there
 """
 
 import argparse
@@ -15,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import fixed, growth, speed, table
+from benchmarks import fixed, formats, growth, speed, table
 from benchmarks.aims import aims
 from benchmarks.peer_programs import PEERS
 from benchmarks.process import measure
@@ -53,7 +54,12 @@ def parse_arguments():
     parser.add_argument("--json", action="store_true", help="print numbers for a program")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the corpora there")
     parser.add_argument("--large", action="store_true", help=f"speed: {LARGE} MB too")
-    parser.add_argument("--only", nargs="+", metavar="PROGRAM", help="speed: names in the table")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        metavar="PROGRAM",
+        help="speed: names in the table; formats: their names",
+    )
     parser.add_argument("--peer-repeats", type=int, default=1, help="speed")
     parser.add_argument("--timeout", type=float, default=900, help="speed: seconds per peer's run")
     parser.add_argument("--files", nargs="+", type=int, default=(1, 1000), help="fixed")
@@ -115,7 +121,27 @@ def report_fixed(arguments, folder, say):
     return {num_files: list(map(as_json, pair)) for num_files, pair in found.items()}
 
 
-REPORTS = {"speed": report_speed, "growth": report_growth, "fixed": report_fixed}
+def report_formats(arguments, folder, say):
+    found = {}
+    for size in arguments.sizes or (SIZES[0],):
+        for corpus in arguments.corpora or ("code",):
+            file = make_file(folder, corpus, size, "parquet")
+            names = arguments.only or formats.known_formats()
+            written = formats.measure_formats(file, names, repeats=arguments.repeats)
+            say(f"\n{size:g} MB of {corpus}, GPT-2, rows of {formats.SEQUENCE_LENGTH} tokens")
+            say("\n".join(formats.table(written)))
+            found[f"{size:g} MB of {corpus}"] = {
+                name: dataclasses.asdict(one) for name, one in written.items()
+            }
+    return found
+
+
+REPORTS = {
+    "speed": report_speed,
+    "growth": report_growth,
+    "fixed": report_fixed,
+    "formats": report_formats,
+}
 
 
 def choose_programs(names, say):

@@ -90,8 +90,11 @@ def import_dagster(place):
     return [sys.executable, "-c", "import dagster"]
 
 
-def dataset_yaml(files):
-    """Return a dataset whose `train` is all of the files, exported as .bin; JSON is YAML too."""
+def dataset_yaml(files, **changes):
+    """Return a dataset whose `train` is all of the files, exported as .bin; JSON is YAML too.
+
+    `changes` replace attributes.
+    """
     attributes = {
         "name": "benchmark",
         "raw": {"files": str(files)},
@@ -99,6 +102,7 @@ def dataset_yaml(files):
         "tokenizer": {"kind": "huggingface", "name": str(GPT2)},
         "packing": {"strategy": "concat", "sequence_length": 1024},
         "exports": ["bin"],
+        **changes,
     }
     return json.dumps({"type": "tokflow.components.TextDataset", "attributes": attributes})
 

@@ -88,12 +88,37 @@ class Found:
         """
         return open_sequences(self.folder, self.split())
 
+    def converted_from(self) -> "Found | None":
+        """Return the export that `tokflow convert` made this one from; None of others.
+
+        Raises: MissingOutputError where the store does not have it any more.
+        """
+        if "export" not in self.manifest.parents or self.manifest.partition is not None:
+            return None
+        fingerprint = self.manifest.parents["export"]
+        exports = self.dataset_folder / "exports"
+        for folder in sorted(exports.glob(f"*/{fingerprint[:16]}")):
+            if is_complete(folder):
+                return Found(folder, read_manifest(folder))
+        raise MissingOutputError(
+            four_parts(
+                where=self.folder,
+                expected=f"the export {fingerprint[:7]}, which it was converted from",
+                found="none in the same store",
+                remedy="keep both in one store",
+            )
+        )
+
     def parts(self) -> list[Part]:
         """Return what this export is made from, in the order of its parts.
+
+        Of a converted export: what the one is made from that it was converted from.
 
         Raises: MissingOutputError where the store does not have it any more, as where only the
         export was copied elsewhere.
         """
+        if (source := self.converted_from()) is not None:
+            return source.parts()
         manifest = self.manifest
         details = manifest.details
         is_packed = layout_of(manifest).made_of == "sequences"

@@ -2,11 +2,15 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
+from tokenizers import AddedToken, Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from tokflow.dataset import Dataset, make_dataset
 from tokflow.exports import Part
@@ -87,3 +91,13 @@ def touched(folder: Path) -> dict[str, int]:
 
 def int64(*values: int) -> np.ndarray:
     return np.array(values, dtype=np.int64)
+
+
+@cache
+def many_ids() -> str:
+    """Return a tokenizer.json in which the word w123 is the token 123, and <eos> is 70,000."""
+    model = WordLevel({f"w{token}": token for token in range(70_000)}, unk_token="w0")
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    tokenizer.add_special_tokens([AddedToken("<eos>", special=True)])
+    return tokenizer.to_str()

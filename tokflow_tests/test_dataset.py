@@ -5,6 +5,7 @@ import pytest
 
 from tokflow.dataset import Dataset, load_dataset, make_dataset
 from tokflow.errors import ConfigError
+from tokflow.exports import FORMATS
 from tokflow.exports.bin_ import BinOptions
 from tokflow.exports.parquet_ import ParquetOptions
 from tokflow.split import PartConfig
@@ -157,7 +158,8 @@ def test_an_unknown_key_that_is_like_none_is_to_be_removed():
         ),
         (
             {"exports": ["bim"]},
-            "exports[0]: expected one of bin, parquet, pickle, found 'bim'; name one of them",
+            f"exports[0]: expected one of {', '.join(sorted(FORMATS))}, found 'bim'; "
+            "name one of them",
         ),
         (
             {"exports": [{"format": "pickle", "sequences_per_file": "many"}]},

@@ -175,6 +175,42 @@ def trace(
 
 @app.command()
 @reports_errors
+def convert(
+    export: Annotated[Path, typer.Argument(help="The folder of an export, or its `latest` link.")],
+    to: Annotated[str, typer.Option(metavar="FORMAT", help="The format to make of it.")],
+    options: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option",
+            metavar="KEY=VALUE",
+            help="An option of the format, as under `exports` in a YAML; also several.",
+        ),
+    ] = None,
+    packing: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--packing",
+            metavar="KEY=VALUE",
+            help="A field of `packing`, for formats of sequences; also several. By default as the "
+            "export was packed.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder to write; by default one beside the export."),
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Make another format of an export, from its files alone; nothing is tokenized again."""
+    from tokflow.cli.convert import print_conversion
+
+    return print_conversion(
+        export, to=to, options=options, packing=packing, output=output, as_json=json
+    )
+
+
+@app.command()
+@reports_errors
 def gc(
     names: Names = None,
     config: Config = None,

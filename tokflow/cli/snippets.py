@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tokflow.cli.output import shown_path
+from tokflow.exports.names import val_names
 from tokflow.pipeline import Made
 
 BATCH_ROWS = 8
@@ -25,7 +26,8 @@ def loading_code(exports: Sequence[Made], *, sequence_length: int) -> str | None
 def _code(made: Made, part: str, sequence_length: int) -> str:
     folder = made.output.folder.parent / "latest"
     details, counts = made.manifest.details, made.manifest.counts
-    of_part = re.compile(rf"{part}(\.bin|/dump-0\.pkl|-\d+-of-\d+\.parquet)")
+    name = val_names(details["parts"])[part]
+    of_part = re.compile(rf"{name}\.bin|{part}(/dump-0\.pkl|-\d+-of-\d+\.parquet)")
     files = filter(of_part.fullmatch, sorted(made.manifest.files))
     first = shown_path(folder / next(files, ""))
     if details["format"] == "bin":

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import dagster as dg
-import pyarrow as pa
 
 from tokflow.components import versions
 from tokflow.components.automation import when_outdated
@@ -32,6 +31,7 @@ from tokflow.components.steps import (
 from tokflow.dataset import Dataset
 from tokflow.document_table import DOCUMENTS_SCHEMA
 from tokflow.exports import FORMATS, ExportConfig
+from tokflow.exports.columns import schema_of
 from tokflow.exports.parquet_ import COLUMNS
 from tokflow.lineage import Lineage
 from tokflow.pipeline import (
@@ -279,7 +279,7 @@ def _export(dataset: Dataset, config: ExportConfig) -> dg.AssetsDefinition:
         )
 
     is_parquet = config.format == "parquet"
-    columns = {name: pa.list_(type_) for name, type_ in COLUMNS.items()}
+    columns = {field.name: field.type for field in schema_of(["input_ids", *COLUMNS, "loss_mask"])}
     return _asset(
         export,
         dataset,

@@ -9,7 +9,24 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from tokflow.errors import ConfigError, CorruptOutputError, four_parts
-from tokflow.exports import bin_, parquet_, pickle_
+from tokflow.exports import (
+    archai,
+    arrow_,
+    bin_,
+    datatrove,
+    easydel,
+    hf_dataset,
+    jsonl,
+    lance_,
+    levanter,
+    llmc,
+    megatron,
+    nanochat,
+    npy,
+    parquet_,
+    pickle_,
+    webdataset_,
+)
 from tokflow.exports.formats import Arrays, Counts, Format, Layout
 from tokflow.exports.index import INDEX_SCHEMA
 from tokflow.exports.part import Part
@@ -18,9 +35,22 @@ from tokflow.packing import PackingConfig
 from tokflow.tables import parquet_options
 
 FORMATS: dict[str, Format] = {
+    "archai": archai.FORMAT,
+    "arrow": arrow_.FORMAT,
     "bin": bin_.FORMAT,
+    "datatrove": datatrove.FORMAT,
+    "easydel": easydel.FORMAT,
+    "hf_dataset": hf_dataset.FORMAT,
+    "jsonl": jsonl.FORMAT,
+    "lance": lance_.FORMAT,
+    "levanter": levanter.FORMAT,
+    "llmc": llmc.FORMAT,
+    "megatron": megatron.FORMAT,
+    "nanochat": nanochat.FORMAT,
+    "npy": npy.FORMAT,
     "parquet": parquet_.FORMAT,
     "pickle": pickle_.FORMAT,
+    "webdataset": webdataset_.FORMAT,
 }
 
 INDEX_NAME = "index.parquet"
@@ -45,8 +75,12 @@ class ExportConfig:
 
 def layout_of(manifest: Manifest) -> Layout:
     """Return what stands in the files of the export with this manifest."""
-    format_ = FORMATS[manifest.details["format"]]
-    return format_.layout(format_.options(**manifest.config["options"]))
+    return FORMATS[manifest.details["format"]].layout(options_of(manifest))
+
+
+def options_of(manifest: Manifest) -> Any:
+    """Return the options that the export with this manifest was written with."""
+    return FORMATS[manifest.details["format"]].options(**manifest.config["options"])
 
 
 def export_fingerprint(
@@ -151,6 +185,34 @@ def check_format(name: str, *, where: str) -> Format:
     return FORMATS[name]
 
 
+def check_exports(exports: Sequence[ExportConfig], parts: Sequence[str]) -> None:
+    """Make sure that each export has a name of its own and a place for every part.
+
+    Raises: ConfigError.
+    """
+    names = [export.name for export in exports]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise ConfigError(
+            four_parts(
+                where="exports",
+                expected="a name of its own for each export",
+                found=f"{min(twice)!r} twice",
+                remedy="give one a `name:`",
+            )
+        )
+    for export in exports:
+        known = FORMATS[export.format].part_names
+        if known is not None and (others := [part for part in parts if part not in known]):
+            raise ConfigError(
+                four_parts(
+                    where=f"exports: {export.name}",
+                    expected=f"no parts but {', '.join(known)}, the files that {export.format} has",
+                    found=", ".join(others),
+                    remedy="rename them in `split.parts`, or leave the export out",
+                )
+            )
+
+
 def _deciding_config(config: ExportConfig, packing: PackingConfig) -> dict[str, Any]:
     fields: dict[str, Any] = {"format": config.format, "options": asdict(config.options)}
     if config.layout.made_of == "sequences":
@@ -167,8 +229,10 @@ __all__ = [
     "Format",
     "Layout",
     "Part",
+    "check_exports",
     "check_format",
     "export_fingerprint",
     "layout_of",
+    "options_of",
     "write_export",
 ]

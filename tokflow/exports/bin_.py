@@ -1,14 +1,15 @@
 """nanoGPT's .bin: the token ids of a part, documents end to end, and nothing else.
 
-    train.bin, validation.bin, ...   one file per part; a part without tokens has none
+    train.bin, val.bin, ...   one file per part, and none of a part without tokens; `validation`
+            is called val, as nanoGPT has it, unless another part is
     bytes   num_tokens * itemsize, little-endian, no header
     dtype   not in the file; the manifest names it: uint16 up to id 65,535, else uint32
-    lost    segment_ids and position_ids: a reader sees documents by EOS alone
+    lost    where documents begin: a reader sees them by EOS alone; the loss mask
 
-nanoGPT's train.py reads uint16 only and wants `val.bin`; for a larger vocabulary change the dtype
-in its `np.memmap` calls.
+nanoGPT's train.py reads uint16 only; for a larger vocabulary change the dtype in its `np.memmap`
+calls. It has no meta.pkl: with one, sample.py would take the tokens for characters.
 
-Source: karpathy/nanoGPT at 3adf61e, data/openwebtext/prepare.py lines 58-81.
+Source: karpathy/nanoGPT at 3adf61e, data/openwebtext/prepare.py lines 58-81, train.py 116-131.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +26,9 @@ from tokflow.exports.formats import (
     counts_of_stream,
     fixed,
 )
+from tokflow.exports.names import val_names
 from tokflow.exports.part import Part
+from tokflow.exports.token_files import write_numbers
 from tokflow.manifest import FileEntry, Manifest
 from tokflow.shard_writer import TOKENS_NAME
 
@@ -37,24 +40,22 @@ class BinOptions:
 
 def write(parts: Sequence[Part], options: BinOptions, folder: Path) -> Counts:
     """Write the tokens of each part to `<part>.bin`."""
+    names = val_names([part.name for part in parts])
     counts: Counts = {}
     for part in parts:
         num_tokens = 0
         if part.num_tokens:
-            # Buffered, since a raw write may take fewer bytes than it is given and not say so.
-            with (folder / f"{part.name}.bin").open("wb") as file:
-                for run in part.stream():
-                    file.write(run.data.cast("B"))
-                    num_tokens += len(run)
+            num_tokens = write_numbers(folder / f"{names[part.name]}.bin", part.stream())
         counts |= counts_of_stream(part, num_tokens=num_tokens)
     return counts
 
 
 def known_checksums(parts: Sequence[Part]) -> dict[str, FileEntry]:
     """Return the checksums of the files that are a whole token shard."""
+    names = val_names([part.name for part in parts])
     shards = {part.name: part.whole_shard for part in parts}
     return {
-        f"{name}.bin": shard.manifest.files[TOKENS_NAME]
+        f"{names[name]}.bin": shard.manifest.files[TOKENS_NAME]
         for name, shard in shards.items()
         if shard is not None
     }
@@ -62,16 +63,18 @@ def known_checksums(parts: Sequence[Part]) -> dict[str, FileEntry]:
 
 def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
     """Yield the token ids of a part, memory-mapped; shape (num_tokens,)."""
-    path = folder / f"{part}.bin"
-    if path.name in manifest.files:
-        yield {"token_ids": np.memmap(path, dtype=manifest.details["dtype"], mode="r")}
+    name = val_names(manifest.details["parts"])[part]
+    for file in dict.fromkeys([f"{name}.bin", f"{part}.bin"]):  # version 1 had validation.bin
+        if file in manifest.files:
+            yield {"token_ids": np.memmap(folder / file, dtype=manifest.details["dtype"], mode="r")}
 
 
 FORMAT = Format(
-    description="nanoGPT: <part>.bin, raw uint16 or uint32, documents end to end",
+    description="nanoGPT: train.bin, val.bin, raw uint16 or uint32, documents end to end",
     options=BinOptions,
     layout=fixed(Layout(made_of="stream", keeps=("token_ids",))),
     write=write,
     read=read,
     known_checksums=known_checksums,
+    version=2,
 )

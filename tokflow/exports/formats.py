@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy.typing as npt
 
 from tokflow.exports.part import Part
+from tokflow.extras import Extra
 from tokflow.manifest import FileEntry, Manifest
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -37,6 +38,8 @@ class Layout:
     (num_documents,) of str."""
     eos_first: bool = False
     """Of a stream: the EOS of each document stands before it, not behind it."""
+    leaves_out_empty: bool = False
+    """Of a stream: documents without tokens are not among the offsets."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,6 +62,10 @@ class Format:
     0 each time. loss_mask is yielded where the format keeps it, and of a stream only of chats."""
     known_checksums: Callable[[Sequence[Part]], Mapping[str, FileEntry]] = lambda parts: {}
     """Files, by path, that are copies of files whose checksum is in a manifest already."""
+    extra: Extra | None = None
+    """The optional package that `write` and `read` need; looked for when a dataset is declared."""
+    part_names: tuple[str, ...] | None = None
+    """The parts that the format has a file for, whatever the dataset has; None: any."""
     version: int = 1
     """Raised when the same input would give other bytes."""
 

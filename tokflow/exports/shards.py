@@ -1,15 +1,24 @@
 """Cut what a part yields into files of a given size."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 
-def cut_runs(
-    runs: Iterator[npt.NDArray[Any]], sizes: Iterable[int]
-) -> Iterator[Iterator[npt.NDArray[Any]]]:
+class Cuttable(Protocol):
+    """What has a length and can be cut: an array, or rows."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, values: slice, /) -> Any: ...
+
+
+Run = TypeVar("Run", bound=Cuttable)
+
+
+def cut_runs(runs: Iterator[Run], sizes: Iterable[int]) -> Iterator[Iterator[Run]]:
     """Yield for each size the runs that hold so many values, in order; nothing is copied.
 
     What was yielded before must have been taken to its end. A size that is past the end of
@@ -17,9 +26,9 @@ def cut_runs(
 
     For runs of 5 and 4 values and the sizes 3, 6: [3], [2, 4].
     """
-    rest: npt.NDArray[Any] | None = None
+    rest: Run | None = None
 
-    def taken(size: int) -> Iterator[npt.NDArray[Any]]:
+    def taken(size: int) -> Iterator[Run]:
         nonlocal rest
         while size:
             run = next(runs, None) if rest is None else rest

@@ -51,9 +51,15 @@ def expected_fields(layout: Layout, part: Part) -> dict[str, Expected]:
     }
     if "loss_mask" in layout.keeps and part.has_loss_mask:
         fields["loss_mask"] = part.stream_loss_mask()
-    if "offsets" in layout.keeps:
-        fields["offsets"] = (of_file.num_tokens for of_file in part.documents())
+    if "offsets" in layout.keeps and part.num_tokens:
+        fields["offsets"] = _lengths(layout, part)
     return {name: Expected(_Runs(_named(name, values)), name) for name, values in fields.items()}
+
+
+def _lengths(layout: Layout, part: Part) -> Iterator[npt.NDArray[np.int64]]:
+    for of_file in part.documents():
+        lengths = of_file.num_tokens
+        yield lengths[lengths > 0] if layout.leaves_out_empty else lengths
 
 
 def _named(name: str, values: Iterator[npt.NDArray[Any]]) -> Iterator[Arrays]:

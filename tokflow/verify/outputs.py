@@ -6,10 +6,13 @@ from functools import partial
 from pathlib import Path
 
 from tokflow.catalog import Found, find_output, find_outputs
+from tokflow.convert import own_packing, parts_of
 from tokflow.dataset import Dataset
 from tokflow.errors import MissingOutputError, TokflowError
+from tokflow.exports import ExportConfig, options_of
 from tokflow.lineage import Lineage, Output
 from tokflow.manifest import is_complete, read_manifest
+from tokflow.packing import PackingConfig
 from tokflow.verify.export import verify_export
 from tokflow.verify.problems import verify_files
 from tokflow.verify.raw import verify_against_raw
@@ -94,7 +97,15 @@ def _verify_content(found: Found) -> tuple[list[str], list[str]]:
             return verify_split(found.split()), []
         if stage == "sequences":
             return verify_sequences(found.sequences()), []
-        return verify_export(found.folder, found.manifest, found.parts()), []
+        source = found.converted_from()
+        if source is None:
+            return verify_export(found.folder, found.manifest, found.parts()), []
+        config = ExportConfig(
+            format=found.manifest.details["format"], name="", options=options_of(found.manifest)
+        )
+        packing = own_packing(found) or PackingConfig()
+        with parts_of(source, config, packing) as parts:
+            return verify_export(found.folder, found.manifest, parts), []
     except MissingOutputError:
         note = "what it was made from is not in this store: not compared with it"
         if stage == "export":

@@ -1,0 +1,79 @@
+"""`tokflow convert`: another format of an export."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tokflow.catalog import find_output
+from tokflow.cli.output import DONE, UsageError, as_usage, print_json, shown_path, size
+from tokflow.convert import convert_export, own_packing
+from tokflow.dataset import make_export_config, make_packing_config
+from tokflow.errors import four_parts
+from tokflow.manifest import read_manifest
+
+
+def print_conversion(
+    export: Path,
+    *,
+    to: str,
+    options: Sequence[str] | None,
+    packing: Sequence[str] | None,
+    output: Path | None,
+    as_json: bool,
+) -> int:
+    """Convert, and say what was written where."""
+    with as_usage():
+        fields = _fields(options, "--option")
+        config = make_export_config({**fields, "format": to}, where="--to")
+        of_packing = _fields(packing, "--packing")
+    packed = None
+    if of_packing:
+        own = own_packing(find_output(export))
+        with as_usage():
+            packed = make_packing_config(
+                {**(asdict(own) if own else {}), **of_packing}, where="--packing"
+            )
+    folder = convert_export(export, config, packing=packed, output=output)
+    manifest = read_manifest(folder)
+    num_bytes = sum(entry.num_bytes for entry in manifest.files.values())
+    if as_json:
+        print_json(
+            {
+                "folder": str(folder),
+                "format": to,
+                "counts": manifest.counts,
+                "num_bytes": num_bytes,
+                "fingerprint": manifest.fingerprint,
+            }
+        )
+        return DONE
+    counts = manifest.counts
+    tokens = ", ".join(
+        f"{part} {counts[f'{part}.num_tokens']:,} tokens" for part in manifest.details["parts"]
+    )
+    print(f"{to}: {tokens}, {size(num_bytes)}: {shown_path(folder)}")
+    return DONE
+
+
+def _fields(given: Sequence[str] | None, where: str) -> dict[str, Any]:
+    """Return KEY=VALUE as a mapping, each value read as YAML reads it."""
+    fields: dict[str, Any] = {}
+    for entry in given or ():
+        key, equals, value = entry.partition("=")
+        if not equals or not key:
+            raise UsageError(
+                four_parts(
+                    where=where,
+                    expected="KEY=VALUE",
+                    found=repr(entry),
+                    remedy="write it as --option tokens_per_file=1000000",
+                )
+            )
+        try:
+            fields[key] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            fields[key] = value
+    return fields

@@ -1,0 +1,221 @@
+"""The columns of the formats with one record per sequence, by the names trainers know.
+
+input_ids       list<int32>
+attention_mask  list<int8>   1 at tokens, 0 at padding
+segment_ids     list<int32>  1, 2, ... in each row; 0 is padding
+position_ids    list<int32>  0 at each segment's first token
+loss_mask       list<int8>   1 at tokens that are learnt, 0 at others and at padding
+labels          list<int32>  the token where loss_mask is 1, else -100, which torch's
+                             cross_entropy ignores; not shifted, for trainers shift
+seq_lengths     list<int32>  tokens of each segment, padding not among them
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tokflow.arrays import to_arrow, to_numpy
+from tokflow.errors import ConfigError, four_parts
+from tokflow.exports.formats import Arrays, Layout
+from tokflow.exports.part import Part
+from tokflow.manifest import Manifest
+from tokflow.sequences import Sequences
+
+TYPES = {
+    "input_ids": pa.int32(),
+    "attention_mask": pa.int8(),
+    "segment_ids": pa.int32(),
+    "position_ids": pa.int32(),
+    "loss_mask": pa.int8(),
+    "labels": pa.int32(),
+    "seq_lengths": pa.int32(),
+}
+
+NO_LABEL = -100
+"""What a label is where nothing is learnt."""
+
+Lists = tuple[npt.NDArray[Any], npt.NDArray[np.int64]]
+"""Values of lists end to end, and how many each list has."""
+
+ALL_FIELDS = ("token_ids", "segment_ids", "position_ids", "loss_mask")
+
+
+def check_columns(columns: Sequence[str], *, padding: bool, where: str) -> None:
+    """Refuse columns beside input_ids that there are not, are named twice or cannot be.
+
+    Raises: ConfigError.
+    """
+    known = [name for name in TYPES if name != "input_ids"]
+    problem = None
+    if wrong := [name for name in columns if name not in known]:
+        problem = f"a choice of {', '.join(known)}", repr(wrong[0]), "name some of them or none"
+    elif len(set(columns)) < len(columns):
+        problem = "each column once", ", ".join(columns), "name it once"
+    elif padding and "seq_lengths" in columns:
+        problem = (
+            "lengths that add up to their row, as TRL's collator has it",
+            "rows with padding",
+            "add `padding: false`",
+        )
+    if problem is not None:
+        expected, found, remedy = problem
+        raise ConfigError(
+            four_parts(
+                where=f"exports: {where}: columns", expected=expected, found=found, remedy=remedy
+            )
+        )
+
+
+def layout_of_columns(columns: Sequence[str]) -> Layout:
+    """Return which fields can be told from input_ids and these columns."""
+    told = {"token_ids"}
+    if {"segment_ids", "seq_lengths"} & {*columns}:
+        told |= {"segment_ids", "position_ids"}
+    if "position_ids" in columns:
+        told.add("position_ids")
+    if columns and {*columns} != {"position_ids"}:
+        told.add("loss_mask")
+    return Layout(made_of="sequences", keeps=tuple(name for name in ALL_FIELDS if name in told))
+
+
+def with_loss_mask(columns: Sequence[str], part: Part) -> tuple[str, ...]:
+    """Return input_ids and the columns, and loss_mask of chats if nothing else tells of it."""
+    names = ("input_ids", *columns)
+    told = "loss_mask" not in layout_of_columns(columns).keeps or {"labels", "loss_mask"} & {*names}
+    return names if told or not part.has_loss_mask else (*names, "loss_mask")
+
+
+def schema_of(names: Iterable[str]) -> pa.Schema:
+    """Return the schema of a table with these columns."""
+    return pa.schema([pa.field(name, pa.list_(TYPES[name])) for name in names])
+
+
+def make_columns(rows: Sequences, schema: pa.Schema, *, padding: bool = True) -> pa.Table:
+    """Return the columns of `schema`; without `padding` each list ends at its last token."""
+    is_token = None if padding else rows.segment_ids != 0
+    return pa.Table.from_arrays(
+        [_column(rows, name, is_token) for name in schema.names], schema=schema
+    )
+
+
+def values_of(rows: Sequences, name: str) -> npt.NDArray[Any]:
+    """Return a column that has a value for each token; shape (num_sequences, sequence_length)."""
+    values: npt.NDArray[Any]
+    if name == "labels":
+        values = np.where(rows.loss_mask, rows.token_ids.astype(np.int32), np.int32(NO_LABEL))
+    elif name == "attention_mask":
+        values = rows.segment_ids != 0
+    else:
+        values = getattr(rows, "token_ids" if name == "input_ids" else name)
+    return values.astype(TYPES[name].to_pandas_dtype(), copy=False)
+
+
+def segment_lengths(rows: Sequences) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    """Return the tokens of each segment of all rows end to end, and the segments of each row."""
+    segment_ids = rows.segment_ids
+    is_token = segment_ids != 0
+    is_start = is_token.copy()
+    is_start[:, 1:] &= segment_ids[:, 1:] != segment_ids[:, :-1]
+    starts = np.flatnonzero(is_start[is_token])
+    lengths = np.diff(starts, append=np.count_nonzero(is_token)).astype(np.int32)
+    return lengths, np.count_nonzero(is_start, axis=1)
+
+
+def _column(rows: Sequences, name: str, is_token: npt.NDArray[np.bool_] | None) -> pa.ListArray:
+    if name == "seq_lengths":
+        values, num_values = segment_lengths(rows)
+    elif is_token is not None:
+        values, num_values = values_of(rows, name)[is_token], np.count_nonzero(is_token, axis=1)
+    else:
+        values = values_of(rows, name).ravel()
+        num_values = np.full(len(rows), rows.token_ids.shape[1])
+    offsets = np.zeros(len(rows) + 1, dtype=np.int32)
+    np.cumsum(num_values, out=offsets[1:])
+    return pa.ListArray.from_arrays(to_arrow(offsets), to_arrow(values))
+
+
+def read_columns(table: pa.Table, manifest: Manifest) -> Arrays:
+    """Return the fields that the manifest says the table keeps; see `fields_of`."""
+    lists: dict[str, Lists] = {}
+    for name in table.column_names:
+        chunks = table[name].chunks
+        values = [to_numpy(chunk.flatten()) for chunk in chunks]
+        num_values = [np.diff(to_numpy(chunk.offsets)) for chunk in chunks]
+        lists[name] = _joined(values), _joined(num_values).astype(np.int64)
+    return fields_of(lists, manifest)
+
+
+def fields_of(lists: Mapping[str, Lists], manifest: Manifest) -> Arrays:
+    """Return the fields of `Sequences` that the manifest says are kept.
+
+    Each has the shape (num_sequences, sequence_length); lists that end at their last token are
+    filled again. What has no column of its own is worked out: segment_ids from seq_lengths;
+    position_ids from segment_ids; loss_mask from labels or, where every token is learnt, from
+    attention_mask or segment_ids.
+    """
+    details = manifest.details
+    length = details["sequence_length"]
+    ids = _filled(lists, "input_ids", length, details["pad_id"])
+    segment_ids = _filled(lists, "segment_ids", length, 0)
+    if segment_ids is None and "seq_lengths" in lists:
+        segment_ids = _segments_of(*lists["seq_lengths"], length)
+    position_ids = _filled(lists, "position_ids", length, 0)
+    if position_ids is None and segment_ids is not None:
+        position_ids = _positions_of(segment_ids)
+    found = {
+        "token_ids": None if ids is None else ids.astype(details["dtype"]),
+        "segment_ids": segment_ids,
+        "position_ids": position_ids,
+        "loss_mask": _loss_mask_of(lists, segment_ids, length),
+    }
+    return {name: values for name in details["keeps"] if (values := found[name]) is not None}
+
+
+def _joined(values: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    return values[0] if len(values) == 1 else np.concatenate(values)
+
+
+def _filled(
+    lists: Mapping[str, Lists], name: str, length: int, fill: int
+) -> npt.NDArray[Any] | None:
+    """Return a column as rows of one length; None where there is no such column."""
+    if name not in lists:
+        return None
+    values, num_values = lists[name]
+    if len(values) == len(num_values) * length:
+        return values.reshape(-1, length)
+    out = np.full((len(num_values), length), fill, dtype=values.dtype)
+    out[np.arange(length) < num_values[:, None]] = values
+    return out
+
+
+def _segments_of(
+    lengths: npt.NDArray[Any], num_segments: npt.NDArray[np.int64], sequence_length: int
+) -> npt.NDArray[np.int32]:
+    row = np.repeat(np.arange(len(num_segments)), num_segments)
+    first = np.cumsum(num_segments) - num_segments
+    ordinal = np.arange(len(lengths)) - first[row] + 1
+    num_tokens = np.bincount(row, weights=lengths, minlength=len(num_segments))
+    out = np.zeros((len(num_segments), sequence_length), dtype=np.int32)
+    out[np.arange(sequence_length) < num_tokens[:, None]] = np.repeat(ordinal, lengths)
+    return out
+
+
+def _positions_of(segment_ids: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    is_start = np.diff(segment_ids, axis=1, prepend=-1) != 0
+    column = np.arange(segment_ids.shape[1], dtype=np.int32)
+    start = np.maximum.accumulate(np.where(is_start, column, 0), axis=1)
+    return np.where(segment_ids != 0, column - start, 0).astype(np.int32)
+
+
+def _loss_mask_of(
+    lists: Mapping[str, Lists], segment_ids: npt.NDArray[Any] | None, length: int
+) -> npt.NDArray[np.bool_] | None:
+    for name, none in (("loss_mask", 0), ("labels", NO_LABEL), ("attention_mask", 0)):
+        if (values := _filled(lists, name, length, none)) is not None:
+            is_learnt: npt.NDArray[np.bool_] = values != none
+            return is_learnt
+    return None if segment_ids is None else segment_ids != 0

@@ -1,0 +1,129 @@
+"""datatrove's .ds files, which DatatroveFolderDataset and nanotron read.
+
+    <part>/00000_<part>.ds            token ids, documents end to end, no header; uint16, or uint32
+                                      past 65,536 ids (token_size 2 or 4)
+    <part>/00000_<part>.ds.index      uint64 per document: its end in this file, in tokens
+    <part>/00000_<part>.ds.metadata   three lines: tokenizer|token_size, tokens, tokens for people
+    <part>/00000_<part>.ds.loss       of chats alone: one byte per token, 1 is learnt
+    lost                              documents without tokens: the reader takes an end that it
+                                      finds twice for none, and counts positions on
+
+All little-endian. A part has a folder of its own, which is what a reader is given, and whole
+documents in each file; a reader leaves out what does not fill its last row of a file.
+
+Source: datatrove 0.10.1, pipeline/tokens/tokenizer.py lines 24-270 (TokenizedFile) and
+utils/dataset.py lines 30-210.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tokflow.errors import ConfigError, four_parts
+from tokflow.exports.formats import Arrays, Counts, Format, Layout, counts_of_stream, fixed
+from tokflow.exports.options import check_counts
+from tokflow.exports.part import Part
+from tokflow.exports.token_files import Shard, cut_by_documents, write_mask, write_numbers
+from tokflow.manifest import Manifest
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DatatroveOptions:
+    """Options of the datatrove format."""
+
+    tokens_per_file: int | None = None
+    """Tokens of a file at most (max_tokens_per_file); only a longer document makes a larger one.
+    Without it a part is one file."""
+    tokenizer_name_or_path: str = "Unknown Tokenizer"
+    """What .ds.metadata calls the tokenizer."""
+
+    def __post_init__(self) -> None:
+        check_counts(self, ["tokens_per_file"], where="datatrove")
+        if not self.tokenizer_name_or_path.isprintable() or "|" in self.tokenizer_name_or_path:
+            raise ConfigError(
+                four_parts(
+                    where="exports: datatrove: tokenizer_name_or_path",
+                    expected="a name in one line and without |, which ends it in .ds.metadata",
+                    found=repr(self.tokenizer_name_or_path),
+                    remedy="rename it",
+                )
+            )
+
+
+def write(parts: Sequence[Part], options: DatatroveOptions, folder: Path) -> Counts:
+    """Write each part into a folder of its own; a part without tokens has none."""
+    counts: Counts = {}
+    for part in parts:
+        num_tokens = num_documents = num_loss_tokens = 0
+        shards = cut_by_documents(part, tokens_per_file=options.tokens_per_file, has_loss_mask=True)
+        for shard in shards:
+            (folder / part.name).mkdir(exist_ok=True)
+            path = folder / _name(part.name, shard.number)
+            num_tokens += write_numbers(path, shard.tokens)
+            num_documents += _write_beside(path, shard, part.dtype.itemsize, options)
+            if shard.loss_mask is not None:
+                num_loss_tokens += write_mask(Path(f"{path}.loss"), shard.loss_mask)
+        counts |= counts_of_stream(part, num_tokens=num_tokens)
+        counts[f"{part.name}.num_documents"] = num_documents
+        if part.has_loss_mask:
+            counts[f"{part.name}.num_loss_tokens"] = num_loss_tokens
+    return counts
+
+
+def _name(part: str, number: int) -> str:
+    return f"{part}/{number:05d}_{part}.ds"
+
+
+def _write_beside(path: Path, shard: Shard, token_size: int, options: DatatroveOptions) -> int:
+    """Write index and metadata of a file; return how many documents it has."""
+    ends = np.cumsum(shard.lengths[shard.lengths > 0])
+    ends.astype("<u8").tofile(f"{path}.index")
+    lines = [
+        f"{options.tokenizer_name_or_path}|{token_size}",
+        str(shard.num_tokens),
+        _for_people(shard.num_tokens),
+    ]
+    Path(f"{path}.metadata").write_text("\n".join(lines), encoding="utf-8")
+    return len(ends)
+
+
+def _for_people(num_tokens: int) -> str:
+    """Return three digits and a prefix, such as `1.72 MT`, as humanize 4.17 does."""
+    exponent = len(str(num_tokens)) - 1
+    for exponent_ in (exponent, exponent + 1):  # 999,999 is rounded to 1.00 M
+        text = f"{num_tokens / 1000 ** (exponent_ // 3):.{2 - exponent_ % 3}f}"
+        if float(text) < 10 ** (exponent_ % 3 + 1):
+            break
+    return f"{text} {['', *'kMGTPE'][exponent_ // 3]}T"
+
+
+def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
+    """Yield tokens, offsets and, of chats, the loss mask of each file, memory-mapped."""
+    number = 0
+    while (name := _name(part, number)) in manifest.files:
+        ends = np.fromfile(folder / f"{name}.index", dtype="<u8").astype(np.int64)
+        fields: Arrays = {
+            "token_ids": np.memmap(folder / name, dtype=manifest.details["dtype"], mode="r"),
+            "offsets": np.concatenate([np.zeros(1, dtype=np.int64), ends]),
+        }
+        if f"{name}.loss" in manifest.files:
+            fields["loss_mask"] = np.memmap(folder / f"{name}.loss", dtype=np.bool_, mode="r")
+        yield fields
+        number += 1
+
+
+FORMAT = Format(
+    description="datatrove, nanotron: <part>/<i>_<part>.ds with .index and .metadata",
+    options=DatatroveOptions,
+    layout=fixed(
+        Layout(
+            made_of="stream",
+            keeps=("token_ids", "offsets", "loss_mask"),
+            leaves_out_empty=True,
+        )
+    ),
+    write=write,
+    read=read,
+)

@@ -1,0 +1,128 @@
+"""llm.c's .bin: a header of 1,024 bytes, then token ids, with EOS before each document.
+
+    <prefix>_train_000000.bin, <prefix>_val_000000.bin, ...   whole documents in each file;
+                    `validation` is called val unless another part is
+    bytes 0-1023    256 int32, little-endian: magic, version, number of tokens, then zeros
+    bytes 1024-     token ids: uint16 behind magic 20240520 and version 1; past 65,536 ids uint32
+                    behind 20240801 and 7, as llm.c has it for Llama 3
+    lost            where documents begin but for their EOS; the loss mask
+
+Made for llm.c and modded-nanogpt, which looks for the EOS (or BOS) that begins a document and
+wants two train files or more. llm.c stops at a file of fewer than processes * B * T + 1 tokens;
+the last file of a part may be that short.
+
+Source: karpathy/llm.c, dev/data/data_common.py lines 26-61 at 16635d4 and llmc/dataloader.h lines
+61-195 at 077f9bd.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from tokflow.errors import CorruptOutputError, four_parts
+from tokflow.exports.formats import Arrays, Counts, Format, Layout, counts_of_stream, fixed
+from tokflow.exports.names import (
+    check_prefix,
+    check_size,
+    dataset_name,
+    numbered_name,
+    numbered_names,
+    val_names,
+)
+from tokflow.exports.options import check_counts
+from tokflow.exports.part import Part
+from tokflow.exports.token_files import cut_by_documents, write_numbers
+from tokflow.manifest import Manifest
+
+HEADER_NUMBERS = 256
+HEADER_BYTES = 4 * HEADER_NUMBERS
+
+VARIANTS = {"<u2": (20240520, 1), "<u4": (20240801, 7)}
+"""Magic and version of the header, by the tokens' dtype."""
+
+MAX_FILE_BYTES = 2**31 - 1
+"""llm.c asks for a file's size as a long, which has 32 bits on some systems."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LlmcOptions:
+    """Options of the llmc format."""
+
+    prefix: str | None = None
+    """What the files' names begin with; default: the dataset's name."""
+    tokens_per_file: int = 100_000_000
+    """Tokens of a shard at most (shard_size); only a longer document makes a larger one."""
+
+    def __post_init__(self) -> None:
+        check_prefix(self.prefix, where="llmc")
+        check_counts(self, ["tokens_per_file"], where="llmc")
+
+
+def write(parts: Sequence[Part], options: LlmcOptions, folder: Path) -> Counts:
+    """Write the shards of each part; one without tokens has none."""
+    names = val_names([part.name for part in parts])
+    counts: Counts = {}
+    for part in parts:
+        prefix = options.prefix or dataset_name(part)
+        limit = (MAX_FILE_BYTES - HEADER_BYTES) // part.dtype.itemsize
+        num_tokens = 0
+        for shard in cut_by_documents(
+            part, tokens_per_file=options.tokens_per_file, eos_first=True
+        ):
+            check_size(
+                shard.num_tokens,
+                limit=limit,
+                option="tokens_per_file",
+                value=options.tokens_per_file,
+                where="llmc",
+            )
+            path = folder / numbered_name(prefix, names[part.name], shard.number, ".bin")
+            header = _header(shard.num_tokens, part.dtype)
+            num_tokens += write_numbers(path, shard.tokens, header=header)
+        counts |= counts_of_stream(part, num_tokens=num_tokens)
+    return counts
+
+
+def _header(num_tokens: int, dtype: np.dtype[np.unsignedinteger]) -> bytes:
+    numbers = np.zeros(HEADER_NUMBERS, dtype="<i4")
+    numbers[:3] = (*VARIANTS[dtype.str], num_tokens)
+    return numbers.tobytes()
+
+
+def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
+    """Yield the token ids of each shard, memory-mapped; shape (num_tokens,).
+
+    Raises: CorruptOutputError for a header that is not the file's.
+    """
+    prefix = manifest.config["options"]["prefix"] or manifest.dataset
+    for name in numbered_names(manifest, prefix, part, ".bin"):
+        yield {"token_ids": _open_tokens(folder / name)}
+
+
+def _open_tokens(path: Path) -> npt.NDArray[np.unsignedinteger]:
+    magic, version, num_tokens = np.fromfile(path, dtype="<i4", count=3).tolist()
+    dtypes = {variant: dtype for dtype, variant in VARIANTS.items()}
+    num_bytes = path.stat().st_size
+    dtype = dtypes.get((magic, version))
+    if dtype is None or num_bytes != HEADER_BYTES + num_tokens * np.dtype(dtype).itemsize:
+        raise CorruptOutputError(
+            four_parts(
+                where=path,
+                expected="the magic and version of llm.c's files, and as many tokens as it says",
+                found=f"{magic}, {version}, and {num_tokens:,} tokens in {num_bytes:,} bytes",
+                remedy="delete the export and run `tokflow run` again",
+            )
+        )
+    return np.memmap(path, dtype=dtype, mode="r", offset=HEADER_BYTES)
+
+
+FORMAT = Format(
+    description="llm.c, modded-nanogpt: <prefix>_train_<i>.bin, with a header and EOS first",
+    options=LlmcOptions,
+    layout=fixed(Layout(made_of="stream", keeps=("token_ids",), eos_first=True)),
+    write=write,
+    read=read,
+)

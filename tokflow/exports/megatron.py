@@ -1,0 +1,172 @@
+"""Megatron's .bin and .idx, which MMapIndexedDataset reads; NeMo and GPT-NeoX read them too.
+
+    [<prefix>_]<part>_<key>_document.bin    token ids, documents end to end, no header
+    [<prefix>_]<part>_<key>_document.idx    all little-endian:
+        9 bytes     MMIDIDX and two zeros
+        uint64      version, 1
+        uint8       dtype of the tokens: 8 is uint16, 4 is int32
+        uint64      num_sequences
+        uint64      num_documents + 1
+        int32       tokens of each sequence              (num_sequences,)
+        int64       first byte of each in the .bin       (num_sequences,)
+        int64       first sequence of each document, and the end   (num_documents + 1,)
+    lost            the loss mask
+
+A document is one sequence; one without tokens has none, so that its first sequence is the next
+document's. Give the path without .bin to --train-data-path and so on, and EOS as the tokenizer's
+end of document.
+
+Source: megatron-core 0.16.1, megatron/core/datasets/indexed_dataset.py lines 44-215 and 905-990;
+gpt_dataset.py lines 87-91 for what its cache takes 65,500 to 65,536 ids to be.
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from tokflow.errors import ConfigError, CorruptOutputError, four_parts
+from tokflow.exports.formats import Arrays, Counts, Format, Layout, counts_of_stream, fixed
+from tokflow.exports.names import check_prefix, check_size
+from tokflow.exports.part import Part
+from tokflow.exports.shards import sizes_by_documents
+from tokflow.exports.token_files import document_lengths, offsets_of, write_numbers
+from tokflow.manifest import Manifest
+from tokflow.storage import check_name
+
+HEADER = struct.Struct("<9sQBQQ")
+MAGIC, VERSION = b"MMIDIDX\x00\x00", 1
+
+CODES = {"uint16": 8, "int32": 4}
+"""Megatron's numbers for the dtypes of tokens."""
+
+UINT16_BELOW = 65_500
+"""Vocabularies that preprocess_data.py writes as uint16; larger ones it writes as int32."""
+
+MAX_DOCUMENT_TOKENS = 2**31 - 1
+"""Lengths are int32."""
+
+TOKENS_AT_ONCE = 2**22
+"""Read at one go, in whole documents."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MegatronOptions:
+    """Options of the megatron format."""
+
+    prefix: str | None = None
+    """What the files' names begin with, before the part."""
+    key: str = "text"
+    """The field that Megatron's own tool names in file names (json-keys)."""
+    dtype: Literal["auto", "uint16", "int32"] = "auto"
+    """auto: uint16 below 65,500 ids, else int32, as Megatron's tool; uint16 up to 65,536 ids is
+    what its training wants that is given `--per-dataset-sequences-path`."""
+
+    def __post_init__(self) -> None:
+        check_prefix(self.prefix, where="megatron")
+        check_name(self.key, where="exports: megatron: key", becomes="a file", marks="-_")
+
+
+def write(parts: Sequence[Part], options: MegatronOptions, folder: Path) -> Counts:
+    """Write .bin and .idx of each part; one without tokens has neither."""
+    counts: Counts = {}
+    for part in parts:
+        num_tokens = num_documents = 0
+        if part.num_tokens:
+            dtype = np.dtype(_dtype(part, options)).newbyteorder("<")
+            name = _stem(part.name, options.prefix, options.key)
+            lengths = document_lengths(part)
+            check_size(int(lengths.max()), limit=MAX_DOCUMENT_TOKENS, where="megatron")
+            num_tokens = write_numbers(folder / f"{name}.bin", part.stream(), dtype=dtype)
+            _write_index(folder / f"{name}.idx", lengths, dtype)
+            num_documents = len(lengths)
+        counts |= counts_of_stream(part, num_tokens=num_tokens)
+        counts[f"{part.name}.num_documents"] = num_documents
+    return counts
+
+
+def _stem(part: str, prefix: str | None, key: str) -> str:
+    return "_".join(filter(None, [prefix, part, key, "document"]))
+
+
+def _dtype(part: Part, options: MegatronOptions) -> str:
+    if options.dtype == "uint16" and part.vocab_size > 2**16:
+        raise ConfigError(
+            four_parts(
+                where="exports: megatron: dtype",
+                expected="int32, for uint16 holds 65,536 ids",
+                found=f"uint16 for {part.vocab_size:,} ids",
+                remedy="leave `dtype` out",
+            )
+        )
+    if options.dtype == "auto":
+        return "uint16" if part.vocab_size < UINT16_BELOW else "int32"
+    return options.dtype
+
+
+def _write_index(path: Path, lengths: npt.NDArray[np.int64], dtype: np.dtype[Any]) -> None:
+    is_some = lengths > 0
+    sequences = lengths[is_some]
+    first_sequence = offsets_of(is_some)
+    header = HEADER.pack(MAGIC, VERSION, CODES[dtype.name], len(sequences), len(first_sequence))
+    with path.open("wb") as file:
+        file.write(header)
+        file.write(sequences.astype("<i4").data)
+        file.write((offsets_of(sequences)[:-1] * dtype.itemsize).astype("<i8", copy=False).data)
+        file.write(first_sequence.astype("<i8", copy=False).data)
+
+
+def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
+    """Yield tokens and offsets of a part, some million tokens in whole documents at a time.
+
+    Raises: CorruptOutputError for an index that is not Megatron's.
+    """
+    options = manifest.config["options"]
+    name = _stem(part, options["prefix"], options["key"])
+    if f"{name}.idx" not in manifest.files:
+        return
+    dtype, lengths = _read_index(folder / f"{name}.idx")
+    tokens = np.memmap(folder / f"{name}.bin", dtype=dtype, mode="r")
+    sizes, counts = sizes_by_documents(lengths, TOKENS_AT_ONCE)
+    first_token = first_document = 0
+    for size, count in zip(sizes.tolist(), counts.tolist(), strict=True):
+        run = tokens[first_token : first_token + size]
+        yield {
+            "token_ids": run.astype(manifest.details["dtype"], copy=False),
+            "offsets": offsets_of(lengths[first_document : first_document + count]),
+        }
+        first_token, first_document = first_token + size, first_document + count
+
+
+def _read_index(path: Path) -> tuple[np.dtype[Any], npt.NDArray[np.int64]]:
+    """Return the dtype of the tokens and the length of each document."""
+    with path.open("rb") as file:
+        magic, version, code, num_sequences, num_firsts = HEADER.unpack(file.read(HEADER.size))
+        dtypes = {number: name for name, number in CODES.items()}
+        if (magic, version) != (MAGIC, VERSION) or code not in dtypes:
+            raise CorruptOutputError(
+                four_parts(
+                    where=path,
+                    expected=f"{MAGIC!r}, version {VERSION} and dtype 4 or 8",
+                    found=f"{magic!r}, version {version} and dtype {code}",
+                    remedy="delete the export and run `tokflow run` again",
+                )
+            )
+        sequences = np.fromfile(file, dtype="<i4", count=num_sequences)
+        file.seek(8 * num_sequences, 1)
+        first_sequence = np.fromfile(file, dtype="<i8", count=num_firsts)
+    starts = offsets_of(sequences)
+    return np.dtype(dtypes[code]).newbyteorder("<"), np.diff(starts[first_sequence])
+
+
+FORMAT = Format(
+    description="Megatron, NeMo: <part>_text_document.bin and .idx",
+    options=MegatronOptions,
+    layout=fixed(Layout(made_of="stream", keeps=("token_ids", "offsets"))),
+    write=write,
+    read=read,
+)

@@ -1,0 +1,243 @@
+"""NumPy's .npy, memory-mapped by np.load(..., mmap_mode="r"): a stream, or rows.
+
+layout: stream
+
+    <part>.npy                      token ids, documents end to end, uint16 or uint32; 1-D
+    offsets/<part>.npy              int64 (num_documents + 1,): where each document begins
+    loss_mask/<part>.npy            of chats alone: bool, beside each token; not with eos: first
+
+layout: sequences
+
+    <part>.npy                      token ids (num_sequences, sequence_length)
+    segment_ids/, position_ids/     int32, in files of the same name and shape; 0 is padding
+    loss_mask/<part>.npy            of chats alone: bool; of others every token is learnt
+
+With `tokens_per_file`, `sequences_per_file` or `prefix` files are numbered and `validation` is
+called val, unless another part is: [<prefix>_]train_000000.npy, [<prefix>_]val_000000.npy. Each
+then has whole documents, and offsets of its own. build-nanogpt, which takes every file with
+`train` in its name, reads {prefix: edufineweb, eos: first}.
+
+    lost    nothing; with eos: first, a chat's loss mask
+
+Source: numpy.lib.format, version 1.0; karpathy/build-nanogpt at 69cb21f, fineweb.py lines 17-83.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from tokflow.errors import ConfigError, four_parts
+from tokflow.exports.formats import (
+    Arrays,
+    Counts,
+    Format,
+    Layout,
+    counts_of_rows,
+    counts_of_stream,
+)
+from tokflow.exports.names import check_prefix, numbered_name, val_names
+from tokflow.exports.options import check_counts
+from tokflow.exports.part import Part
+from tokflow.exports.shards import cut_runs, equal_sizes
+from tokflow.exports.token_files import cut_by_documents, offsets_of, write_mask, write_numbers
+from tokflow.manifest import Manifest
+from tokflow.sequences import Sequences
+
+ROW_FIELDS = ("token_ids", "segment_ids", "position_ids", "loss_mask")
+
+TOKENS_AT_ONCE = 2**22
+"""Of rows: read at one go."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NpyOptions:
+    """Options of the npy format."""
+
+    layout: Literal["stream", "sequences"] = "stream"
+    """stream: documents end to end, 1-D; sequences: packed rows, 2-D."""
+    eos: Literal["last", "first"] = "last"
+    """stream: where the EOS of a document stands; first: before it, as build-nanogpt has it."""
+    prefix: str | None = None
+    """What the names of numbered files begin with; without it names begin with the part."""
+    tokens_per_file: int | None = None
+    """stream: tokens of a file at most (shard_size); only a longer document makes a larger one.
+    Without it a part is one file."""
+    sequences_per_file: int | None = None
+    """sequences: rows of a file. Without it a part is one file."""
+
+    def __post_init__(self) -> None:
+        check_prefix(self.prefix, where="npy")
+        check_counts(self, ["tokens_per_file", "sequences_per_file"], where="npy")
+        of_other: dict[str, dict[str, str | None]] = {
+            "stream": {"sequences_per_file": None},
+            "sequences": {"tokens_per_file": None, "eos": "last"},
+        }
+        for name, default in of_other[self.layout].items():
+            if getattr(self, name) != default:
+                raise ConfigError(
+                    four_parts(
+                        where=f"exports: npy: {name}",
+                        expected=f"nothing, for it means nothing in `layout: {self.layout}`",
+                        found=repr(getattr(self, name)),
+                        remedy="leave it out, or name the other layout",
+                    )
+                )
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether the names of files have a number."""
+        return any((self.prefix, self.tokens_per_file, self.sequences_per_file))
+
+    def file_name(self, part: str, parts: Sequence[str], number: int) -> str:
+        """Return the name of a part's file."""
+        if not self.is_numbered:
+            return f"{part}.npy"
+        return numbered_name(self.prefix, val_names(parts)[part], number, ".npy")
+
+
+def layout_of_options(options: NpyOptions) -> Layout:
+    """Return what stands in the files."""
+    if options.layout == "sequences":
+        return Layout(made_of="sequences", keeps=ROW_FIELDS)
+    if options.eos == "first":
+        return Layout(made_of="stream", keeps=("token_ids", "offsets"), eos_first=True)
+    return Layout(made_of="stream", keeps=("token_ids", "offsets", "loss_mask"))
+
+
+def write(parts: Sequence[Part], options: NpyOptions, folder: Path) -> Counts:
+    """Write the files of each part; one without tokens or rows has none."""
+    names = [part.name for part in parts]
+    write_part = _write_rows if options.layout == "sequences" else _write_stream
+    counts: Counts = {}
+    for part in parts:
+        counts |= write_part(part, names, options, folder)
+    return counts
+
+
+def _write_stream(part: Part, names: Sequence[str], options: NpyOptions, folder: Path) -> Counts:
+    num_tokens = num_documents = num_loss_tokens = 0
+    keeps_mask = options.eos == "last" and part.has_loss_mask
+    for shard in cut_by_documents(
+        part,
+        tokens_per_file=options.tokens_per_file,
+        eos_first=options.eos == "first",
+        has_loss_mask=keeps_mask,
+    ):
+        name = options.file_name(part.name, names, shard.number)
+        header = npy_header((shard.num_tokens,), part.dtype)
+        num_tokens += write_numbers(folder / name, shard.tokens, header=header)
+        offsets = offsets_of(shard.lengths)
+        header = npy_header(offsets.shape, offsets.dtype)
+        write_numbers(_beside(folder, "offsets", name), [offsets], header=header)
+        num_documents += len(shard.lengths)
+        if keeps_mask:
+            header = npy_header((shard.num_tokens,), np.dtype(np.bool_))
+            mask = _beside(folder, "loss_mask", name)
+            num_loss_tokens += write_mask(mask, shard.loss_mask or (), header=header)
+    counts = counts_of_stream(part, num_tokens=num_tokens)
+    counts[f"{part.name}.num_documents"] = num_documents
+    if keeps_mask:
+        counts[f"{part.name}.num_loss_tokens"] = num_loss_tokens
+    return counts
+
+
+def _beside(folder: Path, field: str, name: str) -> Path:
+    """Return the path of what belongs to each token or document of the file `name`."""
+    (folder / field).mkdir(exist_ok=True)
+    return folder / field / name
+
+
+def npy_header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
+    """Return what stands in a .npy file before an array."""
+    header = BytesIO()
+    described = {
+        "descr": np.lib.format.dtype_to_descr(dtype.newbyteorder("<")),
+        "fortran_order": False,
+        "shape": shape,
+    }
+    np.lib.format.write_array_header_1_0(header, described)
+    return header.getvalue()
+
+
+def _write_rows(part: Part, names: Sequence[str], options: NpyOptions, folder: Path) -> Counts:
+    fields = [name for name in ROW_FIELDS if name != "loss_mask" or part.has_loss_mask]
+    sizes = equal_sizes(
+        part.num_sequences, options.sequences_per_file or max(1, part.num_sequences)
+    )
+    num_tokens = num_loss_tokens = 0
+    for number, rows in enumerate(cut_runs(part.sequences(), sizes)):
+        name = options.file_name(part.name, names, number)
+        paths = {
+            field: folder / name if field == "token_ids" else _beside(folder, field, name)
+            for field in fields
+        }
+        shape = (sizes[number], part.sequence_length)
+        written = _write_arrays(rows, paths, shape)
+        num_tokens += written[0]
+        num_loss_tokens += written[1]
+    counts = counts_of_rows(part, num_sequences=sum(sizes), num_tokens=num_tokens)
+    if part.has_loss_mask:
+        counts[f"{part.name}.num_loss_tokens"] = num_loss_tokens
+    return counts
+
+
+def _write_arrays(
+    rows: Iterable[Sequences], paths: dict[str, Path], shape: tuple[int, int]
+) -> tuple[int, int]:
+    """Write each field into its file; return how many tokens were written and are learnt."""
+    num_tokens = num_learnt = 0
+    with ExitStack() as stack:
+        files = {}
+        for made in rows:
+            for field, path in paths.items():
+                values = np.ascontiguousarray(getattr(made, field))
+                if field not in files:
+                    files[field] = stack.enter_context(path.open("wb"))
+                    files[field].write(npy_header(shape, values.dtype))
+                files[field].write(values.data.cast("B"))
+            num_tokens += int(np.count_nonzero(made.segment_ids))
+            num_learnt += int(np.count_nonzero(made.loss_mask))
+    return num_tokens, num_learnt
+
+
+def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
+    """Yield the fields of a part, memory-mapped: of a stream a file at a time, of rows some
+    million tokens."""
+    options = NpyOptions(**manifest.config["options"])
+    number = 0
+    while (name := options.file_name(part, manifest.details["parts"], number)) in manifest.files:
+        others = {
+            field: np.load(folder / field / name, mmap_mode="r")
+            for field in ("offsets", *ROW_FIELDS[1:])
+            if f"{field}/{name}" in manifest.files
+        }
+        fields = {"token_ids": np.load(folder / name, mmap_mode="r"), **others}
+        if options.layout == "stream":
+            yield fields
+        else:
+            yield from _rows(fields)
+        if not options.is_numbered:
+            return
+        number += 1
+
+
+def _rows(fields: Arrays) -> Iterator[Arrays]:
+    num_rows, length = fields["token_ids"].shape
+    at_once = max(1, TOKENS_AT_ONCE // length)
+    for first in range(0, num_rows, at_once):
+        some = {name: values[first : first + at_once] for name, values in fields.items()}
+        yield {**some, "loss_mask": some.get("loss_mask", some["segment_ids"] != 0)}
+
+
+FORMAT = Format(
+    description="NumPy: <part>.npy, 1-D or rows, memory-mapped by np.load",
+    options=NpyOptions,
+    layout=layout_of_options,
+    write=write,
+    read=read,
+)

@@ -1,0 +1,316 @@
+"""The parts of an export, put together again from its own files and its index.
+
+For who has an export and wants another format of it: the token shards and the raw files it was
+made from may be gone, or on another machine.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tokflow.arrays import make_table, repeated, to_numpy
+from tokflow.catalog import Found
+from tokflow.document_table import DOCUMENTS_SCHEMA
+from tokflow.errors import ConfigError, CorruptOutputError, four_parts
+from tokflow.exports import FORMATS, INDEX_NAME, Part, layout_of
+from tokflow.manifest import Manifest, checksums, write_manifest
+from tokflow.packing import PackingConfig
+from tokflow.sequences import open_sequences, write_sequences
+from tokflow.shard_writer import DOCUMENTS_NAME, LOSS_MASK_NAME, TOKENS_NAME
+from tokflow.spans import SPANS_NAME, SPANS_SCHEMA, TokenSource, open_split
+from tokflow.tables import Columns, parquet_options
+from tokflow.tokens import open_token_shard
+
+TOKENS_AT_ONCE = 2_048 * 2_048
+"""Tokens copied at one go."""
+
+RUN_COLUMNS = ("position", "num_tokens", "row", "char_start", "token_in_piece")
+
+
+def gather_parts(found: Found, packing: PackingConfig | None, folder: Path) -> list[Part]:
+    """Return what another export of the same tokens is made from; its files are in `folder`.
+
+    The documents have the order of their raw files again, each token stands once, and what the
+    export did not hold (dropped tokens, documents of no tokens) is not there. `packing` makes
+    sequences; None is for formats that need none. `folder` must stay as long as the parts do.
+
+    Raises: ConfigError for a format that is never read, or that holds texts;
+    CorruptOutputError where the index does not fit the files.
+    """
+    _check_readable(found)
+    details = found.manifest.details
+    flat = {name: _flat(found, name, folder) for name in details["parts"]}
+    splits, sequences = [], []
+    for number, (raw_file, groups) in enumerate(_groups_by_file(found).items()):
+        of_file = folder / f"{number:06d}"
+        split_folder = _write_file(found, flat, raw_file, groups, of_file)
+        split = open_split(split_folder, open_token_shard(of_file / "tokens"))
+        splits.append(split)
+        if packing is not None:
+            (of_file / "sequences").mkdir()
+            write_sequences(split, packing, of_file / "sequences", dataset=found.manifest.dataset)
+            sequences.append(open_sequences(of_file / "sequences", split))
+    return [
+        Part(
+            name=name,
+            splits=splits,
+            sequences_of=sequences,
+            packing=packing or PackingConfig(),
+            eos_id=details["eos_id"],
+            bos_id=details["bos_id"],
+            vocab_size=details["vocab_size"],
+            dtype=np.dtype(details["dtype"]),
+        )
+        for name in details["parts"]
+    ]
+
+
+def _check_readable(found: Found) -> None:
+    name = found.manifest.details["format"]
+    is_read = FORMATS[name].read is not None
+    if not is_read or layout_of(found.manifest).made_of == "texts":
+        raise ConfigError(
+            four_parts(
+                where=found.folder,
+                expected="an export whose tokens tokflow reads",
+                found=f"{name}, which is {'text' if is_read else 'written and never read'}",
+                remedy="convert another export of the dataset, or declare the format in its YAML "
+                "and run `tokflow run`, which tokenizes nothing again",
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Flat:
+    """All positions of a part as one array, padding included."""
+
+    token_ids: TokenSource
+    loss_mask: TokenSource | None
+
+
+def _flat(found: Found, part: str, folder: Path) -> _Flat:
+    """Return a part's positions, copied into flat files of `folder`."""
+    manifest = found.manifest
+    read = FORMATS[manifest.details["format"]].read
+    has_mask = f"{part}.num_loss_tokens" in manifest.counts
+    dtypes = {"token_ids": np.dtype(manifest.details["dtype"])}
+    dtypes |= {"loss_mask": np.dtype(np.uint8)} if has_mask else {}
+    paths = {name: folder / f"{part}.{name}" for name in dtypes}
+    files = {name: path.open("wb") for name, path in paths.items()}
+    try:
+        for fields in read(found.folder, manifest, part) if read else ():
+            for name, file in files.items():
+                values = fields[name].reshape(-1)
+                for start in range(0, len(values), TOKENS_AT_ONCE):
+                    some = values[start : start + TOKENS_AT_ONCE].astype(dtypes[name], copy=False)
+                    file.write(np.ascontiguousarray(some).data.cast("B"))
+    finally:
+        for file in files.values():
+            file.close()
+    sources = {name: _mapped(path, dtypes[name]) for name, path in paths.items()}
+    return _Flat(sources["token_ids"], sources.get("loss_mask"))
+
+
+def _mapped(path: Path, dtype: np.dtype[Any]) -> TokenSource:
+    none = np.zeros(0, dtype=dtype)
+    if path.stat().st_size == 0:
+        return TokenSource(none, none)
+    return TokenSource(np.asarray(np.memmap(path, dtype=dtype, mode="r")), none)
+
+
+def _groups_by_file(found: Found) -> dict[str, list[tuple[str, int]]]:
+    """Return for each raw file, sorted, its parts and row groups of the index.
+
+    A row group is of one file and one part, as exports write them.
+    """
+    groups: dict[str, list[tuple[str, int]]] = {}
+    with pq.ParquetFile(found.folder / INDEX_NAME, read_dictionary=["part", "raw_file"]) as file:
+        for number in range(file.num_row_groups):
+            table = file.read_row_group(number, columns=["part", "raw_file"])
+            names = [
+                column.chunk(0).dictionary.to_pylist() for column in table.columns if len(column)
+            ]
+            if names and any(len(of_column) != 1 for of_column in names):
+                raise CorruptOutputError(
+                    four_parts(
+                        where=f"{found.folder / INDEX_NAME}: row group {number}",
+                        expected="runs of one raw file and one part",
+                        found=repr(names),
+                        remedy="make the export again",
+                    )
+                )
+            if names:
+                [part], [raw_file] = names
+                groups.setdefault(raw_file, []).append((part, number))
+    return dict(sorted(groups.items()))
+
+
+def _write_file(
+    found: Found,
+    flat: Mapping[str, _Flat],
+    raw_file: str,
+    groups: list[tuple[str, int]],
+    folder: Path,
+) -> Path:
+    """Write the tokens of one raw file as a token shard and a split; return the split's folder."""
+    shard, split = folder / "tokens", folder / "split"
+    shard.mkdir(parents=True)
+    split.mkdir()
+    documents, spans, counts = [], [], {}
+    num_tokens = num_documents = 0
+    for part in flat:
+        numbers = [number for name, number in groups if name == part]
+        runs = _in_document_order(_runs(found, numbers))
+        _copy_tokens(flat[part], runs, shard)
+        pieces = _pieces(runs, num_tokens)
+        documents.append(_documents_table(pieces))
+        spans.append(_spans_table(pieces, part, num_documents))
+        counts[f"{part}.num_tokens"] = int(pieces["num_tokens"].sum())
+        num_tokens += counts[f"{part}.num_tokens"]
+        num_documents += len(pieces["row"])
+    pq.write_table(pa.concat_tables(documents), shard / DOCUMENTS_NAME)
+    pq.write_table(pa.concat_tables(spans), split / SPANS_NAME, **parquet_options(SPANS_SCHEMA))
+    _write_manifests(found, raw_file, folder, counts, num_tokens)
+    return split
+
+
+def _runs(found: Found, groups: list[int]) -> Columns:
+    with pq.ParquetFile(found.folder / INDEX_NAME) as file:
+        table = file.read_row_groups(groups, columns=list(RUN_COLUMNS))
+    return {name: to_numpy(table[name]) for name in RUN_COLUMNS}
+
+
+def _in_document_order(runs: Columns) -> Columns:
+    """Return the runs as their documents have them, each token in one run only.
+
+    A run that begins before the end of the one before it, as where rows overlap, loses what
+    stands there already.
+    """
+    order = np.lexsort([runs[name] for name in ("token_in_piece", "char_start", "row")])
+    runs = {name: values[order] for name, values in runs.items()}
+    start, stop = runs["token_in_piece"], runs["token_in_piece"] + runs["num_tokens"]
+    # What comes before a run of the same piece; a larger key per piece keeps pieces apart.
+    piece = np.cumsum(_begins_piece(runs))
+    far = int(stop.max(initial=0)) + 1
+    reached = np.maximum.accumulate(piece * far + stop) - piece * far
+    before = np.concatenate([np.zeros(1, dtype=np.int64), reached])[:-1]
+    before = np.where(_begins_piece(runs), 0, before)
+    is_gap = start > before
+    if is_gap.any():
+        at = int(np.argmax(is_gap))
+        raise ConfigError(
+            four_parts(
+                where=f"document {runs['row'][at]:,}: token {before[at]:,}",
+                expected="the tokens of a document up to its end or to where it was cut",
+                found=f"none before token {start[at]:,}",
+                remedy="convert an export that dropped no beginning of a document",
+            )
+        )
+    known = np.minimum(before - start, runs["num_tokens"])
+    runs["position"] = runs["position"] + known
+    runs["token_in_piece"] = start + known
+    runs["num_tokens"] = runs["num_tokens"] - known
+    is_some = runs["num_tokens"] > 0
+    return {name: values[is_some] for name, values in runs.items()}
+
+
+def _begins_piece(runs: Columns) -> npt.NDArray[np.bool_]:
+    is_first = np.ones(len(runs["row"]), dtype=bool)
+    is_first[1:] = (np.diff(runs["row"]) != 0) | (np.diff(runs["char_start"]) != 0)
+    return is_first
+
+
+def _copy_tokens(flat: _Flat, runs: Columns, shard: Path) -> None:
+    for source, name in ((flat.token_ids, TOKENS_NAME), (flat.loss_mask, LOSS_MASK_NAME)):
+        if source is None:
+            continue
+        with (shard / name).open("ab") as file:
+            for starts, lengths in _blocks(runs):
+                file.write(np.ascontiguousarray(source.take(starts, lengths)).data.cast("B"))
+                source.release()
+
+
+def _blocks(runs: Columns) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    starts, lengths = runs["position"], runs["num_tokens"]
+    block = (np.cumsum(lengths) - lengths) // TOKENS_AT_ONCE
+    edges = np.flatnonzero(np.diff(block)) + 1
+    yield from zip(np.split(starts, edges), np.split(lengths, edges), strict=True)
+
+
+def _pieces(runs: Columns, first_token: int) -> Columns:
+    """Return row, char_start, token_offset and num_tokens of each document or cut piece."""
+    first = np.flatnonzero(_begins_piece(runs))
+    num_tokens = np.add.reduceat(runs["num_tokens"], first) if len(first) else first
+    return {
+        "row": runs["row"][first],
+        "char_start": runs["char_start"][first],
+        "token_offset": first_token + np.cumsum(num_tokens) - num_tokens,
+        "num_tokens": num_tokens,
+    }
+
+
+def _documents_table(pieces: Columns) -> pa.Table:
+    """Return documents.parquet of the pieces; what the export does not tell is zero."""
+    num = len(pieces["row"])
+    zero = np.zeros(num, dtype=np.int64)
+    hashes = pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(16), num, [None, pa.py_buffer(bytes(16 * num))]
+    )
+    columns = {
+        "row": pieces["row"],
+        "char_offset": zero,
+        "num_chars": zero,
+        "token_offset": pieces["token_offset"],
+        "num_tokens": pieces["num_tokens"],
+        "text_hash": hashes,
+    }
+    return make_table(columns, DOCUMENTS_SCHEMA)
+
+
+def _spans_table(pieces: Columns, part: str, first_document: int) -> pa.Table:
+    """Return one span for neighbours that begin at their document's first character, and one for
+    each other piece."""
+    is_cut = pieces["char_start"] > 0
+    is_new = np.ones(len(is_cut), dtype=bool)
+    is_new[1:] = is_cut[1:] | is_cut[:-1]
+    first = np.flatnonzero(is_new)
+    num = len(first)
+    ends = np.concatenate([first, [len(is_cut)]])[1:]
+    tokens_before = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(pieces["num_tokens"])])
+    columns = {
+        "part": repeated(part, num),
+        "document": first_document + first,
+        "num_documents": ends - first,
+        "char_start": pieces["char_start"][first],
+        "num_chars": np.zeros(num, dtype=np.int64),
+        "token_start": pieces["token_offset"][first],
+        "num_tokens": tokens_before[ends] - tokens_before[first],
+        "is_cut": is_cut[first],
+    }
+    return make_table(columns, SPANS_SCHEMA)
+
+
+def _write_manifests(
+    found: Found, raw_file: str, folder: Path, counts: dict[str, int], num_tokens: int
+) -> None:
+    manifest = found.manifest
+    for stage, of_stage in (("tokens", {"num_tokens": num_tokens}), ("split", counts)):
+        made = Manifest(
+            stage=stage,
+            dataset=manifest.dataset,
+            partition=raw_file,
+            version=manifest.version,
+            fingerprint=manifest.fingerprint,
+            parents={},
+            config={},
+            counts=of_stage,
+            details=manifest.details,
+            files=checksums(folder / stage),
+        )
+        write_manifest(folder / stage, made, run={})

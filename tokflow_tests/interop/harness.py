@@ -1,0 +1,220 @@
+"""Known datasets, and the peers that read and write them, each in an environment of its own.
+
+    known = known_dataset(tmp_path, "megatron", ids="many")       # builds, exports
+    found = read_with("megatron", known.folder, "train")          # calls peers/megatron.py
+    assert found["token_ids"].tolist() == known.token_ids("train").tolist()
+
+What is expected is worked out here from the texts, by Python alone: nothing of tokflow's is used.
+"""
+
+import itertools
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+
+from tokflow.manifest import Manifest
+from tokflow_tests.making import EOS, build, declare, many_ids
+
+Arrays = dict[str, np.ndarray]
+
+SCRIPTS = Path(__file__).parent / "peers"
+ENVIRONMENTS = Path(__file__).parents[2] / ".venv-interop"
+
+BYTES = {
+    "train-0.jsonl": ["", "a", "The quick brown fox jumps over the lazy dog.", "", "", "bc"],
+    "train-1.jsonl": [""],
+    "train-2.jsonl": ["größe 漢字 😀", "seven..", "fifteen letters", "x" * 99, "y"],
+    "train-3.jsonl": [],
+    "validation-0.jsonl": ["z", "", "not seen in training"],
+    "validation-1.jsonl": ["the end", ""],
+}
+"""Texts by raw file: empty ones, of one token, of exactly one row and two (rows of 8, with EOS),
+longer than a row; a file of one empty text and a file of none."""
+
+MANY = {
+    "train-0.jsonl": ["", "w65536", "w0 w1 w65535 w65536 w69999 w7", "", "w3 w4"],
+    "train-1.jsonl": [""],
+    "train-2.jsonl": [" ".join(f"w{65_500 + step}" for step in range(75)), "w69999"],
+    "validation-0.jsonl": ["w68000", "", "w12 w67001 w65535 w2 w2 w2 w2 w2 w2"],
+}
+"""The word w123 is the token 123; ids pass 65,535."""
+
+MANY_EOS = 70_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Known:
+    """An export, and the tokens that must be in it."""
+
+    folder: Path
+    manifest: Manifest
+    vocab_size: int
+    eos_id: int | None
+    sequence_length: int
+    files: Mapping[str, Sequence[Sequence[Sequence[int]]]]
+    """Part -> raw files -> documents -> token ids."""
+
+    def documents(self, part: str) -> list[list[int]]:
+        """Return the token ids of each document of a part, in order."""
+        return [list(document) for file in self.files[part] for document in file]
+
+    def token_ids(self, part: str) -> np.ndarray:
+        """Return the tokens of all documents, end to end; int64."""
+        return np.array([*itertools.chain(*self.documents(part))], dtype=np.int64)
+
+    def offsets(self, part: str) -> np.ndarray:
+        """Return where each document begins, and the last ends; int64 (num_documents + 1,)."""
+        lengths = map(len, self.documents(part))
+        return np.array([*itertools.accumulate(lengths, initial=0)], dtype=np.int64)
+
+    def rows(self, part: str) -> Arrays:
+        """Return the rows of the strategy concat, padded: token_ids, segment_ids, position_ids.
+
+        The documents of each raw file end to end, cut into rows; then, again end to end and cut,
+        what filled no row. A document that a row's edge cuts begins again as a new segment.
+        """
+        rows, tails = [], []
+        for number, file in enumerate(self.files[part]):
+            cells = [((number, d), token) for d, ids in enumerate(file) for token in ids]
+            whole = len(cells) - len(cells) % self.sequence_length
+            rows += _cut(cells[:whole], self.sequence_length)
+            tails += cells[whole:]
+        rows += _cut(tails, self.sequence_length)
+        return _row_arrays(rows, self.sequence_length, pad_id=self.eos_id or 0)
+
+
+def known_dataset(
+    folder: Path,
+    format_: str,
+    *,
+    ids: Literal["bytes", "many"] = "bytes",
+    with_eos: bool = True,
+    sequence_length: int = 8,
+    files: Mapping[str, Sequence[str]] | None = None,
+    attributes: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Known:
+    """Build a dataset of several raw files with the parts train and validation, and export it.
+
+    ids: bytes (257 ids, EOS 256) or many (70,001 ids, EOS 70,000). with_eos: if not, empty texts
+    are documents of no tokens. files: other texts by raw file, whose names begin with their part.
+    attributes: of the dataset's YAML, over those made here. options: of the format.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = files or (MANY if ids == "many" else BYTES)
+    tokenizer: dict[str, Any] = {"kind": "bytes"}
+    if ids == "many":
+        (folder / "many.json").write_text(many_ids())
+        tokenizer = {"kind": "file", "name": "many.json", "eos_token": "<eos>"}
+        tokenizer |= {"engine": "reference"}
+    if not with_eos:
+        tokenizer["eos"] = "none"
+    given = {
+        "tokenizer": tokenizer,
+        "packing": {"sequence_length": sequence_length},
+        "split": {"parts": {part: {"files": f"{part}-*"} for part in ("train", "validation")}},
+        "exports": [{"format": format_, "name": "export", **options}],
+    }
+    made = build(declare(folder, texts, **{**given, **(attributes or {})})).export("export")
+    eos_id = (MANY_EOS if ids == "many" else EOS) if with_eos else None
+    end = [eos_id] if with_eos else []
+    return Known(
+        folder=made.output.folder,
+        manifest=made.manifest,
+        vocab_size=int(made.manifest.details["vocab_size"]),
+        eos_id=eos_id,
+        sequence_length=sequence_length,
+        files={
+            part: [
+                [[*_encode(text, ids), *end] for text in texts[name]]
+                for name in sorted(texts)
+                if name.startswith(part)
+            ]
+            for part in ("train", "validation")
+        },
+    )
+
+
+def read_with(peer: str, folder: Path, part: str, **options: Any) -> Arrays:
+    """Return what the peer's own reader finds of one part of an export in `folder`."""
+    with tempfile.TemporaryDirectory() as temporary:
+        out = Path(temporary) / "out.npz"
+        _run(peer, "read", folder, part, out, json.dumps(options))
+        with np.load(out) as arrays:
+            return dict(arrays)
+
+
+def write_with(
+    peer: str,
+    documents: Sequence[Sequence[int]],
+    folder: Path,
+    *,
+    arrays: Mapping[str, np.ndarray] | None = None,
+    **options: Any,
+) -> None:
+    """Let the peer's own writer write documents into `folder`; `arrays` go to its script too."""
+    folder.mkdir(parents=True, exist_ok=True)
+    offsets = np.cumsum([0, *map(len, documents)], dtype=np.int64)
+    token_ids = np.array([*itertools.chain(*documents)], dtype=np.int64)
+    with tempfile.TemporaryDirectory() as temporary:
+        given = Path(temporary) / "documents.npz"
+        np.savez(given, token_ids=token_ids, offsets=offsets, **(arrays or {}))
+        _run(peer, "write", given, folder, json.dumps(options))
+
+
+def _run(peer: str, *arguments: object) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= {"PYTHONPATH": str(Path(__file__).parent), "HF_HUB_OFFLINE": "1"}
+    # -P: the folder of the script, megatron.py, must not hide the package of that name.
+    command = [_python(peer), "-P", SCRIPTS / f"{peer}.py", *arguments]
+    done = subprocess.run(
+        [str(argument) for argument in command],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    if done.returncode:
+        pytest.fail(f"{' '.join(map(str, command))}\n{done.stdout[-2_000:]}{done.stderr[-4_000:]}")
+
+
+def _python(peer: str) -> Path:
+    """Return the Python of the peer's environment, which `make test-interop` makes."""
+    selected = os.environ.get("TOKFLOW_PEERS", "").split()
+    if selected and peer not in selected:
+        pytest.skip(f"{peer} is not among PEERS='{' '.join(selected)}'")
+    if not (ENVIRONMENTS / peer / "ready").exists():
+        pytest.fail(f"{peer} is not installed: run `make test-interop PEERS={peer}`")
+    return ENVIRONMENTS / peer / "bin" / "python"
+
+
+def _encode(text: str, ids: str) -> list[int]:
+    return [int(word[1:]) for word in text.split()] if ids == "many" else [*text.encode()]
+
+
+def _cut(cells: list[Any], length: int) -> list[list[Any]]:
+    return [cells[start : start + length] for start in range(0, len(cells), length)]
+
+
+def _row_arrays(rows: list[list[Any]], length: int, *, pad_id: int) -> Arrays:
+    token_ids = np.full((len(rows), length), pad_id, dtype=np.int64)
+    segment_ids = np.zeros((len(rows), length), dtype=np.int64)
+    position_ids = np.zeros((len(rows), length), dtype=np.int64)
+    for number, row in enumerate(rows):
+        segment, position, last = 0, 0, None
+        for column, (document, token) in enumerate(row):
+            segment, position = (segment, position + 1) if document == last else (segment + 1, 0)
+            last = document
+            token_ids[number, column] = token
+            segment_ids[number, column] = segment
+            position_ids[number, column] = position
+    return {"token_ids": token_ids, "segment_ids": segment_ids, "position_ids": position_ids}

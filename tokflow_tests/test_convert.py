@@ -1,0 +1,240 @@
+import hashlib
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from tokflow.cli.app import app
+from tokflow.convert import convert_export
+from tokflow.dataset import Dataset, make_export_config
+from tokflow.errors import ConfigError
+from tokflow.exports import FORMATS, ExportConfig
+from tokflow.manifest import read_manifest
+from tokflow.packing import PackingConfig
+from tokflow.trace import trace_tokens
+from tokflow.verify.outputs import verify_path
+from tokflow_tests.chats import chat_dataset
+from tokflow_tests.making import build, content, declare, index_of
+
+FILES = {
+    "a.jsonl": ["abcdefghijk", "", "lm"],
+    "b.jsonl": ["n"],
+    "c.jsonl": ["", "opqrstuvwxyz", "ABC", "DEFGHI"],
+}
+PARTS = {
+    "boundary": "character",
+    "parts": {
+        "train": {"start": 0, "characters": 7},
+        "validation": {"start": 7, "characters": 9},
+    },
+}
+
+
+def to(format_: str, **options: Any) -> ExportConfig:
+    return make_export_config({"format": format_, **options}, where="test")
+
+
+def latest(dataset: Dataset, name: str) -> Path:
+    return (dataset.folder / "exports" / name / "latest").resolve()
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """Return what others read of an export, but the name that hf_dataset's cache has for it."""
+    return {
+        name: re.sub(rb'"_fingerprint": "\w+"', b"", data) if name.endswith("state.json") else data
+        for name, data in content(folder).items()
+        if name != "manifest.json"
+    }
+
+
+TARGETS = [
+    name
+    for name, format_ in FORMATS.items()
+    if format_.layout(format_.options()).made_of != "texts"
+]
+SOURCES = [name for name in TARGETS if FORMATS[name].read is not None]
+PAIRS = [
+    (source, target)
+    for source in SOURCES
+    for target in TARGETS
+    if {"bin", "parquet"} & {source, target}
+]
+"""Each format from a stream and from rows, and each into a stream and into rows."""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    folder = tmp_path_factory.mktemp("convert")
+    dataset = declare(folder, FILES, split=PARTS, exports=sorted(TARGETS))
+    build(dataset)
+    return dataset
+
+
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+def test_the_files_are_those_that_a_run_makes(
+    source: str, target: str, built: Dataset, tmp_path: Path
+):
+    packing = PackingConfig(sequence_length=4)
+
+    folder = convert_export(
+        latest(built, source), to(target), packing=packing, output=tmp_path / "out"
+    )
+
+    assert files_of(folder) == files_of(latest(built, target))
+    assert read_manifest(folder).counts == read_manifest(latest(built, target)).counts
+
+
+def test_neither_store_nor_raw_files_are_needed(built: Dataset, tmp_path: Path):
+    copy = tmp_path / "copied"
+    shutil.copytree(latest(built, "bin"), copy)
+
+    folder = convert_export(
+        copy,
+        to("parquet"),
+        packing=PackingConfig(sequence_length=4),
+        output=tmp_path / "elsewhere",
+    )
+
+    assert files_of(folder) == files_of(latest(built, "parquet"))
+    assert [verified.problems for verified in verify_path(folder)] == [()]
+
+
+def test_the_packing_is_the_export_s_own_unless_another_is_asked_for(tmp_path: Path):
+    packing = {"strategy": "one_document", "sequence_length": 3, "pad_id": 7}
+    dataset = declare(tmp_path, FILES, packing=packing, exports=["parquet", "pickle"])
+    build(dataset)
+
+    same = convert_export(latest(dataset, "parquet"), to("pickle"))
+    other = convert_export(
+        latest(dataset, "parquet"), to("pickle"), packing=PackingConfig(sequence_length=9)
+    )
+
+    assert files_of(same) == files_of(latest(dataset, "pickle"))
+    assert read_manifest(other).details["sequence_length"] == 9
+
+
+def test_a_conversion_stands_beside_its_export_and_is_made_once(built: Dataset):
+    first = convert_export(latest(built, "parquet"), to("bin"))
+    written = (first / "manifest.json").stat().st_mtime_ns
+
+    second = convert_export(latest(built, "parquet"), to("bin"))
+
+    assert first == second == latest(built, "bin-from-parquet")
+    assert first.parent.parent == latest(built, "parquet").parent.parent
+    assert (first / "manifest.json").stat().st_mtime_ns == written
+    assert not list(first.parent.glob(".*.tmp"))
+
+
+def test_a_conversion_is_verified_against_its_export_and_traced_through_it(built: Dataset):
+    folder = convert_export(latest(built, "parquet"), to("bin"))
+    direct = latest(built, "bin")
+
+    [verified] = verify_path(folder)
+
+    assert (verified.problems, verified.notes) == ((), ())
+    for token in (0, 3, 9):
+        there = trace_tokens(direct, part="validation", start=token, stop=token + 1)
+        assert trace_tokens(folder, part="validation", start=token, stop=token + 1) == there
+
+
+def test_a_damaged_conversion_is_found(built: Dataset, tmp_path: Path):
+    folder = convert_export(latest(built, "parquet"), to("bin"), output=None)
+    copy = folder.parent / "copy"
+    shutil.copytree(folder, copy)
+    name = next(copy.glob("train*"))
+    data = bytearray(name.read_bytes())
+    data[0] ^= 1
+    name.write_bytes(data)
+    manifest = json.loads((copy / "manifest.json").read_text())
+    manifest["files"][name.name]["sha256"] = hashlib.sha256(data).hexdigest()
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+
+    [verified] = verify_path(copy)
+
+    shutil.rmtree(copy)
+    assert "train: token 0 is not the one of the split" in verified.problems[0]
+
+
+def test_the_index_leads_to_the_same_documents(built: Dataset, tmp_path: Path):
+    folder = convert_export(
+        latest(built, "bin"),
+        to("parquet"),
+        packing=PackingConfig(sequence_length=4),
+        output=tmp_path / "out",
+    )
+
+    assert index_of(folder, "train") == index_of(latest(built, "parquet"), "train")
+
+
+def test_chats_keep_their_loss_mask_or_are_refused(tmp_path: Path):
+    dataset = chat_dataset(tmp_path, exports=["bin", "parquet"])
+    build(dataset)
+
+    kept = convert_export(
+        latest(dataset, "parquet"), to("parquet", sequences_per_file=1), output=tmp_path / "kept"
+    )
+
+    counts = read_manifest(latest(dataset, "parquet")).counts
+    assert counts["train.num_loss_tokens"] > 0
+    assert read_manifest(kept).counts == counts
+    with pytest.raises(ConfigError, match="expected the loss mask of the chats, which parquet"):
+        convert_export(latest(dataset, "bin"), to("parquet"))
+
+
+def test_what_is_never_read_is_refused_with_a_way_out(built: Dataset):
+    with pytest.raises(ConfigError, match="pickle, which is written and never read; convert"):
+        convert_export(latest(built, "pickle"), to("bin"))
+
+
+def test_a_folder_in_use_is_refused(built: Dataset, tmp_path: Path):
+    (tmp_path / "mine").write_text("")
+
+    with pytest.raises(ConfigError, match="--output: expected a folder that is empty"):
+        convert_export(latest(built, "bin"), to("bin"), output=tmp_path)
+
+
+def test_tokens_that_were_dropped_stay_dropped(tmp_path: Path):
+    packing = {"sequence_length": 4, "tail": "drop"}
+    dataset = declare(tmp_path, {"a.jsonl": ["abcde"]}, packing=packing, exports=["parquet"])
+    build(dataset)
+
+    folder = convert_export(latest(dataset, "parquet"), to("bin"))
+
+    assert (folder / "train.bin").read_bytes() == b"a\0b\0c\0d\0"
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_the_command_takes_options_and_packing(built: Dataset, tmp_path: Path):
+    result = run(
+        "convert", latest(built, "bin"), "--to", "parquet", "--output", tmp_path / "out",
+        "--option", "sequences_per_file=2", "--packing", "sequence_length=4", "--json",
+    )  # fmt: skip
+
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert document["counts"] == read_manifest(latest(built, "parquet")).counts
+    assert (tmp_path / "out/train-00001-of-00003.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--to", "banana"], "--to: expected one of"),
+        (["--to", "parquet", "--option", "sequence_per_file=2"], "did you mean"),
+        (["--to", "parquet", "--option", "compression"], "expected KEY=VALUE"),
+        (["--to", "parquet", "--packing", "sequence_length=no"], "--packing.sequence_length"),
+    ],
+)
+def test_what_cannot_be_meant_is_wrong_usage(arguments: list[str], message: str, built: Dataset):
+    result = run("convert", latest(built, "bin"), *arguments)
+
+    assert result.exit_code == 2
+    assert message in result.stderr

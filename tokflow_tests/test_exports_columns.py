@@ -1,0 +1,158 @@
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tokflow.errors import ConfigError
+from tokflow.exports.columns import (
+    check_columns,
+    layout_of_columns,
+    make_columns,
+    read_columns,
+    schema_of,
+    segment_lengths,
+)
+from tokflow.exports.row_files import files_of
+from tokflow.manifest import Manifest
+from tokflow.sequences import Sequences
+
+PAD = 9
+
+
+def rows(*, learnt: bool = True) -> Sequences:
+    """Documents of 3 and 1 tokens, of 4, of 2 and no more; all tokens learnt or every second."""
+    segment_ids = np.array([[1, 1, 1, 2], [1, 1, 1, 1], [1, 1, 0, 0]], dtype=np.int32)
+    loss_mask = segment_ids != 0
+    if not learnt:
+        loss_mask[:, ::2] = False
+    return Sequences(
+        np.array([[5, 6, 7, 5], [6, 7, 8, 5], [5, 6, PAD, PAD]], dtype=np.uint16),
+        segment_ids,
+        np.array([[0, 1, 2, 0], [0, 1, 2, 3], [0, 1, 0, 0]], dtype=np.int32),
+        loss_mask,
+    )
+
+
+def test_each_column_says_what_trainers_expect_of_its_name():
+    schema = schema_of(["input_ids", "attention_mask", "labels", "seq_lengths"])
+
+    table = make_columns(rows(learnt=False), schema)
+
+    assert table.to_pydict() == {
+        "input_ids": [[5, 6, 7, 5], [6, 7, 8, 5], [5, 6, PAD, PAD]],
+        "attention_mask": [[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 0, 0]],
+        "labels": [[-100, 6, -100, 5], [-100, 7, -100, 5], [-100, 6, -100, -100]],
+        "seq_lengths": [[3, 1], [4], [2]],
+    }
+
+
+def test_without_padding_a_row_ends_at_its_last_token():
+    schema = schema_of(["input_ids", "position_ids", "seq_lengths"])
+
+    table = make_columns(rows(), schema, padding=False)
+
+    assert table.to_pydict() == {
+        "input_ids": [[5, 6, 7, 5], [6, 7, 8, 5], [5, 6]],
+        "position_ids": [[0, 1, 2, 0], [0, 1, 2, 3], [0, 1]],
+        "seq_lengths": [[3, 1], [4], [2]],
+    }
+
+
+def manifest(columns: list[str]) -> Manifest:
+    details = {
+        "sequence_length": 4,
+        "dtype": "<u2",
+        "pad_id": PAD,
+        "keeps": layout_of_columns(columns).keeps,
+    }
+    return Manifest(
+        stage="export",
+        dataset="tiny",
+        partition=None,
+        version=1,
+        fingerprint="",
+        parents={},
+        config={},
+        counts={},
+        details=details,
+    )
+
+
+@pytest.mark.parametrize("padding", [True, False])
+@pytest.mark.parametrize(
+    ("learnt", "columns"),
+    [
+        (False, ["segment_ids", "position_ids", "loss_mask"]),
+        (False, ["segment_ids", "labels"]),
+        (False, ["seq_lengths", "labels"]),
+        (True, ["segment_ids"]),
+        (True, ["attention_mask", "seq_lengths"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_fields_are_read_again_from_whatever_columns_tell_of_them(
+    columns: list[str], learnt: bool, padding: bool
+):
+    made = rows(learnt=learnt)
+    table = make_columns(made, schema_of(["input_ids", *columns]), padding=padding)
+
+    read = read_columns(pa.concat_tables([table[:2], table[2:]]), manifest(columns))
+
+    assert list(read) == ["token_ids", "segment_ids", "position_ids", "loss_mask"]
+    for name, values in read.items():
+        assert values.dtype == getattr(made, name).dtype, name
+        np.testing.assert_array_equal(values, getattr(made, name))
+
+
+@pytest.mark.parametrize(
+    ("columns", "fields"),
+    [
+        ([], ["token_ids"]),
+        (["position_ids"], ["token_ids", "position_ids"]),
+        (["attention_mask"], ["token_ids", "loss_mask"]),
+        (["labels"], ["token_ids", "loss_mask"]),
+    ],
+)
+def test_a_field_that_no_column_tells_of_is_left_out(columns: list[str], fields: list[str]):
+    table = make_columns(rows(), schema_of(["input_ids", *columns]))
+
+    read = read_columns(table, manifest(columns))
+
+    assert list(read) == fields
+
+
+def test_segment_lengths_of_no_rows_are_none():
+    lengths, num_segments = segment_lengths(rows()[:0])
+
+    assert (lengths.tolist(), num_segments.tolist()) == ([], [])
+
+
+def test_a_batch_is_cut_where_a_file_ends_and_nowhere_else():
+    made = rows()
+    batches = [made[:2], made, made[:2], made[:1]]
+
+    files = [(number, [len(some) for some in pieces]) for number, pieces in files_of(batches, 3)]
+
+    assert files == [(0, [2, 1]), (1, [2, 1]), (2, [1, 1])]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (
+            ["labels", "tokens"],
+            "expected a choice of attention_mask, segment_ids, position_ids, loss_mask, labels, "
+            "seq_lengths, found 'tokens'; name some of them or none",
+        ),
+        (["labels", "labels"], "expected each column once, found labels, labels; name it once"),
+        (
+            ["seq_lengths"],
+            "expected lengths that add up to their row, as TRL's collator has it, found rows with "
+            "padding; add `padding: false`",
+        ),
+    ],
+)
+def test_columns_that_cannot_be_are_refused(columns: list[str], message: str):
+    with pytest.raises(ConfigError) as raised:
+        check_columns(columns, padding=True, where="jsonl")
+
+    assert str(raised.value) == f"exports: jsonl: columns: {message}"
