@@ -5,13 +5,13 @@ import pytest
 from tokflow.errors import ConfigError
 from tokflow.exports.columns import (
     check_columns,
-    files_of,
     layout_of_columns,
     make_columns,
     read_columns,
     schema_of,
     segment_lengths,
 )
+from tokflow.exports.row_files import files_of
 from tokflow.manifest import Manifest
 from tokflow.sequences import Sequences
 

@@ -10,9 +10,7 @@ labels          list<int32>  the token where loss_mask is 1, else -100, which to
 seq_lengths     list<int32>  tokens of each segment, padding not among them
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
-from operator import itemgetter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -137,28 +135,6 @@ def _column(rows: Sequences, name: str, is_token: npt.NDArray[np.bool_] | None) 
     offsets = np.zeros(len(rows) + 1, dtype=np.int32)
     np.cumsum(num_values, out=offsets[1:])
     return pa.ListArray.from_arrays(to_arrow(offsets), to_arrow(values))
-
-
-def files_of(
-    batches: Iterable[Sequences], per_file: int
-) -> Iterator[tuple[int, Iterator[Sequences]]]:
-    """Yield the ordinal of each file and the rows that go into it, `per_file` in all.
-
-    The rows of one file must be taken before the next file is. What is written at once depends
-    on the batches alone: a batch is cut only where a file ends.
-    """
-    for number, pieces in groupby(_cut(batches, per_file), key=itemgetter(0)):
-        yield number, (rows for _, rows in pieces)
-
-
-def _cut(batches: Iterable[Sequences], per_file: int) -> Iterator[tuple[int, Sequences]]:
-    num_rows = 0
-    for rest in batches:
-        while len(rest):
-            number, num_in_file = divmod(num_rows, per_file)
-            some, rest = rest[: per_file - num_in_file], rest[per_file - num_in_file :]
-            num_rows += len(some)
-            yield number, some
 
 
 def read_columns(table: pa.Table, manifest: Manifest) -> Arrays:

@@ -21,3 +21,22 @@ def check_counts(options: object, names: Sequence[str], *, where: str) -> None:
                     remedy="raise it",
                 )
             )
+
+
+def check_level(level: int | None, largest: int | None, *, where: str) -> None:
+    """Refuse a compression level that the codec does not have; None stands for its default.
+
+    `largest` is None where nothing is compressed.
+
+    Raises: ConfigError.
+    """
+    if level is None or (largest is not None and 1 <= level <= largest):
+        return
+    raise ConfigError(
+        four_parts(
+            where=f"exports: {where}: compression_level",
+            expected=f"1 to {largest}" if largest else "none, for nothing is compressed",
+            found=repr(level),
+            remedy="change it or leave it out",
+        )
+    )

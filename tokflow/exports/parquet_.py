@@ -12,33 +12,31 @@
 Row groups are small, so that a loader can start anywhere at little cost.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tokflow.exports.columns import (
-    files_of,
-    layout_of_columns,
-    make_columns,
-    read_columns,
-    schema_of,
-    with_loss_mask,
-)
-from tokflow.exports.formats import Arrays, Counts, Format, counts_of_rows, fixed
+from tokflow.exports.columns import layout_of_columns, read_columns, schema_of, with_loss_mask
+from tokflow.exports.formats import Arrays, Counts, Format, fixed
 from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
+from tokflow.exports.row_files import (
+    TOKENS_PER_GROUP,
+    file_names,
+    named_files,
+    rows_per_file,
+    write_tables,
+)
 from tokflow.manifest import Manifest
 
 COLUMNS = ("attention_mask", "segment_ids", "position_ids")
 
-TOKENS_PER_GROUP = 4_000_000
-"""A row group is made in memory, at 13 or 14 bytes per token."""
+OF_IDS = ("input_ids", "labels")
+"""Columns of token ids."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,51 +61,48 @@ def write(parts: Sequence[Part], options: ParquetOptions, folder: Path) -> Count
     """Write the shards of each part; a part without a row has none."""
     counts: Counts = {}
     for part in parts:
-        num_tokens, num_loss_tokens = _write_part(part, options, folder)
-        counts |= counts_of_rows(part, num_sequences=part.num_sequences, num_tokens=num_tokens)
-        if part.has_loss_mask:
-            counts[f"{part.name}.num_loss_tokens"] = num_loss_tokens
+        counts |= _write_part(part, options, folder)
     return counts
 
 
-def _write_part(part: Part, options: ParquetOptions, folder: Path) -> tuple[int, int]:
-    """Return how many tokens were written, and how many of them are learnt."""
-    per_file = options.sequences_per_file or max(
-        1, options.megabytes_per_file * 1_000_000 // (4 * part.sequence_length)
-    )
-    num_files = -(-part.num_sequences // per_file)
+def _write_part(part: Part, options: ParquetOptions, folder: Path) -> Counts:
+    per_file = rows_per_file(options, part)
+    names = file_names(part, per_file, ".parquet")
     schema = schema_of(with_loss_mask(COLUMNS, part))
-    num_tokens = num_loss_tokens = 0
     # Whole row groups at a time, so that the bytes do not depend on what was read together.
-    per_group = min(options.sequences_per_group, max(1, TOKENS_PER_GROUP // part.sequence_length))
-    for number, groups in files_of(part.sequences(per_group), per_file):
-        path = folder / f"{part.name}-{number:05d}-of-{num_files:05d}.parquet"
-        with _open_writer(path, schema, options) as writer:
-            for group in groups:
-                writer.write_table(make_columns(group, schema), row_group_size=per_group)
-                num_tokens += int(np.count_nonzero(group.segment_ids))
-                num_loss_tokens += int(np.count_nonzero(group.loss_mask))
-    return num_tokens, num_loss_tokens
+    at_once = min(options.sequences_per_group, max(1, TOKENS_PER_GROUP // part.sequence_length))
+    return write_tables(
+        part,
+        schema,
+        lambda number: open_writer(folder / names[number], schema, compression=options.compression),
+        per_file=per_file,
+        at_once=at_once,
+    )
 
 
-def _open_writer(path: Path, schema: pa.Schema, options: ParquetOptions) -> pq.ParquetWriter:
+def open_writer(path: Path, schema: pa.Schema, *, compression: str) -> pq.ParquetWriter:
+    """Open a file of sequences, with a codec of the columns."""
     return pq.ParquetWriter(
         path,
         schema,
-        compression=options.compression,
+        compression=compression,
         # Ids hardly repeat within a page; the other columns are nearly all repetition.
-        use_dictionary=[f"{name}.list.element" for name in schema.names if name != "input_ids"],
+        use_dictionary=[f"{name}.list.element" for name in schema.names if name not in OF_IDS],
         write_statistics=False,
     )
 
 
 def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
     """Yield the sequences of a part, a row group at a time; each field (rows, sequence_length)."""
-    shard = re.compile(rf"{re.escape(part)}-\d+-of-\d+\.parquet")  # train, and not train-b
-    for name in sorted(filter(shard.fullmatch, manifest.files)):
-        with pq.ParquetFile(folder / name) as file:
-            for group in range(file.num_row_groups):
-                yield read_columns(file.read_row_group(group), manifest)
+    for name in named_files(manifest, part, ".parquet"):
+        yield from read_groups(folder / name, manifest)
+
+
+def read_groups(path: Path, manifest: Manifest) -> Iterator[Arrays]:
+    """Yield the fields of each row group of a file of sequences."""
+    with pq.ParquetFile(path) as file:
+        for group in range(file.num_row_groups):
+            yield read_columns(file.read_row_group(group), manifest)
 
 
 FORMAT = Format(

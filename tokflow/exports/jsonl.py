@@ -1,0 +1,226 @@
+"""JSON lines: one object per sequence, its fields lists of numbers.
+
+    <part>-<i>-of-<n>.jsonl    also .jsonl.gz (one member, mtime 0) and .jsonl.zst (one frame)
+    {"input_ids":[464,2068],"segment_ids":[1,1]}
+               input_ids and the columns of the option; no blanks, a newline behind each object;
+               lists of one length unless `padding: false`
+    lost       what no column tells of
+
+`datasets.load_dataset("json", data_files=...)`, pandas.read_json(lines=True) and pyarrow.json
+read it. Text has twice the bytes of parquet's numbers: for eyes, and for tools that know nothing
+else.
+
+Source: jsonlines.org; RFC 8259; RFC 1952 for .gz, whose one member is deflated in pieces that do
+not depend on each other, as pigz -i does.
+"""
+
+import struct
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from tokflow.documents.compression import read_blocks
+from tokflow.exports.columns import (
+    TYPES,
+    Lists,
+    check_columns,
+    fields_of,
+    layout_of_columns,
+    segment_lengths,
+    values_of,
+    with_loss_mask,
+)
+from tokflow.exports.formats import Arrays, Counts, Format
+from tokflow.exports.json_text import JsonList, JsonRows, in_order
+from tokflow.exports.options import check_counts, check_level
+from tokflow.exports.part import Part
+from tokflow.exports.row_files import file_names, named_files, rows_per_file, write_files
+from tokflow.manifest import Manifest
+from tokflow.sequences import Sequences
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+TOKENS_AT_ONCE = 500_000
+"""Made into text at one go; a column of them takes some 15 MB meanwhile."""
+
+READ_BYTES = 4_000_000
+
+GZIP_HEADER = b"\x1f\x8b\x08" + bytes(6) + b"\xff"
+"""Deflate; no name, no time; system unknown."""
+
+LAST_BLOCK = b"\x03\x00"
+"""An empty block of deflate that says it is the last."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JsonlOptions:
+    """Options of the jsonl format."""
+
+    columns: tuple[str, ...] = ("segment_ids",)
+    """Beside input_ids: attention_mask, segment_ids, position_ids, loss_mask (of chats it is
+    added), labels (-100 where nothing is learnt), seq_lengths (tokens of each segment)."""
+    padding: bool = True
+    """Whether rows are filled up to sequence_length; if not, a list ends at its last token."""
+    megabytes_per_file: int = 500
+    """Size of a shard, counted as 4 bytes per token; the text of input_ids has some 6."""
+    sequences_per_file: int | None = None
+    """Sequences per shard; given instead of `megabytes_per_file`."""
+    compression: Literal["none", "gz", "zst"] = "none"
+    """gz: .jsonl.gz; zst: .jsonl.zst."""
+    compression_level: int | None = None
+    """gz: 1 to 9, default 3; zst: 1 to 22, default 3."""
+
+    def __post_init__(self) -> None:
+        check_columns(self.columns, padding=self.padding, where="jsonl")
+        check_counts(self, ("megabytes_per_file", "sequences_per_file"), where="jsonl")
+        largest = {"none": None, "gz": 9, "zst": 22}[self.compression]
+        check_level(self.compression_level, largest, where="jsonl")
+
+
+def write(parts: Sequence[Part], options: JsonlOptions, folder: Path) -> Counts:
+    """Write the shards of each part; a part without a row has none."""
+    counts: Counts = {}
+    for part in parts:
+        counts |= _write_part(part, options, folder)
+    return counts
+
+
+def _write_part(part: Part, options: JsonlOptions, folder: Path) -> Counts:
+    per_file = rows_per_file(options, part)
+    names = file_names(part, per_file, _suffix(options.compression))
+    columns = with_loss_mask(options.columns, part)
+    lines = _lines_of(part, columns, padding=options.padding)
+    write_blocks = _WRITERS[options.compression]
+
+    def write_file(number: int, groups: Iterator[Sequences]) -> None:
+        with (folder / names[number]).open("wb") as file:
+            for block in write_blocks(lines, groups, options.compression_level):
+                file.write(block)
+
+    at_once = max(1, TOKENS_AT_ONCE // part.sequence_length)
+    return write_files(part, write_file, columns=columns, per_file=per_file, at_once=at_once)
+
+
+def _suffix(compression: str) -> str:
+    return ".jsonl" if compression == "none" else f".jsonl.{compression}"
+
+
+Lines = Callable[[Sequences], memoryview]
+"""Makes the lines of rows."""
+
+
+def _lines_of(part: Part, columns: Sequence[str], *, padding: bool) -> Lines:
+    before = {name: f'{"," if number else "{"}"{name}":[' for number, name in enumerate(columns)}
+    if not part.num_sequences:
+        return lambda rows: memoryview(b"")
+    largest = max(part.vocab_size - 1, part.pad_id, part.sequence_length)
+    table = JsonRows(largest, before=[*before.values()], after="}\n")
+
+    def lines(rows: Sequences) -> memoryview:
+        is_token = None if padding else rows.segment_ids != 0
+        lists = []
+        for name in columns:
+            if name == "seq_lengths":
+                lists.append(_segment_list(rows, before[name]))
+            else:
+                lists.append(JsonList(before[name], values_of(rows, name), is_token))
+        return table.text(lists)[0]
+
+    return lines
+
+
+def _segment_list(rows: Sequences, before: str) -> JsonList:
+    lengths, num_segments = segment_lengths(rows)
+    is_value = np.arange(num_segments.max()) < num_segments[:, None]
+    values = np.zeros(is_value.shape, dtype=np.int32)
+    values[is_value] = lengths
+    return JsonList(before, values, is_value)
+
+
+def _plain(lines: Lines, groups: Iterable[Sequences], level: int | None) -> Iterator[memoryview]:
+    return in_order(lines, groups)
+
+
+def _gzipped(
+    lines: Lines, groups: Iterable[Sequences], level: int | None
+) -> Iterator[bytes | memoryview]:
+    """Yield one gzip member, deflated by two threads; the same bytes for the same groups."""
+
+    def deflate(rows: Sequences) -> tuple[memoryview, bytes]:
+        text = lines(rows)
+        deflated = zlib.compressobj(level or 3, zlib.DEFLATED, -zlib.MAX_WBITS)
+        return text, deflated.compress(text) + deflated.flush(zlib.Z_FULL_FLUSH)
+
+    checksum = num_bytes = 0
+    yield GZIP_HEADER
+    for text, piece in in_order(deflate, groups):
+        checksum = zlib.crc32(text, checksum)
+        num_bytes += len(text)
+        yield piece
+    yield LAST_BLOCK + struct.pack("<II", checksum, num_bytes % 2**32)
+
+
+def _zstandard(lines: Lines, groups: Iterable[Sequences], level: int | None) -> Iterator[bytes]:
+    """Yield one frame, since some readers stop at the end of the first."""
+    compressor = zstd.ZstdCompressor(level=level or 3)
+    for text in in_order(lines, groups):
+        yield compressor.compress(text)
+    yield compressor.flush()
+
+
+_WRITERS: Mapping[str, Callable[..., Iterator[bytes | memoryview]]] = {
+    "none": _plain,
+    "gz": _gzipped,
+    "zst": _zstandard,
+}
+
+
+def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
+    """Yield the sequences of a part, some at a time; each field (rows, sequence_length)."""
+    decoder = msgspec.json.Decoder(dict[str, list[int]])
+    suffix = _suffix(manifest.config["options"]["compression"])
+    for name in named_files(manifest, part, suffix):
+        for lines in _whole_lines(folder / name):
+            if rows := decoder.decode_lines(lines):
+                lists = {column: _lists(rows, column) for column in rows[0]}
+                yield fields_of(lists, manifest)
+
+
+def _whole_lines(path: Path) -> Iterator[bytes]:
+    rest = b""
+    for block in read_blocks(path, block_bytes=READ_BYTES):
+        lines, newline, rest_of_block = block.rpartition(b"\n")
+        if newline:
+            yield rest + lines
+            rest = rest_of_block
+        else:
+            rest += block
+    yield rest
+
+
+def _lists(rows: Sequence[Mapping[str, Sequence[int]]], column: str) -> Lists:
+    lists = [row[column] for row in rows]
+    num_values = np.array([*map(len, lists)], dtype=np.int64)
+    dtype = TYPES[column].to_pandas_dtype()
+    values = np.fromiter(chain.from_iterable(lists), dtype=dtype, count=int(num_values.sum()))
+    return values, num_values
+
+
+FORMAT = Format(
+    description="JSON lines: <part>-<i>-of-<n>.jsonl (.gz, .zst), an object per sequence with "
+    "input_ids and the columns asked for",
+    options=JsonlOptions,
+    layout=lambda options: layout_of_columns(options.columns),
+    write=write,
+    read=read,
+)
