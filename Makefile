@@ -31,7 +31,7 @@ test-slow: $(READY) ## The proofs that take long
 
 test-interop: $(READY) ## Exports read by their peers (PEERS='megatron datatrove' picks some)
 	@$(call make_environments,.venv-interop,$(INTEROP_PEERS)); \
-	TOKFLOW_PEERS="$(INTEROP_PEERS)" $(BIN)/pytest --quiet -m interop $(ARGS)
+	TOKFLOW_PEERS="$(INTEROP_PEERS)" $(BIN)/pytest --quiet -m interop -n 2 --dist loadfile $(ARGS)
 
 bench: $(READY) ## Time and memory on 60 and 300 MB, against the raw engine and the peers
 	@$(BIN)/python -m benchmarks $(ARGS)
