@@ -93,11 +93,19 @@ def test_a_document_that_fills_a_chunk_is_one_item(tmp_path: Path):
     assert chunks_of(folder) == [as_items("abc$"), as_items("def$")]
 
 
-def test_documents_without_tokens_are_no_items(tmp_path: Path):
-    files = {"a.jsonl": ["", "ab", "", "", "cd", ""]}
-    folder, _ = export(tmp_path, files, attributes=NO_EOS, block_size=1, tokens_per_file=2)
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        (2, [as_items("ab"), as_items("cd"), as_items("e")]),
+        (3, [as_items("ab", "c"), as_items("d", "e")]),
+        (9, [as_items("ab", "cd", "e")]),
+    ],
+)
+def test_documents_without_tokens_are_no_items(size: int, expected: list, tmp_path: Path):
+    files = {"a.jsonl": ["", "ab", "", "", "cd", ""], "b.jsonl": ["", "e"]}
+    folder, _ = export(tmp_path, files, attributes=NO_EOS, block_size=1, tokens_per_file=size)
 
-    assert chunks_of(folder) == [as_items("ab"), as_items("cd")]
+    assert chunks_of(folder) == expected
 
 
 def test_a_chunk_is_never_less_than_a_block(tmp_path: Path):

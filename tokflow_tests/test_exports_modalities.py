@@ -135,6 +135,18 @@ def test_data_that_the_index_does_not_fit_is_refused(tmp_path: Path):
         list(FORMATS["modalities"].read(folder, manifest, "train"))
 
 
+@pytest.mark.parametrize("at", [2, 10, 22, 41])
+def test_an_index_of_which_a_byte_is_wrong_is_refused(at: int, tmp_path: Path):
+    folder, manifest = export(tmp_path, {"a.jsonl": ["ab", "c"]})
+    path = folder / "train.pbin"
+    data = bytearray(path.read_bytes())
+    data[12 + 10 + len(INDEX_START) + at] ^= 1
+    path.write_bytes(data)
+
+    with pytest.raises(CorruptOutputError, match="an index that tokflow did not write"):
+        list(FORMATS["modalities"].read(folder, manifest, "train"))
+
+
 def test_of_chats_the_manifest_says_that_the_loss_mask_is_lost(tmp_path: Path):
     dataset = chat_dataset(tmp_path, CHATS, exports=["modalities"])
 

@@ -121,8 +121,8 @@ def _starts(ends: npt.NDArray[np.int64], first: int, stop: int) -> npt.NDArray[n
 
     `ends`: of all documents of the part; the chunk is what stands from `first` to `stop`.
     """
-    inside = slice(*np.searchsorted(ends, [first + 1, stop]))
-    is_new = np.diff(ends[inside], prepend=first) > 0  # documents of no tokens are no items
+    inside = slice(*np.searchsorted(ends, [first, stop]))
+    is_new = np.diff(ends[inside], prepend=first) > 0  # a document of no tokens is no item
     starts: npt.NDArray[np.int64] = np.concatenate([[first], ends[inside][is_new], [stop]])
     return starts - first
 
