@@ -1,5 +1,6 @@
 import hashlib
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -43,8 +44,12 @@ def latest(dataset: Dataset, name: str) -> Path:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """Return what others read of an export."""
-    return {name: data for name, data in content(folder).items() if name != "manifest.json"}
+    """Return what others read of an export, but the name that hf_dataset's cache has for it."""
+    return {
+        name: re.sub(rb'"_fingerprint": "\w+"', b"", data) if name.endswith("state.json") else data
+        for name, data in content(folder).items()
+        if name != "manifest.json"
+    }
 
 
 TARGETS = [
@@ -53,6 +58,13 @@ TARGETS = [
     if format_.layout(format_.options()).made_of != "texts"
 ]
 SOURCES = [name for name in TARGETS if FORMATS[name].read is not None]
+PAIRS = [
+    (source, target)
+    for source in SOURCES
+    for target in TARGETS
+    if {"bin", "parquet"} & {source, target}
+]
+"""Each format from a stream and from rows, and each into a stream and into rows."""
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +75,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return dataset
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(("source", "target"), PAIRS)
 def test_the_files_are_those_that_a_run_makes(
     source: str, target: str, built: Dataset, tmp_path: Path
 ):

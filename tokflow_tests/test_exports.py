@@ -80,6 +80,24 @@ EXPORTS: dict[str, dict[str, Any]] = {
     "parquet-groups-of-1": {"format": "parquet", "sequences_per_group": 1},
     "pickle-files-of-2": {"format": "pickle", "sequences_per_file": 2},
     "pickle-of-long-rows": {"format": "pickle", "min_sample_length": 3},
+    "litdata": {"format": "litdata"},
+    "litdata-chunks-of-6": {"format": "litdata", "block_size": 3, "tokens_per_file": 8},
+    "litdata-zstd": {"format": "litdata", "block_size": 4, "chunk_bytes": 8, "compression": "zstd"},
+    "mds": {"format": "mds"},
+    "mds-of-all-fields": {
+        "format": "mds",
+        "columns": {
+            "a": "position_ids",
+            "tokens": "token_ids",
+            "c": "loss_mask",
+            "b": "segment_ids",
+        },
+    },
+    "mds-small-and-packed": {"format": "mds", "size_limit": 300, "compression": "zstd:7"},
+    "modalities": {"format": "modalities"},
+    "modalities-files-of-5": {"format": "modalities", "tokens_per_file": 5},
+    "olmo": {"format": "olmo"},
+    "olmo-files-of-5": {"format": "olmo", "tokens_per_file": 5},
     "webdataset": {"format": "webdataset"},
     "webdataset-json-files-of-2": {
         "format": "webdataset",
@@ -361,7 +379,9 @@ def test_bytes_do_not_depend_on_how_much_is_done_at_once(
     usual = declare(tmp_path / "usual", case.files, **attributes)
     build(usual)
     small = declare(tmp_path / "small", case.files, **attributes)
-    monkeypatch.setattr("tokflow.exports.part.TOKENS_AT_ONCE", 8)
+    for name, module in list(sys.modules.items()):
+        if name.startswith("tokflow.exports.") and hasattr(module, "TOKENS_AT_ONCE"):
+            monkeypatch.setattr(module, "TOKENS_AT_ONCE", 8)
 
     build(small)
 
@@ -386,6 +406,38 @@ def test_bin_of_many_ids_has_four_bytes_per_token(tmp_path: Path):
 
     assert tokens.tolist() == [65_536, 1, 69_999, 70_000, 65_535, 70_000, 7, 8, 70_000]
     assert manifest.details["dtype"] == "<u4"
+
+
+def test_bin_calls_validation_as_nanogpt_does(tmp_path: Path):
+    split = {"parts": {"train": {"documents": 1}, "validation": {"start": 1}}}
+    dataset = declare(tmp_path, {"a.jsonl": ["ab", "c"]}, exports=["bin"], split=split)
+    _, folder, manifest = export(dataset)
+
+    assert (folder / "val.bin").read_bytes() == b"c\0\0\1"
+    assert not (folder / "validation.bin").exists()
+    [own] = FORMATS["bin"].read(folder, manifest, "validation")
+    assert own["token_ids"].tolist() == ids("c")
+
+
+def test_bin_leaves_the_name_val_to_the_part_that_has_it(tmp_path: Path):
+    split = {"parts": {"val": {"documents": 1}, "validation": {"start": 1}}}
+    dataset = declare(tmp_path, {"a.jsonl": ["ab", "c"]}, exports=["bin"], split=split)
+    _, folder, _ = export(dataset)
+
+    assert (folder / "val.bin").read_bytes() == b"a\0b\0\0\1"
+    assert (folder / "validation.bin").read_bytes() == b"c\0\0\1"
+
+
+def test_bin_reads_what_its_first_version_called_validation(tmp_path: Path):
+    split = {"parts": {"train": {"documents": 1}, "validation": {"start": 1}}}
+    dataset = declare(tmp_path, {"a.jsonl": ["ab", "c"]}, exports=["bin"], split=split)
+    _, folder, manifest = export(dataset)
+    (folder / "val.bin").rename(folder / "validation.bin")
+    files = {name.replace("val.", "validation."): entry for name, entry in manifest.files.items()}
+
+    [own] = FORMATS["bin"].read(folder, replace(manifest, files=files), "validation")
+
+    assert own["token_ids"].tolist() == ids("c")
 
 
 def test_bin_on_a_full_disk_is_an_error_and_not_a_shorter_file(tmp_path: Path):
@@ -599,7 +651,7 @@ def test_a_dump_is_as_long_as_asked_for_whatever_is_written_at_once(
 def test_a_row_group_holds_fewer_rows_where_they_are_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.exports.parquet_.TOKENS_AT_ONCE", 8)
+    monkeypatch.setattr("tokflow.exports.parquet_.TOKENS_PER_GROUP", 8)
     dataset = declare(tmp_path, {"a.jsonl": ["abcdefghijklmnopqrs"]}, exports=["parquet"])
 
     folder = build(dataset).export("parquet").output.folder

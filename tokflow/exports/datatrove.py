@@ -90,14 +90,13 @@ def _write_beside(path: Path, shard: Shard, token_size: int, options: DatatroveO
 
 
 def _for_people(num_tokens: int) -> str:
-    """Return three digits and a prefix: `999 T`, `1.72 MT`, `45.0 GT`."""
-    step = (len(str(num_tokens)) - 1) // 3
-    for step_ in (step, step + 1):  # rounding may lead to the next prefix: 999,999 is 1.00 M
-        scaled = num_tokens / 1000**step_
-        digits = 2 if scaled < 9.995 else 1 if scaled < 99.95 else 0
-        if scaled < 999.5:
+    """Return three digits and a prefix, such as `1.72 MT`, as humanize 4.17 does."""
+    exponent = len(str(num_tokens)) - 1
+    for exponent_ in (exponent, exponent + 1):  # 999,999 is rounded to 1.00 M
+        text = f"{num_tokens / 1000 ** (exponent_ // 3):.{2 - exponent_ % 3}f}"
+        if float(text) < 10 ** (exponent_ % 3 + 1):
             break
-    return f"{scaled:.{digits}f} {['', *'kMGTPE'][step_]}T"
+    return f"{text} {['', *'kMGTPE'][exponent_ // 3]}T"
 
 
 def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:

@@ -47,6 +47,9 @@ CODES = {"uint16": 8, "int32": 4}
 UINT16_BELOW = 65_500
 """Vocabularies that preprocess_data.py writes as uint16; larger ones it writes as int32."""
 
+MAX_DOCUMENT_TOKENS = 2**31 - 1
+"""Lengths are int32."""
+
 TOKENS_AT_ONCE = 2**22
 """Read at one go, in whole documents."""
 
@@ -77,7 +80,7 @@ def write(parts: Sequence[Part], options: MegatronOptions, folder: Path) -> Coun
             dtype = np.dtype(_dtype(part, options)).newbyteorder("<")
             name = _stem(part.name, options.prefix, options.key)
             lengths = document_lengths(part)
-            check_size(int(lengths.max()), limit=2**31 - 1, where="megatron")
+            check_size(int(lengths.max()), limit=MAX_DOCUMENT_TOKENS, where="megatron")
             num_tokens = write_numbers(folder / f"{name}.bin", part.stream(), dtype=dtype)
             _write_index(folder / f"{name}.idx", lengths, dtype)
             num_documents = len(lengths)

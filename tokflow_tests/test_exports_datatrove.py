@@ -1,0 +1,139 @@
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokflow.errors import ConfigError
+from tokflow.exports import FORMATS, Arrays
+from tokflow.exports.datatrove import DatatroveOptions, _for_people
+from tokflow.manifest import Manifest
+from tokflow.verify import verify_export
+from tokflow_tests.chats import CHATS, chat_dataset, documents_of, shard_of
+from tokflow_tests.making import EOS, build, declare, parts
+
+
+def export(
+    folder: Path, files: dict[str, list[str]], *, attributes: Any = None, **options: Any
+) -> tuple[Path, Manifest]:
+    exports = [{"format": "datatrove", **options}]
+    made = build(declare(folder, files, exports=exports, **(attributes or {}))).export("datatrove")
+    return made.output.folder, made.manifest
+
+
+def read(folder: Path, manifest: Manifest, part: str = "train") -> list[Arrays]:
+    return list(FORMATS["datatrove"].read(folder, manifest, part))
+
+
+def ends_of(path: Path) -> list[int]:
+    data = path.read_bytes()
+    return list(struct.unpack(f"<{len(data) // 8}Q", data))
+
+
+def test_a_part_is_a_folder_of_tokens_ends_and_metadata(tmp_path: Path):
+    split = {"parts": {"train": {"documents": 2}, "validation": {"start": 2}}}
+    folder, _ = export(tmp_path, {"a.jsonl": ["ab", "", "c"]}, attributes={"split": split})
+
+    assert sorted(path.name for path in (folder / "train").iterdir()) == [
+        "00000_train.ds",
+        "00000_train.ds.index",
+        "00000_train.ds.metadata",
+    ]
+    assert (folder / "train/00000_train.ds").read_bytes() == b"a\0b\0\0\1\0\1"
+    assert ends_of(folder / "train/00000_train.ds.index") == [3, 4]
+    metadata = (folder / "train/00000_train.ds.metadata").read_text()
+    assert metadata == "Unknown Tokenizer|2\n4\n4.00 T"
+    assert (folder / "validation/00000_validation.ds").read_bytes() == b"c\0\0\1"
+
+
+def test_documents_without_tokens_are_left_out_of_the_ends(tmp_path: Path):
+    attributes = {
+        "tokenizer": {"kind": "bytes", "eos": "none"},
+        "split": {"parts": {"train": {"documents": 5}, "validation": {"start": 5}}},
+    }
+    files = {"a.jsonl": ["", "ab", "", "", "c", ""]}
+    folder, manifest = export(tmp_path, files, attributes=attributes)
+
+    assert ends_of(folder / "train/00000_train.ds.index") == [2, 3]
+    assert not (folder / "validation").exists()
+    assert manifest.counts["train.num_documents"] == 2
+    assert manifest.counts["validation.num_documents"] == 0
+
+
+def test_files_have_whole_documents_and_ends_of_their_own(tmp_path: Path):
+    folder, manifest = export(tmp_path, {"a.jsonl": ["ab", "", "c", "defgh"]}, tokens_per_file=4)
+
+    found = [(of["token_ids"].tolist(), of["offsets"].tolist()) for of in read(folder, manifest)]
+
+    assert found == [
+        ([*b"ab", EOS, EOS], [0, 3, 4]),
+        ([*b"c", EOS], [0, 2]),
+        ([*b"defgh", EOS], [0, 6]),
+    ]
+    assert ends_of(folder / "train/00001_train.ds.index") == [2]
+    assert (folder / "train/00002_train.ds.metadata").read_text().splitlines()[1] == "6"
+
+
+def test_a_chats_loss_mask_stands_beside_its_tokens(tmp_path: Path):
+    dataset = chat_dataset(
+        tmp_path, CHATS, exports=[{"format": "datatrove", "tokens_per_file": 30}]
+    )
+    made = build(dataset).export("datatrove")
+    mask = [bit for _, bits in documents_of(shard_of(dataset)) for bit in bits]
+
+    losses = [path.read_bytes() for path in sorted(made.output.folder.glob("train/*.loss"))]
+    read_back = [of["loss_mask"].tolist() for of in read(made.output.folder, made.manifest)]
+
+    assert len(losses) > 1
+    assert [*b"".join(losses)] == mask
+    assert [bit for of_file in read_back for bit in of_file] == mask
+    assert made.manifest.counts["train.num_loss_tokens"] == sum(mask)
+    assert "lost" not in made.manifest.details
+
+
+def test_verify_finds_a_wrong_end_and_a_wrong_loss(tmp_path: Path):
+    dataset = chat_dataset(tmp_path, CHATS, exports=["datatrove"])
+    made = build(dataset).export("datatrove")
+    folder, of_parts = made.output.folder, list(parts(dataset, "datatrove").values())
+    assert verify_export(folder, made.manifest, of_parts) == []
+
+    index = folder / "train/00000_train.ds.index"
+    ends = ends_of(index)
+    index.write_bytes(struct.pack(f"<{len(ends)}Q", ends[0] - 1, *ends[1:]))
+    loss = folder / "train/00000_train.ds.loss"
+    loss.write_bytes(bytes(1 - byte for byte in loss.read_bytes()))
+
+    problems = "\n".join(verify_export(folder, made.manifest, of_parts))
+    assert "length of document 0 is not the one of the split" in problems
+    assert "loss mask of token 0 is not the one of the split" in problems
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "text"),
+    [
+        (1, "1.00 T"),
+        (999, "999 T"),
+        (1_000, "1.00 kT"),
+        (9_995, "9.99 kT"),
+        (99_950, "100 kT"),
+        (999_499, "999 kT"),
+        (999_500, "1.00 MT"),
+        (1_718_000, "1.72 MT"),
+        (45_000_000_000, "45.0 GT"),
+    ],
+)
+def test_people_read_three_digits(num_tokens: int, text: str):
+    assert _for_people(num_tokens) == text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tokens_per_file": 0}, "tokens_per_file: expected 1 or more, found 0"),
+        ({"tokenizer_name_or_path": "a|b"}, r"without \|.*found 'a\|b'"),
+        ({"tokenizer_name_or_path": "a\nb"}, r"in one line.*found 'a\\nb'"),
+    ],
+)
+def test_options_that_break_the_metadata_are_refused(options: dict[str, Any], message: str):
+    with pytest.raises(ConfigError, match=message):
+        DatatroveOptions(**options)

@@ -1,0 +1,178 @@
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokflow.errors import ConfigError, CorruptOutputError
+from tokflow.exports import FORMATS, layout_of
+from tokflow.exports.llmc import LlmcOptions
+from tokflow.manifest import Manifest
+from tokflow.pipeline import build_dataset
+from tokflow_tests.making import EOS, build, content, declare, many_ids
+
+BOS = 257
+
+
+def export(
+    folder: Path, files: dict[str, list[str]], *, attributes: Any = None, **options: Any
+) -> tuple[Path, Manifest]:
+    exports = [{"format": "llmc", **options}]
+    made = build(declare(folder, files, exports=exports, **(attributes or {}))).export("llmc")
+    return made.output.folder, made.manifest
+
+
+def tokens_of(folder: Path, manifest: Manifest, part: str = "train") -> list[list[int]]:
+    return [of["token_ids"].tolist() for of in FORMATS["llmc"].read(folder, manifest, part)]
+
+
+def names_of(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("*.bin"))
+
+
+def test_a_file_is_a_header_and_tokens_with_eos_before_each_document(tmp_path: Path):
+    folder, manifest = export(tmp_path, {"a.jsonl": ["ab", "", "c"]})
+
+    data = (folder / "tiny_train_000000.bin").read_bytes()
+
+    assert struct.unpack("<256i", data[:1024]) == (20240520, 1, 6, *[0] * 253)
+    assert struct.unpack("<6H", data[1024:]) == (EOS, *b"ab", EOS, EOS, *b"c")
+    assert layout_of(manifest).eos_first
+
+
+def test_many_ids_have_the_header_of_llama_3(tmp_path: Path):
+    (tmp_path / "many.json").write_text(many_ids())
+    tokenizer = {"kind": "file", "name": "many.json", "eos_token": "<eos>", "engine": "reference"}
+    folder, _ = export(
+        tmp_path, {"a.jsonl": ["w65536 w7"]}, attributes={"tokenizer": tokenizer}, prefix="x"
+    )
+
+    data = (folder / "x_train_000000.bin").read_bytes()
+
+    assert struct.unpack("<256i", data[:1024]) == (20240801, 7, 3, *[0] * 253)
+    assert struct.unpack("<3I", data[1024:]) == (70_000, 65_536, 7)
+
+
+def test_documents_with_bos_stay_as_they_are(tmp_path: Path):
+    tokenizer = {"kind": "bytes", "bos": "first", "eos": "none"}
+    folder, manifest = export(
+        tmp_path, {"a.jsonl": ["ab", "c"]}, attributes={"tokenizer": tokenizer}
+    )
+
+    assert tokens_of(folder, manifest) == [[BOS, *b"ab", BOS, *b"c"]]
+
+
+def test_documents_without_a_mark_are_refused(tmp_path: Path):
+    tokenizer = {"kind": "bytes", "eos": "none"}
+    dataset = declare(tmp_path, {"a.jsonl": ["ab"]}, exports=["llmc"], tokenizer=tokenizer)
+
+    [failed] = build_dataset(dataset).failed
+
+    assert str(failed.error) == (
+        "exports: train: expected documents with an EOS, which this format has before each of "
+        "them, found documents without EOS and BOS; set `tokenizer.eos: last`, or name another "
+        "format"
+    )
+
+
+def test_files_hold_whole_documents_and_are_called_as_trainers_glob_them(tmp_path: Path):
+    later = {"validation": {"start": 4, "documents": 9}, "x": {"start": 99}}
+    split = {"parts": {"train": {"documents": 4}, **later}}
+    folder, manifest = export(
+        tmp_path,
+        {"a.jsonl": ["ab", "c", "defghij", "", "k"]},
+        attributes={"split": split},
+        prefix="fineweb",
+        tokens_per_file=5,
+    )
+
+    assert names_of(folder) == [
+        "fineweb_train_000000.bin",
+        "fineweb_train_000001.bin",
+        "fineweb_train_000002.bin",
+        "fineweb_val_000000.bin",
+    ]
+    assert tokens_of(folder, manifest) == [
+        [EOS, *b"ab", EOS, *b"c"],
+        [EOS, *b"defghij"],
+        [EOS],
+    ]
+    assert tokens_of(folder, manifest, "validation") == [[EOS, *b"k"]]
+    assert tokens_of(folder, manifest, "x") == []
+
+
+def test_a_part_called_val_keeps_its_name_and_so_does_validation(tmp_path: Path):
+    split = {"parts": {"val": {"documents": 1}, "validation": {"start": 1}}}
+    folder, manifest = export(tmp_path, {"a.jsonl": ["ab", "c"]}, attributes={"split": split})
+
+    assert names_of(folder) == ["tiny_val_000000.bin", "tiny_validation_000000.bin"]
+    assert tokens_of(folder, manifest, "val") == [[EOS, *b"ab"]]
+    assert tokens_of(folder, manifest, "validation") == [[EOS, *b"c"]]
+
+
+def test_a_file_that_llmc_cannot_seek_in_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tokflow.exports.llmc.MAX_FILE_BYTES", 1024 + 2 * 6 + 1)
+    dataset = declare(tmp_path, {"a.jsonl": ["ab", "c", "d"]}, exports=["llmc"])
+
+    [failed] = build_dataset(dataset).failed
+
+    assert str(failed.error) == (
+        "exports: llmc: expected at most 6 tokens in a file, found 7; "
+        "set `tokens_per_file` to 6 or less"
+    )
+    folder, manifest = export(tmp_path, {}, tokens_per_file=6)
+    assert tokens_of(folder, manifest) == [[EOS, *b"ab", EOS, *b"c"], [EOS, *b"d"]]
+
+
+def test_a_document_that_fits_no_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tokflow.exports.llmc.MAX_FILE_BYTES", 1024 + 2 * 6)
+    exports = [{"format": "llmc", "tokens_per_file": 3}]
+    dataset = declare(tmp_path, {"a.jsonl": ["a", "bcdefgh"]}, exports=exports)
+
+    [failed] = build_dataset(dataset).failed
+
+    assert str(failed.error) == (
+        "exports: llmc: expected at most 6 tokens in a file, found 8 in one document; "
+        "cut the raw text into shorter documents, or name another format"
+    )
+
+
+@pytest.mark.parametrize("damage", [(0, 7), (4, 2), (8, 5)])
+def test_a_header_that_is_not_the_files_is_an_error(tmp_path: Path, damage: tuple[int, int]):
+    folder, manifest = export(tmp_path, {"a.jsonl": ["abc"]})
+    position, number = damage
+    with (folder / "tiny_train_000000.bin").open("r+b") as file:
+        file.seek(position)
+        file.write(struct.pack("<i", number))
+
+    with pytest.raises(
+        CorruptOutputError, match=r"expected the magic and version of llm\.c's files"
+    ):
+        tokens_of(folder, manifest)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tokens_per_file": 0}, "exports: llmc: tokens_per_file: expected 1 or more, found 0"),
+        ({"prefix": "../x"}, r"exports: llmc: prefix: expected letters.*found '../x'"),
+        ({"prefix": ""}, r"exports: llmc: prefix: expected letters.*found ''"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(options: dict[str, Any], message: str):
+    with pytest.raises(ConfigError, match=message):
+        LlmcOptions(**options)
+
+
+def test_bytes_do_not_depend_on_how_much_is_read_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    files = {"a.jsonl": ["ab", "c", "defghij"], "b.jsonl": ["k", "lm"]}
+    usual, _ = export(tmp_path / "usual", files, tokens_per_file=7)
+    monkeypatch.setattr("tokflow.exports.part.TOKENS_AT_ONCE", 2)
+
+    small, _ = export(tmp_path / "small", files, tokens_per_file=7)
+
+    assert content(small) == content(usual)

@@ -1,0 +1,168 @@
+import struct
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tokflow.dataset import Dataset
+from tokflow.errors import ConfigError, CorruptOutputError
+from tokflow.exports import FORMATS, Arrays
+from tokflow.exports.megatron import MegatronOptions
+from tokflow.manifest import Manifest
+from tokflow.pipeline import build_dataset
+from tokflow_tests.making import EOS, build, declare, many_ids, parts
+
+WITHOUT_EOS = {"tokenizer": {"kind": "bytes", "eos": "none"}}
+
+
+def export(
+    folder: Path, files: dict[str, list[str]], *, attributes: Any = None, **options: Any
+) -> tuple[Dataset, Path, Manifest]:
+    exports = [{"format": "megatron", **options}]
+    dataset = declare(folder, files, exports=exports, **(attributes or {}))
+    made = build(dataset).export("megatron")
+    return dataset, made.output.folder, made.manifest
+
+
+def read(folder: Path, manifest: Manifest, part: str = "train") -> list[Arrays]:
+    return list(FORMATS["megatron"].read(folder, manifest, part))
+
+
+def index_of(path: Path) -> dict[str, Any]:
+    data = path.read_bytes()
+    magic, version, code, num_sequences, num_firsts = struct.unpack_from("<9sQBQQ", data)
+    assert len(data) == 34 + 12 * num_sequences + 8 * num_firsts
+    return {
+        "head": (magic, version, code),
+        "lengths": list(struct.unpack_from(f"<{num_sequences}i", data, 34)),
+        "pointers": list(struct.unpack_from(f"<{num_sequences}q", data, 34 + 4 * num_sequences)),
+        "firsts": list(struct.unpack_from(f"<{num_firsts}q", data, 34 + 12 * num_sequences)),
+    }
+
+
+def test_each_document_is_a_sequence_but_those_without_tokens(tmp_path: Path):
+    files = {"a.jsonl": ["", "ab", "", "", "c"], "b.jsonl": ["def", ""]}
+    _, folder, manifest = export(tmp_path, files, attributes=WITHOUT_EOS)
+
+    index = index_of(folder / "train_text_document.idx")
+
+    assert index == {
+        "head": (b"MMIDIDX\0\0", 1, 8),
+        "lengths": [2, 1, 3],
+        "pointers": [0, 4, 6],
+        "firsts": [0, 0, 1, 1, 1, 2, 3, 3],
+    }
+    tokens = (folder / "train_text_document.bin").read_bytes()
+    assert struct.unpack("<6H", tokens) == tuple(b"abcdef")
+    assert manifest.counts["train.num_documents"] == 7
+
+
+def test_a_part_without_tokens_has_no_file(tmp_path: Path):
+    split = {"parts": {"train": {"documents": 1}, "validation": {"start": 1}}}
+    attributes = {**WITHOUT_EOS, "split": split}
+    _, folder, manifest = export(tmp_path, {"a.jsonl": ["a", ""]}, attributes=attributes)
+
+    assert sorted(path.name for path in folder.glob("*_document.*")) == [
+        "train_text_document.bin",
+        "train_text_document.idx",
+    ]
+    assert read(folder, manifest, "validation") == []
+    assert manifest.counts["validation.num_documents"] == 0
+
+
+def test_names_have_a_prefix_and_a_key(tmp_path: Path):
+    options = {"prefix": "my.v1", "key": "content"}
+    _, folder, manifest = export(tmp_path, {"a.jsonl": ["ab"]}, **options)
+
+    assert (folder / "my.v1_train_content_document.idx").is_file()
+    assert read(folder, manifest)[0]["token_ids"].tolist() == [*b"ab", EOS]
+
+
+@pytest.mark.parametrize(
+    ("vocab_size", "dtype", "code"),
+    [
+        (65_499, "auto", 8),
+        (65_500, "auto", 4),
+        (65_536, "auto", 4),
+        (65_536, "uint16", 8),
+        (258, "int32", 4),
+    ],
+)
+def test_the_dtype_is_the_one_that_megatrons_tool_would_take(
+    tmp_path: Path, vocab_size: int, dtype: Any, code: int
+):
+    dataset, _, manifest = export(tmp_path, {"a.jsonl": ["ab", "c"]})
+    part = replace(parts(dataset, "megatron")["train"], vocab_size=vocab_size)
+    out = tmp_path / "out"
+    out.mkdir()
+
+    FORMATS["megatron"].write([part], MegatronOptions(dtype=dtype), out)
+
+    index = index_of(out / "train_text_document.idx")
+    itemsize = {8: 2, 4: 4}[code]
+    assert index["head"][2] == code
+    assert index["pointers"] == [0, 3 * itemsize]
+    assert (out / "train_text_document.bin").stat().st_size == 5 * itemsize
+    [own] = read(out, manifest)
+    assert own["token_ids"].tolist() == [*b"ab", EOS, *b"c", EOS]
+    assert own["token_ids"].dtype == np.uint16
+
+
+def test_uint16_for_more_ids_is_refused(tmp_path: Path):
+    (tmp_path / "many.json").write_text(many_ids())
+    tokenizer = {"kind": "file", "name": "many.json", "eos_token": "<eos>", "engine": "reference"}
+    exports = [{"format": "megatron", "dtype": "uint16"}]
+    dataset = declare(tmp_path, {"a.jsonl": ["w1"]}, exports=exports, tokenizer=tokenizer)
+
+    [failed] = build_dataset(dataset).failed
+
+    assert str(failed.error) == (
+        "exports: megatron: dtype: expected int32, for uint16 holds 65,536 ids, "
+        "found uint16 for 70,001 ids; leave `dtype` out"
+    )
+
+
+def test_a_document_longer_than_an_int32_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tokflow.exports.megatron.MAX_DOCUMENT_TOKENS", 3)
+    dataset = declare(tmp_path, {"a.jsonl": ["ab", "cde"]}, exports=["megatron"])
+
+    [failed] = build_dataset(dataset).failed
+
+    assert str(failed.error) == (
+        "exports: megatron: expected at most 3 tokens in a document, found 4 in one document; "
+        "cut the raw text into shorter documents, or name another format"
+    )
+
+
+def test_whole_documents_are_read_at_one_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tokflow.exports.megatron.TOKENS_AT_ONCE", 3)
+    _, folder, manifest = export(tmp_path, {"a.jsonl": ["ab", "", "c", "defg"]})
+
+    found = [(of["token_ids"].tolist(), of["offsets"].tolist()) for of in read(folder, manifest)]
+
+    assert found == [
+        ([*b"ab", EOS], [0, 3]),
+        ([EOS, *b"c", EOS], [0, 1, 3]),
+        ([*b"defg", EOS], [0, 5]),
+    ]
+
+
+@pytest.mark.parametrize("damage", [(0, b"MMAP"), (9, b"\2"), (17, b"\6")])
+def test_an_index_that_is_not_megatrons_is_an_error(tmp_path: Path, damage: tuple[int, bytes]):
+    _, folder, manifest = export(tmp_path, {"a.jsonl": ["abc"]})
+    with (folder / "train_text_document.idx").open("r+b") as file:
+        file.seek(damage[0])
+        file.write(damage[1])
+
+    with pytest.raises(CorruptOutputError, match="version 1 and dtype 4 or 8"):
+        read(folder, manifest)
+
+
+@pytest.mark.parametrize("options", [{"prefix": "a/b"}, {"key": ".."}, {"key": ""}])
+def test_names_that_are_no_file_are_refused(options: dict[str, Any]):
+    with pytest.raises(ConfigError, match="becomes a file"):
+        MegatronOptions(**options)

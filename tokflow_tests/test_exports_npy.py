@@ -1,0 +1,173 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tokflow.errors import ConfigError
+from tokflow.exports import FORMATS, Arrays
+from tokflow.exports.npy import NpyOptions
+from tokflow.manifest import Manifest
+from tokflow.pipeline import build_dataset
+from tokflow_tests.chats import CHATS, MARKED, chat_dataset, documents_of, shard_of
+from tokflow_tests.making import EOS, build, content, declare
+
+TWO_PARTS = {"split": {"parts": {"train": {"documents": 2}, "validation": {"start": 2}}}}
+ENDS_WITH_EOS = MARKED.replace("{{ '\n' }}{% endfor %}", "{% endfor %}")
+OF_TOKFLOW = {"index.parquet", "manifest.json"}
+
+
+def export(
+    folder: Path, files: dict[str, list[str]], *, attributes: Any = None, **options: Any
+) -> tuple[Path, Manifest]:
+    exports = [{"format": "npy", **options}]
+    made = build(declare(folder, files, exports=exports, **(attributes or {}))).export("npy")
+    return made.output.folder, made.manifest
+
+
+def read(folder: Path, manifest: Manifest, part: str = "train") -> list[Arrays]:
+    return list(FORMATS["npy"].read(folder, manifest, part))
+
+
+def names_of(folder: Path) -> list[str]:
+    return sorted(set(content(folder)) - OF_TOKFLOW)
+
+
+def test_a_stream_is_one_array_with_offsets_beside_it(tmp_path: Path):
+    folder, _ = export(tmp_path, {"a.jsonl": ["ab", "", "c"]}, attributes=TWO_PARTS)
+
+    tokens = np.load(folder / "train.npy", mmap_mode="r")
+
+    assert names_of(folder) == [
+        "offsets/train.npy",
+        "offsets/validation.npy",
+        "train.npy",
+        "validation.npy",
+    ]
+    assert isinstance(tokens, np.memmap)
+    assert tokens.dtype == np.uint16
+    assert tokens.tolist() == [*b"ab", EOS, EOS]
+    assert np.load(folder / "offsets/train.npy", mmap_mode="r").tolist() == [0, 3, 4]
+
+
+def test_rows_are_two_dimensional_with_ids_of_the_same_shape(tmp_path: Path):
+    folder, _ = export(tmp_path, {"a.jsonl": ["ab", "c"]}, layout="sequences")
+
+    rows = {name: np.load(folder / name, mmap_mode="r").tolist() for name in names_of(folder)}
+
+    assert rows == {
+        "train.npy": [[*b"ab", EOS, *b"c"], [EOS] * 4],
+        "segment_ids/train.npy": [[1, 1, 1, 2], [1, 0, 0, 0]],
+        "position_ids/train.npy": [[0, 1, 2, 0], [0, 0, 0, 0]],
+    }
+
+
+def test_files_of_a_size_are_numbered_and_hold_whole_documents(tmp_path: Path):
+    files = {"a.jsonl": ["ab", "cdefg", "h"]}
+    folder, manifest = export(tmp_path, files, attributes=TWO_PARTS, tokens_per_file=4)
+
+    found = [(of["token_ids"].tolist(), of["offsets"].tolist()) for of in read(folder, manifest)]
+
+    assert [name for name in names_of(folder) if "/" not in name] == [
+        "train_000000.npy",
+        "train_000001.npy",
+        "val_000000.npy",
+    ]
+    assert found == [([*b"ab", EOS], [0, 3]), ([*b"cdefg", EOS], [0, 6])]
+
+
+def test_rows_of_a_file_are_as_many_as_asked_for(tmp_path: Path):
+    options = {"layout": "sequences", "sequences_per_file": 2, "prefix": "x"}
+    folder, manifest = export(tmp_path, {"a.jsonl": ["x" * 18]}, **options)
+
+    assert [of["token_ids"].shape for of in read(folder, manifest)] == [(2, 4), (2, 4), (1, 4)]
+    assert np.load(folder / "segment_ids/x_train_000002.npy").shape == (1, 4)
+
+
+def test_build_nanogpt_gets_eos_before_each_document(tmp_path: Path):
+    options = {"prefix": "edufineweb", "eos": "first", "tokens_per_file": 4}
+    folder, manifest = export(tmp_path, {"a.jsonl": ["ab", "c", "d"]}, **options)
+
+    # As its train_gpt2.py lists them: every name with the split in it.
+    shards = sorted(path.name for path in folder.iterdir() if "train" in path.name)
+
+    assert shards == ["edufineweb_train_000000.npy", "edufineweb_train_000001.npy"]
+    assert np.load(folder / shards[0]).tolist() == [EOS, *b"ab"]
+    assert np.load(folder / shards[1]).tolist() == [EOS, *b"c", EOS, *b"d"]
+    assert [of["offsets"].tolist() for of in read(folder, manifest)] == [[0, 3], [0, 2, 4]]
+
+
+def test_eos_first_without_eos_is_refused(tmp_path: Path):
+    exports = [{"format": "npy", "eos": "first"}]
+    tokenizer = {"kind": "bytes", "eos": "none"}
+    dataset = declare(tmp_path, {"a.jsonl": ["a"]}, exports=exports, tokenizer=tokenizer)
+
+    [failed] = build_dataset(dataset).failed
+
+    assert "expected documents with an EOS" in str(failed.error)
+
+
+def test_the_loss_mask_of_a_chat_stands_beside_its_stream(tmp_path: Path):
+    exports = [{"format": "npy"}, {"format": "npy", "name": "first", "eos": "first"}]
+    dataset = chat_dataset(tmp_path, CHATS, template=ENDS_WITH_EOS, exports=exports)
+    built = build(dataset)
+    mask = [bit for _, bits in documents_of(shard_of(dataset)) for bit in bits]
+    folder = built.export("npy").output.folder
+
+    found = np.load(folder / "loss_mask/train.npy", mmap_mode="r")
+
+    assert found.dtype == np.bool_
+    assert found.tolist() == mask
+    assert built.export("npy").manifest.counts["train.num_loss_tokens"] == sum(mask)
+    assert built.export("first").manifest.details["lost"] == ["loss_mask"]
+    assert not (built.export("first").output.folder / "loss_mask").exists()
+
+
+def test_the_loss_mask_of_a_chat_stands_beside_its_rows(tmp_path: Path):
+    dataset = chat_dataset(tmp_path, CHATS, exports=[{"format": "npy", "layout": "sequences"}])
+    made = build(dataset).export("npy")
+    mask = [bit for _, bits in documents_of(shard_of(dataset)) for bit in bits]
+
+    found = np.load(made.output.folder / "loss_mask/train.npy", mmap_mode="r")
+
+    assert found.shape == (-(-len(mask) // 16), 16)
+    assert found.ravel()[: len(mask)].tolist() == mask
+    assert not found.ravel()[len(mask) :].any()
+    assert made.manifest.counts["train.num_loss_tokens"] == sum(mask)
+
+
+def test_rows_are_read_some_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tokflow.exports.npy.TOKENS_AT_ONCE", 8)
+    folder, manifest = export(tmp_path, {"a.jsonl": ["x" * 18]}, layout="sequences")
+
+    read_back = read(folder, manifest)
+
+    assert [of["token_ids"].shape for of in read_back] == [(2, 4), (2, 4), (1, 4)]
+    assert isinstance(read_back[0]["token_ids"], np.memmap)
+    assert read_back[2]["loss_mask"].tolist() == [[True, True, True, False]]
+
+
+def test_a_part_without_rows_has_no_file(tmp_path: Path):
+    attributes = {"packing": {"sequence_length": 4, "tail": "drop"}}
+    folder, manifest = export(
+        tmp_path, {"a.jsonl": ["a"]}, attributes=attributes, layout="sequences"
+    )
+
+    assert names_of(folder) == []
+    assert read(folder, manifest) == []
+    assert manifest.counts["train.num_dropped_tokens"] == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sequences_per_file": 2}, "sequences_per_file: expected nothing.*`layout: stream`"),
+        ({"layout": "sequences", "tokens_per_file": 2}, "tokens_per_file: expected nothing"),
+        ({"layout": "sequences", "eos": "first"}, "eos: expected nothing.*found 'first'"),
+        ({"tokens_per_file": 0}, "tokens_per_file: expected 1 or more"),
+        ({"prefix": "a/b"}, "prefix: expected letters"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(options: dict[str, Any], message: str):
+    with pytest.raises(ConfigError, match=message):
+        NpyOptions(**options)
