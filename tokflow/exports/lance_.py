@@ -25,6 +25,7 @@ lancedb/lance at 01d8e75, protos/table.proto, for the time of a commit.
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -353,20 +354,22 @@ def _read_sequences(dataset: Any, length: int, dtype: str) -> Iterator[Arrays]:
 def _read_stream(dataset: Any, documents: Any, dtype: str) -> Iterator[Arrays]:
     lengths = to_numpy(documents.to_table(["num_tokens"])["num_tokens"])
     sizes, counts = sizes_by_documents(lengths, TOKENS_AT_ONCE)
-    edges = np.cumsum(counts)
-    has_loss_mask = "loss_mask" in dataset.schema.names
-    runs = {
-        name: cut_runs(
-            (to_numpy(b[name]) for b in dataset.to_batches([name], **ROWS_AHEAD)), sizes.tolist()
-        )
-        for name in dataset.schema.names
+    columns = {
+        name: cut_runs(_scanned(dataset, name), sizes.tolist()) for name in dataset.schema.names
     }
-    for stop, count in zip(edges.tolist(), counts.tolist(), strict=True):
-        fields = {"token_ids": np.concatenate(list(next(runs["input_ids"]))).astype(dtype)}
-        fields["offsets"] = offsets_of(lengths[stop - count : stop])
-        if has_loss_mask:
-            fields["loss_mask"] = np.concatenate(list(next(runs["loss_mask"])))
-        yield fields
+    edges = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)]).tolist()
+    for first, stop in pairwise(edges):
+        fields = {name: np.concatenate(list(next(runs))) for name, runs in columns.items()}
+        yield {
+            "token_ids": fields.pop("input_ids").astype(dtype),
+            "offsets": offsets_of(lengths[first:stop]),
+            **fields,
+        }
+
+
+def _scanned(dataset: Any, name: str) -> Iterator[npt.NDArray[Any]]:
+    for batch in dataset.to_batches([name], **ROWS_AHEAD):
+        yield to_numpy(batch[name])
 
 
 FORMAT = Format(

@@ -147,6 +147,8 @@ def _write_array(
         written = _write_shard(folder / "c" / str(number), blocks)
         num_values += written[0]
         num_nonzero += written[1]
+    if num_nonzero == 0:
+        (folder / "c").rmdir()
     return num_values, num_nonzero
 
 
