@@ -79,7 +79,6 @@ EXPORTS: dict[str, dict[str, Any]] = {
     "parquet-files-of-2": {"format": "parquet", "sequences_per_file": 2},
     "parquet-groups-of-1": {"format": "parquet", "sequences_per_group": 1},
     "pickle-files-of-2": {"format": "pickle", "sequences_per_file": 2},
-    "pickle-of-long-rows": {"format": "pickle", "min_sample_length": 3},
     "litdata": {"format": "litdata"},
     "litdata-chunks-of-6": {"format": "litdata", "block_size": 3, "tokens_per_file": 8},
     "litdata-zstd": {"format": "litdata", "block_size": 4, "chunk_bytes": 8, "compression": "zstd"},
@@ -191,6 +190,21 @@ CASES = {
         files={"a.jsonl": ["a", "bcdef", "", "ghi"], "b.jsonl": ["jk", "lmnopqr"]},
         attributes={"packing": {"sequence_length": 4, "strategy": "one_document", "pad_id": 0}},
     ),
+    "rows that repeat and rows that are too short": Case(
+        files={"a.jsonl": ["a", "bcdefghij", "", "klm"], "b.jsonl": ["no", "pqrstuv"]},
+        attributes={
+            "packing": {"sequence_length": 4, "label_token": True, "overlap": 1}
+            | {"strategy": "one_document", "min_sample_length": 3}
+        },
+    ),
+    "documents side by side": Case(
+        files={"a.jsonl": ["ab", "cdefg", "h", ""], "b.jsonl": ["ijk"], "c.jsonl": ["l", "mn"]},
+        attributes={"packing": {"sequence_length": 4, "strategy": "best_fit"}},
+    ),
+    "a stream that overlaps": Case(
+        files={"a.jsonl": ["ab", "cdefg", "h"], "b.jsonl": ["ijk"], "c.jsonl": ["l", "mn"]},
+        attributes={"packing": {"sequence_length": 4, "overlap": 2, "overlong": "truncate"}},
+    ),
     "more than 65,536 ids": Case(
         files={"a.jsonl": ["w65536 w1 w69999", "w65535"], "b.jsonl": ["w7 w8"]},
         attributes={
@@ -300,9 +314,7 @@ def fields_of(part: Part, manifest: Manifest) -> dict[str, np.ndarray]:
     """Return what the files of an export must hold of a part, whole."""
     layout = layout_of(manifest)
     if layout.made_of == "sequences":
-        options = FORMATS[manifest.details["format"]].options(**manifest.config["options"])
-        least = getattr(options, "min_sample_length", 1)
-        rows = [rows.chosen(rows.loss_mask.sum(axis=1) >= least) for rows in part.sequences(100)]
+        rows = list(part.sequences(100))
         empty = np.zeros((0, part.sequence_length), dtype=part.dtype)
         if not rows:
             return {"token_ids": empty}
@@ -337,16 +349,19 @@ def read_whole(folder: Path, manifest: Manifest, part: str) -> dict[str, np.ndar
 
 def check_accounting(manifest: Manifest, part: Part) -> None:
     counts, name = manifest.counts, part.name
-    assert counts[f"{name}.num_tokens"] + counts[f"{name}.num_dropped_tokens"] == part.num_tokens
+    repeated = counts.get(f"{name}.num_repeated_tokens", 0)
+    once = counts[f"{name}.num_tokens"] - repeated
+    assert once + counts[f"{name}.num_dropped_tokens"] == part.num_tokens
     if layout_of(manifest).made_of == "sequences":
         slots = counts[f"{name}.num_sequences"] * manifest.details["sequence_length"]
         assert counts[f"{name}.num_tokens"] + counts[f"{name}.num_padding"] == slots
 
 
 def check_index(folder: Path, manifest: Manifest, name: str, read: list, case: Case) -> None:
-    """Encode each run's text again and compare; each token must be in one run."""
+    """Encode each run's text again and compare; each token must be in one run, or repeated."""
     tokens = [token for row in read for token in (row if isinstance(row, list) else [row])]
     num_covered, end = 0, 0
+    covered: set[tuple[str, int, int, int]] = set()
     for run in index_of(folder, name):
         texts = case.files[run["raw_file"]]
         before = sum(map(len, texts[: run["row"]])) + run["char_start"]
@@ -359,7 +374,11 @@ def check_index(folder: Path, manifest: Manifest, name: str, read: list, case: C
         assert start >= end
         end = start + run["num_tokens"]
         num_covered += run["num_tokens"]
+        of_piece = (run["raw_file"], run["row"], run["char_start"])
+        covered |= {(*of_piece, first + token) for token in range(run["num_tokens"])}
     assert num_covered == manifest.counts[f"{name}.num_tokens"]
+    repeated = manifest.counts.get(f"{name}.num_repeated_tokens", 0)
+    assert len(covered) == num_covered - repeated
 
 
 def check_files(folder: Path, manifest: Manifest) -> None:
@@ -496,14 +515,10 @@ def test_pickle_pads_with_its_own_id_where_it_has_one(tmp_path: Path):
     assert samples == [[*b"ab", EOS, 32_014]]
 
 
-def test_rows_that_pickle_leaves_out_are_counted_and_the_index_skips_them(tmp_path: Path):
-    dataset, folder, manifest = export(
-        declare(
-            tmp_path,
-            {"a.jsonl": ["", "abc", "defgh"]},
-            packing={"sequence_length": 4, "strategy": "one_document"},
-            exports=[{"format": "pickle", "min_sample_length": 2, "sequences_per_file": 2}],
-        )
+def test_rows_that_are_too_short_are_counted_and_the_index_skips_them(tmp_path: Path):
+    packing = {"sequence_length": 4, "strategy": "one_document", "min_sample_length": 2}
+    _, folder, manifest = export(
+        declare(tmp_path, {"a.jsonl": ["", "abc", "defgh"]}, packing=packing, exports=["pickle"])
     )
 
     samples = read_as_pickled_trainer(folder, manifest, "train")
@@ -513,14 +528,16 @@ def test_rows_that_pickle_leaves_out_are_counted_and_the_index_skips_them(tmp_pa
         "train.num_sequences": 3,
         "train.num_tokens": 10,
         "train.num_padding": 2,
+        "train.num_repeated_tokens": 0,
+        "train.num_cut_documents": 1,
+        "train.num_truncated_documents": 0,
+        "train.num_dropped_documents": 1,
         "train.num_dropped_tokens": 1,
     }
     runs = [
         (run["position"], run["row"], run["token_in_piece"]) for run in index_of(folder, "train")
     ]
     assert runs == [(0, 1, 0), (4, 2, 0), (8, 2, 4)]
-    assert dataset.exports[0].options.sequences_per_file == 2
-    assert (folder / "train" / "dump-1.pkl").exists()
 
 
 def test_parquet_has_the_columns_that_trainers_read(tmp_path: Path):
@@ -620,6 +637,10 @@ def test_there_is_one_padded_row_in_the_whole_dataset(tmp_path: Path):
         "train.num_sequences": 14,
         "train.num_tokens": 54,
         "train.num_padding": 2,
+        "train.num_repeated_tokens": 0,
+        "train.num_cut_documents": 9,
+        "train.num_truncated_documents": 0,
+        "train.num_dropped_documents": 0,
         "train.num_dropped_tokens": 0,
     }
 

@@ -121,7 +121,7 @@ def write_export(
     with pq.ParquetWriter(folder / INDEX_NAME, INDEX_SCHEMA, **options) as writer:
         for part in parts:
             if layout.made_of == "sequences":
-                tables = part.sequence_index(min_tokens=format_.min_tokens(config.options))
+                tables = part.sequence_index()
             else:
                 tables = part.stream_index(eos_first=layout.eos_first)
             for table in tables:
@@ -143,7 +143,7 @@ def write_export(
             "keeps": list(layout.keeps),
             **({"lost": lost} if (lost := _lost(parts, layout)) else {}),
             **(
-                {"sequence_length": packing.sequence_length, "pad_id": parts[0].pad_id}
+                {"sequence_length": parts[0].sequence_length, "pad_id": parts[0].pad_id}
                 if layout.made_of == "sequences"
                 else {}
             ),
@@ -162,16 +162,15 @@ def _lost(parts: Sequence[Part], layout: Layout) -> list[str]:
 def _check_accounting(parts: Sequence[Part], counts: Counts, config: ExportConfig) -> None:
     """Make sure that every token of every part was written, or dropped as the config says."""
     for part in parts:
-        written, dropped = (
-            counts[f"{part.name}.num_tokens"],
-            counts[f"{part.name}.num_dropped_tokens"],
-        )
-        if written + dropped != part.num_tokens or dropped < 0:
+        written = counts[f"{part.name}.num_tokens"]
+        repeated = counts.get(f"{part.name}.num_repeated_tokens", 0)
+        dropped = counts[f"{part.name}.num_dropped_tokens"]
+        if written - repeated + dropped != part.num_tokens or dropped < 0:
             raise CorruptOutputError(
                 four_parts(
                     where=f"export {config.name}: {part.name}",
                     expected=f"{part.num_tokens:,} tokens, as in the split",
-                    found=f"{written:,} written and {dropped:,} dropped",
+                    found=f"{written - repeated:,} written and {dropped:,} dropped",
                     remedy="run `tokflow verify` on the dataset, and delete what is damaged",
                 )
             )
@@ -225,7 +224,7 @@ def check_exports(exports: Sequence[ExportConfig], parts: Sequence[str]) -> None
 def _deciding_config(config: ExportConfig, packing: PackingConfig) -> dict[str, Any]:
     fields: dict[str, Any] = {"format": config.format, "options": asdict(config.options)}
     if config.layout.made_of == "sequences":
-        fields["packing"] = asdict(packing)
+        fields["packing"] = packing.fields_of_export()
     return fields
 
 
