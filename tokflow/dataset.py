@@ -14,7 +14,8 @@ import yaml
 
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError, four_parts
-from tokflow.exports import FORMATS, ExportConfig, check_format
+from tokflow.exports import FORMATS, ExportConfig, check_exports, check_format
+from tokflow.extras import check_extra
 from tokflow.packing import PackingConfig
 from tokflow.raw import RawConfig
 from tokflow.split import SplitConfig
@@ -52,16 +53,7 @@ class Dataset:
     def __post_init__(self) -> None:
         check_name(self.name, where="name", becomes="a folder and an asset key", marks="_")
         _check_chat(self.documents, self.tokenizer, self.split)
-        names = [export.name for export in self.exports]
-        if twice := {name for name in names if names.count(name) > 1}:
-            raise ConfigError(
-                four_parts(
-                    where="exports",
-                    expected="a name of its own for each export",
-                    found=f"{min(twice)!r} twice",
-                    remedy="give one a `name:`",
-                )
-            )
+        check_exports(self.exports, list(self.split.parts))
 
     @property
     def folder(self) -> Path:
@@ -248,6 +240,8 @@ def make_export_config(entry: object, *, where: str) -> ExportConfig:
     options = dict(fields)
     name = options.pop("format")
     format_ = check_format(name, where=where)
+    if format_.extra is not None:
+        check_extra(format_.extra, where=f"{where}: {name}")
     called = options.pop("name", name)
     check_name(called, where=f"{where}: name", becomes="a folder", marks="-_")
     known = [f.name for f in dataclasses.fields(format_.options)]

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 
 from tokflow.arrays import make_table, repeated
 from tokflow.manifest import Manifest, checksums, fingerprint, read_manifest, write_manifest
-from tokflow.packing import PACKERS, PackingConfig, Segments
+from tokflow.packing import Packed, PackingConfig, Segments, pack_pieces
 from tokflow.spans import PartPieces, Split
 from tokflow.tables import Columns, parquet_options, read_part
 
-SEQUENCES_VERSION = 1
+SEQUENCES_VERSION = 2
 """Raised when the same input would give other bytes."""
 
 SEGMENTS_NAME = "segments.parquet"
@@ -31,13 +31,15 @@ SEGMENTS_SCHEMA = pa.schema(
         pa.field("document", pa.int64(), nullable=False),
         pa.field("char_start", pa.int64(), nullable=False),
         pa.field("token_in_piece", pa.int64(), nullable=False),
+        pa.field("num_repeated", pa.int64(), nullable=False),
     ]
 )
 """One row per segment, a run of tokens of one document in one sequence. sequence: its ordinal
 in the part; those with the ordinal num_sequences are the tail. token_start: position in the
 split's token source. document: index in documents.parquet. char_start: code points of the
 document before the piece the segment is of, 0 unless the split cut it; token_in_piece: tokens of
-that piece before the segment."""
+that piece before the segment; num_repeated: tokens at its beginning that are in
+another sequence too."""
 
 
 SEGMENTS_COLUMNS = tuple(SEGMENTS_SCHEMA.names[1:])
@@ -116,7 +118,7 @@ def sequences_fingerprint(split: str, config: PackingConfig) -> str:
     return fingerprint(
         "sequences",
         version=SEQUENCES_VERSION,
-        config=_deciding_config(config),
+        config=config.fields_of_file(),
         parents={"split": split},
     )
 
@@ -128,9 +130,9 @@ def write_sequences(split: Split, config: PackingConfig, folder: Path, *, datase
     tables = []
     for part in split.parts:
         pieces = split.pieces(part)
-        packed = PACKERS[config.strategy](pieces.num_tokens, sequence_length=config.sequence_length)
+        packed = pack_pieces(pieces.num_tokens, config)
         tables.append(_segments_table(part, pieces, packed.segments))
-        counts |= _counts(part, packed.segments, packed.num_sequences, config.sequence_length)
+        counts |= _counts(part, packed, config.row_length)
     pq.write_table(
         pa.concat_tables(tables), folder / SEGMENTS_NAME, **parquet_options(SEGMENTS_SCHEMA)
     )
@@ -141,9 +143,9 @@ def write_sequences(split: Split, config: PackingConfig, folder: Path, *, datase
         version=SEQUENCES_VERSION,
         fingerprint=sequences_fingerprint(split.manifest.fingerprint, config),
         parents={"split": split.manifest.fingerprint},
-        config=_deciding_config(config),
+        config=config.fields_of_file(),
         counts=counts,
-        details={"parts": list(split.parts), "sequence_length": config.sequence_length},
+        details={"parts": list(split.parts), "sequence_length": config.row_length},
         files=checksums(folder),
     )
     write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
@@ -159,16 +161,18 @@ def open_sequences(folder: Path, split: Split) -> FileSequences:
 
 def make_rows(
     token_ids: npt.NDArray[np.unsignedinteger],
-    segments: Segments,
+    sequence: npt.NDArray[np.int64],
+    num_tokens: npt.NDArray[np.int64],
     *,
     sequence_length: int,
     pad_id: int,
     loss_mask: npt.NDArray[np.uint8] | None = None,
 ) -> Sequences:
-    """Return the rows that `segments` describe, filled from `token_ids`, which is end to end.
+    """Return the rows of segments, filled from `token_ids`, in which the segments are end to end.
 
-    The first row is the one of the first segment; every row up to the last has a segment.
-    `loss_mask` has a value for each token; without it every token counts.
+    `sequence` and `num_tokens`: the row and the size of each segment. The first row is the one of
+    the first segment; every row up to the last has a segment. `loss_mask` has a value for each
+    token; without it every token counts.
 
     For segments of 3 and 1 tokens in row 0 and of 2 in row 1, rows of 4:
 
@@ -176,20 +180,19 @@ def make_rows(
         segment_ids   [1 1 1 2]  [1 1 0 0]
         position_ids  [0 1 2 0]  [0 1 0 0]
     """
-    lengths = segments.num_tokens
-    if len(lengths) == 0:
+    if len(num_tokens) == 0:
         empty = np.zeros((0, sequence_length), dtype=np.int32)
         return Sequences(empty.astype(token_ids.dtype), empty, empty, empty.astype(bool))
-    row = segments.sequence - segments.sequence[0]
+    row = sequence - sequence[0]
     num_rows = int(row[-1]) + 1
     is_first = np.ones(len(row), dtype=bool)
     is_first[1:] = row[1:] != row[:-1]
     ordinal = np.arange(len(row)) - np.flatnonzero(is_first)[row] + 1
-    segment_ids = np.repeat(ordinal.astype(np.int32), lengths)
-    starts = np.cumsum(lengths) - lengths
+    segment_ids = np.repeat(ordinal.astype(np.int32), num_tokens)
+    starts = np.cumsum(num_tokens) - num_tokens
     position_ids = np.arange(len(token_ids), dtype=np.int32)
-    position_ids -= np.repeat(starts.astype(np.int32), lengths)
-    fill = np.bincount(row, weights=lengths, minlength=num_rows).astype(np.int64)
+    position_ids -= np.repeat(starts.astype(np.int32), num_tokens)
+    fill = np.bincount(row, weights=num_tokens, minlength=num_rows).astype(np.int64)
     shape = (num_rows, sequence_length)
     if (fill == sequence_length).all():
         segment_ids = segment_ids.reshape(shape)
@@ -214,11 +217,6 @@ def _placed(values: npt.NDArray[Any], is_token: npt.NDArray[np.bool_], rest: int
     return out
 
 
-def _deciding_config(config: PackingConfig) -> dict[str, Any]:
-    """Return the fields that decide a file's rows; tail and padding are decided at export."""
-    return {"strategy": config.strategy, "sequence_length": config.sequence_length}
-
-
 def _segments_table(part: str, pieces: PartPieces, segments: Segments) -> pa.Table:
     piece = segments.piece
     return make_table(
@@ -230,19 +228,22 @@ def _segments_table(part: str, pieces: PartPieces, segments: Segments) -> pa.Tab
             "document": pieces.document[piece],
             "char_start": pieces.char_start[piece],
             "token_in_piece": segments.token_in_piece,
+            "num_repeated": segments.num_repeated,
         },
         SEGMENTS_SCHEMA,
     )
 
 
-def _counts(
-    part: str, segments: Segments, num_sequences: int, sequence_length: int
-) -> dict[str, int]:
-    is_tail = segments.sequence >= num_sequences
+def _counts(part: str, packed: Packed, sequence_length: int) -> dict[str, int]:
+    segments = packed.segments
+    is_tail = segments.sequence >= packed.num_sequences
     in_rows = int(segments.num_tokens[~is_tail].sum())
-    return {
-        f"{part}.num_sequences": num_sequences,
-        f"{part}.num_tokens": in_rows,
-        f"{part}.num_padding": num_sequences * sequence_length - in_rows,
-        f"{part}.num_tail_tokens": int(segments.num_tokens[is_tail].sum()),
+    counts = {
+        "num_sequences": packed.num_sequences,
+        "num_tokens": in_rows,
+        "num_padding": packed.num_sequences * sequence_length - in_rows,
+        "num_tail_tokens": int(segments.num_tokens[is_tail].sum()),
+        "num_repeated_tokens": int(segments.num_repeated.sum()),
+        **asdict(packed.counts),
     }
+    return {f"{part}.{name}": num for name, num in counts.items()}

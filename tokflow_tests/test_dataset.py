@@ -117,8 +117,8 @@ def test_an_unknown_key_is_refused_and_the_nearest_named(
 
 def test_an_unknown_key_that_is_like_none_is_to_be_removed():
     assert error_of(packing={"zzz": 1}) == (
-        "defs.yaml: packing: expected one of the keys strategy, sequence_length, tail, pad_id, "
-        "found 'zzz'; remove it"
+        "defs.yaml: packing: expected one of the keys strategy, sequence_length, label_token, "
+        "overlap, overlong, tail, min_sample_length, pool_size, pad_id, found 'zzz'; remove it"
     )
 
 
@@ -149,8 +149,8 @@ def test_an_unknown_key_that_is_like_none_is_to_be_removed():
         ),
         (
             {"packing": {"strategy": "concatenate"}},
-            "packing.strategy: expected one of concat, one_document, found 'concatenate'; "
-            "did you mean 'concat'?",
+            "packing.strategy: expected one of concat, greedy, first_fit, best_fit, pool, "
+            "one_document, found 'concatenate'; did you mean 'concat'?",
         ),
         (
             {"exports": "bin"},
@@ -178,8 +178,8 @@ def test_a_value_of_another_type_is_refused(attributes: dict, message: str):
 
 
 def test_a_value_out_of_range_is_refused():
-    assert error_of(exports=[{"format": "pickle", "min_sample_length": 0}]) == (
-        "defs.yaml: exports[0]: exports: pickle: min_sample_length: "
+    assert error_of(exports=[{"format": "pickle", "sequences_per_file": 0}]) == (
+        "defs.yaml: exports[0]: exports: pickle: sequences_per_file: "
         "expected 1 or more, found 0; raise it"
     )
 

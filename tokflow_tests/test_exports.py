@@ -30,10 +30,34 @@ from tokflow_tests.making import (
 )
 
 EXPORTS: dict[str, dict[str, Any]] = {
+    "archai": {"format": "archai"},
+    "bin": {"format": "bin"},
+    "datatrove": {"format": "datatrove"},
+    "datatrove-files-of-5": {"format": "datatrove", "tokens_per_file": 5},
+    "easydel": {"format": "easydel"},
+    "easydel-files-of-2": {
+        "format": "easydel",
+        "position_ids": False,
+        "sequences_per_file": 2,
+        "sequences_per_group": 1,
+    },
+    "lance": {"format": "lance"},
+    "lance-rows": {"format": "lance", "layout": "sequences"},
+    "lance-files-of-5": {"format": "lance", "max_rows_per_file": 5},
+    "lance-rows-files-of-2": {"format": "lance", "layout": "sequences", "max_rows_per_file": 2},
+    "levanter": {"format": "levanter"},
+    "llmc": {"format": "llmc"},
+    "llmc-files-of-5": {"format": "llmc", "tokens_per_file": 5, "prefix": "x"},
+    "megatron": {"format": "megatron"},
+    "megatron-named": {"format": "megatron", "prefix": "x.1", "key": "content"},
+    "npy": {"format": "npy"},
+    "npy-eos-first": {"format": "npy", "eos": "first", "prefix": "x"},
+    "npy-files-of-5": {"format": "npy", "tokens_per_file": 5},
+    "npy-rows": {"format": "npy", "layout": "sequences"},
+    "npy-files-of-2": {"format": "npy", "layout": "sequences", "sequences_per_file": 2},
     "arrow": {"format": "arrow"},
     "arrow-batches-of-2": {"format": "arrow", "sequences_per_file": 5, "sequences_per_batch": 2},
     "arrow-zstd": {"format": "arrow", "compression": "zstd"},
-    "bin": {"format": "bin"},
     "hf_dataset": {"format": "hf_dataset"},
     "hf_dataset-of-trl": {
         "format": "hf_dataset",
@@ -50,23 +74,29 @@ EXPORTS: dict[str, dict[str, Any]] = {
         "compression": "gz",
     },
     "jsonl-zst-without-columns": {"format": "jsonl", "columns": [], "compression": "zst"},
-    "datatrove": {"format": "datatrove"},
-    "datatrove-files-of-5": {"format": "datatrove", "tokens_per_file": 5},
-    "llmc": {"format": "llmc"},
-    "llmc-files-of-5": {"format": "llmc", "tokens_per_file": 5, "prefix": "x"},
-    "megatron": {"format": "megatron"},
-    "megatron-named": {"format": "megatron", "prefix": "x.1", "key": "content"},
-    "npy": {"format": "npy"},
-    "npy-eos-first": {"format": "npy", "eos": "first", "prefix": "x"},
-    "npy-files-of-5": {"format": "npy", "tokens_per_file": 5},
-    "npy-rows": {"format": "npy", "layout": "sequences"},
-    "npy-files-of-2": {"format": "npy", "layout": "sequences", "sequences_per_file": 2},
     "parquet": {"format": "parquet"},
     "pickle": {"format": "pickle"},
     "parquet-files-of-2": {"format": "parquet", "sequences_per_file": 2},
     "parquet-groups-of-1": {"format": "parquet", "sequences_per_group": 1},
     "pickle-files-of-2": {"format": "pickle", "sequences_per_file": 2},
-    "pickle-of-long-rows": {"format": "pickle", "min_sample_length": 3},
+    "litdata": {"format": "litdata"},
+    "litdata-chunks-of-6": {"format": "litdata", "block_size": 3, "tokens_per_file": 8},
+    "litdata-zstd": {"format": "litdata", "block_size": 4, "chunk_bytes": 8, "compression": "zstd"},
+    "mds": {"format": "mds"},
+    "mds-of-all-fields": {
+        "format": "mds",
+        "columns": {
+            "a": "position_ids",
+            "tokens": "token_ids",
+            "c": "loss_mask",
+            "b": "segment_ids",
+        },
+    },
+    "mds-small-and-packed": {"format": "mds", "size_limit": 300, "compression": "zstd:7"},
+    "modalities": {"format": "modalities"},
+    "modalities-files-of-5": {"format": "modalities", "tokens_per_file": 5},
+    "olmo": {"format": "olmo"},
+    "olmo-files-of-5": {"format": "olmo", "tokens_per_file": 5},
     "webdataset": {"format": "webdataset"},
     "webdataset-json-files-of-2": {
         "format": "webdataset",
@@ -96,10 +126,15 @@ class Case:
 
     @property
     def exports(self) -> list[dict[str, Any]]:
-        """Every export but those that need an EOS where documents have none."""
-        if self.attributes.get("tokenizer", {}).get("eos") != "none":
-            return EVERY_EXPORT
-        return [export for export in EVERY_EXPORT if not needs_eos(export)]
+        """Every export but those that need an EOS where documents have none, or other parts."""
+        has_eos = self.attributes.get("tokenizer", {}).get("eos") != "none"
+        names = {*self.attributes.get("split", {}).get("parts", ["train"])}
+        return [
+            export
+            for export in EVERY_EXPORT
+            if (has_eos or not needs_eos(export))
+            and names <= {*(FORMATS[export["format"]].part_names or names)}
+        ]
 
 
 def needs_eos(export: dict[str, Any]) -> bool:
@@ -154,6 +189,21 @@ CASES = {
     "one document in a row": Case(
         files={"a.jsonl": ["a", "bcdef", "", "ghi"], "b.jsonl": ["jk", "lmnopqr"]},
         attributes={"packing": {"sequence_length": 4, "strategy": "one_document", "pad_id": 0}},
+    ),
+    "rows that repeat and rows that are too short": Case(
+        files={"a.jsonl": ["a", "bcdefghij", "", "klm"], "b.jsonl": ["no", "pqrstuv"]},
+        attributes={
+            "packing": {"sequence_length": 4, "label_token": True, "overlap": 1}
+            | {"strategy": "one_document", "min_sample_length": 3}
+        },
+    ),
+    "documents side by side": Case(
+        files={"a.jsonl": ["ab", "cdefg", "h", ""], "b.jsonl": ["ijk"], "c.jsonl": ["l", "mn"]},
+        attributes={"packing": {"sequence_length": 4, "strategy": "best_fit"}},
+    ),
+    "a stream that overlaps": Case(
+        files={"a.jsonl": ["ab", "cdefg", "h"], "b.jsonl": ["ijk"], "c.jsonl": ["l", "mn"]},
+        attributes={"packing": {"sequence_length": 4, "overlap": 2, "overlong": "truncate"}},
     ),
     "more than 65,536 ids": Case(
         files={"a.jsonl": ["w65536 w1 w69999", "w65535"], "b.jsonl": ["w7 w8"]},
@@ -234,7 +284,7 @@ def built(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 @pytest.mark.parametrize("name", EXPORTS)
 def test_every_format_keeps_its_contract(name: str, case: Case, built: Dataset):
     if name not in [export["name"] for export in case.exports]:
-        pytest.skip("the format needs an EOS")
+        pytest.skip("the format needs an EOS, or other parts")
     folder = (built.folder / "exports" / name / "latest").resolve()
     manifest = read_manifest(folder)
     format_ = FORMATS[EXPORTS[name]["format"]]
@@ -264,9 +314,7 @@ def fields_of(part: Part, manifest: Manifest) -> dict[str, np.ndarray]:
     """Return what the files of an export must hold of a part, whole."""
     layout = layout_of(manifest)
     if layout.made_of == "sequences":
-        options = FORMATS[manifest.details["format"]].options(**manifest.config["options"])
-        least = getattr(options, "min_sample_length", 1)
-        rows = [rows.chosen(rows.loss_mask.sum(axis=1) >= least) for rows in part.sequences(100)]
+        rows = list(part.sequences(100))
         empty = np.zeros((0, part.sequence_length), dtype=part.dtype)
         if not rows:
             return {"token_ids": empty}
@@ -301,16 +349,19 @@ def read_whole(folder: Path, manifest: Manifest, part: str) -> dict[str, np.ndar
 
 def check_accounting(manifest: Manifest, part: Part) -> None:
     counts, name = manifest.counts, part.name
-    assert counts[f"{name}.num_tokens"] + counts[f"{name}.num_dropped_tokens"] == part.num_tokens
+    repeated = counts.get(f"{name}.num_repeated_tokens", 0)
+    once = counts[f"{name}.num_tokens"] - repeated
+    assert once + counts[f"{name}.num_dropped_tokens"] == part.num_tokens
     if layout_of(manifest).made_of == "sequences":
         slots = counts[f"{name}.num_sequences"] * manifest.details["sequence_length"]
         assert counts[f"{name}.num_tokens"] + counts[f"{name}.num_padding"] == slots
 
 
 def check_index(folder: Path, manifest: Manifest, name: str, read: list, case: Case) -> None:
-    """Encode each run's text again and compare; each token must be in one run."""
+    """Encode each run's text again and compare; each token must be in one run, or repeated."""
     tokens = [token for row in read for token in (row if isinstance(row, list) else [row])]
     num_covered, end = 0, 0
+    covered: set[tuple[str, int, int, int]] = set()
     for run in index_of(folder, name):
         texts = case.files[run["raw_file"]]
         before = sum(map(len, texts[: run["row"]])) + run["char_start"]
@@ -323,7 +374,11 @@ def check_index(folder: Path, manifest: Manifest, name: str, read: list, case: C
         assert start >= end
         end = start + run["num_tokens"]
         num_covered += run["num_tokens"]
+        of_piece = (run["raw_file"], run["row"], run["char_start"])
+        covered |= {(*of_piece, first + token) for token in range(run["num_tokens"])}
     assert num_covered == manifest.counts[f"{name}.num_tokens"]
+    repeated = manifest.counts.get(f"{name}.num_repeated_tokens", 0)
+    assert len(covered) == num_covered - repeated
 
 
 def check_files(folder: Path, manifest: Manifest) -> None:
@@ -343,7 +398,9 @@ def test_bytes_do_not_depend_on_how_much_is_done_at_once(
     usual = declare(tmp_path / "usual", case.files, **attributes)
     build(usual)
     small = declare(tmp_path / "small", case.files, **attributes)
-    monkeypatch.setattr("tokflow.exports.part.TOKENS_AT_ONCE", 8)
+    for name, module in list(sys.modules.items()):
+        if name.startswith("tokflow.exports.") and hasattr(module, "TOKENS_AT_ONCE"):
+            monkeypatch.setattr(module, "TOKENS_AT_ONCE", 8)
 
     build(small)
 
@@ -458,14 +515,10 @@ def test_pickle_pads_with_its_own_id_where_it_has_one(tmp_path: Path):
     assert samples == [[*b"ab", EOS, 32_014]]
 
 
-def test_rows_that_pickle_leaves_out_are_counted_and_the_index_skips_them(tmp_path: Path):
-    dataset, folder, manifest = export(
-        declare(
-            tmp_path,
-            {"a.jsonl": ["", "abc", "defgh"]},
-            packing={"sequence_length": 4, "strategy": "one_document"},
-            exports=[{"format": "pickle", "min_sample_length": 2, "sequences_per_file": 2}],
-        )
+def test_rows_that_are_too_short_are_counted_and_the_index_skips_them(tmp_path: Path):
+    packing = {"sequence_length": 4, "strategy": "one_document", "min_sample_length": 2}
+    _, folder, manifest = export(
+        declare(tmp_path, {"a.jsonl": ["", "abc", "defgh"]}, packing=packing, exports=["pickle"])
     )
 
     samples = read_as_pickled_trainer(folder, manifest, "train")
@@ -475,14 +528,16 @@ def test_rows_that_pickle_leaves_out_are_counted_and_the_index_skips_them(tmp_pa
         "train.num_sequences": 3,
         "train.num_tokens": 10,
         "train.num_padding": 2,
+        "train.num_repeated_tokens": 0,
+        "train.num_cut_documents": 1,
+        "train.num_truncated_documents": 0,
+        "train.num_dropped_documents": 1,
         "train.num_dropped_tokens": 1,
     }
     runs = [
         (run["position"], run["row"], run["token_in_piece"]) for run in index_of(folder, "train")
     ]
     assert runs == [(0, 1, 0), (4, 2, 0), (8, 2, 4)]
-    assert dataset.exports[0].options.sequences_per_file == 2
-    assert (folder / "train" / "dump-1.pkl").exists()
 
 
 def test_parquet_has_the_columns_that_trainers_read(tmp_path: Path):
@@ -582,6 +637,10 @@ def test_there_is_one_padded_row_in_the_whole_dataset(tmp_path: Path):
         "train.num_sequences": 14,
         "train.num_tokens": 54,
         "train.num_padding": 2,
+        "train.num_repeated_tokens": 0,
+        "train.num_cut_documents": 9,
+        "train.num_truncated_documents": 0,
+        "train.num_dropped_documents": 0,
         "train.num_dropped_tokens": 0,
     }
 
@@ -613,7 +672,7 @@ def test_a_dump_is_as_long_as_asked_for_whatever_is_written_at_once(
 def test_a_row_group_holds_fewer_rows_where_they_are_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.exports.parquet_.TOKENS_AT_ONCE", 8)
+    monkeypatch.setattr("tokflow.exports.parquet_.TOKENS_PER_GROUP", 8)
     dataset = declare(tmp_path, {"a.jsonl": ["abcdefghijklmnopqrs"]}, exports=["parquet"])
 
     folder = build(dataset).export("parquet").output.folder

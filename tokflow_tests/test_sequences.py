@@ -4,24 +4,22 @@ import numpy as np
 import pytest
 
 from tokflow.lineage import Lineage
-from tokflow.packing import Segments
 from tokflow.sequences import make_rows
 from tokflow_tests.making import EOS, build, declare, int64, parts, rows_of
 
 
-def make_segments(sequence: list[int], num_tokens: list[int]) -> Segments:
-    zeros = np.zeros(len(sequence), dtype=np.int64)
-    return Segments(
-        sequence=int64(*sequence), piece=zeros, token_in_piece=zeros, num_tokens=int64(*num_tokens)
+def make(token_ids: list[int], sequence: list[int], num_tokens: list[int]):
+    return make_rows(
+        np.array(token_ids, dtype="<u2"),
+        int64(*sequence),
+        int64(*num_tokens),
+        sequence_length=4,
+        pad_id=9,
     )
 
 
-def make(token_ids: list[int], segments: Segments):
-    return make_rows(np.array(token_ids, dtype="<u2"), segments, sequence_length=4, pad_id=9)
-
-
 def test_segments_are_counted_in_each_row_and_positions_in_each_segment():
-    rows = make([1, 1, 1, 2, 3, 3, 4], make_segments([0, 0, 1, 1], [3, 1, 2, 1]))
+    rows = make([1, 1, 1, 2, 3, 3, 4], [0, 0, 1, 1], [3, 1, 2, 1])
 
     assert rows.token_ids.tolist() == [[1, 1, 1, 2], [3, 3, 4, 9]]
     assert rows.segment_ids.tolist() == [[1, 1, 1, 2], [1, 1, 2, 0]]
@@ -30,7 +28,7 @@ def test_segments_are_counted_in_each_row_and_positions_in_each_segment():
 
 
 def test_rows_keep_the_type_of_the_tokens():
-    rows = make([1, 2, 3], make_segments([0], [3]))
+    rows = make([1, 2, 3], [0], [3])
 
     assert rows.token_ids.dtype == np.dtype("<u2")
     assert (rows.segment_ids.dtype, rows.position_ids.dtype) == (np.int32, np.int32)
@@ -39,14 +37,14 @@ def test_rows_keep_the_type_of_the_tokens():
 def test_full_rows_are_not_copied():
     token_ids = np.arange(8, dtype="<u2")
 
-    rows = make_rows(token_ids, make_segments([5, 6], [4, 4]), sequence_length=4, pad_id=9)
+    rows = make_rows(token_ids, int64(5, 6), int64(4, 4), sequence_length=4, pad_id=9)
 
     assert np.shares_memory(rows.token_ids, token_ids)
     assert rows.token_ids.tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
 def test_no_segments_are_no_rows():
-    rows = make([], make_segments([], []))
+    rows = make([], [], [])
 
     assert len(rows) == 0
     assert rows.token_ids.shape == (0, 4)
@@ -74,6 +72,11 @@ def test_the_tail_of_a_file_is_kept_and_counted(tmp_path: Path):
         "train.num_tokens": 8,
         "train.num_padding": 0,
         "train.num_tail_tokens": 0,
+        "train.num_repeated_tokens": 0,
+        "train.num_cut_documents": 1,
+        "train.num_truncated_documents": 0,
+        "train.num_dropped_documents": 0,
+        "train.num_dropped_tokens": 0,
     }
     assert len(sequences.tail("train")["document"]) == 0
 
@@ -92,6 +95,7 @@ def test_rows_and_tail_are_read_apart(tmp_path: Path):
         "document": [0],
         "char_start": [0],
         "token_in_piece": [0],
+        "num_repeated": [0],
     }
     assert sequences.tail("train")["token_start"].tolist() == [4, 5]
     assert sequences.tail("train")["token_in_piece"].tolist() == [4, 0]
@@ -112,6 +116,11 @@ def test_one_document_pads_each_documents_last_row(tmp_path: Path):
         "train.num_tokens": 8,
         "train.num_padding": 4,
         "train.num_tail_tokens": 0,
+        "train.num_repeated_tokens": 0,
+        "train.num_cut_documents": 1,
+        "train.num_truncated_documents": 0,
+        "train.num_dropped_documents": 0,
+        "train.num_dropped_tokens": 0,
     }
 
 
@@ -132,7 +141,7 @@ def test_the_tails_of_all_files_are_packed_together(tail: str, rows: list, tmp_p
 
     assert rows_of(parts(dataset)["train"]) == rows
     assert parts(dataset)["train"].num_sequences == len(rows)
-    assert parts(dataset)["train"].num_dropped_tokens == (2 if tail == "drop" else 0)
+    assert parts(dataset)["train"].packing_counts.num_dropped_tokens == (2 if tail == "drop" else 0)
 
 
 def test_a_new_file_changes_no_other_files_rows(tmp_path: Path):

@@ -10,15 +10,23 @@ import pyarrow.parquet as pq
 
 from tokflow.errors import ConfigError, CorruptOutputError, four_parts
 from tokflow.exports import (
+    archai,
     arrow_,
     bin_,
     datatrove,
+    easydel,
     hf_dataset,
     jsonl,
+    lance_,
+    levanter,
+    litdata,
     llmc,
+    mds,
     megatron,
+    modalities,
     nanochat,
     npy,
+    olmo,
     parquet_,
     pickle_,
     webdataset_,
@@ -31,15 +39,23 @@ from tokflow.packing import PackingConfig
 from tokflow.tables import parquet_options
 
 FORMATS: dict[str, Format] = {
+    "archai": archai.FORMAT,
     "arrow": arrow_.FORMAT,
     "bin": bin_.FORMAT,
     "datatrove": datatrove.FORMAT,
+    "easydel": easydel.FORMAT,
     "hf_dataset": hf_dataset.FORMAT,
     "jsonl": jsonl.FORMAT,
+    "lance": lance_.FORMAT,
+    "levanter": levanter.FORMAT,
+    "litdata": litdata.FORMAT,
     "llmc": llmc.FORMAT,
+    "mds": mds.FORMAT,
     "megatron": megatron.FORMAT,
+    "modalities": modalities.FORMAT,
     "nanochat": nanochat.FORMAT,
     "npy": npy.FORMAT,
+    "olmo": olmo.FORMAT,
     "parquet": parquet_.FORMAT,
     "pickle": pickle_.FORMAT,
     "webdataset": webdataset_.FORMAT,
@@ -105,7 +121,7 @@ def write_export(
     with pq.ParquetWriter(folder / INDEX_NAME, INDEX_SCHEMA, **options) as writer:
         for part in parts:
             if layout.made_of == "sequences":
-                tables = part.sequence_index(min_tokens=format_.min_tokens(config.options))
+                tables = part.sequence_index()
             else:
                 tables = part.stream_index(eos_first=layout.eos_first)
             for table in tables:
@@ -127,7 +143,7 @@ def write_export(
             "keeps": list(layout.keeps),
             **({"lost": lost} if (lost := _lost(parts, layout)) else {}),
             **(
-                {"sequence_length": packing.sequence_length, "pad_id": parts[0].pad_id}
+                {"sequence_length": parts[0].sequence_length, "pad_id": parts[0].pad_id}
                 if layout.made_of == "sequences"
                 else {}
             ),
@@ -146,16 +162,15 @@ def _lost(parts: Sequence[Part], layout: Layout) -> list[str]:
 def _check_accounting(parts: Sequence[Part], counts: Counts, config: ExportConfig) -> None:
     """Make sure that every token of every part was written, or dropped as the config says."""
     for part in parts:
-        written, dropped = (
-            counts[f"{part.name}.num_tokens"],
-            counts[f"{part.name}.num_dropped_tokens"],
-        )
-        if written + dropped != part.num_tokens or dropped < 0:
+        written = counts[f"{part.name}.num_tokens"]
+        repeated = counts.get(f"{part.name}.num_repeated_tokens", 0)
+        dropped = counts[f"{part.name}.num_dropped_tokens"]
+        if written - repeated + dropped != part.num_tokens or dropped < 0:
             raise CorruptOutputError(
                 four_parts(
                     where=f"export {config.name}: {part.name}",
                     expected=f"{part.num_tokens:,} tokens, as in the split",
-                    found=f"{written:,} written and {dropped:,} dropped",
+                    found=f"{written - repeated:,} written and {dropped:,} dropped",
                     remedy="run `tokflow verify` on the dataset, and delete what is damaged",
                 )
             )
@@ -178,10 +193,38 @@ def check_format(name: str, *, where: str) -> Format:
     return FORMATS[name]
 
 
+def check_exports(exports: Sequence[ExportConfig], parts: Sequence[str]) -> None:
+    """Make sure that each export has a name of its own and a place for every part.
+
+    Raises: ConfigError.
+    """
+    names = [export.name for export in exports]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise ConfigError(
+            four_parts(
+                where="exports",
+                expected="a name of its own for each export",
+                found=f"{min(twice)!r} twice",
+                remedy="give one a `name:`",
+            )
+        )
+    for export in exports:
+        known = FORMATS[export.format].part_names
+        if known is not None and (others := [part for part in parts if part not in known]):
+            raise ConfigError(
+                four_parts(
+                    where=f"exports: {export.name}",
+                    expected=f"no parts but {', '.join(known)}, the files that {export.format} has",
+                    found=", ".join(others),
+                    remedy="rename them in `split.parts`, or leave the export out",
+                )
+            )
+
+
 def _deciding_config(config: ExportConfig, packing: PackingConfig) -> dict[str, Any]:
     fields: dict[str, Any] = {"format": config.format, "options": asdict(config.options)}
     if config.layout.made_of == "sequences":
-        fields["packing"] = asdict(packing)
+        fields["packing"] = packing.fields_of_export()
     return fields
 
 
@@ -194,6 +237,7 @@ __all__ = [
     "Format",
     "Layout",
     "Part",
+    "check_exports",
     "check_format",
     "export_fingerprint",
     "layout_of",

@@ -1,13 +1,14 @@
 """What an export format is."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy.typing as npt
 
 from tokflow.exports.part import Part
+from tokflow.extras import Extra
 from tokflow.manifest import FileEntry, Manifest
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -18,7 +19,8 @@ before they were tokenized, as they are read from the raw files."""
 
 Counts = dict[str, int]
 """`<part>.num_tokens` (padding not counted), `<part>.num_dropped_tokens`, and for formats of
-sequences `<part>.num_sequences` and `<part>.num_padding`; of chats, where the format keeps the
+sequences `<part>.num_sequences`, `<part>.num_padding`, `<part>.num_repeated_tokens` (in another
+row too) and the fields of PackingCounts; of chats, where the format keeps the
 loss mask, `<part>.num_loss_tokens`; where it keeps offsets or texts, `<part>.num_documents`."""
 
 
@@ -58,10 +60,12 @@ class Format:
 
     A document lies whole in what is yielded at once if the format keeps offsets, which begin at
     0 each time. loss_mask is yielded where the format keeps it, and of a stream only of chats."""
-    min_tokens: Callable[[Any], int] = lambda options: 1
-    """Of sequences: how few tokens, padding not counted, a row may have and not be left out."""
     known_checksums: Callable[[Sequence[Part]], Mapping[str, FileEntry]] = lambda parts: {}
     """Files, by path, that are copies of files whose checksum is in a manifest already."""
+    extra: Extra | None = None
+    """The optional package that `write` and `read` need; looked for when a dataset is declared."""
+    part_names: tuple[str, ...] | None = None
+    """The parts that the format has a file for, whatever the dataset has; None: any."""
     version: int = 1
     """Raised when the same input would give other bytes."""
 
@@ -72,13 +76,15 @@ def fixed(layout: Layout) -> Callable[[Any], Layout]:
 
 
 def counts_of_rows(part: Part, *, num_sequences: int, num_tokens: int) -> Counts:
-    """Return the counts of a part written as rows; what is not in them was dropped."""
-    return {
-        f"{part.name}.num_sequences": num_sequences,
-        f"{part.name}.num_tokens": num_tokens,
-        f"{part.name}.num_padding": num_sequences * part.sequence_length - num_tokens,
-        f"{part.name}.num_dropped_tokens": part.num_tokens - num_tokens,
+    """Return the counts of a part written as rows, and of what packing repeated and left out."""
+    counts = {
+        "num_sequences": num_sequences,
+        "num_tokens": num_tokens,
+        "num_padding": num_sequences * part.sequence_length - num_tokens,
+        "num_repeated_tokens": part.num_repeated_tokens,
+        **asdict(part.packing_counts),
     }
+    return {f"{part.name}.{name}": num for name, num in counts.items()}
 
 
 def counts_of_stream(part: Part, *, num_tokens: int) -> Counts:

@@ -25,7 +25,7 @@ from tokflow.exports.formats import Arrays, Counts, Format, fixed
 from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
 from tokflow.exports.row_files import (
-    TOKENS_AT_ONCE,
+    TOKENS_PER_GROUP,
     file_names,
     named_files,
     rows_per_file,
@@ -34,6 +34,9 @@ from tokflow.exports.row_files import (
 from tokflow.manifest import Manifest
 
 COLUMNS = ("attention_mask", "segment_ids", "position_ids")
+
+OF_IDS = ("input_ids", "labels")
+"""Columns of token ids."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,23 +70,24 @@ def _write_part(part: Part, options: ParquetOptions, folder: Path) -> Counts:
     names = file_names(part, per_file, ".parquet")
     schema = schema_of(with_loss_mask(COLUMNS, part))
     # Whole row groups at a time, so that the bytes do not depend on what was read together.
-    at_once = min(options.sequences_per_group, max(1, TOKENS_AT_ONCE // part.sequence_length))
+    at_once = min(options.sequences_per_group, max(1, TOKENS_PER_GROUP // part.sequence_length))
     return write_tables(
         part,
         schema,
-        lambda number: _open_writer(folder / names[number], schema, options),
+        lambda number: open_writer(folder / names[number], schema, compression=options.compression),
         per_file=per_file,
         at_once=at_once,
     )
 
 
-def _open_writer(path: Path, schema: pa.Schema, options: ParquetOptions) -> pq.ParquetWriter:
+def open_writer(path: Path, schema: pa.Schema, *, compression: str) -> pq.ParquetWriter:
+    """Open a file of sequences, with a codec of the columns."""
     return pq.ParquetWriter(
         path,
         schema,
-        compression=options.compression,
+        compression=compression,
         # Ids hardly repeat within a page; the other columns are nearly all repetition.
-        use_dictionary=[f"{name}.list.element" for name in schema.names if name != "input_ids"],
+        use_dictionary=[f"{name}.list.element" for name in schema.names if name not in OF_IDS],
         write_statistics=False,
     )
 
@@ -91,9 +95,14 @@ def _open_writer(path: Path, schema: pa.Schema, options: ParquetOptions) -> pq.P
 def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
     """Yield the sequences of a part, a row group at a time; each field (rows, sequence_length)."""
     for name in named_files(manifest, part, ".parquet"):
-        with pq.ParquetFile(folder / name) as file:
-            for group in range(file.num_row_groups):
-                yield read_columns(file.read_row_group(group), manifest)
+        yield from read_groups(folder / name, manifest)
+
+
+def read_groups(path: Path, manifest: Manifest) -> Iterator[Arrays]:
+    """Yield the fields of each row group of a file of sequences."""
+    with pq.ParquetFile(path) as file:
+        for group in range(file.num_row_groups):
+            yield read_columns(file.read_row_group(group), manifest)
 
 
 FORMAT = Format(

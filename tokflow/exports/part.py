@@ -14,7 +14,7 @@ from tokflow.errors import ConfigError, four_parts
 from tokflow.exports.index import index_tables
 from tokflow.exports.rows import TOKENS_AT_ONCE, PartRows
 from tokflow.exports.texts import TextSource
-from tokflow.packing import PackingConfig
+from tokflow.packing import PackingConfig, PackingCounts
 from tokflow.sequences import FileSequences, Sequences
 from tokflow.spans import Split, TokenSource
 from tokflow.tables import Columns
@@ -207,7 +207,7 @@ class Part:
             pieces = split.pieces(self.name)
             is_some = pieces.num_tokens > 0
             last = (pieces.token_start + pieces.num_tokens - 1)[is_some]
-            found = split.token_source().take(last, np.ones(len(last), dtype=np.int64))
+            found = split.token_source().at(last)
             if len(wrong := np.flatnonzero(found != self.eos_id)):
                 row = split.shard.documents(["row"])["row"][pieces.document[is_some][wrong[0]]]
                 raise ConfigError(
@@ -221,30 +221,34 @@ class Part:
 
     @property
     def sequence_length(self) -> int:
-        """Tokens per row."""
-        return self.packing.sequence_length
+        """Tokens stored per row, the label of the last input among them."""
+        return self.packing.row_length
 
     @property
     def num_sequences(self) -> int:
-        """Rows of the part, however short: those of each file, then those made of all tails."""
+        """Rows of the part: those of each file, then those made of all tails."""
         return self._rows.num_sequences
 
     @property
-    def num_dropped_tokens(self) -> int:
-        """Tokens of the last row where `tail: drop` leaves it out."""
-        return self._rows.num_dropped_tokens
+    def num_repeated_tokens(self) -> int:
+        """Tokens of the rows that are in another row too, counted once less than they are there."""
+        return self._rows.num_repeated_tokens
 
-    def sequences(self, rows: int | None = None, *, min_tokens: int = 1) -> Iterator[Sequences]:
+    @property
+    def packing_counts(self) -> PackingCounts:
+        """Documents that were cut or left out, and tokens that were, as the config says."""
+        return self._rows.packing_counts
+
+    def sequences(self, rows: int | None = None) -> Iterator[Sequences]:
         """Yield the part's sequences in order, `rows` at a time; the last may be fewer.
 
-        By default so many that they take some 50 MB. Those with fewer tokens than `min_tokens`,
-        padding not counted, are left out.
+        By default so many that they take some 50 MB.
         """
-        return self._rows.sequences(rows, min_tokens=min_tokens)
+        return self._rows.sequences(rows)
 
-    def sequence_index(self, *, min_tokens: int = 1) -> Iterator[pa.Table]:
-        """Yield the index of `sequences` in order, each table of one file; the tails come last."""
-        return self._rows.index(min_tokens=min_tokens)
+    def sequence_index(self) -> Iterator[pa.Table]:
+        """Yield the index of `sequences` in order, a table for each file and one for tails."""
+        return self._rows.index()
 
 
 def _with_eos_first(

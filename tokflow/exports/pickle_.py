@@ -38,13 +38,11 @@ class PickleOptions:
 
     sequences_per_file: int = 10_000
     """Sequences per dump-<i>.pkl (max_dump_size)."""
-    min_sample_length: int = 1
-    """A row with fewer tokens, padding not counted, is left out and reported."""
     pad_id: int | None = None
     """Token id that fills a row (pad_token); default: as in `packing`."""
 
     def __post_init__(self) -> None:
-        check_counts(self, ("sequences_per_file", "min_sample_length"), where="pickle")
+        check_counts(self, ("sequences_per_file",), where="pickle")
 
 
 def write(parts: Sequence[Part], options: PickleOptions, folder: Path) -> Counts:
@@ -77,7 +75,7 @@ def _divided(part: Part, options: PickleOptions) -> Iterator[tuple[Sequences, bo
     """Yield rows that go to one dump, and whether they are the first in it."""
     num_rows = 0
     at_once = max(1, TOKENS_AT_ONCE // part.sequence_length)
-    for made in part.sequences(at_once, min_tokens=options.min_sample_length):
+    for made in part.sequences(at_once):
         rest = made
         while len(rest):
             in_dump = num_rows % options.sequences_per_file
@@ -123,5 +121,4 @@ FORMAT = Format(
     layout=fixed(Layout(made_of="sequences", keeps=("token_ids",))),
     write=write,
     read=None,
-    min_tokens=lambda options: int(options.min_sample_length),
 )

@@ -1,17 +1,20 @@
 """The sequences of one part over all files: those of each file, then those made of all tails."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tokflow.arrays import to_arrow, to_numpy
 from tokflow.exports.index import index_tables
-from tokflow.packing import PACKERS, PackingConfig, Segments
+from tokflow.packing import PackingConfig, PackingCounts, Segments, pack_tails
 from tokflow.sequences import SEGMENTS_COLUMNS, FileSequences, Sequences, make_rows
-from tokflow.spans import Split
+from tokflow.spans import Split, TokenSource
 from tokflow.tables import Columns
 
 TOKENS_AT_ONCE = 2_048 * 2_048
@@ -30,38 +33,31 @@ class PartRows:
     pad_id: int
 
     @property
-    def num_tail_tokens(self) -> int:
-        """Tokens in the tails of all files together."""
-        return sum(file.manifest.counts[f"{self.part}.num_tail_tokens"] for file in self.files)
-
-    @property
     def num_sequences(self) -> int:
-        """Rows of the part, however short: those of each file, then those made of all tails."""
-        in_files = sum(file.num_sequences(self.part) for file in self.files)
-        if self.packing.tail == "pad":
-            return in_files + -(-self.num_tail_tokens // self.packing.sequence_length)
-        return in_files + self.num_tail_tokens // self.packing.sequence_length
+        """Rows of the part: those of each file, then those made of all tails."""
+        return self._count("num_sequences") + self._tails.num_sequences
 
     @property
-    def num_dropped_tokens(self) -> int:
-        """Tokens of the last row where `tail: drop` leaves it out."""
-        return (
-            self.num_tail_tokens % self.packing.sequence_length
-            if self.packing.tail == "drop"
-            else 0
-        )
+    def num_repeated_tokens(self) -> int:
+        """Tokens that are in another row too, counted once less than they are there."""
+        return self._count("num_repeated_tokens") + self._tails.num_repeated_more
 
-    def sequences(self, rows: int | None = None, *, min_tokens: int = 1) -> Iterator[Sequences]:
+    @property
+    def packing_counts(self) -> PackingCounts:
+        """What became of documents, in the rows of files and in those made of tails."""
+        names = [field.name for field in fields(PackingCounts)]
+        in_files = PackingCounts(**{name: self._count(name) for name in names})
+        return in_files + self._tails.counts
+
+    def sequences(self, rows: int | None = None) -> Iterator[Sequences]:
         """Yield the part's sequences in order, `rows` at a time; the last may be fewer.
 
-        By default so many that they take some 50 MB. Those with fewer tokens than `min_tokens`,
-        padding not counted, are left out.
+        By default so many that they take some 50 MB.
         """
         rows = rows or self._rows_at_once
         waiting: list[Sequences] = []
         num_waiting = 0
-        for stored in self._sequences_as_stored():
-            made = _long_enough(stored, min_tokens)
+        for made in self._sequences_as_stored():
             waiting.append(made)
             num_waiting += len(made)
             if num_waiting < rows:
@@ -74,50 +70,53 @@ class PartRows:
         if num_waiting:
             yield Sequences.joined(waiting)
 
-    def index(self, *, min_tokens: int = 1) -> Iterator[pa.Table]:
+    def index(self) -> Iterator[pa.Table]:
         """Yield the index of `sequences` in order, each table of one file; the tails come last."""
         first_row = 0
         for file in self.files:
             columns = file.rows(self.part, INDEX_COLUMNS)
-            row, num_rows = _renumbered(columns["sequence"], columns["num_tokens"], min_tokens)
-            column = _columns(columns["sequence"], columns["num_tokens"])
-            yield from self._index_of_rows(file.split, columns, first_row + row, column, row >= 0)
-            first_row += num_rows
-        tails, rows = self._tail_rows()
-        row, _ = _renumbered(rows.segments.sequence, rows.segments.num_tokens, min_tokens)
-        columns = {
-            **tails,
-            "num_tokens": rows.segments.num_tokens,
-            "token_in_piece": tails["token_in_piece"] + rows.segments.token_in_piece,
-        }
-        for ordinal in np.unique(rows.file).tolist():
-            is_of_file = (rows.file == ordinal) & (row >= 0)
-            split = self.files[ordinal].split
-            yield from self._index_of_rows(split, columns, first_row + row, rows.column, is_of_file)
+            yield from self._index_of(file.split, first_row, columns)
+            first_row += file.num_sequences(self.part)
+        tables = [
+            table
+            for ordinal, columns in self._tails.of_files()
+            for table in self._index_of(self.files[ordinal].split, first_row, columns)
+        ]
+        if tables:  # rows made of tails hold documents of many files
+            table = pa.concat_tables(tables)
+            yield table.take(to_arrow(np.argsort(to_numpy(table["position"]), kind="stable")))
 
     @property
     def _rows_at_once(self) -> int:
-        return max(1, TOKENS_AT_ONCE // self.packing.sequence_length)
+        return max(1, TOKENS_AT_ONCE // self.packing.row_length)
+
+    def _count(self, name: str) -> int:
+        return sum(file.manifest.counts[f"{self.part}.{name}"] for file in self.files)
 
     def _sequences_as_stored(self) -> Iterator[Sequences]:
         for file in self.files:
             source, masks = file.split.token_source(), file.split.loss_mask_source()
             columns = file.rows(self.part, ("sequence", "token_start", "num_tokens"))
             sequence, starts, lengths = columns.values()
-            num_rows = file.num_sequences(self.part)
-            row_edges = [*range(0, num_rows, self._rows_at_once), num_rows]
-            for start, stop in pairwise(np.searchsorted(sequence, row_edges).tolist()):
-                runs = starts[start:stop], lengths[start:stop]
+            for some in self._some_rows(sequence):
+                runs = starts[some], lengths[some]
                 mask = None if masks is None else masks.take(*runs)
-                yield self._rows(
-                    source.take(*runs), mask, sequence[start:stop], lengths[start:stop]
-                )
+                yield self._rows(source.take(*runs), mask, sequence[some], lengths[some])
                 for mapped in filter(None, (source, masks)):
                     mapped.release()
-        tails, rows = self._tail_rows()
-        if len(rows.file):
-            token_ids, mask = self._tail_tokens(tails, rows)
-            yield self._rows(token_ids, mask, rows.segments.sequence, rows.segments.num_tokens)
+        tails = self._tails
+        for some in self._some_rows(tails.columns["sequence"]):
+            of_rows = tails.chosen(some)
+            token_ids, mask = self._tokens_of(of_rows)
+            columns = of_rows.columns
+            yield self._rows(token_ids, mask, columns["sequence"], columns["num_tokens"])
+
+    def _some_rows(self, sequence: npt.NDArray[np.int64]) -> Iterator[slice]:
+        """Yield the segments of some rows at a time."""
+        num_rows = int(sequence[-1]) + 1 if len(sequence) else 0
+        edges = [*range(0, num_rows, self._rows_at_once), num_rows]
+        for start, stop in pairwise(np.searchsorted(sequence, edges).tolist()):
+            yield slice(start, stop)
 
     def _rows(
         self,
@@ -126,114 +125,114 @@ class PartRows:
         sequence: npt.NDArray[np.int64],
         num_tokens: npt.NDArray[np.int64],
     ) -> Sequences:
-        unused = np.zeros(len(sequence), dtype=np.int64)
-        segments = Segments(
-            sequence=sequence, piece=unused, token_in_piece=unused, num_tokens=num_tokens
-        )
         return make_rows(
             token_ids,
-            segments,
-            sequence_length=self.packing.sequence_length,
+            sequence,
+            num_tokens,
+            sequence_length=self.packing.row_length,
             pad_id=self.pad_id,
             loss_mask=loss_mask,
         )
 
-    def _tail_rows(self) -> tuple[Columns, "_TailRows"]:
-        """Pack the tails of all files together; return their segments and the rows made of them.
-
-        A tail's segment that crosses a row's edge becomes two.
-        """
+    @cached_property
+    def _tails(self) -> "_Tails":
+        """The rows made of the tails of all files."""
         of_files = [file.tail(self.part) for file in self.files]
-        tails = {
-            name: np.concatenate([tail[name] for tail in of_files]) for name in SEGMENTS_COLUMNS
-        }
         num_of_file = [len(tail["num_tokens"]) for tail in of_files]
-        packed = PACKERS[self.packing.strategy](
-            tails["num_tokens"], sequence_length=self.packing.sequence_length
+        empty = np.zeros(0, dtype=np.int64)
+        tails = {
+            name: np.concatenate([empty, *(tail[name] for tail in of_files)])
+            for name in SEGMENTS_COLUMNS
+        }
+        of_tails = Segments(
+            sequence=tails["sequence"],
+            piece=np.arange(len(tails["sequence"])),
+            token_in_piece=tails["token_in_piece"],
+            num_tokens=tails["num_tokens"],
+            num_repeated=tails["num_repeated"],
         )
+        packed = pack_tails(of_tails, self.packing)
         segments = packed.segments
-        if self.packing.tail == "drop":
-            is_kept = segments.sequence < packed.num_sequences
-            segments = Segments(
-                sequence=segments.sequence[is_kept],
-                piece=segments.piece[is_kept],
-                token_in_piece=segments.token_in_piece[is_kept],
-                num_tokens=segments.num_tokens[is_kept],
-            )
-        file_of_tail = np.repeat(np.arange(len(of_files)), num_of_file)
-        ends = np.cumsum(segments.num_tokens)
-        rows = _TailRows(
-            segments=segments,
-            file=file_of_tail[segments.piece],
-            column=(ends - segments.num_tokens) % self.packing.sequence_length,
+        piece_start = tails["token_start"] - tails["token_in_piece"]
+        return _Tails(
+            file=np.repeat(np.arange(len(of_files)), num_of_file)[segments.piece],
+            columns={
+                "sequence": segments.sequence,
+                "num_tokens": segments.num_tokens,
+                "column": _columns(segments.sequence, segments.num_tokens),
+                "token_start": piece_start[segments.piece] + segments.token_in_piece,
+                "document": tails["document"][segments.piece],
+                "char_start": tails["char_start"][segments.piece],
+                "token_in_piece": segments.token_in_piece,
+            },
+            num_sequences=packed.num_sequences,
+            num_repeated_more=int(segments.num_repeated.sum() - of_tails.num_repeated.sum()),
+            counts=packed.counts,
         )
-        return {name: values[segments.piece] for name, values in tails.items()}, rows
 
-    def _tail_tokens(
-        self, tails: Columns, rows: "_TailRows"
+    def _tokens_of(
+        self, tails: "_Tails"
     ) -> tuple[npt.NDArray[np.unsignedinteger], npt.NDArray[np.uint8] | None]:
-        """Return the tokens of the tails, and which of them are learnt if not all."""
-        starts = tails["token_start"] + rows.segments.token_in_piece
+        """Return the tokens of segments of tails, and which of them are learnt if not all."""
         taken, taken_masks = [], []
-        for ordinal, file in enumerate(self.files):
-            is_of_file = rows.file == ordinal
-            if is_of_file.any():
-                runs = starts[is_of_file], rows.segments.num_tokens[is_of_file]
-                taken.append(file.split.token_source().take(*runs))
-                if (masks := file.split.loss_mask_source()) is not None:
-                    taken_masks.append(masks.take(*runs))
-        return np.concatenate(taken), np.concatenate(taken_masks) if taken_masks else None
+        for ordinal, columns in tails.of_files():
+            split = self.files[ordinal].split
+            runs = columns["token_start"], columns["num_tokens"]
+            taken.append(split.token_source().take(*runs))
+            if (masks := split.loss_mask_source()) is not None:
+                taken_masks.append(masks.take(*runs))
+        return tails.in_order(taken), tails.in_order(taken_masks) if taken_masks else None
 
-    def _index_of_rows(
-        self,
-        split: Split,
-        columns: Columns,
-        row: npt.NDArray[np.int64],
-        column: npt.NDArray[np.int64],
-        is_kept: npt.NDArray[np.bool_],
-    ) -> Iterator[pa.Table]:
+    def _index_of(self, split: Split, first_row: int, columns: Columns) -> Iterator[pa.Table]:
+        """Yield the index of segments of one file."""
+        sequence, num_tokens = columns["sequence"], columns["num_tokens"]
+        column = columns.get("column")
+        if column is None:
+            column = _columns(sequence, num_tokens)
         return index_tables(
             self.part,
             split,
-            position=(row * self.packing.sequence_length + column)[is_kept],
-            num_tokens=columns["num_tokens"][is_kept],
-            document=columns["document"][is_kept],
-            char_start=columns["char_start"][is_kept],
-            token_in_piece=columns["token_in_piece"][is_kept],
+            position=(first_row + sequence) * self.packing.row_length + column,
+            num_tokens=num_tokens,
+            document=columns["document"],
+            char_start=columns["char_start"],
+            token_in_piece=columns["token_in_piece"],
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _TailRows:
-    """The rows made of the tails of all files; `piece` counts segments of the tails."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Tails:
+    """Segments of the rows made of the tails of all files, in the order of the rows."""
 
-    segments: Segments
     file: npt.NDArray[np.int64]
-    """Ordinal of the file each segment is of."""
-    column: npt.NDArray[np.int64]
+    """Ordinal of the file each is of."""
+    columns: Columns
+    """As a file has them, and `column`, where in its row each segment begins."""
+    num_sequences: int
+    num_repeated_more: int
+    """Repeated tokens of these rows, less those that the files count in their tails."""
+    counts: PackingCounts
 
+    def chosen(self, which: Any) -> "_Tails":
+        """Return some of the segments."""
+        columns = {name: values[which] for name, values in self.columns.items()}
+        return replace(self, file=self.file[which], columns=columns)
 
-def _long_enough(made: Sequences, min_tokens: int) -> Sequences:
-    if min_tokens <= 1:  # no row is empty
-        return made
-    is_kept = np.count_nonzero(made.segment_ids, axis=1) >= min_tokens
-    return made.chosen(is_kept)
+    def of_files(self) -> Iterator[tuple[int, Columns]]:
+        """Yield the ordinal of each file that has a segment, and its segments in order."""
+        order = np.argsort(self.file, kind="stable")
+        ordinals, firsts = np.unique(self.file[order], return_index=True)
+        for ordinal, some in zip(ordinals.tolist(), np.split(order, firsts)[1:], strict=True):
+            yield ordinal, self.chosen(some).columns
 
-
-def _renumbered(
-    sequence: npt.NDArray[np.int64], num_tokens: npt.NDArray[np.int64], min_tokens: int
-) -> tuple[npt.NDArray[np.int64], int]:
-    """Return the row of each segment once short rows are left out, and how many rows stay.
-
-    -1 stands for a row that is left out.
-    """
-    if len(sequence) == 0:
-        return sequence, 0
-    if min_tokens <= 1:  # no row is empty
-        return sequence, int(sequence[-1]) + 1
-    is_kept = np.bincount(sequence, weights=num_tokens) >= min_tokens
-    row = np.where(is_kept, np.cumsum(is_kept) - 1, -1)
-    return row[sequence], int(np.count_nonzero(is_kept))
+    def in_order(self, taken: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        """Return the tokens of the segments, given those of each file as `of_files` yields it."""
+        order = np.argsort(self.file, kind="stable")
+        lengths = self.columns["num_tokens"]
+        starts = np.empty_like(lengths)
+        starts[order] = np.cumsum(lengths[order]) - lengths[order]
+        joined = np.concatenate(taken)
+        return TokenSource(joined, joined[:0]).take(starts, lengths)
 
 
 def _columns(

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.exports import FORMATS, Arrays, Layout, Part, options_of
-from tokflow.manifest import Manifest
+from tokflow.exports import Arrays, Layout, Part
 from tokflow.verify.problems import TOKENS_AT_ONCE
 
 NAMES = {
@@ -42,10 +41,10 @@ class Expected:
         return np.concatenate(taken) if taken else np.zeros(0, dtype=np.uint32)
 
 
-def expected_fields(manifest: Manifest, layout: Layout, part: Part) -> dict[str, Expected]:
+def expected_fields(layout: Layout, part: Part) -> dict[str, Expected]:
     """Return the values that each field of an export must have, padding included."""
     if layout.made_of == "sequences":
-        runs = _Runs(_rows(manifest, layout, part))
+        runs = _Runs(_rows(layout, part))
         return {name: Expected(runs, name) for name in layout.keeps}
     fields: dict[str, Iterator[npt.NDArray[Any]]] = {
         "token_ids": part.stream(eos_first=layout.eos_first)
@@ -85,8 +84,7 @@ class _Runs:
         return self._waiting[name].popleft()
 
 
-def _rows(manifest: Manifest, layout: Layout, part: Part) -> Iterator[Arrays]:
-    min_tokens = FORMATS[manifest.details["format"]].min_tokens(options_of(manifest))
+def _rows(layout: Layout, part: Part) -> Iterator[Arrays]:
     num_rows = max(1, TOKENS_AT_ONCE // part.sequence_length)
-    for rows in part.sequences(num_rows, min_tokens=min_tokens):
+    for rows in part.sequences(num_rows):
         yield {name: getattr(rows, name).reshape(-1) for name in layout.keeps}

@@ -22,8 +22,8 @@ def verify_export(
 
     The index leads to every token once; the files, read through the format's own reader, hold as
     many tokens as the manifest says, with ids below vocab_size. With `parts`, what it was made
-    from: written + dropped is the parts' tokens, and every field that the format keeps has the
-    values that the parts have. A format without a reader is compared by its counts alone.
+    from: written - repeated + dropped is the parts' tokens, and every field that the format keeps
+    has the values that the parts have. A format without a reader is compared by its counts alone.
     """
     problems: list[str] = []
     for name in manifest.details["parts"]:
@@ -32,9 +32,10 @@ def verify_export(
     for part in parts or ():
         dropped = manifest.counts[f"{part.name}.num_dropped_tokens"]
         written = manifest.counts[f"{part.name}.num_tokens"]
+        repeated = manifest.counts.get(f"{part.name}.num_repeated_tokens", 0)
         problems += unequal(
-            f"{folder}: {part.name}: written and dropped",
-            num_tokens=(part.num_tokens, written + dropped),
+            f"{folder}: {part.name}: written once and dropped",
+            num_tokens=(part.num_tokens, written - repeated + dropped),
         )
     by_name = {part.name: part for part in parts or ()}
     for name in manifest.details["parts"]:
@@ -100,7 +101,7 @@ class _Compared:
         self.num_documents = 0
         self._expected: dict[str, Expected] = {}
         if part is not None:
-            self._expected = expected_fields(manifest, layout, part)
+            self._expected = expected_fields(layout, part)
 
     def problems(self, fields: Arrays) -> Iterator[str]:
         """Yield what is wrong with the next fields of the part."""

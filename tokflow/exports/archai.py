@@ -1,0 +1,116 @@
+"""archai's cache of tokens, which FastHfDatasetProvider.from_cache opens.
+
+    train.npy, validation.npy, test.npy   np.save of token ids, 1-D, documents end to end; uint16
+                                          below 65,536 ids, else int32
+    config.json                           how archai would have made them, see the options
+    lost    where documents begin, but for EOS; of chats, the loss mask
+
+archai pickles its tokenizer beside them, and loads what is there; nothing pickled is written, so
+that archai warns and goes on without a tokenizer.
+
+Source: archai 1.0.0, datasets/nlp/fast_hf_dataset_provider.py lines 149-186, 246-277, 380-432.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tokflow.errors import ConfigError, four_parts
+from tokflow.exports.formats import Arrays, Counts, Format, Layout, counts_of_stream, fixed
+from tokflow.exports.npy import npy_header
+from tokflow.exports.part import Part
+from tokflow.exports.token_files import write_numbers
+from tokflow.manifest import Manifest
+
+PART_NAMES = ("train", "validation", "test")
+
+TOKENS_AT_ONCE = 2**22
+"""Read at one go."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArchaiOptions:
+    """What config.json says, by archai's names; nothing else depends on it."""
+
+    dataset_file_path: str = ""
+    """The folder of the dataset that was tokenized."""
+    tokenizer_name: str = ""
+    """The tokenizer's name_or_path."""
+    mapping_column_name: tuple[str, ...] = ("text",)
+    """The columns that were tokenized."""
+    validation_split: float = 0.0
+    """Share of the documents drawn for validation; 0: the dataset had parts of its own."""
+    shuffle: bool = False
+    """Whether documents were shuffled before they were drawn."""
+    seed: int = 42
+    """Seed of that."""
+
+
+def write(parts: Sequence[Part], options: ArchaiOptions, folder: Path) -> Counts:
+    """Write the tokens of each part, and the config; nothing where no part has tokens."""
+    counts: Counts = {}
+    for part in parts:
+        num_tokens = 0
+        if part.num_tokens:
+            dtype = _dtype(part)
+            header = npy_header((part.num_tokens,), dtype)
+            path = folder / f"{part.name}.npy"
+            num_tokens = write_numbers(path, part.stream(), header=header, dtype=dtype)
+        counts |= counts_of_stream(part, num_tokens=num_tokens)
+    if any(part.num_tokens for part in parts):
+        config = _config(options, use_eos_token=parts[0].eos_id is not None)
+        (folder / "config.json").write_text(config, encoding="utf-8")
+    return counts
+
+
+def _dtype(part: Part) -> np.dtype[np.uint16] | np.dtype[np.int32]:
+    """Return what archai stores ids as.
+
+    Raises: ConfigError for ids that are neither.
+    """
+    if part.vocab_size > 2**31:
+        raise ConfigError(
+            four_parts(
+                where="exports: archai",
+                expected="ids below 2,147,483,648, for archai has int32",
+                found=f"a vocabulary of {part.vocab_size:,}",
+                remedy="name another format",
+            )
+        )
+    return np.dtype("<u2") if part.vocab_size < 2**16 else np.dtype("<i4")
+
+
+def _config(options: ArchaiOptions, *, use_eos_token: bool) -> str:
+    return json.dumps(
+        {
+            "dataset_file_path": options.dataset_file_path,
+            "tokenizer": {"name_or_path": options.tokenizer_name, "model_max_length": None},
+            "mapping_column_name": list(options.mapping_column_name),
+            "validation_split": options.validation_split,
+            "shuffle": options.shuffle,
+            "seed": options.seed,
+            "use_eos_token": use_eos_token,
+        }
+    )
+
+
+def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
+    """Yield the token ids of a part, some million at a time."""
+    if f"{part}.npy" in manifest.files:
+        token_ids = np.load(folder / f"{part}.npy", mmap_mode="r")
+        for start in range(0, len(token_ids), TOKENS_AT_ONCE):
+            some = token_ids[start : start + TOKENS_AT_ONCE]
+            yield {"token_ids": some.astype(manifest.details["dtype"], copy=False)}
+
+
+FORMAT = Format(
+    description="archai: train.npy, validation.npy, test.npy and config.json, a cache of tokens",
+    options=ArchaiOptions,
+    layout=fixed(Layout(made_of="stream", keeps=("token_ids",))),
+    write=write,
+    read=read,
+    part_names=PART_NAMES,
+)

@@ -1,0 +1,104 @@
+"""EasyDeL's parquet shards of sequences, a folder per part, which ParquetShardedSource reads.
+
+    <part>/shard-<i>.parquet
+    input_ids       list<int32>, sequence_length long; so are the others
+    attention_mask  list<int8>   1 at tokens, 0 at padding
+    segment_ids     list<int32>  1, 2, ... in each row; 0 is padding
+    position_ids    list<int32>  0 at each segment's first token; unless it is left out
+    labels          list<int32>  of chats alone: the token where it is learnt, else -100; EasyDeL's
+                                 trainers make completion_mask of it
+    lost            nothing
+
+EasyDeL makes Python lists of a whole row group, and begins anywhere in the group it finds that
+in: hence groups are small. Name `<folder>/train/*.parquet` as data_files, with type: parquet.
+
+Source: easydel 0.3.0, data/sources/base.py lines 192-340, data/execution/save.py lines 121-190,
+trainers/supervised_fine_tuning_trainer/sft_trainer.py lines 227-272, infra/loss_utils.py 1613-1677.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tokflow.exports.columns import layout_of_columns, schema_of
+from tokflow.exports.formats import Arrays, Counts, Format, fixed
+from tokflow.exports.options import check_counts
+from tokflow.exports.parquet_ import open_writer, read_groups
+from tokflow.exports.part import Part
+from tokflow.exports.row_files import rows_per_file, write_tables
+from tokflow.manifest import Manifest
+
+COLUMNS = ("attention_mask", "segment_ids")
+
+TOKENS_PER_GROUP = 1_000_000
+"""EasyDeL has some 100 bytes of Python objects for each."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EasydelOptions:
+    """Options of the easydel format."""
+
+    position_ids: bool = True
+    """Whether there is a column of them; EasyDeL counts on from 0 in each row without it."""
+    megabytes_per_file: int = 500
+    """Size of a shard, counted as 4 bytes per token; the file on disk is several times smaller."""
+    sequences_per_file: int | None = None
+    """Sequences per shard; given instead of `megabytes_per_file`."""
+    sequences_per_group: int = 1_000
+    """Rows of a row group; fewer where they would hold more than a million tokens."""
+    compression: Literal["zstd", "snappy", "none"] = "zstd"
+    """Codec of the columns."""
+
+    def __post_init__(self) -> None:
+        counts = ("megabytes_per_file", "sequences_per_file", "sequences_per_group")
+        check_counts(self, counts, where="easydel")
+
+
+def write(parts: Sequence[Part], options: EasydelOptions, folder: Path) -> Counts:
+    """Write the shards of each part into its folder; a part without a row has none."""
+    counts: Counts = {}
+    for part in parts:
+        counts |= _write_part(part, options, folder / part.name)
+    return counts
+
+
+def _write_part(part: Part, options: EasydelOptions, folder: Path) -> Counts:
+    schema = schema_of(
+        (
+            "input_ids",
+            *COLUMNS,
+            *(["position_ids"] if options.position_ids else []),
+            *(["labels"] if part.has_loss_mask else []),
+        )
+    )
+    if part.num_sequences:
+        folder.mkdir()
+    at_once = min(options.sequences_per_group, max(1, TOKENS_PER_GROUP // part.sequence_length))
+    return write_tables(
+        part,
+        schema,
+        lambda number: open_writer(
+            folder / f"shard-{number:05d}.parquet", schema, compression=options.compression
+        ),
+        per_file=rows_per_file(options, part),
+        at_once=at_once,
+    )
+
+
+def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
+    """Yield the sequences of a part, a row group at a time; each field (rows, sequence_length)."""
+    number = 0
+    while (name := f"{part}/shard-{number:05d}.parquet") in manifest.files:
+        yield from read_groups(folder / name, manifest)
+        number += 1
+
+
+FORMAT = Format(
+    description="EasyDeL: <part>/shard-<i>.parquet with input_ids, attention_mask, segment_ids, "
+    "position_ids and, of chats, labels",
+    options=EasydelOptions,
+    layout=fixed(layout_of_columns(COLUMNS)),
+    write=write,
+    read=read,
+)

@@ -1,0 +1,223 @@
+"""Which documents share a row: bin packing, where a row is a bin and its length the room in it.
+
+Each function takes the lengths of documents, (num_documents,) int64, each from 1 to the room of
+an empty bin, and returns the bin of each document, int64, counted from 0 without a gap. Seconds
+are of 10 million documents of lognormal lengths (median 403 tokens) on one core.
+"""
+
+from bisect import bisect_left, insort
+from collections import defaultdict
+from heapq import heappop, heappush
+
+import numpy as np
+import numpy.typing as npt
+
+DOCUMENTS_AT_ONCE = 2**20
+"""Documents whose numbers are Python's at one time, where a loop must look at each."""
+
+NONE = 2**62
+"""More than any bin."""
+
+
+def next_fit(lengths: npt.NDArray[np.int64], room: int) -> npt.NDArray[np.int64]:
+    """Put each document into the bin of the one before it or, if it is too long, into a new one."""
+    ends = np.cumsum(lengths)
+    # The document that would begin the next bin, if this one began a bin.
+    following = np.searchsorted(ends, ends - lengths + room, side="right")
+    firsts = []
+    first = 0
+    for start in range(0, len(lengths), DOCUMENTS_AT_ONCE):
+        block = following[start : start + DOCUMENTS_AT_ONCE].tolist()
+        while first < start + len(block):
+            firsts.append(first)
+            first = block[first - start]
+    is_first = np.zeros(len(lengths), dtype=np.int64)
+    is_first[firsts] = 1
+    return np.cumsum(is_first) - 1
+
+
+def first_fit(lengths: npt.NDArray[np.int64], room: int) -> npt.NDArray[np.int64]:
+    """Put each document, in order, into the first bin that has room for it.
+
+    The bins with the same room are a heap; a tree over the rooms knows the first bin of each
+    range of them. So a document takes time that grows with log(room) and not with the bins.
+    """
+    bins = np.empty(len(lengths), dtype=np.int64)
+    tree = _FirstBins(room)
+    for start in range(0, len(lengths), DOCUMENTS_AT_ONCE):
+        block = lengths[start : start + DOCUMENTS_AT_ONCE].tolist()
+        bins[start : start + len(block)] = [tree.put(length) for length in block]
+    return bins
+
+
+class _FirstBins:
+    """Bins with room left, which finds the first with room enough."""
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+        self._rooms: list[int] = []
+        """Room in each bin."""
+        self._with_room: defaultdict[int, list[int]] = defaultdict(list)
+        """A heap of the bins with the same room, by room."""
+        self._size = 1 << room.bit_length()
+        self._first = [NONE] * (2 * self._size)
+        """The first bin of a range of rooms: a binary tree in an array. The children of node i
+        are 2i and 2i + 1, its leaves are the rooms."""
+
+    def put(self, length: int) -> int:
+        """Put a document into the first bin that has room for it; return the bin."""
+        found = self._first_from(length)
+        if found == NONE:
+            found = len(self._rooms)
+            self._rooms.append(self._room)
+        else:
+            bins = self._with_room[self._rooms[found]]
+            heappop(bins)
+            self._set(self._rooms[found], bins[0] if bins else NONE)
+        left = self._rooms[found] = self._rooms[found] - length
+        if left:
+            bins = self._with_room[left]
+            heappush(bins, found)
+            if bins[0] == found:
+                self._set(left, found)
+        return found
+
+    def _first_from(self, room: int) -> int:
+        """Return the first bin with so much room or more."""
+        first, node = self._first, room + self._size
+        found = first[node]
+        while node > 1:
+            if not node & 1 and first[node + 1] < found:
+                found = first[node + 1]
+            node >>= 1
+        return found
+
+    def _set(self, room: int, found: int) -> None:
+        """Note the first bin with exactly this room, up to where it changes nothing."""
+        first, node = self._first, room + self._size
+        first[node] = found
+        while node > 1:
+            node >>= 1
+            left, right = first[2 * node], first[2 * node + 1]
+            lesser = left if left < right else right
+            if first[node] == lesser:
+                return
+            first[node] = lesser
+
+
+def best_fit(lengths: npt.NDArray[np.int64], room: int) -> npt.NDArray[np.int64]:
+    """Put each document, the longest first, into the bin in which it leaves the least room.
+
+    Documents of one length and bins with one room are handled together: what a length does to a
+    room is done once, for all bins that have it, so that the loop is over pairs of length and
+    room. 10 million documents in rows of 2,048 and of 8,192 tokens were 4,000 and 15,000 pairs.
+    """
+    shortest = np.uint16 if room < 2**16 else np.int64  # of 16 bits, numpy sorts by radix
+    order = np.argsort((room - lengths).astype(shortest), kind="stable")
+    counts = np.bincount(lengths)
+    bins = _RoomyBins(room)
+    for length in np.flatnonzero(counts)[::-1].tolist():
+        bins.put(length, int(counts[length]))
+    found = np.empty(len(lengths), dtype=np.int64)
+    found[order] = bins.bin_of_document
+    return found
+
+
+class _RoomyBins:
+    """Bins with room left, grouped by it."""
+
+    def __init__(self, room: int) -> None:
+        self.bin_of_document: list[int] = []
+        self._room = room
+        self._num_bins = 0
+        self._with_room: dict[int, list[int]] = {}
+        self._rooms: list[int] = []
+        """The keys of `_with_room` in order."""
+
+    def put(self, length: int, num: int) -> None:
+        """Put so many documents of one length into the bins they fit into best.
+
+        A bin that takes one of them is then the best for the next, as long as it has the room:
+        so each takes as many as it can, one bin after another.
+        """
+        while num:
+            at = bisect_left(self._rooms, length)
+            if at == len(self._rooms):
+                num_new = -(-num // (self._room // length))
+                new = list(range(self._num_bins, self._num_bins + num_new))
+                self._num_bins += num_new
+                num = self._fill(new, self._room, length, num)
+                continue
+            room = self._rooms[at]
+            bins = self._with_room[room]
+            num_taken = -(-num // (room // length))
+            if num_taken >= len(bins):
+                taken = bins
+                del self._with_room[room], self._rooms[at]
+            else:
+                taken = bins[-num_taken:]
+                del bins[-num_taken:]
+            num = self._fill(taken, room, length, num)
+
+    def _fill(self, bins: list[int], room: int, length: int, num: int) -> int:
+        """Put as many documents as possible into each bin; return how many are left over."""
+        each = room // length
+        full, rest = bins[: num // each], bins[num // each :]
+        if each == 1:
+            self.bin_of_document += full
+        else:
+            self.bin_of_document += [bin_ for bin_ in full for _ in range(each)]
+        self._add(full, room - each * length)
+        num -= len(full) * each
+        if rest:  # fewer documents than this bin has room for
+            self.bin_of_document += rest * num
+            self._add(rest, room - num * length)
+            num = 0
+        return num
+
+    def _add(self, bins: list[int], room: int) -> None:
+        if not bins or not room:
+            return
+        if room in self._with_room:
+            self._with_room[room] += bins
+        else:
+            self._with_room[room] = bins
+            insort(self._rooms, room)
+
+
+def pooled(lengths: npt.NDArray[np.int64], room: int, pool_size: int) -> npt.NDArray[np.int64]:
+    """Put `pool_size` documents at a time into bins, each of a pool where it leaves the least room.
+
+    The least filled bin of a pool is emptied, and its documents are packed with the next pool.
+    """
+    found = np.empty(len(lengths), dtype=np.int64)
+    kept = np.zeros(0, dtype=np.int64)
+    num_bins = 0
+    for start in range(0, len(lengths), pool_size):
+        pool = np.concatenate([kept, np.arange(start, min(start + pool_size, len(lengths)))])
+        bins = best_fit(lengths[pool], room)
+        last = int(bins.max())
+        open_bin = least_filled(bins, lengths[pool], room)
+        if open_bin is not None:  # change places with the last bin
+            bins = np.select([bins == open_bin, bins == last], [last, open_bin], bins)
+        kept = pool[bins == last] if open_bin is not None else pool[:0]
+        found[pool] = num_bins + bins
+        num_bins += last if len(kept) else last + 1
+    found[kept] = num_bins
+    return found
+
+
+def least_filled(
+    bins: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], room: int
+) -> int | None:
+    """Return the bin with the most room, the last of several; None where all are full."""
+    fill = np.bincount(bins, weights=lengths)[::-1]
+    if len(fill) == 0 or fill.min() == room:
+        return None
+    return len(fill) - 1 - int(np.argmin(fill))
+
+
+def last_bin(bins: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], room: int) -> int | None:
+    """Return the bin of the last document; None where it is full."""
+    is_open = len(bins) > 0 and lengths[bins == bins[-1]].sum() < room
+    return int(bins[-1]) if is_open else None

@@ -1,0 +1,163 @@
+"""What packing is told (`PackingConfig`) and what it makes (`Segments`, `Packed`)."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from tokflow.errors import ConfigError, four_parts
+
+Strategy: TypeAlias = Literal["concat", "greedy", "first_fit", "best_fit", "pool", "one_document"]
+Overlong: TypeAlias = Literal["split", "truncate", "drop"]
+Tail: TypeAlias = Literal["pad", "drop"]
+
+MAX_SEQUENCE_LENGTH = 2**24
+"""Sixteen times the longest context that is trained today; a row must fit into memory."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackingConfig:
+    """How tokens become rows of one length. No token is dropped unless a field says so."""
+
+    strategy: Strategy = "concat"
+    """concat: documents end to end, cut into rows. greedy (next-fit), first_fit, best_fit
+    (best-fit decreasing) and pool (best-fit decreasing within `pool_size` documents): documents
+    side by side in a row, none cut that fits into one. one_document: each begins a row."""
+    sequence_length: int = 1024
+    """Tokens stored per row; a loader makes inputs and labels of it by shifting."""
+    label_token: bool = False
+    """Store one token more per row, so that each of `sequence_length` inputs has its label. A row
+    that continues another begins with that row's last token."""
+    overlap: int = 0
+    """Tokens that a row repeats from the row it continues: of the same document or, with concat,
+    of the row before it. Counted as num_repeated_tokens."""
+    overlong: Overlong = "split"
+    """What happens to a document longer than a row: split goes on in further rows, truncate keeps
+    one row of it, drop leaves it out."""
+    tail: Tail = "pad"
+    """What happens to the last row of a part if it is not full. It is made of the rows that each
+    file leaves open, so there is one such row in the whole dataset; of one_document none."""
+    min_sample_length: int = 1
+    """A row with fewer tokens, padding not counted, is left out and counted as dropped."""
+    pool_size: int = 10_000
+    """pool: documents that are packed together. Rows hold documents that are at most about so
+    many apart; more of them fill rows better."""
+    pad_id: int | None = None
+    """Token id that fills a row; default: the EOS id, or 0 where there is none."""
+
+    def __post_init__(self) -> None:
+        longest = f"1 to {MAX_SEQUENCE_LENGTH:,}"
+        if not 1 <= self.sequence_length <= MAX_SEQUENCE_LENGTH:
+            raise self._error("sequence_length", longest, "a usual length is 1024 or 2048")
+        if not 0 <= self.overlap < self.sequence_length:
+            below = f"0 to {self.sequence_length - 1:,}, less than sequence_length"
+            raise self._error("overlap", below, "lower it, or raise sequence_length")
+        if self.overlap and self.overlong != "split" and self.strategy != "concat":
+            remedy = (
+                f"{self.strategy} continues no row with overlong: {self.overlong}; leave it out"
+            )
+            raise self._error("overlap", "0", remedy)
+        if not 1 <= self.min_sample_length <= self.row_length:
+            most = f"1 to {self.row_length:,}, the tokens of a row"
+            raise self._error("min_sample_length", most, "a longer row there is not")
+        if self.pool_size < 1:
+            raise self._error("pool_size", "1 or more", "raise it; a usual size is 10000")
+
+    @property
+    def row_length(self) -> int:
+        """Tokens stored per row, the label of the last input among them."""
+        return self.sequence_length + self.label_token
+
+    @property
+    def row_overlap(self) -> int:
+        """Tokens at the beginning of a row that the row it continues has at its end."""
+        return self.overlap + self.label_token
+
+    def fields_of_file(self) -> dict[str, Any]:
+        """Return the fields that decide the rows of one file; its open row is left to exports."""
+        ignored = {"tail", "pad_id"}
+        if self.strategy == "concat":  # whose finished rows are all full
+            ignored.add("min_sample_length")
+        return {
+            name: value for name, value in self.fields_of_export().items() if name not in ignored
+        }
+
+    def fields_of_export(self) -> dict[str, Any]:
+        """Return the fields that decide the rows of an export."""
+        fields = dataclasses.asdict(self)
+        if self.strategy != "pool":
+            del fields["pool_size"]
+        return fields
+
+    def _error(self, name: str, expected: str, remedy: str) -> ConfigError:
+        return ConfigError(
+            four_parts(
+                where=f"packing.{name}",
+                expected=expected,
+                found=repr(getattr(self, name)),
+                remedy=remedy,
+            )
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Segments:
+    """Where the rows take their tokens from; arrays of shape (num_segments,), int64.
+
+    A segment is a run of tokens of one piece in one row. In the order of the rows, and in a row
+    from left to right.
+    """
+
+    sequence: npt.NDArray[np.int64]
+    """Ordinal of its row."""
+    piece: npt.NDArray[np.int64]
+    """Ordinal of the piece it is of."""
+    token_in_piece: npt.NDArray[np.int64]
+    """Tokens of the piece before it."""
+    num_tokens: npt.NDArray[np.int64]
+    num_repeated: npt.NDArray[np.int64]
+    """How many of them, from its first, are in another row too: the one it continues."""
+
+    def __len__(self) -> int:
+        return len(self.sequence)
+
+    def chosen(self, which: npt.NDArray[Any]) -> "Segments":
+        """Return some of the segments, by ordinal or by a truth value for each."""
+        return Segments(
+            sequence=self.sequence[which],
+            piece=self.piece[which],
+            token_in_piece=self.token_in_piece[which],
+            num_tokens=self.num_tokens[which],
+            num_repeated=self.num_repeated[which],
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackingCounts:
+    """What became of documents; a piece of a document that the split cut counts as one."""
+
+    num_cut_documents: int = 0
+    """Documents that no row has whole."""
+    num_truncated_documents: int = 0
+    """Documents of which `overlong: truncate` keeps one row."""
+    num_dropped_documents: int = 0
+    """Documents of one token or more of which no row has any."""
+    num_dropped_tokens: int = 0
+    """Tokens that are in no row, those of truncated and of dropped documents among them."""
+
+    def __add__(self, other: "PackingCounts") -> "PackingCounts":
+        names = [field.name for field in dataclasses.fields(self)]
+        return PackingCounts(**{name: getattr(self, name) + getattr(other, name) for name in names})
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """What a packer makes of pieces."""
+
+    segments: Segments
+    num_sequences: int
+    """Rows that are done: full, or padded on purpose. Segments whose `sequence` is this number
+    are the row that is left open, the tail: to be packed with the tails of other files."""
+    counts: PackingCounts = PackingCounts()

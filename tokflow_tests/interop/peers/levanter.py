@@ -1,0 +1,95 @@
+"""levanter's TreeCache and what it trains from: TokenSeqDataset, of chats MultiturnChatDataset.
+
+Rows are read one batch after another, never the same row twice in a batch: levanter 1.2.dev1644
+cuts row 0 short if it is asked for it twice.
+"""
+
+import asyncio
+import itertools
+
+import haliax
+import jax
+import numpy as np
+from levanter.data.text import MultiturnChatDataset, TokenSeqDataset, cached_token_count
+from levanter.store.cache import SerialCacheWriter, TreeCache
+from peer_command import run
+
+ROWS_PER_BATCH = 3
+
+EXEMPLARS = {
+    "text": {"input_ids": np.zeros(0, dtype=np.int32)},
+    "chat": {
+        "input_ids": np.zeros(0, dtype=np.int32),
+        "assistant_masks": np.zeros(0, dtype=np.int32),
+    },
+}
+"""What levanter's own processors of texts and of chats name as their output."""
+
+
+def read(folder, part, *, form="text", sequence_length=8):
+    """Return the documents, and the examples that levanter makes of them."""
+    jax.config.update("jax_platforms", "cpu")
+    cache = TreeCache.load(str(folder / part), EXEMPLARS[form])
+    rows = [
+        row
+        for start in range(0, len(cache), ROWS_PER_BATCH)
+        for row in cache.get_batch_sync(range(start, min(start + ROWS_PER_BATCH, len(cache))))
+    ]
+    lengths = [len(row["input_ids"]) for row in rows]
+    found = {
+        "token_ids": joined(rows, "input_ids"),
+        "offsets": np.cumsum([0, *lengths]),
+        "num_tokens": np.array(cached_token_count(str(folder / part))),
+        "single": joined([cache[number] for number in range(len(cache))], "input_ids"),
+    }
+    if form == "chat":
+        found["loss_mask"] = joined(rows, "assistant_masks")
+        return found | chat_examples(cache, sequence_length)
+    dataset = TokenSeqDataset(cache, sequence_length)
+    return found | {"sequences": examples(dataset)}
+
+
+def joined(rows, field):
+    return np.concatenate([row[field] for row in rows])
+
+
+def examples(dataset):
+    async def get():
+        return await dataset.get_batch(range(await dataset.async_len()))
+
+    return np.array(asyncio.run(get()))
+
+
+def chat_examples(cache, sequence_length):
+    dataset = MultiturnChatDataset(cache, haliax.Axis("position", sequence_length))
+    made = examples_of(dataset)
+    return {
+        "sequences": np.array([example.tokens.array for example in made]),
+        "loss_masks": np.array([example.loss_mask.array for example in made]),
+    }
+
+
+def examples_of(dataset):
+    async def get():
+        return await dataset.get_batch(range(await dataset.async_len()))
+
+    return asyncio.run(get())
+
+
+def write(documents, folder, *, form="text"):
+    """Write a cache with the writer that needs no cluster."""
+    jax.config.update("jax_platforms", "cpu")
+    offsets = documents["offsets"].tolist()
+    fields = {"input_ids": documents["token_ids"].astype(np.int32)}
+    if form == "chat":
+        fields["assistant_masks"] = documents["loss_mask"].astype(np.int32)
+    with SerialCacheWriter(str(folder / "train"), EXEMPLARS[form]) as writer:
+        for start in range(0, len(offsets) - 1, ROWS_PER_BATCH):
+            edges = offsets[start : start + ROWS_PER_BATCH + 1]
+            pairs = list(itertools.pairwise(edges))
+            batch = {name: [values[a:b] for a, b in pairs] for name, values in fields.items()}
+            writer.write_batch(batch)
+
+
+if __name__ == "__main__":
+    run(read=read, write=write)

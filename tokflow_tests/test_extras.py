@@ -1,0 +1,71 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+from tokflow.errors import ConfigError
+from tokflow.exports import FORMATS
+from tokflow.extras import Extra, check_extra, import_extra
+from tokflow_tests.making import build, declare
+
+MISSING = "no_such_package_at_all"
+
+
+def test_a_module_that_is_there_is_imported():
+    assert import_extra("json", extra="json", where="exports: json") is sys.modules["json"]
+
+
+def test_a_module_that_is_missing_says_which_extra_brings_it():
+    with pytest.raises(ConfigError) as caught:
+        import_extra(MISSING, extra="lance", where="exports: lance")
+
+    assert str(caught.value) == (
+        "exports: lance: expected the package no_such_package_at_all, which comes with the extra "
+        "lance, found none; "
+        'run `pip install "dagster-tokflow[lance]"`'
+    )
+
+
+def test_a_module_that_lacks_what_it_needs_says_so_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "half_installed.py").write_text(f"import {MISSING}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    with pytest.raises(ModuleNotFoundError, match=MISSING):
+        import_extra("half_installed", extra="lance", where="exports: lance")
+
+
+def test_looking_for_a_module_does_not_import_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "slow_to_import.py").write_text("raise AssertionError\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    check_extra(Extra(name="lance", module="slow_to_import"), where="exports: lance")
+
+    assert "slow_to_import" not in sys.modules
+
+
+@pytest.mark.parametrize("name", [name for name, format_ in FORMATS.items() if format_.extra])
+def test_a_dataset_whose_export_needs_a_missing_extra_is_refused_when_it_is_declared(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    extra = FORMATS[name].extra
+    monkeypatch.setitem(sys.modules, extra.module, None)
+
+    with pytest.raises(ConfigError) as caught:
+        declare(tmp_path, {"a.jsonl": ["ab"]}, exports=["bin", name])
+
+    assert str(caught.value) == (
+        f"test: exports[1]: {name}: expected the package {extra.module}, which comes with the "
+        f'extra {extra.name}, found none; run `pip install "dagster-tokflow[{extra.name}]"`'
+    )
+
+
+def test_an_export_needs_no_extra_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for format_ in FORMATS.values():
+        if format_.extra is not None:
+            monkeypatch.setitem(sys.modules, format_.extra.module, None)
+
+    dataset = declare(tmp_path, {"a.jsonl": ["ab"]}, exports=["bin"])
+
+    assert not build(dataset).failed
