@@ -46,6 +46,10 @@ before the span, 0 unless it is cut; token_start: in tokens.bin, or past its end
 cut_tokens.bin."""
 
 
+POSITIONS_AT_ONCE = 2**20
+"""Tokens looked at here and there in a mapped file, before its memory is given back."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartPieces:
     """The documents and pieces of documents of one part, in file order; shape (num_pieces,)."""
@@ -91,6 +95,18 @@ class TokenSource:
             for start, stop in zip(run_starts.tolist(), run_stops.tolist(), strict=True)
         ]
         return np.concatenate(runs) if len(runs) > 1 else runs[0]
+
+    def at(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.unsignedinteger]:
+        """Return the token at each position, a million at a time."""
+        found = np.empty(len(positions), dtype=self.shard.dtype)
+        for first in range(0, len(positions), POSITIONS_AT_ONCE):
+            some = positions[first : first + POSITIONS_AT_ONCE]
+            is_cut = some >= len(self.shard)
+            values = found[first : first + POSITIONS_AT_ONCE]
+            values[~is_cut] = self.shard[some[~is_cut]]
+            values[is_cut] = self.cut[some[is_cut] - len(self.shard)]
+            self.release()
+        return found
 
     def release(self) -> None:
         """Give back the memory of what was read of the mapped file; it is read again if need be.

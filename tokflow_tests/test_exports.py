@@ -79,6 +79,24 @@ EXPORTS: dict[str, dict[str, Any]] = {
     "parquet-files-of-2": {"format": "parquet", "sequences_per_file": 2},
     "parquet-groups-of-1": {"format": "parquet", "sequences_per_group": 1},
     "pickle-files-of-2": {"format": "pickle", "sequences_per_file": 2},
+    "litdata": {"format": "litdata"},
+    "litdata-chunks-of-6": {"format": "litdata", "block_size": 3, "tokens_per_file": 8},
+    "litdata-zstd": {"format": "litdata", "block_size": 4, "chunk_bytes": 8, "compression": "zstd"},
+    "mds": {"format": "mds"},
+    "mds-of-all-fields": {
+        "format": "mds",
+        "columns": {
+            "a": "position_ids",
+            "tokens": "token_ids",
+            "c": "loss_mask",
+            "b": "segment_ids",
+        },
+    },
+    "mds-small-and-packed": {"format": "mds", "size_limit": 300, "compression": "zstd:7"},
+    "modalities": {"format": "modalities"},
+    "modalities-files-of-5": {"format": "modalities", "tokens_per_file": 5},
+    "olmo": {"format": "olmo"},
+    "olmo-files-of-5": {"format": "olmo", "tokens_per_file": 5},
     "webdataset": {"format": "webdataset"},
     "webdataset-json-files-of-2": {
         "format": "webdataset",
@@ -380,8 +398,9 @@ def test_bytes_do_not_depend_on_how_much_is_done_at_once(
     usual = declare(tmp_path / "usual", case.files, **attributes)
     build(usual)
     small = declare(tmp_path / "small", case.files, **attributes)
-    monkeypatch.setattr("tokflow.exports.part.TOKENS_AT_ONCE", 8)
-    monkeypatch.setattr("tokflow.exports.rows.TOKENS_AT_ONCE", 8)
+    for name, module in list(sys.modules.items()):
+        if name.startswith("tokflow.exports.") and hasattr(module, "TOKENS_AT_ONCE"):
+            monkeypatch.setattr(module, "TOKENS_AT_ONCE", 8)
 
     build(small)
 
@@ -653,7 +672,7 @@ def test_a_dump_is_as_long_as_asked_for_whatever_is_written_at_once(
 def test_a_row_group_holds_fewer_rows_where_they_are_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.exports.parquet_.TOKENS_AT_ONCE", 8)
+    monkeypatch.setattr("tokflow.exports.parquet_.TOKENS_PER_GROUP", 8)
     dataset = declare(tmp_path, {"a.jsonl": ["abcdefghijklmnopqrs"]}, exports=["parquet"])
 
     folder = build(dataset).export("parquet").output.folder

@@ -96,6 +96,15 @@ def test_a_document_that_does_not_end_with_eos_is_named(tmp_path: Path):
         eos_first(replace(part, eos_id=7))
 
 
+def test_eos_moves_before_each_side_of_a_cut_document(tmp_path: Path):
+    ranges = {"train": {"start": 0, "characters": 3}, "rest": {"start": 3, "characters": 9}}
+    split = {"boundary": "character", "parts": ranges}
+    dataset, part = part_of(tmp_path, {"a.jsonl": ["ab", "cde"]}, split=split)
+
+    assert eos_first(part) == [EOS, *b"ab", EOS, *b"c"]
+    assert eos_first(parts(dataset, "bin")["rest"]) == [EOS, *b"de"]
+
+
 def test_an_empty_part_has_no_eos_to_move(tmp_path: Path):
     _, part = part_of(tmp_path, {"a.jsonl": []})
 

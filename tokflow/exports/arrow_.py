@@ -26,7 +26,7 @@ from tokflow.exports.options import check_counts
 from tokflow.exports.parquet_ import COLUMNS
 from tokflow.exports.part import Part
 from tokflow.exports.row_files import (
-    TOKENS_AT_ONCE,
+    TOKENS_PER_GROUP,
     file_names,
     named_files,
     rows_per_file,
@@ -68,7 +68,7 @@ def _write_part(part: Part, options: ArrowOptions, folder: Path) -> Counts:
     codec = None if options.compression == "none" else options.compression
     ipc = pa.ipc.IpcWriteOptions(compression=codec)
     # Whole batches at a time, so that the bytes do not depend on what was read together.
-    at_once = min(options.sequences_per_batch, max(1, TOKENS_AT_ONCE // part.sequence_length))
+    at_once = min(options.sequences_per_batch, max(1, TOKENS_PER_GROUP // part.sequence_length))
     return write_tables(
         part,
         schema,

@@ -25,7 +25,7 @@ from tokflow.exports.formats import Arrays, Counts, Format, fixed
 from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
 from tokflow.exports.row_files import (
-    TOKENS_AT_ONCE,
+    TOKENS_PER_GROUP,
     file_names,
     named_files,
     rows_per_file,
@@ -70,7 +70,7 @@ def _write_part(part: Part, options: ParquetOptions, folder: Path) -> Counts:
     names = file_names(part, per_file, ".parquet")
     schema = schema_of(with_loss_mask(COLUMNS, part))
     # Whole row groups at a time, so that the bytes do not depend on what was read together.
-    at_once = min(options.sequences_per_group, max(1, TOKENS_AT_ONCE // part.sequence_length))
+    at_once = min(options.sequences_per_group, max(1, TOKENS_PER_GROUP // part.sequence_length))
     return write_tables(
         part,
         schema,

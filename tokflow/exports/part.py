@@ -207,7 +207,7 @@ class Part:
             pieces = split.pieces(self.name)
             is_some = pieces.num_tokens > 0
             last = (pieces.token_start + pieces.num_tokens - 1)[is_some]
-            found = split.token_source().take(last, np.ones(len(last), dtype=np.int64))
+            found = split.token_source().at(last)
             if len(wrong := np.flatnonzero(found != self.eos_id)):
                 row = split.shard.documents(["row"])["row"][pieces.document[is_some][wrong[0]]]
                 raise ConfigError(

@@ -15,8 +15,8 @@ from tokflow.exports.part import Part
 from tokflow.manifest import Manifest
 from tokflow.sequences import Sequences
 
-TOKENS_AT_ONCE = 4_000_000
-"""A table of rows is made in memory, at 13 or 14 bytes per token."""
+TOKENS_PER_GROUP = 4_000_000
+"""At most, in one record batch or row group: it is made in memory, at 13 or 14 bytes each."""
 
 
 class FileSize(Protocol):

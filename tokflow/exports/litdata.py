@@ -1,0 +1,213 @@
+"""litdata's chunks of tokens, for its StreamingDataset(item_loader=TokensLoader(block_size)).
+
+    <part>/chunk-0-<i>.bin     uint32 num_items | uint32 first byte of each, and the end
+                               | token ids, little-endian; a document is an item, and where the end
+                               of a chunk cuts it, two; with compression chunk-0-<i>.zstd.bin
+    <part>/index.json          chunks with their sizes and numbers of tokens, dtype, compression
+    dtype                      uint16 up to id 65,535, else int32, for torch has no more of uint32
+    lost                       loss_mask; the document that an item of a chunk's edge is of, and
+                               those of no tokens
+
+A TokensLoader takes whole blocks from each chunk and leaves out what remains, so chunks hold a
+multiple of `block_size` tokens: only of the last one a rest is left out, which the files hold
+nevertheless. Another block size in training loses a rest of each chunk. Compressed chunks are
+unpacked beside themselves and then removed where the loader is given a local folder.
+
+Source: litdata 0.2.76, streaming/writer.py lines 296-328, 431-560 and 814-866,
+streaming/item_loader.py lines 1491-1690; its `optimize` writes the same bytes for the same items.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from tokflow.errors import ConfigError, CorruptOutputError, four_parts
+from tokflow.exports.formats import Arrays, Counts, Format, Layout, counts_of_stream, fixed
+from tokflow.exports.options import check_counts
+from tokflow.exports.part import Part
+from tokflow.exports.shards import cut_runs, equal_sizes
+from tokflow.exports.token_files import document_lengths
+from tokflow.exports.zstd_ import check_zstd, compress, decompress
+from tokflow.manifest import Manifest
+
+DTYPES = {2: ("<u2", 20), 4: ("<i4", 16)}
+"""Bytes of a token -> dtype in the chunks, and litdata's number for it."""
+
+DEFAULT_ZSTD_LEVEL = 4
+
+MAX_CHUNK_BYTES = 2**32 - 1
+"""Items begin at bytes that are counted in uint32."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LitdataOptions:
+    """Options of the litdata format."""
+
+    block_size: int = 2049
+    """Tokens that a TokensLoader gives at a time: the context length and one more."""
+    chunk_bytes: int = 64_000_000
+    """Most bytes of tokens in a chunk, or one block; a chunk is made in memory."""
+    tokens_per_file: int | None = None
+    """Most tokens in a chunk (chunk_size), or one block; given instead of `chunk_bytes`."""
+    compression: str | None = None
+    """zstd, or zstd:1 to zstd:22 for a level; zstd alone is zstd:4."""
+
+    def __post_init__(self) -> None:
+        check_counts(self, ("block_size", "chunk_bytes", "tokens_per_file"), where="litdata")
+        check_zstd(self.compression, where="litdata")
+
+    def chunk_size(self, itemsize: int) -> int:
+        """Return the tokens of a full chunk, a multiple of block_size."""
+        tokens = self.tokens_per_file or self.chunk_bytes // itemsize
+        return max(tokens // self.block_size, 1) * self.block_size
+
+
+def write(parts: Sequence[Part], options: LitdataOptions, folder: Path) -> Counts:
+    """Write each part into a folder of its own; a part without tokens has none."""
+    counts: Counts = {}
+    for part in parts:
+        num_tokens = _write_part(part, options, folder / part.name) if part.num_tokens else 0
+        counts |= counts_of_stream(part, num_tokens=num_tokens)
+    return counts
+
+
+def _write_part(part: Part, options: LitdataOptions, folder: Path) -> int:
+    """Return how many tokens were written."""
+    folder.mkdir()
+    dtype, _ = DTYPES[part.dtype.itemsize]
+    per_chunk = options.chunk_size(part.dtype.itemsize)
+    ends = np.cumsum(document_lengths(part))
+    content = xxhash.xxh3_128()
+    chunks: list[dict[str, Any]] = []
+    first = 0
+    for tokens in cut_runs(part.stream(), equal_sizes(part.num_tokens, per_chunk)):
+        runs = [run.astype(dtype, copy=False) for run in tokens]
+        size = sum(map(len, runs))
+        starts = _starts(ends, first, first + size) * part.dtype.itemsize
+        data: bytes | bytearray = _chunk(starts, runs, options)
+        name = _name(len(chunks), options.compression)
+        chunks.append(
+            {"chunk_bytes": len(data), "chunk_size": len(starts) - 1, "dim": size, "filename": name}
+        )
+        content.update(data)
+        if options.compression:
+            data = compress(data, options.compression, default_level=DEFAULT_ZSTD_LEVEL)
+        (folder / name).write_bytes(data)
+        first += size
+    (folder / "index.json").write_text(_index(chunks, options, part, content.hexdigest()))
+    return first
+
+
+def _name(number: int, compression: str | None) -> str:
+    return ".".join(filter(None, [f"chunk-0-{number}", compression, "bin"]))
+
+
+def _starts(ends: npt.NDArray[np.int64], first: int, stop: int) -> npt.NDArray[np.int64]:
+    """Return where the items of a chunk begin, and the last ends, in tokens of the chunk.
+
+    `ends`: of all documents of the part; the chunk is what stands from `first` to `stop`.
+    """
+    inside = slice(*np.searchsorted(ends, [first + 1, stop]))
+    is_new = np.diff(ends[inside], prepend=first) > 0  # documents of no tokens are no items
+    starts: npt.NDArray[np.int64] = np.concatenate([[first], ends[inside][is_new], [stop]])
+    return starts - first
+
+
+def _chunk(
+    starts: npt.NDArray[np.int64], runs: Sequence[npt.NDArray[Any]], options: LitdataOptions
+) -> bytearray:
+    """Return the bytes of a chunk whose items begin at the bytes `starts` of its tokens.
+
+    Raises: ConfigError for a chunk that is too large.
+    """
+    offsets = starts + 4 * (len(starts) + 1)
+    if offsets[-1] > MAX_CHUNK_BYTES:
+        option = "chunk_bytes" if options.tokens_per_file is None else "tokens_per_file"
+        raise ConfigError(
+            four_parts(
+                where="exports: litdata",
+                expected=f"chunks of at most {MAX_CHUNK_BYTES:,} bytes, which uint32 counts",
+                found=f"one of {offsets[-1]:,} bytes",
+                remedy=f"lower `{option}`, or `block_size` if a block is longer than that",
+            )
+        )
+    data = bytearray(int(offsets[-1]))
+    filled = memoryview(data)
+    position = 4 * (len(starts) + 1)
+    filled[:4] = np.array([len(starts) - 1], dtype="<u4").tobytes()
+    filled[4:position] = offsets.astype("<u4").tobytes()
+    for run in runs:
+        filled[position : position + run.nbytes] = run.data.cast("B")
+        position += run.nbytes
+    return data
+
+
+def _index(
+    chunks: Sequence[dict[str, Any]], options: LitdataOptions, part: Part, content: str
+) -> str:
+    """Return index.json.
+
+    Instead of a time, updated_at has what the chunks hold: by it a loader knows whether the
+    copies that it keeps of a remote folder are still right.
+    """
+    _, dtype_number = DTYPES[part.dtype.itemsize]
+    config = {
+        "chunk_bytes": None,
+        "chunk_size": options.chunk_size(part.dtype.itemsize),
+        "compression": options.compression,
+        "compression_batch_size": None,
+        "compression_level": None,
+        "data_format": [f"no_header_tensor:{dtype_number}"],
+        "data_spec": json.dumps([1, {"type": None, "context": None, "children_spec": []}]),
+        "encryption": None,
+        "ipc_compression": None,
+        "item_loader": "TokensLoader",
+        "types": "tensor",
+    }
+    index = {"chunks": list(chunks), "config": config, "updated_at": content}
+    return json.dumps(index, sort_keys=True)
+
+
+def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
+    """Yield the token ids of each chunk of a part, memory-mapped unless they are compressed.
+
+    Raises: CorruptOutputError for a chunk whose size is not the one it announces.
+    """
+    dtype = np.dtype(manifest.details["dtype"])
+    compression = manifest.config["options"]["compression"]
+    number = 0
+    while (name := f"{part}/{_name(number, compression)}") in manifest.files:
+        path = folder / name
+        data = (
+            np.frombuffer(decompress(path.read_bytes()), dtype=np.uint8)
+            if compression
+            else np.memmap(path, dtype=np.uint8, mode="r")
+        )
+        num_items = int(data[:4].view("<u4")[0])
+        offsets = data[4 : 4 * (num_items + 2)].view("<u4")
+        if offsets[-1] != len(data) or offsets[0] != 4 * (num_items + 2):
+            raise CorruptOutputError(
+                four_parts(
+                    where=path,
+                    expected=f"{offsets[-1]:,} bytes, {num_items:,} items in them",
+                    found=f"{len(data):,}",
+                    remedy="delete the export and run again",
+                )
+            )
+        yield {"token_ids": data[offsets[0] :].view(dtype)}
+        number += 1
+
+
+FORMAT = Format(
+    description="litdata: <part>/chunk-0-<i>.bin and index.json, for a TokensLoader",
+    options=LitdataOptions,
+    layout=fixed(Layout(made_of="stream", keeps=("token_ids",))),
+    write=write,
+    read=read,
+)

@@ -1,0 +1,303 @@
+"""mosaicml-streaming's MDS shards of sequences, as llm-foundry and Composer read them.
+
+    <part>/shard.<i>.mds   uint32 num_rows | uint32 first byte of each, and the end | JSON: columns
+                           and settings | rows; with compression shard.<i>.mds.zstd
+    <part>/index.json      the shards with their sizes, and hashes where asked for
+    row                    the columns one after another, sorted by name, little-endian
+    tokens                 ndarray:int32:<sequence_length>
+    lost                   the fields of which `columns` has none; with segment_ids, position_ids
+                           and loss_mask among them (int32, int32, uint8) nothing
+
+`StreamingDataset(local=<export>, split=<part>, batch_size=...)` reads it.
+
+Source: mosaicml-streaming 0.13.0, base/format/mds/writer.py lines 83-146,
+base/format/base/writer.py lines 70-300, base/format/mds/encodings.py; MDSWriter writes the same
+bytes for the same rows.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from tokflow.errors import ConfigError, CorruptOutputError, four_parts
+from tokflow.exports.formats import Arrays, Counts, Format, Layout, counts_of_rows
+from tokflow.exports.options import check_counts
+from tokflow.exports.part import Part
+from tokflow.exports.shards import cut_runs, equal_sizes
+from tokflow.exports.zstd_ import check_zstd, compress, decompress
+from tokflow.manifest import Manifest
+from tokflow.sequences import Sequences
+
+Field = Literal["token_ids", "segment_ids", "position_ids", "loss_mask"]
+
+DTYPES: dict[Field, str] = {
+    "token_ids": "int32",
+    "segment_ids": "int32",
+    "position_ids": "int32",
+    "loss_mask": "uint8",
+}
+
+Hash = Literal["blake2b", "blake2s", "md5", "sha1", "sha224", "sha256", "sha384", "sha512",
+               "xxh32", "xxh64", "xxh128", "xxh3_64", "xxh3_128"]  # fmt: skip
+
+DEFAULT_ZSTD_LEVEL = 3
+
+MAX_SHARD_BYTES = 2**32 - 1
+"""Rows begin at bytes that are counted in uint32."""
+
+BYTES_AT_ONCE = 2**26
+"""Of rows that are read; their tokens are copied to another dtype."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MdsOptions:
+    """Options of the mds format."""
+
+    columns: Mapping[str, Field] = field(default_factory=lambda: {"tokens": "token_ids"})
+    """Name of each column -> its field: token_ids, segment_ids, position_ids or loss_mask."""
+    size_limit: int = 2**26
+    """Most bytes of a shard before it is compressed."""
+    compression: str | None = None
+    """zstd, or zstd:1 to zstd:22 for a level; zstd alone is zstd:3. A shard is then made in
+    memory."""
+    hashes: tuple[Hash, ...] = ()
+    """Hashes of each shard that index.json has, for `validate_hash`."""
+
+    def __post_init__(self) -> None:
+        check_counts(self, ("size_limit",), where="mds")
+        check_zstd(self.compression, where="mds")
+        fields = list(self.columns.values())
+        if "token_ids" not in fields or len(set(fields)) < len(fields):
+            raise ConfigError(
+                four_parts(
+                    where="exports: mds: columns",
+                    expected="a column of token_ids, and of each field one at most",
+                    found=repr(dict(self.columns)),
+                    remedy="leave it out, or begin with `tokens: token_ids`",
+                )
+            )
+        if self.size_limit > MAX_SHARD_BYTES:
+            raise ConfigError(
+                four_parts(
+                    where="exports: mds: size_limit",
+                    expected=f"at most {MAX_SHARD_BYTES:,}, which uint32 counts",
+                    found=f"{self.size_limit:,}",
+                    remedy="lower it",
+                )
+            )
+
+
+def layout(options: MdsOptions) -> Layout:
+    """Return the fields that the columns hold."""
+    wanted = set(options.columns.values())
+    return Layout(made_of="sequences", keeps=tuple(name for name in DTYPES if name in wanted))
+
+
+def write(parts: Sequence[Part], options: MdsOptions, folder: Path) -> Counts:
+    """Write the shards of each part into a folder of its own; a part without a row has none."""
+    counts: Counts = {}
+    for part in parts:
+        written = Tally()
+        if part.num_sequences:
+            _write_part(part, options, folder / part.name, written)
+        counts |= counts_of_rows(
+            part, num_sequences=written.num_sequences, num_tokens=written.num_tokens
+        )
+        if part.has_loss_mask and "loss_mask" in layout(options).keeps:
+            counts[f"{part.name}.num_loss_tokens"] = written.num_loss_tokens
+    return counts
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts what goes by on its way into files."""
+
+    num_sequences: int = 0
+    num_tokens: int = 0
+    num_loss_tokens: int = 0
+
+    def of(self, made: Iterator[Sequences]) -> Iterator[Sequences]:
+        """Yield what is given."""
+        for rows in made:
+            self.num_sequences += len(rows)
+            self.num_tokens += int(np.count_nonzero(rows.segment_ids))
+            self.num_loss_tokens += int(np.count_nonzero(rows.loss_mask))
+            yield rows
+
+
+def _write_part(part: Part, options: MdsOptions, folder: Path, tally: Tally) -> None:
+    folder.mkdir()
+    dtype = _row_dtype(options.columns, part.sequence_length)
+    settings = _settings(options, part.sequence_length)
+    per_shard = _rows_per_shard(options, settings, dtype.itemsize)
+    rows = (_as_rows(made, options.columns, dtype) for made in tally.of(part.sequences()))
+    sizes = equal_sizes(part.num_sequences, per_shard)
+    shards = [
+        _write_shard(folder, number, size, in_shard, settings)
+        for number, (size, in_shard) in enumerate(zip(sizes, cut_runs(rows, sizes), strict=True))
+    ]
+    index = {"version": 2, "shards": shards}
+    (folder / "index.json").write_text(json.dumps(index, sort_keys=True))
+
+
+def _row_dtype(columns: Mapping[str, Field], length: int) -> np.dtype[np.void]:
+    return np.dtype(
+        [
+            (name, np.dtype(DTYPES[columns[name]]).newbyteorder("<"), (length,))
+            for name in sorted(columns)
+        ]
+    )
+
+
+def _settings(options: MdsOptions, length: int) -> dict[str, Any]:
+    """Return what each shard says of itself and the index says of each shard."""
+    dtypes = [DTYPES[options.columns[name]] for name in sorted(options.columns)]
+    return {
+        "version": 2,
+        "format": "mds",
+        "compression": options.compression,
+        "hashes": sorted(set(options.hashes)),
+        "size_limit": options.size_limit,
+        "column_names": sorted(options.columns),
+        "column_encodings": [f"ndarray:{dtype}:{length}" for dtype in dtypes],
+        "column_sizes": [np.dtype(dtype).itemsize * length for dtype in dtypes],
+    }
+
+
+def _rows_per_shard(options: MdsOptions, settings: Mapping[str, Any], row_bytes: int) -> int:
+    """Return how many rows a shard has room for.
+
+    Raises: ConfigError where it has none.
+    """
+    fixed_bytes = 8 + len(_header_text(settings))
+    if (rows := (options.size_limit - fixed_bytes) // (row_bytes + 4)) < 1:
+        raise ConfigError(
+            four_parts(
+                where="exports: mds: size_limit",
+                expected=f"at least {fixed_bytes + row_bytes + 4:,}, a shard of one row",
+                found=f"{options.size_limit:,}",
+                remedy="raise it, or lower `packing.sequence_length`",
+            )
+        )
+    return rows
+
+
+def _header_text(settings: Mapping[str, Any]) -> bytes:
+    return json.dumps(settings, sort_keys=True).encode()
+
+
+def _as_rows(
+    made: Sequences, columns: Mapping[str, Field], dtype: np.dtype[np.void]
+) -> npt.NDArray[np.void]:
+    rows = np.empty(len(made), dtype=dtype)
+    for name, field_name in columns.items():
+        rows[name] = getattr(made, field_name)
+    return rows
+
+
+def _write_shard(
+    folder: Path,
+    number: int,
+    num_rows: int,
+    rows: Iterator[npt.NDArray[np.void]],
+    settings: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Write one shard; return what the index says of it."""
+    name = f"shard.{number:05d}.mds"
+    text = _header_text(settings)
+    row_bytes = sum(settings["column_sizes"])
+    offsets = 4 * (num_rows + 2) + len(text) + np.arange(num_rows + 1) * row_bytes
+    header = np.concatenate([[num_rows], offsets]).astype("<u4").tobytes() + text
+    pieces: Iterator[Any] = chain([header], (run.view(np.uint8).data for run in rows))
+    hashes = settings["hashes"]
+    if settings["compression"] is None:
+        raw, packed = _described(name, pieces, hashes, folder), None
+    else:
+        data = b"".join(pieces)
+        raw = _described(name, [data], hashes, None)
+        data = compress(data, settings["compression"], default_level=DEFAULT_ZSTD_LEVEL)
+        packed = _described(f"{name}.zstd", [data], hashes, folder)
+    return {**settings, "samples": num_rows, "raw_data": raw, "zip_data": packed}
+
+
+def _described(
+    name: str, pieces: Iterable[bytes | memoryview], hashes: Sequence[Hash], folder: Path | None
+) -> dict[str, Any]:
+    """Return name, size and hashes of a file; write it where a folder is given."""
+    digests = {hash_: _new_hash(hash_) for hash_ in hashes}
+    size = 0
+    with nullcontext() if folder is None else (folder / name).open("wb") as file:
+        for piece in pieces:
+            for digest in digests.values():
+                digest.update(piece)
+            if file is not None:
+                file.write(piece)
+            size += len(piece)
+    hexadecimal = {hash_: digest.hexdigest() for hash_, digest in digests.items()}
+    return {"basename": name, "bytes": size, "hashes": hexadecimal}
+
+
+def _new_hash(name: Hash) -> Any:
+    return getattr(xxhash, name)() if name.startswith("xxh") else hashlib.new(name)
+
+
+def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
+    """Yield the columns of a part as their fields, some million tokens at a time.
+
+    Raises: CorruptOutputError for a shard whose size is not the one it announces.
+    """
+    options = MdsOptions(**manifest.config["options"])
+    dtype = _row_dtype(options.columns, manifest.details["sequence_length"])
+    column_of: dict[str, str] = {kept: column for column, kept in options.columns.items()}
+    suffix = ".zstd" if options.compression else ""
+    number = 0
+    while (name := f"{part}/shard.{number:05d}.mds{suffix}") in manifest.files:
+        rows = _read_shard(folder / name, dtype)
+        at_once = max(1, BYTES_AT_ONCE // dtype.itemsize)
+        for first in range(0, len(rows), at_once):
+            some = rows[first : first + at_once]
+            fields = {kept: some[column_of[kept]] for kept in layout(options).keeps}
+            fields["token_ids"] = fields["token_ids"].astype(manifest.details["dtype"])
+            if "loss_mask" in fields:
+                fields["loss_mask"] = fields["loss_mask"].astype(bool)
+            yield fields
+        number += 1
+
+
+def _read_shard(path: Path, dtype: np.dtype[np.void]) -> npt.NDArray[np.void]:
+    """Return the rows of a shard, memory-mapped unless it is compressed."""
+    data: npt.NDArray[np.uint8] = (
+        np.frombuffer(decompress(path.read_bytes()), dtype=np.uint8)
+        if path.suffix == ".zstd"
+        else np.memmap(path, dtype=np.uint8, mode="r")
+    )
+    num_rows = int(data[:4].view("<u4")[0])
+    first, stop = data[4 : 4 * (num_rows + 2)].view("<u4")[[0, -1]].tolist()
+    if stop != len(data) or stop - first != num_rows * dtype.itemsize:
+        raise CorruptOutputError(
+            four_parts(
+                where=path,
+                expected=f"{first + num_rows * dtype.itemsize:,} bytes, {num_rows:,} rows in them",
+                found=f"{len(data):,}",
+                remedy="delete the export and run again",
+            )
+        )
+    return data[first:].view(dtype)
+
+
+FORMAT = Format(
+    description="MDS: <part>/shard.<i>.mds and index.json, for mosaicml-streaming",
+    options=MdsOptions,
+    layout=layout,
+    write=write,
+    read=read,
+)

@@ -1,0 +1,153 @@
+"""modalities' .pbin: the token ids of a part between a header and a pickled index of documents.
+
+    <part>.pbin    with `tokens_per_file` <part>-00000.pbin, ...; a part without tokens has none
+    header         uint64 bytes of the data | uint32 bytes per token: 2 up to id 65,535, else 4
+    data           token ids, little-endian, documents end to end, EOS included
+    index          pickle of [(first byte in the data, bytes), ...], one tuple per document;
+                   those of no tokens among them
+    lost           loss_mask: PackedMemMapDatasetBase has a field for tokens and for nothing else
+
+PackedMemMapDatasetContinuous does not load the index and drops the tokens behind its last block.
+modalities' own index is shorter, for pickle writes small numbers in fewer bytes; both load as
+equal lists. Ours has one width throughout, so that arrays can make and read it: no pickle is
+ever loaded here.
+
+Source: modalities 0.5.0, dataloader/create_packed_data.py lines 216-272 and 327-400;
+dataloader/dataset.py lines 191-412.
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from tokflow.errors import CorruptOutputError, four_parts
+from tokflow.exports.formats import Arrays, Counts, Format, Layout, counts_of_stream, fixed
+from tokflow.exports.options import check_counts
+from tokflow.exports.part import Part
+from tokflow.exports.token_files import Shard, cut_by_documents, offsets_of, write_numbers
+from tokflow.manifest import Manifest
+
+HEADER = struct.Struct("<QI")
+
+INDEX_START, INDEX_STOP = b"\x80\x04](", b"e."
+"""Protocol 4, a list, a mark; then what follows the mark is put on the list."""
+
+LONG1, TUPLE2 = b"\x8a\x08", b"\x86"
+"""A number of 8 bytes; the two last things as a tuple. Source: Lib/pickletools.py."""
+
+ENTRY = np.dtype(
+    [("long", "S2"), ("start", "<i8"), ("long_", "S2"), ("length", "<i8"), ("tuple", "S1")]
+)
+"""The opcodes of one tuple of the index."""
+
+ENTRIES_AT_ONCE = 2**20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModalitiesOptions:
+    """Options of the modalities format."""
+
+    tokens_per_file: int | None = None
+    """Most tokens of a file, whole documents in each; default: one file per part."""
+
+    def __post_init__(self) -> None:
+        check_counts(self, ("tokens_per_file",), where="modalities")
+
+
+def write(parts: Sequence[Part], options: ModalitiesOptions, folder: Path) -> Counts:
+    """Write the tokens and documents of each part."""
+    counts: Counts = {}
+    for part in parts:
+        num_tokens = num_documents = 0
+        for shard in cut_by_documents(part, tokens_per_file=options.tokens_per_file):
+            path = folder / _name(part.name, shard.number, options.tokens_per_file)
+            num_tokens += _write_file(path, shard, part.dtype.itemsize)
+            num_documents += len(shard.lengths)
+        counts |= counts_of_stream(part, num_tokens=num_tokens)
+        counts[f"{part.name}.num_documents"] = num_documents
+    return counts
+
+
+def _name(part: str, number: int, tokens_per_file: int | None) -> str:
+    return f"{part}.pbin" if tokens_per_file is None else f"{part}-{number:05d}.pbin"
+
+
+def _write_file(path: Path, shard: Shard, itemsize: int) -> int:
+    """Return how many tokens were written."""
+    header = HEADER.pack(shard.num_tokens * itemsize, itemsize)
+    num_tokens = write_numbers(path, shard.tokens, header=header)
+    starts = offsets_of(shard.lengths)[:-1]
+    with path.open("ab") as file:
+        file.write(INDEX_START)
+        for first in range(0, len(starts), ENTRIES_AT_ONCE):
+            some = slice(first, first + ENTRIES_AT_ONCE)
+            file.write(_entries(starts[some] * itemsize, shard.lengths[some] * itemsize).data)
+        file.write(INDEX_STOP)
+    return num_tokens
+
+
+def _entries(
+    starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
+) -> npt.NDArray[np.uint8]:
+    """Return the opcodes that put (start, length) on a list for each document."""
+    entries = np.empty(len(starts), dtype=ENTRY)
+    entries["long"] = entries["long_"] = LONG1
+    entries["tuple"] = TUPLE2
+    entries["start"] = starts
+    entries["length"] = lengths
+    return entries.view(np.uint8)
+
+
+def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
+    """Yield the token ids and offsets of each file of a part, the token ids memory-mapped."""
+    tokens_per_file = manifest.config["options"]["tokens_per_file"]
+    number = 0
+    while (name := _name(part, number, tokens_per_file)) in manifest.files:
+        yield _read_file(folder / name, np.dtype(manifest.details["dtype"]))
+        number += 1
+        if tokens_per_file is None:
+            break
+
+
+def _read_file(path: Path, dtype: np.dtype[np.unsignedinteger]) -> Arrays:
+    with path.open("rb") as file:
+        header = file.read(HEADER.size)
+        size = file.seek(0, 2)
+    num_bytes, itemsize = HEADER.unpack(header) if len(header) == HEADER.size else (0, 0)
+    first = HEADER.size + num_bytes + len(INDEX_START)
+    num_documents, rest = divmod(size - first - len(INDEX_STOP), ENTRY.itemsize)
+    if itemsize != dtype.itemsize or num_documents < 1 or rest:
+        raise _not_ours(path, f"a header of {num_bytes:,} bytes of data in a file of {size:,}")
+    entries = np.memmap(path, dtype=ENTRY, mode="r", offset=first, shape=(num_documents,))
+    starts, lengths = entries["start"], entries["length"].astype(np.int64)
+    offsets = offsets_of(lengths)
+    is_tuple = (entries["long"] == LONG1) & (entries["long_"] == LONG1)
+    is_tuple &= (entries["tuple"] == TUPLE2) & (starts == offsets[:-1])
+    if not is_tuple.all() or offsets[-1] != num_bytes:
+        raise _not_ours(path, "an index that tokflow did not write, or data that it does not fit")
+    tokens = np.memmap(path, dtype, mode="r", offset=HEADER.size, shape=(num_bytes // itemsize,))
+    return {"token_ids": tokens, "offsets": offsets // itemsize}
+
+
+def _not_ours(path: Path, found: str) -> CorruptOutputError:
+    return CorruptOutputError(
+        four_parts(
+            where=path,
+            expected="a header, the data it announces, and an index as tokflow writes it",
+            found=found,
+            remedy="delete the export and run again",
+        )
+    )
+
+
+FORMAT = Format(
+    description="modalities: <part>.pbin, header, tokens and a pickled index of documents",
+    options=ModalitiesOptions,
+    layout=fixed(Layout(made_of="stream", keeps=("token_ids", "offsets"))),
+    write=write,
+    read=read,
+)

@@ -1,0 +1,94 @@
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tokflow.exports import FORMATS
+from tokflow_tests.chats import chat_dataset
+from tokflow_tests.making import EOS, build, declare
+
+
+def exported(folder: Path, texts: list[str], **options) -> Path:
+    exports = [{"format": "arrow", **options}]
+    built = build(declare(folder, {"a.jsonl": texts}, exports=exports))
+    return built.export("arrow").output.folder
+
+
+def open_shard(path: Path) -> pa.ipc.RecordBatchFileReader:
+    return pa.ipc.open_file(pa.memory_map(str(path)))
+
+
+def test_arrow_has_the_columns_of_parquet(tmp_path: Path):
+    folder = exported(tmp_path, ["ab", "c"])
+
+    table = open_shard(folder / "train-00000-of-00001.arrow").read_all()
+
+    assert str(table.schema.field("input_ids").type) == "list<item: int32>"
+    assert str(table.schema.field("attention_mask").type) == "list<item: int8>"
+    assert table.to_pydict() == {
+        "input_ids": [[*b"ab", EOS, *b"c"], [EOS, EOS, EOS, EOS]],
+        "attention_mask": [[1, 1, 1, 1], [1, 0, 0, 0]],
+        "segment_ids": [[1, 1, 1, 2], [1, 0, 0, 0]],
+        "position_ids": [[0, 1, 2, 0], [0, 0, 0, 0]],
+    }
+
+
+def test_arrow_begins_and_ends_as_a_file_and_not_as_a_stream(tmp_path: Path):
+    folder = exported(tmp_path, ["ab", "c"])
+
+    data = (folder / "train-00000-of-00001.arrow").read_bytes()
+
+    assert data[:8] == b"ARROW1\0\0"
+    assert data[-6:] == b"ARROW1"
+
+
+def test_arrow_shards_and_batches_are_as_long_as_asked_for(tmp_path: Path):
+    folder = exported(tmp_path, ["x" * 27], sequences_per_file=4, sequences_per_batch=2)
+
+    found = {}
+    for path in sorted(folder.glob("train-*")):
+        shard = open_shard(path)
+        found[path.name] = [shard.get_batch(i).num_rows for i in range(shard.num_record_batches)]
+
+    assert found == {
+        "train-00000-of-00002.arrow": [2, 2],
+        "train-00001-of-00002.arrow": [2, 1],
+    }
+
+
+def test_a_batch_holds_fewer_rows_where_they_are_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tokflow.exports.arrow_.TOKENS_AT_ONCE", 8)
+    folder = exported(tmp_path, ["x" * 19])
+
+    shard = open_shard(folder / "train-00000-of-00001.arrow")
+
+    assert [shard.get_batch(i).num_rows for i in range(shard.num_record_batches)] == [2, 2, 1]
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
+def test_arrow_is_compressed_as_asked_for_and_mapped_if_not(compression: str, tmp_path: Path):
+    folder = exported(tmp_path, ["x" * 4_000], compression=compression)
+    path = folder / "train-00000-of-00001.arrow"
+
+    before = pa.total_allocated_bytes()
+    batch = open_shard(path).get_batch(0)
+    num_copied = pa.total_allocated_bytes() - before
+
+    assert (path.stat().st_size < 13 * 4_000) == (compression != "none")
+    assert (num_copied < 1_000) == (compression == "none")
+    assert batch.num_rows == 1_000
+
+
+def test_the_loss_mask_of_chats_is_a_column_of_arrow(tmp_path: Path):
+    dataset = chat_dataset(tmp_path, exports=["arrow"])
+    made = build(dataset).export("arrow")
+
+    table = open_shard(made.output.folder / "train-00000-of-00001.arrow").read_all()
+    [fields] = FORMATS["arrow"].read(made.output.folder, made.manifest, "train")
+
+    num_learnt = sum(map(sum, table["loss_mask"].to_pylist()))
+    assert 0 < num_learnt == made.manifest.counts["train.num_loss_tokens"]
+    assert num_learnt == fields["loss_mask"].sum()
+    assert "lost" not in made.manifest.details

@@ -1,0 +1,159 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tokflow.errors import ConfigError
+from tokflow.exports import FORMATS
+from tokflow_tests.chats import chat_dataset
+from tokflow_tests.making import EOS, build, content, declare
+
+TWO_PARTS = {"parts": {"train": {"documents": 1}, "validation": {"start": 1}}}
+
+
+def exported(folder: Path, texts: list[str], *, split: Any = None, **options: Any) -> Path:
+    attributes = {"split": split} if split else {}
+    exports = [{"format": "hf_dataset", "name": "hf", **options}]
+    built = build(declare(folder, {"a.jsonl": texts}, exports=exports, **attributes))
+    return built.export("hf").output.folder
+
+
+def table_of(folder: Path) -> pa.Table:
+    state = json.loads((folder / "state.json").read_text())
+    shards = [folder / each["filename"] for each in state["_data_files"]]
+    return pa.concat_tables([pa.ipc.open_stream(shard.read_bytes()).read_all() for shard in shards])
+
+
+def test_a_folder_has_a_dictionary_and_a_dataset_for_each_part(tmp_path: Path):
+    folder = exported(tmp_path, ["ab", "c"], split=TWO_PARTS)
+
+    assert json.loads((folder / "dataset_dict.json").read_text()) == {
+        "splits": ["train", "validation"]
+    }
+    assert sorted(set(content(folder)) - {"index.parquet", "manifest.json", "run.json"}) == [
+        "dataset_dict.json",
+        *(
+            f"{part}/{name}"
+            for part in ("train", "validation")
+            for name in ("data-00000-of-00001.arrow", "dataset_info.json", "state.json")
+        ),
+    ]
+    assert table_of(folder / "train").to_pydict() == {
+        "input_ids": [[*b"ab", EOS, EOS]],
+        "attention_mask": [[1, 1, 1, 0]],
+        "segment_ids": [[1, 1, 1, 0]],
+        "position_ids": [[0, 1, 2, 0]],
+    }
+
+
+def test_a_part_without_rows_is_not_in_the_dictionary(tmp_path: Path):
+    split = {"parts": {"train": {"start": 0}, "validation": {"documents": 0}}}
+    folder = exported(tmp_path, ["ab"], split=split)
+
+    assert json.loads((folder / "dataset_dict.json").read_text()) == {"splits": ["train"]}
+    assert not (folder / "validation").exists()
+
+
+@pytest.mark.parametrize(("part", "split"), [("train_b", "train_b"), ("train-b", None)])
+def test_a_name_that_datasets_takes_for_no_split_is_none(
+    part: str, split: str | None, tmp_path: Path
+):
+    folder = exported(tmp_path, ["ab"], split={"parts": {part: {"start": 0}}})
+
+    assert json.loads((folder / part / "state.json").read_text())["_split"] == split
+
+
+@pytest.mark.parametrize("kind", ["List", "Sequence"])
+def test_lists_are_called_as_readers_of_old_or_new_call_them(kind: str, tmp_path: Path):
+    folder = exported(tmp_path, ["ab"], columns=["labels"], feature_type=kind)
+
+    features = json.loads((folder / "train/dataset_info.json").read_text())["features"]
+    of_schema = json.loads(table_of(folder / "train").schema.metadata[b"huggingface"])
+
+    feature = {"feature": {"dtype": "int32", "_type": "Value"}, "_type": kind}
+    assert features == {"input_ids": feature, "labels": feature}
+    assert of_schema == {"info": {"features": features}}
+
+
+def test_rows_packed_for_trl_have_the_lengths_of_their_documents_and_no_padding(tmp_path: Path):
+    folder = exported(tmp_path, ["ab", "", "cd"], columns=["seq_lengths"], padding=False)
+
+    assert table_of(folder / "train").to_pydict() == {
+        "input_ids": [[*b"ab", EOS, EOS], [*b"cd", EOS]],
+        "seq_lengths": [[3, 1], [3]],
+    }
+
+
+def test_labels_of_chats_are_the_tokens_that_are_learnt(tmp_path: Path):
+    exports = [{"format": "hf_dataset", "columns": ["segment_ids", "labels"]}]
+    made = build(chat_dataset(tmp_path, exports=exports)).export("hf_dataset")
+
+    table = table_of(made.output.folder / "train")
+    [fields] = FORMATS["hf_dataset"].read(made.output.folder, made.manifest, "train")
+
+    learnt = fields["loss_mask"]
+    labels = [[*row] for row in table["labels"].to_pylist()]
+    assert table.column_names == ["input_ids", "segment_ids", "labels"]
+    assert 0 < learnt.sum() == made.manifest.counts["train.num_loss_tokens"]
+    assert [label for row in labels for label in row if label != -100] == (
+        fields["token_ids"][learnt].tolist()
+    )
+
+
+def test_the_loss_mask_of_chats_is_added_or_said_to_be_lost(tmp_path: Path):
+    exports = [
+        {"format": "hf_dataset", "name": "kept"},
+        {"format": "hf_dataset", "name": "lost", "columns": []},
+    ]
+    built = build(chat_dataset(tmp_path, exports=exports))
+
+    kept, lost = built.export("kept"), built.export("lost")
+
+    assert "loss_mask" in table_of(kept.output.folder / "train").column_names
+    assert "lost" not in kept.manifest.details
+    assert table_of(lost.output.folder / "train").column_names == ["input_ids"]
+    assert lost.manifest.details["lost"] == ["loss_mask"]
+
+
+def test_shards_hold_so_many_rows_or_megabytes_of_arrow_data(tmp_path: Path):
+    by_rows = exported(tmp_path / "rows", ["x" * 27], sequences_per_file=3)
+    # A row of 4 tokens and no column beside input_ids has 16 bytes, and 4 of its offset.
+    by_size = exported(tmp_path / "size", ["x" * 219_999], columns=[], megabytes_per_file=1)
+
+    found = [
+        [
+            pa.ipc.open_stream(path.read_bytes()).read_all().num_rows
+            for path in sorted(folder.glob("train/data-*-of-*.arrow"))
+        ]
+        for folder in (by_rows, by_size)
+    ]
+
+    assert found == [[3, 3, 1], [50_000, 5_000]]
+
+
+def test_the_fingerprint_changes_with_the_content_and_with_nothing_else(tmp_path: Path):
+    def fingerprint(name: str, texts: list[str], **options: Any) -> str:
+        folder = exported(tmp_path / name, texts, **options)
+        return json.loads((folder / "train/state.json").read_text())["_fingerprint"]
+
+    first = fingerprint("first", ["abc", "defgh"])
+
+    assert len(first) == 16
+    assert fingerprint("again", ["abc", "defgh"]) == first
+    assert fingerprint("text", ["abc", "defgi"]) != first
+    assert fingerprint("columns", ["abc", "defgh"], columns=["segment_ids"]) != first
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"columns": ["tokens"]}, "exports: hf_dataset: columns: expected a choice of"),
+        ({"columns": ["seq_lengths"]}, "add `padding: false`"),
+        ({"megabytes_per_file": 0}, "hf_dataset: megabytes_per_file: expected 1 or more, found 0"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(options: dict[str, Any], message: str, tmp_path: Path):
+    with pytest.raises(ConfigError, match=message):
+        declare(tmp_path, {}, exports=[{"format": "hf_dataset", **options}])

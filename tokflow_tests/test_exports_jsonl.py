@@ -1,0 +1,204 @@
+import gzip
+import io
+import json
+import subprocess
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from backports import zstd
+
+from tokflow.errors import ConfigError
+from tokflow.exports.json_text import JsonList, JsonRows, in_order
+from tokflow_tests.chats import chat_dataset
+from tokflow_tests.making import EOS, build, declare
+
+
+def exported(folder: Path, texts: list[str], **options: Any) -> Path:
+    exports = [{"format": "jsonl", **options}]
+    built = build(declare(folder, {"a.jsonl": texts}, exports=exports))
+    return built.export("jsonl").output.folder
+
+
+def test_a_line_is_an_object_without_blanks(tmp_path: Path):
+    folder = exported(tmp_path, ["ab", "c"])
+
+    assert (folder / "train-00000-of-00001.jsonl").read_text() == (
+        '{"input_ids":[97,98,256,99],"segment_ids":[1,1,1,2]}\n'
+        '{"input_ids":[256,256,256,256],"segment_ids":[1,0,0,0]}\n'
+    )
+
+
+def test_a_line_has_the_columns_asked_for_in_that_order(tmp_path: Path):
+    columns = ["seq_lengths", "labels", "loss_mask", "position_ids", "attention_mask"]
+    folder = exported(tmp_path, ["ab", "", "c"], columns=columns, padding=False)
+
+    lines = (folder / "train-00000-of-00001.jsonl").read_text().splitlines()
+
+    assert [list(json.loads(line).items()) for line in lines] == [
+        [
+            ("input_ids", [*b"ab", EOS, EOS]),
+            ("seq_lengths", [3, 1]),
+            ("labels", [*b"ab", EOS, EOS]),
+            ("loss_mask", [1, 1, 1, 1]),
+            ("position_ids", [0, 1, 2, 0]),
+            ("attention_mask", [1, 1, 1, 1]),
+        ],
+        [
+            ("input_ids", [*b"c", EOS]),
+            ("seq_lengths", [2]),
+            ("labels", [*b"c", EOS]),
+            ("loss_mask", [1, 1]),
+            ("position_ids", [0, 1]),
+            ("attention_mask", [1, 1]),
+        ],
+    ]
+
+
+def test_labels_of_chats_are_minus_100_where_nothing_is_learnt(tmp_path: Path):
+    exports = [{"format": "jsonl", "columns": ["labels", "loss_mask"]}]
+    made = build(chat_dataset(tmp_path, exports=exports)).export("jsonl")
+
+    text = (made.output.folder / "train-00000-of-00001.jsonl").read_text()
+
+    rows = [json.loads(line) for line in text.splitlines()]
+    num_learnt = sum(sum(row["loss_mask"]) for row in rows)
+    assert 0 < num_learnt == made.manifest.counts["train.num_loss_tokens"]
+    for row in rows:
+        triples = zip(row["input_ids"], row["labels"], row["loss_mask"], strict=True)
+        assert all(label == (token if learnt else -100) for token, label, learnt in triples)
+
+
+def test_gz_is_one_member_without_a_time_whatever_is_deflated_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tokflow.exports.jsonl.TOKENS_AT_ONCE", 8)
+    texts = ["x" * 999, "größe"]
+    plain = exported(tmp_path / "plain", texts)
+    folder = exported(tmp_path / "gz", texts, compression="gz")
+
+    data = (folder / "train-00000-of-00001.jsonl.gz").read_bytes()
+
+    decompressor = zlib.decompressobj(31)
+    expected = (plain / "train-00000-of-00001.jsonl").read_bytes()
+    assert decompressor.decompress(data) == expected
+    assert decompressor.eof
+    assert not decompressor.unused_data
+    assert data[4:8] == bytes(4)
+    assert gzip.decompress(data) == expected  # compares checksum and length
+    subprocess.run(["gzip", "--test"], input=data, check=True)
+
+
+def test_zst_is_one_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tokflow.exports.jsonl.TOKENS_AT_ONCE", 8)
+    plain = exported(tmp_path / "plain", ["x" * 999])
+    folder = exported(tmp_path / "zst", ["x" * 999], compression="zst")
+
+    data = (folder / "train-00000-of-00001.jsonl.zst").read_bytes()
+
+    decompressor = zstd.ZstdDecompressor()
+    assert decompressor.decompress(data) == (plain / "train-00000-of-00001.jsonl").read_bytes()
+    assert decompressor.eof
+    assert not decompressor.unused_data
+
+
+def test_a_higher_level_makes_a_smaller_file(tmp_path: Path):
+    text = "".join(f"{number * number:b}" for number in range(2_000))
+    sizes = [
+        (exported(tmp_path / f"{name}{level}", [text], compression=name, compression_level=level))
+        for name in ("gz", "zst")
+        for level in (1, 9)
+    ]
+
+    fast_gz, small_gz, fast_zst, small_zst = (
+        sum(path.stat().st_size for path in folder.glob("train-*")) for folder in sizes
+    )
+
+    assert small_gz < fast_gz
+    assert small_zst < fast_zst
+
+
+def test_shards_are_as_long_as_asked_for(tmp_path: Path):
+    folder = exported(tmp_path, ["x" * 27], sequences_per_file=3)
+
+    found = {path.name: len(path.read_text().splitlines()) for path in folder.glob("train-*")}
+
+    assert found == {
+        "train-00000-of-00003.jsonl": 3,
+        "train-00001-of-00003.jsonl": 3,
+        "train-00002-of-00003.jsonl": 1,
+    }
+
+
+@pytest.mark.parametrize("read_bytes", [1, 7, 10_000])
+def test_lines_are_read_whole_however_they_are_cut(
+    read_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from tokflow.exports import FORMATS
+    from tokflow.manifest import read_manifest
+
+    monkeypatch.setattr("tokflow.exports.jsonl.READ_BYTES", read_bytes)
+    folder = exported(tmp_path, ["abcdefghij"])
+
+    arrays = FORMATS["jsonl"].read(folder, read_manifest(folder), "train")
+
+    rows = np.concatenate([fields["token_ids"] for fields in arrays])
+    assert rows.reshape(-1).tolist() == [*b"abcdefghij", EOS, EOS]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"compression_level": 3}, "expected none, for nothing is compressed, found 3"),
+        ({"compression": "gz", "compression_level": 10}, "expected 1 to 9, found 10"),
+        ({"compression": "zst", "compression_level": 0}, "expected 1 to 22, found 0"),
+        ({"columns": ["labels", "labels"]}, "jsonl: columns: expected each column once"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(options: dict[str, Any], message: str, tmp_path: Path):
+    with pytest.raises(ConfigError, match=message):
+        declare(tmp_path, {}, exports=[{"format": "jsonl", **options}])
+
+
+@pytest.mark.parametrize("largest", [0, 9, 10, 11, 99, 100, 70_000])
+def test_every_number_is_written_as_json_writes_it(largest: int):
+    table = JsonRows(largest, before=["["], after="\n")
+    values = np.arange(largest + 1).reshape(1, -1)
+
+    text, starts = table.text([JsonList("[", values)])
+
+    assert json.loads(bytes(text)) == values[0].tolist()
+    assert starts.tolist() == [0, len(text)]
+
+
+def test_rows_of_several_lists_are_what_json_writes():
+    rng = np.random.default_rng(0)
+    ids, is_token = rng.integers(0, 1_000, (50, 7)), np.arange(7) < rng.integers(1, 8, (50, 1))
+    labels = np.where(rng.random((50, 7)) < 0.5, ids, -100)
+    table = JsonRows(999, before=['{"a":[', ',"b":['], after="}\n")
+
+    text, starts = table.text([JsonList('{"a":[', ids), JsonList(',"b":[', labels, is_token)])
+
+    lines = [
+        json.dumps({"a": a.tolist(), "b": b[some].tolist()}, separators=(",", ":")) + "\n"
+        for a, b, some in zip(ids, labels, is_token, strict=True)
+    ]
+    assert bytes(text).decode() == "".join(lines)
+    assert starts.tolist() == np.cumsum([0, *map(len, lines)]).tolist()
+
+
+def test_what_is_made_ahead_of_time_comes_in_order_and_not_too_far_ahead():
+    taken = io.StringIO()
+
+    def items():
+        for item in range(20):
+            print(item, file=taken)
+            yield item
+
+    made = in_order(lambda item: item * item, items(), workers=2)
+    first = next(made)
+
+    assert (first, taken.getvalue().split()) == (0, ["0", "1", "2"])
+    assert list(made) == [item * item for item in range(1, 20)]

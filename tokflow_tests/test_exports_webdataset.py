@@ -1,0 +1,133 @@
+import gzip
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tokflow.errors import ConfigError
+from tokflow.exports.webdataset_ import tar_headers
+from tokflow_tests.making import EOS, build, content, declare
+
+
+def exported(folder: Path, texts: list[str], **options: Any) -> Path:
+    exports = [{"format": "webdataset", **options}]
+    built = build(declare(folder, {"a.jsonl": texts}, exports=exports))
+    return built.export("webdataset").output.folder
+
+
+def members(path: Path) -> dict[str, bytes]:
+    with tarfile.open(path) as tar:
+        return {member.name: tar.extractfile(member).read() for member in tar}
+
+
+def test_a_member_is_a_row_of_json_called_by_its_shard_and_row(tmp_path: Path):
+    folder = exported(tmp_path, ["abcde", "fg"], sequences_per_file=2)
+
+    found = [members(folder / "train" / f"shard_{number:08d}.tar") for number in range(2)]
+
+    assert [{name: gzip.decompress(data) for name, data in shard.items()} for shard in found] == [
+        {
+            "00000000_00000000.json.gz": b"[97,98,99,100]",
+            "00000000_00000001.json.gz": b"[101,256,102,103]",
+        },
+        {"00000001_00000000.json.gz": b"[256,256,256,256]"},
+    ]
+    assert found[0]["00000000_00000000.json.gz"][:10] == b"\x1f\x8b\x08\0\0\0\0\0\0\x03"
+
+
+def test_the_manifest_names_each_shard_and_ends_with_a_newline(tmp_path: Path):
+    folder = exported(tmp_path, ["abcde", "fg"], sequences_per_file=2)
+
+    assert (folder / "train/manifest.jsonl").read_text() == (
+        '{"num_sequences":2,"shard":"shard_00000000"}\n'
+        '{"num_sequences":1,"shard":"shard_00000001"}\n'
+    )
+
+
+def test_json_is_not_compressed_if_not_asked_for(tmp_path: Path):
+    folder = exported(tmp_path, ["abc"], compression="none")
+
+    assert members(folder / "train/shard_00000000.tar") == {
+        "00000000_00000000.json": f"[97,98,99,{EOS}]".encode()
+    }
+
+
+def test_a_part_without_rows_has_no_folder(tmp_path: Path):
+    folder = exported(tmp_path, [])
+
+    assert not (folder / "train").exists()
+
+
+def test_headers_are_those_of_tarfile():
+    rows, sizes = np.array([0, 7, 12_345_678]), np.array([0, 513, 8**11 - 1])
+
+    headers = tar_headers(42, rows, sizes, suffix=".json.gz")
+
+    for row, size, header in zip(rows.tolist(), sizes.tolist(), headers, strict=True):
+        member = tarfile.TarInfo(f"00000042_{row:08d}.json.gz")
+        member.size, member.mode, member.mtime = size, 0o644, 0
+        assert header.tobytes() == member.tobuf(tarfile.USTAR_FORMAT)
+
+
+def test_bytes_do_not_depend_on_how_much_is_made_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    usual = exported(tmp_path / "usual", ["x" * 999, "größe"])
+    monkeypatch.setattr("tokflow.exports.webdataset_.TOKENS_AT_ONCE", 8)
+
+    small = exported(tmp_path / "small", ["x" * 999, "größe"])
+
+    assert content(small) == content(usual)
+
+
+def test_a_higher_level_makes_a_smaller_shard(tmp_path: Path):
+    text = "".join(f"{number * number:b}" for number in range(2_000))
+    sizes = []
+    for level in (1, 9):
+        dataset = declare(
+            tmp_path / str(level),
+            {"a.jsonl": [text]},
+            packing={"sequence_length": 4_000},
+            exports=[{"format": "webdataset", "compression_level": level}],
+        )
+        folder = build(dataset).export("webdataset").output.folder
+        sizes.append(sum(map(len, members(folder / "train/shard_00000000.tar").values())))
+
+    assert sizes[1] < sizes[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sequences_per_file": 0}, "expected 1 or more, found 0"),
+        (
+            {"sequences_per_file": 100_000_001},
+            "expected 100,000,000 or less, for a member's name has eight digits",
+        ),
+        ({"compression_level": 10}, "expected 1 to 9, found 10"),
+        ({"compression": "none", "compression_level": 1}, "nothing is compressed, found 1"),
+        ({"compression": "zst"}, "expected one of gz, none, found 'zst'"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(options: dict[str, Any], message: str, tmp_path: Path):
+    with pytest.raises(ConfigError, match=message):
+        declare(tmp_path, {}, exports=[{"format": "webdataset", **options}])
+
+
+def test_a_row_of_ids_beyond_65_535_is_written_whole(tmp_path: Path):
+    from tokflow_tests.making import many_ids
+
+    (tmp_path / "many.json").write_text(many_ids())
+    tokenizer = {"kind": "file", "name": "many.json", "eos_token": "<eos>", "engine": "reference"}
+    exports = [{"format": "webdataset", "compression": "none"}]
+    dataset = declare(
+        tmp_path, {"a.jsonl": ["w65536 w0 w69999"]}, tokenizer=tokenizer, exports=exports
+    )
+
+    folder = build(dataset).export("webdataset").output.folder
+
+    [data] = members(folder / "train/shard_00000000.tar").values()
+    assert json.loads(data) == [65_536, 0, 69_999, 70_000]
