@@ -9,7 +9,8 @@ BENCH_PEERS = $(or $(PEERS),$(call names,benchmarks/peers))
 INTEROP_PEERS = $(or $(PEERS),$(call names,tokflow_tests/interop/peers))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-interop bench bench-large bench-growth bench-fixed bench-peers clean
+.PHONY: help demo test test-slow test-interop bench bench-large bench-growth bench-fixed bench-formats \
+	bench-peers clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -43,6 +44,9 @@ bench-growth: $(READY) ## How time and memory grow from 30 MB to 1 GB
 
 bench-fixed: $(READY) ## What a tiny dataset and a run with nothing to do cost
 	@$(BIN)/python -m benchmarks fixed $(ARGS)
+
+bench-formats: $(READY) ## What each export format costs, once the tokens are there
+	@$(BIN)/python -m benchmarks formats $(ARGS)
 
 bench-peers: ## Install what `make bench` compares with (PEERS='dolma litdata' picks some)
 	@$(call check_python)

@@ -17,14 +17,14 @@ import pyarrow.parquet as pq
 from tokflow.arrays import make_table, repeated, to_numpy
 from tokflow.catalog import Found
 from tokflow.document_table import DOCUMENTS_SCHEMA
-from tokflow.errors import ConfigError, CorruptOutputError, four_parts
+from tokflow.errors import ConfigError, four_parts
 from tokflow.exports import FORMATS, INDEX_NAME, Part, layout_of
 from tokflow.manifest import Manifest, checksums, write_manifest
 from tokflow.packing import PackingConfig
 from tokflow.sequences import open_sequences, write_sequences
 from tokflow.shard_writer import DOCUMENTS_NAME, LOSS_MASK_NAME, TOKENS_NAME
 from tokflow.spans import SPANS_NAME, SPANS_SCHEMA, TokenSource, open_split
-from tokflow.tables import Columns, parquet_options
+from tokflow.tables import Columns, has_name, parquet_options
 from tokflow.tokens import open_token_shard
 
 TOKENS_AT_ONCE = 2_048 * 2_048
@@ -40,8 +40,8 @@ def gather_parts(found: Found, packing: PackingConfig | None, folder: Path) -> l
     export did not hold (dropped tokens, documents of no tokens) is not there. `packing` makes
     sequences; None is for formats that need none. `folder` must stay as long as the parts do.
 
-    Raises: ConfigError for a format that is never read, or that holds texts;
-    CorruptOutputError where the index does not fit the files.
+    Raises: ConfigError for a format that is never read, or that holds texts, and where the
+    beginning of a document was dropped.
     """
     _check_readable(found)
     details = found.manifest.details
@@ -124,30 +124,13 @@ def _mapped(path: Path, dtype: np.dtype[Any]) -> TokenSource:
     return TokenSource(np.asarray(np.memmap(path, dtype=dtype, mode="r")), none)
 
 
-def _groups_by_file(found: Found) -> dict[str, list[tuple[str, int]]]:
-    """Return for each raw file, sorted, its parts and row groups of the index.
-
-    A row group is of one file and one part, as exports write them.
-    """
-    groups: dict[str, list[tuple[str, int]]] = {}
-    with pq.ParquetFile(found.folder / INDEX_NAME, read_dictionary=["part", "raw_file"]) as file:
+def _groups_by_file(found: Found) -> dict[str, list[int]]:
+    """Return for each raw file, sorted, the row groups of the index that lead to it."""
+    groups: dict[str, list[int]] = {}
+    with pq.ParquetFile(found.folder / INDEX_NAME, read_dictionary=["raw_file"]) as file:
         for number in range(file.num_row_groups):
-            table = file.read_row_group(number, columns=["part", "raw_file"])
-            names = [
-                column.chunk(0).dictionary.to_pylist() for column in table.columns if len(column)
-            ]
-            if names and any(len(of_column) != 1 for of_column in names):
-                raise CorruptOutputError(
-                    four_parts(
-                        where=f"{found.folder / INDEX_NAME}: row group {number}",
-                        expected="runs of one raw file and one part",
-                        found=repr(names),
-                        remedy="make the export again",
-                    )
-                )
-            if names:
-                [part], [raw_file] = names
-                groups.setdefault(raw_file, []).append((part, number))
+            for raw_file in file.read_row_group(number, columns=["raw_file"])[0].unique():
+                groups.setdefault(raw_file.as_py(), []).append(number)
     return dict(sorted(groups.items()))
 
 
@@ -155,7 +138,7 @@ def _write_file(
     found: Found,
     flat: Mapping[str, _Flat],
     raw_file: str,
-    groups: list[tuple[str, int]],
+    groups: list[int],
     folder: Path,
 ) -> Path:
     """Write the tokens of one raw file as a token shard and a split; return the split's folder."""
@@ -165,8 +148,7 @@ def _write_file(
     documents, spans, counts = [], [], {}
     num_tokens = num_documents = 0
     for part in flat:
-        numbers = [number for name, number in groups if name == part]
-        runs = _in_document_order(_runs(found, numbers))
+        runs = _in_document_order(_runs(found, groups, raw_file, part))
         _copy_tokens(flat[part], runs, shard)
         pieces = _pieces(runs, num_tokens)
         documents.append(_documents_table(pieces))
@@ -180,10 +162,15 @@ def _write_file(
     return split
 
 
-def _runs(found: Found, groups: list[int]) -> Columns:
-    with pq.ParquetFile(found.folder / INDEX_NAME) as file:
-        table = file.read_row_groups(groups, columns=list(RUN_COLUMNS))
-    return {name: to_numpy(table[name]) for name in RUN_COLUMNS}
+def _runs(found: Found, groups: list[int], raw_file: str, part: str) -> Columns:
+    wanted = {"raw_file": raw_file, "part": part}
+    taken: list[Columns] = []
+    with pq.ParquetFile(found.folder / INDEX_NAME, read_dictionary=list(wanted)) as file:
+        for number in groups:
+            table = file.read_row_group(number, columns=[*RUN_COLUMNS, *wanted])
+            is_wanted = np.logical_and.reduce([has_name(table[c], n) for c, n in wanted.items()])
+            taken.append({name: to_numpy(table[name])[is_wanted] for name in RUN_COLUMNS})
+    return {name: np.concatenate([runs[name] for runs in taken]) for name in RUN_COLUMNS}
 
 
 def _in_document_order(runs: Columns) -> Columns:

@@ -75,7 +75,7 @@ def _may_hold(group: Any, wanted: dict[str, tuple[Any, Any]]) -> bool:
 def _rows_of(
     table: pa.Table, part: str, columns: Sequence[str], sequences: tuple[int, int] | None
 ) -> Columns:
-    is_wanted = _is_part(table["part"], part)
+    is_wanted = has_name(table["part"], part)
     values = {name: to_numpy(table[name]) for name in table.schema.names if name != "part"}
     if sequences:
         sequence = values["sequence"]
@@ -85,10 +85,11 @@ def _rows_of(
     return {name: values[name][is_wanted] for name in columns}
 
 
-def _is_part(column: pa.ChunkedArray, part: str) -> npt.NDArray[np.bool_]:
+def has_name(column: pa.ChunkedArray, name: str) -> npt.NDArray[np.bool_]:
+    """Return where a column of names, read as a dictionary, has this one."""
     chunks = []
     for chunk in column.chunks:
         names = chunk.dictionary.to_pylist()
-        code = names.index(part) if part in names else -1
+        code = names.index(name) if name in names else -1
         chunks.append(to_numpy(chunk.indices) == code)
     return np.concatenate([np.zeros(0, dtype=bool), *chunks])

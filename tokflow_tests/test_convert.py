@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
@@ -19,7 +20,7 @@ from tokflow.packing import PackingConfig
 from tokflow.trace import trace_tokens
 from tokflow.verify.outputs import verify_path
 from tokflow_tests.chats import chat_dataset
-from tokflow_tests.making import build, content, declare, index_of
+from tokflow_tests.making import EOS, build, content, declare, index_of
 
 FILES = {
     "a.jsonl": ["abcdefghijk", "", "lm"],
@@ -116,6 +117,49 @@ def test_the_packing_is_the_export_s_own_unless_another_is_asked_for(tmp_path: P
 
     assert files_of(same) == files_of(latest(dataset, "pickle"))
     assert read_manifest(other).details["sequence_length"] == 9
+
+
+PACKINGS = {
+    "best_fit": {"strategy": "best_fit"},
+    "greedy": {"strategy": "greedy"},
+    "pool": {"strategy": "pool", "pool_size": 2},
+    "first_fit, overlap": {"strategy": "first_fit", "overlap": 2},
+    "concat, overlap": {"overlap": 3},
+    "concat, label_token": {"label_token": True},
+    "one_document, label_token": {"strategy": "one_document", "label_token": True, "overlap": 1},
+}
+
+
+@pytest.mark.parametrize("packing", PACKINGS.values(), ids=PACKINGS)
+def test_documents_are_put_together_again_however_they_were_packed(
+    packing: dict[str, Any], tmp_path: Path
+):
+    dataset = declare(
+        tmp_path,
+        FILES,
+        split=PARTS,
+        packing={"sequence_length": 4, **packing},
+        exports=["bin", "parquet", "pickle"],
+    )
+    build(dataset)
+
+    stream = convert_export(latest(dataset, "parquet"), to("bin"))
+    rows = convert_export(latest(dataset, "parquet"), to("pickle"))
+
+    assert files_of(stream) == files_of(latest(dataset, "bin"))
+    assert files_of(rows) == files_of(latest(dataset, "pickle"))
+    assert read_manifest(rows).counts == read_manifest(latest(dataset, "pickle")).counts
+
+
+def test_what_truncate_left_out_stays_out(tmp_path: Path):
+    packing = {"sequence_length": 4, "strategy": "greedy", "overlong": "truncate"}
+    dataset = declare(tmp_path, {"a.jsonl": ["abcdef", "g"]}, packing=packing, exports=["parquet"])
+    build(dataset)
+
+    folder = convert_export(latest(dataset, "parquet"), to("bin"))
+
+    tokens = np.fromfile(folder / "train.bin", dtype="<u2")
+    assert tokens.tolist() == [*b"abcd", *b"g", EOS]
 
 
 def test_a_conversion_stands_beside_its_export_and_is_made_once(built: Dataset):
