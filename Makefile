@@ -9,7 +9,8 @@ BENCH_PEERS = $(or $(PEERS),$(call names,benchmarks/peers))
 INTEROP_PEERS = $(or $(PEERS),$(call names,tokflow_tests/interop/peers))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-interop bench bench-large bench-growth bench-fixed bench-peers clean
+.PHONY: help demo test test-slow test-interop bench bench-large bench-growth bench-fixed bench-formats \
+	bench-peers clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -30,7 +31,7 @@ test-slow: $(READY) ## The proofs that take long
 
 test-interop: $(READY) ## Exports read by their peers (PEERS='megatron datatrove' picks some)
 	@$(call make_environments,.venv-interop,$(INTEROP_PEERS)); \
-	TOKFLOW_PEERS="$(INTEROP_PEERS)" $(BIN)/pytest --quiet -m interop $(ARGS)
+	TOKFLOW_PEERS="$(INTEROP_PEERS)" $(BIN)/pytest --quiet -m interop -n 2 --dist loadfile $(ARGS)
 
 bench: $(READY) ## Time and memory on 60 and 300 MB, against the raw engine and the peers
 	@$(BIN)/python -m benchmarks $(ARGS)
@@ -43,6 +44,9 @@ bench-growth: $(READY) ## How time and memory grow from 30 MB to 1 GB
 
 bench-fixed: $(READY) ## What a tiny dataset and a run with nothing to do cost
 	@$(BIN)/python -m benchmarks fixed $(ARGS)
+
+bench-formats: $(READY) ## What each export format costs, once the tokens are there
+	@$(BIN)/python -m benchmarks formats $(ARGS)
 
 bench-peers: ## Install what `make bench` compares with (PEERS='dolma litdata' picks some)
 	@$(call check_python)

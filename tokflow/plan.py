@@ -211,7 +211,7 @@ class _Planner:
             config={
                 "format": config.format,
                 "options": dataclasses.asdict(config.options),
-                "packing": dataclasses.asdict(self.dataset.packing),
+                "packing": self.dataset.packing.fields_of_export(),
             },
             parents=self.lineage.export_parents(config),
             version=FORMATS[config.format].version,
@@ -235,7 +235,7 @@ class _Planner:
             fields["position"] = dataclasses.asdict(lineage.position(key))
             return Expected(config=fields, parents={"tokens": lineage.tokens(key).fingerprint})
         return Expected(
-            config=dataclasses.asdict(dataset.packing),
+            config=dataset.packing.fields_of_file(),
             parents={"split": lineage.split(key).fingerprint},
         )
 

@@ -14,6 +14,7 @@ import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from tokflow.chat import open_renderer
+from tokflow.cli.closing import left_out
 from tokflow.dataset import make_dataset
 from tokflow.documents import DocumentsConfig, Reject, read_documents
 from tokflow.errors import BadDocumentError, ConfigError, TokenizerError
@@ -607,6 +608,14 @@ def test_a_text_dataset_has_no_mask_anywhere(tmp_path: Path):
     assert "lost" not in built.export("bin").manifest.details
     [path] = built.export("parquet").output.folder.glob("train-*.parquet")
     assert "loss_mask" not in pq.read_schema(path).names
+
+
+def test_a_run_names_the_formats_that_lost_the_mask(tmp_path: Path):
+    dataset = chat_dataset(tmp_path, exports=["parquet", "bin", "megatron"])
+
+    lines = list(left_out(dataset, build_dataset(dataset)))
+
+    assert lines == ["without the loss mask of the chats: bin, megatron"]
 
 
 @pytest.mark.parametrize("value", [0, 1, 7])

@@ -125,6 +125,16 @@ def test_a_partition_registered_by_hand_is_refused(case: Case, key: str, message
     assert message in failure(result)
 
 
+def test_metadata_of_sequences_says_how_full_they_are(case: Case):
+    case.run(keys=["a.txt"])
+
+    metadata = case.event("sequences", partition="a.txt").metadata
+    [train, *_] = [record.data for record in metadata["parts"].value.records]
+    assert train["part"] == "train"
+    assert train["fill_fraction"] == 1.0
+    assert train["num_cut_documents"] == metadata["train.num_cut_documents"].value > 0
+
+
 def test_a_partition_without_a_file_names_the_job_that_removes_it(case: Case):
     case.instance.add_dynamic_partitions("small_files", ["nowhere.txt"])
 

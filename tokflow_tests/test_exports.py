@@ -92,7 +92,7 @@ EXPORTS: dict[str, dict[str, Any]] = {
             "b": "segment_ids",
         },
     },
-    "mds-small-and-packed": {"format": "mds", "size_limit": 300, "compression": "zstd:7"},
+    "mds-small-and-packed": {"format": "mds", "size_limit": 300, "compression": "zstd"},
     "modalities": {"format": "modalities"},
     "modalities-files-of-5": {"format": "modalities", "tokens_per_file": 5},
     "olmo": {"format": "olmo"},

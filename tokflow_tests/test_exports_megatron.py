@@ -12,6 +12,7 @@ from tokflow.exports import FORMATS, Arrays
 from tokflow.exports.megatron import MegatronOptions
 from tokflow.manifest import Manifest
 from tokflow.pipeline import build_dataset
+from tokflow.verify import verify_export
 from tokflow_tests.making import EOS, build, declare, many_ids, parts
 
 WITHOUT_EOS = {"tokenizer": {"kind": "bytes", "eos": "none"}}
@@ -62,7 +63,7 @@ def test_each_document_is_a_sequence_but_those_without_tokens(tmp_path: Path):
 def test_a_part_without_tokens_has_no_file(tmp_path: Path):
     split = {"parts": {"train": {"documents": 1}, "validation": {"start": 1}}}
     attributes = {**WITHOUT_EOS, "split": split}
-    _, folder, manifest = export(tmp_path, {"a.jsonl": ["a", ""]}, attributes=attributes)
+    dataset, folder, manifest = export(tmp_path, {"a.jsonl": ["a", ""]}, attributes=attributes)
 
     assert sorted(path.name for path in folder.glob("*_document.*")) == [
         "train_text_document.bin",
@@ -70,6 +71,7 @@ def test_a_part_without_tokens_has_no_file(tmp_path: Path):
     ]
     assert read(folder, manifest, "validation") == []
     assert manifest.counts["validation.num_documents"] == 0
+    assert verify_export(folder, manifest, list(parts(dataset, "megatron").values())) == []
 
 
 def test_names_have_a_prefix_and_a_key(tmp_path: Path):

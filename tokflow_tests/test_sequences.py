@@ -1,11 +1,26 @@
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from tokflow.lineage import Lineage
+from tokflow.manifest import read_manifest
 from tokflow.sequences import make_rows
-from tokflow_tests.making import EOS, build, declare, int64, parts, rows_of
+from tokflow.verify import verify_export, verify_sequences
+from tokflow_tests.making import (
+    EOS,
+    build,
+    content,
+    declare,
+    ids,
+    index_of,
+    int64,
+    parts,
+    rows_of,
+)
 
 
 def make(token_ids: list[int], sequence: list[int], num_tokens: list[int]):
@@ -158,7 +173,7 @@ def test_a_new_file_changes_no_other_files_rows(tmp_path: Path):
     assert new_rows[:5] == [*old_rows[:2], [*b"qrs", EOS], *old_rows[2:4]]
 
 
-@pytest.mark.parametrize("strategy", ["concat", "one_document"])
+@pytest.mark.parametrize("strategy", ["concat", "best_fit", "one_document"])
 @pytest.mark.parametrize("rows", [1, 2, 5, 7, 1000])
 def test_sequences_are_the_same_however_many_are_asked_for(
     rows: int, strategy: str, tmp_path: Path
@@ -192,3 +207,115 @@ def test_rows_of_one_part_hold_its_tokens_in_order(tmp_path: Path):
     rows = rows_of(parts(dataset)["validation"])
 
     assert rows == [[*b"ef", EOS, *b"g"], [*b"h", EOS, EOS, EOS]]
+
+
+PACKINGS: dict[str, dict[str, Any]] = {
+    "concat": {},
+    "concat that overlaps": {"overlap": 3},
+    "concat with labels, its tail dropped": {"label_token": True, "tail": "drop"},
+    "concat of what is not too long": {"overlong": "drop", "min_sample_length": 4},
+    "greedy": {"strategy": "greedy"},
+    "first_fit with labels": {"strategy": "first_fit", "label_token": True},
+    "best_fit": {"strategy": "best_fit"},
+    "best_fit that overlaps": {"strategy": "best_fit", "overlap": 2, "label_token": True},
+    "best_fit, its tail dropped": {"strategy": "best_fit", "tail": "drop"},
+    "best_fit of what was truncated": {"strategy": "best_fit", "overlong": "truncate"},
+    "pool": {"strategy": "pool", "pool_size": 2, "min_sample_length": 5},
+    "one_document": {"strategy": "one_document", "overlap": 2, "min_sample_length": 4},
+}
+
+FILES = {
+    "a.jsonl": ["abc", "", "defghijklmnopqrstuv", "w", "xy"],
+    "b.jsonl": ["0123456", "789", ""],
+    "c.jsonl": ["ABCDEFGHIJKLMNOPQRSTUVWXYZ!", "#", "$%&", "/()=?"],
+}
+
+
+@pytest.mark.parametrize("fields", PACKINGS.values(), ids=PACKINGS)
+def test_each_token_of_the_split_is_read_back_or_declared(fields: dict, tmp_path: Path):
+    packing = {"sequence_length": 6, "pad_id": 0, **fields}
+    dataset = declare(tmp_path, FILES, packing=packing, exports=["parquet"])
+
+    folder = build(dataset).export("parquet").output.folder
+
+    manifest = read_manifest(folder)
+    rows = [
+        fields
+        for path in sorted(folder.glob("train-*.parquet"))
+        for fields in pq.read_table(path).to_pylist()
+    ]
+    length = 6 + packing.get("label_token", False)
+    assert manifest.details["sequence_length"] == length
+    runs = index_of(folder, "train")
+    found = Counter()
+    for number, row in enumerate(rows):
+        here = [run for run in runs if run["position"] // length == number]
+        assert sorted(here, key=lambda run: run["position"]) == here
+        expected = [ids(FILES[run["raw_file"]][run["row"]]) for run in here]
+        sizes = [run["num_tokens"] for run in here]
+        texts = [
+            tokens[run["token_in_piece"] :][:size]
+            for run, tokens, size in zip(here, expected, sizes, strict=True)
+        ]
+        rest = length - sum(sizes)
+        assert row["input_ids"] == [token for text in texts for token in text] + [0] * rest
+        segments = [number for number, size in enumerate(sizes, 1) for _ in range(size)]
+        assert row["segment_ids"] == segments + [0] * rest
+        positions = [position for size in sizes for position in range(size)]
+        assert row["position_ids"] == positions + [0] * rest
+        assert row["attention_mask"] == [1] * (length - rest) + [0] * rest
+        assert sum(sizes) >= packing.get("min_sample_length", 1)
+        for run in here:
+            first = run["token_in_piece"]
+            found.update((run["raw_file"], run["row"], first + i) for i in range(run["num_tokens"]))
+    counts = {name.removeprefix("train."): num for name, num in manifest.counts.items()}
+    every = sum(len(ids(*texts)) for texts in FILES.values())
+    assert counts["num_sequences"] == len(rows)
+    assert counts["num_tokens"] == found.total()
+    assert counts["num_repeated_tokens"] == found.total() - len(found)
+    assert counts["num_dropped_tokens"] == every - len(found)
+    documents = {(name, row) for name, texts in FILES.items() for row in range(len(texts))}
+    assert counts["num_dropped_documents"] == len(documents - {token[:2] for token in found})
+    lineage = Lineage(dataset)
+    for name in FILES:
+        assert verify_sequences(lineage.open_sequences(name)) == []
+    assert verify_export(folder, manifest, list(parts(dataset).values())) == []
+
+
+@pytest.mark.parametrize("fields", PACKINGS.values(), ids=PACKINGS)
+def test_a_new_file_changes_no_other_files_rows_whatever_the_packing(fields: dict, tmp_path: Path):
+    packing = {"sequence_length": 6, **fields}
+    names = list(FILES)
+    before = declare(
+        tmp_path,
+        {name: FILES[name] for name in (names[0], names[2])},
+        packing=packing,
+        exports=["parquet"],
+    )
+    build(before)
+    sequences = {name: Lineage(before).open_sequences(name) for name in (names[0], names[2])}
+    kept = {name: content(one.folder) for name, one in sequences.items()}
+    num_rows = [one.num_sequences("train") for one in sequences.values()]
+    old_rows = rows_of(parts(before)["train"])
+    after = declare(tmp_path, {names[1]: FILES[names[1]]}, packing=packing, exports=["parquet"])
+    build(after)
+
+    new_rows = rows_of(parts(after)["train"])
+
+    num_new = Lineage(after).open_sequences(names[1]).num_sequences("train")
+    assert kept == {name: content(Lineage(after).open_sequences(name).folder) for name in kept}
+    assert new_rows[: num_rows[0]] == old_rows[: num_rows[0]]
+    assert (
+        new_rows[num_rows[0] + num_new :][: num_rows[1]] == old_rows[num_rows[0] :][: num_rows[1]]
+    )
+
+
+def test_tails_of_best_fit_are_packed_best_fit(tmp_path: Path):
+    files = {"a.jsonl": ["abc"], "b.jsonl": ["d"], "c.jsonl": ["efghi"], "d.jsonl": ["jk"]}
+    packing = {"sequence_length": 8, "strategy": "best_fit"}
+    dataset = declare(tmp_path, files, packing=packing, exports=["parquet"])
+    build(dataset)
+
+    rows = rows_of(parts(dataset)["train"])
+
+    assert rows == [ids("d", "efghi"), [*ids("abc", "jk"), EOS]]

@@ -134,10 +134,16 @@ def left_out(dataset: Dataset, built: Built) -> Iterator[str]:
             lines.append(f"{part}: no text falls into this part")
     if dropped:
         lines.append(f"dropped: {', '.join(dropped)}")
+    if without := [one.output.name for one in made if _loses_loss_mask(one)]:
+        lines.append(f"without the loss mask of the chats: {', '.join(without)}")
     limit = dataset.documents.limit
     if limit.documents or limit.characters:
         lines.append("not read: what is past documents.limit in each raw file")
     yield from lines or ["left out: nothing"]
+
+
+def _loses_loss_mask(made: Made) -> bool:
+    return "loss_mask" in made.manifest.details.get("lost", ())
 
 
 def _why_no_exports(dataset: Dataset, plan: Plan, built: Built) -> str:

@@ -244,7 +244,7 @@ def _split(dataset: Dataset) -> dg.AssetsDefinition:
 
 def _sequences(dataset: Dataset) -> dg.AssetsDefinition:
     key = asset_key(dataset, "sequences")
-    length = dataset.packing.sequence_length
+    length = dataset.packing.row_length
 
     def sequences(context: dg.AssetExecutionContext) -> Results:
         lineage = Lineage(dataset)

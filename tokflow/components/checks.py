@@ -139,7 +139,8 @@ CHECKS: dict[str, tuple[Check, ...]] = {
     "sequences": (
         Check(
             "accounting_closes",
-            "Every token of every part is in exactly one sequence or in the file's tail.",
+            "Every token of every part is in exactly one sequence or in the file's tail, or is "
+            "counted as dropped or repeated.",
             _sequences_close,
         ),
     ),

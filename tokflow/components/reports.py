@@ -130,9 +130,20 @@ def report_sequences(made: Made) -> Report:
         {
             "num_sequences": num_sequences,
             "sequence_length": details["sequence_length"],
+            "parts": _table([_packed_part(counts, part) for part in details["parts"]]),
             "dagster/partition_row_count": num_sequences,
         },
     )
+
+
+def _packed_part(counts: Mapping[str, int], part: str) -> dict[str, Any]:
+    """Return what packing made of a part."""
+    prefix = f"{part}."
+    of_part = {
+        name.removeprefix(prefix): num for name, num in counts.items() if name.startswith(prefix)
+    }
+    num_slots = of_part["num_tokens"] + of_part["num_padding"]
+    return {"part": part, "fill_fraction": _ratio(of_part["num_tokens"], num_slots), **of_part}
 
 
 def report_export(made: Made, lineage: Lineage, config: ExportConfig) -> Report:

@@ -25,6 +25,7 @@ lancedb/lance at 01d8e75, protos/table.proto, for the time of a commit.
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -54,6 +55,14 @@ EXTRA = Extra(name="lance", module="lance")
 
 TOKENS_AT_ONCE = 2**20
 """Tokens handed to Lance at one go, on which its pages depend; read, in whole documents."""
+
+ROWS_AHEAD = {
+    "batch_size": 2**16,
+    "batch_readahead": 1,
+    "fragment_readahead": 1,
+    "io_buffer_size": 2**24,
+}
+"""What Lance may have in memory beside what is asked for: 200 MB, and not 400 as by default."""
 
 TOKENS_PER_FILE = 100_000_000
 """Of a data file, unless the options say how many rows."""
@@ -161,7 +170,8 @@ def _document_batches(lengths: npt.NDArray[np.int64], schema: pa.Schema) -> Iter
 def _blocks(runs: Iterator[npt.NDArray[Any]], total: int) -> Iterator[npt.NDArray[Any]]:
     """Yield what the runs hold, TOKENS_AT_ONCE values each time, however long the runs are."""
     for taken in cut_runs(runs, equal_sizes(total, TOKENS_AT_ONCE)):
-        yield np.concatenate(list(taken))
+        if block := list(taken):
+            yield np.concatenate(block)
 
 
 def _write_sequences(part: Part, rows_per_file: int | None, folder: Path) -> Counts:
@@ -216,21 +226,26 @@ def _write_dataset(
     """Write a dataset of one commit; return its tokens, and those of them that are learnt."""
     lance = _lance()
     num_tokens = num_loss_tokens = 0
+    failure: Exception | None = None
 
     def rows() -> Iterator[pa.RecordBatch]:
-        nonlocal num_tokens, num_loss_tokens
-        for batch in batches:
-            num_tokens += batch.num_tokens
-            num_loss_tokens += batch.num_loss_tokens
-            yield batch.rows
+        nonlocal num_tokens, num_loss_tokens, failure
+        try:
+            for batch in batches:
+                num_tokens += batch.num_tokens
+                num_loss_tokens += batch.num_loss_tokens
+                yield batch.rows
+        except Exception as error:
+            failure = error
+            raise
 
-    fragments = lance.fragment.write_fragments(
-        pa.RecordBatchReader.from_batches(schema, rows()),
-        str(path),
-        schema,
-        mode="create",
-        max_rows_per_file=rows_per_file,
-    )
+    reader = pa.RecordBatchReader.from_batches(schema, rows())
+    try:
+        fragments = lance.fragment.write_fragments(
+            reader, str(path), schema, mode="create", max_rows_per_file=rows_per_file
+        )
+    except OSError as error:  # so Lance calls whatever happens while rows are made, too
+        raise failure or error from None
     fragments = [_counted(fragment, number, path) for number, fragment in enumerate(fragments)]
     commit = lance.Transaction(
         read_version=0, operation=lance.LanceOperation.Overwrite(schema, fragments), uuid=NO_ID
@@ -324,7 +339,7 @@ def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
 
 
 def _read_sequences(dataset: Any, length: int, dtype: str) -> Iterator[Arrays]:
-    for batch in dataset.to_batches(batch_size=_rows_at_once(length)):
+    for batch in dataset.to_batches(**{**ROWS_AHEAD, "batch_size": _rows_at_once(length)}):
         column = {
             name: to_numpy(batch[name].flatten()).reshape(-1, length) for name in batch.schema.names
         }
@@ -339,18 +354,22 @@ def _read_sequences(dataset: Any, length: int, dtype: str) -> Iterator[Arrays]:
 def _read_stream(dataset: Any, documents: Any, dtype: str) -> Iterator[Arrays]:
     lengths = to_numpy(documents.to_table(["num_tokens"])["num_tokens"])
     sizes, counts = sizes_by_documents(lengths, TOKENS_AT_ONCE)
-    edges = np.cumsum(counts)
-    has_loss_mask = "loss_mask" in dataset.schema.names
-    runs = {
-        name: cut_runs((to_numpy(b[name]) for b in dataset.to_batches([name])), sizes.tolist())
-        for name in dataset.schema.names
+    columns = {
+        name: cut_runs(_scanned(dataset, name), sizes.tolist()) for name in dataset.schema.names
     }
-    for stop, count in zip(edges.tolist(), counts.tolist(), strict=True):
-        fields = {"token_ids": np.concatenate(list(next(runs["input_ids"]))).astype(dtype)}
-        fields["offsets"] = offsets_of(lengths[stop - count : stop])
-        if has_loss_mask:
-            fields["loss_mask"] = np.concatenate(list(next(runs["loss_mask"])))
-        yield fields
+    edges = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)]).tolist()
+    for first, stop in pairwise(edges):
+        fields = {name: np.concatenate(list(next(runs))) for name, runs in columns.items()}
+        yield {
+            "token_ids": fields.pop("input_ids").astype(dtype),
+            "offsets": offsets_of(lengths[first:stop]),
+            **fields,
+        }
+
+
+def _scanned(dataset: Any, name: str) -> Iterator[npt.NDArray[Any]]:
+    for batch in dataset.to_batches([name], **ROWS_AHEAD):
+        yield to_numpy(batch[name])
 
 
 FORMAT = Format(

@@ -140,20 +140,25 @@ def _write_array(
     sizes = equal_sizes(total, CHUNKS_PER_SHARD * CHUNK)
     for number, shard in enumerate(cut_runs(runs, sizes)):
         blocks = (
-            np.concatenate(list(block)).astype(dtype, copy=False)
-            for block in cut_runs(shard, equal_sizes(sizes[number], CHUNKS_AT_ONCE * CHUNK))
+            np.concatenate(block).astype(dtype, copy=False)
+            for taken in cut_runs(shard, equal_sizes(sizes[number], CHUNKS_AT_ONCE * CHUNK))
+            if (block := list(taken))
         )
-        num_nonzero += _write_shard(folder / "c" / str(number), blocks)
-        num_values += sizes[number]
+        written = _write_shard(folder / "c" / str(number), blocks)
+        num_values += written[0]
+        num_nonzero += written[1]
+    if num_nonzero == 0:
+        (folder / "c").rmdir()
     return num_values, num_nonzero
 
 
-def _write_shard(path: Path, blocks: Iterator[npt.NDArray[Any]]) -> int:
-    """Write a shard, unless it holds zeros alone; return how many values are not zero."""
+def _write_shard(path: Path, blocks: Iterator[npt.NDArray[Any]]) -> tuple[int, int]:
+    """Write a shard, unless it has zeros alone; return its values, and how many are not zero."""
     index = np.full((CHUNKS_PER_SHARD, 2), NO_CHUNK, dtype=np.uint64)
-    number = num_nonzero = 0
+    number = num_values = num_nonzero = 0
     with path.open("wb") as file:
         for values in blocks:
+            num_values += len(values)
             num_nonzero += int(np.count_nonzero(values))
             for chunk in _encoded(values, COMPRESSED, size=CHUNK):
                 if chunk:
@@ -163,7 +168,7 @@ def _write_shard(path: Path, blocks: Iterator[npt.NDArray[Any]]) -> int:
         file.writelines(_encoded(index.reshape(-1), SEALED, size=index.size))
     if num_nonzero == 0:
         path.unlink()
-    return num_nonzero
+    return num_values, num_nonzero
 
 
 def _encoded(

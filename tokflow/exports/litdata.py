@@ -29,17 +29,17 @@ import xxhash
 
 from tokflow.errors import ConfigError, CorruptOutputError, four_parts
 from tokflow.exports.formats import Arrays, Counts, Format, Layout, counts_of_stream, fixed
-from tokflow.exports.options import check_counts
+from tokflow.exports.options import check_counts, check_level
 from tokflow.exports.part import Part
 from tokflow.exports.shards import cut_runs, equal_sizes
 from tokflow.exports.token_files import document_lengths
-from tokflow.exports.zstd_ import check_zstd, compress, decompress
+from tokflow.exports.zstd_ import MAX_LEVEL, Compression, compress, decompress, peer_name
 from tokflow.manifest import Manifest
 
 DTYPES = {2: ("<u2", 20), 4: ("<i4", 16)}
 """Bytes of a token -> dtype in the chunks, and litdata's number for it."""
 
-DEFAULT_ZSTD_LEVEL = 4
+DEFAULT_LEVEL = 4
 
 MAX_CHUNK_BYTES = 2**32 - 1
 """Items begin at bytes that are counted in uint32."""
@@ -55,17 +55,25 @@ class LitdataOptions:
     """Most bytes of tokens in a chunk, or one block; a chunk is made in memory."""
     tokens_per_file: int | None = None
     """Most tokens in a chunk (chunk_size), or one block; given instead of `chunk_bytes`."""
-    compression: str | None = None
-    """zstd, or zstd:1 to zstd:22 for a level; zstd alone is zstd:4."""
+    compression: Compression = "none"
+    """zstd: each chunk is one frame."""
+    compression_level: int | None = None
+    """1 to 22; by default 4, as litdata's."""
 
     def __post_init__(self) -> None:
         check_counts(self, ("block_size", "chunk_bytes", "tokens_per_file"), where="litdata")
-        check_zstd(self.compression, where="litdata")
+        largest = MAX_LEVEL if self.compression == "zstd" else None
+        check_level(self.compression_level, largest, where="litdata")
 
     def chunk_size(self, itemsize: int) -> int:
         """Return the tokens of a full chunk, a multiple of block_size."""
         tokens = self.tokens_per_file or self.chunk_bytes // itemsize
         return max(tokens // self.block_size, 1) * self.block_size
+
+    @property
+    def codec(self) -> str | None:
+        """What litdata calls the compression, in the index and in file names."""
+        return peer_name(self.compression, self.compression_level)
 
 
 def write(parts: Sequence[Part], options: LitdataOptions, folder: Path) -> Counts:
@@ -91,21 +99,21 @@ def _write_part(part: Part, options: LitdataOptions, folder: Path) -> int:
         size = sum(map(len, runs))
         starts = _starts(ends, first, first + size) * part.dtype.itemsize
         data: bytes | bytearray = _chunk(starts, runs, options)
-        name = _name(len(chunks), options.compression)
+        name = _name(len(chunks), options.codec)
         chunks.append(
             {"chunk_bytes": len(data), "chunk_size": len(starts) - 1, "dim": size, "filename": name}
         )
         content.update(data)
-        if options.compression:
-            data = compress(data, options.compression, default_level=DEFAULT_ZSTD_LEVEL)
+        if options.codec:
+            data = compress(data, options.compression_level or DEFAULT_LEVEL)
         (folder / name).write_bytes(data)
         first += size
     (folder / "index.json").write_text(_index(chunks, options, part, content.hexdigest()))
     return first
 
 
-def _name(number: int, compression: str | None) -> str:
-    return ".".join(filter(None, [f"chunk-0-{number}", compression, "bin"]))
+def _name(number: int, codec: str | None) -> str:
+    return ".".join(filter(None, [f"chunk-0-{number}", codec, "bin"]))
 
 
 def _starts(ends: npt.NDArray[np.int64], first: int, stop: int) -> npt.NDArray[np.int64]:
@@ -113,8 +121,8 @@ def _starts(ends: npt.NDArray[np.int64], first: int, stop: int) -> npt.NDArray[n
 
     `ends`: of all documents of the part; the chunk is what stands from `first` to `stop`.
     """
-    inside = slice(*np.searchsorted(ends, [first + 1, stop]))
-    is_new = np.diff(ends[inside], prepend=first) > 0  # documents of no tokens are no items
+    inside = slice(*np.searchsorted(ends, [first, stop]))
+    is_new = np.diff(ends[inside], prepend=first) > 0  # a document of no tokens is no item
     starts: npt.NDArray[np.int64] = np.concatenate([[first], ends[inside][is_new], [stop]])
     return starts - first
 
@@ -160,7 +168,7 @@ def _index(
     config = {
         "chunk_bytes": None,
         "chunk_size": options.chunk_size(part.dtype.itemsize),
-        "compression": options.compression,
+        "compression": options.codec,
         "compression_batch_size": None,
         "compression_level": None,
         "data_format": [f"no_header_tensor:{dtype_number}"],
@@ -180,13 +188,13 @@ def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
     Raises: CorruptOutputError for a chunk whose size is not the one it announces.
     """
     dtype = np.dtype(manifest.details["dtype"])
-    compression = manifest.config["options"]["compression"]
+    codec = LitdataOptions(**manifest.config["options"]).codec
     number = 0
-    while (name := f"{part}/{_name(number, compression)}") in manifest.files:
+    while (name := f"{part}/{_name(number, codec)}") in manifest.files:
         path = folder / name
         data = (
             np.frombuffer(decompress(path.read_bytes()), dtype=np.uint8)
-            if compression
+            if codec
             else np.memmap(path, dtype=np.uint8, mode="r")
         )
         num_items = int(data[:4].view("<u4")[0])

@@ -30,10 +30,10 @@ import xxhash
 
 from tokflow.errors import ConfigError, CorruptOutputError, four_parts
 from tokflow.exports.formats import Arrays, Counts, Format, Layout, counts_of_rows
-from tokflow.exports.options import check_counts
+from tokflow.exports.options import check_counts, check_level
 from tokflow.exports.part import Part
 from tokflow.exports.shards import cut_runs, equal_sizes
-from tokflow.exports.zstd_ import check_zstd, compress, decompress
+from tokflow.exports.zstd_ import MAX_LEVEL, Compression, compress, decompress, peer_name
 from tokflow.manifest import Manifest
 from tokflow.sequences import Sequences
 
@@ -49,7 +49,7 @@ DTYPES: dict[Field, str] = {
 Hash = Literal["blake2b", "blake2s", "md5", "sha1", "sha224", "sha256", "sha384", "sha512",
                "xxh32", "xxh64", "xxh128", "xxh3_64", "xxh3_128"]  # fmt: skip
 
-DEFAULT_ZSTD_LEVEL = 3
+DEFAULT_LEVEL = 3
 
 MAX_SHARD_BYTES = 2**32 - 1
 """Rows begin at bytes that are counted in uint32."""
@@ -66,21 +66,23 @@ class MdsOptions:
     """Name of each column -> its field: token_ids, segment_ids, position_ids or loss_mask."""
     size_limit: int = 2**26
     """Most bytes of a shard before it is compressed."""
-    compression: str | None = None
-    """zstd, or zstd:1 to zstd:22 for a level; zstd alone is zstd:3. A shard is then made in
-    memory."""
+    compression: Compression = "none"
+    """zstd: each shard is one frame, made in memory."""
+    compression_level: int | None = None
+    """1 to 22; by default 3, as mosaicml-streaming's."""
     hashes: tuple[Hash, ...] = ()
     """Hashes of each shard that index.json has, for `validate_hash`."""
 
     def __post_init__(self) -> None:
         check_counts(self, ("size_limit",), where="mds")
-        check_zstd(self.compression, where="mds")
+        largest = MAX_LEVEL if self.compression == "zstd" else None
+        check_level(self.compression_level, largest, where="mds")
         fields = list(self.columns.values())
-        if "token_ids" not in fields or len(set(fields)) < len(fields):
+        if "token_ids" not in fields or len(set(fields)) < len(fields) or "" in self.columns:
             raise ConfigError(
                 four_parts(
                     where="exports: mds: columns",
-                    expected="a column of token_ids, and of each field one at most",
+                    expected="named columns: one of token_ids, and of other fields one at most",
                     found=repr(dict(self.columns)),
                     remedy="leave it out, or begin with `tokens: token_ids`",
                 )
@@ -106,9 +108,7 @@ def write(parts: Sequence[Part], options: MdsOptions, folder: Path) -> Counts:
     """Write the shards of each part into a folder of its own; a part without a row has none."""
     counts: Counts = {}
     for part in parts:
-        written = Tally()
-        if part.num_sequences:
-            _write_part(part, options, folder / part.name, written)
+        written = _write_part(part, options, folder / part.name)
         counts |= counts_of_rows(
             part, num_sequences=written.num_sequences, num_tokens=written.num_tokens
         )
@@ -134,19 +134,24 @@ class Tally:
             yield rows
 
 
-def _write_part(part: Part, options: MdsOptions, folder: Path, tally: Tally) -> None:
+def _write_part(part: Part, options: MdsOptions, folder: Path) -> Tally:
+    tally = Tally()
+    if not part.num_sequences:
+        return tally
     folder.mkdir()
     dtype = _row_dtype(options.columns, part.sequence_length)
     settings = _settings(options, part.sequence_length)
     per_shard = _rows_per_shard(options, settings, dtype.itemsize)
     rows = (_as_rows(made, options.columns, dtype) for made in tally.of(part.sequences()))
     sizes = equal_sizes(part.num_sequences, per_shard)
+    level = options.compression_level or DEFAULT_LEVEL
     shards = [
-        _write_shard(folder, number, size, in_shard, settings)
+        _write_shard(folder, number, size, in_shard, settings, level=level)
         for number, (size, in_shard) in enumerate(zip(sizes, cut_runs(rows, sizes), strict=True))
     ]
     index = {"version": 2, "shards": shards}
     (folder / "index.json").write_text(json.dumps(index, sort_keys=True))
+    return tally
 
 
 def _row_dtype(columns: Mapping[str, Field], length: int) -> np.dtype[np.void]:
@@ -164,7 +169,7 @@ def _settings(options: MdsOptions, length: int) -> dict[str, Any]:
     return {
         "version": 2,
         "format": "mds",
-        "compression": options.compression,
+        "compression": peer_name(options.compression, options.compression_level),
         "hashes": sorted(set(options.hashes)),
         "size_limit": options.size_limit,
         "column_names": sorted(options.columns),
@@ -210,6 +215,8 @@ def _write_shard(
     num_rows: int,
     rows: Iterator[npt.NDArray[np.void]],
     settings: Mapping[str, Any],
+    *,
+    level: int,
 ) -> dict[str, Any]:
     """Write one shard; return what the index says of it."""
     name = f"shard.{number:05d}.mds"
@@ -224,7 +231,7 @@ def _write_shard(
     else:
         data = b"".join(pieces)
         raw = _described(name, [data], hashes, None)
-        data = compress(data, settings["compression"], default_level=DEFAULT_ZSTD_LEVEL)
+        data = compress(data, level)
         packed = _described(f"{name}.zstd", [data], hashes, folder)
     return {**settings, "samples": num_rows, "raw_data": raw, "zip_data": packed}
 
@@ -258,7 +265,7 @@ def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
     options = MdsOptions(**manifest.config["options"])
     dtype = _row_dtype(options.columns, manifest.details["sequence_length"])
     column_of: dict[str, str] = {kept: column for column, kept in options.columns.items()}
-    suffix = ".zstd" if options.compression else ""
+    suffix = ".zstd" if options.compression == "zstd" else ""
     number = 0
     while (name := f"{part}/shard.{number:05d}.mds{suffix}") in manifest.files:
         rows = _read_shard(folder / name, dtype)

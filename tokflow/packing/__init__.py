@@ -69,8 +69,8 @@ def pack_tails(tails: Segments, config: PackingConfig) -> Packed:
     packed = PACKERS[config.strategy](tails.num_tokens, config)
     found = packed.segments
     in_tail = np.clip(tails.num_repeated[found.piece] - found.token_in_piece, 0, found.num_tokens)
-    whole = np.where((tails.token_in_piece == 0) & (tails.num_repeated < tails.num_tokens), 1, 0)
-    num_cut = _num_cut(tails.num_tokens * whole, found)
+    is_piece = tails.token_in_piece == 0  # the others were cut before
+    num_cut = _num_cut(np.where(is_piece, tails.num_tokens, 0), found)
     segments = replace(
         found,
         token_in_piece=tails.token_in_piece[found.piece] + found.token_in_piece,

@@ -147,7 +147,7 @@ def read_with(peer: str, folder: Path, part: str, **options: Any) -> Arrays:
     """Return what the peer's own reader finds of one part of an export in `folder`."""
     with tempfile.TemporaryDirectory() as temporary:
         out = Path(temporary) / "out.npz"
-        _run(peer, "read", folder, part, out, json.dumps(options))
+        _run(peer, "read", folder, part, out, json.dumps(options), run_in=temporary)
         with np.load(out) as arrays:
             return dict(arrays)
 
@@ -167,16 +167,18 @@ def write_with(
     with tempfile.TemporaryDirectory() as temporary:
         given = Path(temporary) / "documents.npz"
         np.savez(given, token_ids=token_ids, offsets=offsets, **(arrays or {}))
-        _run(peer, "write", given, folder, json.dumps(options))
+        _run(peer, "write", given, folder, json.dumps(options), run_in=temporary)
 
 
-def _run(peer: str, *arguments: object) -> None:
+def _run(peer: str, *arguments: object, run_in: str) -> None:
+    """Run a peer's script in a folder that is removed: archai writes a log where it is run."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"PYTHONPATH": str(Path(__file__).parent), "HF_HUB_OFFLINE": "1"}
     # -P: the folder of the script, megatron.py, must not hide the package of that name.
     command = [_python(peer), "-P", SCRIPTS / f"{peer}.py", *arguments]
     done = subprocess.run(
         [str(argument) for argument in command],
+        cwd=run_in,
         env=environment,
         capture_output=True,
         text=True,

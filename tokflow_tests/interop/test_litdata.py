@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,12 +48,18 @@ def test_another_block_size_loses_a_rest_of_each_chunk(tmp_path: Path):
     assert found["blocks"].tolist() == np.concatenate(rows).tolist()
 
 
-@pytest.mark.parametrize("compression", [None, "zstd", "zstd:9"])
+@pytest.mark.parametrize(
+    ("given", "codec"),
+    [
+        ({}, None),
+        ({"compression": "zstd"}, "zstd"),
+        ({"compression": "zstd", "compression_level": 9}, "zstd:9"),
+    ],
+)
 @pytest.mark.parametrize("ids", ["bytes", "many"])
 def test_the_chunks_are_those_that_litdata_writes_of_the_same_items(
-    ids: str, compression: str | None, tmp_path: Path
+    ids: str, given: dict[str, Any], codec: str | None, tmp_path: Path
 ):
-    given = {"compression": compression} if compression else {}
     options = {"block_size": 9, "tokens_per_file": 30, **given}
     known = known_dataset(tmp_path / "ours", "litdata", ids=ids, **options)
     offsets = known.offsets("train")
@@ -60,7 +67,7 @@ def test_the_chunks_are_those_that_litdata_writes_of_the_same_items(
     items = [run.tolist() for run in np.split(known.token_ids("train"), edges[1:-1])]
     peer = tmp_path / "peer"
 
-    write_with("litdata", items, peer, dtype=DTYPE[ids], chunk_size=27, **given)
+    write_with("litdata", items, peer, dtype=DTYPE[ids], chunk_size=27, compression=codec)
 
     ours = known.folder / "train"
     assert {path.name for path in ours.iterdir()} == {path.name for path in peer.iterdir()}

@@ -55,7 +55,7 @@ def test_streaming_reads_every_field_from_many_shards(options: dict[str, Any], t
         {},
         {"size_limit": 800, "hashes": ["sha1", "xxh64"]},
         {"size_limit": 800, "hashes": ["md5", "xxh3_128"], "compression": "zstd"},
-        {"size_limit": 2_000, "compression": "zstd:12"},
+        {"size_limit": 2_000, "compression": "zstd", "compression_level": 12},
     ],
     ids=["plain", "hashes", "compressed", "level"],
 )
@@ -71,7 +71,10 @@ def test_the_files_are_those_that_mdswriter_writes(options: dict[str, Any], tmp_
     columns = {name: f"ndarray:{array.dtype}:8" for name, array in arrays.items()}
     peer = tmp_path / "peer"
 
-    write_with("mds", [], peer, arrays=arrays, columns=columns, **options)
+    given = dict(options)
+    if (level := given.pop("compression_level", None)) is not None:
+        given["compression"] = f"zstd:{level}"
+    write_with("mds", [], peer, arrays=arrays, columns=columns, **given)
 
     ours = known.folder / "train"
     assert {path.name for path in ours.iterdir()} == {path.name for path in peer.iterdir()}

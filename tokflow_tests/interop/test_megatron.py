@@ -1,5 +1,4 @@
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -9,28 +8,26 @@ from tokflow_tests.interop.harness import Known, known_dataset, read_with, write
 pytestmark = pytest.mark.interop
 
 PARTS = ["train", "validation"]
+KINDS = {"bytes": ("bytes", True), "without EOS": ("bytes", False), "many": ("many", True)}
 
 
-@pytest.mark.parametrize("with_eos", [True, False])
-@pytest.mark.parametrize("ids", ["bytes", "many"])
-def test_megatron_core_reads_every_token_and_every_document(
-    ids: Any, with_eos: bool, tmp_path: Path
-):
-    known = known_dataset(tmp_path, "megatron", ids=ids, with_eos=with_eos)
+@pytest.fixture(scope="module", params=KINDS)
+def known(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Known:
+    ids, with_eos = KINDS[request.param]
+    return known_dataset(tmp_path_factory.mktemp("known"), "megatron", ids=ids, with_eos=with_eos)
 
+
+def test_megatron_core_reads_every_token_and_every_document(known: Known):
     for part in PARTS:
         found = read_with("megatron", known.folder, part)
 
         assert found["token_ids"].tolist() == known.token_ids(part).tolist()
         assert found["offsets"].tolist() == known.offsets(part).tolist()
         assert (found["sequence_lengths"] > 0).all()
-        assert found["dtype"] == ("int32" if ids == "many" else "uint16")
+        assert found["dtype"] == ("int32" if known.vocab_size > 65_536 else "uint16")
 
 
-@pytest.mark.parametrize("with_eos", [True, False])
-@pytest.mark.parametrize("ids", ["bytes", "many"])
-def test_the_files_are_those_that_megatron_core_writes(ids: Any, with_eos: bool, tmp_path: Path):
-    known = known_dataset(tmp_path / "ours", "megatron", ids=ids, with_eos=with_eos)
+def test_the_files_are_those_that_megatron_core_writes(known: Known, tmp_path: Path):
     peer = tmp_path / "peer"
 
     for part in PARTS:

@@ -18,11 +18,15 @@ ROWS_PER_TAKE = 3
 def read(folder, part, *, layout="stream", block_size=8):
     """Return the rows, and what the dataset says of itself.
 
-    A stream gives its tokens twice: taken block by block, and scanned from end to end.
+    A stream gives its tokens twice: taken block by block, and scanned from end to end; `layout:
+    documents` is a stream, and where its documents are.
     """
     dataset = lance.dataset(str(folder / f"{part}.lance"))
     dataset.validate()
     arrays = sequences(dataset) if layout == "sequences" else stream(dataset, block_size)
+    if layout == "documents":
+        table = lance.dataset(str(folder / f"{part}.documents.lance")).to_table()
+        arrays |= {name: table[name].to_numpy() for name in table.column_names}
     fragments = dataset.get_fragments()
     return {
         **arrays,

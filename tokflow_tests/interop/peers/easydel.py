@@ -1,0 +1,51 @@
+"""EasyDeL's source of parquet shards, from the beginning and from any row, and its writer."""
+
+from pathlib import Path
+
+import numpy as np
+from easydel.data import ParquetShardedSource
+from easydel.data.core.protocols import ShardedDataSource
+from easydel.data.execution.save import ParquetWriter
+from peer_command import run
+
+
+def read(folder, part, *, start_at=0):
+    """Return the rows of all shards; of each the first `start_at` are left out."""
+    source = ParquetShardedSource(str(folder / part / "*.parquet"))
+    rows = [row for name in source.shard_names for row in source.open_shard_at_row(name, start_at)]
+    if start_at == 0:
+        assert rows == [row for name in source.shard_names for row in source.open_shard(name)]
+        assert len(rows) == len(source)
+    infos = [source.get_shard_info(name) for name in source.shard_names]
+    return {
+        **{name: np.array([row[name] for row in rows]) for name in rows[0]},
+        "rows_per_file": np.array([info.num_rows for info in infos]),
+        "groups_per_file": np.array([info.num_row_groups for info in infos]),
+        "names": np.array([Path(name).name for name in source.shard_names]),
+    }
+
+
+class Rows(ShardedDataSource):
+    """Rows that are in memory."""
+
+    shard_names = ("rows",)
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def num_shards(self):
+        return 1
+
+    def open_shard(self, shard_name):
+        yield from self.rows
+
+
+def write(documents, folder):
+    """Write rows, the columns of which the test gives, as EasyDeL saves a dataset."""
+    columns = {name: values.tolist() for name, values in documents.items() if values.ndim == 2}
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    ParquetWriter(str(folder / "train"), compression="snappy").write(Rows(rows))
+
+
+if __name__ == "__main__":
+    run(read=read, write=write)

@@ -1,0 +1,111 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tokflow.dataset import Dataset
+from tokflow.errors import ConfigError
+from tokflow.exports import FORMATS
+from tokflow.manifest import Manifest
+from tokflow_tests.making import EOS, build, content, declare, parts
+
+ARCHAI = FORMATS["archai"]
+
+
+def export(dataset: Dataset) -> tuple[Path, Manifest]:
+    made = build(dataset).export("archai")
+    return made.output.folder, made.manifest
+
+
+def test_a_cache_is_npy_files_and_a_config(tmp_path: Path):
+    split = {"parts": {"train": {"documents": 1}, "validation": {"start": 1}}}
+    dataset = declare(tmp_path, {"a.jsonl": ["ab", "c"]}, exports=["archai"], split=split)
+    folder, _ = export(dataset)
+
+    assert sorted(content(folder)) == [
+        "config.json",
+        "index.parquet",
+        "manifest.json",
+        "train.npy",
+        "validation.npy",
+    ]
+    assert np.load(folder / "train.npy").tolist() == [*b"ab", EOS]
+    assert np.load(folder / "validation.npy").tolist() == [*b"c", EOS]
+
+
+def test_the_config_is_as_archai_writes_it(tmp_path: Path):
+    exports = [
+        {
+            "format": "archai",
+            "dataset_file_path": "texts",
+            "tokenizer_name": "gpt2",
+            "mapping_column_name": ["content"],
+            "validation_split": 0.1,
+            "shuffle": True,
+            "seed": 7,
+        }
+    ]
+    folder, _ = export(declare(tmp_path, {"a.jsonl": ["ab"]}, exports=exports))
+
+    assert (folder / "config.json").read_text() == (
+        '{"dataset_file_path": "texts", '
+        '"tokenizer": {"name_or_path": "gpt2", "model_max_length": null}, '
+        '"mapping_column_name": ["content"], "validation_split": 0.1, "shuffle": true, '
+        '"seed": 7, "use_eos_token": true}'
+    )
+
+
+def test_the_config_says_whether_documents_end_with_eos(tmp_path: Path):
+    tokenizer = {"kind": "bytes", "eos": "none"}
+    dataset = declare(tmp_path, {"a.jsonl": ["ab"]}, exports=["archai"], tokenizer=tokenizer)
+    folder, _ = export(dataset)
+
+    assert json.loads((folder / "config.json").read_text())["use_eos_token"] is False
+
+
+@pytest.mark.parametrize(
+    ("vocab_size", "dtype"), [(65_535, np.uint16), (65_536, np.int32), (2**31, np.int32)]
+)
+def test_ids_have_the_dtype_that_archai_chooses(vocab_size: int, dtype: type, tmp_path: Path):
+    dataset = declare(tmp_path, {"a.jsonl": ["ab"]}, exports=["archai"])
+    _, manifest = export(dataset)
+    [part] = parts(dataset, "archai").values()
+    sized = replace(part, vocab_size=vocab_size)
+
+    ARCHAI.write([sized], ARCHAI.options(), tmp_path)
+
+    assert np.load(tmp_path / "train.npy").dtype == dtype
+    [fields] = ARCHAI.read(tmp_path, manifest, "train")
+    assert fields["token_ids"].dtype == np.uint16
+    assert fields["token_ids"].tolist() == [*b"ab", EOS]
+
+
+def test_ids_that_are_no_int32_are_refused(tmp_path: Path):
+    dataset = declare(tmp_path, {"a.jsonl": ["ab"]}, exports=["archai"])
+    build(dataset)
+    [part] = parts(dataset, "archai").values()
+
+    with pytest.raises(ConfigError, match="found a vocabulary of 2,147,483,649"):
+        ARCHAI.write([replace(part, vocab_size=2**31 + 1)], ARCHAI.options(), tmp_path)
+
+
+def test_parts_that_archai_has_no_file_for_are_refused_when_the_dataset_is_declared(
+    tmp_path: Path,
+):
+    split = {"parts": {"train": {"documents": 1}, "dev": {"start": 1}, "val": {"documents": 0}}}
+
+    with pytest.raises(ConfigError) as caught:
+        declare(tmp_path, {"a.jsonl": ["ab", "c"]}, exports=["archai"], split=split)
+
+    assert str(caught.value) == (
+        "exports: archai: expected no parts but train, validation, test, the files that archai "
+        "has, found dev, val; rename them in `split.parts`, or leave the export out"
+    )
+
+
+def test_nothing_is_written_of_no_tokens(tmp_path: Path):
+    folder, _ = export(declare(tmp_path, {"a.jsonl": []}, exports=["archai"]))
+
+    assert sorted(content(folder)) == ["index.parquet", "manifest.json"]

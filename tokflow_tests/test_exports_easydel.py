@@ -1,0 +1,97 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tokflow.dataset import Dataset
+from tokflow.errors import ConfigError
+from tokflow.manifest import Manifest
+from tokflow.verify import verify_export
+from tokflow_tests.chats import CHATS, chat_dataset
+from tokflow_tests.making import EOS, build, content, declare, parts
+
+
+def export(dataset: Dataset) -> tuple[Path, Manifest]:
+    made = build(dataset).export("easydel")
+    return made.output.folder, made.manifest
+
+
+def easydel_dataset(folder: Path, texts: list[str], **options: Any) -> Dataset:
+    return declare(folder, {"a.jsonl": texts}, exports=[{"format": "easydel", **options}])
+
+
+def test_a_part_is_a_folder_of_shards(tmp_path: Path):
+    dataset = easydel_dataset(tmp_path, ["x" * 27], sequences_per_file=5, sequences_per_group=2)
+    folder, _ = export(dataset)
+
+    shards = {path.name: pq.read_metadata(path) for path in sorted((folder / "train").iterdir())}
+
+    assert {name: shard.num_rows for name, shard in shards.items()} == {
+        "shard-00000.parquet": 5,
+        "shard-00001.parquet": 2,
+    }
+    groups = [shards["shard-00000.parquet"].row_group(group).num_rows for group in range(3)]
+    assert groups == [2, 2, 1]
+
+
+def test_the_columns_are_those_that_easydel_knows(tmp_path: Path):
+    folder, _ = export(easydel_dataset(tmp_path, ["ab", "c"]))
+
+    table = pq.read_table(folder / "train" / "shard-00000.parquet")
+
+    assert table.schema.field("input_ids").type == pa.list_(pa.int32())
+    assert table.to_pydict() == {
+        "input_ids": [[*b"ab", EOS, *b"c"], [EOS, EOS, EOS, EOS]],
+        "attention_mask": [[1, 1, 1, 1], [1, 0, 0, 0]],
+        "segment_ids": [[1, 1, 1, 2], [1, 0, 0, 0]],
+        "position_ids": [[0, 1, 2, 0], [0, 0, 0, 0]],
+    }
+
+
+def test_position_ids_may_be_left_out_and_are_told_by_segment_ids(tmp_path: Path):
+    dataset = easydel_dataset(tmp_path, ["ab", "c", "defgh"], position_ids=False)
+    folder, manifest = export(dataset)
+
+    names = pq.read_schema(folder / "train" / "shard-00000.parquet").names
+
+    assert names == ["input_ids", "attention_mask", "segment_ids"]
+    assert verify_export(folder, manifest, list(parts(dataset, "easydel").values())) == []
+
+
+def test_of_chats_there_are_labels(tmp_path: Path):
+    dataset = chat_dataset(tmp_path, CHATS, exports=["easydel"])
+    folder, manifest = export(dataset)
+
+    table = pq.read_table(folder / "train" / "shard-00000.parquet")
+
+    labels, ids = (np.array(table[name].to_pylist()) for name in ("labels", "input_ids"))
+    [rows] = parts(dataset, "easydel")["train"].sequences(100)
+    assert labels.tolist() == np.where(rows.loss_mask, ids, -100).tolist()
+    assert manifest.counts["train.num_loss_tokens"] == rows.loss_mask.sum()
+    assert verify_export(folder, manifest, list(parts(dataset, "easydel").values())) == []
+
+
+def test_a_row_group_holds_fewer_rows_where_they_are_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tokflow.exports.easydel.TOKENS_PER_GROUP", 8)
+    folder, _ = export(easydel_dataset(tmp_path, ["x" * 19]))
+
+    metadata = pq.read_metadata(folder / "train" / "shard-00000.parquet")
+
+    assert [metadata.row_group(group).num_rows for group in range(3)] == [2, 2, 1]
+
+
+def test_a_part_without_a_row_has_no_folder(tmp_path: Path):
+    folder, _ = export(easydel_dataset(tmp_path, []))
+
+    assert sorted(content(folder)) == ["index.parquet", "manifest.json"]
+    assert not (folder / "train").exists()
+
+
+def test_no_rows_per_group_are_refused(tmp_path: Path):
+    with pytest.raises(ConfigError, match="easydel: sequences_per_group: expected 1 or more"):
+        easydel_dataset(tmp_path, ["ab"], sequences_per_group=0)

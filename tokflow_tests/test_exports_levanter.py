@@ -1,0 +1,167 @@
+import json
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorstore
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tokflow.errors import ConfigError
+from tokflow.exports import FORMATS, levanter
+from tokflow.manifest import Manifest
+from tokflow.verify import verify_export
+from tokflow_tests.chats import CHATS, chat, chat_dataset, documents_of, shard_of
+from tokflow_tests.making import EOS, build, content, declare, parts
+
+TEXTS = ["abc", "", "defghi"]
+
+
+def export(dataset: Any) -> tuple[Path, Manifest]:
+    made = build(dataset).export("levanter")
+    return made.output.folder, made.manifest
+
+
+def values_of(folder: Path, stop: int) -> list[int]:
+    spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(folder)}}
+    return tensorstore.open(spec, open=True).result()[:stop].read().result().tolist()
+
+
+def test_a_cache_has_tokens_and_where_documents_end(tmp_path: Path):
+    folder, manifest = export(declare(tmp_path, {"a.jsonl": TEXTS}, exports=["levanter"]))
+    cache = folder / "train" / "input_ids"
+
+    assert values_of(cache / "data", 13) == [*b"abc", EOS, EOS, *b"defghi", EOS, 0]
+    assert values_of(cache / "offsets", 5) == [3, 4, 5, 12, 0]
+    assert sorted(content(folder / "train")) == [
+        "input_ids/data/c/0",
+        "input_ids/data/zarr.json",
+        "input_ids/offsets/c/0",
+        "input_ids/offsets/zarr.json",
+        "shard_ledger.json",
+    ]
+    assert manifest.counts["train.num_documents"] == 3
+
+
+def test_the_ledger_says_that_nothing_is_left_to_be_done(tmp_path: Path):
+    folder, _ = export(declare(tmp_path, {"a.jsonl": TEXTS}, exports=["levanter"]))
+
+    ledger = json.loads((folder / "train" / "shard_ledger.json").read_text())
+
+    assert ledger == {
+        "total_num_rows": 3,
+        "shard_rows": {"": 3},
+        "is_finished": True,
+        "finished_shards": [""],
+        "field_counts": {},
+        "metadata": {"preprocessor_metadata": None},
+    }
+
+
+def test_arrays_are_as_levanter_opens_them(tmp_path: Path):
+    folder, _ = export(declare(tmp_path, {"a.jsonl": TEXTS}, exports=["levanter"]))
+    chunks = {
+        "name": "sharding_indexed",
+        "configuration": {
+            "chunk_shape": [256 * 1024],
+            "codecs": [{"name": "blosc", "configuration": {"clevel": 5}}],
+        },
+    }
+    grid = {"name": "regular", "configuration": {"chunk_shape": [512 * 256 * 1024]}}
+
+    for name, dtype in (("data", "int32"), ("offsets", "int64")):
+        path = str(folder / "train" / "input_ids" / name)
+        spec = {
+            "driver": "zarr3",
+            "kvstore": {"driver": "file", "path": path},
+            "metadata": {"chunk_grid": grid, "codecs": [chunks]},
+        }
+        opened = tensorstore.open(spec, open=True, dtype=dtype, shape=[2**54]).result()
+
+        assert opened.dtype.name == dtype
+
+
+RUNS = st.lists(st.one_of(st.lists(st.integers(0, 9), max_size=50), st.just([0] * 45)), max_size=4)
+
+
+@settings(max_examples=40, deadline=None)
+@given(RUNS.filter(any))
+def test_the_bytes_are_those_that_tensorstore_writes(runs: list[list[int]]):
+    arrays = [np.array(run, dtype=np.int32) for run in runs]
+    whole = np.concatenate(arrays)
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as temporary:
+        for name, size in (("CHUNK", 4), ("CHUNKS_PER_SHARD", 5), ("CHUNKS_AT_ONCE", 2)):
+            patch.setattr(levanter, name, size)
+        ours, theirs = Path(temporary) / "ours", Path(temporary) / "theirs"
+
+        written = levanter._write_array(ours, iter(arrays), len(whole), whole.dtype)
+        spec = levanter._spec({"driver": "file", "path": str(theirs)}, whole.dtype)
+        array = tensorstore.open(spec, create=True).result()
+        array[: len(whole)].write(whole).result()
+
+        assert content(ours) == content(theirs)
+    assert written == (len(whole), np.count_nonzero(whole))
+
+
+def test_of_chats_there_is_the_mask_that_levanter_has_of_them(tmp_path: Path):
+    dataset = chat_dataset(tmp_path, CHATS, exports=["levanter"])
+    folder, manifest = export(dataset)
+    documents = documents_of(shard_of(dataset))
+    mask = [value for _, values in documents for value in values]
+
+    masks = folder / "train" / "assistant_masks"
+
+    assert values_of(masks / "data", len(mask)) == mask
+    ends = np.cumsum([len(values) for _, values in documents]).tolist()
+    assert values_of(masks / "offsets", len(documents) + 1) == [len(documents), *ends]
+    assert manifest.counts["train.num_loss_tokens"] == sum(mask)
+    assert verify_export(folder, manifest, list(parts(dataset, "levanter").values())) == []
+
+
+def test_a_mask_of_zeros_alone_has_no_file_and_is_read(tmp_path: Path):
+    dataset = chat_dataset(tmp_path, [chat("never answered")], exports=["levanter"])
+    folder, manifest = export(dataset)
+
+    names = [name for name in content(folder / "train" / "assistant_masks") if "data" in name]
+
+    assert names == ["data/zarr.json"]
+    assert manifest.counts["train.num_loss_tokens"] == 0
+    assert verify_export(folder, manifest, list(parts(dataset, "levanter").values())) == []
+
+
+def test_documents_are_read_whole_however_much_is_read_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    texts = [*TEXTS, "x" * 30, "y", ""]
+    dataset = declare(tmp_path, {"a.jsonl": texts}, exports=["levanter"])
+    folder, manifest = export(dataset)
+    monkeypatch.setattr(levanter, "CHUNK", 8)
+    monkeypatch.setattr(levanter, "CHUNKS_AT_ONCE", 1)
+
+    pieces = list(FORMATS["levanter"].read(folder, manifest, "train"))
+
+    assert [piece["offsets"].tolist() for piece in pieces] == [
+        [0, 4, 5],
+        [0, 7],
+        [0, 31],
+        [0, 2, 3],
+    ]
+    assert verify_export(folder, manifest, list(parts(dataset, "levanter").values())) == []
+
+
+def test_ids_that_are_no_int32_are_refused(tmp_path: Path):
+    dataset = declare(tmp_path, {"a.jsonl": TEXTS}, exports=["levanter"])
+    build(dataset)
+    [part] = parts(dataset, "levanter").values()
+    larger = replace(part, vocab_size=2**31 + 1)
+
+    with pytest.raises(ConfigError) as caught:
+        FORMATS["levanter"].write([larger], FORMATS["levanter"].options(), tmp_path)
+
+    assert str(caught.value) == (
+        "exports: levanter: expected ids below 2,147,483,648, for levanter reads int32, "
+        "found a vocabulary of 2,147,483,649; name another format"
+    )

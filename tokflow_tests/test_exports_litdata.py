@@ -1,0 +1,207 @@
+import json
+import struct
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from backports import zstd
+
+from tokflow.errors import ConfigError, CorruptOutputError
+from tokflow.exports import FORMATS
+from tokflow.exports.litdata import LitdataOptions
+from tokflow.manifest import Manifest
+from tokflow.pipeline import build_dataset
+from tokflow_tests.making import build, content, declare, many_ids
+
+NO_EOS = {"tokenizer": {"kind": "bytes", "eos": "none"}}
+
+
+def export(
+    folder: Path, files: dict[str, list[str]], *, attributes: Any = None, **options: Any
+) -> tuple[Path, Manifest]:
+    exports = [{"format": "litdata", **options}]
+    made = build(declare(folder, files, exports=exports, **(attributes or {}))).export("litdata")
+    return made.output.folder, made.manifest
+
+
+def items_of(data: bytes) -> list[bytes]:
+    (num,) = struct.unpack_from("<I", data)
+    offsets = struct.unpack_from(f"<{num + 1}I", data, 4)
+    assert offsets[0] == 4 * (num + 2)
+    assert offsets[-1] == len(data)
+    return [data[start:stop] for start, stop in pairwise(offsets)]
+
+
+def as_items(*texts: str) -> list[bytes]:
+    """Return the items of texts of which `$` stands for EOS."""
+    return [b"".join(b"\0\1" if c == "$" else c.encode() + b"\0" for c in text) for text in texts]
+
+
+def chunks_of(folder: Path, part: str = "train") -> list[list[bytes]]:
+    index = json.loads((folder / part / "index.json").read_text())
+    return [items_of((folder / part / chunk["filename"]).read_bytes()) for chunk in index["chunks"]]
+
+
+def test_a_part_is_a_folder_of_chunks_and_an_index(tmp_path: Path):
+    folder, _ = export(tmp_path, {"a.jsonl": ["ab", "", "c"]})
+
+    assert sorted(content(folder)) == [
+        "index.parquet",
+        "manifest.json",
+        "train/chunk-0-0.bin",
+        "train/index.json",
+    ]
+    data = (folder / "train/chunk-0-0.bin").read_bytes()
+    assert data == struct.pack("<5I", 3, 20, 26, 28, 32) + b"a\0b\0\0\1\0\1c\0\0\1"
+    index = json.loads((folder / "train/index.json").read_text())
+    assert len(index.pop("updated_at")) == 32
+    assert index == {
+        "chunks": [{"chunk_bytes": 32, "chunk_size": 3, "dim": 6, "filename": "chunk-0-0.bin"}],
+        "config": {
+            "chunk_bytes": None,
+            "chunk_size": 32_000_000 // 2049 * 2049,
+            "compression": None,
+            "compression_batch_size": None,
+            "compression_level": None,
+            "data_format": ["no_header_tensor:20"],
+            "data_spec": '[1, {"type": null, "context": null, "children_spec": []}]',
+            "encryption": None,
+            "ipc_compression": None,
+            "item_loader": "TokensLoader",
+            "types": "tensor",
+        },
+    }
+
+
+def test_chunks_hold_whole_blocks_and_the_last_one_the_rest(tmp_path: Path):
+    files = {"a.jsonl": ["abc", "d"], "b.jsonl": ["efghijk", "l"]}
+    folder, _ = export(tmp_path, files, block_size=3, tokens_per_file=7)
+
+    assert chunks_of(folder) == [
+        as_items("abc$", "d$"),
+        as_items("efghij"),
+        as_items("k$", "l$"),
+    ]
+    index = json.loads((folder / "train/index.json").read_text())
+    assert [chunk["dim"] for chunk in index["chunks"]] == [6, 6, 4]
+
+
+def test_a_document_that_fills_a_chunk_is_one_item(tmp_path: Path):
+    folder, _ = export(tmp_path, {"a.jsonl": ["abc", "def"]}, block_size=4, tokens_per_file=4)
+
+    assert chunks_of(folder) == [as_items("abc$"), as_items("def$")]
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        (2, [as_items("ab"), as_items("cd"), as_items("e")]),
+        (3, [as_items("ab", "c"), as_items("d", "e")]),
+        (9, [as_items("ab", "cd", "e")]),
+    ],
+)
+def test_documents_without_tokens_are_no_items(size: int, expected: list, tmp_path: Path):
+    files = {"a.jsonl": ["", "ab", "", "", "cd", ""], "b.jsonl": ["", "e"]}
+    folder, _ = export(tmp_path, files, attributes=NO_EOS, block_size=1, tokens_per_file=size)
+
+    assert chunks_of(folder) == expected
+
+
+def test_a_chunk_is_never_less_than_a_block(tmp_path: Path):
+    folder, _ = export(tmp_path, {"a.jsonl": ["abcdefgh"]}, block_size=5, chunk_bytes=1)
+
+    assert chunks_of(folder) == [as_items("abcde"), as_items("fgh$")]
+
+
+def test_chunk_bytes_are_those_of_the_tokens(tmp_path: Path):
+    assert LitdataOptions(block_size=10, chunk_bytes=79).chunk_size(2) == 30
+    assert LitdataOptions(block_size=10, chunk_bytes=80).chunk_size(2) == 40
+    assert LitdataOptions(block_size=10, chunk_bytes=80).chunk_size(4) == 20
+
+
+def test_many_ids_are_int32_as_litdata_numbers_it(tmp_path: Path):
+    (tmp_path / "many.json").write_text(many_ids())
+    tokenizer = {"kind": "file", "name": "many.json", "eos_token": "<eos>", "engine": "reference"}
+    attributes = {"tokenizer": tokenizer}
+    folder, manifest = export(tmp_path, {"a.jsonl": ["w65536 w1"]}, attributes=attributes)
+
+    [own] = FORMATS["litdata"].read(folder, manifest, "train")
+
+    assert chunks_of(folder) == [[struct.pack("<3i", 65_536, 1, 70_000)]]
+    index = json.loads((folder / "train/index.json").read_text())
+    assert index["config"]["data_format"] == ["no_header_tensor:16"]
+    assert (own["token_ids"].tolist(), own["token_ids"].dtype) == ([65_536, 1, 70_000], "uint32")
+
+
+def test_the_index_tells_chunks_of_the_same_sizes_apart(tmp_path: Path):
+    texts = {"first": "ab", "same": "ab", "other": "ac"}
+
+    updated = {}
+    for name, text in texts.items():
+        folder, _ = export(tmp_path / name, {"a.jsonl": [text]})
+        updated[name] = json.loads((folder / "train/index.json").read_text())["updated_at"]
+
+    assert updated["first"] == updated["same"] != updated["other"]
+
+
+@pytest.mark.parametrize(("level", "codec"), [(None, "zstd"), (7, "zstd:7")])
+def test_compressed_chunks_are_called_so_and_measured_unpacked(
+    level: int | None, codec: str, tmp_path: Path
+):
+    given = {} if level is None else {"compression_level": level}
+    options = {"compression": "zstd", "block_size": 500, "tokens_per_file": 500, **given}
+    files = {"a.jsonl": ["ab" * 400]}
+    packed, _ = export(tmp_path / "packed", files, **options)
+    plain, _ = export(tmp_path / "plain", files, block_size=500, tokens_per_file=500)
+
+    index = json.loads((packed / "train/index.json").read_text())
+
+    assert index["config"]["compression"] == codec
+    for number, chunk in enumerate(index["chunks"]):
+        assert chunk["filename"] == f"chunk-0-{number}.{codec}.bin"
+        data = (plain / f"train/chunk-0-{number}.bin").read_bytes()
+        found = (packed / "train" / chunk["filename"]).read_bytes()
+        assert found == zstd.compress(data, level=level or 4)
+        assert chunk["chunk_bytes"] == len(data) > len(found)
+
+
+def test_a_chunk_past_4_gib_is_refused_with_the_option_to_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tokflow.exports.litdata.MAX_CHUNK_BYTES", 100)
+    exports = [{"format": "litdata", "block_size": 1, "tokens_per_file": 46}]
+    fits = declare(tmp_path / "fits", {"a.jsonl": ["x" * 43]}, exports=exports)
+    too_large = declare(tmp_path / "large", {"a.jsonl": ["x" * 44]}, exports=exports)
+
+    [failed] = build_dataset(too_large).failed
+
+    assert not build_dataset(fits).failed
+    assert failed.message == (
+        "exports: litdata: expected chunks of at most 100 bytes, which uint32 counts, found one "
+        "of 102 bytes; lower `tokens_per_file`, or `block_size` if a block is longer than that"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"block_size": 0}, "litdata: block_size: expected 1 or more, found 0"),
+        ({"chunk_bytes": 0}, "litdata: chunk_bytes: expected 1 or more, found 0"),
+        ({"compression_level": 3}, "compression_level: expected none, for nothing is compressed"),
+        ({"compression": "zstd", "compression_level": 23}, "compression_level: expected 1 to 22"),
+        ({"compression": "lz4"}, "compression: expected one of none, zstd, found 'lz4'"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: Any, said: str, tmp_path: Path):
+    with pytest.raises(ConfigError, match=said):
+        declare(tmp_path, {"a.jsonl": []}, exports=[{"format": "litdata", **options}])
+
+
+def test_a_chunk_that_is_cut_short_is_refused(tmp_path: Path):
+    folder, manifest = export(tmp_path, {"a.jsonl": ["ab", "c"]})
+    path = folder / "train/chunk-0-0.bin"
+    path.write_bytes(path.read_bytes()[:-2])
+
+    with pytest.raises(CorruptOutputError, match="expected 26 bytes, 2 items in them, found 24"):
+        list(FORMATS["litdata"].read(folder, manifest, "train"))

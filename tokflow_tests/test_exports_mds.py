@@ -1,0 +1,217 @@
+import hashlib
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xxhash
+from backports import zstd
+
+from tokflow.errors import ConfigError, CorruptOutputError
+from tokflow.exports import FORMATS
+from tokflow.manifest import Manifest
+from tokflow.pipeline import build_dataset
+from tokflow_tests.chats import CHATS, chat_dataset
+from tokflow_tests.making import EOS, build, content, declare, parts
+
+ALL_FIELDS = {"t": "token_ids", "p": "position_ids", "s": "segment_ids", "m": "loss_mask"}
+
+
+def export(
+    folder: Path, files: dict[str, list[str]], *, attributes: Any = None, **options: Any
+) -> tuple[Path, Manifest]:
+    exports = [{"format": "mds", **options}]
+    made = build(declare(folder, files, exports=exports, **(attributes or {}))).export("mds")
+    return made.output.folder, made.manifest
+
+
+def shards_of(folder: Path, part: str = "train") -> list[dict[str, Any]]:
+    return json.loads((folder / part / "index.json").read_text())["shards"]
+
+
+def test_a_shard_is_offsets_settings_and_rows(tmp_path: Path):
+    folder, _ = export(tmp_path, {"a.jsonl": ["ab", "c"]})
+
+    data = (folder / "train/shard.00000.mds").read_bytes()
+
+    settings = {
+        "column_encodings": ["ndarray:int32:4"],
+        "column_names": ["tokens"],
+        "column_sizes": [16],
+        "compression": None,
+        "format": "mds",
+        "hashes": [],
+        "size_limit": 67_108_864,
+        "version": 2,
+    }
+    text = json.dumps(settings).encode()
+    first = 16 + len(text)
+    assert data[:first] == struct.pack("<4I", 2, first, first + 16, first + 32) + text
+    assert data[first:] == struct.pack("<8i", *b"ab", EOS, *b"c", EOS, EOS, EOS, EOS)
+    raw = {"basename": "shard.00000.mds", "bytes": len(data), "hashes": {}}
+    index = json.loads((folder / "train/index.json").read_text())
+    shard = {**settings, "raw_data": raw, "samples": 2, "zip_data": None}
+    assert index == {"shards": [shard], "version": 2}
+
+
+def test_a_part_is_a_folder_of_shards_and_an_index(tmp_path: Path):
+    split = {"parts": {"train": {"documents": 1}, "none": {"start": 1}}}
+    folder, _ = export(tmp_path, {"a.jsonl": ["ab"]}, attributes={"split": split})
+
+    assert sorted(content(folder)) == [
+        "index.parquet",
+        "manifest.json",
+        "train/index.json",
+        "train/shard.00000.mds",
+    ]
+
+
+def test_columns_stand_in_the_order_of_their_names(tmp_path: Path):
+    folder, manifest = export(tmp_path, {"a.jsonl": ["ab", "c"]}, columns=ALL_FIELDS)
+
+    [shard] = shards_of(folder)
+    data = (folder / "train/shard.00000.mds").read_bytes()
+
+    assert shard["column_names"] == ["m", "p", "s", "t"]
+    assert shard["column_encodings"] == [
+        "ndarray:uint8:4",
+        "ndarray:int32:4",
+        "ndarray:int32:4",
+        "ndarray:int32:4",
+    ]
+    assert shard["column_sizes"] == [4, 16, 16, 16]
+    assert data[-52:] == bytes([1, 0, 0, 0]) + struct.pack(
+        "<12i", *(0, 0, 0, 0), *(1, 0, 0, 0), *(EOS, EOS, EOS, EOS)
+    )
+    assert manifest.details["keeps"] == ["token_ids", "segment_ids", "position_ids", "loss_mask"]
+
+
+def test_a_shard_holds_as_many_rows_as_its_limit_has_room_for(tmp_path: Path):
+    files = {"a.jsonl": ["x" * 35]}
+    folder, _ = export(tmp_path / "first", files, size_limit=250)
+    [first, *_] = shards_of(folder)
+    exact = first["raw_data"]["bytes"]
+
+    sizes = {}
+    for limit in (exact, exact - 1, exact + 19, exact + 20):
+        folder, _ = export(tmp_path / str(limit), files, size_limit=limit)
+        sizes[limit - exact] = [shard["samples"] for shard in shards_of(folder)]
+
+    assert first["samples"] == 3
+    assert sizes == {0: [3, 3, 3], -1: [2, 2, 2, 2, 1], 19: [3, 3, 3], 20: [4, 4, 1]}
+
+
+def test_hashes_are_those_of_the_file(tmp_path: Path):
+    hashes = ["xxh64", "sha1", "sha1", "blake2b"]
+    folder, _ = export(tmp_path, {"a.jsonl": ["ab"]}, hashes=hashes)
+
+    [shard] = shards_of(folder)
+
+    data = (folder / "train/shard.00000.mds").read_bytes()
+    assert shard["hashes"] == ["blake2b", "sha1", "xxh64"]
+    assert shard["raw_data"]["hashes"] == {
+        "blake2b": hashlib.blake2b(data).hexdigest(),
+        "sha1": hashlib.sha1(data).hexdigest(),
+        "xxh64": xxhash.xxh64(data).hexdigest(),
+    }
+
+
+@pytest.mark.parametrize(("level", "codec"), [(None, "zstd"), (9, "zstd:9")])
+def test_a_compressed_shard_is_one_frame_beside_what_it_says_of_itself(
+    level: int | None, codec: str, tmp_path: Path
+):
+    given = {} if level is None else {"compression_level": level}
+    options = {"compression": "zstd", "hashes": ["md5"], **given}
+    folder, _ = export(tmp_path, {"a.jsonl": ["ab" * 500]}, **options)
+
+    [shard] = shards_of(folder)
+
+    packed = (folder / "train/shard.00000.mds.zstd").read_bytes()
+    data = zstd.decompress(packed)
+    assert packed == zstd.compress(data, level=level or 3)
+    assert shard["compression"] == codec
+    assert shard["raw_data"] == {
+        "basename": "shard.00000.mds",
+        "bytes": len(data),
+        "hashes": {"md5": hashlib.md5(data).hexdigest()},
+    }
+    assert shard["zip_data"] == {
+        "basename": "shard.00000.mds.zstd",
+        "bytes": len(packed),
+        "hashes": {"md5": hashlib.md5(packed).hexdigest()},
+    }
+    assert sorted(path.name for path in (folder / "train").iterdir()) == [
+        "index.json",
+        "shard.00000.mds.zstd",
+    ]
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_rows_are_read_some_at_a_time(
+    compression: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tokflow.exports.mds.BYTES_AT_ONCE", 32)
+    options = {"size_limit": 250, "compression": compression}
+    folder, manifest = export(tmp_path, {"a.jsonl": ["abcdefghijklmnopqrs"]}, **options)
+
+    rows = [fields["token_ids"] for fields in FORMATS["mds"].read(folder, manifest, "train")]
+
+    assert [shard["samples"] for shard in shards_of(folder)] == [3, 2]
+    assert [len(some) for some in rows] == [2, 1, 2]
+    assert np.concatenate(rows).ravel().tolist() == [*b"abcdefghijklmnopqrs", EOS]
+
+
+def test_chats_keep_their_loss_mask_where_it_has_a_column(tmp_path: Path):
+    without = {"format": "mds", "name": "without"}
+    with_mask = {"format": "mds", "name": "with", "columns": ALL_FIELDS}
+    built = build(dataset := chat_dataset(tmp_path, CHATS, exports=[without, with_mask]))
+
+    kept, lost = built.export("with").manifest, built.export("without").manifest
+
+    [rows] = parts(dataset, "with")["train"].sequences(1_000)
+    assert kept.counts["train.num_loss_tokens"] == rows.loss_mask.sum()
+    assert "train.num_loss_tokens" not in lost.counts
+    assert lost.details["lost"] == ["loss_mask"]
+    assert "lost" not in kept.details
+
+
+def test_a_row_that_no_shard_has_room_for_is_refused(tmp_path: Path):
+    exports = [{"format": "mds", "size_limit": 200}]
+    dataset = declare(tmp_path, {"a.jsonl": ["ab"]}, exports=exports)
+
+    [failed] = build_dataset(dataset).failed
+
+    assert failed.message == (
+        "exports: mds: size_limit: expected at least 204, a shard of one row, found 200; "
+        "raise it, or lower `packing.sequence_length`"
+    )
+    exports[0]["size_limit"] = 204
+    assert not build_dataset(declare(tmp_path, {}, exports=exports)).failed
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"size_limit": 2**32}, "size_limit: expected at most 4,294,967,295, which uint32 counts"),
+        ({"columns": {"s": "segment_ids"}}, "columns: expected named columns: one of token_ids"),
+        ({"columns": {"a": "token_ids", "b": "token_ids"}}, "of other fields one at most"),
+        ({"columns": {"": "token_ids"}}, "columns: expected named columns"),
+        ({"columns": {"a": "tokens"}}, "columns.a: expected one of token_ids, segment_ids"),
+        ({"hashes": ["crc32"]}, r"hashes\[0\]: expected .*found 'crc32'"),
+        ({"compression_level": 3}, "compression_level: expected none, for nothing is compressed"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: Any, said: str, tmp_path: Path):
+    with pytest.raises(ConfigError, match=said):
+        declare(tmp_path, {"a.jsonl": []}, exports=[{"format": "mds", **options}])
+
+
+def test_a_shard_that_is_cut_short_is_refused(tmp_path: Path):
+    folder, manifest = export(tmp_path, {"a.jsonl": ["ab", "c"]})
+    path = folder / "train/shard.00000.mds"
+    path.write_bytes(path.read_bytes()[:-1])
+
+    with pytest.raises(CorruptOutputError, match="2 rows in them, found"):
+        list(FORMATS["mds"].read(folder, manifest, "train"))

@@ -1,0 +1,155 @@
+import pickle
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokflow.errors import CorruptOutputError
+from tokflow.exports import FORMATS
+from tokflow.exports.modalities import INDEX_START, INDEX_STOP, _entries
+from tokflow.manifest import Manifest
+from tokflow_tests.chats import CHATS, chat_dataset
+from tokflow_tests.making import build, content, declare, int64
+
+NO_EOS = {"tokenizer": {"kind": "bytes", "eos": "none"}}
+
+
+def export(
+    folder: Path, files: dict[str, list[str]], *, attributes: Any = None, **options: Any
+) -> tuple[Path, Manifest]:
+    exports = [{"format": "modalities", **options}]
+    made = build(declare(folder, files, exports=exports, **(attributes or {})))
+    return made.export("modalities").output.folder, made.export("modalities").manifest
+
+
+def test_a_file_is_header_tokens_and_index(tmp_path: Path):
+    folder, manifest = export(tmp_path, {"a.jsonl": ["ab", "c"], "b.jsonl": [""]})
+
+    data = (folder / "train.pbin").read_bytes()
+
+    assert data[:12] == struct.pack("<QI", 12, 2)
+    assert data[12:24] == b"a\0b\0\0\1c\0\0\1\0\1"
+    assert pickle.loads(data[24:]) == [(0, 6), (6, 4), (10, 2)]
+    assert sorted(content(folder)) == ["index.parquet", "manifest.json", "train.pbin"]
+    assert manifest.counts["train.num_documents"] == 3
+
+
+def test_the_index_is_a_list_of_tuples_of_python_numbers(tmp_path: Path):
+    folder, _ = export(tmp_path, {"a.jsonl": ["ab"]})
+
+    index = pickle.loads((folder / "train.pbin").read_bytes()[12 + 6 :])
+
+    assert type(index) is list
+    assert type(index[0]) is tuple
+    assert [type(number) for number in index[0]] == [int, int]
+
+
+def test_the_index_holds_bytes_past_4_gib():
+    starts, lengths = int64(0, 3, 2**32 + 5, 2**45), int64(3, 2**32 + 2, 1, 2**40)
+
+    index = pickle.loads(INDEX_START + _entries(starts, lengths).tobytes() + INDEX_STOP)
+
+    assert index == list(zip(starts.tolist(), lengths.tolist(), strict=True))
+
+
+def test_documents_without_tokens_are_in_the_index(tmp_path: Path):
+    folder, manifest = export(tmp_path, {"a.jsonl": ["", "ab", "", "c", ""]}, attributes=NO_EOS)
+
+    index = pickle.loads((folder / "train.pbin").read_bytes()[12 + 6 :])
+    [own] = FORMATS["modalities"].read(folder, manifest, "train")
+
+    assert index == [(0, 0), (0, 4), (4, 0), (4, 2), (6, 0)]
+    assert own["offsets"].tolist() == [0, 0, 2, 2, 3, 3]
+
+
+def test_files_hold_whole_documents_up_to_the_size_asked_for(tmp_path: Path):
+    files = {"a.jsonl": ["ab", "c", "defghij", "k"]}
+    folder, manifest = export(tmp_path, files, tokens_per_file=5)
+
+    own = list(FORMATS["modalities"].read(folder, manifest, "train"))
+
+    assert sorted(path.name for path in folder.glob("*.pbin")) == [
+        "train-00000.pbin",
+        "train-00001.pbin",
+        "train-00002.pbin",
+    ]
+    assert [fields["offsets"].tolist() for fields in own] == [[0, 3, 5], [0, 8], [0, 2]]
+
+
+def test_the_bytes_do_not_depend_on_how_much_of_the_index_is_made_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    files = {"a.jsonl": ["ab", "c", "defghij"], "b.jsonl": ["k", "", "l"]}
+    usual, _ = export(tmp_path / "usual", files)
+    monkeypatch.setattr("tokflow.exports.modalities.ENTRIES_AT_ONCE", 2)
+
+    small, _ = export(tmp_path / "small", files)
+
+    assert (small / "train.pbin").read_bytes() == (usual / "train.pbin").read_bytes()
+
+
+class Harmful:
+    """Makes a file where it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self._path,)
+
+
+def test_an_index_that_is_not_ours_is_refused_and_not_loaded(tmp_path: Path):
+    folder, manifest = export(tmp_path, {"a.jsonl": ["ab"]})
+    path, touched = folder / "train.pbin", tmp_path / "touched"
+    harm = pickle.dumps([(0, 6), Harmful(touched)])
+    padding = b"." * (-(len(harm) - len(INDEX_START + INDEX_STOP)) % 21)
+    path.write_bytes(path.read_bytes()[: 12 + 6] + harm + padding)
+
+    with pytest.raises(CorruptOutputError, match="an index that tokflow did not write"):
+        list(FORMATS["modalities"].read(folder, manifest, "train"))
+
+    assert not touched.exists()
+    pickle.loads(harm)
+    assert touched.exists()
+
+
+@pytest.mark.parametrize("size", [0, 11, 12, 17, 40])
+def test_a_file_that_is_cut_short_is_refused(size: int, tmp_path: Path):
+    folder, manifest = export(tmp_path, {"a.jsonl": ["ab", "c"]})
+    path = folder / "train.pbin"
+    path.write_bytes(path.read_bytes()[:size])
+
+    with pytest.raises(CorruptOutputError, match=f"in a file of {size}; delete the export"):
+        list(FORMATS["modalities"].read(folder, manifest, "train"))
+
+
+def test_data_that_the_index_does_not_fit_is_refused(tmp_path: Path):
+    folder, manifest = export(tmp_path, {"a.jsonl": ["ab", "c"]})
+    path = folder / "train.pbin"
+    data = path.read_bytes()
+    moved = struct.pack("<QI", 8, 2) + data[12:20] + data[22:]
+    path.write_bytes(moved)
+
+    with pytest.raises(CorruptOutputError, match="data that it does not fit"):
+        list(FORMATS["modalities"].read(folder, manifest, "train"))
+
+
+@pytest.mark.parametrize("at", [2, 10, 22, 41])
+def test_an_index_of_which_a_byte_is_wrong_is_refused(at: int, tmp_path: Path):
+    folder, manifest = export(tmp_path, {"a.jsonl": ["ab", "c"]})
+    path = folder / "train.pbin"
+    data = bytearray(path.read_bytes())
+    data[12 + 10 + len(INDEX_START) + at] ^= 1
+    path.write_bytes(data)
+
+    with pytest.raises(CorruptOutputError, match="an index that tokflow did not write"):
+        list(FORMATS["modalities"].read(folder, manifest, "train"))
+
+
+def test_of_chats_the_manifest_says_that_the_loss_mask_is_lost(tmp_path: Path):
+    dataset = chat_dataset(tmp_path, CHATS, exports=["modalities"])
+
+    manifest = build(dataset).export("modalities").manifest
+
+    assert manifest.details["lost"] == ["loss_mask"]

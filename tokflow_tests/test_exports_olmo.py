@@ -1,0 +1,158 @@
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tokflow.errors import CorruptOutputError
+from tokflow.exports import FORMATS
+from tokflow.manifest import Manifest
+from tokflow_tests.chats import CHATS, chat_dataset, documents_of, shard_of
+from tokflow_tests.making import build, content, declare, write_jsonl
+
+FILES = {"a.jsonl": ["ab", "", "c"], "b.jsonl": ["defg"]}
+
+
+def export(
+    folder: Path, files: dict[str, list[str]], *, attributes: Any = None, **options: Any
+) -> tuple[Path, Manifest]:
+    exports = [{"format": "olmo", **options}]
+    made = build(declare(folder, files, exports=exports, **(attributes or {}))).export("olmo")
+    return made.output.folder, made.manifest
+
+
+def lines_of(path: Path) -> list[str]:
+    return gzip.decompress(path.read_bytes()).decode().splitlines()
+
+
+def test_a_part_is_raw_tokens_and_a_line_for_each_document(tmp_path: Path):
+    folder, manifest = export(tmp_path, FILES)
+
+    assert sorted(content(folder)) == [
+        "index.parquet",
+        "manifest.json",
+        "train/part-0-00000.csv.gz",
+        "train/part-0-00000.npy",
+    ]
+    data = (folder / "train/part-0-00000.npy").read_bytes()
+    assert data == b"a\0b\0\0\1\0\1c\0\0\1d\0e\0f\0g\0\0\1"
+    assert lines_of(folder / "train/part-0-00000.csv.gz") == [
+        "0,3,a.jsonl:0,a.jsonl,1",
+        "3,4,a.jsonl:1,a.jsonl,2",
+        "4,6,a.jsonl:2,a.jsonl,3",
+        "6,11,b.jsonl:0,b.jsonl,1",
+    ]
+    assert manifest.counts["train.num_documents"] == 4
+
+
+def test_a_line_names_the_row_of_the_raw_file(tmp_path: Path):
+    raw = tmp_path / "raw" / "a.jsonl"
+    raw.parent.mkdir()
+    raw.write_text('{"text": "ab"}\n{"text": 1}\n{"text": "c"}\n')
+    folder, _ = export(tmp_path, {}, attributes={"documents": {"on_bad_document": "reject"}})
+
+    lines = lines_of(folder / "train/part-0-00000.csv.gz")
+
+    assert lines == ["0,3,a.jsonl:0,a.jsonl,1", "3,5,a.jsonl:2,a.jsonl,3"]
+
+
+def test_a_name_with_a_comma_stands_in_quotes(tmp_path: Path):
+    folder, manifest = export(tmp_path, {"a,b.jsonl": ["ab"], "c.jsonl": ["d"]})
+
+    lines = lines_of(folder / "train/part-0-00000.csv.gz")
+    [own] = FORMATS["olmo"].read(folder, manifest, "train")
+
+    assert lines == ['0,3,"a,b.jsonl:0","a,b.jsonl",1', "3,5,c.jsonl:0,c.jsonl,1"]
+    assert own["offsets"].tolist() == [0, 3, 5]
+
+
+def test_the_lines_are_packed_without_a_time_or_a_name(tmp_path: Path):
+    folder, _ = export(tmp_path, FILES)
+
+    header = (folder / "train/part-0-00000.csv.gz").read_bytes()[:10]
+
+    assert header[:4] == b"\x1f\x8b\x08\0"
+    assert header[4:8] == b"\0\0\0\0"
+
+
+def test_documents_without_tokens_have_no_line(tmp_path: Path):
+    attributes = {
+        "tokenizer": {"kind": "bytes", "eos": "none"},
+        "split": {"parts": {"train": {"documents": 5}, "validation": {"start": 5}}},
+    }
+    files = {"a.jsonl": ["", "ab", "", "", "c", ""]}
+    folder, manifest = export(tmp_path, files, attributes=attributes)
+
+    assert lines_of(folder / "train/part-0-00000.csv.gz") == [
+        "0,2,a.jsonl:1,a.jsonl,2",
+        "2,3,a.jsonl:4,a.jsonl,5",
+    ]
+    assert not (folder / "validation").exists()
+    assert manifest.counts["train.num_documents"] == 2
+    assert manifest.counts["validation.num_documents"] == 0
+
+
+def test_files_hold_whole_documents_and_a_large_one_has_its_own(tmp_path: Path):
+    files = {"a.jsonl": ["ab", "c"], "b.jsonl": ["defghij", "k"]}
+    folder, manifest = export(tmp_path, files, tokens_per_file=5)
+
+    own = list(FORMATS["olmo"].read(folder, manifest, "train"))
+
+    assert [fields["offsets"].tolist() for fields in own] == [[0, 3, 5], [0, 8], [0, 2]]
+    assert lines_of(folder / "train/part-0-00002.csv.gz") == ["0,2,b.jsonl:1,b.jsonl,2"]
+    assert len(list((folder / "train").iterdir())) == 6
+
+
+def test_the_bytes_do_not_depend_on_how_many_lines_are_made_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    files = {f"{number}.jsonl": ["ab", "c", "def"] * 300 for number in range(2)}
+    usual, _ = export(tmp_path / "usual", files)
+    monkeypatch.setattr("tokflow.exports.olmo.LINES_AT_ONCE", 7)
+
+    small, _ = export(tmp_path / "small", files)
+
+    assert content(small) == content(usual)
+    assert len(lines_of(small / "train/part-0-00000.csv.gz")) == 1_800
+
+
+def test_the_loss_mask_of_chats_is_a_byte_per_token_in_a_file_of_its_own(tmp_path: Path):
+    dataset = chat_dataset(tmp_path, CHATS, exports=[{"format": "olmo", "tokens_per_file": 100}])
+    made = build(dataset).export("olmo")
+    folder = made.output.folder / "train"
+    documents = documents_of(shard_of(dataset))
+
+    masks = [np.fromfile(path, bool) for path in sorted(folder.glob("labels_mask-*.npy"))]
+    tokens = [np.fromfile(path, np.uint16) for path in sorted(folder.glob("part-*.npy"))]
+
+    expected = [bit for _, bits in documents for bit in bits]
+    assert len(tokens) > 1
+    assert [len(mask) for mask in masks] == [len(run) for run in tokens]
+    assert np.concatenate(masks).astype(int).tolist() == expected
+    assert made.manifest.counts["train.num_loss_tokens"] == sum(expected)
+    own = list(FORMATS["olmo"].read(made.output.folder, made.manifest, "train"))
+    assert [fields["loss_mask"].tolist() for fields in own] == [mask.tolist() for mask in masks]
+    assert "lost" not in made.manifest.details
+
+
+@pytest.mark.parametrize(
+    "lines", ["0,3,x,a,1\n3,4,x,a,1\n", "0,3,x,a,1\n4,11,x,a,1\n", "0,3,x,a,1\n3,12,x,a,1\n"]
+)
+def test_lines_that_are_not_about_every_token_are_refused(lines: str, tmp_path: Path):
+    folder, manifest = export(tmp_path, FILES)
+    path = folder / "train/part-0-00000.csv.gz"
+    path.write_bytes(gzip.compress(lines.encode()))
+
+    with pytest.raises(CorruptOutputError, match="expected documents end to end, 11 tokens in all"):
+        list(FORMATS["olmo"].read(folder, manifest, "train"))
+
+
+def test_a_part_whose_name_another_begins_with_is_read_alone(tmp_path: Path):
+    split = {"parts": {"train": {"documents": 1}, "train-b": {"start": 1}}}
+    write_jsonl(tmp_path / "raw/a.jsonl", ["ab", "c"])
+    folder, manifest = export(tmp_path, {}, attributes={"split": split})
+
+    [own] = FORMATS["olmo"].read(folder, manifest, "train")
+
+    assert own["token_ids"].tolist() == [*b"ab", 256]
