@@ -19,15 +19,15 @@ PAD = 9
 
 
 def rows(*, learnt: bool = True) -> Sequences:
-    """Documents of 3 and 1 tokens, of 4, of 2 and no more; all tokens learnt or every second."""
-    segment_ids = np.array([[1, 1, 1, 2], [1, 1, 1, 1], [1, 1, 0, 0]], dtype=np.int32)
+    """Documents of 2 tokens and no more, of 3 and 1, of 4; all tokens learnt or every second."""
+    segment_ids = np.array([[1, 1, 0, 0], [1, 1, 1, 2], [1, 1, 1, 1]], dtype=np.int32)
     loss_mask = segment_ids != 0
     if not learnt:
         loss_mask[:, ::2] = False
     return Sequences(
-        np.array([[5, 6, 7, 5], [6, 7, 8, 5], [5, 6, PAD, PAD]], dtype=np.uint16),
+        np.array([[5, 6, PAD, PAD], [5, 6, 7, 5], [6, 7, 8, 5]], dtype=np.uint16),
         segment_ids,
-        np.array([[0, 1, 2, 0], [0, 1, 2, 3], [0, 1, 0, 0]], dtype=np.int32),
+        np.array([[0, 1, 0, 0], [0, 1, 2, 0], [0, 1, 2, 3]], dtype=np.int32),
         loss_mask,
     )
 
@@ -38,10 +38,10 @@ def test_each_column_says_what_trainers_expect_of_its_name():
     table = make_columns(rows(learnt=False), schema)
 
     assert table.to_pydict() == {
-        "input_ids": [[5, 6, 7, 5], [6, 7, 8, 5], [5, 6, PAD, PAD]],
-        "attention_mask": [[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 0, 0]],
-        "labels": [[-100, 6, -100, 5], [-100, 7, -100, 5], [-100, 6, -100, -100]],
-        "seq_lengths": [[3, 1], [4], [2]],
+        "input_ids": [[5, 6, PAD, PAD], [5, 6, 7, 5], [6, 7, 8, 5]],
+        "attention_mask": [[1, 1, 0, 0], [1, 1, 1, 1], [1, 1, 1, 1]],
+        "labels": [[-100, 6, -100, -100], [-100, 6, -100, 5], [-100, 7, -100, 5]],
+        "seq_lengths": [[2], [3, 1], [4]],
     }
 
 
@@ -51,9 +51,9 @@ def test_without_padding_a_row_ends_at_its_last_token():
     table = make_columns(rows(), schema, padding=False)
 
     assert table.to_pydict() == {
-        "input_ids": [[5, 6, 7, 5], [6, 7, 8, 5], [5, 6]],
-        "position_ids": [[0, 1, 2, 0], [0, 1, 2, 3], [0, 1]],
-        "seq_lengths": [[3, 1], [4], [2]],
+        "input_ids": [[5, 6], [5, 6, 7, 5], [6, 7, 8, 5]],
+        "position_ids": [[0, 1], [0, 1, 2, 0], [0, 1, 2, 3]],
+        "seq_lengths": [[2], [3, 1], [4]],
     }
 
 

@@ -94,6 +94,19 @@ def test_shards_are_closed_at_a_full_row_group_once_they_have_enough_characters(
     assert groups == [[2, 2], [2, 1], [1]]
 
 
+def test_row_groups_are_full_across_raw_files(tmp_path: Path):
+    files = {"train-a.jsonl": ["a"], "train-b.jsonl": ["b", "c", "d"], "validation.jsonl": ["e"]}
+
+    folder, _ = exported(tmp_path, files=files, documents_per_group=2, characters_per_file=1)
+
+    shards = [pq.ParquetFile(path) for path in sorted((folder / "base_data").iterdir())]
+    groups = [
+        [shard.read_row_group(i)["text"].to_pylist() for i in range(shard.num_row_groups)]
+        for shard in shards
+    ]
+    assert groups == [[["a", "b"]], [["c", "d"]], [["e"]]]
+
+
 def test_validation_is_one_shard_however_long_it_is(tmp_path: Path):
     files = {"train.jsonl": ["a"], "validation.jsonl": ["abc"] * 9}
 

@@ -6,11 +6,11 @@
     lost       segment_ids, position_ids, loss_mask: open_lm sees documents by EOS alone, and
                padding only if `--target-mask-individual` names its id
 
-open_lm makes inputs and labels of one row, so its `--seq-len` is one less than our
-sequence_length (tokshuf's default is 2049); a shorter row is left out with a warning. Its flags:
-`--dataset-manifest <part>/manifest.jsonl --data-key json.gz`. It needs as many shards as it has
-workers in all: lower `sequences_per_file` for more. Rows come in the order of the part, where
-tokshuf shuffles them.
+open_lm makes inputs and labels of one row, so that a row has one token more than `--seq-len`, and
+a shorter one is left out with a warning: `packing: {sequence_length: 2048, label_token: true}`
+is for `--seq-len 2048`. Its other flags: `--dataset-manifest <part>/manifest.jsonl --data-key
+json.gz`. It needs as many shards as it has workers in all: lower `sequences_per_file` for more.
+Rows come in the order of the part, where tokshuf shuffles them.
 
 Source: mlfoundations/dclm at a6c55c3, rust_processing/tokshuf-rs/src/main.rs (write_contexts,
 finalize_chunk, get_manifest_line); mlfoundations/open_lm at 9bb92ef, open_lm/data.py lines
