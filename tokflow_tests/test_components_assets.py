@@ -6,7 +6,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from tokflow.components.assets import make_assets
+from tokflow.components import make_definitions
 from tokflow.lineage import Lineage
 from tokflow.pipeline import build_dataset
 from tokflow_tests.dagster_case import Case, failure, selection
@@ -273,7 +273,7 @@ def test_an_export_of_rows_shows_its_columns(tmp_path: Path):
     dataset = declare(tmp_path, {"a.jsonl": ["ab"]}, exports=exports)
 
     shown = {}
-    for asset in make_assets(dataset):
+    for asset in make_definitions(dataset).assets:
         [(key, metadata)] = asset.metadata_by_key.items()
         if key.path[1] == "exports":
             schema = metadata.get("dagster/column_schema")
