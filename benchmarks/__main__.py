@@ -4,6 +4,7 @@ python -m benchmarks            time and memory of tokflow, of the raw engine an
 python -m benchmarks growth     how time and memory grow from 30 MB to 1 GB
 python -m benchmarks fixed      what a tiny dataset and a run with nothing to do cost
 python -m benchmarks formats    what each export format costs, once the tokens are there
+python -m benchmarks packing    how full rows are by each strategy, and the time it takes
 """
 
 import argparse
@@ -16,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import fixed, formats, growth, speed, table
+from benchmarks import fixed, formats, growth, packing, speed, table
 from benchmarks.aims import aims
 from benchmarks.peer_programs import PEERS
 from benchmarks.process import measure
@@ -63,6 +64,9 @@ def parse_arguments():
     parser.add_argument("--peer-repeats", type=int, default=1, help="speed")
     parser.add_argument("--timeout", type=float, default=900, help="speed: seconds per peer's run")
     parser.add_argument("--files", nargs="+", type=int, default=(1, 1000), help="fixed")
+    parser.add_argument(
+        "--documents", type=int, default=packing.NUM_DOCUMENTS, help="packing: lengths to pack"
+    )
     return parser.parse_args()
 
 
@@ -136,11 +140,28 @@ def report_formats(arguments, folder, say):
     return found
 
 
+def report_packing(arguments, folder, say):
+    lengths = packing.make_lengths(arguments.documents)
+    found = {}
+    for sequence_length in packing.SEQUENCE_LENGTHS:
+        packed = packing.measure_packing(
+            lengths,
+            sequence_length=sequence_length,
+            strategies=arguments.only or packing.STRATEGIES,
+        )
+        title = f"{len(lengths):,} documents, rows of {sequence_length:,} tokens"
+        say(f"\n{title}")
+        say("\n".join(packing.table(packed)))
+        found[title] = {name: dataclasses.asdict(one) for name, one in packed.items()}
+    return found
+
+
 REPORTS = {
     "speed": report_speed,
     "growth": report_growth,
     "fixed": report_fixed,
     "formats": report_formats,
+    "packing": report_packing,
 }
 
 

@@ -1,7 +1,6 @@
 """A dataset: everything that one YAML file declares, checked."""
 
 import dataclasses
-import difflib
 import re
 import typing
 from collections.abc import Hashable, Mapping, Sequence
@@ -13,7 +12,7 @@ import msgspec
 import yaml
 
 from tokflow.documents import DocumentsConfig
-from tokflow.errors import ConfigError, four_parts
+from tokflow.errors import ConfigError, four_parts, nearest
 from tokflow.exports import FORMATS, ExportConfig, check_exports, check_format
 from tokflow.extras import check_extra
 from tokflow.packing import PackingConfig
@@ -308,7 +307,7 @@ def _check_nested_keys(type_: Any, value: object, *, where: str) -> None:
                 where=where,
                 expected=f"one of {', '.join(map(str, arguments))}",
                 found=repr(value),
-                remedy=_nearest(value, arguments) or "name one of them",
+                remedy=nearest(value, arguments) or "name one of them",
             )
         )
     if not isinstance(value, Mapping):
@@ -324,11 +323,6 @@ def _check_nested_keys(type_: Any, value: object, *, where: str) -> None:
             _convert(arguments[1], inner, where=f"{where}.{key}")
 
 
-def _nearest(word: object, known: Sequence[str]) -> str | None:
-    near = difflib.get_close_matches(str(word), known, n=1, cutoff=0.5)
-    return f"did you mean {near[0]!r}?" if near else None
-
-
 def _check_keys(fields: Mapping[str, Any], known: Sequence[str], *, where: str) -> None:
     for key in fields:
         if key not in known:
@@ -337,7 +331,7 @@ def _check_keys(fields: Mapping[str, Any], known: Sequence[str], *, where: str) 
                     where=where,
                     expected=f"one of the keys {', '.join(known)}",
                     found=repr(key),
-                    remedy=_nearest(key, known) or "remove it",
+                    remedy=nearest(key, known) or "remove it",
                 )
             )
 

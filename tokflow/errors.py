@@ -1,5 +1,7 @@
 """The errors a caller can act on; each message says where, expected, found, and what to do."""
 
+import difflib
+from collections.abc import Sequence
 from pathlib import Path
 
 
@@ -56,3 +58,9 @@ def four_parts(*, where: object, expected: str, found: str, remedy: str) -> str:
     `where: expected ..., found ...; remedy`
     """
     return f"{where}: expected {expected}, found {found}; {remedy}"
+
+
+def nearest(word: object, known: Sequence[str]) -> str | None:
+    """Return a remedy that names the known word which `word` is most like; None without one."""
+    near = difflib.get_close_matches(str(word), known, n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}?" if near else None

@@ -207,6 +207,16 @@ def test_the_lines_that_load_a_batch_run_as_they_are(exports: Sequence[str], con
     assert batch.shape == ((8, 8))
 
 
+def test_the_lines_that_load_a_batch_name_the_file_as_nanogpt_does(config: Path):
+    declare(config.parent, exports=["bin"], split={"parts": {"validation": {"start": 0}}})
+
+    lines = run("run", "--config", config).stdout.splitlines()
+    code = lines[lines.index("load a batch:") + 1 :][:3]
+
+    assert "latest/val.bin" in code[1]
+    exec("\n".join(code), {})
+
+
 def test_going_back_to_an_earlier_config_publishes_its_export_again(store: Path, config: Path):
     latest = store / "exports/parquet/latest"
     before = latest.resolve()

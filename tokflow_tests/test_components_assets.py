@@ -6,9 +6,11 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from tokflow.components import make_definitions
 from tokflow.lineage import Lineage
 from tokflow.pipeline import build_dataset
 from tokflow_tests.dagster_case import Case, failure, selection
+from tokflow_tests.making import declare
 
 KEYS = ["a.txt", "b.txt", "c.txt"]
 
@@ -264,3 +266,21 @@ def test_a_trained_tokenizer_is_made_from_the_raw_files(case: Case):
     graph = case.defs.get_repository_def().asset_graph
     parents = graph.get(dg.AssetKey(["small", "tokenizer"])).parent_keys
     assert parents == {dg.AssetKey(["small", "raw"])}
+
+
+def test_an_export_of_rows_shows_its_columns(tmp_path: Path):
+    exports = ["arrow", {"format": "jsonl", "columns": ["labels"]}, "bin"]
+    dataset = declare(tmp_path, {"a.jsonl": ["ab"]}, exports=exports)
+
+    shown = {}
+    for asset in make_definitions(dataset).assets:
+        [(key, metadata)] = asset.metadata_by_key.items()
+        if key.path[1] == "exports":
+            schema = metadata.get("dagster/column_schema")
+            shown[key.path[2]] = schema and [column.name for column in schema.columns]
+
+    assert shown == {
+        "arrow": ["input_ids", "attention_mask", "segment_ids", "position_ids"],
+        "jsonl": ["input_ids", "labels"],
+        "bin": None,
+    }

@@ -53,7 +53,7 @@ def test_a_defs_yaml_of_any_dagster_project_declares_a_dataset():
     [
         ({**ATTRIBUTES, "tokeniser": {}}, "found 'tokeniser'; did you mean 'tokenizer'?"),
         ({**ATTRIBUTES, "packing": {"length": 4}}, "did you mean 'sequence_length'?"),
-        ({**ATTRIBUTES, "exports": ["bim"]}, "expected one of bin"),
+        ({**ATTRIBUTES, "exports": ["bim"]}, "did you mean 'bin'"),
         ({"name": "small", "raw": {"files": "a"}}, "expected `tokenizer:`, found none"),
     ],
 )

@@ -159,7 +159,7 @@ def test_an_unknown_key_that_is_like_none_is_to_be_removed():
         (
             {"exports": ["bim"]},
             f"exports[0]: expected one of {', '.join(sorted(FORMATS))}, found 'bim'; "
-            "name one of them",
+            "did you mean 'bin'?",
         ),
         (
             {"exports": [{"format": "pickle", "sequences_per_file": "many"}]},

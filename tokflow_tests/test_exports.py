@@ -447,18 +447,6 @@ def test_bin_leaves_the_name_val_to_the_part_that_has_it(tmp_path: Path):
     assert (folder / "validation.bin").read_bytes() == b"c\0\0\1"
 
 
-def test_bin_reads_what_its_first_version_called_validation(tmp_path: Path):
-    split = {"parts": {"train": {"documents": 1}, "validation": {"start": 1}}}
-    dataset = declare(tmp_path, {"a.jsonl": ["ab", "c"]}, exports=["bin"], split=split)
-    _, folder, manifest = export(dataset)
-    (folder / "val.bin").rename(folder / "validation.bin")
-    files = {name.replace("val.", "validation."): entry for name, entry in manifest.files.items()}
-
-    [own] = FORMATS["bin"].read(folder, replace(manifest, files=files), "validation")
-
-    assert own["token_ids"].tolist() == ids("c")
-
-
 def test_bin_on_a_full_disk_is_an_error_and_not_a_shorter_file(tmp_path: Path):
     dataset = declare(tmp_path, {"a.jsonl": ["x" * 1_800]}, exports=["bin"])
     build(dataset)

@@ -88,6 +88,16 @@ def test_columns_stand_in_the_order_of_their_names(tmp_path: Path):
     assert manifest.details["keeps"] == ["token_ids", "segment_ids", "position_ids", "loss_mask"]
 
 
+def test_rows_with_a_token_more_for_labels_are_one_longer(tmp_path: Path):
+    attributes = {"packing": {"sequence_length": 3, "label_token": True}}
+    folder, manifest = export(tmp_path, {"a.jsonl": ["abcdef"]}, attributes=attributes)
+
+    [own] = FORMATS["mds"].read(folder, manifest, "train")
+
+    assert shards_of(folder)[0]["column_encodings"] == ["ndarray:int32:4"]
+    assert own["token_ids"].tolist() == [[*b"abcd"], [*b"def", EOS]]
+
+
 def test_a_shard_holds_as_many_rows_as_its_limit_has_room_for(tmp_path: Path):
     files = {"a.jsonl": ["x" * 35]}
     folder, _ = export(tmp_path / "first", files, size_limit=250)

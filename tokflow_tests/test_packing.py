@@ -585,3 +585,17 @@ def test_blocks_of_documents_are_packed_as_one(strategy: Strategy, monkeypatch: 
     monkeypatch.setattr("tokflow.packing.bins.DOCUMENTS_AT_ONCE", 7)
 
     assert columns(pack_pieces(sizes, config)) == whole
+
+
+def test_more_than_65_536_rows_are_in_the_order_of_their_first_documents():
+    sizes = np.random.default_rng(0).integers(1, 10, 200_000)
+
+    packed = pack_pieces(sizes, PackingConfig(strategy="best_fit", sequence_length=9))
+
+    sequence, piece = packed.segments.sequence, packed.segments.piece
+    is_first = np.diff(sequence, prepend=-1) != 0
+    assert packed.num_sequences > 2**16
+    assert (np.diff(sequence) >= 0).all()
+    assert (np.diff(piece[is_first])[:-1] > 0).all()
+    assert (np.diff(piece)[~is_first[1:]] > 0).all()
+    assert sorted(piece.tolist()) == list(range(200_000))

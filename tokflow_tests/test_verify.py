@@ -91,7 +91,7 @@ def edit_table(path: Path, column: str, change: Callable[[list[Any]], None]) -> 
     pq.write_table(table.set_column(index, field, pa.array(values, type=field.type)), path)
 
 
-@pytest.mark.parametrize("strategy", ["concat", "one_document"])
+@pytest.mark.parametrize("strategy", ["concat", "best_fit", "one_document"])
 @pytest.mark.parametrize("split", SPLITS.values(), ids=SPLITS)
 def test_what_was_built_is_well(split: dict[str, Any], strategy: str, tmp_path: Path):
     packing = {"strategy": strategy, "sequence_length": 8}
@@ -285,6 +285,35 @@ def test_a_segment_that_is_made_twice_is_found(small: tuple[Dataset, Lineage]):
         f"{made.folder}: train: expected each token of the split in exactly one sequence, "
         "found otherwise"
     ]
+
+
+ONE_OF_MANY = "expected each token of the split in exactly one sequence, found otherwise"
+
+
+@pytest.mark.parametrize(
+    ("packing", "column", "by", "problem"),
+    [
+        ({"overlap": 3}, "num_repeated", -1, "expected num_repeated_tokens 15, found 14"),
+        ({"overlap": 3}, "num_repeated", -1, ONE_OF_MANY),
+        ({"overlong": "truncate"}, "num_tokens", -1, ONE_OF_MANY),
+        ({"strategy": "best_fit"}, "token_in_piece", 1, "found one of none of them"),
+        ({"strategy": "one_document", "min_sample_length": 4}, "num_tokens", -4, ONE_OF_MANY),
+    ],
+)
+def test_what_is_neither_there_nor_declared_is_found(
+    packing: dict, column: str, by: int, problem: str, tmp_path: Path
+):
+    _, lineage = built(tmp_path, packing={"sequence_length": 8, **packing}, exports=["parquet"])
+    made = lineage.open_sequences("a.jsonl")
+    assert verify_sequences(made) == []
+
+    edit_table(
+        made.folder / "segments.parquet",
+        column,
+        lambda values: values.__setitem__(-2, values[-2] + by),
+    )
+
+    assert any(problem in found for found in verify_sequences(made))
 
 
 def test_a_row_that_is_too_long_is_found(small: tuple[Dataset, Lineage]):

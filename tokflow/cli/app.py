@@ -175,6 +175,20 @@ def trace(
 
 @app.command()
 @reports_errors
+def formats(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[FORMAT]", help="One format, with its options.")
+    ] = None,
+    json: Json = False,
+) -> int:
+    """List the export formats, or show the files and options of one."""
+    from tokflow.cli.formats import print_formats
+
+    return print_formats(name, as_json=json)
+
+
+@app.command()
+@reports_errors
 def convert(
     export: Annotated[Path, typer.Argument(help="The folder of an export, or its `latest` link.")],
     to: Annotated[str, typer.Option(metavar="FORMAT", help="The format to make of it.")],

@@ -32,7 +32,6 @@ from tokflow.dataset import Dataset
 from tokflow.document_table import DOCUMENTS_SCHEMA
 from tokflow.exports import FORMATS, ExportConfig
 from tokflow.exports.columns import schema_of
-from tokflow.exports.parquet_ import COLUMNS
 from tokflow.lineage import Lineage
 from tokflow.pipeline import (
     make_export,
@@ -88,6 +87,9 @@ EXPORT_COLUMNS = {
     "attention_mask": "1 at tokens, 0 at padding",
     "segment_ids": "1, 2, ... in each row; 0 is padding",
     "position_ids": "0 at each segment's first token",
+    "loss_mask": "1 at tokens that are learnt",
+    "labels": "the token where it is learnt, else -100; not shifted",
+    "seq_lengths": "tokens of each segment",
 }
 
 
@@ -278,8 +280,7 @@ def _export(dataset: Dataset, config: ExportConfig) -> dg.AssetsDefinition:
             lambda: check_results(export_stage(config), key, lineage, [config.name]),
         )
 
-    is_parquet = config.format == "parquet"
-    columns = {field.name: field.type for field in schema_of(["input_ids", *COLUMNS, "loss_mask"])}
+    columns = config.layout.columns
     return _asset(
         export,
         dataset,
@@ -289,7 +290,7 @@ def _export(dataset: Dataset, config: ExportConfig) -> dg.AssetsDefinition:
         kinds={config.format},
         description=_plain(f"{FORMATS[config.format].description}. Made from all raw files."),
         config=dataclasses.asdict(config),
-        columns=column_schema(columns, EXPORT_COLUMNS) if is_parquet else None,
+        columns=column_schema(schema_of(columns), EXPORT_COLUMNS) if columns else None,
     )
 
 

@@ -15,6 +15,7 @@ import pydantic
 
 from tokflow.dataset import Dataset, make_dataset
 from tokflow.exports import FORMATS, ExportConfig
+from tokflow.field_docs import field_docs
 from tokflow.raw import RawConfig
 
 _FROM_DOCSTRINGS = pydantic.ConfigDict(use_attribute_docstrings=True, extra="forbid")
@@ -64,7 +65,7 @@ def _model_of(
 ) -> Any:
     """Return a model with the fields of a config dataclass, some of them with other types."""
     hints = typing.get_type_hints(config) | dict(types)
-    descriptions = _descriptions(config)
+    descriptions = field_docs(config)
     fields = {
         field.name: (
             hints[field.name],
@@ -96,17 +97,10 @@ def _export_model(name: str) -> Any:
             "format": (Literal[name], pydantic.Field(description=format_.description)),
             "name": (
                 str,
-                pydantic.Field(default=name, description=_descriptions(ExportConfig)["name"]),
+                pydantic.Field(default=name, description=field_docs(ExportConfig)["name"]),
             ),
         },
     )
-
-
-def _descriptions(config: type) -> dict[str, str]:
-    """Return the docstring under each field, as pydantic reads it from the source."""
-    wrapper = pydantic.create_model("_", __config__=_FROM_DOCSTRINGS, config=(config, ...))
-    properties = wrapper.model_json_schema()["$defs"][config.__name__].get("properties", {})
-    return {name: field.get("description", "") for name, field in properties.items()}
 
 
 def _default(field: "dataclasses.Field[Any]") -> Any:

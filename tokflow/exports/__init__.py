@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from tokflow.errors import ConfigError, CorruptOutputError, four_parts
+from tokflow.errors import ConfigError, CorruptOutputError, four_parts, nearest
 from tokflow.exports import (
     archai,
     arrow_,
@@ -187,7 +187,7 @@ def check_format(name: str, *, where: str) -> Format:
                 where=where,
                 expected=f"one of {', '.join(sorted(FORMATS))}",
                 found=repr(name),
-                remedy="name one of them",
+                remedy=nearest(name, list(FORMATS)) or "name one of them",
             )
         )
     return FORMATS[name]

@@ -63,10 +63,9 @@ def known_checksums(parts: Sequence[Part]) -> dict[str, FileEntry]:
 
 def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
     """Yield the token ids of a part, memory-mapped; shape (num_tokens,)."""
-    name = val_names(manifest.details["parts"])[part]
-    for file in dict.fromkeys([f"{name}.bin", f"{part}.bin"]):  # version 1 had validation.bin
-        if file in manifest.files:
-            yield {"token_ids": np.memmap(folder / file, dtype=manifest.details["dtype"], mode="r")}
+    path = folder / f"{val_names(manifest.details['parts'])[part]}.bin"
+    if path.name in manifest.files:
+        yield {"token_ids": np.memmap(path, dtype=manifest.details["dtype"], mode="r")}
 
 
 FORMAT = Format(

@@ -78,7 +78,8 @@ def layout_of_columns(columns: Sequence[str]) -> Layout:
         told.add("position_ids")
     if columns and {*columns} != {"position_ids"}:
         told.add("loss_mask")
-    return Layout(made_of="sequences", keeps=tuple(name for name in ALL_FIELDS if name in told))
+    keeps = tuple(name for name in ALL_FIELDS if name in told)
+    return Layout(made_of="sequences", keeps=keeps, columns=("input_ids", *columns))
 
 
 def with_loss_mask(columns: Sequence[str], part: Part) -> tuple[str, ...]:

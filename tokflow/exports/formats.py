@@ -40,6 +40,8 @@ class Layout:
     """Of a stream: the EOS of each document stands before it, not behind it."""
     leaves_out_empty: bool = False
     """Of a stream: documents without tokens are not among the offsets."""
+    columns: tuple[str, ...] = ()
+    """Of files with a record per sequence: their columns, but for one that only chats have."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

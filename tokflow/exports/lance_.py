@@ -6,7 +6,8 @@
                               loss_mask     bool    of chats alone
     <part>.documents.lance    token_offset  int64   one document per row: its first token
                               num_tokens    int64
-    layout: sequences    read many times faster at random
+    layout: sequences    a row of 1,024 tokens takes 0.14 ms, 16 at a time, where a block of the
+                         stream takes 0.8; 12 bytes per token, for such lists are not compressed
     <part>.lance              input_ids     fixed_size_list<int32>[sequence_length]; so are
                               segment_ids   int32   1, 2, ... in each row; 0 is padding
                               position_ids  int32   0 at each segment's first token

@@ -1,4 +1,4 @@
-"""Megatron's .bin and .idx, which MMapIndexedDataset reads; NeMo and GPT-NeoX read them too.
+"""Megatron's .bin and .idx, which MMapIndexedDataset reads; NeMo reads them too.
 
     [<prefix>_]<part>_<key>_document.bin    token ids, documents end to end, no header
     [<prefix>_]<part>_<key>_document.idx    all little-endian:

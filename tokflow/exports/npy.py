@@ -22,7 +22,7 @@ then has whole documents, and offsets of its own. build-nanogpt, which takes eve
 Source: numpy.lib.format, version 1.0; karpathy/build-nanogpt at 69cb21f, fineweb.py lines 17-83.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from io import BytesIO
@@ -37,21 +37,26 @@ from tokflow.exports.formats import (
     Counts,
     Format,
     Layout,
-    counts_of_rows,
     counts_of_stream,
 )
 from tokflow.exports.names import check_prefix, numbered_name, val_names
 from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
-from tokflow.exports.shards import cut_runs, equal_sizes
+from tokflow.exports.row_files import write_files
+from tokflow.exports.shards import equal_sizes
 from tokflow.exports.token_files import cut_by_documents, offsets_of, write_mask, write_numbers
 from tokflow.manifest import Manifest
 from tokflow.sequences import Sequences
 
-ROW_FIELDS = ("token_ids", "segment_ids", "position_ids", "loss_mask")
+ROW_DTYPES: dict[str, np.dtype[Any]] = {
+    "segment_ids": np.dtype(np.int32),
+    "position_ids": np.dtype(np.int32),
+    "loss_mask": np.dtype(np.bool_),
+}
+"""Of what stands beside the token ids of rows, in a folder each."""
 
 TOKENS_AT_ONCE = 2**22
-"""Of rows: read at one go."""
+"""Of rows: written and read at one go."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,7 +108,7 @@ class NpyOptions:
 def layout_of_options(options: NpyOptions) -> Layout:
     """Return what stands in the files."""
     if options.layout == "sequences":
-        return Layout(made_of="sequences", keeps=ROW_FIELDS)
+        return Layout(made_of="sequences", keeps=("token_ids", *ROW_DTYPES))
     if options.eos == "first":
         return Layout(made_of="stream", keeps=("token_ids", "offsets"), eos_first=True)
     return Layout(made_of="stream", keeps=("token_ids", "offsets", "loss_mask"))
@@ -165,44 +170,27 @@ def npy_header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
 
 
 def _write_rows(part: Part, names: Sequence[str], options: NpyOptions, folder: Path) -> Counts:
-    fields = [name for name in ROW_FIELDS if name != "loss_mask" or part.has_loss_mask]
-    sizes = equal_sizes(
-        part.num_sequences, options.sequences_per_file or max(1, part.num_sequences)
-    )
-    num_tokens = num_loss_tokens = 0
-    for number, rows in enumerate(cut_runs(part.sequences(), sizes)):
+    dtypes = {"token_ids": part.dtype, **ROW_DTYPES}
+    if not part.has_loss_mask:
+        del dtypes["loss_mask"]
+    per_file = options.sequences_per_file or max(1, part.num_sequences)
+    sizes = equal_sizes(part.num_sequences, per_file)
+
+    def write_file(number: int, groups: Iterator[Sequences]) -> None:
         name = options.file_name(part.name, names, number)
-        paths = {
-            field: folder / name if field == "token_ids" else _beside(folder, field, name)
-            for field in fields
-        }
         shape = (sizes[number], part.sequence_length)
-        written = _write_arrays(rows, paths, shape)
-        num_tokens += written[0]
-        num_loss_tokens += written[1]
-    counts = counts_of_rows(part, num_sequences=sum(sizes), num_tokens=num_tokens)
-    if part.has_loss_mask:
-        counts[f"{part.name}.num_loss_tokens"] = num_loss_tokens
-    return counts
+        with ExitStack() as stack:
+            files = {}
+            for field, dtype in dtypes.items():
+                path = folder / name if field == "token_ids" else _beside(folder, field, name)
+                files[field] = stack.enter_context(path.open("wb"))
+                files[field].write(npy_header(shape, dtype))
+            for rows in groups:
+                for field, file in files.items():
+                    file.write(np.ascontiguousarray(getattr(rows, field)).data.cast("B"))
 
-
-def _write_arrays(
-    rows: Iterable[Sequences], paths: dict[str, Path], shape: tuple[int, int]
-) -> tuple[int, int]:
-    """Write each field into its file; return how many tokens were written and are learnt."""
-    num_tokens = num_learnt = 0
-    with ExitStack() as stack:
-        files = {}
-        for made in rows:
-            for field, path in paths.items():
-                values = np.ascontiguousarray(getattr(made, field))
-                if field not in files:
-                    files[field] = stack.enter_context(path.open("wb"))
-                    files[field].write(npy_header(shape, values.dtype))
-                files[field].write(values.data.cast("B"))
-            num_tokens += int(np.count_nonzero(made.segment_ids))
-            num_learnt += int(np.count_nonzero(made.loss_mask))
-    return num_tokens, num_learnt
+    at_once = max(1, TOKENS_AT_ONCE // part.sequence_length)
+    return write_files(part, write_file, columns=dtypes, per_file=per_file, at_once=at_once)
 
 
 def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
@@ -213,7 +201,7 @@ def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
     while (name := options.file_name(part, manifest.details["parts"], number)) in manifest.files:
         others = {
             field: np.load(folder / field / name, mmap_mode="r")
-            for field in ("offsets", *ROW_FIELDS[1:])
+            for field in ("offsets", *ROW_DTYPES)
             if f"{field}/{name}" in manifest.files
         }
         fields = {"token_ids": np.load(folder / name, mmap_mode="r"), **others}

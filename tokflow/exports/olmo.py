@@ -13,8 +13,9 @@ of each file, so few and large files lose least; NumpyPackedFSLDataset loses non
 it reads the .csv.gz, which also tells documents apart that do not end with EOS. Give the paths as
 `<part>/part-*.npy`, and of chats `<part>/labels_mask-*.npy`, which sort alike.
 
-Source: ai2-olmo-core 3.0.0, data/numpy_dataset.py lines 535-775 and 1140-1550, data/utils.py
-lines 153-266; for names and columns dolma's tokens command (FORMATS in its documentation).
+Source: dolma 1.2.1, tokenizer/memmap_writer.py lines 62-96, tokenizer/data_types.py lines 45-50,
+tokenizer/executor.py lines 300-310; ai2-olmo-core 3.0.0, data/numpy_dataset.py lines 535-775 and
+1140-1550, data/utils.py lines 153-266.
 """
 
 import gzip
@@ -63,7 +64,7 @@ class OlmoOptions:
     """Options of the olmo format."""
 
     tokens_per_file: int = 500_000_000
-    """Most tokens of a file, whole documents in each; dolma's max_size, 1 GiB, is of bytes."""
+    """Most tokens of a file (max_size), whole documents in each."""
 
     def __post_init__(self) -> None:
         check_counts(self, ("tokens_per_file",), where="olmo")

@@ -1,8 +1,15 @@
 """Which documents share a row: bin packing, where a row is a bin and its length the room in it.
 
 Each function takes the lengths of documents, (num_documents,) int64, each from 1 to the room of
-an empty bin, and returns the bin of each document, int64, counted from 0 without a gap. Seconds
-are of 10 million documents of lognormal lengths (median 403 tokens) on one core.
+an empty bin, and returns the bin of each document, int64, counted from 0 without a gap.
+
+`python -m benchmarks packing` on 10 million documents in rows of 2,048 tokens, seconds of one
+core (2.5 GHz, busy) for all of packing, and how full the rows were:
+
+    greedy      next_fit      5 s   85.5 %
+    first_fit   first_fit    64 s   99.7 %
+    best_fit    best_fit      8 s   99.999 %
+    pool        pooled       13 s   99.995 %
 """
 
 from bisect import bisect_left, insort
@@ -40,7 +47,8 @@ def first_fit(lengths: npt.NDArray[np.int64], room: int) -> npt.NDArray[np.int64
     """Put each document, in order, into the first bin that has room for it.
 
     The bins with the same room are a heap; a tree over the rooms knows the first bin of each
-    range of them. So a document takes time that grows with log(room) and not with the bins.
+    range of them, so that a document takes time that grows with log(room). Python looks at each
+    document, which costs ten times what best_fit does, for rows that are less full.
     """
     bins = np.empty(len(lengths), dtype=np.int64)
     tree = _FirstBins(room)
@@ -110,7 +118,8 @@ def best_fit(lengths: npt.NDArray[np.int64], room: int) -> npt.NDArray[np.int64]
 
     Documents of one length and bins with one room are handled together: what a length does to a
     room is done once, for all bins that have it, so that the loop is over pairs of length and
-    room. 10 million documents in rows of 2,048 and of 8,192 tokens were 4,000 and 15,000 pairs.
+    room: 4,000 of them for 10 million documents in rows of 2,048 tokens, 15,000 in rows of 8,192.
+    There are as many bins as by plain best-fit decreasing.
     """
     shortest = np.uint16 if room < 2**16 else np.int64  # of 16 bits, numpy sorts by radix
     order = np.argsort((room - lengths).astype(shortest), kind="stable")

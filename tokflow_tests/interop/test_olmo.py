@@ -1,3 +1,4 @@
+import csv
 import gzip
 import itertools
 from pathlib import Path
@@ -7,7 +8,15 @@ import numpy as np
 import pytest
 
 from tokflow_tests.chats import CHATS, chat_dataset, documents_of, shard_of
-from tokflow_tests.interop.harness import Arrays, Known, known_dataset, read_with
+from tokflow_tests.interop.harness import (
+    BYTES,
+    MANY,
+    Arrays,
+    Known,
+    known_dataset,
+    read_with,
+    write_with,
+)
 from tokflow_tests.making import EOS, build
 
 pytestmark = pytest.mark.interop
@@ -109,10 +118,28 @@ def test_olmo_reads_the_loss_mask_of_chats(tmp_path: Path):
     assert 0 < mask.sum() < len(mask)
 
 
-def test_the_lines_are_those_that_olmo_makes_of_the_tokens(tmp_path: Path):
-    known = known_dataset(tmp_path, "olmo")
-    with gzip.open(known.folder / "train" / "part-0-00000.csv.gz", "rt") as file:
-        lines = [line.split(",")[:2] for line in file]
-    pairs = itertools.pairwise(known.offsets("train").tolist())
+@pytest.mark.parametrize("eos", [True, False])
+@pytest.mark.parametrize("ids", ["bytes", "many"])
+def test_tokens_and_lines_are_those_that_dolma_writes(ids: str, eos: bool, tmp_path: Path):
+    known = known_dataset(tmp_path / "ours", "olmo", ids=ids, eos=eos)
+    texts = {"bytes": BYTES, "many": MANY}[ids]
+    origins = [
+        (name, row)
+        for name in sorted(texts)
+        if name.startswith("train")
+        for row in range(len(texts[name]))
+    ]
+    given = {"raw_files": [name for name, _ in origins], "rows": [row for _, row in origins]}
+    peer = tmp_path / "peer"
 
-    assert lines == [[str(start), str(stop)] for start, stop in pairs]
+    write_with("dolma", known.documents("train"), peer, dtype=DTYPE[ids], **given)
+
+    ours = known.folder / "train"
+    name = "part-0-00000"
+    assert (ours / f"{name}.npy").read_bytes() == (peer / f"{name}.npy").read_bytes()
+    assert lines_of(ours / f"{name}.csv.gz") == lines_of(peer / f"{name}.csv.gz")
+
+
+def lines_of(path: Path) -> list[list[str]]:
+    with gzip.open(path, "rt", newline="") as file:
+        return list(csv.reader(file))

@@ -1,0 +1,74 @@
+"""`tokflow formats`: what can be exported, and what can be set."""
+
+import dataclasses
+import sys
+import textwrap
+from typing import Any
+
+from tokflow.cli.output import DONE, as_usage, print_json, print_table, styled
+from tokflow.exports import FORMATS, check_format
+from tokflow.field_docs import field_docs
+
+LINE_LENGTH = 96
+
+
+def print_formats(name: str | None, *, as_json: bool) -> int:
+    """Print all formats in a table, or one with its files and options."""
+    if name is not None:
+        with as_usage():
+            check_format(name, where="FORMAT")
+    names = [name] if name is not None else sorted(FORMATS)
+    if as_json:
+        print_json({"formats": [_document(each) for each in names]})
+    elif name is None:
+        rows = [(each, _made_of(each), FORMATS[each].description) for each in names]
+        print_table(("format", "made of", "for"), rows)
+        print("\n`tokflow formats FORMAT` shows its files and options")
+    else:
+        _print_format(name)
+    return DONE
+
+
+def _print_format(name: str) -> None:
+    print(_module_docs(name))
+    documented = _options(name)
+    if not documented:
+        return
+    print(styled("\noptions", "bold"))
+    for option in documented:
+        default = "" if option["default"] is None else f" = {option['default']!r}"
+        print(f"  {option['name']}{default}")
+        print(textwrap.fill(option["description"], LINE_LENGTH, **_INDENTED))
+
+
+_INDENTED: dict[str, Any] = {"initial_indent": " " * 6, "subsequent_indent": " " * 6}
+
+
+def _document(name: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "description": FORMATS[name].description,
+        "made_of": _made_of(name),
+        "is_read": FORMATS[name].read is not None,
+        "options": _options(name),
+        "files": _module_docs(name),
+    }
+
+
+def _made_of(name: str) -> str:
+    format_ = FORMATS[name]
+    return format_.layout(format_.options()).made_of
+
+
+def _options(name: str) -> list[dict[str, Any]]:
+    options = FORMATS[name].options
+    defaults = dataclasses.asdict(options())
+    docs = field_docs(options)
+    return [
+        {"name": field, "default": default, "description": docs[field]}
+        for field, default in defaults.items()
+    ]
+
+
+def _module_docs(name: str) -> str:
+    return str(sys.modules[FORMATS[name].options.__module__].__doc__).strip()

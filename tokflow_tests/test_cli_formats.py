@@ -1,0 +1,62 @@
+import json
+from dataclasses import dataclass
+
+import pytest
+from typer.testing import CliRunner
+
+from tokflow.cli.app import app
+from tokflow.exports import FORMATS
+from tokflow.field_docs import field_docs
+
+
+@dataclass(frozen=True)
+class Documented:
+    """A config."""
+
+    first: int = 1
+    """Counts
+    something."""
+    second: str = ""
+
+
+def test_a_field_s_docstring_is_what_stands_under_it():
+    assert field_docs(Documented) == {"first": "Counts something.", "second": ""}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_option_of_every_format_is_documented(name: str):
+    assert "" not in field_docs(FORMATS[name].options).values()
+
+
+def test_formats_are_listed_with_what_they_are_made_of():
+    result = CliRunner().invoke(app, ["formats"])
+
+    lines = result.stdout.splitlines()
+    assert result.exit_code == 0
+    assert {line.split()[0] for line in lines[1 : len(FORMATS) + 1]} == set(FORMATS)
+    assert [line.split()[1] for line in lines if line.startswith(("bin ", "nanochat "))] == [
+        "stream",
+        "texts",
+    ]
+
+
+def test_one_format_is_shown_with_its_files_and_options():
+    result = CliRunner().invoke(app, ["formats", "megatron"])
+
+    assert "_document.idx" in result.stdout
+    assert "key = 'text'" in result.stdout
+
+
+def test_formats_as_json():
+    document = json.loads(CliRunner().invoke(app, ["formats", "mds", "--json"]).stdout)
+
+    [mds] = document["formats"]
+    assert (mds["name"], mds["made_of"], mds["is_read"]) == ("mds", "sequences", True)
+    assert {option["name"]: option["default"] for option in mds["options"]}["size_limit"] == 2**26
+
+
+def test_an_unknown_format_is_wrong_usage():
+    result = CliRunner().invoke(app, ["formats", "banana"])
+
+    assert result.exit_code == 2
+    assert "expected one of archai" in result.stderr
