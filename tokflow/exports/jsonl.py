@@ -10,6 +10,8 @@
 read it. Text has twice the bytes of parquet's numbers: for eyes, and for tools that know nothing
 else.
 
+`datasets.load_dataset(folder)` knows train, validation and test alone: see parquet.
+
 Source: jsonlines.org; RFC 8259; RFC 1952 for .gz, whose one member is deflated in pieces that do
 not depend on each other, as pigz -i does.
 """
