@@ -64,9 +64,7 @@ def parse_arguments():
     parser.add_argument("--peer-repeats", type=int, default=1, help="speed")
     parser.add_argument("--timeout", type=float, default=900, help="speed: seconds per peer's run")
     parser.add_argument("--files", nargs="+", type=int, default=(1, 1000), help="fixed")
-    parser.add_argument(
-        "--documents", type=int, default=10_000_000, help="packing: lengths to pack"
-    )
+    parser.add_argument("--documents", type=int, help="packing: lengths to pack")
     return parser.parse_args()
 
 
@@ -143,7 +141,7 @@ def report_formats(arguments, folder, say):
 def report_packing(arguments, folder, say):
     from benchmarks import packing  # loads libraries; whoever measures processes must stay small
 
-    lengths = packing.make_lengths(arguments.documents)
+    lengths = packing.make_lengths(arguments.documents or packing.NUM_DOCUMENTS)
     found = {}
     for sequence_length in packing.SEQUENCE_LENGTHS:
         packed = packing.measure_packing(
