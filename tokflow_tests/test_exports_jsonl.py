@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from backports import zstd
 
-from tokflow.errors import ConfigError
+from tokflow.errors import ConfigError, CorruptOutputError
+from tokflow.exports import FORMATS
 from tokflow.exports.json_text import JsonList, JsonRows, in_order
+from tokflow.manifest import read_manifest
 from tokflow_tests.chats import chat_dataset
 from tokflow_tests.making import EOS, build, declare
 
@@ -136,9 +138,6 @@ def test_shards_are_as_long_as_asked_for(tmp_path: Path):
 def test_lines_are_read_whole_however_they_are_cut(
     read_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    from tokflow.exports import FORMATS
-    from tokflow.manifest import read_manifest
-
     monkeypatch.setattr("tokflow.exports.jsonl.READ_BYTES", read_bytes)
     folder = exported(tmp_path, ["abcdefghij"])
 
@@ -146,6 +145,27 @@ def test_lines_are_read_whole_however_they_are_cut(
 
     rows = np.concatenate([fields["token_ids"] for fields in arrays])
     assert rows.reshape(-1).tolist() == [*b"abcdefghij", EOS, EOS]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        '{"input_ids":[97,98,256,99],"segment_ids":[1,1,1,2]',
+        '{"input_ids":[97,98,256,99,5],"segment_ids":[1,1,1,2]}',
+        '{"input_ids":[97,98,256,99],"segment_ids":[1,1,1,2]}\n{"input_ids":[256,256,256,256]}',
+        '{"input_ids":["a"],"segment_ids":[1,1,1,2]}',
+    ],
+)
+def test_lines_that_are_no_such_rows_are_an_error_that_names_the_file(lines: str, tmp_path: Path):
+    folder = exported(tmp_path, ["ab", "c"])
+    path = folder / "train-00000-of-00001.jsonl"
+    path.write_text(lines)
+
+    with pytest.raises(CorruptOutputError) as raised:
+        list(FORMATS["jsonl"].read(folder, read_manifest(folder), "train"))
+
+    expected = "expected objects of lists of numbers, one per line, found "
+    assert str(raised.value).startswith(f"{path}: {expected}")
 
 
 @pytest.mark.parametrize(

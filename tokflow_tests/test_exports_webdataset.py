@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokflow.errors import ConfigError
+from tokflow.errors import ConfigError, CorruptOutputError
+from tokflow.exports import FORMATS
 from tokflow.exports.webdataset_ import tar_headers
+from tokflow.manifest import read_manifest
 from tokflow_tests.making import EOS, build, content, declare
 
 
@@ -97,6 +99,27 @@ def test_a_higher_level_makes_a_smaller_shard(tmp_path: Path):
         sizes.append(sum(map(len, members(folder / "train/shard_00000000.tar").values())))
 
     assert sizes[1] < sizes[0]
+
+
+@pytest.mark.parametrize(
+    ("start", "data"),
+    [
+        (0, b"x"),  # the header's checksum is another
+        (512, b"x"),  # no gzip member
+        (520, bytes(20)),  # no such deflated data
+    ],
+)
+def test_a_damaged_shard_is_an_error_that_names_it(start: int, data: bytes, tmp_path: Path):
+    folder = exported(tmp_path, ["abc"])
+    path = folder / "train/shard_00000000.tar"
+    with path.open("r+b") as file:
+        file.seek(start)
+        file.write(data)
+
+    with pytest.raises(CorruptOutputError) as raised:
+        list(FORMATS["webdataset"].read(folder, read_manifest(folder), "train"))
+
+    assert str(raised.value).startswith(f"{path}: expected a tar of rows as JSON, found ")
 
 
 @pytest.mark.parametrize(

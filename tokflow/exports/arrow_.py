@@ -10,6 +10,8 @@
 where `compression` is none; pandas.read_feather, polars.read_ipc and
 `datasets.load_dataset("arrow", data_files=...)` read the files too.
 
+`datasets.load_dataset(folder)` knows train, validation and test alone: see parquet.
+
 Source: the Arrow columnar format 1.5, "IPC File Format".
 """
 

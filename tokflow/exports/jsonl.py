@@ -10,6 +10,8 @@
 read it. Text has twice the bytes of parquet's numbers: for eyes, and for tools that know nothing
 else.
 
+`datasets.load_dataset(folder)` knows train, validation and test alone: see parquet.
+
 Source: jsonlines.org; RFC 8259; RFC 1952 for .gz, whose one member is deflated in pieces that do
 not depend on each other, as pigz -i does.
 """
@@ -41,7 +43,13 @@ from tokflow.exports.formats import Arrays, Counts, Format
 from tokflow.exports.json_text import JsonList, JsonRows, in_order
 from tokflow.exports.options import check_counts, check_level
 from tokflow.exports.part import Part
-from tokflow.exports.row_files import file_names, named_files, rows_per_file, write_files
+from tokflow.exports.row_files import (
+    damage_named,
+    file_names,
+    named_files,
+    rows_per_file,
+    write_files,
+)
 from tokflow.manifest import Manifest
 from tokflow.sequences import Sequences
 
@@ -186,14 +194,21 @@ _WRITERS: Mapping[str, Callable[..., Iterator[bytes | memoryview]]] = {
 
 
 def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
-    """Yield the sequences of a part, some at a time; each field (rows, sequence_length)."""
+    """Yield the sequences of a part, some at a time; each field (rows, sequence_length).
+
+    Raises: CorruptOutputError for lines that are no such objects, RawFileError where the
+    compressed data is damaged.
+    """
     decoder = msgspec.json.Decoder(dict[str, list[int]])
     suffix = _suffix(manifest.config["options"]["compression"])
+    columns: list[str] = []
     for name in named_files(manifest, part, suffix):
-        for lines in _whole_lines(folder / name):
-            if rows := decoder.decode_lines(lines):
-                lists = {column: _lists(rows, column) for column in rows[0]}
-                yield fields_of(lists, manifest)
+        with damage_named(folder / name, expected="objects of lists of numbers, one per line"):
+            for lines in _whole_lines(folder / name):
+                if rows := decoder.decode_lines(lines):
+                    columns = columns or [*rows[0]]
+                    lists = {column: _lists(rows, column) for column in columns}
+                    yield fields_of(lists, manifest)
 
 
 def _whole_lines(path: Path) -> Iterator[bytes]:

@@ -10,6 +10,10 @@
     lost            nothing
 
 Row groups are small, so that a loader can start anywhere at little cost.
+
+`datasets.load_dataset(folder)` knows the parts train, validation and test, and takes train-b or
+train_b for train too. Say which files are which where parts are called otherwise:
+`load_dataset("parquet", data_files={"train": "train-[0-9]*", "train_b": "train-b-[0-9]*"})`.
 """
 
 from collections.abc import Iterator, Sequence

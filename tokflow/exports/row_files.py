@@ -1,14 +1,20 @@
 """Rows of a part in files of a given size, for the formats with one record per sequence."""
 
 import re
+import tarfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import groupby
 from operator import itemgetter
+from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
+from tokflow.errors import CorruptOutputError, four_parts
 from tokflow.exports.columns import make_columns
 from tokflow.exports.formats import Counts, counts_of_rows
 from tokflow.exports.part import Part
@@ -47,6 +53,25 @@ def named_files(manifest: Manifest, part: str, suffix: str) -> list[str]:
     """Return the files of a part that are called as in `file_names`, in order."""
     shard = re.compile(rf"{re.escape(part)}-\d+-of-\d+{re.escape(suffix)}")  # not train-b's
     return sorted(filter(shard.fullmatch, manifest.files))
+
+
+@contextmanager
+def damage_named(path: Path, *, expected: str) -> Iterator[None]:
+    """Let what is wrong with a file's content be an error that names the file.
+
+    Raises: CorruptOutputError.
+    """
+    try:
+        yield
+    except (msgspec.MsgspecError, tarfile.TarError, zlib.error, ValueError, KeyError) as error:
+        raise CorruptOutputError(
+            four_parts(
+                where=path,
+                expected=expected,
+                found=f"{type(error).__name__}: {error}",
+                remedy="delete the export and run `tokflow run` again",
+            )
+        ) from error
 
 
 def write_tables(

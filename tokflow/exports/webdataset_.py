@@ -24,7 +24,7 @@ import tarfile
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -37,7 +37,7 @@ from tokflow.exports.formats import Arrays, Counts, Format, Layout, fixed
 from tokflow.exports.json_text import JsonList, JsonRows, in_order
 from tokflow.exports.options import check_counts, check_level
 from tokflow.exports.part import Part
-from tokflow.exports.row_files import write_files
+from tokflow.exports.row_files import damage_named, write_files
 from tokflow.manifest import Manifest
 from tokflow.sequences import Sequences
 
@@ -180,24 +180,27 @@ def _digits(values: npt.NDArray[np.int64], *, base: int, width: int) -> npt.NDAr
 
 
 def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
-    """Yield the rows of a part, a thousand at a time; token_ids (rows, sequence_length)."""
+    """Yield the rows of a part, a thousand at a time; token_ids (rows, sequence_length).
+
+    Raises: CorruptOutputError for a shard that is no tar of such rows.
+    """
     shard = re.compile(rf"{re.escape(part)}/shard_\d+\.tar")
-    dtype = manifest.details["dtype"]
-    decoder = msgspec.json.Decoder(list[int])
+    details = manifest.details
     for name in sorted(filter(shard.fullmatch, manifest.files)):
-        rows: list[list[int]] = []
-        with tarfile.open(folder / name, "r|") as tar:
-            for member in tar:
-                file = tar.extractfile(member)
-                data = b"" if file is None else file.read()
-                rows.append(
-                    decoder.decode(zlib.decompress(data, 31) if member.name[-3:] == ".gz" else data)
-                )
-                if len(rows) == READ_ROWS:
-                    yield {"token_ids": np.array(rows, dtype=dtype)}
-                    rows = []
-        if rows:
-            yield {"token_ids": np.array(rows, dtype=dtype)}
+        with damage_named(folder / name, expected="a tar of rows as JSON"):
+            rows = _rows_of(folder / name)
+            while some := list(islice(rows, READ_ROWS)):
+                token_ids = np.array(some, dtype=details["dtype"])
+                yield {"token_ids": token_ids.reshape(-1, details["sequence_length"])}
+
+
+def _rows_of(path: Path) -> Iterator[list[int]]:
+    decoder = msgspec.json.Decoder(list[int])
+    with tarfile.open(path, "r|") as tar:
+        for member in tar:
+            file = tar.extractfile(member)
+            data = b"" if file is None else file.read()
+            yield decoder.decode(zlib.decompress(data, 31) if member.name[-3:] == ".gz" else data)
 
 
 FORMAT = Format(

@@ -30,6 +30,17 @@ def test_the_builder_of_json_reads_every_row_and_column(
     assert_columns(found, flat(known, part), ["input_ids", *ALL])
 
 
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("compression", ["none", "gz"])
+def test_the_folder_alone_is_a_dataset_of_both_parts(compression: str, part: str, tmp_path: Path):
+    known = known_dataset(tmp_path, "jsonl", compression=compression)
+
+    found = read_with("datasets", known.folder, part, how="folder")
+
+    assert found["parts"].tolist() == list(PARTS)
+    assert_columns(found, flat(known, part), ["input_ids", "segment_ids"])
+
+
 def test_many_pieces_of_gzip_are_read_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("tokflow.exports.jsonl.TOKENS_AT_ONCE", 8)
     known = known_dataset(tmp_path, "jsonl", compression="gz")

@@ -39,6 +39,19 @@ def test_the_builder_of_parquet_finds_the_parts_in_the_folder(part: str, tmp_pat
     assert_columns(found, flat(known, part), COLUMNS)
 
 
+def test_files_are_named_where_parts_begin_alike(tmp_path: Path):
+    split = {"parts": {"train": {"files": "train-*"}, "train-b": {"files": "validation-*"}}}
+    known = known_dataset(tmp_path, "parquet", attributes={"split": split})
+
+    files = {"train": "train-[0-9]*", "train_b": "train-b-[0-9]*"}
+    train, train_b = (
+        read_with("datasets", known.folder, part, how="parquet", files=files) for part in files
+    )
+
+    assert_columns(train, flat(known, "train"), COLUMNS)
+    assert_columns(train_b, flat(known, "validation"), COLUMNS)
+
+
 def texts_of(files: dict[str, list[str]], part: str) -> list[str]:
     return [text for name in sorted(files) if name.startswith(part) for text in files[name]]
 
