@@ -18,6 +18,7 @@ from tokflow.manifest import Manifest, broken_files, read_manifest
 from tokflow.pipeline import build_dataset
 from tokflow.sequences import Sequences
 from tokflow.verify import verify_export
+from tokflow_tests.chats import chat, chat_dataset, write_chats
 from tokflow_tests.making import (
     EOS,
     build,
@@ -287,27 +288,82 @@ def test_every_format_keeps_its_contract(name: str, case: Case, built: Dataset):
         pytest.skip("the format needs an EOS, or other parts")
     folder = (built.folder / "exports" / name / "latest").resolve()
     manifest = read_manifest(folder)
-    format_ = FORMATS[EXPORTS[name]["format"]]
+    FORMATS[EXPORTS[name]["format"]]
 
-    layout = layout_of(manifest)
+    layout_of(manifest)
     for part in parts(built, name).values():
         expected = fields_of(part, manifest)
         check_accounting(manifest, part)
         check_index(folder, manifest, part.name, expected["token_ids"].tolist(), case)
+        check_read(folder, manifest, part)
         if (peer := PEER_READERS.get(manifest.details["format"])) is not None:
             assert peer(folder, manifest, part.name) == expected["token_ids"].tolist()
-        if format_.read is None:
-            continue
-        own = read_whole(folder, manifest, part.name)
-        if own is None:
-            assert part.num_tokens == manifest.counts[f"{part.name}.num_dropped_tokens"]
-            continue
-        assert tuple(own) == tuple(name for name in layout.keeps if name in expected)
-        for field_name, values in own.items():
-            assert values.dtype == expected[field_name].dtype, field_name
-            np.testing.assert_array_equal(values, expected[field_name], err_msg=field_name)
     check_files(folder, manifest)
     assert verify_export(folder, manifest, list(parts(built, name).values())) == []
+
+
+def check_read(folder: Path, manifest: Manifest, part: Part) -> None:
+    """Read a part with our own reader and compare every field that the format keeps."""
+    if FORMATS[manifest.details["format"]].read is None:
+        return
+    own = read_whole(folder, manifest, part.name)
+    if own is None:
+        assert part.num_tokens == manifest.counts[f"{part.name}.num_dropped_tokens"]
+        return
+    expected = fields_of(part, manifest)
+    assert tuple(own) == tuple(n for n in layout_of(manifest).keeps if n in expected)
+    for name, values in own.items():
+        assert values.dtype == expected[name].dtype, name
+        np.testing.assert_array_equal(values, expected[name], err_msg=name)
+
+
+ENDING = (
+    "{% for message in messages %}{{ message['role'] + ': ' }}"
+    "{% if message['role'] == 'assistant' %}"
+    "{% generation %}{{ message['content'] + eos_token }}{% endgeneration %}"
+    "{% else %}{{ message['content'] + ' ' }}{% endif %}{% endfor %}"
+)
+"""A template whose chats end with EOS, if the assistant has the last word."""
+
+
+@pytest.fixture(scope="module")
+def built_chats(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    folder = tmp_path_factory.mktemp("chats")
+    chats = [chat("Hello there", "General Kenobi"), chat("a", "b " * 9), chat("c", "", "d", "e")]
+    for name, num in (("a", 3), ("b", 1), ("c", 2)):
+        write_chats(folder / "raw" / f"{name}.jsonl", chats[:num])
+    ranges = {"train": {"documents": 2}, "validation": {"start": 2, "documents": 9}}
+    packing = {"sequence_length": 7, "strategy": "greedy", "label_token": True}
+    dataset = chat_dataset(
+        folder, None, template=ENDING, split={"parts": ranges}, packing=packing,
+        exports=EVERY_EXPORT,
+    )  # fmt: skip
+    build(dataset)
+    return dataset
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_every_format_keeps_the_loss_mask_of_chats_or_says_that_it_lost_it(
+    name: str, built_chats: Dataset
+):
+    folder = (built_chats.folder / "exports" / name / "latest").resolve()
+    manifest = read_manifest(folder)
+
+    keeps = "loss_mask" in layout_of(manifest).keeps
+    of_parts = parts(built_chats, name)
+    for part in of_parts.values():
+        check_accounting(manifest, part)
+        check_read(folder, manifest, part)
+        num_learnt = sum(int(run.sum()) for run in part.stream_loss_mask())
+        if layout_of(manifest).made_of == "sequences":
+            num_learnt = sum(int(rows.loss_mask.sum()) for rows in part.sequences())
+        assert manifest.counts.get(f"{part.name}.num_loss_tokens") == (
+            num_learnt if keeps else None
+        )
+        assert num_learnt > 0
+    assert manifest.details.get("lost") == (None if keeps else ["loss_mask"])
+    check_files(folder, manifest)
+    assert verify_export(folder, manifest, list(of_parts.values())) == []
 
 
 def fields_of(part: Part, manifest: Manifest) -> dict[str, np.ndarray]:
