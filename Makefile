@@ -10,7 +10,7 @@ INTEROP_PEERS = $(or $(PEERS),$(call names,tokflow_tests/interop/peers))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow test-interop bench bench-large bench-growth bench-fixed bench-formats \
-	bench-peers clean
+	bench-packing bench-peers clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -47,6 +47,9 @@ bench-fixed: $(READY) ## What a tiny dataset and a run with nothing to do cost
 
 bench-formats: $(READY) ## What each export format costs, once the tokens are there
 	@$(BIN)/python -m benchmarks formats $(ARGS)
+
+bench-packing: $(READY) ## How full rows are by each strategy, and what packing 10 million documents costs
+	@$(BIN)/python -m benchmarks packing $(ARGS)
 
 bench-peers: ## Install what `make bench` compares with (PEERS='dolma litdata' picks some)
 	@$(call check_python)

@@ -73,6 +73,8 @@ def test_a_run_says_what_it_made_and_ends_with_tables(config: Path):
     tail = "5 tokens for the rows of all files' tails"
     rows = "train 3 sequences (100 % full, 2 documents cut)"
     assert f"small: sequences a.jsonl: {rows}, {tail}, N s" in lines
+    rows = "72 tokens in 9 sequences (100 % full, 5 documents cut)"
+    assert f"small: export parquet: train {rows}, N s" in lines
     table = lines[lines.index("") + 1 :]
     assert table[0].split() == ["file", "documents", "tokens", "MB/s", "state"]
     assert re.fullmatch(r"a\.jsonl +4 +29 +\d+\.\d  new", table[1])

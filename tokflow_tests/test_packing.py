@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokflow.errors import ConfigError
@@ -23,6 +23,9 @@ from tokflow.packing import (
     pack_tails,
 )
 from tokflow_tests.making import int64
+
+no_deadline = settings(deadline=None)
+"""A busy machine is no failure."""
 
 SIDE_BY_SIDE = ("greedy", "first_fit", "best_fit", "pool")
 
@@ -377,6 +380,7 @@ every_strategy = pytest.mark.parametrize("strategy", get_args(Strategy))
 
 
 @every_strategy
+@no_deadline
 @given(data=st.data(), files=files_of_lengths)
 def test_every_token_is_in_one_row_or_declared(strategy: str, data: st.DataObject, files):
     config = data.draw(configs(strategy))
@@ -425,6 +429,7 @@ def test_every_token_is_in_one_row_or_declared(strategy: str, data: st.DataObjec
 
 
 @every_strategy
+@no_deadline
 @given(data=st.data(), files=files_of_lengths)
 def test_no_row_is_too_long_or_too_short_and_all_are_in_order(strategy: str, data, files):
     config = data.draw(configs(strategy))
@@ -446,6 +451,7 @@ def test_no_row_is_too_long_or_too_short_and_all_are_in_order(strategy: str, dat
 
 
 @every_strategy
+@no_deadline
 @given(data=st.data(), files=files_of_lengths)
 def test_documents_are_cut_only_where_they_must_be(strategy: str, data, files):
     config = replace(data.draw(configs(strategy)), tail="pad", min_sample_length=1)
@@ -473,6 +479,7 @@ def test_documents_are_cut_only_where_they_must_be(strategy: str, data, files):
 
 
 @every_strategy
+@no_deadline
 @given(data=st.data(), lengths=lengths)
 def test_what_is_repeated_is_the_end_of_the_row_that_is_continued(strategy: str, data, lengths):
     config = replace(data.draw(configs(strategy)), min_sample_length=1)
@@ -497,6 +504,7 @@ def test_what_is_repeated_is_the_end_of_the_row_that_is_continued(strategy: str,
 
 
 @every_strategy
+@no_deadline
 @given(data=st.data(), files=files_of_lengths)
 def test_dropping_the_tail_leaves_out_the_last_row_alone(strategy: str, data, files):
     config = replace(data.draw(configs(strategy)), min_sample_length=1)
@@ -526,6 +534,7 @@ def best_fit_decreasing(sizes: Sequence[int], room: int) -> int:
 wide = st.lists(st.integers(1, 60), max_size=80)
 
 
+@no_deadline
 @given(sizes=wide, room=st.integers(1, 60))
 def test_best_fit_makes_as_many_rows_as_plain_best_fit_decreasing(sizes: list[int], room: int):
     sizes = [size for size in sizes if size <= room]
@@ -550,6 +559,7 @@ def fitted(sizes: Sequence[int], room: int, *, only_last: bool) -> list[list[int
 
 
 @pytest.mark.parametrize("strategy", ["greedy", "first_fit"])
+@no_deadline
 @given(sizes=wide, room=st.integers(1, 60))
 def test_greedy_and_first_fit_put_each_document_where_the_plain_algorithm_does(
     strategy: Strategy, sizes: list[int], room: int
@@ -567,6 +577,7 @@ def test_greedy_and_first_fit_put_each_document_where_the_plain_algorithm_does(
     assert sorted(found.values()) == sorted(expected)
 
 
+@no_deadline
 @given(sizes=wide, room=st.integers(1, 60))
 def test_a_pool_of_all_documents_is_best_fit(sizes: list[int], room: int):
     config = PackingConfig(strategy="pool", sequence_length=room, pool_size=len(sizes) + 1)

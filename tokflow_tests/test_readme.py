@@ -5,6 +5,7 @@ import pytest
 
 from tokflow.dataset import load_dataset
 from tokflow.exports import FORMATS
+from tokflow.packing import PACKERS
 
 README = Path(__file__).parent.parent / "README.md"
 
@@ -26,10 +27,18 @@ def test_the_yaml_in_the_readme_declares_a_dataset(tmp_path: Path):
     assert dataset.exports[1].options.sequences_per_file == 10_000
 
 
-def test_the_formats_table_has_a_row_for_each_format():
-    rows = re.findall(r"^\| `(\w+)` \|", README.read_text(encoding="utf-8"), re.MULTILINE)
+def first_cells(heading: str) -> list[str]:
+    """Return the names in the first column of the table under a heading."""
+    section = README.read_text(encoding="utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    return re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
 
-    assert sorted(rows) == sorted(FORMATS)
+
+def test_the_formats_table_has_a_row_for_each_format():
+    assert sorted(first_cells("Formats")) == sorted(FORMATS)
+
+
+def test_the_packing_table_has_a_row_for_each_strategy():
+    assert sorted(first_cells("Packing")) == sorted(PACKERS)
 
 
 @pytest.mark.parametrize("block", code_blocks("python"))

@@ -25,6 +25,6 @@ def described_rows(counts: Mapping[str, int], part: str) -> str:
         permille = counts[f"{part}.num_tokens"] * 1_000 // num_slots
         said.append(f"{permille / 10:.1f} % full".replace(".0 ", " "))
     for name, (noun, what) in WORDS.items():
-        if num := counts[f"{part}.{name}"]:
+        if num := counts.get(f"{part}.{name}"):
             said.append(f"{counted(num, noun)} {what}")
     return f"{sequences} ({', '.join(said)})" if said else sequences

@@ -134,7 +134,9 @@ def described(made: Made) -> str:
 
 
 def _described_tokens(counts: Mapping[str, int], part: str) -> str:
-    return counted(counts[f"{part}.num_tokens"], "token")
+    tokens = counted(counts[f"{part}.num_tokens"], "token")
+    is_rows = f"{part}.num_sequences" in counts
+    return f"{tokens} in {described_rows(counts, part)}" if is_rows else tokens
 
 
 def _publish(plan: Plan) -> Sequence[Planned]:

@@ -63,8 +63,8 @@ def _in_rows(
     lengths = runs.num_tokens[shared]
     bins = fit(lengths, config.row_length)
     open_bin = choose_open(bins, lengths, config.row_length)
-    first_of_bin = np.empty(int(bins.max(initial=-1)) + 1, dtype=np.int64)
-    first_of_bin[bins[::-1]] = shared[::-1]  # of several values for one place the last one stays
+    first_of_bin = np.full(int(bins.max(initial=-1)) + 1, len(runs))
+    np.minimum.at(first_of_bin, bins, shared)
     first = np.arange(len(runs))
     first[shared] = first_of_bin[bins]
     row = (np.cumsum(first == np.arange(len(runs))) - 1)[first]

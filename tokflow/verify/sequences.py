@@ -76,7 +76,7 @@ def _piece_problems(sequences: FileSequences, part: str, columns: Columns) -> It
     is_right &= some["document"] == pieces.document[order][piece]
     is_right &= some["char_start"] == pieces.char_start[order][piece]
     found = np.zeros_like(size)
-    found[piece] = end  # of several values for one piece the last one stays
+    np.maximum.at(found, piece, end)
     config = PackingConfig(**sequences.manifest.config)
     if not (is_right.all() and _may_end(found, size, config).all()):
         yield f"{where}: expected each token of the split in exactly one sequence, found otherwise"
