@@ -49,8 +49,9 @@ def test_a_trainer_reads_every_row(ids: str, per_file: int, part: str, tmp_path:
     assert sum(dump["num_tokens"] for dump in dataset.dumps.values()) == 8 * len(expected)
 
 
-def test_padding_is_the_id_asked_for_and_short_rows_are_left_out(tmp_path: Path):
-    known = known_dataset(tmp_path, "pickle", pad_id=-100, min_sample_length=8)
+def test_short_rows_are_left_out(tmp_path: Path):
+    packing = {"sequence_length": 8, "min_sample_length": 8}
+    known = known_dataset(tmp_path, "pickle", attributes={"packing": packing})
 
     dataset = PickledDataset(known.folder / "validation")
 
@@ -60,3 +61,15 @@ def test_padding_is_the_id_asked_for_and_short_rows_are_left_out(tmp_path: Path)
     assert [dataset[number] for number in range(len(dataset))] == (
         rows["token_ids"][is_full].tolist()
     )
+
+
+def test_padding_is_the_id_asked_for(tmp_path: Path):
+    known = known_dataset(tmp_path, "pickle", pad_id=-100)
+
+    dataset = PickledDataset(known.folder / "validation")
+
+    rows = known.rows("validation")
+    expected = rows["token_ids"].copy()
+    expected[rows["segment_ids"] == 0] = -100
+    assert (expected == -100).any()
+    assert [dataset[number] for number in range(len(dataset))] == expected.tolist()
