@@ -12,11 +12,11 @@ pytestmark = pytest.mark.interop
 DTYPE = {"bytes": "uint16", "many": "int32"}
 
 
-@pytest.mark.parametrize("eos", [True, False])
+@pytest.mark.parametrize("with_eos", [True, False])
 @pytest.mark.parametrize("ids", ["bytes", "many"])
-def test_litdata_reads_every_whole_block_of_the_stream(ids: str, eos: bool, tmp_path: Path):
+def test_litdata_reads_every_whole_block_of_the_stream(ids: str, with_eos: bool, tmp_path: Path):
     sizes = {"block_size": 9, "tokens_per_file": 30}
-    known = known_dataset(tmp_path, "litdata", ids=ids, eos=eos, **sizes)
+    known = known_dataset(tmp_path, "litdata", ids=ids, with_eos=with_eos, **sizes)
 
     for part in ("train", "validation"):
         found = read_with("litdata", known.folder, part, block_size=9)

@@ -16,10 +16,10 @@ NOT_EMPTY = {
 """modalities leaves out an empty text, and with it all that are packed at the same time."""
 
 
-@pytest.mark.parametrize("eos", [True, False])
+@pytest.mark.parametrize("with_eos", [True, False])
 @pytest.mark.parametrize("ids", ["bytes", "many"])
-def test_modalities_reads_every_token_and_every_document(ids: str, eos: bool, tmp_path: Path):
-    known = known_dataset(tmp_path, "modalities", ids=ids, eos=eos)
+def test_modalities_reads_every_token_and_every_document(ids: str, with_eos: bool, tmp_path: Path):
+    known = known_dataset(tmp_path, "modalities", ids=ids, with_eos=with_eos)
 
     for part in ("train", "validation"):
         found = read_with("modalities", known.folder, part, block_size=8)

@@ -64,7 +64,7 @@ def test_olmo_packs_every_document_whole(ids: str, from_lines: bool, tmp_path: P
 
 
 def test_the_lines_tell_documents_apart_that_have_no_eos(tmp_path: Path):
-    known = known_dataset(tmp_path, "olmo", eos=False, tokens_per_file=50)
+    known = known_dataset(tmp_path, "olmo", with_eos=False, tokens_per_file=50)
 
     found = read(known, "train", "bytes", LONGER_THAN_ALL, from_lines=True)
 
@@ -118,10 +118,10 @@ def test_olmo_reads_the_loss_mask_of_chats(tmp_path: Path):
     assert 0 < mask.sum() < len(mask)
 
 
-@pytest.mark.parametrize("eos", [True, False])
+@pytest.mark.parametrize("with_eos", [True, False])
 @pytest.mark.parametrize("ids", ["bytes", "many"])
-def test_tokens_and_lines_are_those_that_dolma_writes(ids: str, eos: bool, tmp_path: Path):
-    known = known_dataset(tmp_path / "ours", "olmo", ids=ids, eos=eos)
+def test_tokens_and_lines_are_those_that_dolma_writes(ids: str, with_eos: bool, tmp_path: Path):
+    known = known_dataset(tmp_path / "ours", "olmo", ids=ids, with_eos=with_eos)
     texts = {"bytes": BYTES, "many": MANY}[ids]
     origins = [
         (name, row)
