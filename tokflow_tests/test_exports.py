@@ -93,7 +93,7 @@ EXPORTS: dict[str, dict[str, Any]] = {
             "b": "segment_ids",
         },
     },
-    "mds-small-and-packed": {"format": "mds", "size_limit": 300, "compression": "zstd"},
+    "mds-small-and-packed": {"format": "mds", "size_limit": 400, "compression": "zstd"},
     "modalities": {"format": "modalities"},
     "modalities-files-of-5": {"format": "modalities", "tokens_per_file": 5},
     "olmo": {"format": "olmo"},

@@ -19,10 +19,13 @@ from tokflow_tests.making import EOS, build, content, declare, parts
 ALL_FIELDS = {"t": "token_ids", "p": "position_ids", "s": "segment_ids", "m": "loss_mask"}
 
 
+TOKENS = {"tokens": "token_ids"}
+
+
 def export(
     folder: Path, files: dict[str, list[str]], *, attributes: Any = None, **options: Any
 ) -> tuple[Path, Manifest]:
-    exports = [{"format": "mds", **options}]
+    exports = [{"format": "mds", "columns": TOKENS, **options}]
     made = build(declare(folder, files, exports=exports, **(attributes or {}))).export("mds")
     return made.output.folder, made.manifest
 
@@ -174,7 +177,7 @@ def test_rows_are_read_some_at_a_time(
 
 
 def test_chats_keep_their_loss_mask_where_it_has_a_column(tmp_path: Path):
-    without = {"format": "mds", "name": "without"}
+    without = {"format": "mds", "name": "without", "columns": TOKENS}
     with_mask = {"format": "mds", "name": "with", "columns": ALL_FIELDS}
     built = build(dataset := chat_dataset(tmp_path, CHATS, exports=[without, with_mask]))
 
@@ -188,7 +191,7 @@ def test_chats_keep_their_loss_mask_where_it_has_a_column(tmp_path: Path):
 
 
 def test_a_row_that_no_shard_has_room_for_is_refused(tmp_path: Path):
-    exports = [{"format": "mds", "size_limit": 200}]
+    exports = [{"format": "mds", "columns": TOKENS, "size_limit": 200}]
     dataset = declare(tmp_path, {"a.jsonl": ["ab"]}, exports=exports)
 
     [failed] = build_dataset(dataset).failed

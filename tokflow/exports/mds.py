@@ -4,9 +4,11 @@
                            and settings | rows; with compression shard.<i>.mds.zstd
     <part>/index.json      the shards with their sizes, and hashes where asked for
     row                    the columns one after another, sorted by name, little-endian
-    tokens                 ndarray:int32:<sequence_length>
-    lost                   the fields of which `columns` has none; with segment_ids, position_ids
-                           and loss_mask among them (int32, int32, uint8) nothing
+    tokens                 ndarray:int32:<sequence_length>; so is
+    segment_ids            int32   1, 2, ... in each row; 0 is padding
+    loss_mask              uint8   1 at tokens that are learnt
+    lost                   the fields of which `columns` has none: by default position_ids, which
+                           count from 0 in each segment
 
 `StreamingDataset(local=<export>, split=<part>, batch_size=...)` reads it.
 
@@ -46,6 +48,12 @@ DTYPES: dict[Field, str] = {
     "loss_mask": "uint8",
 }
 
+DEFAULT_COLUMNS: dict[str, Field] = {
+    "tokens": "token_ids",
+    "segment_ids": "segment_ids",
+    "loss_mask": "loss_mask",
+}
+
 Hash = Literal["blake2b", "blake2s", "md5", "sha1", "sha224", "sha256", "sha384", "sha512",
                "xxh32", "xxh64", "xxh128", "xxh3_64", "xxh3_128"]  # fmt: skip
 
@@ -62,8 +70,9 @@ BYTES_AT_ONCE = 2**26
 class MdsOptions:
     """Options of the mds format."""
 
-    columns: Mapping[str, Field] = field(default_factory=lambda: {"tokens": "token_ids"})
-    """Name of each column -> its field: token_ids, segment_ids, position_ids or loss_mask."""
+    columns: Mapping[str, Field] = field(default_factory=lambda: dict(DEFAULT_COLUMNS))
+    """Name of each column -> its field: token_ids, segment_ids, position_ids or loss_mask.
+    `{tokens: token_ids}` is what llm-foundry writes: less than half the bytes."""
     size_limit: int = 2**26
     """Most bytes of a shard before it is compressed."""
     compression: Compression = "none"

@@ -25,9 +25,12 @@ def test_streaming_reads_every_row(ids: str, tmp_path: Path):
     for part in ("train", "validation"):
         found = read_with("mds", known.folder, part)
 
-        assert list(found) == ["tokens"]
+        rows = known.rows(part)
+        assert list(found) == ["loss_mask", "segment_ids", "tokens"]
         assert found["tokens"].dtype == np.int32
-        assert found["tokens"].tolist() == known.rows(part)["token_ids"].tolist()
+        assert found["tokens"].tolist() == rows["token_ids"].tolist()
+        assert found["segment_ids"].tolist() == rows["segment_ids"].tolist()
+        assert found["loss_mask"].tolist() == (rows["segment_ids"] != 0).astype(int).tolist()
 
 
 @pytest.mark.parametrize(
