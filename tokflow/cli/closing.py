@@ -95,13 +95,11 @@ def _print_exports(exports: Sequence[Made]) -> None:
 def left_out(dataset: Dataset, built: Built) -> Iterator[str]:
     """Yield a line for each thing of the raw files that is not in the exports."""
     made = built.made
-    rejected = documents = characters = tokens = 0
+    documents = characters = tokens = 0
     dropped: list[str] = []
     for one in made:
         counts = one.manifest.counts
-        if one.output.stage == "tokens":
-            rejected += counts["num_rejects"]
-        elif one.output.stage == "split":
+        if one.output.stage == "split":
             documents += counts["no_part.num_documents"] + counts["no_part.num_cut_pieces"]
             characters += counts["no_part.num_chars"]
             tokens += counts["no_part.num_tokens"]
@@ -112,15 +110,7 @@ def left_out(dataset: Dataset, built: Built) -> Iterator[str]:
     if built.failed:
         names = dict.fromkeys(failed.name for failed in built.failed)
         lines.append(f"not built: {', '.join(names)}; see the errors above")
-    if rejected:
-        lists = [
-            f"{one.manifest.counts['num_rejects']:,} in "
-            f"{shown_path(one.output.folder / REJECTS_NAME)}"
-            for one in made
-            if one.output.stage == "tokens" and one.manifest.counts["num_rejects"]
-        ]
-        more = [f"and {len(lists) - 5:,} more files"] if len(lists) > 5 else []
-        lines.append(f"rejected: {counted(rejected, 'document')}: {', '.join(lists[:5] + more)}")
+    lines += _rejected(made)
     if documents:
         lines.append(
             f"in no part of the split: {characters:,} characters of "
@@ -140,6 +130,22 @@ def left_out(dataset: Dataset, built: Built) -> Iterator[str]:
     if limit.documents or limit.characters:
         lines.append("not read: what is past documents.limit in each raw file")
     yield from lines or ["left out: nothing"]
+
+
+def _rejected(made: Sequence[Made]) -> list[str]:
+    """Return the line that says how many documents were set aside, and where they are listed."""
+    shards = [one for one in made if one.output.stage == "tokens"]
+    numbers = [one.manifest.counts["num_rejects"] for one in shards]
+    lists = [
+        f"{num:,} in {shown_path(one.output.folder / REJECTS_NAME)}"
+        for one, num in zip(shards, numbers, strict=True)
+        if num
+    ]
+    if not lists:
+        return []
+    more = [f"and {len(lists) - 5:,} more files"] if len(lists) > 5 else []
+    total = counted(sum(numbers), "document")
+    return [f"rejected: {total}: {', '.join(lists[:5] + more)}"]
 
 
 def _loses_loss_mask(made: Made) -> bool:

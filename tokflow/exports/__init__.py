@@ -117,15 +117,7 @@ def write_export(
     format_, layout = FORMATS[config.format], config.layout
     counts = format_.write(parts, config.options, folder)
     _check_accounting(parts, counts, config)
-    options = parquet_options(INDEX_SCHEMA)
-    with pq.ParquetWriter(folder / INDEX_NAME, INDEX_SCHEMA, **options) as writer:
-        for part in parts:
-            if layout.made_of == "sequences":
-                tables = part.sequence_index()
-            else:
-                tables = part.stream_index(eos_first=layout.eos_first)
-            for table in tables:
-                writer.write_table(table)
+    _write_index(parts, layout, folder / INDEX_NAME)
     packing = parts[0].packing
     manifest = Manifest(
         stage="export",
@@ -151,6 +143,18 @@ def write_export(
         files=checksums(folder, known=format_.known_checksums(parts)),
     )
     write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
+
+
+def _write_index(parts: Sequence[Part], layout: Layout, path: Path) -> None:
+    options = parquet_options(INDEX_SCHEMA)
+    with pq.ParquetWriter(path, INDEX_SCHEMA, **options) as writer:
+        for part in parts:
+            if layout.made_of == "sequences":
+                tables = part.sequence_index()
+            else:
+                tables = part.stream_index(eos_first=layout.eos_first)
+            for table in tables:
+                writer.write_table(table)
 
 
 def _lost(parts: Sequence[Part], layout: Layout) -> list[str]:
