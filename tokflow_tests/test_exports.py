@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokflow.dataset import Dataset
-from tokflow.exports import FORMATS, Part, layout_of
+from tokflow.errors import ConfigError
+from tokflow.exports import FORMATS, Layout, Part, layout_of
 from tokflow.manifest import Manifest, broken_files, read_manifest
 from tokflow.pipeline import build_dataset
 from tokflow.sequences import Sequences
@@ -139,9 +140,17 @@ class Case:
 
 
 def needs_eos(export: dict[str, Any]) -> bool:
+    return layout_of_export(export).eos_first
+
+
+def is_of_rows(export: dict[str, Any]) -> bool:
+    return layout_of_export(export).made_of == "sequences"
+
+
+def layout_of_export(export: dict[str, Any]) -> Layout:
     options = {name: value for name, value in export.items() if name not in ("format", "name")}
     format_ = FORMATS[export["format"]]
-    return format_.layout(format_.options(**options)).eos_first
+    return format_.layout(format_.options(**options))
 
 
 def word_ids(text: str) -> list[int]:
@@ -510,7 +519,8 @@ def test_bin_on_a_full_disk_is_an_error_and_not_a_shorter_file(tmp_path: Path):
 import resource, signal
 from pathlib import Path
 from tokflow.dataset import make_dataset
-from tokflow.exports import FORMATS, Part, layout_of
+from tokflow.errors import ConfigError
+from tokflow.exports import FORMATS, Layout, Part, layout_of
 from tokflow_tests.making import declare, parts
 
 dataset = declare(Path({str(tmp_path)!r}), {{}}, exports=["bin"])
@@ -670,6 +680,34 @@ def test_a_pad_id_that_no_token_can_have_is_refused(tmp_path: Path):
         "packing.pad_id: expected an id from 0 to 65,535, for tokens are uint16, found 65,536; "
         "name an id that the model knows or ignores"
     )
+
+
+@pytest.mark.parametrize("pad_id", [2**31, -(2**31) - 1])
+def test_a_pickle_may_not_pad_with_an_id_that_int32_does_not_hold(pad_id: int, tmp_path: Path):
+    with pytest.raises(ConfigError) as raised:
+        declare(tmp_path, {"a.jsonl": []}, exports=[{"format": "pickle", "pad_id": pad_id}])
+
+    assert str(raised.value).endswith(
+        "exports: pickle: pad_id: expected -2,147,483,648 to 2,147,483,647, for ids are written as "
+        f"int32, found {pad_id:,}; name an id that the model knows or ignores, such as -100"
+    )
+
+
+def test_the_largest_pad_id_is_written_by_every_format_of_rows(tmp_path: Path):
+    pad_id = 2**31 - 1
+    (tmp_path / "many.json").write_text(many_ids())
+    tokenizer = CASES["more than 65,536 ids"].attributes["tokenizer"]
+    packing = {"sequence_length": 4, "pad_id": pad_id}
+    exports = [each for each in EVERY_EXPORT if is_of_rows(each) and each["format"] != "pickle"]
+    files = {"a.jsonl": ["w69999"]}
+
+    built = build(declare(tmp_path, files, tokenizer=tokenizer, packing=packing, exports=exports))
+
+    for each in exports:
+        made = built.export(each["name"])
+        [rows] = FORMATS[each["format"]].read(made.output.folder, made.manifest, "train")
+        assert rows["token_ids"].tolist() == [[69_999, 70_000, pad_id, pad_id]], each["name"]
+    assert len(exports) > 9
 
 
 def test_there_is_one_padded_row_in_the_whole_dataset(tmp_path: Path):

@@ -184,7 +184,7 @@ def test_options_that_cannot_be_are_refused(options: dict[str, Any], message: st
 
 @pytest.mark.parametrize("largest", [0, 9, 10, 11, 99, 100, 70_000])
 def test_every_number_is_written_as_json_writes_it(largest: int):
-    table = JsonRows(largest, before=["["], after="\n")
+    table = JsonRows(largest, pad_id=0, before=["["], after="\n")
     values = np.arange(largest + 1).reshape(1, -1)
 
     text, starts = table.text([JsonList("[", values)])
@@ -197,7 +197,7 @@ def test_rows_of_several_lists_are_what_json_writes():
     rng = np.random.default_rng(0)
     ids, is_token = rng.integers(0, 1_000, (50, 7)), np.arange(7) < rng.integers(1, 8, (50, 1))
     labels = np.where(rng.random((50, 7)) < 0.5, ids, -100)
-    table = JsonRows(999, before=['{"a":[', ',"b":['], after="}\n")
+    table = JsonRows(999, pad_id=0, before=['{"a":[', ',"b":['], after="}\n")
 
     text, starts = table.text([JsonList('{"a":[', ids), JsonList(',"b":[', labels, is_token)])
 
@@ -207,6 +207,16 @@ def test_rows_of_several_lists_are_what_json_writes():
     ]
     assert bytes(text).decode() == "".join(lines)
     assert starts.tolist() == np.cumsum([0, *map(len, lines)]).tolist()
+
+
+@pytest.mark.parametrize("pad_id", [9, 10, 11, 12, 2**31 - 1])
+def test_a_pad_id_beyond_the_other_numbers_is_one_entry_more(pad_id: int):
+    table = JsonRows(9, pad_id=pad_id, before=["["], after="\n")
+    values = np.array([[0, pad_id, -100, 9, -100, pad_id]])
+
+    text, _ = table.text([JsonList("[", values)])
+
+    assert json.loads(bytes(text)) == values[0].tolist()
 
 
 def test_what_is_made_ahead_of_time_comes_in_order_and_not_too_far_ahead():

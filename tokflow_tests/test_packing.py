@@ -271,6 +271,16 @@ def test_the_row_a_file_leaves_open_is_not_too_short_yet():
             {"pool_size": 0},
             "packing.pool_size: expected 1 or more, found 0; raise it; a usual size is 10000",
         ),
+        (
+            {"pad_id": 2**31},
+            "packing.pad_id: expected 0 to 2,147,483,647, for rows are stored as int32, found "
+            "2147483648; name an id that the model knows or ignores",
+        ),
+        (
+            {"pad_id": -1},
+            "packing.pad_id: expected 0 to 2,147,483,647, for rows are stored as int32, found -1; "
+            "name an id that the model knows or ignores",
+        ),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )

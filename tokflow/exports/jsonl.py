@@ -131,8 +131,8 @@ def _lines_of(part: Part, columns: Sequence[str], *, padding: bool) -> Lines:
     before = {name: f'{"," if number else "{"}"{name}":[' for number, name in enumerate(columns)}
     if not part.num_sequences:
         return lambda rows: memoryview(b"")
-    largest = max(part.vocab_size - 1, part.pad_id, part.sequence_length)
-    table = JsonRows(largest, before=[*before.values()], after="}\n")
+    largest = max(part.vocab_size - 1, part.sequence_length)
+    table = JsonRows(largest, pad_id=part.pad_id, before=[*before.values()], after="}\n")
 
     def lines(rows: Sequences) -> memoryview:
         is_token = None if padding else rows.segment_ids != 0

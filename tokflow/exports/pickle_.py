@@ -8,7 +8,8 @@ A trainer globs the folder, so each part has one of its own with no other .json 
 pickle runs whatever code it names: load only what you made yourself, or take parquet.
 
 Source: the README titled "How to fetch and tokenize the data" (the-stack, data/c) and its
-tokenize_data.py, whose option names are kept where tokflow's vocabulary has no other.
+tokenize_data.py. Its options that are about packing stand under `packing`, not here:
+min_sample_length, by the same name, and the length of a sample as sequence_length.
 """
 
 import json
@@ -19,9 +20,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.exports.formats import Counts, Format, Layout, counts_of_rows, fixed
+from tokflow.errors import ConfigError, four_parts
+from tokflow.exports.formats import Counts, Format, Layout, fixed
 from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
+from tokflow.exports.row_files import write_files
 from tokflow.sequences import Sequences
 
 PROTOCOL, EMPTY_LIST, MARK = b"\x80\x04", b"]", b"("
@@ -43,53 +46,52 @@ class PickleOptions:
 
     def __post_init__(self) -> None:
         check_counts(self, ("sequences_per_file",), where="pickle")
+        if self.pad_id is not None and not -(2**31) <= self.pad_id < 2**31:
+            raise ConfigError(
+                four_parts(
+                    where="exports: pickle: pad_id",
+                    expected=f"{-(2**31):,} to {2**31 - 1:,}, for ids are written as int32",
+                    found=f"{self.pad_id:,}",
+                    remedy="name an id that the model knows or ignores, such as -100",
+                )
+            )
 
 
 def write(parts: Sequence[Part], options: PickleOptions, folder: Path) -> Counts:
     """Write each part into a folder of its own; a part without a row has none."""
     counts: Counts = {}
     for part in parts:
-        dumps: dict[str, dict[str, int]] = {}
-        num_tokens = 0
-        for rows, is_first in _divided(part, options):
-            if is_first:
-                (folder / part.name).mkdir(exist_ok=True)
-                dumps[f"dump-{len(dumps)}.pkl"] = {"num_samples": 0, "num_tokens": 0}
-            name = next(reversed(dumps))
-            _append(rows, options, folder / part.name / name, is_first=is_first)
-            dumps[name]["num_samples"] += len(rows)
-            dumps[name]["num_tokens"] += rows.token_ids.size
-            num_tokens += int(np.count_nonzero(rows.segment_ids))
-        for name in dumps:
-            with (folder / part.name / name).open("ab") as file:
-                file.write(APPENDS + STOP)
-        if dumps:
-            text = json.dumps(dumps, indent=4)
-            (folder / part.name / "dump-meta_data.json").write_text(text)
-        num_sequences = sum(dump["num_samples"] for dump in dumps.values())
-        counts |= counts_of_rows(part, num_sequences=num_sequences, num_tokens=num_tokens)
+        counts |= _write_part(part, options, folder / part.name)
     return counts
 
 
-def _divided(part: Part, options: PickleOptions) -> Iterator[tuple[Sequences, bool]]:
-    """Yield rows that go to one dump, and whether they are the first in it."""
-    num_rows = 0
-    at_once = max(1, TOKENS_AT_ONCE // part.sequence_length)
-    for made in part.sequences(at_once):
-        rest = made
-        while len(rest):
-            in_dump = num_rows % options.sequences_per_file
-            room = options.sequences_per_file - in_dump
-            yield rest[:room], in_dump == 0
-            num_rows += min(room, len(rest))
-            rest = rest[room:]
+def _write_part(part: Part, options: PickleOptions, folder: Path) -> Counts:
+    dumps: dict[str, dict[str, int]] = {}
+    if part.num_sequences:
+        folder.mkdir()
 
-
-def _append(rows: Sequences, options: PickleOptions, path: Path, *, is_first: bool) -> None:
-    with path.open("ab") as file:
-        if is_first:
+    def write_dump(number: int, groups: Iterator[Sequences]) -> None:
+        name = f"dump-{number}.pkl"
+        num_rows = 0
+        with (folder / name).open("wb") as file:
             file.write(PROTOCOL + EMPTY_LIST + MARK)
-        file.write(_pickled_rows(rows, options).data)
+            for rows in groups:
+                file.write(_pickled_rows(rows, options).data)
+                num_rows += len(rows)
+            file.write(APPENDS + STOP)
+        num_tokens = num_rows * part.sequence_length
+        dumps[name] = {"num_samples": num_rows, "num_tokens": num_tokens}
+
+    counts = write_files(
+        part,
+        write_dump,
+        columns=(),
+        per_file=options.sequences_per_file,
+        at_once=max(1, TOKENS_AT_ONCE // part.sequence_length),
+    )
+    if dumps:
+        (folder / "dump-meta_data.json").write_text(json.dumps(dumps, indent=4))
+    return counts
 
 
 def _pickled_rows(made: Sequences, options: PickleOptions) -> npt.NDArray[np.uint8]:

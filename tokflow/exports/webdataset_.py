@@ -133,8 +133,7 @@ class _Members:
     """Makes rows into members of a tar."""
 
     def __init__(self, part: Part, options: WebdatasetOptions) -> None:
-        largest = max(part.vocab_size - 1, part.pad_id)
-        self._table = JsonRows(largest, before=["["], after="")
+        self._table = JsonRows(part.vocab_size - 1, pad_id=part.pad_id, before=["["], after="")
         self._is_gzipped = options.compression == "gz"
         self._level = options.compression_level or 3
 

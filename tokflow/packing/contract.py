@@ -16,6 +16,9 @@ Tail: TypeAlias = Literal["pad", "drop"]
 MAX_SEQUENCE_LENGTH = 2**24
 """Sixteen times the longest context that is trained today; a row must fit into memory."""
 
+MAX_PAD_ID = 2**31 - 1
+"""Formats of rows store ids as int32."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackingConfig:
@@ -64,6 +67,9 @@ class PackingConfig:
             raise self._error("min_sample_length", most, "a longer row there is not")
         if self.pool_size < 1:
             raise self._error("pool_size", "1 or more", "raise it; a usual size is 10000")
+        if self.pad_id is not None and not 0 <= self.pad_id <= MAX_PAD_ID:
+            ids = f"0 to {MAX_PAD_ID:,}, for rows are stored as int32"
+            raise self._error("pad_id", ids, "name an id that the model knows or ignores")
 
     @property
     def row_length(self) -> int:
@@ -139,7 +145,9 @@ class PackingCounts:
     """What became of documents; a piece of a document that the split cut counts as one."""
 
     num_cut_documents: int = 0
-    """Documents that no row has whole."""
+    """Documents cut where a row ends, so that no row has all that is packed of them. What is
+    packed of a dropped document is nothing, and of a truncated one its first row: neither is among
+    them, but for a truncated one whose first row's tokens concat cuts as well."""
     num_truncated_documents: int = 0
     """Documents of which `overlong: truncate` keeps one row."""
     num_dropped_documents: int = 0
