@@ -56,6 +56,12 @@ def test_a_part_without_rows_is_not_in_the_dictionary(tmp_path: Path):
     assert not (folder / "validation").exists()
 
 
+def test_of_no_rows_at_all_there_is_no_dictionary(tmp_path: Path):
+    folder = exported(tmp_path, [])
+
+    assert {*content(folder)} == {"index.parquet", "manifest.json"}
+
+
 @pytest.mark.parametrize(("part", "split"), [("train_b", "train_b"), ("train-b", None)])
 def test_a_name_that_datasets_takes_for_no_split_is_none(
     part: str, split: str | None, tmp_path: Path

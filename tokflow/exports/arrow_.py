@@ -64,7 +64,7 @@ def write(parts: Sequence[Part], options: ArrowOptions, folder: Path) -> Counts:
 
 
 def _write_part(part: Part, options: ArrowOptions, folder: Path) -> Counts:
-    per_file = rows_per_file(options, part)
+    per_file = rows_per_file(options, part, where="arrow")
     names = file_names(part, per_file, ".arrow")
     schema = schema_of(with_loss_mask(COLUMNS, part))
     codec = None if options.compression == "none" else options.compression

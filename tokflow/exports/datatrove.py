@@ -23,6 +23,7 @@ import numpy as np
 
 from tokflow.errors import ConfigError, four_parts
 from tokflow.exports.formats import Arrays, Counts, Format, Layout, counts_of_stream, fixed
+from tokflow.exports.names import numbered
 from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
 from tokflow.exports.token_files import Shard, cut_by_documents, write_mask, write_numbers
@@ -57,7 +58,12 @@ def write(parts: Sequence[Part], options: DatatroveOptions, folder: Path) -> Cou
     counts: Counts = {}
     for part in parts:
         num_tokens = num_documents = num_loss_tokens = 0
-        shards = cut_by_documents(part, tokens_per_file=options.tokens_per_file, has_loss_mask=True)
+        shards = cut_by_documents(
+            part,
+            tokens_per_file=options.tokens_per_file,
+            where="datatrove",
+            has_loss_mask=True,
+        )
         for shard in shards:
             (folder / part.name).mkdir(exist_ok=True)
             path = folder / _name(part.name, shard.number)
@@ -101,8 +107,7 @@ def _for_people(num_tokens: int) -> str:
 
 def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
     """Yield tokens, offsets and, of chats, the loss mask of each file, memory-mapped."""
-    number = 0
-    while (name := _name(part, number)) in manifest.files:
+    for name in numbered(manifest, lambda number: _name(part, number)):
         ends = np.fromfile(folder / f"{name}.index", dtype="<u8").astype(np.int64)
         fields: Arrays = {
             "token_ids": np.memmap(folder / name, dtype=manifest.details["dtype"], mode="r"),
@@ -111,7 +116,6 @@ def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
         if f"{name}.loss" in manifest.files:
             fields["loss_mask"] = np.memmap(folder / f"{name}.loss", dtype=np.bool_, mode="r")
         yield fields
-        number += 1
 
 
 FORMAT = Format(

@@ -23,6 +23,7 @@ from typing import Literal
 
 from tokflow.exports.columns import layout_of_columns, schema_of
 from tokflow.exports.formats import Arrays, Counts, Format, fixed
+from tokflow.exports.names import numbered
 from tokflow.exports.options import check_counts
 from tokflow.exports.parquet_ import open_writer, read_groups
 from tokflow.exports.part import Part
@@ -78,20 +79,20 @@ def _write_part(part: Part, options: EasydelOptions, folder: Path) -> Counts:
     return write_tables(
         part,
         schema,
-        lambda number: open_writer(
-            folder / f"shard-{number:05d}.parquet", schema, compression=options.compression
-        ),
-        per_file=rows_per_file(options, part),
+        lambda number: open_writer(folder / _name(number), schema, compression=options.compression),
+        per_file=rows_per_file(options, part, where="easydel"),
         at_once=at_once,
     )
 
 
+def _name(number: int) -> str:
+    return f"shard-{number:05d}.parquet"
+
+
 def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
     """Yield the sequences of a part, a row group at a time; each field (rows, sequence_length)."""
-    number = 0
-    while (name := f"{part}/shard-{number:05d}.parquet") in manifest.files:
+    for name in numbered(manifest, lambda number: f"{part}/{_name(number)}"):
         yield from read_groups(folder / name, manifest)
-        number += 1
 
 
 FORMAT = Format(

@@ -40,6 +40,7 @@ from tokflow.exports.columns import (
     with_loss_mask,
 )
 from tokflow.exports.formats import Arrays, Counts, Format
+from tokflow.exports.names import in_order_of_number
 from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
 from tokflow.exports.row_files import rows_per_file, write_tables
@@ -72,14 +73,16 @@ class HfDatasetOptions:
 
 
 def write(parts: Sequence[Part], options: HfDatasetOptions, folder: Path) -> Counts:
-    """Write a folder for each part that has a row, and the dictionary of them."""
+    """Write a folder for each part that has a row, and the dictionary of them; nothing where no
+    part has one."""
     counts: Counts = {}
     for part in parts:
         if part.num_sequences:
             (folder / part.name).mkdir()
         counts |= _write_part(part, options, folder / part.name)
     names = [part.name for part in parts if part.num_sequences]
-    (folder / "dataset_dict.json").write_text(json.dumps({"splits": names}))
+    if names:
+        (folder / "dataset_dict.json").write_text(json.dumps({"splits": names}))
     return counts
 
 
@@ -90,7 +93,7 @@ def _write_part(part: Part, options: HfDatasetOptions, folder: Path) -> Counts:
     schema = schema_of(names).with_metadata(metadata)
     row_bytes = sum(TYPES[name].bit_width // 8 * part.sequence_length + 4 for name in names)
     per_batch = min(MAX_BATCH_ROWS, max(1, MAX_BATCH_BYTES // row_bytes))
-    per_file = rows_per_file(options, part, row_bytes=row_bytes)
+    per_file = rows_per_file(options, part, where="hf_dataset", row_bytes=row_bytes)
     num_files = -(-part.num_sequences // per_file)
     files = [f"data-{number:05d}-of-{num_files:05d}.arrow" for number in range(num_files)]
     hasher = xxhash.xxh3_64(json.dumps([part.name, metadata]).encode())
@@ -152,8 +155,7 @@ def _write_json(path: Path, content: dict[str, Any]) -> None:
 def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
     """Yield the sequences of a part, a record batch at a time, memory-mapped where rows are of
     one length; each field (rows, sequence_length)."""
-    shard = re.compile(rf"{re.escape(part)}/data-\d+-of-\d+\.arrow")
-    for name in sorted(filter(shard.fullmatch, manifest.files)):
+    for name in in_order_of_number(manifest, rf"{re.escape(part)}/data-(\d+)-of-\d+\.arrow"):
         with pa.memory_map(str(folder / name)) as mapped, pa.ipc.open_stream(mapped) as batches:
             for batch in batches:
                 yield read_columns(pa.Table.from_batches([batch]), manifest)

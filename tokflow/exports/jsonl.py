@@ -104,7 +104,7 @@ def write(parts: Sequence[Part], options: JsonlOptions, folder: Path) -> Counts:
 
 
 def _write_part(part: Part, options: JsonlOptions, folder: Path) -> Counts:
-    per_file = rows_per_file(options, part)
+    per_file = rows_per_file(options, part, where="jsonl")
     names = file_names(part, per_file, _suffix(options.compression))
     columns = with_loss_mask(options.columns, part)
     lines = _lines_of(part, columns, padding=options.padding)

@@ -29,6 +29,7 @@ import xxhash
 
 from tokflow.errors import ConfigError, CorruptOutputError, four_parts
 from tokflow.exports.formats import Arrays, Counts, Format, Layout, counts_of_stream, fixed
+from tokflow.exports.names import numbered
 from tokflow.exports.options import check_counts, check_level
 from tokflow.exports.part import Part
 from tokflow.exports.shards import cut_runs, equal_sizes
@@ -189,8 +190,7 @@ def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
     """
     dtype = np.dtype(manifest.details["dtype"])
     codec = LitdataOptions(**manifest.config["options"]).codec
-    number = 0
-    while (name := f"{part}/{_name(number, codec)}") in manifest.files:
+    for name in numbered(manifest, lambda number: f"{part}/{_name(number, codec)}"):
         path = folder / name
         data = (
             np.frombuffer(decompress(path.read_bytes()), dtype=np.uint8)
@@ -209,7 +209,6 @@ def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
                 )
             )
         yield {"token_ids": data[offsets[0] :].view(dtype)}
-        number += 1
 
 
 FORMAT = Format(

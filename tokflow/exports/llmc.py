@@ -25,6 +25,7 @@ import numpy.typing as npt
 from tokflow.errors import CorruptOutputError, four_parts
 from tokflow.exports.formats import Arrays, Counts, Format, Layout, counts_of_stream, fixed
 from tokflow.exports.names import (
+    SHARD_DIGITS,
     check_prefix,
     check_size,
     dataset_name,
@@ -70,7 +71,11 @@ def write(parts: Sequence[Part], options: LlmcOptions, folder: Path) -> Counts:
         limit = (MAX_FILE_BYTES - HEADER_BYTES) // part.dtype.itemsize
         num_tokens = 0
         for shard in cut_by_documents(
-            part, tokens_per_file=options.tokens_per_file, eos_first=True
+            part,
+            tokens_per_file=options.tokens_per_file,
+            where="llmc",
+            digits=SHARD_DIGITS,
+            eos_first=True,
         ):
             check_size(
                 shard.num_tokens,

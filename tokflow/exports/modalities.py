@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from tokflow.errors import CorruptOutputError, four_parts
 from tokflow.exports.formats import Arrays, Counts, Format, Layout, counts_of_stream, fixed
+from tokflow.exports.names import numbered
 from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
 from tokflow.exports.token_files import Shard, cut_by_documents, offsets_of, write_numbers
@@ -63,7 +64,9 @@ def write(parts: Sequence[Part], options: ModalitiesOptions, folder: Path) -> Co
     counts: Counts = {}
     for part in parts:
         num_tokens = num_documents = 0
-        for shard in cut_by_documents(part, tokens_per_file=options.tokens_per_file):
+        for shard in cut_by_documents(
+            part, tokens_per_file=options.tokens_per_file, where="modalities"
+        ):
             path = folder / _name(part.name, shard.number, options.tokens_per_file)
             num_tokens += _write_file(path, shard, part.dtype.itemsize)
             num_documents += len(shard.lengths)
@@ -105,12 +108,8 @@ def _entries(
 def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
     """Yield the token ids and offsets of each file of a part, the token ids memory-mapped."""
     tokens_per_file = manifest.config["options"]["tokens_per_file"]
-    number = 0
-    while (name := _name(part, number, tokens_per_file)) in manifest.files:
+    for name in numbered(manifest, lambda number: _name(part, number, tokens_per_file)):
         yield _read_file(folder / name, np.dtype(manifest.details["dtype"]))
-        number += 1
-        if tokens_per_file is None:
-            break
 
 
 def _read_file(path: Path, dtype: np.dtype[np.unsignedinteger]) -> Arrays:

@@ -1,6 +1,7 @@
-"""What the files of a part are called where their readers know `train` and `val` alone."""
+"""What the files of a part are called: by number, and as readers know its name."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 
 from tokflow.errors import ConfigError, four_parts
 from tokflow.exports.part import Part
@@ -17,18 +18,60 @@ def val_names(parts: Sequence[str]) -> dict[str, str]:
     return {part: shortened.get(part, part) for part in parts}
 
 
+FILE_DIGITS = 5
+"""Of a file's number in most formats, and of `-of-<n>`."""
+
+SHARD_DIGITS = 6
+"""Of the number in `numbered_name`."""
+
+
+def numbered(manifest: Manifest, name_of: Callable[[int], str]) -> list[str]:
+    """Return the files of an export that are called `name_of(0)`, `name_of(1)`, ... in order.
+
+    At most one where all have the same name.
+    """
+    found: list[str] = []
+    while (name := name_of(len(found))) in manifest.files and name not in found[-1:]:
+        found.append(name)
+    return found
+
+
+def in_order_of_number(manifest: Manifest, pattern: str) -> list[str]:
+    """Return the files of an export whose whole name matches, by the number that group 1 is.
+
+    For names that cannot be told from the number alone.
+    """
+    found = [match for name in manifest.files if (match := re.fullmatch(pattern, name))]
+    return [match[0] for match in sorted(found, key=lambda match: int(match[1]))]
+
+
+def check_num_files(num_files: int, *, digits: int, where: str, option: str) -> None:
+    """Refuse more files than numbers of so many digits name in the order of the files: trainers
+    sort names.
+
+    Raises: ConfigError that names the option which decides how much goes into a file.
+    """
+    if num_files > 10**digits:
+        raise ConfigError(
+            four_parts(
+                where=f"exports: {where}: {option}",
+                expected=f"at most {10**digits:,} files of a part, whose names sort as they follow "
+                "each other",
+                found=f"{num_files:,}",
+                remedy=f"raise `{option}`",
+            )
+        )
+
+
 def numbered_name(prefix: str | None, part: str, number: int, suffix: str) -> str:
     """Return the name of a shard, such as `fineweb_train_000001.bin`."""
-    return "_".join(filter(None, [prefix, part, f"{number:06d}{suffix}"]))
+    return "_".join(filter(None, [prefix, part, f"{number:0{SHARD_DIGITS}d}{suffix}"]))
 
 
 def numbered_names(manifest: Manifest, prefix: str | None, part: str, suffix: str) -> list[str]:
     """Return the shards of a part that an export has, in order."""
     name = val_names(manifest.details["parts"])[part]
-    found: list[str] = []
-    while (next_ := numbered_name(prefix, name, len(found), suffix)) in manifest.files:
-        found.append(next_)
-    return found
+    return numbered(manifest, lambda number: numbered_name(prefix, name, number, suffix))
 
 
 def dataset_name(part: Part) -> str | None:

@@ -39,7 +39,14 @@ from tokflow.exports.formats import (
     Layout,
     counts_of_stream,
 )
-from tokflow.exports.names import check_prefix, numbered_name, val_names
+from tokflow.exports.names import (
+    SHARD_DIGITS,
+    check_num_files,
+    check_prefix,
+    numbered,
+    numbered_name,
+    val_names,
+)
 from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
 from tokflow.exports.row_files import write_files
@@ -130,6 +137,8 @@ def _write_stream(part: Part, names: Sequence[str], options: NpyOptions, folder:
     for shard in cut_by_documents(
         part,
         tokens_per_file=options.tokens_per_file,
+        where="npy",
+        digits=SHARD_DIGITS,
         eos_first=options.eos == "first",
         has_loss_mask=keeps_mask,
     ):
@@ -175,6 +184,7 @@ def _write_rows(part: Part, names: Sequence[str], options: NpyOptions, folder: P
         del dtypes["loss_mask"]
     per_file = options.sequences_per_file or max(1, part.num_sequences)
     sizes = equal_sizes(part.num_sequences, per_file)
+    check_num_files(len(sizes), digits=SHARD_DIGITS, where="npy", option="sequences_per_file")
 
     def write_file(number: int, groups: Iterator[Sequences]) -> None:
         name = options.file_name(part.name, names, number)
@@ -197,8 +207,8 @@ def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
     """Yield the fields of a part, memory-mapped: of a stream a file at a time, of rows some
     million tokens."""
     options = NpyOptions(**manifest.config["options"])
-    number = 0
-    while (name := options.file_name(part, manifest.details["parts"], number)) in manifest.files:
+    parts = manifest.details["parts"]
+    for name in numbered(manifest, lambda number: options.file_name(part, parts, number)):
         others = {
             field: np.load(folder / field / name, mmap_mode="r")
             for field in ("offsets", *ROW_DTYPES)
@@ -209,9 +219,6 @@ def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
             yield fields
         else:
             yield from _rows(fields)
-        if not options.is_numbered:
-            return
-        number += 1
 
 
 def _rows(fields: Arrays) -> Iterator[Arrays]:

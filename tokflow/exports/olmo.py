@@ -34,6 +34,7 @@ from pyarrow import csv
 from tokflow.arrays import make_table, repeated, to_arrow, to_numpy
 from tokflow.errors import CorruptOutputError, four_parts
 from tokflow.exports.formats import Arrays, Counts, Format, Layout, counts_of_stream, fixed
+from tokflow.exports.names import FILE_DIGITS, check_num_files, numbered
 from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
 from tokflow.exports.shards import cut_runs, sizes_by_documents
@@ -87,6 +88,7 @@ def _write_part(part: Part, options: OlmoOptions, folder: Path) -> tuple[int, in
     num_tokens = num_documents = num_loss_tokens = 0
     raw_files = [str(split.manifest.partition) for split in part.splits]
     sizes, counts = sizes_by_documents(document_lengths(part), options.tokens_per_file)
+    check_num_files(len(sizes), digits=FILE_DIGITS, where="olmo", option="tokens_per_file")
     tokens = cut_runs(part.stream(), sizes.tolist())
     documents = cut_runs(_documents(part), counts.tolist())
     masks = cut_runs(part.stream_loss_mask(), sizes.tolist()) if part.has_loss_mask else None
@@ -164,8 +166,8 @@ def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
 
     Raises: CorruptOutputError where the lines of a file are not about all of its tokens.
     """
-    number = 0
-    while (name := f"{part}/{_tokens_name(number)}") in manifest.files:
+    names = numbered(manifest, lambda number: f"{part}/{_tokens_name(number)}")
+    for number, name in enumerate(names):
         tokens = np.memmap(folder / name, dtype=manifest.details["dtype"], mode="r")
         fields: Arrays = {
             "token_ids": tokens,
@@ -175,7 +177,6 @@ def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
             mask = np.memmap(folder / part / _mask_name(number), dtype=bool, mode="r")
             fields["loss_mask"] = mask
         yield fields
-        number += 1
 
 
 def _read_offsets(path: Path, num_tokens: int) -> npt.NDArray[np.int64]:

@@ -70,7 +70,7 @@ def write(parts: Sequence[Part], options: ParquetOptions, folder: Path) -> Count
 
 
 def _write_part(part: Part, options: ParquetOptions, folder: Path) -> Counts:
-    per_file = rows_per_file(options, part)
+    per_file = rows_per_file(options, part, where="parquet")
     names = file_names(part, per_file, ".parquet")
     schema = schema_of(with_loss_mask(COLUMNS, part))
     # Whole row groups at a time, so that the bytes do not depend on what was read together.

@@ -17,6 +17,7 @@ import pyarrow as pa
 from tokflow.errors import CorruptOutputError, four_parts
 from tokflow.exports.columns import make_columns
 from tokflow.exports.formats import Counts, counts_of_rows
+from tokflow.exports.names import FILE_DIGITS, check_num_files, in_order_of_number
 from tokflow.exports.part import Part
 from tokflow.manifest import Manifest
 from tokflow.sequences import Sequences
@@ -37,10 +38,19 @@ class FileSize(Protocol):
         """Given instead of it."""
 
 
-def rows_per_file(options: FileSize, part: Part, *, row_bytes: int | None = None) -> int:
-    """Return how many rows a file holds at most: one at least."""
+def rows_per_file(
+    options: FileSize, part: Part, *, where: str, row_bytes: int | None = None
+) -> int:
+    """Return how many rows a file holds at most: one at least.
+
+    Raises: ConfigError where that makes more files than names can number.
+    """
     row_bytes = row_bytes or 4 * part.sequence_length
-    return options.sequences_per_file or max(1, options.megabytes_per_file * 1_000_000 // row_bytes)
+    rows = options.sequences_per_file or max(1, options.megabytes_per_file * 1_000_000 // row_bytes)
+    option = "sequences_per_file" if options.sequences_per_file else "megabytes_per_file"
+    num_files = -(-part.num_sequences // rows)
+    check_num_files(num_files, digits=FILE_DIGITS, where=where, option=option)
+    return rows
 
 
 def file_names(part: Part, per_file: int, suffix: str) -> list[str]:
@@ -51,8 +61,8 @@ def file_names(part: Part, per_file: int, suffix: str) -> list[str]:
 
 def named_files(manifest: Manifest, part: str, suffix: str) -> list[str]:
     """Return the files of a part that are called as in `file_names`, in order."""
-    shard = re.compile(rf"{re.escape(part)}-\d+-of-\d+{re.escape(suffix)}")  # not train-b's
-    return sorted(filter(shard.fullmatch, manifest.files))
+    pattern = rf"{re.escape(part)}-(\d+)-of-\d+{re.escape(suffix)}"  # not train-b's
+    return in_order_of_number(manifest, pattern)
 
 
 @contextmanager
@@ -102,11 +112,12 @@ def write_files(
     *,
     columns: Iterable[str],
     per_file: int,
-    at_once: int,
+    at_once: int | None = None,
 ) -> Counts:
     """Write the rows of a part, and return what was written.
 
-    `write_file` takes the ordinal of a file and all of its rows, `at_once` at a time.
+    `write_file` takes the ordinal of a file and all of its rows, `at_once` at a time; by default
+    as many as Part.sequences yields.
     """
     num_tokens = num_loss_tokens = 0
 

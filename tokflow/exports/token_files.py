@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tokflow.exports.names import FILE_DIGITS, check_num_files
 from tokflow.exports.part import Part
 from tokflow.exports.shards import cut_runs, sizes_by_documents
 
@@ -72,14 +73,24 @@ class Shard:
 
 
 def cut_by_documents(
-    part: Part, *, tokens_per_file: int | None, eos_first: bool = False, has_loss_mask: bool = False
+    part: Part,
+    *,
+    tokens_per_file: int | None,
+    where: str,
+    digits: int = FILE_DIGITS,
+    eos_first: bool = False,
+    has_loss_mask: bool = False,
 ) -> Iterator[Shard]:
     """Yield the shards of a part, whole documents in each; nothing of a part without tokens.
 
-    Each has at most `tokens_per_file` tokens, unless it is one document.
+    Each has at most `tokens_per_file` tokens, unless it is one document. Their numbers have
+    `digits` digits in the files of the format `where`.
+
+    Raises: ConfigError before the first of more shards than that numbers.
     """
     lengths = document_lengths(part)
     sizes, counts = sizes_by_documents(lengths, tokens_per_file or max(1, part.num_tokens))
+    check_num_files(len(sizes), digits=digits, where=where, option="tokens_per_file")
     tokens = cut_runs(part.stream(eos_first=eos_first), sizes.tolist())
     masked = has_loss_mask and part.has_loss_mask
     masks = cut_runs(part.stream_loss_mask(), sizes.tolist()) if masked else None

@@ -19,7 +19,6 @@ the one that tokshuf's manifest ends with).
 """
 
 import json
-import re
 import tarfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -35,6 +34,7 @@ import numpy.typing as npt
 from tokflow.errors import ConfigError, four_parts
 from tokflow.exports.formats import Arrays, Counts, Format, Layout, fixed
 from tokflow.exports.json_text import JsonList, JsonRows, in_order
+from tokflow.exports.names import numbered
 from tokflow.exports.options import check_counts, check_level
 from tokflow.exports.part import Part
 from tokflow.exports.row_files import damage_named, write_files
@@ -183,9 +183,8 @@ def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
 
     Raises: CorruptOutputError for a shard that is no tar of such rows.
     """
-    shard = re.compile(rf"{re.escape(part)}/shard_\d+\.tar")
     details = manifest.details
-    for name in sorted(filter(shard.fullmatch, manifest.files)):
+    for name in numbered(manifest, lambda number: f"{part}/shard_{number:08d}.tar"):
         with damage_named(folder / name, expected="a tar of rows as JSON"):
             rows = _rows_of(folder / name)
             while some := list(islice(rows, READ_ROWS)):

@@ -1,0 +1,140 @@
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokflow.errors import ConfigError
+from tokflow.exports import FORMATS, Part
+from tokflow.exports.names import check_num_files, in_order_of_number, numbered
+from tokflow.exports.row_files import named_files
+from tokflow.manifest import FileEntry, Manifest, read_manifest
+from tokflow_tests.making import build, declare, parts
+
+ONE_TOKEN_EACH = 100_001
+"""Documents of a part: one more file than five digits number, with one in each."""
+
+OF_ROWS = ("parquet", "arrow", "jsonl", "hf_dataset", "easydel")
+OF_DOCUMENTS = ("datatrove", "modalities", "olmo")
+
+
+def manifest_of(names: Sequence[str], folder: Path) -> Manifest:
+    """Return the manifest of an export with these files, which are not there."""
+    built = build(declare(folder, {"a.jsonl": ["a"]}, exports=["parquet"]))
+    manifest = read_manifest(built.export("parquet").output.folder)
+    return replace(manifest, files={name: FileEntry(num_bytes=0, sha256="") for name in names})
+
+
+def test_files_are_numbered_from_0_until_one_is_not_there(tmp_path: Path):
+    manifest = manifest_of(["a-0", "a-1", "a-2", "a-4", "b-3"], tmp_path)
+
+    assert numbered(manifest, lambda number: f"a-{number}") == ["a-0", "a-1", "a-2"]
+    assert numbered(manifest, lambda number: f"b-{number}") == []
+
+
+def test_a_name_without_a_number_is_one_file(tmp_path: Path):
+    manifest = manifest_of(["a"], tmp_path)
+
+    assert numbered(manifest, lambda number: "a") == ["a"]
+    assert numbered(manifest, lambda number: "b") == []
+
+
+def test_files_of_more_than_five_digits_are_read_in_the_order_of_their_numbers(tmp_path: Path):
+    sorted_names = [f"train-{number:05d}-of-100001.arrow" for number in (99_999, 100_000, 100_001)]
+    others = ["train-b-00001-of-100001.arrow", "train-00003-of-100001.arrow.gz"]
+    manifest = manifest_of([*reversed(sorted_names), *others], tmp_path)
+
+    assert named_files(manifest, "train", ".arrow") == sorted_names
+
+
+def test_shards_of_datasets_are_read_in_the_order_of_their_numbers(tmp_path: Path):
+    exports = [{"format": "hf_dataset", "sequences_per_file": 1}]
+    made = build(declare(tmp_path, {"a.jsonl": ["abcdefg"]}, exports=exports)).export("hf_dataset")
+    train = made.output.folder / "train"
+    (train / "data-00000-of-00002.arrow").rename(train / "data-99999-of-100001.arrow")
+    (train / "data-00001-of-00002.arrow").rename(train / "data-100000-of-100001.arrow")
+    names = {f"train/{path.name}": FileEntry(num_bytes=0, sha256="") for path in train.iterdir()}
+
+    read = FORMATS["hf_dataset"].read(
+        made.output.folder, replace(made.manifest, files=dict(sorted(names.items()))), "train"
+    )
+
+    assert [rows["token_ids"].tolist() for rows in read] == [[[*b"abcd"]], [[*b"efg", 256]]]
+
+
+def test_what_group_1_is_of_is_a_number(tmp_path: Path):
+    manifest = manifest_of(["10", "9", "x10", "010x"], tmp_path)
+
+    assert in_order_of_number(manifest, r"(\d+)") == ["9", "10"]
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Part:
+    dataset = declare(
+        tmp_path_factory.mktemp("many"),
+        {"a.jsonl": ["a"] * ONE_TOKEN_EACH},
+        tokenizer={"kind": "bytes", "eos": "none"},
+        packing={"sequence_length": 1},
+        exports=["parquet"],
+    )
+    build(dataset)
+    return parts(dataset)["train"]
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        *((name, "sequences_per_file") for name in OF_ROWS),
+        *((name, "tokens_per_file") for name in OF_DOCUMENTS),
+    ],
+)
+def test_more_files_than_five_digits_number_are_refused_before_one_is_written(
+    name: str, option: str, many: Part, tmp_path: Path
+):
+    format_ = FORMATS[name]
+
+    with pytest.raises(ConfigError) as raised:
+        format_.write([many], format_.options(**{option: 1}), tmp_path)
+
+    assert str(raised.value) == (
+        f"exports: {name}: {option}: expected at most 100,000 files of a part, whose names sort as "
+        f"they follow each other, found 100,001; raise `{option}`"
+    )
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("llmc", {"tokens_per_file": 2}),
+        ("npy", {"tokens_per_file": 2}),
+        ("npy", {"layout": "sequences", "sequences_per_file": 1}),
+    ],
+)
+def test_more_files_than_six_digits_number_are_refused(
+    name: str, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    dataset = declare(tmp_path, {"a.jsonl": ["abc"] * 11}, exports=["parquet"])
+    build(dataset)
+    monkeypatch.setattr(f"tokflow.exports.{name}.SHARD_DIGITS", 1)
+    format_ = FORMATS[name]
+
+    with pytest.raises(ConfigError, match=r"at most 10 files of a part, .* found 11; raise"):
+        format_.write(list(parts(dataset).values()), format_.options(**options), tmp_path)
+
+
+def test_a_size_in_megabytes_is_named_where_it_makes_too_many_files(
+    many: Part, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from tokflow.exports.row_files import rows_per_file
+
+    monkeypatch.setattr("tokflow.exports.row_files.FILE_DIGITS", 0)
+    options = FORMATS["parquet"].options(megabytes_per_file=1)
+
+    with pytest.raises(ConfigError, match=r"parquet: megabytes_per_file: .* found 11; raise `mega"):
+        rows_per_file(options, many, where="parquet", row_bytes=100)
+
+
+def test_all_files_that_the_digits_number_may_be_written():
+    check_num_files(100_000, digits=5, where="x", option="y")
