@@ -13,7 +13,7 @@ import yaml
 
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError, four_parts, nearest
-from tokflow.exports import FORMATS, ExportConfig, check_exports, check_format
+from tokflow.exports import FORMATS, Declared, ExportConfig, check_exports, check_format
 from tokflow.extras import check_extra
 from tokflow.packing import PackingConfig
 from tokflow.raw import RawConfig
@@ -52,7 +52,13 @@ class Dataset:
     def __post_init__(self) -> None:
         check_name(self.name, where="name", becomes="a folder and an asset key", marks="_")
         _check_chat(self.documents, self.tokenizer, self.split)
-        check_exports(self.exports, list(self.split.parts))
+        declared = Declared(
+            parts=tuple(self.split.parts),
+            has_eos=self.tokenizer.eos == "last",
+            has_bos=self.tokenizer.bos == "first",
+            packing=self.packing,
+        )
+        check_exports(self.exports, declared)
 
     @property
     def folder(self) -> Path:

@@ -64,12 +64,12 @@ def test_documents_with_bos_stay_as_they_are(tmp_path: Path):
 
 def test_documents_without_a_mark_are_refused(tmp_path: Path):
     tokenizer = {"kind": "bytes", "eos": "none"}
-    dataset = declare(tmp_path, {"a.jsonl": ["ab"]}, exports=["llmc"], tokenizer=tokenizer)
 
-    [failed] = build_dataset(dataset).failed
+    with pytest.raises(ConfigError) as raised:
+        declare(tmp_path, {"a.jsonl": ["ab"]}, exports=["llmc"], tokenizer=tokenizer)
 
-    assert str(failed.error) == (
-        "exports: train: expected documents with an EOS, which this format has before each of "
+    assert str(raised.value) == (
+        "exports: llmc: expected documents with an EOS, which this format has before each of "
         "them, found documents without EOS and BOS; set `tokenizer.eos: last`, or name another "
         "format"
     )

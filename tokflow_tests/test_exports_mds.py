@@ -9,6 +9,8 @@ import pytest
 import xxhash
 from backports import zstd
 
+from tokflow.convert import convert_export
+from tokflow.dataset import make_export_config
 from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import FORMATS
 from tokflow.manifest import Manifest
@@ -192,16 +194,24 @@ def test_chats_keep_their_loss_mask_where_it_has_a_column(tmp_path: Path):
 
 def test_a_row_that_no_shard_has_room_for_is_refused(tmp_path: Path):
     exports = [{"format": "mds", "columns": TOKENS, "size_limit": 200}]
-    dataset = declare(tmp_path, {"a.jsonl": ["ab"]}, exports=exports)
 
-    [failed] = build_dataset(dataset).failed
+    with pytest.raises(ConfigError) as raised:
+        declare(tmp_path, {"a.jsonl": ["ab"]}, exports=exports)
 
-    assert failed.message == (
+    assert str(raised.value) == (
         "exports: mds: size_limit: expected at least 204, a shard of one row, found 200; "
         "raise it, or lower `packing.sequence_length`"
     )
     exports[0]["size_limit"] = 204
     assert not build_dataset(declare(tmp_path, {}, exports=exports)).failed
+
+
+def test_a_row_that_no_shard_has_room_for_is_refused_where_an_export_is_converted(tmp_path: Path):
+    built = build(declare(tmp_path, {"a.jsonl": ["ab"]}, exports=["parquet"]))
+    config = make_export_config({"format": "mds", "size_limit": 200}, where="test")
+
+    with pytest.raises(ConfigError, match="a shard of one row, found 200"):
+        convert_export(built.export("parquet").output.folder, config)
 
 
 @pytest.mark.parametrize(

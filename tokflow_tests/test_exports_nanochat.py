@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -5,8 +6,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokflow.dataset import Dataset
+from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS
-from tokflow.manifest import Manifest
+from tokflow.manifest import FileEntry, Manifest
 from tokflow.pipeline import build_dataset
 from tokflow.verify import verify_export
 from tokflow_tests.chats import chat_dataset
@@ -18,8 +20,6 @@ TEXTS = {
     "train-c.jsonl": ["", "c\n\0\r"],
     "validation.jsonl": ["last", ""],
 }
-
-THREE = ("train", "validation", "test")
 
 SPLIT = {"parts": {name: {"files": f"{name}*"} for name in ("train", "validation")}}
 
@@ -162,18 +162,24 @@ def test_a_cut_document_is_its_pieces(tmp_path: Path):
     assert read_as_nanochat(folder, "val") == ["ef"]
 
 
+@pytest.mark.parametrize("names", [("train",), ("train", "validation", "test"), ("a", "b")])
+def test_other_parts_than_nanochat_knows_are_refused_before_anything_is_made(
+    names: tuple[str, ...], tmp_path: Path
+):
+    split = {"parts": {name: {"start": i, "documents": 1} for i, name in enumerate(names)}}
+
+    with pytest.raises(ConfigError) as raised:
+        dataset_of(tmp_path, {}, split=split)
+
+    assert str(raised.value) == (
+        "exports: nanochat: expected the parts train and validation, which nanochat knows, "
+        f"found {', '.join(names)}; change `split.parts`, or name another format"
+    )
+
+
 @pytest.mark.parametrize(
     ("split", "message"),
     [
-        (
-            {"parts": {"train": {"start": 0}}},
-            "exports: nanochat: expected the parts train and validation, which nanochat knows, "
-            "found train; change `split.parts`, or name another format",
-        ),
-        (
-            {"parts": {name: {"start": i, "documents": 1} for i, name in enumerate(THREE)}},
-            "found train, validation, test;",
-        ),
         (
             {"parts": {"train": {"start": 0}, "validation": {"documents": 0}}},
             "exports: nanochat: expected a document in validation, for the last shard is "
@@ -193,6 +199,29 @@ def test_what_nanochat_would_take_for_something_else_is_refused(
     [failed] = build_dataset(dataset).failed
 
     assert message in str(failed.error)
+
+
+def test_the_last_of_more_shards_than_five_digits_number_is_validation(tmp_path: Path):
+    folder, manifest = exported(tmp_path)
+    shards = folder / "base_data"
+    (shards / "shard_00001.parquet").rename(shards / "shard_100000.parquet")
+    names = sorted(f"base_data/shard_{number:05d}.parquet" for number in range(100_001))
+    many = replace(manifest, files=dict.fromkeys(names, FileEntry(num_bytes=0, sha256="")))
+
+    assert read_own(folder, many, "validation") == TEXTS["validation.jsonl"]
+
+
+def test_more_shards_than_nanochat_sorts_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tokflow.exports.nanochat.FILE_DIGITS", 0)
+
+    [failed] = build_dataset(dataset_of(tmp_path)).failed
+
+    assert str(failed.error) == (
+        "exports: nanochat: characters_per_file: expected at most 1 files of a part, whose names "
+        "sort as they follow each other, found 2; raise `characters_per_file`"
+    )
 
 
 def test_a_text_of_2_gib_or_more_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

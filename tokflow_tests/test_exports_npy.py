@@ -8,7 +8,6 @@ from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS, Arrays
 from tokflow.exports.npy import NpyOptions
 from tokflow.manifest import Manifest
-from tokflow.pipeline import build_dataset
 from tokflow_tests.chats import CHATS, MARKED, chat_dataset, documents_of, shard_of
 from tokflow_tests.making import EOS, build, content, declare
 
@@ -100,11 +99,9 @@ def test_build_nanogpt_gets_eos_before_each_document(tmp_path: Path):
 def test_eos_first_without_eos_is_refused(tmp_path: Path):
     exports = [{"format": "npy", "eos": "first"}]
     tokenizer = {"kind": "bytes", "eos": "none"}
-    dataset = declare(tmp_path, {"a.jsonl": ["a"]}, exports=exports, tokenizer=tokenizer)
 
-    [failed] = build_dataset(dataset).failed
-
-    assert "expected documents with an EOS" in str(failed.error)
+    with pytest.raises(ConfigError, match="exports: npy: expected documents with an EOS"):
+        declare(tmp_path, {"a.jsonl": ["a"]}, exports=exports, tokenizer=tokenizer)
 
 
 def test_the_loss_mask_of_a_chat_stands_beside_its_stream(tmp_path: Path):

@@ -31,9 +31,9 @@ from tokflow.exports import (
     pickle_,
     webdataset_,
 )
-from tokflow.exports.formats import Arrays, Counts, Format, Layout
+from tokflow.exports.formats import Arrays, Counts, Declared, Format, Layout
 from tokflow.exports.index import INDEX_SCHEMA
-from tokflow.exports.part import Part
+from tokflow.exports.part import Part, check_eos_first
 from tokflow.manifest import Manifest, checksums, fingerprint, write_manifest
 from tokflow.packing import PackingConfig
 from tokflow.tables import parquet_options
@@ -197,8 +197,8 @@ def check_format(name: str, *, where: str) -> Format:
     return FORMATS[name]
 
 
-def check_exports(exports: Sequence[ExportConfig], parts: Sequence[str]) -> None:
-    """Make sure that each export has a name of its own and a place for every part.
+def check_exports(exports: Sequence[ExportConfig], declared: Declared) -> None:
+    """Make sure that each export has a name of its own, and can be made of such a dataset.
 
     Raises: ConfigError.
     """
@@ -213,16 +213,24 @@ def check_exports(exports: Sequence[ExportConfig], parts: Sequence[str]) -> None
             )
         )
     for export in exports:
-        known = FORMATS[export.format].part_names
-        if known is not None and (others := [part for part in parts if part not in known]):
-            raise ConfigError(
-                four_parts(
-                    where=f"exports: {export.name}",
-                    expected=f"no parts but {', '.join(known)}, the files that {export.format} has",
-                    found=", ".join(others),
-                    remedy="rename them in `split.parts`, or leave the export out",
-                )
+        _check_export(export, declared)
+
+
+def _check_export(export: ExportConfig, declared: Declared) -> None:
+    format_ = FORMATS[export.format]
+    known = format_.part_names or declared.parts
+    if others := [part for part in declared.parts if part not in known]:
+        raise ConfigError(
+            four_parts(
+                where=f"exports: {export.name}",
+                expected=f"no parts but {', '.join(known)}, the files that {export.format} has",
+                found=", ".join(others),
+                remedy="rename them in `split.parts`, or leave the export out",
             )
+        )
+    if export.layout.eos_first:
+        check_eos_first(has_eos=declared.has_eos, has_bos=declared.has_bos, where=export.name)
+    format_.check(export.options, declared)
 
 
 def _deciding_config(config: ExportConfig, packing: PackingConfig) -> dict[str, Any]:
@@ -237,6 +245,7 @@ __all__ = [
     "INDEX_NAME",
     "Arrays",
     "Counts",
+    "Declared",
     "ExportConfig",
     "Format",
     "Layout",

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from tokflow.exports.part import Part
 from tokflow.extras import Extra
 from tokflow.manifest import FileEntry, Manifest
+from tokflow.packing import PackingConfig
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -45,6 +46,19 @@ class Layout:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Declared:
+    """What a dataset's YAML says that an export depends on, known before any token is."""
+
+    parts: tuple[str, ...]
+    """Names of the parts of the split."""
+    has_eos: bool
+    """Whether EOS ends each document."""
+    has_bos: bool
+    """Whether BOS begins each document."""
+    packing: PackingConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Format:
     """How one export format is written and read back."""
 
@@ -68,6 +82,9 @@ class Format:
     """The optional package that `write` and `read` need; looked for when a dataset is declared."""
     part_names: tuple[str, ...] | None = None
     """The parts that the format has a file for, whatever the dataset has; None: any."""
+    check: Callable[[Any, Declared], None] = lambda options, declared: None
+    """Refuse, by a ConfigError, options that cannot go with the rest of the dataset. `write` checks
+    the same, for an export may be converted from another."""
     version: int = 1
     """Raised when the same input would give other bytes."""
 

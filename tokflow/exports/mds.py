@@ -31,10 +31,12 @@ import numpy.typing as npt
 import xxhash
 
 from tokflow.errors import ConfigError, CorruptOutputError, four_parts
-from tokflow.exports.formats import Arrays, Counts, Format, Layout, counts_of_rows
+from tokflow.exports.formats import Arrays, Counts, Declared, Format, Layout
+from tokflow.exports.names import numbered
 from tokflow.exports.options import check_counts, check_level
 from tokflow.exports.part import Part
-from tokflow.exports.shards import cut_runs, equal_sizes
+from tokflow.exports.row_files import write_files
+from tokflow.exports.shards import equal_sizes
 from tokflow.exports.zstd_ import MAX_LEVEL, Compression, compress, decompress, peer_name
 from tokflow.manifest import Manifest
 from tokflow.sequences import Sequences
@@ -117,50 +119,29 @@ def write(parts: Sequence[Part], options: MdsOptions, folder: Path) -> Counts:
     """Write the shards of each part into a folder of its own; a part without a row has none."""
     counts: Counts = {}
     for part in parts:
-        written = _write_part(part, options, folder / part.name)
-        counts |= counts_of_rows(
-            part, num_sequences=written.num_sequences, num_tokens=written.num_tokens
-        )
-        if part.has_loss_mask and "loss_mask" in layout(options).keeps:
-            counts[f"{part.name}.num_loss_tokens"] = written.num_loss_tokens
+        counts |= _write_part(part, options, folder / part.name)
     return counts
 
 
-@dataclass(slots=True)
-class Tally:
-    """Counts what goes by on its way into files."""
-
-    num_sequences: int = 0
-    num_tokens: int = 0
-    num_loss_tokens: int = 0
-
-    def of(self, made: Iterator[Sequences]) -> Iterator[Sequences]:
-        """Yield what is given."""
-        for rows in made:
-            self.num_sequences += len(rows)
-            self.num_tokens += int(np.count_nonzero(rows.segment_ids))
-            self.num_loss_tokens += int(np.count_nonzero(rows.loss_mask))
-            yield rows
-
-
-def _write_part(part: Part, options: MdsOptions, folder: Path) -> Tally:
-    tally = Tally()
-    if not part.num_sequences:
-        return tally
-    folder.mkdir()
+def _write_part(part: Part, options: MdsOptions, folder: Path) -> Counts:
     dtype = _row_dtype(options.columns, part.sequence_length)
     settings = _settings(options, part.sequence_length)
-    per_shard = _rows_per_shard(options, settings, dtype.itemsize)
-    rows = (_as_rows(made, options.columns, dtype) for made in tally.of(part.sequences()))
+    per_shard = _rows_per_shard(options, part.sequence_length)
     sizes = equal_sizes(part.num_sequences, per_shard)
     level = options.compression_level or DEFAULT_LEVEL
-    shards = [
-        _write_shard(folder, number, size, in_shard, settings, level=level)
-        for number, (size, in_shard) in enumerate(zip(sizes, cut_runs(rows, sizes), strict=True))
-    ]
-    index = {"version": 2, "shards": shards}
-    (folder / "index.json").write_text(json.dumps(index, sort_keys=True))
-    return tally
+    shards: list[dict[str, Any]] = []
+    if sizes:
+        folder.mkdir()
+
+    def write_shard(number: int, groups: Iterator[Sequences]) -> None:
+        rows = (_as_rows(made, options.columns, dtype) for made in groups)
+        shards.append(_write_shard(folder, number, sizes[number], rows, settings, level=level))
+
+    counts = write_files(part, write_shard, columns=layout(options).keeps, per_file=per_shard)
+    if shards:
+        index = {"version": 2, "shards": shards}
+        (folder / "index.json").write_text(json.dumps(index, sort_keys=True))
+    return counts
 
 
 def _row_dtype(columns: Mapping[str, Field], length: int) -> np.dtype[np.void]:
@@ -187,12 +168,13 @@ def _settings(options: MdsOptions, length: int) -> dict[str, Any]:
     }
 
 
-def _rows_per_shard(options: MdsOptions, settings: Mapping[str, Any], row_bytes: int) -> int:
-    """Return how many rows a shard has room for.
+def _rows_per_shard(options: MdsOptions, length: int) -> int:
+    """Return how many rows of so many tokens a shard has room for.
 
     Raises: ConfigError where it has none.
     """
-    fixed_bytes = 8 + len(_header_text(settings))
+    fixed_bytes = 8 + len(_header_text(_settings(options, length)))
+    row_bytes = _row_dtype(options.columns, length).itemsize
     if (rows := (options.size_limit - fixed_bytes) // (row_bytes + 4)) < 1:
         raise ConfigError(
             four_parts(
@@ -275,8 +257,7 @@ def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
     dtype = _row_dtype(options.columns, manifest.details["sequence_length"])
     column_of: dict[str, str] = {kept: column for column, kept in options.columns.items()}
     suffix = ".zstd" if options.compression == "zstd" else ""
-    number = 0
-    while (name := f"{part}/shard.{number:05d}.mds{suffix}") in manifest.files:
+    for name in numbered(manifest, lambda number: f"{part}/shard.{number:05d}.mds{suffix}"):
         rows = _read_shard(folder / name, dtype)
         at_once = max(1, BYTES_AT_ONCE // dtype.itemsize)
         for first in range(0, len(rows), at_once):
@@ -286,7 +267,6 @@ def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
             if "loss_mask" in fields:
                 fields["loss_mask"] = fields["loss_mask"].astype(bool)
             yield fields
-        number += 1
 
 
 def _read_shard(path: Path, dtype: np.dtype[np.void]) -> npt.NDArray[np.void]:
@@ -310,10 +290,16 @@ def _read_shard(path: Path, dtype: np.dtype[np.void]) -> npt.NDArray[np.void]:
     return data[first:].view(dtype)
 
 
+def check(options: MdsOptions, declared: Declared) -> None:
+    """Refuse a size_limit that no row fits into."""
+    _rows_per_shard(options, declared.packing.row_length)
+
+
 FORMAT = Format(
     description="MDS: <part>/shard.<i>.mds and index.json, for mosaicml-streaming",
     options=MdsOptions,
     layout=layout,
     write=write,
     read=read,
+    check=check,
 )

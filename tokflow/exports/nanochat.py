@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 from tokflow.arrays import to_numpy
 from tokflow.errors import ConfigError, four_parts
 from tokflow.exports.formats import Arrays, Counts, Format, Layout, counts_of_stream, fixed
+from tokflow.exports.names import FILE_DIGITS, check_num_files, numbered
 from tokflow.exports.options import check_counts, check_level
 from tokflow.exports.part import Part
 from tokflow.manifest import Manifest
@@ -62,8 +63,7 @@ def write(parts: Sequence[Part], options: NanochatOptions, folder: Path) -> Coun
     Raises: ConfigError for other parts, or where one of the two has no document.
     """
     by_name = {part.name: part for part in parts}
-    if {*by_name} != {*PARTS}:
-        raise _refused("the parts train and validation, which nanochat knows", ", ".join(by_name))
+    _check_parts([*by_name])
     (folder / FOLDER).mkdir()
     counts: Counts = {}
     num_files = 0
@@ -72,6 +72,10 @@ def write(parts: Sequence[Part], options: NanochatOptions, folder: Path) -> Coun
         limit = options.characters_per_file if name == "train" else None
         num_documents, first = 0, num_files
         for groups in _files(_groups(part, options.documents_per_group), limit):
+            # Known only once all before are written: characters are counted on the way.
+            check_num_files(
+                num_files + 1, digits=FILE_DIGITS, where="nanochat", option="characters_per_file"
+            )
             num_documents += _write_file(groups, options, folder / FOLDER, num_files)
             num_files += 1
         if num_files == first:
@@ -79,6 +83,11 @@ def write(parts: Sequence[Part], options: NanochatOptions, folder: Path) -> Coun
         counts |= counts_of_stream(part, num_tokens=part.num_tokens)
         counts[f"{name}.num_documents"] = num_documents
     return counts
+
+
+def _check_parts(names: Sequence[str]) -> None:
+    if {*names} != {*PARTS}:
+        raise _refused("the parts train and validation, which nanochat knows", ", ".join(names))
 
 
 def _refused(expected: str, found: str) -> ConfigError:
@@ -151,7 +160,7 @@ def _write_file(
     """Return how many documents were written."""
     num_documents = 0
     with pq.ParquetWriter(
-        folder / f"shard_{number:05d}.parquet",
+        folder / _name(number),
         SCHEMA,
         compression="zstd",
         compression_level=options.compression_level,
@@ -165,9 +174,13 @@ def _write_file(
     return num_documents
 
 
+def _name(number: int) -> str:
+    return f"shard_{number:05d}.parquet"
+
+
 def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
     """Yield the texts of a part, a row group at a time; (num_documents,) of str."""
-    names = sorted(name for name in manifest.files if name.startswith(f"{FOLDER}/"))
+    names = numbered(manifest, lambda number: f"{FOLDER}/{_name(number)}")
     for name in names[:-1] if part == "train" else names[-1:]:
         with pq.ParquetFile(folder / name) as file:
             for group in range(file.num_row_groups):
@@ -181,4 +194,5 @@ FORMAT = Format(
     layout=fixed(Layout(made_of="texts", keeps=("texts",))),
     write=write,
     read=read,
+    check=lambda options, declared: _check_parts(declared.parts),
 )

@@ -189,15 +189,7 @@ class Part:
         """
         if self.bos_id is not None:
             return None
-        if self.eos_id is None:
-            raise ConfigError(
-                four_parts(
-                    where=f"exports: {self.name}",
-                    expected="documents with an EOS, which this format has before each of them",
-                    found="documents without EOS and BOS",
-                    remedy="set `tokenizer.eos: last`, or name another format",
-                )
-            )
+        check_eos_first(has_eos=self.eos_id is not None, has_bos=False, where=self.name)
         self._check_last_tokens()
         return self.eos_id
 
@@ -249,6 +241,22 @@ class Part:
     def sequence_index(self) -> Iterator[pa.Table]:
         """Yield the index of `sequences` in order, a table for each file and one for tails."""
         return self._rows.index()
+
+
+def check_eos_first(*, has_eos: bool, has_bos: bool, where: str) -> None:
+    """Make sure that documents have what stands before each of them with `eos_first`.
+
+    Raises: ConfigError.
+    """
+    if not (has_eos or has_bos):
+        raise ConfigError(
+            four_parts(
+                where=f"exports: {where}",
+                expected="documents with an EOS, which this format has before each of them",
+                found="documents without EOS and BOS",
+                remedy="set `tokenizer.eos: last`, or name another format",
+            )
+        )
 
 
 def _with_eos_first(
