@@ -201,6 +201,15 @@ def test_truncate_keeps_one_row_of_a_longer_document(strategy: Strategy):
     assert packed.counts == PackingCounts(num_truncated_documents=1, num_dropped_tokens=5)
 
 
+def test_what_is_kept_of_a_truncated_document_may_be_cut_by_concat_and_counts_in_both():
+    packed = pack_pieces(int64(3, 9), of_4(strategy="concat", overlong="truncate"))
+
+    assert lengths_of_rows(packed) == [[3, 1], [3]]
+    assert packed.counts == PackingCounts(
+        num_cut_documents=1, num_truncated_documents=1, num_dropped_tokens=5
+    )
+
+
 @pytest.mark.parametrize("strategy", PACKERS)
 def test_drop_leaves_a_longer_document_out(strategy: Strategy):
     packed = pack_pieces(int64(9, 2, 4), of_4(strategy=strategy, overlong="drop"))

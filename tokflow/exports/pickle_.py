@@ -8,8 +8,8 @@ A trainer globs the folder, so each part has one of its own with no other .json 
 pickle runs whatever code it names: load only what you made yourself, or take parquet.
 
 Source: the README titled "How to fetch and tokenize the data" (the-stack, data/c) and its
-tokenize_data.py. Its options that are about packing stand under `packing`, not here:
-min_sample_length, by the same name, and the length of a sample as sequence_length.
+tokenize_data.py. Two of its options stand under `packing` and not beside `format: pickle`:
+`packing.min_sample_length`, and seq_length as `packing.sequence_length`.
 """
 
 import json

@@ -145,9 +145,9 @@ class PackingCounts:
     """What became of documents; a piece of a document that the split cut counts as one."""
 
     num_cut_documents: int = 0
-    """Documents cut where a row ends, so that no row has all that is packed of them. What is
-    packed of a dropped document is nothing, and of a truncated one its first row: neither is among
-    them, but for a truncated one whose first row's tokens concat cuts as well."""
+    """Documents cut where a row ends: no row has all that `overlong` keeps of them. What was
+    truncated or dropped is not counted here; only concat may cut what is kept of a truncated
+    document, which is then counted in both."""
     num_truncated_documents: int = 0
     """Documents of which `overlong: truncate` keeps one row."""
     num_dropped_documents: int = 0
