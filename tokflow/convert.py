@@ -6,15 +6,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tokflow.catalog import Found, find_output
-from tokflow.errors import ConfigError, MissingOutputError, four_parts
+from tokflow.errors import ConfigError, CorruptOutputError, MissingOutputError, four_parts
 from tokflow.exports import ExportConfig, Part, export_fingerprint, write_export
 from tokflow.gathered import gather_parts
-from tokflow.manifest import is_intact
+from tokflow.manifest import Manifest, broken_files, is_intact
 from tokflow.packing import PackingConfig
 from tokflow.storage import new_folder, point_latest_to
 
-CONVERTED_DETAILS = ("dtype", "vocab_size", "eos_id", "bos_id", "tokenizer_fingerprint")
+COPIED_DETAILS = ("dtype", "vocab_size", "eos_id", "bos_id", "tokenizer_fingerprint", "lost")
 """What holds of an export in any format."""
+
+LEFT_OUT = ("num_dropped_tokens", "num_dropped_documents", "num_truncated_documents")
+"""Counts of what is not in an export, and so in nothing that is made from it."""
 
 
 def convert_export(
@@ -28,40 +31,40 @@ def convert_export(
 
     Tokens, documents and their order are those of the export, so that the files are the ones
     that `tokflow run` makes of this format, but for documents without tokens and what the export
-    left out. `packing` is asked of formats of sequences; by default it is the export's own, or
-    where it has none PackingConfig's defaults. Without `output` the folder stands beside the
-    export's and is found again by its fingerprint; what is there already is not made again.
+    left out, which `details.left_out` of the manifest counts. `packing` is for formats of
+    sequences; by default it is the export's own, or where it has none PackingConfig's defaults.
+    Without `output` the folder stands beside the export's and is found again by its fingerprint;
+    what is there already is not made again. The export's checksums are compared first.
 
-    Raises: MissingOutputError where there is no export; ConfigError where its format cannot be
-    read, where it lost what the new one keeps, or where `output` is in use.
+    Raises: MissingOutputError where there is no export; CorruptOutputError where it is damaged;
+    ConfigError where its format cannot be read, where it lost what the new one keeps, or where
+    `output` cannot be written.
     """
     found = find_output(path)
     _check_export(found, path)
     _check_kept(found, config)
-    packing = packing or own_packing(found) or PackingConfig()
+    used = packing or own_packing(found) or PackingConfig()
     parents = {"export": found.manifest.fingerprint}
-    fingerprint = export_fingerprint(config, packing, parents)
-    folder = output or _folder_beside(found, config, fingerprint)
-    if output is None and is_intact(folder):
-        point_latest_to(folder)
-        return folder
-    if output is not None and output.exists() and any(output.iterdir()):
-        raise ConfigError(
-            four_parts(
-                where="--output",
-                expected="a folder that is empty or not there",
-                found=str(output),
-                remedy="name another, or remove it",
-            )
-        )
-    with parts_of(found, config, packing, beside=folder) as parts, new_folder(folder) as temporary:
+    if output is None:
+        folder = _folder_beside(found, config, export_fingerprint(config, used, parents))
+        if is_intact(folder):
+            point_latest_to(folder)
+            return folder
+    else:
+        folder = output
+        _check_output(found, output)
+    check_undamaged(found)
+    details = {n: found.manifest.details[n] for n in COPIED_DETAILS if n in found.manifest.details}
+    if left_out := _left_out(found.manifest):
+        details["left_out"] = left_out
+    with parts_of(found, config, used, beside=folder) as parts, new_folder(folder) as temporary:
         write_export(
             parts,
             config,
             temporary,
             dataset=found.manifest.dataset,
             parents=parents,
-            details={name: found.manifest.details[name] for name in CONVERTED_DETAILS},
+            details=details,
         )
     if output is None:
         point_latest_to(folder)
@@ -88,6 +91,23 @@ def own_packing(found: Found) -> PackingConfig | None:
     """Return how the sequences of an export were packed; None for a stream."""
     packing = found.manifest.config.get("packing")
     return None if packing is None else PackingConfig(**packing)
+
+
+def check_undamaged(found: Found) -> None:
+    """Make sure that the files of an export are those that its manifest lists.
+
+    Raises: CorruptOutputError.
+    """
+    if problems := broken_files(found.folder, found.manifest):
+        raise CorruptOutputError(problems[0])
+
+
+def _left_out(manifest: Manifest) -> dict[str, int]:
+    """Return what an export lacks of its split, and what the one lacked it was converted from."""
+    counts = {name: num for name, num in manifest.counts.items() if num and name.endswith(LEFT_OUT)}
+    for name, num in manifest.details.get("left_out", {}).items():
+        counts[name] = counts.get(name, 0) + num
+    return counts
 
 
 def _check_export(found: Found, path: Path) -> None:
@@ -125,7 +145,34 @@ def _check_kept(found: Found, config: ExportConfig) -> None:
         )
 
 
+def _check_output(found: Found, output: Path) -> None:
+    is_taken = output.is_file() or (output.is_dir() and any(output.iterdir()))
+    is_inside = output.resolve().is_relative_to(found.folder)
+    if is_taken or is_inside:
+        raise ConfigError(
+            four_parts(
+                where="--output",
+                expected="a folder that is empty or not there"
+                + (", outside of the export" if is_inside else ""),
+                found=str(output),
+                remedy="name another, or remove it",
+            )
+        )
+
+
 def _folder_beside(found: Found, config: ExportConfig, fingerprint: str) -> Path:
-    """Return `<exports>/<format>-from-<name>/<fingerprint>`, no folder of a declared export."""
+    """Return `<exports>/<format>-from-<name>/<fingerprint>`, no folder of a declared export.
+
+    Raises: ConfigError where the export is in no store.
+    """
     exports, name = found.folder.parents[1], found.folder.parent.name
+    if exports.name != "exports" or found.folder.name != found.manifest.fingerprint[:16]:
+        raise ConfigError(
+            four_parts(
+                where=found.folder,
+                expected="<store>/<dataset>/exports/<name>/<fingerprint>, to stand beside it",
+                found="an export outside of a store",
+                remedy="name the folder to write: --output DIR",
+            )
+        )
     return exports / f"{config.name}-from-{name}" / fingerprint[:16]

@@ -76,3 +76,9 @@ def text_hashes(texts: pa.LargeStringArray) -> pa.FixedSizeBinaryArray:
     return pa.FixedSizeBinaryArray.from_buffers(
         pa.binary(16), len(texts), [None, pa.py_buffer(hashes)]
     )
+
+
+def hashes_as_array(hashes: pa.FixedSizeBinaryArray) -> npt.NDArray[np.void]:
+    """Return text hashes as an array of 16 bytes each, which shares their memory."""
+    array = np.frombuffer(hashes.buffers()[1] or b"", dtype="V16")
+    return array[hashes.offset : hashes.offset + len(hashes)]

@@ -4,7 +4,7 @@ For who has an export and wants another format of it: the token shards and the r
 made from may be gone, or on another machine.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from tokflow.arrays import make_table, repeated, to_numpy
 from tokflow.catalog import Found
 from tokflow.document_table import DOCUMENTS_SCHEMA
-from tokflow.errors import ConfigError, four_parts
+from tokflow.errors import ConfigError, CorruptOutputError, four_parts
 from tokflow.exports import FORMATS, INDEX_NAME, Part, layout_of
 from tokflow.manifest import Manifest, checksums, write_manifest
 from tokflow.packing import PackingConfig
@@ -41,21 +41,25 @@ def gather_parts(found: Found, packing: PackingConfig | None, folder: Path) -> l
     sequences; None is for formats that need none. `folder` must stay as long as the parts do.
 
     Raises: ConfigError for a format that is never read, or that holds texts, and where the
-    beginning of a document was dropped.
+    beginning of a document was dropped; CorruptOutputError where the files hold more or less
+    than their manifest says.
     """
     _check_readable(found)
     details = found.manifest.details
     flat = {name: _flat(found, name, folder) for name in details["parts"]}
     splits, sequences = [], []
-    for number, (raw_file, groups) in enumerate(_groups_by_file(found).items()):
-        of_file = folder / f"{number:06d}"
-        split_folder = _write_file(found, flat, raw_file, groups, of_file)
-        split = open_split(split_folder, open_token_shard(of_file / "tokens"))
-        splits.append(split)
-        if packing is not None:
-            (of_file / "sequences").mkdir()
-            write_sequences(split, packing, of_file / "sequences", dataset=found.manifest.dataset)
-            sequences.append(open_sequences(of_file / "sequences", split))
+    with _Index(found) as index:
+        for number, raw_file in enumerate(index.raw_files):
+            of_file = folder / f"{number:06d}"
+            runs = index.runs(raw_file, flat)
+            split_folder = _write_file(found, flat, raw_file, runs, of_file)
+            split = open_split(split_folder, open_token_shard(of_file / "tokens"))
+            splits.append(split)
+            if packing is not None:
+                rows = of_file / "sequences"
+                rows.mkdir()
+                write_sequences(split, packing, rows, dataset=found.manifest.dataset)
+                sequences.append(open_sequences(rows, split))
     return [
         Part(
             name=name,
@@ -113,8 +117,23 @@ def _flat(found: Found, part: str, folder: Path) -> _Flat:
     finally:
         for file in files.values():
             file.close()
+    _check_size(found, part, paths["token_ids"].stat().st_size // dtypes["token_ids"].itemsize)
     sources = {name: _mapped(path, dtypes[name]) for name, path in paths.items()}
     return _Flat(sources["token_ids"], sources.get("loss_mask"))
+
+
+def _check_size(found: Found, part: str, num_read: int) -> None:
+    counts = found.manifest.counts
+    expected = counts[f"{part}.num_tokens"] + counts.get(f"{part}.num_padding", 0)
+    if num_read != expected:
+        raise CorruptOutputError(
+            four_parts(
+                where=f"{found.folder}: {part}",
+                expected=f"{expected:,} tokens, padding among them",
+                found=f"{num_read:,}",
+                remedy="run `tokflow verify` on it, and make it again",
+            )
+        )
 
 
 def _mapped(path: Path, dtype: np.dtype[Any]) -> TokenSource:
@@ -124,21 +143,49 @@ def _mapped(path: Path, dtype: np.dtype[Any]) -> TokenSource:
     return TokenSource(np.asarray(np.memmap(path, dtype=dtype, mode="r")), none)
 
 
-def _groups_by_file(found: Found) -> dict[str, list[int]]:
-    """Return for each raw file, sorted, the row groups of the index that lead to it."""
-    groups: dict[str, list[int]] = {}
-    with pq.ParquetFile(found.folder / INDEX_NAME, read_dictionary=["raw_file"]) as file:
-        for number in range(file.num_row_groups):
-            for raw_file in file.read_row_group(number, columns=["raw_file"])[0].unique():
-                groups.setdefault(raw_file.as_py(), []).append(number)
-    return dict(sorted(groups.items()))
+class _Index:
+    """The index of an export, opened once; by raw file and part."""
+
+    def __init__(self, found: Found) -> None:
+        path = found.folder / INDEX_NAME
+        self._file = pq.ParquetFile(path, read_dictionary=["part", "raw_file"])
+        self._groups: dict[str, list[int]] = {}
+        for number in range(self._file.num_row_groups):
+            for raw_file in self._file.read_row_group(number, columns=["raw_file"])[0].unique():
+                self._groups.setdefault(raw_file.as_py(), []).append(number)
+
+    def __enter__(self) -> "_Index":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    @property
+    def raw_files(self) -> list[str]:
+        """The raw files that it leads to, sorted."""
+        return sorted(self._groups)
+
+    def runs(self, raw_file: str, parts: Iterable[str]) -> dict[str, Columns]:
+        """Return the runs of one raw file in each part."""
+        taken: dict[str, list[Columns]] = {part: [] for part in parts}
+        for number in self._groups[raw_file]:
+            table = self._file.read_row_group(number)
+            columns = {name: to_numpy(table[name]) for name in RUN_COLUMNS}
+            of_file = has_name(table["raw_file"], raw_file)
+            for part in taken:
+                is_wanted = of_file & has_name(table["part"], part)
+                taken[part].append({name: v[is_wanted] for name, v in columns.items()})
+        return {
+            part: {name: np.concatenate([runs[name] for runs in some]) for name in RUN_COLUMNS}
+            for part, some in taken.items()
+        }
 
 
 def _write_file(
     found: Found,
     flat: Mapping[str, _Flat],
     raw_file: str,
-    groups: list[int],
+    runs_of: Mapping[str, Columns],
     folder: Path,
 ) -> Path:
     """Write the tokens of one raw file as a token shard and a split; return the split's folder."""
@@ -148,7 +195,7 @@ def _write_file(
     documents, spans, counts = [], [], {}
     num_tokens = num_documents = 0
     for part in flat:
-        runs = _in_document_order(_runs(found, groups, raw_file, part))
+        runs = _in_document_order(runs_of[part])
         _copy_tokens(flat[part], runs, shard)
         pieces = _pieces(runs, num_tokens)
         documents.append(_documents_table(pieces))
@@ -160,17 +207,6 @@ def _write_file(
     pq.write_table(pa.concat_tables(spans), split / SPANS_NAME, **parquet_options(SPANS_SCHEMA))
     _write_manifests(found, raw_file, folder, counts, num_tokens)
     return split
-
-
-def _runs(found: Found, groups: list[int], raw_file: str, part: str) -> Columns:
-    wanted = {"raw_file": raw_file, "part": part}
-    taken: list[Columns] = []
-    with pq.ParquetFile(found.folder / INDEX_NAME, read_dictionary=list(wanted)) as file:
-        for number in groups:
-            table = file.read_row_group(number, columns=[*RUN_COLUMNS, *wanted])
-            is_wanted = np.logical_and.reduce([has_name(table[c], n) for c, n in wanted.items()])
-            taken.append({name: to_numpy(table[name])[is_wanted] for name in RUN_COLUMNS})
-    return {name: np.concatenate([runs[name] for runs in taken]) for name in RUN_COLUMNS}
 
 
 def _in_document_order(runs: Columns) -> Columns:

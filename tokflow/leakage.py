@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.arrays import to_numpy
+from tokflow.document_table import hashes_as_array
 from tokflow.spans import Split
 
 MIN_CHARS = 32
@@ -44,9 +45,7 @@ def _of_file(
 ) -> tuple[npt.NDArray[np.void], npt.NDArray[np.int64]]:
     """Return the hashes of one file's whole documents in a part, and their rows."""
     table = split.shard.documents(["row", "num_chars", "text_hash"])
-    digests = table["text_hash"].combine_chunks()
-    hashes = np.frombuffer(digests.buffers()[1], dtype="V16")
-    hashes = hashes[digests.offset : digests.offset + len(digests)]
+    hashes = hashes_as_array(table["text_hash"].combine_chunks())
     spans = split.spans(part)
     is_whole = ~to_numpy(spans["is_cut"])
     first = to_numpy(spans["document"])[is_whole]

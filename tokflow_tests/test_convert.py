@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from tokflow.cli.app import app
 from tokflow.convert import convert_export
 from tokflow.dataset import Dataset, make_export_config
-from tokflow.errors import ConfigError
+from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import FORMATS, ExportConfig
 from tokflow.manifest import read_manifest
 from tokflow.packing import PackingConfig
@@ -230,6 +230,64 @@ def test_chats_keep_their_loss_mask_or_are_refused(tmp_path: Path):
         convert_export(latest(dataset, "bin"), to("parquet"))
 
 
+def test_a_lost_mask_stays_lost_however_often_it_is_converted(tmp_path: Path):
+    dataset = chat_dataset(tmp_path, exports=["bin"])
+    build(dataset)
+
+    again = convert_export(latest(dataset, "bin"), to("litdata"))
+
+    assert read_manifest(again).details["lost"] == ["loss_mask"]
+    with pytest.raises(ConfigError, match="expected the loss mask of the chats, which parquet"):
+        convert_export(again, to("parquet"))
+
+
+def test_a_damaged_export_is_not_converted(built: Dataset, tmp_path: Path):
+    shutil.copytree(latest(built, "bin"), tmp_path / "copy")
+    path = tmp_path / "copy" / "train.bin"
+    data = bytearray(path.read_bytes())
+    data[0] ^= 1
+    path.write_bytes(data)
+
+    with pytest.raises(CorruptOutputError, match=r"train.bin: expected sha256"):
+        convert_export(tmp_path / "copy", to("npy"), output=tmp_path / "out")
+
+    assert not (tmp_path / "out").exists()
+
+
+def test_files_that_hold_less_than_the_manifest_says_are_named(built: Dataset, tmp_path: Path):
+    copy = tmp_path / "copy"
+    shutil.copytree(latest(built, "bin"), copy)
+    data = (copy / "train.bin").read_bytes()[:-2]
+    (copy / "train.bin").write_bytes(data)
+    manifest = json.loads((copy / "manifest.json").read_text())
+    entry = {"num_bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    manifest["files"]["train.bin"] = entry
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+
+    with pytest.raises(CorruptOutputError, match=r"copy: train: expected 19 tokens.*found 18"):
+        convert_export(copy, to("npy"), output=tmp_path / "out")
+
+
+def test_an_export_outside_of_a_store_needs_an_output(built: Dataset, tmp_path: Path):
+    shutil.copytree(latest(built, "bin"), tmp_path / "a" / "b" / "c")
+
+    with pytest.raises(ConfigError, match="an export outside of a store; name the folder"):
+        convert_export(tmp_path / "a" / "b" / "c", to("npy"))
+
+
+def test_what_the_export_left_out_is_counted_in_all_that_is_made_of_it(tmp_path: Path):
+    packing = {"sequence_length": 4, "strategy": "greedy", "overlong": "truncate"}
+    dataset = declare(tmp_path, {"a.jsonl": ["abcdef", "g"]}, packing=packing, exports=["parquet"])
+    build(dataset)
+
+    stream = convert_export(latest(dataset, "parquet"), to("bin"))
+    again = convert_export(stream, to("npy"))
+
+    left_out = {"train.num_dropped_tokens": 3, "train.num_truncated_documents": 1}
+    assert read_manifest(stream).details["left_out"] == left_out
+    assert read_manifest(again).details["left_out"] == left_out
+
+
 def test_what_is_never_read_is_refused_with_a_way_out(built: Dataset):
     with pytest.raises(ConfigError, match="pickle, which is written and never read; convert"):
         convert_export(latest(built, "pickle"), to("bin"))
@@ -240,6 +298,10 @@ def test_a_folder_in_use_is_refused(built: Dataset, tmp_path: Path):
 
     with pytest.raises(ConfigError, match="--output: expected a folder that is empty"):
         convert_export(latest(built, "bin"), to("bin"), output=tmp_path)
+    with pytest.raises(ConfigError, match="--output: expected a folder that is empty"):
+        convert_export(latest(built, "bin"), to("bin"), output=tmp_path / "mine")
+    with pytest.raises(ConfigError, match="outside of the export"):
+        convert_export(latest(built, "bin"), to("bin"), output=latest(built, "bin") / "inside")
 
 
 def test_tokens_that_were_dropped_stay_dropped(tmp_path: Path):
@@ -275,6 +337,7 @@ def test_the_command_takes_options_and_packing(built: Dataset, tmp_path: Path):
         (["--to", "parquet", "--option", "sequence_per_file=2"], "did you mean"),
         (["--to", "parquet", "--option", "compression"], "expected KEY=VALUE"),
         (["--to", "parquet", "--packing", "sequence_length=no"], "--packing.sequence_length"),
+        (["--to", "npy", "--packing", "overlap=1"], "nothing is packed in a stream"),
     ],
 )
 def test_what_cannot_be_meant_is_wrong_usage(arguments: list[str], message: str, built: Dataset):

@@ -350,6 +350,42 @@ def test_an_export_with_another_token_is_found(name: str, small: tuple[Dataset, 
     assert problems == [f"{output.folder}: train: token {first} is not the one of the split"]
 
 
+@pytest.mark.parametrize("column", ["row", "char_start", "token_in_piece"])
+@pytest.mark.parametrize("name", ["bin", "parquet"])
+def test_an_index_that_leads_elsewhere_is_found(
+    name: str, column: str, small: tuple[Dataset, Lineage]
+):
+    made, lineage = small
+    config = next(export for export in made.exports if export.name == name)
+    output = lineage.export(config)
+    edit_table(output.folder / "index.parquet", column, lambda rows: rows.__setitem__(1, 5))
+    believe_files(output.folder)
+
+    problems = verify_export(output.folder, output.manifest(), lineage.parts(config))
+
+    position = pq.read_table(output.folder / "index.parquet")["position"][1].as_py()
+    assert problems == [
+        f"{output.folder / 'index.parquet'}: train: the run at {position:,} does not lead to its "
+        "document"
+    ]
+
+
+def test_padding_may_be_an_id_that_no_token_has(tmp_path: Path):
+    packing = {"sequence_length": 8, "strategy": "one_document", "pad_id": 300}
+    exports = ["parquet", "webdataset", "pickle"]
+    made, _ = built(tmp_path, packing=packing, exports=exports)
+
+    assert problems_of(made) == []
+
+
+def test_a_format_that_is_never_read_says_so(tmp_path: Path):
+    made, _ = built(tmp_path, exports=["pickle"])
+
+    notes = [verified.notes for verified in verify_dataset(made)]
+
+    assert notes[-1] == ("pickle files are never read: compared by counts and checksums",)
+
+
 def test_an_export_that_lost_a_row_is_found_without_its_parents(small: tuple[Dataset, Lineage]):
     made, lineage = small
     output = lineage.export(made.exports[1])

@@ -197,7 +197,8 @@ def convert(
         typer.Option(
             "--option",
             metavar="KEY=VALUE",
-            help="An option of the format, as under `exports` in a YAML; also several.",
+            help="An option of the format, as under `exports` in a YAML, such as "
+            "tokens_per_file=1000000 or 'columns=[labels]'; also several.",
         ),
     ] = None,
     packing: Annotated[

@@ -13,6 +13,7 @@ from tokflow.convert import convert_export, own_packing
 from tokflow.dataset import make_export_config, make_packing_config
 from tokflow.errors import four_parts
 from tokflow.manifest import read_manifest
+from tokflow.packing import PackingConfig
 
 
 def print_conversion(
@@ -29,33 +30,51 @@ def print_conversion(
         fields = _fields(options, "--option")
         config = make_export_config({**fields, "format": to}, where="--to")
         of_packing = _fields(packing, "--packing")
-    packed = None
-    if of_packing:
-        own = own_packing(find_output(export))
-        with as_usage():
-            packed = make_packing_config(
-                {**(asdict(own) if own else {}), **of_packing}, where="--packing"
+        if of_packing and config.layout.made_of != "sequences":
+            raise UsageError(
+                four_parts(
+                    where="--packing",
+                    expected="none, for nothing is packed in a stream",
+                    found=", ".join(of_packing),
+                    remedy=f"leave it out, or name a format of sequences in place of {to}",
+                )
             )
-    folder = convert_export(export, config, packing=packed, output=output)
+        packed = _packing(export, of_packing) if of_packing else None
+        folder = convert_export(export, config, packing=packed, output=output)
+    _print_folder(folder, to, as_json=as_json)
+    return DONE
+
+
+def _packing(export: Path, fields: dict[str, Any]) -> PackingConfig:
+    """Return the export's own packing, or the default one, with these fields changed."""
+    own = own_packing(find_output(export))
+    return make_packing_config({**(asdict(own) if own else {}), **fields}, where="--packing")
+
+
+def _print_folder(folder: Path, format_: str, *, as_json: bool) -> None:
     manifest = read_manifest(folder)
     num_bytes = sum(entry.num_bytes for entry in manifest.files.values())
+    left_out = manifest.details.get("left_out", {})
     if as_json:
         print_json(
             {
                 "folder": str(folder),
-                "format": to,
+                "format": format_,
                 "counts": manifest.counts,
+                "left_out": left_out,
                 "num_bytes": num_bytes,
                 "fingerprint": manifest.fingerprint,
             }
         )
-        return DONE
+        return
     counts = manifest.counts
     tokens = ", ".join(
         f"{part} {counts[f'{part}.num_tokens']:,} tokens" for part in manifest.details["parts"]
     )
-    print(f"{to}: {tokens}, {size(num_bytes)}: {shown_path(folder)}")
-    return DONE
+    print(f"{format_}: {tokens}, {size(num_bytes)}: {shown_path(folder)}")
+    for name, num in left_out.items():
+        part, _, what = name.partition(".num_")
+        print(f"not in the export it is made from: {part} {num:,} {what.replace('_', ' ')}")
 
 
 def _fields(given: Sequence[str] | None, where: str) -> dict[str, Any]:

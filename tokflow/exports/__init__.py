@@ -133,7 +133,7 @@ def write_export(
             "format": config.format,
             "parts": [part.name for part in parts],
             "keeps": list(layout.keeps),
-            **({"lost": lost} if (lost := _lost(parts, layout)) else {}),
+            **({"lost": lost} if (lost := _lost(parts, layout, details)) else {}),
             **(
                 {"sequence_length": parts[0].sequence_length, "pad_id": parts[0].pad_id}
                 if layout.made_of == "sequences"
@@ -157,10 +157,12 @@ def _write_index(parts: Sequence[Part], layout: Layout, path: Path) -> None:
                 writer.write_table(table)
 
 
-def _lost(parts: Sequence[Part], layout: Layout) -> list[str]:
-    """Return what a training loop must know and does not find in the files."""
+def _lost(parts: Sequence[Part], layout: Layout, details: Mapping[str, Any]) -> list[str]:
+    """Return what a training loop must know and does not find in the files, nor found in those
+    that they were converted from."""
     has_loss_mask = any(part.has_loss_mask for part in parts)
-    return ["loss_mask"] if has_loss_mask and "loss_mask" not in layout.keeps else []
+    is_lost = has_loss_mask and "loss_mask" not in layout.keeps
+    return ["loss_mask"] if is_lost or "loss_mask" in details.get("lost", ()) else []
 
 
 def _check_accounting(parts: Sequence[Part], counts: Counts, config: ExportConfig) -> None:

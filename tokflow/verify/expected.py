@@ -23,7 +23,7 @@ NAMES = {
 class Expected:
     """The values of one field, taken in pieces of any size from runs of several fields."""
 
-    def __init__(self, runs: "_Runs", name: str) -> None:
+    def __init__(self, runs: "Runs", name: str) -> None:
         self._runs = runs
         self._name = name
         self._rest: npt.NDArray[Any] | None = None
@@ -44,7 +44,7 @@ class Expected:
 def expected_fields(layout: Layout, part: Part) -> dict[str, Expected]:
     """Return the values that each field of an export must have, padding included."""
     if layout.made_of == "sequences":
-        runs = _Runs(_rows(layout, part))
+        runs = Runs(_rows(layout, part))
         return {name: Expected(runs, name) for name in layout.keeps}
     fields: dict[str, Iterator[npt.NDArray[Any]]] = {
         "token_ids": part.stream(eos_first=layout.eos_first)
@@ -53,7 +53,7 @@ def expected_fields(layout: Layout, part: Part) -> dict[str, Expected]:
         fields["loss_mask"] = part.stream_loss_mask()
     if "offsets" in layout.keeps and part.num_tokens:
         fields["offsets"] = _lengths(layout, part)
-    return {name: Expected(_Runs(_named(name, values)), name) for name, values in fields.items()}
+    return {name: Expected(Runs(_named(name, values)), name) for name, values in fields.items()}
 
 
 def _lengths(layout: Layout, part: Part) -> Iterator[npt.NDArray[np.int64]]:
@@ -66,7 +66,7 @@ def _named(name: str, values: Iterator[npt.NDArray[Any]]) -> Iterator[Arrays]:
     return ({name: run} for run in values)
 
 
-class _Runs:
+class Runs:
     """Runs of several fields, each kept until it has been asked for."""
 
     def __init__(self, runs: Iterator[Arrays]) -> None:

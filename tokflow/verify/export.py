@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.exports import FORMATS, INDEX_NAME, Arrays, Layout, Part, layout_of
+from tokflow.exports import FORMATS, Arrays, Layout, Part, layout_of
 from tokflow.manifest import Manifest
-from tokflow.tables import read_part
 from tokflow.verify.expected import NAMES, Expected, expected_fields
+from tokflow.verify.index import compare_index, index_problems
 from tokflow.verify.problems import TOKENS_AT_ONCE, too_large, unequal
 from tokflow.verify.texts import compare_texts
 
@@ -22,13 +22,14 @@ def verify_export(
 
     The index leads to every token once; the files, read through the format's own reader, hold as
     many tokens as the manifest says, with ids below vocab_size. With `parts`, what it was made
-    from: written - repeated + dropped is the parts' tokens, and every field that the format keeps
-    has the values that the parts have. A format without a reader is compared by its counts alone.
+    from: written + dropped is the parts' tokens, the index leads to the documents they have, and
+    every field that the format keeps has the values that they have. A format without a reader is
+    compared by its counts alone.
     """
     problems: list[str] = []
     for name in manifest.details["parts"]:
         problems += _export_counts(folder, manifest, name)
-        problems += _index_problems(folder, manifest, name)
+        problems += index_problems(folder, manifest, name)
     for part in parts or ():
         dropped = manifest.counts[f"{part.name}.num_dropped_tokens"]
         written = manifest.counts[f"{part.name}.num_tokens"]
@@ -37,6 +38,8 @@ def verify_export(
             f"{folder}: {part.name}: written once and dropped",
             num_tokens=(part.num_tokens, written - repeated + dropped),
         )
+    if parts and not problems:
+        problems += compare_index(folder, layout_of(manifest), parts)
     by_name = {part.name: part for part in parts or ()}
     for name in manifest.details["parts"]:
         problems += _read_problems(folder, manifest, name, by_name.get(name))
@@ -50,16 +53,6 @@ def _export_counts(folder: Path, manifest: Manifest, part: str) -> Iterator[str]
     slots = counts[f"{part}.num_sequences"] * manifest.details["sequence_length"]
     filled = counts[f"{part}.num_tokens"] + counts[f"{part}.num_padding"]
     yield from unequal(f"{folder}: {part}: tokens and padding", num_tokens=(slots, filled))
-
-
-def _index_problems(folder: Path, manifest: Manifest, part: str) -> Iterator[str]:
-    columns = read_part(folder / INDEX_NAME, part, ["position", "num_tokens"])
-    start, size = columns["position"], columns["num_tokens"]
-    where = f"{folder / INDEX_NAME}: {part}"
-    num_tokens = manifest.counts[f"{part}.num_tokens"]
-    if len(wrong := np.flatnonzero(start[1:] < (start + size)[:-1])):
-        yield f"{where}: expected runs that do not overlap, found one at {start[wrong[0] + 1]:,}"
-    yield from unequal(where, num_tokens=(num_tokens, int(size.sum())))
 
 
 def _read_problems(folder: Path, manifest: Manifest, name: str, part: Part | None) -> Iterator[str]:
@@ -95,6 +88,8 @@ class _Compared:
     def __init__(self, where: str, manifest: Manifest, layout: Layout, part: Part | None) -> None:
         self._where = where
         self._vocab_size = manifest.details["vocab_size"]
+        self._pad_id = manifest.details.get("pad_id", -1)
+        """May be an id that no token has."""
         self._position = 0
         self.num_tokens = 0
         self.num_loss_tokens = 0
@@ -106,8 +101,11 @@ class _Compared:
     def problems(self, fields: Arrays) -> Iterator[str]:
         """Yield what is wrong with the next fields of the part."""
         token_ids = fields["token_ids"].reshape(-1)
-        yield from too_large(self._where, token_ids, self._vocab_size)
         segment_ids = fields.get("segment_ids")
+        is_padding = token_ids == self._pad_id if segment_ids is None else segment_ids == 0
+        yield from too_large(
+            self._where, np.where(is_padding.reshape(-1), 0, token_ids), self._vocab_size
+        )
         self.num_tokens += (
             len(token_ids) if segment_ids is None else int(np.count_nonzero(segment_ids))
         )

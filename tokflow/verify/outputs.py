@@ -6,10 +6,10 @@ from functools import partial
 from pathlib import Path
 
 from tokflow.catalog import Found, find_output, find_outputs
-from tokflow.convert import own_packing, parts_of
+from tokflow.convert import check_undamaged, own_packing, parts_of
 from tokflow.dataset import Dataset
 from tokflow.errors import MissingOutputError, TokflowError
-from tokflow.exports import ExportConfig, options_of
+from tokflow.exports import FORMATS, ExportConfig, options_of
 from tokflow.lineage import Lineage, Output
 from tokflow.manifest import is_complete, read_manifest
 from tokflow.packing import PackingConfig
@@ -97,20 +97,30 @@ def _verify_content(found: Found) -> tuple[list[str], list[str]]:
             return verify_split(found.split()), []
         if stage == "sequences":
             return verify_sequences(found.sequences()), []
-        source = found.converted_from()
-        if source is None:
-            return verify_export(found.folder, found.manifest, found.parts()), []
-        config = ExportConfig(
-            format=found.manifest.details["format"], name="", options=options_of(found.manifest)
-        )
-        packing = own_packing(found) or PackingConfig()
-        with parts_of(source, config, packing) as parts:
-            return verify_export(found.folder, found.manifest, parts), []
+        return _verify_export(found)
     except MissingOutputError:
         note = "what it was made from is not in this store: not compared with it"
         if stage == "export":
             return verify_export(found.folder, found.manifest), [note]
         return [], [note]
+
+
+def _verify_export(found: Found) -> tuple[list[str], list[str]]:
+    """Compare an export with what it was made from or, if it was converted, converted from.
+
+    Raises: MissingOutputError where the store does not have that.
+    """
+    manifest = found.manifest
+    name = manifest.details["format"]
+    is_read = FORMATS[name].read is not None
+    notes = [] if is_read else [f"{name} files are never read: compared by counts and checksums"]
+    source = found.converted_from()
+    if source is None:
+        return verify_export(found.folder, manifest, found.parts()), notes
+    check_undamaged(source)
+    config = ExportConfig(format=name, name="", options=options_of(manifest))
+    with parts_of(source, config, own_packing(found) or PackingConfig()) as parts:
+        return verify_export(found.folder, manifest, parts), notes
 
 
 def _verify_file(lineage: Lineage, key: str) -> Iterator[Verified]:
