@@ -330,12 +330,33 @@ def test_the_command_takes_options_and_packing(built: Dataset, tmp_path: Path):
     assert (tmp_path / "out/train-00001-of-00003.parquet").exists()
 
 
+def test_the_command_says_what_packing_left_out(tmp_path: Path):
+    packing = {"sequence_length": 4, "tail": "drop"}
+    dataset = declare(tmp_path, {"a.jsonl": ["abcdefgh"]}, packing=packing, exports=["parquet"])
+    build(dataset)
+
+    result = run(
+        "convert", latest(dataset, "parquet"), "--to", "mds", "--output", tmp_path / "out",
+        "--packing", "sequence_length=3",
+    )  # fmt: skip
+
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("mds: train 6 tokens in 2 sequences (100 % full, ")
+    assert lines[0].endswith("2 tokens dropped)")
+    assert "sequence_length: 3" in lines[1]
+    assert "tail: drop" in lines[1]
+    assert lines[2] == "not in the export it is made from: train 1 dropped tokens"
+    assert str(tmp_path / "out") in lines[3]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--to", "banana"], "--to: expected one of"),
         (["--to", "parquet", "--option", "sequence_per_file=2"], "did you mean"),
-        (["--to", "parquet", "--option", "compression"], "expected KEY=VALUE"),
+        (["--to", "parquet", "--option", "compression"], "write it as --option tokens"),
+        (["--to", "parquet", "--packing", "overlap"], "write it as --packing strategy"),
+        (["--to", "parquet", "--option", "dtype=int8"], "--option: expected one of the keys"),
         (["--to", "parquet", "--packing", "sequence_length=no"], "--packing.sequence_length"),
         (["--to", "npy", "--packing", "overlap=1"], "nothing is packed in a stream"),
     ],

@@ -159,7 +159,10 @@ def verify(
 def trace(
     export: Annotated[Path, typer.Argument(help="The folder of an export, or its `latest` link.")],
     token: Annotated[
-        int | None, typer.Option(min=0, help="Position of a token in the part, from 0.")
+        int | None,
+        typer.Option(
+            min=0, help="Position of a token in the part, from 0; in rows padding counts."
+        ),
     ] = None,
     sequence: Annotated[
         int | None, typer.Option(min=0, help="Ordinal of a sequence in the part, from 0.")

@@ -9,9 +9,11 @@ import yaml
 
 from tokflow.catalog import find_output
 from tokflow.cli.output import DONE, UsageError, as_usage, print_json, shown_path, size
+from tokflow.cli.packing import described_tokens
 from tokflow.convert import convert_export, own_packing
 from tokflow.dataset import make_export_config, make_packing_config
 from tokflow.errors import four_parts
+from tokflow.exports import check_format
 from tokflow.manifest import read_manifest
 from tokflow.packing import PackingConfig
 
@@ -27,8 +29,9 @@ def print_conversion(
 ) -> int:
     """Convert, and say what was written where."""
     with as_usage():
+        check_format(to, where="--to")
         fields = _fields(options, "--option")
-        config = make_export_config({**fields, "format": to}, where="--to")
+        config = make_export_config({**fields, "format": to}, where="--option")
         of_packing = _fields(packing, "--packing")
         if of_packing and config.layout.made_of != "sequences":
             raise UsageError(
@@ -68,13 +71,18 @@ def _print_folder(folder: Path, format_: str, *, as_json: bool) -> None:
         )
         return
     counts = manifest.counts
-    tokens = ", ".join(
-        f"{part} {counts[f'{part}.num_tokens']:,} tokens" for part in manifest.details["parts"]
-    )
-    print(f"{format_}: {tokens}, {size(num_bytes)}: {shown_path(folder)}")
+    for part in manifest.details["parts"]:
+        print(f"{format_}: {part} {described_tokens(counts, part)}")
+    if packing := manifest.config.get("packing"):
+        said = ", ".join(f"{name}: {value}" for name, value in packing.items() if value)
+        print(f"packing: {{{said}}}")
     for name, num in left_out.items():
         part, _, what = name.partition(".num_")
         print(f"not in the export it is made from: {part} {num:,} {what.replace('_', ' ')}")
+    print(f"{size(num_bytes)}: {shown_path(folder)}")
+
+
+EXAMPLES = {"--option": "tokens_per_file=1000000", "--packing": "strategy=best_fit"}
 
 
 def _fields(given: Sequence[str] | None, where: str) -> dict[str, Any]:
@@ -88,7 +96,7 @@ def _fields(given: Sequence[str] | None, where: str) -> dict[str, Any]:
                     where=where,
                     expected="KEY=VALUE",
                     found=repr(entry),
-                    remedy="write it as --option tokens_per_file=1000000",
+                    remedy=f"write it as {where} {EXAMPLES[where]}",
                 )
             )
         try:

@@ -28,3 +28,10 @@ def described_rows(counts: Mapping[str, int], part: str) -> str:
         if num := counts.get(f"{part}.{name}"):
             said.append(f"{counted(num, noun)} {what}")
     return f"{sequences} ({', '.join(said)})" if said else sequences
+
+
+def described_tokens(counts: Mapping[str, int], part: str) -> str:
+    """Return `72 tokens` of a stream, and of rows `72 tokens in 9 sequences (...)`."""
+    tokens = counted(counts[f"{part}.num_tokens"], "token")
+    is_rows = f"{part}.num_sequences" in counts
+    return f"{tokens} in {described_rows(counts, part)}" if is_rows else tokens

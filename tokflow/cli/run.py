@@ -5,14 +5,14 @@ Where nothing is missing neither Dagster nor an engine is imported.
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from tokflow.cli import STARTED
 from tokflow.cli.documents import document_of_build, document_of_plan
 from tokflow.cli.output import DONE, FAILED, counted, print_error, print_json, size
-from tokflow.cli.packing import described_rows
+from tokflow.cli.packing import described_rows, described_tokens
 from tokflow.cli.selection import Selected
 from tokflow.errors import TokflowError
 from tokflow.pipeline import Built, Failed, Made, Reporter, build_dataset
@@ -125,18 +125,12 @@ def described(made: Made) -> str:
             f"{name}: {counted(counts['num_documents'], 'document')}, "
             f"{counted(counts['num_tokens'], 'token')}, {speed}, {run.get('engine')}"
         )
-    of_part = described_rows if output.stage == "sequences" else _described_tokens
+    of_part = described_rows if output.stage == "sequences" else described_tokens
     parts = [f"{part} {of_part(counts, part)}" for part in made.manifest.details["parts"]]
     if output.stage == "sequences":
         tail = sum(num for name, num in counts.items() if name.endswith(".num_tail_tokens"))
         parts += [f"{counted(tail, 'token')} for the rows of all files' tails"] if tail else []
     return f"{name}: {', '.join(parts)}, {seconds}"
-
-
-def _described_tokens(counts: Mapping[str, int], part: str) -> str:
-    tokens = counted(counts[f"{part}.num_tokens"], "token")
-    is_rows = f"{part}.num_sequences" in counts
-    return f"{tokens} in {described_rows(counts, part)}" if is_rows else tokens
 
 
 def _publish(plan: Plan) -> Sequence[Planned]:

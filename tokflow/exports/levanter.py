@@ -7,6 +7,8 @@
     <part>/shard_ledger.json          the number of documents, and that the cache is finished
     lost                              nothing
 
+The arrays have room for 2^54 values: slice before you read, `data[:n].read()`.
+
 An array is zarr.json and c/0, c/1, ...: shards of 134,217,728 values, in each 512 chunks that
 blosc compressed and behind them an index: for each chunk its first byte and its size, uint64, then
 a CRC-32C. A chunk of zeros is left out, and 2^64 - 1 stands for both; so is a shard of them.
