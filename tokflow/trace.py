@@ -1,6 +1,6 @@
 """From a token of an export back to the raw file, the row and the characters it came from."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,16 @@ class Origin:
     """The partition key: the path below the raw folder."""
     row: int
     """Ordinal of the document in the raw file."""
-    char_start: int
-    """Code points of the document before the first character that the tokens touch."""
-    char_stop: int
+    token_in_text: int
+    """Tokens before the first one of the text that was tokenized: the document or, where the
+    split cut it, the piece."""
+    char_start: int | None
+    """Code points of the document before the first character that the tokens touch; None, as are
+    the next three, where the store is not there that the export was made in."""
+    char_stop: int | None
     """Code points of the document up to and with the last one."""
-    token_ids: tuple[int, ...]
-    text: str
+    token_ids: tuple[int, ...] | None
+    text: str | None
     """Those characters, decoded from the document's tokens in the store."""
 
 
@@ -43,11 +47,28 @@ def trace_tokens(path: Path, *, part: str, start: int, stop: int) -> list[Origin
     Padding comes from nowhere and is left out. Characters are counted in the text that the
     tokenizer decodes: the raw text itself, unless the tokenizer normalises. BOS and EOS stand
     for no character. A token that is a piece of a character is said to have the whole of it.
+    Of an export that was copied out of its store the index tells the documents, and no more.
 
-    Raises: MissingOutputError where the store does not hold what the export was made from;
-    ConfigError for a part or a position that the export does not have.
+    Raises: MissingOutputError where there is no export; ConfigError for a part or a position
+    that the export does not have.
     """
     found = find_output(path)
+    _check_part(found, path, part)
+    runs = _runs(found.folder, part, start, stop)
+    if not runs:
+        raise _no_token(found, part, start)
+    try:
+        tokenizer = found.tokenizer()
+        splits = {str(s.manifest.partition): s for s in _splits(found)}
+    except MissingOutputError:
+        tokenizer = None
+    if tokenizer is None:
+        return [_origin(run, start, stop) for run in runs]
+    decoder = _Decoder(tokenizer)
+    return [decoder.origin(splits[run["raw_file"]], part, run, start, stop) for run in runs]
+
+
+def _check_part(found: Found, path: Path, part: str) -> None:
     manifest = found.manifest
     if manifest.stage != "export":
         raise MissingOutputError(
@@ -68,32 +89,36 @@ def trace_tokens(path: Path, *, part: str, start: int, stop: int) -> list[Origin
                 remedy="name one of them",
             )
         )
-    runs = _runs(found.folder, part, start, stop)
-    if not runs:
-        counts = manifest.counts
-        num_slots = counts[f"{part}.num_tokens"] + counts.get(f"{part}.num_padding", 0)
-        what = "padding" if start < num_slots else f"a part of {num_slots:,} positions"
-        raise ConfigError(
-            four_parts(
-                where=f"{found.name}: {part}: position {start:,}",
-                expected="a token of a document",
-                found=what,
-                remedy="name an earlier position",
-            )
+
+
+def _no_token(found: Found, part: str, position: int) -> ConfigError:
+    counts = found.manifest.counts
+    num_slots = counts[f"{part}.num_tokens"] + counts.get(f"{part}.num_padding", 0)
+    return ConfigError(
+        four_parts(
+            where=f"{found.name}: {part}: position {position:,}",
+            expected="a token of a document",
+            found="padding" if position < num_slots else f"a part of {num_slots:,} positions",
+            remedy="name an earlier position",
         )
-    tokenizer = found.tokenizer()
-    if tokenizer is None:
-        raise MissingOutputError(
-            four_parts(
-                where=found.folder,
-                expected="its tokenizer in the same store",
-                found="none",
-                remedy="trace the export in the store that it was made in",
-            )
-        )
-    splits = {str(s.manifest.partition): s for s in _splits(found)}
-    decoder = _Decoder(tokenizer)
-    return [decoder.origin(splits[run["raw_file"]], part, run, start, stop) for run in runs]
+    )
+
+
+def _origin(run: dict[str, Any], start: int, stop: int) -> Origin:
+    """Return what the index alone tells of the tokens between `start` and `stop`."""
+    begin = max(start, run["position"])
+    end = min(stop, run["position"] + run["num_tokens"])
+    return Origin(
+        position=begin,
+        num_tokens=end - begin,
+        raw_file=run["raw_file"],
+        row=run["row"],
+        token_in_text=run["token_in_piece"] + begin - run["position"],
+        char_start=None,
+        char_stop=None,
+        token_ids=None,
+        text=None,
+    )
 
 
 def sequence_range(path: Path, sequence: int) -> tuple[int, int]:
@@ -138,10 +163,9 @@ class _Decoder:
     def origin(self, split: Split, part: str, run: dict[str, Any], start: int, stop: int) -> Origin:
         """Return the origin of what lies between `start` and `stop` of one run."""
         piece = _piece_tokens(split, part, run)
-        begin = max(start, run["position"])
-        end = min(stop, run["position"] + run["num_tokens"])
-        first = run["token_in_piece"] + begin - run["position"]
-        last = first + end - begin
+        known = _origin(run, start, stop)
+        first = known.token_in_text
+        last = first + known.num_tokens
         inner = self._without_added(piece, split, run)
         text = self._decoded(piece[inner])
         before = piece[inner.start : min(first, inner.stop)]
@@ -151,11 +175,8 @@ class _Decoder:
         is_text = len(up_to) > len(before)
         if is_text and (right == left or len(self._decoded(up_to)) > right):
             right = min(right + 1, len(text))  # the last token is a piece of a character
-        return Origin(
-            position=begin,
-            num_tokens=end - begin,
-            raw_file=run["raw_file"],
-            row=run["row"],
+        return replace(
+            known,
             char_start=run["char_start"] + left,
             char_stop=run["char_start"] + right,
             token_ids=tuple(int(token_id) for token_id in piece[first:last]),

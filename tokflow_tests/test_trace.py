@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ from tokflow.manifest import read_manifest
 from tokflow.pipeline import build_dataset
 from tokflow.trace import Origin, sequence_range, trace_tokens
 from tokflow_tests.declared import TEXTS, dataset
+from tokflow_tests.test_cli import run
 
 STORE = Path("store/small")
 CUT = {
@@ -77,6 +79,7 @@ def test_a_piece_of_a_character_is_said_to_have_all_of_it(tmp_path: Path):
         num_tokens=1,
         raw_file="a.jsonl",
         row=2,
+        token_in_text=5,
         char_start=5,
         char_stop=6,
         token_ids=(0xE2,),
@@ -128,3 +131,21 @@ def test_only_an_export_can_be_traced(tmp_path: Path):
 
     with pytest.raises(MissingOutputError, match=r"expected an export, found tokens of a\.jsonl"):
         traced(tmp_path / STORE / "tokens/a.jsonl", "train")
+
+
+def test_an_export_that_was_copied_elsewhere_still_leads_to_its_documents(tmp_path: Path):
+    build_dataset(dataset(tmp_path))
+    exports = tmp_path / STORE / "exports"
+    shutil.copytree((exports / "parquet/latest").resolve(), tmp_path / "copy")
+
+    there = traced(exports / "parquet", "train")
+    here = traced(tmp_path / "copy", "train")
+
+    known = ("position", "num_tokens", "raw_file", "row", "token_in_text")
+    assert [[getattr(o, n) for n in known] for o in here] == [
+        [getattr(o, n) for n in known] for o in there
+    ]
+    assert {(o.char_start, o.text) for o in here} == {(None, None)}
+    printed = run("trace", tmp_path / "copy", "--token", "3")
+    assert printed.stdout.startswith("a.jsonl:0  tokens 3 to 4 of its text  (1 token at 3)\n")
+    assert "no characters can be told" in printed.stdout

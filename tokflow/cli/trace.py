@@ -34,6 +34,8 @@ def print_trace(
     else:
         for origin in origins:
             _print(origin)
+        if any(origin.text is None for origin in origins):
+            print("note: the store it was made in is not here: no characters can be told")
     return DONE
 
 
@@ -42,11 +44,15 @@ def _print(origin: Origin) -> None:
     positions = (
         f"{origin.position:,}" if origin.num_tokens == 1 else f"{origin.position:,}-{last:,}"
     )
-    print(
-        f"{styled(f'{origin.raw_file}:{origin.row}', 'bold')}  characters "
-        f"{origin.char_start:,} to {origin.char_stop:,}  "
-        f"({counted(origin.num_tokens, 'token')} at {positions})"
-    )
+    document = styled(f"{origin.raw_file}:{origin.row}", "bold")
+    tokens = f"({counted(origin.num_tokens, 'token')} at {positions})"
+    if origin.text is None:
+        first = origin.token_in_text
+        print(
+            f"{document}  tokens {first:,} to {first + origin.num_tokens:,} of its text  {tokens}"
+        )
+        return
+    print(f"{document}  characters {origin.char_start:,} to {origin.char_stop:,}  {tokens}")
     shown = origin.text[:CHARS_SHOWN]
     more = len(origin.text) - len(shown)
     print(f"  {shown!r}" + (f" ... {more:,} more" if more else ""))
