@@ -7,6 +7,7 @@ import dagster as dg
 import pytest
 
 from tokflow.components import make_definitions
+from tokflow.exports import FORMATS
 from tokflow.lineage import Lineage
 from tokflow.pipeline import build_dataset
 from tokflow_tests.dagster_case import Case, failure, selection
@@ -266,6 +267,19 @@ def test_a_trained_tokenizer_is_made_from_the_raw_files(case: Case):
     graph = case.defs.get_repository_def().asset_graph
     parents = graph.get(dg.AssetKey(["small", "tokenizer"])).parent_keys
     assert parents == {dg.AssetKey(["small", "raw"])}
+
+
+def test_every_format_is_an_asset_that_dagster_builds_and_checks(case: Case):
+    case.attributes["exports"] = sorted(FORMATS)
+
+    result = case.run(keys=KEYS)
+
+    assert result.success, failure(result)
+    checks = result.get_asset_check_evaluations()
+    checked = {check.asset_key.path[2] for check in checks if "exports" in check.asset_key.path}
+    assert checked == set(FORMATS)
+    assert all(check.passed for check in checks)
+    assert case.not_fresh() == {}
 
 
 def test_an_export_of_rows_shows_its_columns(tmp_path: Path):
