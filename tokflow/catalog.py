@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from tokflow.errors import CorruptOutputError, MissingOutputError, four_parts
 from tokflow.exports import Part, layout_of
+from tokflow.exports.part import make_parts
 from tokflow.manifest import Manifest, is_complete, read_manifest
 from tokflow.packing import PackingConfig
 from tokflow.sequences import FileSequences, open_sequences
@@ -135,19 +134,9 @@ class Found:
             [f.split for f in sequences] if is_packed else [parent.split() for parent in parents]
         )
         packing = PackingConfig(**manifest.config.get("packing", {}))
-        return [
-            Part(
-                name=name,
-                splits=splits,
-                sequences_of=sequences,
-                packing=packing,
-                eos_id=details["eos_id"],
-                bos_id=details["bos_id"],
-                vocab_size=details["vocab_size"],
-                dtype=np.dtype(details["dtype"]),
-            )
-            for name in details["parts"]
-        ]
+        return make_parts(
+            details["parts"], details, splits=splits, sequences_of=sequences, packing=packing
+        )
 
     def _parent(self, stage: str, fingerprint: str) -> Path:
         return self.dataset_folder / stage / str(self.manifest.partition) / fingerprint[:16]
@@ -179,6 +168,24 @@ def find_output(path: Path) -> Found:
             remedy="name one of them, or run `tokflow run` first",
         )
     )
+
+
+def find_export(path: Path) -> Found:
+    """Return the export at `path`; see `find_output`.
+
+    Raises: MissingOutputError also where another output is there.
+    """
+    found = find_output(path)
+    if found.manifest.stage != "export":
+        raise MissingOutputError(
+            four_parts(
+                where=path,
+                expected="an export",
+                found=found.name,
+                remedy="name a folder under <store>/<dataset>/exports",
+            )
+        )
+    return found
 
 
 def find_outputs(folder: Path) -> Iterator[Found]:

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tokflow.catalog import Found, find_output
-from tokflow.errors import ConfigError, CorruptOutputError, MissingOutputError, four_parts
+from tokflow.catalog import Found, find_export
+from tokflow.errors import ConfigError, CorruptOutputError, four_parts
 from tokflow.exports import ExportConfig, Part, export_fingerprint, write_export
 from tokflow.gathered import gather_parts
 from tokflow.manifest import Manifest, broken_files, is_intact
@@ -40,8 +40,7 @@ def convert_export(
     ConfigError where its format cannot be read, where it lost what the new one keeps, or where
     `output` cannot be written.
     """
-    found = find_output(path)
-    _check_export(found, path)
+    found = find_export(path)
     _check_kept(found, config)
     used = packing or own_packing(found) or PackingConfig()
     parents = {"export": found.manifest.fingerprint}
@@ -108,18 +107,6 @@ def _left_out(manifest: Manifest) -> dict[str, int]:
     for name, num in manifest.details.get("left_out", {}).items():
         counts[name] = counts.get(name, 0) + num
     return counts
-
-
-def _check_export(found: Found, path: Path) -> None:
-    if found.manifest.stage != "export":
-        raise MissingOutputError(
-            four_parts(
-                where=path,
-                expected="an export",
-                found=found.name,
-                remedy="name a folder under <store>/<dataset>/exports",
-            )
-        )
 
 
 def _check_kept(found: Found, config: ExportConfig) -> None:

@@ -4,7 +4,7 @@ For who has an export and wants another format of it: the token shards and the r
 made from may be gone, or on another machine.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ from tokflow.catalog import Found
 from tokflow.document_table import DOCUMENTS_SCHEMA
 from tokflow.errors import ConfigError, CorruptOutputError, four_parts
 from tokflow.exports import FORMATS, INDEX_NAME, Part, layout_of
-from tokflow.manifest import Manifest, checksums, write_manifest
+from tokflow.exports.part import make_parts
+from tokflow.manifest import FileEntry, Manifest, checksum, write_manifest
 from tokflow.packing import PackingConfig
 from tokflow.sequences import open_sequences, write_sequences
 from tokflow.shard_writer import DOCUMENTS_NAME, LOSS_MASK_NAME, TOKENS_NAME
@@ -60,19 +61,13 @@ def gather_parts(found: Found, packing: PackingConfig | None, folder: Path) -> l
                 rows.mkdir()
                 write_sequences(split, packing, rows, dataset=found.manifest.dataset)
                 sequences.append(open_sequences(rows, split))
-    return [
-        Part(
-            name=name,
-            splits=splits,
-            sequences_of=sequences,
-            packing=packing or PackingConfig(),
-            eos_id=details["eos_id"],
-            bos_id=details["bos_id"],
-            vocab_size=details["vocab_size"],
-            dtype=np.dtype(details["dtype"]),
-        )
-        for name in details["parts"]
-    ]
+    return make_parts(
+        details["parts"],
+        details,
+        splits=splits,
+        sequences_of=sequences,
+        packing=packing or PackingConfig(),
+    )
 
 
 def _check_readable(found: Found) -> None:
@@ -254,16 +249,8 @@ def _copy_tokens(flat: _Flat, runs: Columns, shard: Path) -> None:
         if source is None:
             continue
         with (shard / name).open("ab") as file:
-            for starts, lengths in _blocks(runs):
-                file.write(np.ascontiguousarray(source.take(starts, lengths)).data.cast("B"))
-                source.release()
-
-
-def _blocks(runs: Columns) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    starts, lengths = runs["position"], runs["num_tokens"]
-    block = (np.cumsum(lengths) - lengths) // TOKENS_AT_ONCE
-    edges = np.flatnonzero(np.diff(block)) + 1
-    yield from zip(np.split(starts, edges), np.split(lengths, edges), strict=True)
+            for run in source.blocks(runs["position"], runs["num_tokens"], TOKENS_AT_ONCE):
+                file.write(run.data.cast("B"))
 
 
 def _pieces(runs: Columns, first_token: int) -> Columns:
@@ -334,6 +321,15 @@ def _write_manifests(
             config={},
             counts=of_stage,
             details=manifest.details,
-            files=checksums(folder / stage),
+            files=_masks(folder / stage),
         )
         write_manifest(folder / stage, made, run={})
+
+
+def _masks(folder: Path) -> dict[str, FileEntry]:
+    """Return the entry by which a shard is known to be of chats.
+
+    The other files are gone with this process: nobody compares their checksums.
+    """
+    path = folder / LOSS_MASK_NAME
+    return {LOSS_MASK_NAME: checksum(path)} if path.is_file() else {}

@@ -14,6 +14,7 @@ from tokflow.catalog import Found, find_output
 from tokflow.engines import Engine, open_reference
 from tokflow.errors import MissingOutputError
 from tokflow.exports import FORMATS, INDEX_NAME, Arrays, Part, layout_of
+from tokflow.exports.part import make_parts
 from tokflow.packing import PackingConfig
 from tokflow.tokenizer import Tokenizer
 
@@ -256,24 +257,20 @@ def _of_stream(
         yield Stretch(name=f"{prefix}tokens {start:,} to {stop:,}", segments=tuple(segments))
 
 
-def _parts_of_file(found: Found) -> Iterator[Part]:
-    """Yield the parts of one file's split or sequences as exports see them."""
+def _parts_of_file(found: Found) -> list[Part]:
+    """Return the parts of one file's split or sequences as exports see them."""
     is_split = found.manifest.stage == "split"
     sequences = [] if is_split else [found.sequences()]
     split = found.split() if is_split else sequences[0].split
     config = {} if is_split else found.manifest.config
     details = split.shard.manifest.details
-    for name in split.parts:
-        yield Part(
-            name=name,
-            splits=(split,),
-            sequences_of=sequences,
-            packing=PackingConfig(**config),
-            eos_id=details["eos_id"],
-            bos_id=details["bos_id"],
-            vocab_size=details["vocab_size"],
-            dtype=split.shard.dtype,
-        )
+    return make_parts(
+        split.parts,
+        details,
+        splits=(split,),
+        sequences_of=sequences,
+        packing=PackingConfig(**config),
+    )
 
 
 def _first(runs: Iterable[npt.NDArray[Any]], num: int) -> npt.NDArray[Any]:

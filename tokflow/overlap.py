@@ -1,13 +1,15 @@
-"""Do the next thing while this one is still being worked on: read ahead, write behind."""
+"""Do the next thing while this one is still worked on: read, make or write, in order."""
 
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
 T = TypeVar("T")
+Made = TypeVar("Made")
 
 _END = object()
 
@@ -92,3 +94,17 @@ def write_behind(write: Callable[[T], None], *, depth: int = 2) -> Iterator[Call
             raise
         while not pending.empty():
             pending.get().result()
+
+
+def in_order(
+    function: Callable[[T], Made], items: Iterable[T], *, workers: int = 2
+) -> Iterator[Made]:
+    """Yield what `function` makes of each item, in order, made by some threads ahead of time."""
+    waiting: deque[Future[Made]] = deque()
+    with ThreadPoolExecutor(max_workers=workers) as pool:
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) > workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()

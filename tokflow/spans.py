@@ -3,7 +3,9 @@
 import dataclasses
 import mmap
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +97,18 @@ class TokenSource:
             for start, stop in zip(run_starts.tolist(), run_stops.tolist(), strict=True)
         ]
         return np.concatenate(runs) if len(runs) > 1 else runs[0]
+
+    def blocks(
+        self, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], num_tokens: int
+    ) -> Iterator[npt.NDArray[np.unsignedinteger]]:
+        """Yield what `take` returns, at most `num_tokens` at a time, and give the memory back."""
+        block = (np.cumsum(lengths) - lengths) // num_tokens
+        edges = [0, *(np.flatnonzero(np.diff(block)) + 1).tolist(), len(block)]
+        for first, last in pairwise(edges):
+            run = self.take(starts[first:last], lengths[first:last])
+            for start in range(0, len(run), num_tokens):
+                yield run[start : start + num_tokens]
+                self.release()
 
     def at(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.unsignedinteger]:
         """Return the token at each position, a million at a time."""

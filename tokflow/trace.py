@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow.parquet as pq
 
 from tokflow.arrays import to_numpy
-from tokflow.catalog import Found, find_output
+from tokflow.catalog import Found, find_export, find_output
 from tokflow.engines import Engine, open_reference
 from tokflow.errors import ConfigError, MissingOutputError, four_parts
 from tokflow.exports import INDEX_NAME
@@ -52,8 +52,8 @@ def trace_tokens(path: Path, *, part: str, start: int, stop: int) -> list[Origin
     Raises: MissingOutputError where there is no export; ConfigError for a part or a position
     that the export does not have.
     """
-    found = find_output(path)
-    _check_part(found, path, part)
+    found = find_export(path)
+    _check_part(found, part)
     runs = _runs(found.folder, part, start, stop)
     if not runs:
         raise _no_token(found, part, start)
@@ -68,18 +68,8 @@ def trace_tokens(path: Path, *, part: str, start: int, stop: int) -> list[Origin
     return [decoder.origin(splits[run["raw_file"]], part, run, start, stop) for run in runs]
 
 
-def _check_part(found: Found, path: Path, part: str) -> None:
-    manifest = found.manifest
-    if manifest.stage != "export":
-        raise MissingOutputError(
-            four_parts(
-                where=path,
-                expected="an export",
-                found=found.name,
-                remedy="name a folder under <store>/<dataset>/exports",
-            )
-        )
-    parts = manifest.details["parts"]
+def _check_part(found: Found, part: str) -> None:
+    parts = found.manifest.details["parts"]
     if part not in parts:
         raise ConfigError(
             four_parts(

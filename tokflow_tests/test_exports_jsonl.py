@@ -1,5 +1,4 @@
 import gzip
-import io
 import json
 import subprocess
 import zlib
@@ -12,7 +11,7 @@ from backports import zstd
 
 from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import FORMATS
-from tokflow.exports.json_text import JsonList, JsonRows, in_order
+from tokflow.exports.json_text import JsonList, JsonRows
 from tokflow.manifest import read_manifest
 from tokflow_tests.chats import chat_dataset
 from tokflow_tests.making import EOS, build, declare
@@ -217,18 +216,3 @@ def test_a_pad_id_beyond_the_other_numbers_is_one_entry_more(pad_id: int):
     text, _ = table.text([JsonList("[", values)])
 
     assert json.loads(bytes(text)) == values[0].tolist()
-
-
-def test_what_is_made_ahead_of_time_comes_in_order_and_not_too_far_ahead():
-    taken = io.StringIO()
-
-    def items():
-        for item in range(20):
-            print(item, file=taken)
-            yield item
-
-    made = in_order(lambda item: item * item, items(), workers=2)
-    first = next(made)
-
-    assert (first, taken.getvalue().split()) == (0, ["0", "1", "2"])
-    assert list(made) == [item * item for item in range(1, 20)]

@@ -1,3 +1,4 @@
+import io
 import itertools
 import threading
 import time
@@ -5,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tokflow.overlap import read_ahead, write_behind
+from tokflow.overlap import in_order, read_ahead, write_behind
 
 
 def wait_until(condition, *, seconds: float = 5.0) -> None:
@@ -168,3 +169,18 @@ def test_an_exception_of_the_block_is_raised_and_stops_the_writer():
         write_and_fail()
 
     assert threads() == []
+
+
+def test_what_is_made_ahead_of_time_comes_in_order_and_not_too_far_ahead():
+    taken = io.StringIO()
+
+    def items():
+        for item in range(20):
+            print(item, file=taken)
+            yield item
+
+    made = in_order(lambda item: item * item, items(), workers=2)
+    first = next(made)
+
+    assert (first, taken.getvalue().split()) == (0, ["0", "1", "2"])
+    assert list(made) == [item * item for item in range(1, 20)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from tokflow.catalog import find_output
+from tokflow.catalog import find_export
 from tokflow.cli.output import DONE, UsageError, as_usage, print_json, shown_path, size
 from tokflow.cli.packing import described_tokens
 from tokflow.convert import convert_export, own_packing
@@ -50,7 +50,7 @@ def print_conversion(
 
 def _packing(export: Path, fields: dict[str, Any]) -> PackingConfig:
     """Return the export's own packing, or the default one, with these fields changed."""
-    own = own_packing(find_output(export))
+    own = own_packing(find_export(export))
     return make_packing_config({**(asdict(own) if own else {}), **fields}, where="--packing")
 
 

@@ -7,18 +7,13 @@ at an empty file (Python 3.11 to 3.14), so the decompressors are driven here.
 
 import bz2
 import lzma
-import sys
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
 from tokflow.errors import RawFileError, four_parts
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
+from tokflow.zstd import zstd
 
 _READ_BYTES = 256 * 1024
 """Compressed bytes read at once; for text about a fifth of a block of 1 to 2 MB."""

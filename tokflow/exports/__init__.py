@@ -31,7 +31,7 @@ from tokflow.exports import (
     pickle_,
     webdataset_,
 )
-from tokflow.exports.formats import Arrays, Counts, Declared, Format, Layout
+from tokflow.exports.formats import Arrays, Counts, Declared, Format, Layout, index_of
 from tokflow.exports.index import INDEX_SCHEMA
 from tokflow.exports.part import Part, check_eos_first
 from tokflow.manifest import Manifest, checksums, fingerprint, write_manifest
@@ -149,11 +149,7 @@ def _write_index(parts: Sequence[Part], layout: Layout, path: Path) -> None:
     options = parquet_options(INDEX_SCHEMA)
     with pq.ParquetWriter(path, INDEX_SCHEMA, **options) as writer:
         for part in parts:
-            if layout.made_of == "sequences":
-                tables = part.sequence_index()
-            else:
-                tables = part.stream_index(eos_first=layout.eos_first)
-            for table in tables:
+            for table in index_of(part, layout):
                 writer.write_table(table)
 
 
@@ -255,6 +251,7 @@ __all__ = [
     "check_exports",
     "check_format",
     "export_fingerprint",
+    "index_of",
     "layout_of",
     "options_of",
     "write_export",

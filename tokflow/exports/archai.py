@@ -18,9 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tokflow.errors import ConfigError, four_parts
 from tokflow.exports.formats import Arrays, Counts, Format, Layout, counts_of_stream, fixed
 from tokflow.exports.npy import npy_header
+from tokflow.exports.options import check_int32_ids
 from tokflow.exports.part import Part
 from tokflow.exports.token_files import write_numbers
 from tokflow.manifest import Manifest
@@ -67,19 +67,8 @@ def write(parts: Sequence[Part], options: ArchaiOptions, folder: Path) -> Counts
 
 
 def _dtype(part: Part) -> np.dtype[np.uint16] | np.dtype[np.int32]:
-    """Return what archai stores ids as.
-
-    Raises: ConfigError for ids that are neither.
-    """
-    if part.vocab_size > 2**31:
-        raise ConfigError(
-            four_parts(
-                where="exports: archai",
-                expected="ids below 2,147,483,648, for archai has int32",
-                found=f"a vocabulary of {part.vocab_size:,}",
-                remedy="name another format",
-            )
-        )
+    """Return what archai stores ids as."""
+    check_int32_ids(part, where="archai", why="archai has int32")
     return np.dtype("<u2") if part.vocab_size < 2**16 else np.dtype("<i4")
 
 

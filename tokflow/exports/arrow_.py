@@ -34,6 +34,7 @@ from tokflow.exports.row_files import (
     rows_per_file,
     write_tables,
 )
+from tokflow.exports.shards import rows_within
 from tokflow.manifest import Manifest
 
 
@@ -70,7 +71,7 @@ def _write_part(part: Part, options: ArrowOptions, folder: Path) -> Counts:
     codec = None if options.compression == "none" else options.compression
     ipc = pa.ipc.IpcWriteOptions(compression=codec)
     # Whole batches at a time, so that the bytes do not depend on what was read together.
-    at_once = min(options.sequences_per_batch, max(1, TOKENS_PER_GROUP // part.sequence_length))
+    at_once = min(options.sequences_per_batch, rows_within(TOKENS_PER_GROUP, part.sequence_length))
     return write_tables(
         part,
         schema,

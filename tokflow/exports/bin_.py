@@ -57,7 +57,7 @@ def known_checksums(parts: Sequence[Part]) -> dict[str, FileEntry]:
     return {
         f"{names[name]}.bin": shard.manifest.files[TOKENS_NAME]
         for name, shard in shards.items()
-        if shard is not None
+        if shard is not None and TOKENS_NAME in shard.manifest.files
     }
 
 

@@ -71,10 +71,12 @@ def write(parts: Sequence[Part], options: DatatroveOptions, folder: Path) -> Cou
             num_documents += _write_beside(path, shard, part.dtype.itemsize, options)
             if shard.loss_mask is not None:
                 num_loss_tokens += write_mask(Path(f"{path}.loss"), shard.loss_mask)
-        counts |= counts_of_stream(part, num_tokens=num_tokens)
-        counts[f"{part.name}.num_documents"] = num_documents
-        if part.has_loss_mask:
-            counts[f"{part.name}.num_loss_tokens"] = num_loss_tokens
+        counts |= counts_of_stream(
+            part,
+            num_tokens=num_tokens,
+            num_documents=num_documents,
+            num_loss_tokens=num_loss_tokens,
+        )
     return counts
 
 

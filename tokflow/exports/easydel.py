@@ -28,6 +28,7 @@ from tokflow.exports.options import check_counts
 from tokflow.exports.parquet_ import open_writer, read_groups
 from tokflow.exports.part import Part
 from tokflow.exports.row_files import rows_per_file, write_tables
+from tokflow.exports.shards import rows_within
 from tokflow.manifest import Manifest
 
 COLUMNS = ("attention_mask", "segment_ids")
@@ -75,7 +76,7 @@ def _write_part(part: Part, options: EasydelOptions, folder: Path) -> Counts:
     )
     if part.num_sequences:
         folder.mkdir()
-    at_once = min(options.sequences_per_group, max(1, TOKENS_PER_GROUP // part.sequence_length))
+    at_once = min(options.sequences_per_group, rows_within(TOKENS_PER_GROUP, part.sequence_length))
     return write_tables(
         part,
         schema,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy.typing as npt
+import pyarrow as pa
 
 from tokflow.exports.part import Part
 from tokflow.extras import Extra
@@ -94,8 +95,13 @@ def fixed(layout: Layout) -> Callable[[Any], Layout]:
     return lambda options: layout
 
 
-def counts_of_rows(part: Part, *, num_sequences: int, num_tokens: int) -> Counts:
-    """Return the counts of a part written as rows, and of what packing repeated and left out."""
+def counts_of_rows(
+    part: Part, *, num_sequences: int, num_tokens: int, num_loss_tokens: int | None = None
+) -> Counts:
+    """Return the counts of a part written as rows, and of what packing repeated and left out.
+
+    `num_loss_tokens`: None where the files do not keep the loss mask.
+    """
     counts = {
         "num_sequences": num_sequences,
         "num_tokens": num_tokens,
@@ -103,12 +109,35 @@ def counts_of_rows(part: Part, *, num_sequences: int, num_tokens: int) -> Counts
         "num_repeated_tokens": part.num_repeated_tokens,
         **asdict(part.packing_counts),
     }
+    return _named(part, counts, num_loss_tokens)
+
+
+def counts_of_stream(
+    part: Part,
+    *,
+    num_tokens: int,
+    num_documents: int | None = None,
+    num_loss_tokens: int | None = None,
+) -> Counts:
+    """Return the counts of a part written end to end.
+
+    None where the files do not keep what documents there are, or the loss mask.
+    """
+    counts = {"num_tokens": num_tokens, "num_dropped_tokens": part.num_tokens - num_tokens}
+    if num_documents is not None:
+        counts["num_documents"] = num_documents
+    return _named(part, counts, num_loss_tokens)
+
+
+def _named(part: Part, counts: Counts, num_loss_tokens: int | None) -> Counts:
+    if part.has_loss_mask and num_loss_tokens is not None:  # of other documents all are learnt
+        counts = {**counts, "num_loss_tokens": num_loss_tokens}
     return {f"{part.name}.{name}": num for name, num in counts.items()}
 
 
-def counts_of_stream(part: Part, *, num_tokens: int) -> Counts:
-    """Return the counts of a part written end to end."""
-    return {
-        f"{part.name}.num_tokens": num_tokens,
-        f"{part.name}.num_dropped_tokens": part.num_tokens - num_tokens,
-    }
+def index_of(part: Part, layout: Layout) -> Iterator[pa.Table]:
+    """Yield the index of a part in the order of the files' tokens, each table of one file but
+    for the last of rows."""
+    if layout.made_of == "sequences":
+        return part.sequence_index()
+    return part.stream_index(eos_first=layout.eos_first)

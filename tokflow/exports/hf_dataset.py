@@ -20,7 +20,6 @@ naming.py line 29 (names of splits).
 """
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,10 +39,10 @@ from tokflow.exports.columns import (
     with_loss_mask,
 )
 from tokflow.exports.formats import Arrays, Counts, Format
-from tokflow.exports.names import in_order_of_number
 from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
-from tokflow.exports.row_files import rows_per_file, write_tables
+from tokflow.exports.row_files import file_names, named_files, rows_per_file, write_tables
+from tokflow.exports.shards import rows_within
 from tokflow.manifest import Manifest
 
 MAX_BATCH_ROWS, MAX_BATCH_BYTES = 1_000, 100_000_000
@@ -92,10 +91,9 @@ def _write_part(part: Part, options: HfDatasetOptions, folder: Path) -> Counts:
     metadata = {"huggingface": json.dumps({"info": {"features": features}})}
     schema = schema_of(names).with_metadata(metadata)
     row_bytes = sum(TYPES[name].bit_width // 8 * part.sequence_length + 4 for name in names)
-    per_batch = min(MAX_BATCH_ROWS, max(1, MAX_BATCH_BYTES // row_bytes))
+    per_batch = min(MAX_BATCH_ROWS, rows_within(MAX_BATCH_BYTES, row_bytes))
     per_file = rows_per_file(options, part, where="hf_dataset", row_bytes=row_bytes)
-    num_files = -(-part.num_sequences // per_file)
-    files = [f"data-{number:05d}-of-{num_files:05d}.arrow" for number in range(num_files)]
+    files = file_names(part, per_file, ".arrow", stem="data")
     hasher = xxhash.xxh3_64(json.dumps([part.name, metadata]).encode())
 
     @contextmanager
@@ -155,7 +153,7 @@ def _write_json(path: Path, content: dict[str, Any]) -> None:
 def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
     """Yield the sequences of a part, a record batch at a time, memory-mapped where rows are of
     one length; each field (rows, sequence_length)."""
-    for name in in_order_of_number(manifest, rf"{re.escape(part)}/data-(\d+)-of-\d+\.arrow"):
+    for name in named_files(manifest, f"{part}/data", ".arrow"):
         with pa.memory_map(str(folder / name)) as mapped, pa.ipc.open_stream(mapped) as batches:
             for batch in batches:
                 yield read_columns(pa.Table.from_batches([batch]), manifest)

@@ -17,7 +17,6 @@ not depend on each other, as pigz -i does.
 """
 
 import struct
-import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +39,7 @@ from tokflow.exports.columns import (
     with_loss_mask,
 )
 from tokflow.exports.formats import Arrays, Counts, Format
-from tokflow.exports.json_text import JsonList, JsonRows, in_order
+from tokflow.exports.json_text import JsonList, JsonRows
 from tokflow.exports.options import check_counts, check_level
 from tokflow.exports.part import Part
 from tokflow.exports.row_files import (
@@ -50,13 +49,11 @@ from tokflow.exports.row_files import (
     rows_per_file,
     write_files,
 )
+from tokflow.exports.shards import rows_within
 from tokflow.manifest import Manifest
+from tokflow.overlap import in_order
 from tokflow.sequences import Sequences
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
+from tokflow.zstd import zstd
 
 TOKENS_AT_ONCE = 500_000
 """Made into text at one go; a column of them takes some 15 MB meanwhile."""
@@ -115,7 +112,7 @@ def _write_part(part: Part, options: JsonlOptions, folder: Path) -> Counts:
             for block in write_blocks(lines, groups, options.compression_level):
                 file.write(block)
 
-    at_once = max(1, TOKENS_AT_ONCE // part.sequence_length)
+    at_once = rows_within(TOKENS_AT_ONCE, part.sequence_length)
     return write_files(part, write_file, columns=columns, per_file=per_file, at_once=at_once)
 
 

@@ -46,7 +46,7 @@ from tokflow.exports.formats import (
 )
 from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
-from tokflow.exports.shards import cut_runs, equal_sizes, sizes_by_documents
+from tokflow.exports.shards import blocks_of, cut_runs, rows_within, sizes_by_documents
 from tokflow.exports.token_files import document_lengths, offsets_of
 from tokflow.extras import Extra, import_extra
 from tokflow.manifest import Manifest
@@ -145,14 +145,19 @@ def _write_stream(part: Part, rows_per_file: int | None, folder: Path) -> Counts
         path = folder / f"{part.name}.documents.lance"
         schema = pa.schema(list(DOCUMENTS.items()))
         _write_dataset(path, schema, _document_batches(lengths, schema), per_file)
-    counts = counts_of_stream(part, num_tokens=num_tokens)
-    counts[f"{part.name}.num_documents"] = num_documents
-    return counts | _loss_counts(part, num_loss_tokens)
+    return counts_of_stream(
+        part,
+        num_tokens=num_tokens,
+        num_documents=num_documents,
+        num_loss_tokens=num_loss_tokens,
+    )
 
 
 def _token_batches(part: Part, schema: pa.Schema) -> Iterator[_Batch]:
-    masks = _blocks(part.stream_loss_mask(), part.num_tokens) if part.has_loss_mask else None
-    for token_ids in _blocks(part.stream(), part.num_tokens):
+    total = part.num_tokens
+    masked = part.has_loss_mask
+    masks = blocks_of(part.stream_loss_mask(), total, TOKENS_AT_ONCE) if masked else None
+    for token_ids in blocks_of(part.stream(), total, TOKENS_AT_ONCE):
         columns = [to_arrow(token_ids.astype(np.int64))]
         if masks is not None:
             columns.append(to_arrow(next(masks).astype(bool)))
@@ -168,17 +173,11 @@ def _document_batches(lengths: npt.NDArray[np.int64], schema: pa.Schema) -> Iter
         yield _Batch(pa.record_batch(columns, schema=schema), 0)
 
 
-def _blocks(runs: Iterator[npt.NDArray[Any]], total: int) -> Iterator[npt.NDArray[Any]]:
-    """Yield what the runs hold, TOKENS_AT_ONCE values each time, however long the runs are."""
-    for taken in cut_runs(runs, equal_sizes(total, TOKENS_AT_ONCE)):
-        if block := list(taken):
-            yield np.concatenate(block)
-
-
 def _write_sequences(part: Part, rows_per_file: int | None, folder: Path) -> Counts:
     num_tokens = num_loss_tokens = 0
     if part.num_sequences:
         length = part.sequence_length
+        at_once = rows_within(TOKENS_AT_ONCE, length)
         schema = pa.schema(
             pa.field(name, pa.list_(type_, length))
             for name, type_ in SEQUENCES.items()
@@ -187,15 +186,15 @@ def _write_sequences(part: Part, rows_per_file: int | None, folder: Path) -> Cou
         num_tokens, num_loss_tokens = _write_dataset(
             folder / f"{part.name}.lance",
             schema,
-            (_sequence_batch(rows, schema) for rows in part.sequences(_rows_at_once(length))),
-            rows_per_file or max(1, TOKENS_PER_FILE // length),
+            (_sequence_batch(rows, schema) for rows in part.sequences(at_once)),
+            rows_per_file or rows_within(TOKENS_PER_FILE, length),
         )
-    counts = counts_of_rows(part, num_sequences=part.num_sequences, num_tokens=num_tokens)
-    return counts | _loss_counts(part, num_loss_tokens)
-
-
-def _rows_at_once(length: int) -> int:
-    return max(1, TOKENS_AT_ONCE // length)
+    return counts_of_rows(
+        part,
+        num_sequences=part.num_sequences,
+        num_tokens=num_tokens,
+        num_loss_tokens=num_loss_tokens,
+    )
 
 
 def _sequence_batch(rows: Sequences, schema: pa.Schema) -> _Batch:
@@ -215,10 +214,6 @@ def _sequence_batch(rows: Sequences, schema: pa.Schema) -> _Batch:
         int(np.count_nonzero(rows.segment_ids)),
         int(np.count_nonzero(rows.loss_mask)),
     )
-
-
-def _loss_counts(part: Part, num_loss_tokens: int) -> Counts:
-    return {f"{part.name}.num_loss_tokens": num_loss_tokens} if part.has_loss_mask else {}
 
 
 def _write_dataset(
@@ -340,7 +335,8 @@ def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
 
 
 def _read_sequences(dataset: Any, length: int, dtype: str) -> Iterator[Arrays]:
-    for batch in dataset.to_batches(**{**ROWS_AHEAD, "batch_size": _rows_at_once(length)}):
+    at_once = rows_within(TOKENS_AT_ONCE, length)
+    for batch in dataset.to_batches(**{**ROWS_AHEAD, "batch_size": at_once}):
         column = {
             name: to_numpy(batch[name].flatten()).reshape(-1, length) for name in batch.schema.names
         }

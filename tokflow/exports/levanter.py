@@ -29,11 +29,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.errors import ConfigError, four_parts
 from tokflow.exports.formats import Arrays, Counts, Format, Layout, counts_of_stream, fixed
+from tokflow.exports.options import check_int32_ids
 from tokflow.exports.part import Part
-from tokflow.exports.shards import cut_runs, equal_sizes, sizes_by_documents
-from tokflow.exports.token_files import document_lengths, offsets_of
+from tokflow.exports.shards import blocks_of, cut_runs, equal_sizes
+from tokflow.exports.token_files import blocks_of_documents, document_lengths, offsets_of
 from tokflow.extras import Extra, import_extra
 from tokflow.manifest import Manifest
 
@@ -71,7 +71,7 @@ def write(parts: Sequence[Part], options: LevanterOptions, folder: Path) -> Coun
     for part in parts:
         num_tokens = num_documents = num_loss_tokens = 0
         if part.num_tokens:
-            _check_ids(part)
+            check_int32_ids(part, where="levanter", why="levanter reads int32")
             cache = folder / part.name
             lengths = document_lengths(part)
             num_documents = len(lengths)
@@ -80,27 +80,13 @@ def write(parts: Sequence[Part], options: LevanterOptions, folder: Path) -> Coun
                 masks = part.stream_loss_mask()
                 _, num_loss_tokens = _write_field(cache / "assistant_masks", masks, lengths)
             _write_ledger(cache / "shard_ledger.json", num_documents)
-        counts |= counts_of_stream(part, num_tokens=num_tokens)
-        counts[f"{part.name}.num_documents"] = num_documents
-        if part.has_loss_mask:
-            counts[f"{part.name}.num_loss_tokens"] = num_loss_tokens
-    return counts
-
-
-def _check_ids(part: Part) -> None:
-    """Refuse ids that are no int32.
-
-    Raises: ConfigError.
-    """
-    if part.vocab_size > 2**31:
-        raise ConfigError(
-            four_parts(
-                where="exports: levanter",
-                expected="ids below 2,147,483,648, for levanter reads int32",
-                found=f"a vocabulary of {part.vocab_size:,}",
-                remedy="name another format",
-            )
+        counts |= counts_of_stream(
+            part,
+            num_tokens=num_tokens,
+            num_documents=num_documents,
+            num_loss_tokens=num_loss_tokens,
         )
+    return counts
 
 
 def _write_field(
@@ -141,12 +127,10 @@ def _write_array(
     num_values = num_nonzero = 0
     sizes = equal_sizes(total, CHUNKS_PER_SHARD * CHUNK)
     for number, shard in enumerate(cut_runs(runs, sizes)):
-        blocks = (
-            np.concatenate(block).astype(dtype, copy=False)
-            for taken in cut_runs(shard, equal_sizes(sizes[number], CHUNKS_AT_ONCE * CHUNK))
-            if (block := list(taken))
+        blocks = blocks_of(shard, sizes[number], CHUNKS_AT_ONCE * CHUNK)
+        written = _write_shard(
+            folder / "c" / str(number), (block.astype(dtype, copy=False) for block in blocks)
         )
-        written = _write_shard(folder / "c" / str(number), blocks)
         num_values += written[0]
         num_nonzero += written[1]
     if num_nonzero == 0:
@@ -226,17 +210,11 @@ def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
     data = {"token_ids": (_opened(cache / "input_ids" / "data"), manifest.details["dtype"])}
     if f"{part}/assistant_masks/data/zarr.json" in manifest.files:
         data["loss_mask"] = (_opened(cache / "assistant_masks" / "data"), "bool")
-    sizes, counts = sizes_by_documents(np.diff(ends), CHUNKS_AT_ONCE * CHUNK)
-    first = 0
-    for size, count in zip(sizes.tolist(), counts.tolist(), strict=True):
-        start = int(ends[first])
+    for here, offsets_here in blocks_of_documents(np.diff(ends), CHUNKS_AT_ONCE * CHUNK):
         values = {
-            name: array[start : start + size].read().result().astype(dtype)
-            for name, (array, dtype) in data.items()
+            name: array[here].read().result().astype(dtype) for name, (array, dtype) in data.items()
         }
-        offsets_here = ends[first : first + count + 1] - start
         yield {"token_ids": values.pop("token_ids"), "offsets": offsets_here, **values}
-        first += count
 
 
 def _opened(folder: Path) -> Any:

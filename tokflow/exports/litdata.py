@@ -34,7 +34,7 @@ from tokflow.exports.options import check_counts, check_level
 from tokflow.exports.part import Part
 from tokflow.exports.shards import cut_runs, equal_sizes
 from tokflow.exports.token_files import document_lengths
-from tokflow.exports.zstd_ import MAX_LEVEL, Compression, compress, decompress, peer_name
+from tokflow.exports.zstd_ import MAX_LEVEL, Compression, compress, open_bytes, peer_name
 from tokflow.manifest import Manifest
 
 DTYPES = {2: ("<u2", 20), 4: ("<i4", 16)}
@@ -192,11 +192,7 @@ def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
     codec = LitdataOptions(**manifest.config["options"]).codec
     for name in numbered(manifest, lambda number: f"{part}/{_name(number, codec)}"):
         path = folder / name
-        data = (
-            np.frombuffer(decompress(path.read_bytes()), dtype=np.uint8)
-            if codec
-            else np.memmap(path, dtype=np.uint8, mode="r")
-        )
+        data = open_bytes(path, is_compressed=bool(codec))
         num_items = int(data[:4].view("<u4")[0])
         offsets = data[4 : 4 * (num_items + 2)].view("<u4")
         if offsets[-1] != len(data) or offsets[0] != 4 * (num_items + 2):

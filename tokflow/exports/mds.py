@@ -36,8 +36,8 @@ from tokflow.exports.names import numbered
 from tokflow.exports.options import check_counts, check_level
 from tokflow.exports.part import Part
 from tokflow.exports.row_files import write_files
-from tokflow.exports.shards import equal_sizes
-from tokflow.exports.zstd_ import MAX_LEVEL, Compression, compress, decompress, peer_name
+from tokflow.exports.shards import equal_sizes, rows_within
+from tokflow.exports.zstd_ import MAX_LEVEL, Compression, compress, open_bytes, peer_name
 from tokflow.manifest import Manifest
 from tokflow.sequences import Sequences
 
@@ -259,7 +259,7 @@ def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
     suffix = ".zstd" if options.compression == "zstd" else ""
     for name in numbered(manifest, lambda number: f"{part}/shard.{number:05d}.mds{suffix}"):
         rows = _read_shard(folder / name, dtype)
-        at_once = max(1, BYTES_AT_ONCE // dtype.itemsize)
+        at_once = rows_within(BYTES_AT_ONCE, dtype.itemsize)
         for first in range(0, len(rows), at_once):
             some = rows[first : first + at_once]
             fields = {kept: some[column_of[kept]] for kept in layout(options).keeps}
@@ -271,11 +271,7 @@ def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
 
 def _read_shard(path: Path, dtype: np.dtype[np.void]) -> npt.NDArray[np.void]:
     """Return the rows of a shard, memory-mapped unless it is compressed."""
-    data: npt.NDArray[np.uint8] = (
-        np.frombuffer(decompress(path.read_bytes()), dtype=np.uint8)
-        if path.suffix == ".zstd"
-        else np.memmap(path, dtype=np.uint8, mode="r")
-    )
+    data = open_bytes(path, is_compressed=path.suffix == ".zstd")
     num_rows = int(data[:4].view("<u4")[0])
     first, stop = data[4 : 4 * (num_rows + 2)].view("<u4")[[0, -1]].tolist()
     if stop != len(data) or stop - first != num_rows * dtype.itemsize:

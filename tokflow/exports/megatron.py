@@ -33,8 +33,12 @@ from tokflow.errors import ConfigError, CorruptOutputError, four_parts
 from tokflow.exports.formats import Arrays, Counts, Format, Layout, counts_of_stream, fixed
 from tokflow.exports.names import check_prefix, check_size
 from tokflow.exports.part import Part
-from tokflow.exports.shards import sizes_by_documents
-from tokflow.exports.token_files import document_lengths, offsets_of, write_numbers
+from tokflow.exports.token_files import (
+    blocks_of_documents,
+    document_lengths,
+    offsets_of,
+    write_numbers,
+)
 from tokflow.manifest import Manifest
 from tokflow.storage import check_name
 
@@ -84,8 +88,7 @@ def write(parts: Sequence[Part], options: MegatronOptions, folder: Path) -> Coun
             num_tokens = write_numbers(folder / f"{name}.bin", part.stream(), dtype=dtype)
             _write_index(folder / f"{name}.idx", lengths, dtype)
             num_documents = len(lengths)
-        counts |= counts_of_stream(part, num_tokens=num_tokens)
-        counts[f"{part.name}.num_documents"] = num_documents
+        counts |= counts_of_stream(part, num_tokens=num_tokens, num_documents=num_documents)
     return counts
 
 
@@ -131,15 +134,9 @@ def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
         return
     dtype, lengths = _read_index(folder / f"{name}.idx")
     tokens = np.memmap(folder / f"{name}.bin", dtype=dtype, mode="r")
-    sizes, counts = sizes_by_documents(lengths, TOKENS_AT_ONCE)
-    first_token = first_document = 0
-    for size, count in zip(sizes.tolist(), counts.tolist(), strict=True):
-        run = tokens[first_token : first_token + size]
-        yield {
-            "token_ids": run.astype(manifest.details["dtype"], copy=False),
-            "offsets": offsets_of(lengths[first_document : first_document + count]),
-        }
-        first_token, first_document = first_token + size, first_document + count
+    for here, offsets in blocks_of_documents(lengths, TOKENS_AT_ONCE):
+        token_ids = tokens[here].astype(manifest.details["dtype"], copy=False)
+        yield {"token_ids": token_ids, "offsets": offsets}
 
 
 def _read_index(path: Path) -> tuple[np.dtype[Any], npt.NDArray[np.int64]]:

@@ -70,8 +70,7 @@ def write(parts: Sequence[Part], options: ModalitiesOptions, folder: Path) -> Co
             path = folder / _name(part.name, shard.number, options.tokens_per_file)
             num_tokens += _write_file(path, shard, part.dtype.itemsize)
             num_documents += len(shard.lengths)
-        counts |= counts_of_stream(part, num_tokens=num_tokens)
-        counts[f"{part.name}.num_documents"] = num_documents
+        counts |= counts_of_stream(part, num_tokens=num_tokens, num_documents=num_documents)
     return counts
 
 

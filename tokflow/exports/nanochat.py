@@ -80,8 +80,7 @@ def write(parts: Sequence[Part], options: NanochatOptions, folder: Path) -> Coun
             num_files += 1
         if num_files == first:
             raise _refused(f"a document in {name}, for the last shard is validation", "none")
-        counts |= counts_of_stream(part, num_tokens=part.num_tokens)
-        counts[f"{name}.num_documents"] = num_documents
+        counts |= counts_of_stream(part, num_tokens=part.num_tokens, num_documents=num_documents)
     return counts
 
 

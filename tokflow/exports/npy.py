@@ -50,7 +50,7 @@ from tokflow.exports.names import (
 from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
 from tokflow.exports.row_files import write_files
-from tokflow.exports.shards import equal_sizes
+from tokflow.exports.shards import equal_sizes, rows_within
 from tokflow.exports.token_files import cut_by_documents, offsets_of, write_mask, write_numbers
 from tokflow.manifest import Manifest
 from tokflow.sequences import Sequences
@@ -153,11 +153,12 @@ def _write_stream(part: Part, names: Sequence[str], options: NpyOptions, folder:
             header = npy_header((shard.num_tokens,), np.dtype(np.bool_))
             mask = _beside(folder, "loss_mask", name)
             num_loss_tokens += write_mask(mask, shard.loss_mask or (), header=header)
-    counts = counts_of_stream(part, num_tokens=num_tokens)
-    counts[f"{part.name}.num_documents"] = num_documents
-    if keeps_mask:
-        counts[f"{part.name}.num_loss_tokens"] = num_loss_tokens
-    return counts
+    return counts_of_stream(
+        part,
+        num_tokens=num_tokens,
+        num_documents=num_documents,
+        num_loss_tokens=num_loss_tokens if keeps_mask else None,
+    )
 
 
 def _beside(folder: Path, field: str, name: str) -> Path:
@@ -199,7 +200,7 @@ def _write_rows(part: Part, names: Sequence[str], options: NpyOptions, folder: P
                 for field, file in files.items():
                     file.write(np.ascontiguousarray(getattr(rows, field)).data.cast("B"))
 
-    at_once = max(1, TOKENS_AT_ONCE // part.sequence_length)
+    at_once = rows_within(TOKENS_AT_ONCE, part.sequence_length)
     return write_files(part, write_file, columns=dtypes, per_file=per_file, at_once=at_once)
 
 
@@ -223,7 +224,7 @@ def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
 
 def _rows(fields: Arrays) -> Iterator[Arrays]:
     num_rows, length = fields["token_ids"].shape
-    at_once = max(1, TOKENS_AT_ONCE // length)
+    at_once = rows_within(TOKENS_AT_ONCE, length)
     for first in range(0, num_rows, at_once):
         some = {name: values[first : first + at_once] for name, values in fields.items()}
         yield {**some, "loss_mask": some.get("loss_mask", some["segment_ids"] != 0)}

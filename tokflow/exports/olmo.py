@@ -34,11 +34,11 @@ from pyarrow import csv
 from tokflow.arrays import make_table, repeated, to_arrow, to_numpy
 from tokflow.errors import CorruptOutputError, four_parts
 from tokflow.exports.formats import Arrays, Counts, Format, Layout, counts_of_stream, fixed
-from tokflow.exports.names import FILE_DIGITS, check_num_files, numbered
+from tokflow.exports.names import numbered
 from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
-from tokflow.exports.shards import cut_runs, sizes_by_documents
-from tokflow.exports.token_files import document_lengths, write_mask, write_numbers
+from tokflow.exports.shards import cut_runs
+from tokflow.exports.token_files import cut_by_documents, write_mask, write_numbers
 from tokflow.manifest import Manifest
 
 CSV_SCHEMA = pa.schema(
@@ -75,30 +75,31 @@ def write(parts: Sequence[Part], options: OlmoOptions, folder: Path) -> Counts:
     """Write each part into a folder of its own; a part without tokens has none."""
     counts: Counts = {}
     for part in parts:
-        num_tokens, num_documents, num_loss_tokens = _write_part(part, options, folder / part.name)
-        counts |= counts_of_stream(part, num_tokens=num_tokens)
-        counts[f"{part.name}.num_documents"] = num_documents
-        if part.has_loss_mask:
-            counts[f"{part.name}.num_loss_tokens"] = num_loss_tokens
+        counts |= _write_part(part, options, folder / part.name)
     return counts
 
 
-def _write_part(part: Part, options: OlmoOptions, folder: Path) -> tuple[int, int, int]:
-    """Return how many tokens, documents and tokens that are learnt were written."""
+def _write_part(part: Part, options: OlmoOptions, folder: Path) -> Counts:
     num_tokens = num_documents = num_loss_tokens = 0
     raw_files = [str(split.manifest.partition) for split in part.splits]
-    sizes, counts = sizes_by_documents(document_lengths(part), options.tokens_per_file)
-    check_num_files(len(sizes), digits=FILE_DIGITS, where="olmo", option="tokens_per_file")
-    tokens = cut_runs(part.stream(), sizes.tolist())
-    documents = cut_runs(_documents(part), counts.tolist())
-    masks = cut_runs(part.stream_loss_mask(), sizes.tolist()) if part.has_loss_mask else None
-    for number, (in_file, described) in enumerate(zip(tokens, documents, strict=True)):
+    shards = [
+        *cut_by_documents(
+            part, tokens_per_file=options.tokens_per_file, where="olmo", has_loss_mask=True
+        )
+    ]
+    documents = cut_runs(_documents(part), [len(shard.lengths) for shard in shards])
+    for shard, described in zip(shards, documents, strict=True):
         folder.mkdir(exist_ok=True)
-        num_tokens += write_numbers(folder / _tokens_name(number), in_file)
-        num_documents += _write_lines(folder / _lines_name(number), described, raw_files)
-        if masks is not None:
-            num_loss_tokens += write_mask(folder / _mask_name(number), next(masks))
-    return num_tokens, num_documents, num_loss_tokens
+        num_tokens += write_numbers(folder / _tokens_name(shard.number), shard.tokens)
+        num_documents += _write_lines(folder / _lines_name(shard.number), described, raw_files)
+        if shard.loss_mask is not None:
+            num_loss_tokens += write_mask(folder / _mask_name(shard.number), shard.loss_mask)
+    return counts_of_stream(
+        part,
+        num_tokens=num_tokens,
+        num_documents=num_documents,
+        num_loss_tokens=num_loss_tokens,
+    )
 
 
 def _tokens_name(number: int) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from tokflow.errors import ConfigError, four_parts
+from tokflow.exports.part import Part
 
 
 def check_counts(options: object, names: Sequence[str], *, where: str) -> None:
@@ -40,3 +41,19 @@ def check_level(level: int | None, largest: int | None, *, where: str) -> None:
             remedy="change it or leave it out",
         )
     )
+
+
+def check_int32_ids(part: Part, *, where: str, why: str) -> None:
+    """Refuse ids that a format of int32 cannot hold.
+
+    Raises: ConfigError.
+    """
+    if part.vocab_size > 2**31:
+        raise ConfigError(
+            four_parts(
+                where=f"exports: {where}",
+                expected=f"ids below 2,147,483,648, for {why}",
+                found=f"a vocabulary of {part.vocab_size:,}",
+                remedy="name another format",
+            )
+        )

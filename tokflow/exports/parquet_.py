@@ -35,6 +35,7 @@ from tokflow.exports.row_files import (
     rows_per_file,
     write_tables,
 )
+from tokflow.exports.shards import rows_within
 from tokflow.manifest import Manifest
 
 COLUMNS = ("attention_mask", "segment_ids", "position_ids")
@@ -74,7 +75,7 @@ def _write_part(part: Part, options: ParquetOptions, folder: Path) -> Counts:
     names = file_names(part, per_file, ".parquet")
     schema = schema_of(with_loss_mask(COLUMNS, part))
     # Whole row groups at a time, so that the bytes do not depend on what was read together.
-    at_once = min(options.sequences_per_group, max(1, TOKENS_PER_GROUP // part.sequence_length))
+    at_once = min(options.sequences_per_group, rows_within(TOKENS_PER_GROUP, part.sequence_length))
     return write_tables(
         part,
         schema,

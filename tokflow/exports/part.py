@@ -1,8 +1,7 @@
 """What an export is made from: one part of the split, over all files in order."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -157,13 +156,7 @@ class Part:
     def _stream_of(self, split: Split, source: TokenSource) -> Iterator[npt.NDArray[Any]]:
         spans = split.spans(self.name)
         starts, lengths = to_numpy(spans["token_start"]), to_numpy(spans["num_tokens"])
-        block = (np.cumsum(lengths) - lengths) // TOKENS_AT_ONCE
-        edges = [0, *(np.flatnonzero(np.diff(block)) + 1).tolist(), len(block)]
-        for first, last in pairwise(edges):
-            run = source.take(starts[first:last], lengths[first:last])
-            for start in range(0, len(run), TOKENS_AT_ONCE):
-                yield run[start : start + TOKENS_AT_ONCE]
-                source.release()
+        return source.blocks(starts, lengths, TOKENS_AT_ONCE)
 
     def stream_index(self, *, eos_first: bool = False) -> Iterator[pa.Table]:
         """Yield the index of `stream` in order, each table of one file."""
@@ -242,6 +235,30 @@ class Part:
     def sequence_index(self) -> Iterator[pa.Table]:
         """Yield the index of `sequences` in order, a table for each file and one for tails."""
         return self._rows.index()
+
+
+def make_parts(
+    names: Iterable[str],
+    details: Mapping[str, Any],
+    *,
+    splits: Sequence[Split],
+    sequences_of: Sequence[FileSequences],
+    packing: PackingConfig,
+) -> list[Part]:
+    """Return the parts of these names, their tokens described as a manifest's details have it."""
+    return [
+        Part(
+            name=name,
+            splits=splits,
+            sequences_of=sequences_of,
+            packing=packing,
+            eos_id=details["eos_id"],
+            bos_id=details["bos_id"],
+            vocab_size=details["vocab_size"],
+            dtype=np.dtype(details["dtype"]),
+        )
+        for name in names
+    ]
 
 
 def check_eos_first(*, has_eos: bool, has_bos: bool, where: str) -> None:

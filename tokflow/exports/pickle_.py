@@ -25,6 +25,7 @@ from tokflow.exports.formats import Counts, Format, Layout, fixed
 from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
 from tokflow.exports.row_files import write_files
+from tokflow.exports.shards import rows_within
 from tokflow.sequences import Sequences
 
 PROTOCOL, EMPTY_LIST, MARK = b"\x80\x04", b"]", b"("
@@ -87,7 +88,7 @@ def _write_part(part: Part, options: PickleOptions, folder: Path) -> Counts:
         write_dump,
         columns=(),
         per_file=options.sequences_per_file,
-        at_once=max(1, TOKENS_AT_ONCE // part.sequence_length),
+        at_once=rows_within(TOKENS_AT_ONCE, part.sequence_length),
     )
     if dumps:
         (folder / "dump-meta_data.json").write_text(json.dumps(dumps, indent=4))

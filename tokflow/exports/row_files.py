@@ -19,6 +19,7 @@ from tokflow.exports.columns import make_columns
 from tokflow.exports.formats import Counts, counts_of_rows
 from tokflow.exports.names import FILE_DIGITS, check_num_files, in_order_of_number
 from tokflow.exports.part import Part
+from tokflow.exports.shards import rows_within
 from tokflow.manifest import Manifest
 from tokflow.sequences import Sequences
 
@@ -46,22 +47,28 @@ def rows_per_file(
     Raises: ConfigError where that makes more files than names can number.
     """
     row_bytes = row_bytes or 4 * part.sequence_length
-    rows = options.sequences_per_file or max(1, options.megabytes_per_file * 1_000_000 // row_bytes)
+    rows = options.sequences_per_file or rows_within(
+        options.megabytes_per_file * 1_000_000, row_bytes
+    )
     option = "sequences_per_file" if options.sequences_per_file else "megabytes_per_file"
     num_files = -(-part.num_sequences // rows)
     check_num_files(num_files, digits=FILE_DIGITS, where=where, option=option)
     return rows
 
 
-def file_names(part: Part, per_file: int, suffix: str) -> list[str]:
-    """Return `<part>-<i>-of-<n><suffix>` for each file; none where the part has no row."""
+def file_names(part: Part, per_file: int, suffix: str, *, stem: str | None = None) -> list[str]:
+    """Return `<stem>-<i>-of-<n><suffix>` for each file; none where the part has no row.
+
+    `stem` is by default the part's name.
+    """
+    stem = stem or part.name
     num_files = -(-part.num_sequences // per_file)
-    return [f"{part.name}-{number:05d}-of-{num_files:05d}{suffix}" for number in range(num_files)]
+    return [f"{stem}-{number:05d}-of-{num_files:05d}{suffix}" for number in range(num_files)]
 
 
-def named_files(manifest: Manifest, part: str, suffix: str) -> list[str]:
-    """Return the files of a part that are called as in `file_names`, in order."""
-    pattern = rf"{re.escape(part)}-(\d+)-of-\d+{re.escape(suffix)}"  # not train-b's
+def named_files(manifest: Manifest, stem: str, suffix: str) -> list[str]:
+    """Return the files that are called as in `file_names`, in order."""
+    pattern = rf"{re.escape(stem)}-(\d+)-of-\d+{re.escape(suffix)}"  # of train, and not train-b
     return in_order_of_number(manifest, pattern)
 
 
@@ -130,10 +137,12 @@ def write_files(
 
     for number, groups in files_of(part.sequences(at_once), per_file):
         write_file(number, counted(groups))
-    counts = counts_of_rows(part, num_sequences=part.num_sequences, num_tokens=num_tokens)
-    if part.has_loss_mask and {"labels", "loss_mask"} & {*columns}:
-        counts[f"{part.name}.num_loss_tokens"] = num_loss_tokens
-    return counts
+    return counts_of_rows(
+        part,
+        num_sequences=part.num_sequences,
+        num_tokens=num_tokens,
+        num_loss_tokens=num_loss_tokens if {"labels", "loss_mask"} & {*columns} else None,
+    )
 
 
 def files_of(

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from tokflow.arrays import to_arrow, to_numpy
 from tokflow.exports.index import index_tables
+from tokflow.exports.shards import rows_within
 from tokflow.packing import PackingConfig, PackingCounts, Segments, pack_tails
 from tokflow.sequences import SEGMENTS_COLUMNS, FileSequences, Sequences, make_rows
 from tokflow.spans import Split, TokenSource
@@ -88,7 +89,7 @@ class PartRows:
 
     @property
     def _rows_at_once(self) -> int:
-        return max(1, TOKENS_AT_ONCE // self.packing.row_length)
+        return rows_within(TOKENS_AT_ONCE, self.packing.row_length)
 
     def _count(self, name: str) -> int:
         return sum(file.manifest.counts[f"{self.part}.{name}"] for file in self.files)

@@ -49,6 +49,20 @@ def equal_sizes(total: int, per_file: int) -> list[int]:
     return [per_file] * full + ([rest] if rest else [])
 
 
+def rows_within(limit: int, row_size: int) -> int:
+    """Return how many rows of `row_size` fit into `limit`; one at least."""
+    return max(1, limit // row_size)
+
+
+def blocks_of(
+    runs: Iterator[npt.NDArray[Any]], total: int, size: int
+) -> Iterator[npt.NDArray[Any]]:
+    """Yield what the runs hold, `size` of `total` values each time, however long the runs are."""
+    for taken in cut_runs(runs, equal_sizes(total, size)):
+        if block := list(taken):
+            yield np.concatenate(block)
+
+
 def sizes_by_documents(
     num_tokens: npt.NDArray[np.int64], tokens_per_file: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -58,6 +58,20 @@ def offsets_of(lengths: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
 
 
+def blocks_of_documents(
+    lengths: npt.NDArray[np.int64], num_tokens: int
+) -> Iterator[tuple[slice, npt.NDArray[np.int64]]]:
+    """Yield where some whole documents stand in a stream, and the offsets of them from there.
+
+    They have at most `num_tokens` tokens, unless it is one document.
+    """
+    first_token = first_document = 0
+    for size, count in zip(*sizes_by_documents(lengths, num_tokens), strict=True):
+        documents = slice(first_document, first_document + int(count))
+        yield slice(first_token, first_token + int(size)), offsets_of(lengths[documents])
+        first_token, first_document = first_token + int(size), first_document + int(count)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shard:
     """What goes into one file of a part: whole documents, end to end."""
@@ -67,7 +81,7 @@ class Shard:
     lengths: npt.NDArray[np.int64]
     """Tokens of each document; (num_documents,)."""
     tokens: Iterator[npt.NDArray[np.unsignedinteger]]
-    """To be taken to the end before the next shard is."""
+    """To be taken to the end before those of the next shard are."""
     loss_mask: Iterator[npt.NDArray[np.uint8]] | None
     """Of chats; the same."""
 

@@ -33,12 +33,14 @@ import numpy.typing as npt
 
 from tokflow.errors import ConfigError, four_parts
 from tokflow.exports.formats import Arrays, Counts, Format, Layout, fixed
-from tokflow.exports.json_text import JsonList, JsonRows, in_order
+from tokflow.exports.json_text import JsonList, JsonRows
 from tokflow.exports.names import numbered
 from tokflow.exports.options import check_counts, check_level
 from tokflow.exports.part import Part
 from tokflow.exports.row_files import damage_named, write_files
+from tokflow.exports.shards import rows_within
 from tokflow.manifest import Manifest
+from tokflow.overlap import in_order
 from tokflow.sequences import Sequences
 
 TOKENS_AT_ONCE = 500_000
@@ -111,7 +113,7 @@ def _write_part(part: Part, options: WebdatasetOptions, folder: Path) -> Counts:
         write_file,
         columns=(),
         per_file=options.sequences_per_file,
-        at_once=max(1, TOKENS_AT_ONCE // part.sequence_length),
+        at_once=rows_within(TOKENS_AT_ONCE, part.sequence_length),
     )
     if manifest:
         (folder / "manifest.jsonl").write_text("".join(manifest))

@@ -1,12 +1,12 @@
 """Zstandard as litdata and mosaicml-streaming want it: whole files, named `zstd` or `zstd:19`."""
 
-import sys
+from pathlib import Path
 from typing import Literal
 
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
+import numpy as np
+import numpy.typing as npt
+
+from tokflow.zstd import zstd
 
 Compression = Literal["none", "zstd"]
 
@@ -28,9 +28,11 @@ def compress(data: bytes | bytearray, level: int) -> bytes:
     return zstd.compress(data, level=level)
 
 
-def decompress(data: bytes) -> bytes:
-    """Return the content of one frame.
+def open_bytes(path: Path, *, is_compressed: bool) -> npt.NDArray[np.uint8]:
+    """Return what a file holds, memory-mapped unless it is one frame.
 
     Raises: zstd.ZstdError where the frame is damaged or cut short.
     """
-    return zstd.decompress(data)
+    if is_compressed:
+        return np.frombuffer(zstd.decompress(path.read_bytes()), dtype=np.uint8)
+    return np.memmap(path, dtype=np.uint8, mode="r")

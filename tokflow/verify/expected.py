@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.exports import Arrays, Layout, Part
+from tokflow.exports.shards import rows_within
 from tokflow.verify.problems import TOKENS_AT_ONCE
 
 NAMES = {
@@ -85,6 +86,6 @@ class Runs:
 
 
 def _rows(layout: Layout, part: Part) -> Iterator[Arrays]:
-    num_rows = max(1, TOKENS_AT_ONCE // part.sequence_length)
+    num_rows = rows_within(TOKENS_AT_ONCE, part.sequence_length)
     for rows in part.sequences(num_rows):
         yield {name: getattr(rows, name).reshape(-1) for name in layout.keeps}

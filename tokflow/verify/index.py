@@ -1,6 +1,6 @@
 """Does the index of an export lead each token to where it came from."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tokflow.arrays import to_numpy
-from tokflow.exports import INDEX_NAME, Layout, Part
+from tokflow.exports import INDEX_NAME, Layout, Part, index_of
 from tokflow.manifest import Manifest
 from tokflow.tables import read_part
 from tokflow.verify.problems import unequal
@@ -30,7 +30,7 @@ def compare_index(folder: Path, layout: Layout, parts: Sequence[Part]) -> Iterat
     path = folder / INDEX_NAME
     stored = _Rows(path)
     for part in parts:
-        for expected in _index_of(part, layout):
+        for expected in index_of(part, layout):
             found = stored.next(len(expected))
             if not found.equals(expected):
                 position = _first_difference(found, expected)
@@ -38,12 +38,6 @@ def compare_index(folder: Path, layout: Layout, parts: Sequence[Part]) -> Iterat
                 return
     if len(stored.next(1)):
         yield f"{path}: expected no more runs, found some"
-
-
-def _index_of(part: Part, layout: Layout) -> Iterable[pa.Table]:
-    if layout.made_of == "sequences":
-        return part.sequence_index()
-    return part.stream_index(eos_first=layout.eos_first)
 
 
 def _first_difference(found: pa.Table, expected: pa.Table) -> int:
