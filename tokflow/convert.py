@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 from tokflow.catalog import Found, find_export
 from tokflow.errors import ConfigError, CorruptOutputError, four_parts
-from tokflow.exports import ExportConfig, Part, export_fingerprint, write_export
+from tokflow.exports import ExportConfig, Part, export_recipe, write_export
 from tokflow.gathered import gather_parts
 from tokflow.manifest import Manifest, broken_files, is_intact
 from tokflow.packing import PackingConfig
@@ -45,7 +45,8 @@ def convert_export(
     used = packing or own_packing(found) or PackingConfig()
     parents = {"export": found.manifest.fingerprint}
     if output is None:
-        folder = _folder_beside(found, config, export_fingerprint(config, used, parents))
+        recipe = export_recipe(config, used, parents)
+        folder = _folder_beside(found, config, recipe.fingerprint)
         if is_intact(folder):
             point_latest_to(folder)
             return folder

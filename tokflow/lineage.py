@@ -8,17 +8,24 @@ from pathlib import Path
 from typing import Literal
 
 from tokflow.dataset import Dataset
-from tokflow.errors import ConfigError, MissingOutputError, RawFileError, TokflowError, four_parts
-from tokflow.exports import ExportConfig, Part, export_fingerprint
+from tokflow.errors import (
+    ConfigError,
+    CorruptOutputError,
+    MissingOutputError,
+    RawFileError,
+    TokflowError,
+    four_parts,
+)
+from tokflow.exports import ExportConfig, Part, export_recipe
 from tokflow.exports.texts import TextSource
-from tokflow.manifest import Manifest, is_intact, read_manifest
+from tokflow.manifest import Manifest, Recipe, read_intact
 from tokflow.raw import RawFile, RawSource, list_sources, read_raw_file, read_raw_files
-from tokflow.sequences import FileSequences, open_sequences, sequences_fingerprint
-from tokflow.spans import Split, open_split, split_fingerprint
+from tokflow.sequences import FileSequences, open_sequences, sequences_recipe
+from tokflow.spans import Split, open_split, split_recipe
 from tokflow.split import FilePosition
 from tokflow.tokenizer import Tokenizer, tokenizer_of
-from tokflow.tokenizer_kinds import Origin, select_training_keys, tokenizer_fingerprint
-from tokflow.tokens import TokenShard, open_token_shard, tokens_fingerprint
+from tokflow.tokenizer_kinds import Origin, select_training_keys, tokenizer_recipe
+from tokflow.tokens import TokenShard, open_token_shard, tokens_recipe
 
 Stage = Literal["raw", "tokenizer", "tokens", "split", "sequences", "export"]
 
@@ -31,13 +38,52 @@ class Output:
     stage: Stage
     name: str
     """The partition key; of an export, its name; of the tokenizer, `tokenizer`."""
-    fingerprint: str
+    recipe: Recipe
     folder: Path
 
     @property
+    def fingerprint(self) -> str:
+        """The fingerprint of its recipe."""
+        return self.recipe.fingerprint
+
+    @property
     def is_made(self) -> bool:
-        """Whether the finished output is in the store, with all its files."""
-        return is_intact(self.folder)
+        """Whether the finished output is in the store, with all its files.
+
+        Raises: ForeignOutputError.
+        """
+        try:
+            return self.find() is not None
+        except CorruptOutputError:
+            return False
+
+    def find(self) -> Manifest | None:
+        """Return its manifest; None where it is not in the store.
+
+        Raises: CorruptOutputError where it is damaged: it is made again, as if it were not there;
+        ForeignOutputError where a newer tokflow made it: it is left as it is.
+        """
+        try:
+            manifest = read_intact(self.folder)
+        except MissingOutputError:
+            return None
+        if (manifest.recipe.fingerprint, manifest.stage) != (self.fingerprint, self.stage):
+            raise CorruptOutputError(
+                four_parts(
+                    where=self.folder,
+                    expected=f"{self.stage} with the fingerprint {self.fingerprint[:16]}…",
+                    found=f"{manifest.stage} with {manifest.fingerprint[:16]}…",
+                    remedy="run `tokflow run`, which makes it again",
+                )
+            )
+        return manifest
+
+    @property
+    def title(self) -> str:
+        """`tokens of a.jsonl`, `export bin` or `tokenizer`: how messages call it."""
+        if self.stage == "tokenizer":
+            return self.stage
+        return f"{self.stage} {'' if self.stage == 'export' else 'of '}{self.name}"
 
     @property
     def asset(self) -> str:
@@ -50,9 +96,11 @@ class Output:
     def manifest(self) -> Manifest:
         """Return its manifest.
 
-        Raises: MissingOutputError that says which asset to materialize.
+        Raises: MissingOutputError that says which asset to materialize; CorruptOutputError;
+        ForeignOutputError.
         """
-        if not self.is_made:
+        manifest = self.find()
+        if manifest is None:
             raise MissingOutputError(
                 four_parts(
                     where=self.asset,
@@ -61,7 +109,7 @@ class Output:
                     remedy=f"materialize {self.asset}, or run `tokflow run`",
                 )
             )
-        return read_manifest(self.folder)
+        return manifest
 
 
 class Lineage:
@@ -153,7 +201,7 @@ class Lineage:
     @cached_property
     def tokenizer_output(self) -> Output:
         """The tokenizer's folder."""
-        return self._output("tokenizer", "tokenizer", tokenizer_fingerprint(self.origin()))
+        return self._output("tokenizer", "tokenizer", tokenizer_recipe(self.origin()))
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -166,9 +214,7 @@ class Lineage:
         return self._output(
             "tokens",
             key,
-            tokens_fingerprint(
-                self.raw_file(key), dataset.documents, dataset.tokenizer, self.tokenizer
-            ),
+            tokens_recipe(self.raw_file(key), dataset.documents, dataset.tokenizer, self.tokenizer),
         )
 
     def split(self, key: str) -> Output:
@@ -176,9 +222,7 @@ class Lineage:
         return self._output(
             "split",
             key,
-            split_fingerprint(
-                self.tokens(key).fingerprint, self.dataset.split, self.position(key), key
-            ),
+            split_recipe(self.tokens(key).fingerprint, self.dataset.split, self.position(key), key),
         )
 
     def sequences(self, key: str) -> Output:
@@ -186,7 +230,7 @@ class Lineage:
         return self._output(
             "sequences",
             key,
-            sequences_fingerprint(self.split(key).fingerprint, self.dataset.packing),
+            sequences_recipe(self.split(key).fingerprint, self.dataset.packing),
         )
 
     def export(self, config: ExportConfig) -> Output:
@@ -194,7 +238,7 @@ class Lineage:
         return self._output(
             "export",
             config.name,
-            export_fingerprint(config, self.dataset.packing, self.export_parents(config)),
+            export_recipe(config, self.dataset.packing, self.export_parents(config)),
         )
 
     def export_parents(self, config: ExportConfig) -> dict[str, str]:
@@ -290,8 +334,8 @@ class Lineage:
             first_document += of_file["num_documents"]
         return positions
 
-    def _output(self, stage: Stage, name: str, fingerprint: str) -> Output:
+    def _output(self, stage: Stage, name: str, recipe: Recipe) -> Output:
         folder = self.dataset.folder / ("exports" if stage == "export" else stage)
         if stage != "tokenizer":
             folder /= name
-        return Output(self.dataset.name, stage, name, fingerprint, folder / fingerprint[:16])
+        return Output(self.dataset.name, stage, name, recipe, folder / recipe.fingerprint[:16])

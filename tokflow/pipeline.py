@@ -6,7 +6,6 @@ Each makes one output, or finds it made already and touches nothing. `build_data
 it for all files. Nothing here knows of Dagster.
 """
 
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -351,7 +350,6 @@ class _Build:
 def _made(output: Output, write: Callable[[Path], None]) -> Made:
     is_new = not output.is_made
     if is_new:
-        shutil.rmtree(output.folder, ignore_errors=True)  # there only if a file of it was lost
         with new_folder(output.folder) as folder:
             write(folder)
     return Made(output, output.manifest(), is_new, read_run(output.folder))

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from tokflow.arrays import make_table, to_arrow, to_numpy, to_texts
 from tokflow.documents import DocumentsConfig, read_documents
-from tokflow.manifest import Manifest, checksums, fingerprint, read_manifest, write_manifest
+from tokflow.manifest import Manifest, Recipe, checksums, read_manifest, write_manifest
 from tokflow.raw import RawFile, check_unchanged
 from tokflow.special_ids import with_special_ids
 from tokflow.split import NO_PART, NOT_TAKEN, FilePosition, Form, Pieces, SplitConfig, assign_parts
@@ -191,10 +191,10 @@ class Split:
         return TokenSource(np.asarray(self.shard.loss_mask()), np.zeros(0, dtype=np.uint8))
 
 
-def split_fingerprint(tokens: str, config: SplitConfig, position: FilePosition, key: str) -> str:
-    """Return the fingerprint of the split of the token shard with fingerprint `tokens`."""
-    return fingerprint(
-        "split",
+def split_recipe(tokens: str, config: SplitConfig, position: FilePosition, key: str) -> Recipe:
+    """Return what decides the split of the token shard with fingerprint `tokens`."""
+    return Recipe(
+        stage="split",
         version=SPLIT_VERSION,
         config=_deciding_config(config, position, key),
         parents={"tokens": tokens},
@@ -229,13 +229,9 @@ def write_split(
     if len(cut_tokens):
         cut_tokens.tofile(folder / CUT_TOKENS_NAME)
     manifest = Manifest(
-        stage="split",
+        recipe=split_recipe(shard.manifest.fingerprint, config, position, raw.key),
         dataset=dataset,
         partition=raw.key,
-        version=SPLIT_VERSION,
-        fingerprint=split_fingerprint(shard.manifest.fingerprint, config, position, raw.key),
-        parents={"tokens": shard.manifest.fingerprint},
-        config=_deciding_config(config, position, raw.key),
         counts=_counts(pieces, num_tokens, tuple(config.parts)),
         details={"parts": list(config.parts), "dtype": shard.dtype.str},
         files=checksums(folder),

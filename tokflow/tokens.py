@@ -15,7 +15,7 @@ from tokflow.chat import open_renderer
 from tokflow.documents import DocumentsConfig, deciding_fields, read_documents
 from tokflow.engines import EngineDiffersError, GatedEngine, InText, open_engine
 from tokflow.errors import CorruptOutputError, four_parts
-from tokflow.manifest import Manifest, fingerprint, read_manifest, write_manifest
+from tokflow.manifest import Manifest, Recipe, read_manifest, write_manifest
 from tokflow.raw import RawFile, check_unchanged
 from tokflow.shard_writer import (
     DOCUMENTS_NAME,
@@ -77,15 +77,15 @@ class TokenShard:
         return read_table(self.folder / DOCUMENTS_NAME, columns)
 
 
-def tokens_fingerprint(
+def tokens_recipe(
     raw: RawFile, documents: DocumentsConfig, config: TokenizerConfig, tokenizer: Tokenizer
-) -> str:
-    """Return the fingerprint of the token shard of `raw`, known before it is made."""
-    return fingerprint(
-        "tokens",
+) -> Recipe:
+    """Return what decides the token shard of `raw`, known before it is made."""
+    return Recipe(
+        stage="tokens",
         version=TOKENS_VERSION,
         config=_deciding_config(documents, config),
-        parents=_parents(raw, tokenizer),
+        parents={"raw": raw.sha256, "tokenizer": tokenizer.fingerprint},
     )
 
 
@@ -126,13 +126,9 @@ def write_token_shard(
     check_unchanged(raw)
     seconds = time.perf_counter() - started
     manifest = Manifest(
-        stage="tokens",
+        recipe=tokens_recipe(raw, documents, config, tokenizer),
         dataset=dataset,
         partition=raw.key,
-        version=TOKENS_VERSION,
-        fingerprint=tokens_fingerprint(raw, documents, config, tokenizer),
-        parents=_parents(raw, tokenizer),
-        config=_deciding_config(documents, config),
         counts=dict(writer.counts),
         details=_details(config, tokenizer),
         files=writer.files(),
@@ -227,7 +223,3 @@ def _details(config: TokenizerConfig, tokenizer: Tokenizer) -> dict[str, Any]:
         "bos_id": tokenizer.bos_id if has_bos else None,
         "bos_token": tokenizer.bos_token if has_bos else None,
     }
-
-
-def _parents(raw: RawFile, tokenizer: Tokenizer) -> dict[str, str]:
-    return {"raw": raw.sha256, "tokenizer": tokenizer.fingerprint}

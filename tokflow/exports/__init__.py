@@ -34,7 +34,7 @@ from tokflow.exports import (
 from tokflow.exports.formats import Arrays, Counts, Declared, Format, Layout, index_of
 from tokflow.exports.index import INDEX_SCHEMA
 from tokflow.exports.part import Part, check_eos_first
-from tokflow.manifest import Manifest, checksums, fingerprint, write_manifest
+from tokflow.manifest import Manifest, Recipe, checksums, write_manifest
 from tokflow.packing import PackingConfig
 from tokflow.tables import parquet_options
 
@@ -91,12 +91,12 @@ def options_of(manifest: Manifest) -> Any:
     return FORMATS[manifest.details["format"]].options(**manifest.config["options"])
 
 
-def export_fingerprint(
+def export_recipe(
     config: ExportConfig, packing: PackingConfig, parents: Mapping[str, str]
-) -> str:
-    """Return the fingerprint of an export made from `parents` (partition key to fingerprint)."""
-    return fingerprint(
-        f"export:{config.format}",
+) -> Recipe:
+    """Return what decides an export made from `parents` (partition key to fingerprint)."""
+    return Recipe(
+        stage="export",
         version=FORMATS[config.format].version,
         config=_deciding_config(config, packing),
         parents=parents,
@@ -120,13 +120,9 @@ def write_export(
     _write_index(parts, layout, folder / INDEX_NAME)
     packing = parts[0].packing
     manifest = Manifest(
-        stage="export",
+        recipe=export_recipe(config, packing, parents),
         dataset=dataset,
         partition=None,
-        version=format_.version,
-        fingerprint=export_fingerprint(config, packing, parents),
-        parents=parents,
-        config=_deciding_config(config, packing),
         counts=counts,
         details={
             **details,
@@ -250,7 +246,7 @@ __all__ = [
     "Part",
     "check_exports",
     "check_format",
-    "export_fingerprint",
+    "export_recipe",
     "index_of",
     "layout_of",
     "options_of",

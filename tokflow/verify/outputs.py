@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tokflow.catalog import Found, find_output, find_outputs
+from tokflow.catalog import Found, find_output, output_at
 from tokflow.convert import check_undamaged, own_packing, parts_of
 from tokflow.dataset import Dataset
 from tokflow.errors import MissingOutputError, TokflowError
 from tokflow.exports import FORMATS, ExportConfig, options_of
 from tokflow.lineage import Lineage, Output
-from tokflow.manifest import is_complete, read_manifest
+from tokflow.manifest import read_manifest
 from tokflow.packing import PackingConfig
 from tokflow.verify.export import verify_export
 from tokflow.verify.problems import verify_files
@@ -19,6 +19,7 @@ from tokflow.verify.raw import verify_against_raw
 from tokflow.verify.sequences import verify_sequences
 from tokflow.verify.split import verify_split
 from tokflow.verify.tokens import verify_tokenizer, verify_tokens
+from tokflow.walk import PassedBy, Stored, Unreadable, walk
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,21 +32,56 @@ class Verified:
     problems: tuple[str, ...]
     notes: tuple[str, ...] = ()
     """What could not be looked at, and why."""
+    is_output: bool = True
+    """False of what lies in a store and is no output: it was not looked at."""
+
+
+STAGES = ("raw", "tokenizer", "tokens", "split", "sequences", "export")
 
 
 def verify_path(path: Path) -> Iterator[Verified]:
-    """Yield what is found of the output at `path`, or of every output below it.
+    """Yield what is found of the output at `path`, or of everything below it.
 
-    Raises: MissingOutputError where there is none.
+    Outputs come in the order of the stages, before them those that cannot be read, after them
+    what is no output.
+
+    Raises: MissingOutputError where there is no output.
     """
     try:
-        found = [find_output(path)]
-    except MissingOutputError:
-        found = list(find_outputs(path.resolve())) if path.is_dir() else []
-        if not found:
-            raise
-    for output in found:
-        yield verify_found(output)
+        at = output_at(path)
+    except (TokflowError, OSError) as error:
+        yield _unreadable(path, error)
+        return
+    if at is not None:
+        yield verify_found(at)
+        return
+    below = sorted(walk(path.resolve()), key=_ordinal)
+    if all(isinstance(found, PassedBy) for found in below):
+        find_output(path)  # says what is there
+    for found in below:
+        yield _verify(found)
+
+
+def _ordinal(found: Stored | Unreadable | PassedBy) -> int:
+    """Return by what is sorted: what cannot be read, the stages in their order, the rest."""
+    if isinstance(found, Stored):
+        return 1 + STAGES.index(found.manifest.stage) if found.manifest.stage in STAGES else 0
+    return 0 if isinstance(found, Unreadable) else 1 + len(STAGES)
+
+
+def _verify(found: Stored | Unreadable | PassedBy) -> Verified:
+    if isinstance(found, Stored):
+        return verify_found(Found(found.folder, found.manifest))
+    if isinstance(found, Unreadable):
+        return _unreadable(found.folder, found.error)
+    reasons = (found.reason,)
+    return Verified(
+        name="not looked at", folder=found.path, problems=(), notes=reasons, is_output=False
+    )
+
+
+def _unreadable(folder: Path, error: Exception) -> Verified:
+    return Verified(name="an output", folder=folder, problems=(str(error),))
 
 
 def verify_dataset(dataset: Dataset) -> Iterator[Verified]:
@@ -56,9 +92,11 @@ def verify_dataset(dataset: Dataset) -> Iterator[Verified]:
     Raises: TokflowError where the raw files or the tokenizer cannot be found.
     """
     lineage = Lineage(dataset)
+    yield from _verify_copies(lineage)
     lineage.read_raw_files(list(lineage.sources))
-    yield _verify_output(lineage.tokenizer_output)
-    if not lineage.tokenizer_output.is_made:
+    tokenizer = _attempt("tokenizer", lambda: lineage.tokenizer_output)
+    yield tokenizer
+    if tokenizer.problems:
         return
     for key in lineage.sources:
         yield from _verify_file(lineage, key)
@@ -69,6 +107,11 @@ def verify_dataset(dataset: Dataset) -> Iterator[Verified]:
 def verify_found(found: Found) -> Verified:
     """Return what is wrong with one output: its files first, and if they are whole, the rest."""
     problems = verify_files(found.folder, found.manifest)
+    if found.is_misplaced:
+        problems.append(
+            f"{found.folder}: expected to be where a run looks for it, found in a folder that its "
+            f"manifest does not lead to: {found.manifest.fingerprint[:16]} of {found.name}"
+        )
     notes: list[str] = []
     if problems:
         notes.append("what is in the files was not looked at")
@@ -144,6 +187,15 @@ def _verify_file(lineage: Lineage, key: str) -> Iterator[Verified]:
     yield _attempt(f"sequences of {key}", lambda: lineage.sequences(key))
 
 
+def _verify_copies(lineage: Lineage) -> Iterator[Verified]:
+    """Yield the copies of raw files that were fetched, before a damaged one is fetched anew."""
+    for found in walk(lineage.dataset.folder / "raw"):
+        if isinstance(found, Unreadable) or (
+            isinstance(found, Stored) and found.manifest.partition in lineage.sources
+        ):
+            yield _verify(found)
+
+
 def _attempt(name: str, output: Callable[[], Output]) -> Verified:
     """Verify an output whose very fingerprint may not be computable."""
     try:
@@ -153,15 +205,16 @@ def _attempt(name: str, output: Callable[[], Output]) -> Verified:
 
 
 def _verify_output(output: Output) -> Verified:
-    if not is_complete(output.folder):
-        name = output.stage if output.stage == "tokenizer" else f"{output.stage} of {output.name}"
-        return Verified(
-            name=f"export {output.name}" if output.stage == "export" else name,
-            folder=output.folder,
-            problems=(f"{output.asset}: not built; run `tokflow run`",),
+    try:
+        manifest = read_manifest(output.folder)
+    except MissingOutputError:
+        problem = f"{output.asset}: not built; run `tokflow run`"
+    except (TokflowError, OSError) as error:
+        problem = str(error)
+    else:
+        if manifest.fingerprint == output.fingerprint:
+            return verify_found(Found(output.folder, manifest))
+        problem = (
+            f"{output.folder}: expected the fingerprint {output.fingerprint[:16]}, found another"
         )
-    verified = verify_found(Found(output.folder, read_manifest(output.folder)))
-    if output.fingerprint == read_manifest(output.folder).fingerprint:
-        return verified
-    problem = f"{output.folder}: expected the fingerprint {output.fingerprint[:16]}, found another"
-    return Verified(name=verified.name, folder=output.folder, problems=(problem,))
+    return Verified(name=output.title, folder=output.folder, problems=(problem,))
