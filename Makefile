@@ -9,7 +9,7 @@ BENCH_PEERS = $(or $(PEERS),$(call names,benchmarks/peers))
 INTEROP_PEERS = $(or $(PEERS),$(call names,tokflow_tests/interop/peers))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-interop bench bench-large bench-growth bench-fixed bench-formats \
+.PHONY: help demo test test-slow test-integrity test-interop bench bench-large bench-growth bench-fixed bench-formats \
 	bench-packing bench-peers clean
 
 help: ## List these targets
@@ -24,10 +24,13 @@ test: $(READY) ## Lint, types and tests (all but the slow ones)
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy --no-error-summary
-	@$(BIN)/pytest --quiet -m "not slow and not interop" -n 2 --dist loadfile $(ARGS)
+	@$(BIN)/pytest --quiet -m "not slow and not interop and not integrity" -n 2 --dist loadfile $(ARGS)
 
 test-slow: $(READY) ## The proofs that take long
 	@$(BIN)/pytest --quiet -m slow $(ARGS)
+
+test-integrity: $(READY) ## A fault in every kind of file of a store: found, and nothing made from it
+	@$(BIN)/pytest --quiet -m integrity -n 2 --dist loadfile $(ARGS)
 
 test-interop: $(READY) ## Exports read by their peers (PEERS='megatron datatrove' picks some)
 	@$(call make_environments,.venv-interop,$(INTEROP_PEERS)); \

@@ -8,7 +8,7 @@ from pathlib import Path
 from tokflow.catalog import Found, find_output, output_at
 from tokflow.convert import check_undamaged, own_packing, parts_of
 from tokflow.dataset import Dataset
-from tokflow.errors import MissingOutputError, TokflowError
+from tokflow.errors import ForeignOutputError, MissingOutputError, TokflowError
 from tokflow.exports import FORMATS, ExportConfig, options_of
 from tokflow.lineage import Lineage, Output
 from tokflow.manifest import read_manifest
@@ -94,9 +94,8 @@ def verify_dataset(dataset: Dataset) -> Iterator[Verified]:
     lineage = Lineage(dataset)
     yield from _verify_copies(lineage)
     lineage.read_raw_files(list(lineage.sources))
-    tokenizer = _attempt("tokenizer", lambda: lineage.tokenizer_output)
-    yield tokenizer
-    if tokenizer.problems:
+    yield _attempt("tokenizer", lambda: lineage.tokenizer_output)
+    if not _is_made(lineage.tokenizer_output):
         return
     for key in lineage.sources:
         yield from _verify_file(lineage, key)
@@ -185,6 +184,13 @@ def _verify_file(lineage: Lineage, key: str) -> Iterator[Verified]:
     yield tokens
     yield _attempt(f"split of {key}", lambda: lineage.split(key))
     yield _attempt(f"sequences of {key}", lambda: lineage.sequences(key))
+
+
+def _is_made(output: Output) -> bool:
+    try:
+        return output.is_made
+    except ForeignOutputError:
+        return False
 
 
 def _verify_copies(lineage: Lineage) -> Iterator[Verified]:
