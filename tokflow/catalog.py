@@ -12,7 +12,7 @@ from tokflow.sequences import FileSequences, open_sequences
 from tokflow.spans import Split, open_split
 from tokflow.tokenizer import Tokenizer, tokenizer_of
 from tokflow.tokens import TokenShard, open_token_shard
-from tokflow.walk import LATEST, Stored, Unreadable, look_at, walk
+from tokflow.walk import LATEST, Finished, Unreadable, look_at, walk
 
 STAGE_FOLDERS = ("tokenizer", "tokens", "split", "sequences", "exports")
 """The folders of a dataset that hold what a run makes, in the order of the stages."""
@@ -73,7 +73,7 @@ class Found:
             return open_token_shard(self.folder)
         if self.manifest.stage == "sequences":
             return self.split().shard
-        return self._parent("tokens", str(self.manifest.partition), "tokens").shard()
+        return self._made_from()[0].shard()
 
     def split(self) -> Split:
         """Return the split that this is, or is made from.
@@ -82,7 +82,7 @@ class Found:
         """
         if self.manifest.stage == "split":
             return open_split(self.folder, self.shard())
-        return self._parent("split", str(self.manifest.partition), "split").split()
+        return self._made_from()[0].split()
 
     def sequences(self) -> FileSequences:
         """Return the sequences that this is.
@@ -100,7 +100,7 @@ class Found:
             return None
         fingerprint = self.manifest.parents["export"]
         for found in walk(self.dataset_folder / "exports"):
-            if isinstance(found, Stored) and found.manifest.fingerprint == fingerprint:
+            if isinstance(found, Finished) and found.manifest.fingerprint == fingerprint:
                 return Found(found.folder, found.manifest)
         raise MissingOutputError(
             four_parts(
@@ -110,6 +110,18 @@ class Found:
                 remedy="keep both in one store",
             )
         )
+
+    def inputs(self) -> list["Found"]:
+        """Return the outputs that this one is compared with: its parent and what that was made
+        from, down to the token shard; of an export those of every file.
+
+        Raises: MissingOutputError where the store does not have one of them any more;
+        CorruptOutputError where a manifest cannot be read.
+        """
+        if (source := self.converted_from()) is not None:
+            return [source]
+        direct = self._made_from()
+        return [*direct, *(found for parent in direct for found in parent.inputs())]
 
     def parts(self) -> list[Part]:
         """Return what this export is made from, in the order of its parts.
@@ -124,8 +136,7 @@ class Found:
         manifest = self.manifest
         details = manifest.details
         is_packed = layout_of(manifest).made_of == "sequences"
-        stage = "sequences" if is_packed else "split"
-        parents = [self._parent(stage, key, key) for key in sorted(manifest.parents)]
+        parents = self._made_from()
         sequences = [parent.sequences() for parent in parents] if is_packed else []
         splits = (
             [f.split for f in sequences] if is_packed else [parent.split() for parent in parents]
@@ -134,6 +145,15 @@ class Found:
         return make_parts(
             details["parts"], details, splits=splits, sequences_of=sequences, packing=packing
         )
+
+    def _made_from(self) -> list["Found"]:
+        """Return its parents in the store: of an export, one of each raw file."""
+        manifest = self.manifest
+        if manifest.stage == "export":
+            stage = "sequences" if layout_of(manifest).made_of == "sequences" else "split"
+            return [self._parent(stage, key, key) for key in sorted(manifest.parents)]
+        stage = {"split": "tokens", "sequences": "split"}.get(manifest.stage, "")
+        return [self._parent(stage, str(manifest.partition), stage)] if stage else []
 
     def _parent(self, stage: str, key: str, name: str) -> "Found":
         """Return the output of a file that it is made from, `name` among its parents.
@@ -165,7 +185,7 @@ def find_output(path: Path) -> Found:
     """
     if (found := output_at(path)) is not None:
         return found
-    below = [found for found in walk(path.resolve()) if isinstance(found, Stored | Unreadable)]
+    below = [found for found in walk(path.resolve()) if isinstance(found, Finished | Unreadable)]
     if len(below) == 1:
         [only] = below
         if isinstance(only, Unreadable):
@@ -222,7 +242,7 @@ def find_export(path: Path) -> Found:
 def made_in(folder: Path) -> list[Found]:
     """Return the finished outputs in `folder`, which holds those of one stage and file, newest
     first."""
-    made = [found for found in walk(folder, is_deep=False) if isinstance(found, Stored)]
+    made = [found for found in walk(folder, is_deep=False) if isinstance(found, Finished)]
     made.sort(key=lambda of: (of.folder / MANIFEST_NAME).stat().st_mtime_ns, reverse=True)
     return [Found(stored.folder, stored.manifest) for stored in made]
 

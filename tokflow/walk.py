@@ -32,7 +32,7 @@ OWN_FILES = ("hashes.sqlite",)
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class Finished:
     """A finished output: a folder with a manifest that can be believed."""
 
     folder: Path
@@ -55,7 +55,7 @@ class PassedBy:
     reason: str
 
 
-def walk(folder: Path, *, is_deep: bool = True) -> Iterator[Stored | Unreadable | PassedBy]:
+def walk(folder: Path, *, is_deep: bool = True) -> Iterator[Finished | Unreadable | PassedBy]:
     """Yield what is in `folder` and below it, sorted by path.
 
     An output is a folder called by 16 hexadecimal digits, as no part of a partition key is; or
@@ -86,12 +86,12 @@ def walk(folder: Path, *, is_deep: bool = True) -> Iterator[Stored | Unreadable 
         yield PassedBy(folder, f"{', '.join(strays[:3])}{more}: of no output")
 
 
-def look_at(folder: Path) -> Stored | Unreadable | None:
+def look_at(folder: Path) -> Finished | Unreadable | None:
     """Return the output that a folder is; None where it is none."""
     is_named = is_output_name(folder.name) and not (folder / LATEST).is_symlink()
     try:
         if is_complete(folder) or (is_named and folder.is_dir()):
-            return Stored(folder, read_manifest(folder))
+            return Finished(folder, read_manifest(folder))
         return None
     except MissingOutputError:
         found = CorruptOutputError(
@@ -132,7 +132,7 @@ def _passed_by(path: Path) -> Iterator[Unreadable | PassedBy]:
         yield PassedBy(path, "unfinished" if path.name.endswith(".tmp") else "hidden")
 
 
-def _inside(folder: Path) -> Iterator[Stored | Unreadable | PassedBy]:
+def _inside(folder: Path) -> Iterator[Finished | Unreadable | PassedBy]:
     """Yield what is in a folder that is no output itself; one line for one without outputs."""
     inside = list(walk(folder))
     if any(not isinstance(each, PassedBy) for each in inside):

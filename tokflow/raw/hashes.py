@@ -38,6 +38,11 @@ class Stamp:
     """Changes with the content even where somebody sets mtime back; also by chmod and links."""
     inode: int
 
+    @staticmethod
+    def of(status: os.stat_result) -> "Stamp":
+        """Return the stamp of a file with this status."""
+        return Stamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+
 
 @dataclass(frozen=True, slots=True)
 class HashedFile:
@@ -51,7 +56,7 @@ class HashedFile:
 def stamp_of(path: Path) -> Stamp:
     """Return the stamp of the file as it is now. Raises: RawFileError if it cannot be read."""
     try:
-        return _stamp(path.stat())
+        return Stamp.of(path.stat())
     except OSError as error:
         raise unreadable(path, error) from error
 
@@ -212,7 +217,7 @@ def changed(path: Path, before: Stamp, after: Stamp) -> RawFileError:
 def _hash(path: Path, progress: Progress | None) -> HashedFile:
     digest, done = hashlib.sha256(), 0
     with path.open("rb", buffering=0) as file:
-        before = _stamp(os.fstat(file.fileno()))
+        before = Stamp.of(os.fstat(file.fileno()))
         block = memoryview(bytearray(min(_BLOCK_BYTES, before.num_bytes + 1)))
         while size := file.readinto(block):
             digest.update(block[:size])
@@ -223,10 +228,6 @@ def _hash(path: Path, progress: Progress | None) -> HashedFile:
     if after != before or done != before.num_bytes:
         raise changed(path, before, after)
     return HashedFile(path, before, digest.hexdigest())
-
-
-def _stamp(status: os.stat_result) -> Stamp:
-    return Stamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 def _name(path: Path) -> bytes:

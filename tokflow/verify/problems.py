@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tokflow.catalog import Found
 from tokflow.manifest import MANIFEST_NAME, RUN_NAME, Manifest, broken_files
 
 TOKENS_AT_ONCE = 8_000_000
@@ -24,6 +25,23 @@ def verify_files(folder: Path, manifest: Manifest) -> list[str]:
     unlisted = found - set(manifest.files) - {MANIFEST_NAME, RUN_NAME}
     problems += [f"{folder / name}: expected no file, found one" for name in sorted(unlisted)]
     return problems
+
+
+class FileProblems:
+    """The problems of the files of many outputs, each of them read once."""
+
+    def __init__(self) -> None:
+        self._found: dict[Path, tuple[Found, list[str]]] = {}
+
+    def of(self, output: Found) -> list[str]:
+        """Return what `verify_files` finds of an output."""
+        if output.folder not in self._found:
+            self._found[output.folder] = output, verify_files(output.folder, output.manifest)
+        return self._found[output.folder][1]
+
+    def damaged(self) -> list[Found]:
+        """Return the outputs of which a file is not as it must be, among those asked for."""
+        return [output for output, problems in self._found.values() if problems]
 
 
 def too_large(where: object, token_ids: npt.NDArray[Any], vocab_size: int) -> Iterator[str]:
