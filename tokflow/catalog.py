@@ -54,7 +54,10 @@ class Found:
         return Path(manifest.stage, manifest.partition or "", name)
 
     def tokenizer(self) -> Tokenizer | None:
-        """Return the tokenizer that made its tokens; None where the store does not have it."""
+        """Return the tokenizer that made its tokens; None where the store does not have it, and of
+        a raw file."""
+        if self.manifest.stage == "raw":
+            return None
         if self.manifest.stage == "tokenizer":
             return tokenizer_of(self.manifest, self.folder)
         if self.manifest.stage == "export":

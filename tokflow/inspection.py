@@ -16,6 +16,7 @@ from tokflow.errors import MissingOutputError
 from tokflow.exports import FORMATS, INDEX_NAME, Arrays, Part, layout_of
 from tokflow.exports.part import make_parts
 from tokflow.integrity import check_files
+from tokflow.manifest import read_intact
 from tokflow.packing import PackingConfig
 from tokflow.tokenizer import Tokenizer
 
@@ -66,6 +67,7 @@ def inspect_output(path: Path, *, num_sequences: int = 2) -> Inspection:
     Raises: MissingOutputError where there is none, CorruptOutputError.
     """
     found = find_output(path)
+    read_intact(found.folder)
     notes: list[str] = []
     tokenizer = None
     try:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from tokflow.arrays import make_table, repeated
 from tokflow.integrity import checked
-from tokflow.manifest import Manifest, Recipe, checksums, read_manifest, write_manifest
+from tokflow.manifest import Manifest, Recipe, checksums, read_intact, write_manifest
 from tokflow.packing import Packed, PackingConfig, Segments, pack_pieces
 from tokflow.shard_writer import DOCUMENTS_NAME
 from tokflow.spans import SPANS_NAME, PartPieces, Split
@@ -158,7 +158,7 @@ def open_sequences(folder: Path, split: Split) -> FileSequences:
 
     Raises: MissingOutputError, CorruptOutputError.
     """
-    return FileSequences(folder, read_manifest(folder), split)
+    return FileSequences(folder, read_intact(folder), split)
 
 
 def make_rows(

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from tokflow.arrays import make_table, to_arrow, to_numpy, to_texts
 from tokflow.documents import DocumentsConfig, read_documents
 from tokflow.integrity import checked
-from tokflow.manifest import Manifest, Recipe, checksums, read_manifest, write_manifest
+from tokflow.manifest import Manifest, Recipe, checksums, read_intact, write_manifest
 from tokflow.raw import RawFile, check_unchanged
 from tokflow.shard_writer import DOCUMENTS_NAME
 from tokflow.special_ids import with_special_ids
@@ -250,7 +250,7 @@ def open_split(folder: Path, shard: TokenShard) -> Split:
 
     Raises: MissingOutputError, CorruptOutputError.
     """
-    return Split(folder, read_manifest(folder), shard)
+    return Split(folder, read_intact(folder), shard)
 
 
 def _deciding_config(config: SplitConfig, position: FilePosition, key: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from tokflow.documents import DocumentsConfig, deciding_fields, read_documents
 from tokflow.engines import EngineDiffersError, GatedEngine, InText, open_engine
 from tokflow.errors import CorruptOutputError, four_parts
 from tokflow.integrity import check_files
-from tokflow.manifest import Manifest, Recipe, read_manifest, write_manifest
+from tokflow.manifest import Manifest, Recipe, read_intact, write_manifest
 from tokflow.raw import RawFile, check_unchanged
 from tokflow.shard_writer import (
     DOCUMENTS_NAME,
@@ -188,7 +188,7 @@ def open_token_shard(folder: Path) -> TokenShard:
 
     Raises: MissingOutputError, CorruptOutputError.
     """
-    manifest = read_manifest(folder)
+    manifest = read_intact(folder)
     shard = TokenShard(folder, manifest)
     sizes = {TOKENS_NAME: shard.dtype.itemsize}
     sizes |= {LOSS_MASK_NAME: 1} if shard.has_loss_mask else {}

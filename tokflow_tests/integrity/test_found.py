@@ -14,12 +14,12 @@ from tokflow_tests.integrity.store import FAULTS, declared, files_of, outputs
 
 pytestmark = pytest.mark.integrity
 
-STAGES = ("raw", "tokens", "split", "sequences")
+STAGES = ("tokens", "split", "sequences")
 """Of each of them another raw file's output is damaged, so that no fault hides another."""
 
 
 def targets(store: Path) -> list[Path]:
-    """Return an output of each kind but the tokenizer, none made from another."""
+    """Return an output of each kind that is made for good, none made from another."""
     found = outputs(store)
     exports = [found[name][-1] for name in FORMATS]
     return [*(found[stage][i % len(found[stage])] for i, stage in enumerate(STAGES)), *exports]
@@ -68,15 +68,16 @@ def test_a_fault_in_any_file_is_found(
         assert_found(folder, url, damaged)
 
 
+@pytest.mark.parametrize("kind", ["tokenizer", "raw"])
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-def test_a_fault_in_the_tokenizer_is_found(
-    fault: Callable[[Path], None], built: Path, url: str, tmp_path: Path
+def test_a_fault_in_what_all_is_made_from_is_found(
+    kind: str, fault: Callable[[Path], None], built: Path, url: str, tmp_path: Path
 ):
-    [tokenizer] = outputs(built / "store")["tokenizer"]
-    for ordinal, name in enumerate(files_of(tokenizer)):
+    [whole] = outputs(built / "store")[kind]
+    for ordinal, name in enumerate(files_of(whole)):
         (tmp_path / str(ordinal)).mkdir()
         folder = copy_of(built, tmp_path / str(ordinal))
-        output = folder / tokenizer.relative_to(built)
+        output = folder / whole.relative_to(built)
         fault(output / name)
 
         assert_found(folder, url, {output})
@@ -84,7 +85,8 @@ def test_a_fault_in_the_tokenizer_is_found(
 
 def test_an_additional_file_is_found(built: Path, url: str, tmp_path: Path):
     folder = copy_of(built, tmp_path)
-    damaged = {*targets(folder / "store"), *outputs(folder / "store")["tokenizer"]}
+    found = outputs(folder / "store")
+    damaged = {*targets(folder / "store"), *found["tokenizer"], *found["raw"]}
     for number, output in enumerate(sorted(damaged)):
         name = ("more.bin", "inner/more.bin", ".more", "inner/manifest.json")[number % 4]
         (output / name).parent.mkdir(exist_ok=True)
