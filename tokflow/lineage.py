@@ -67,7 +67,7 @@ class Output:
             manifest = read_intact(self.folder)
         except MissingOutputError:
             return None
-        if (manifest.recipe.fingerprint, manifest.stage) != (self.fingerprint, self.stage):
+        if (manifest.fingerprint, manifest.stage) != (self.fingerprint, self.stage):
             raise CorruptOutputError(
                 four_parts(
                     where=self.folder,

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 _OUTPUT_NAME = re.compile("[0-9a-f]{16}")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)  # without slots, since it keeps its fingerprint
 class Recipe:
     """What decides an output: two outputs of one recipe have the same bytes."""
 
@@ -40,7 +41,7 @@ class Recipe:
     parents: Mapping[str, str]
     """Name of a parent to its fingerprint. Of a raw file: `content`, the sha256 of its bytes."""
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """The sha256 of the recipe, as 64 hexadecimal digits.
 
@@ -161,16 +162,24 @@ def read_intact(folder: Path) -> Manifest:
 
     Raises: MissingOutputError where there is none, CorruptOutputError, ForeignOutputError.
     """
-    if folder.is_dir() and not is_complete(folder):
-        raise _damaged(folder, f"a {MANIFEST_NAME}", "none")
-    manifest = read_manifest(folder)
+    try:
+        manifest = read_manifest(folder)
+    except MissingOutputError:
+        if folder.is_dir():
+            raise _damaged(folder, f"a {MANIFEST_NAME}", "none") from None
+        raise
     for name, entry in manifest.files.items():
-        path = folder / name
-        num_bytes = path.stat().st_size if path.is_file() else None
-        if num_bytes != entry.num_bytes:
-            found = "no file" if num_bytes is None else f"{num_bytes:,}"
-            raise _damaged(path, f"{entry.num_bytes:,} bytes", found)
+        found = _size(folder / name)
+        if found != f"{entry.num_bytes:,}":
+            raise _damaged(folder / name, f"{entry.num_bytes:,} bytes", found)
     return manifest
+
+
+def _size(path: Path) -> str:
+    try:
+        return f"{path.stat().st_size:,}"
+    except (FileNotFoundError, NotADirectoryError):
+        return "no file"
 
 
 def read_manifest(folder: Path) -> Manifest:

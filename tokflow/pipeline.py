@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.dataset import Dataset
-from tokflow.errors import MissingOutputError, TokflowError, four_parts
+from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError, four_parts
 from tokflow.exports import ExportConfig, write_export
 from tokflow.integrity import trust_files
 from tokflow.lineage import Lineage, Output, Stage
@@ -353,12 +353,21 @@ class _Build:
         return True
 
 
+def _found(output: Output) -> Manifest | None:
+    """Return the manifest of an output that need not be made."""
+    try:
+        return output.find()
+    except CorruptOutputError:
+        return None
+
+
 def _made(output: Output, write: Callable[[Path], None]) -> Made:
-    is_new = not output.is_made
+    manifest = _found(output)
+    is_new = manifest is None
     if is_new:
         with new_folder(output.folder) as folder:
             write(folder)
-    made = Made(output, output.manifest(), is_new, read_run(output.folder))
+    made = Made(output, manifest or output.manifest(), is_new, read_run(output.folder))
     if is_new and output.stage != "export":  # nothing else of a run is made from an export
         trust_files(made)
     return made
