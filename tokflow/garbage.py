@@ -35,7 +35,9 @@ def find_garbage(dataset: Dataset, *, keep: int) -> list[Garbage]:
             four_parts(
                 where=dataset.name,
                 expected="a dataset that is built, to know what it refers to",
-                found=f"{len(plan.missing):,} outputs missing",
+                found=f"{len(plan.missing):,} outputs missing"
+                if plan.missing
+                else f"{plan.bad[0].name}, which cannot be read",
                 remedy="run `tokflow run` first",
             )
         )

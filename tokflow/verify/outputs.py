@@ -89,7 +89,7 @@ def _verify(found: Finished | Unreadable | PassedBy, files: FileProblems) -> Ver
 
 
 def _unreadable(folder: Path, error: Exception) -> Verified:
-    return Verified(name="an output", folder=folder, problems=(str(error),))
+    return Verified(name="unreadable", folder=folder, problems=(str(error),))
 
 
 def verify_dataset(dataset: Dataset) -> Iterator[Verified]:
