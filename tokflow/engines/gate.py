@@ -12,11 +12,13 @@ import pyarrow as pa
 from tokflow.arrays import to_arrow, to_texts
 from tokflow.engines.awkward_strings import AWKWARD_STRINGS
 from tokflow.engines.chunks import ChunkedEngine
+from tokflow.engines.code_points import code_points_for_reference
 from tokflow.engines.cuts import CutRule, find_cut_rule
 from tokflow.engines.fast import open_gigatoken
 from tokflow.engines.panics import panics_as_errors
 from tokflow.engines.protocol import Encoded, Engine, InText, text_buffers
 from tokflow.engines.reference import open_reference
+from tokflow.engines.routed import RoutedEngine
 from tokflow.engines.sentencepiece_ import MODEL_NAME, unscored_pieces
 from tokflow.errors import TokenizerError, TokflowError, four_parts
 from tokflow.tokenizer import Tokenizer, read_tokenizer_json
@@ -113,7 +115,8 @@ def open_engine(
 
     `auto` takes gigatoken if it encodes the awkward strings, and others that spell the added
     tokens of this tokenizer, exactly as the reference does, else the reference; `gigatoken`
-    raises where `auto` would turn to the reference.
+    raises where `auto` would turn to the reference. Texts with characters that the two are known
+    to split differently go to the reference either way.
 
     Raises: TokenizerError.
     """
@@ -131,7 +134,9 @@ def open_engine(
     strings = (*AWKWARD_STRINGS, *_added_token_strings(tokenizer))
     try:
         with panics_as_errors():
-            fast = chunked(open_gigatoken(tokenizer, in_text=in_text, is_parallel=is_parallel))
+            gigatoken = open_gigatoken(tokenizer, in_text=in_text, is_parallel=is_parallel)
+            code_points = code_points_for_reference(tokenizer)
+            fast = chunked(RoutedEngine(gigatoken, whole, code_points))
             difference = _first_difference(strings, fast, reference)
     except Exception as error:
         first_line = str(error).partition("\n")[0]
