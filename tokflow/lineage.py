@@ -19,6 +19,7 @@ from tokflow.split import FilePosition
 from tokflow.tokenizer import Tokenizer, tokenizer_of
 from tokflow.tokenizer_kinds import Origin, select_training_keys, tokenizer_fingerprint
 from tokflow.tokens import TokenShard, is_allowed, open_token_shard, tokens_fingerprint
+from tokflow.verdicts import write_verdict
 
 Stage = Literal["raw", "tokenizer", "tokens", "split", "sequences", "export"]
 
@@ -78,6 +79,8 @@ class Lineage:
     def __init__(self, dataset: Dataset, *, offline: bool = False) -> None:
         self.dataset = dataset
         self.offline = offline
+        self.has_new_verdict = False
+        """Whether gigatoken was found wrong since, so that other tokens are expected now."""
         self._raw_files: dict[str, RawFile] = {}
 
     @cached_property
@@ -163,6 +166,13 @@ class Lineage:
     def tokenizer(self) -> Tokenizer:
         """The tokenizer, which must have been made."""
         return tokenizer_of(self.tokenizer_output.manifest(), self.tokenizer_output.folder)
+
+    def disqualify(self, difference: str) -> None:
+        """Keep in the store what gigatoken did wrong with the tokenizer, and expect the tokens of
+        the reference from now on."""
+        write_verdict(self.tokenizer.folder, self.tokenizer.fingerprint, difference)
+        self.has_new_verdict = True
+        del self.tokenizer
 
     def tokens(self, key: str) -> Output:
         """Return the token shard of one file."""

@@ -131,6 +131,8 @@ def open_engine(
         return GatedEngine(reference, reference=None, reason="the bytes need no other engine")
     if choice == "reference":
         return GatedEngine(reference, reference=None, reason="asked for by engine: reference")
+    if tokenizer.verdict is not None:
+        return _without_gigatoken(reference, choice, f"gigatoken was wrong: {tokenizer.verdict}")
     strings = (*AWKWARD_STRINGS, *_added_token_strings(tokenizer))
     try:
         with panics_as_errors():
@@ -144,6 +146,14 @@ def open_engine(
     if difference is None:
         reason = f"equal to {reference.name} on {len(strings):,} awkward strings"
         return GatedEngine(fast, reference=reference, reason=reason)
+    return _without_gigatoken(reference, choice, difference)
+
+
+def _without_gigatoken(reference: Engine, choice: EngineChoice, difference: str) -> GatedEngine:
+    """Return the reference, with what speaks against gigatoken as the reason.
+
+    Raises: TokenizerError where gigatoken was asked for.
+    """
     if choice == "gigatoken":
         raise TokenizerError(
             four_parts(
