@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,8 @@ from tokflow.shard_writer import (
     ShardWriter,
 )
 from tokflow.tokenizer import Tokenizer, TokenizerConfig, require_special_ids
+
+Written = TypeVar("Written")
 
 TOKENS_VERSION = 2
 """Raised when the same input would give other bytes."""
@@ -122,7 +124,7 @@ def write_token_shard(
         return writer
 
     of_text = config_of_text(config, documents)
-    writer, engine, reason = _with_an_engine(write, tokenizer, of_text, is_parallel)
+    writer, engine, reason = with_an_engine(write, tokenizer, of_text, is_parallel=is_parallel)
     check_unchanged(raw)
     seconds = time.perf_counter() - started
     manifest = Manifest(
@@ -147,14 +149,18 @@ def write_token_shard(
     write_manifest(folder, manifest, run=run)
 
 
-def _with_an_engine(
-    write: Callable[[GatedEngine], ShardWriter],
+def with_an_engine(
+    write: Callable[[GatedEngine], Written],
     tokenizer: Tokenizer,
     config: TokenizerConfig,
-    is_parallel: bool | None,
-) -> tuple[ShardWriter, GatedEngine, str]:
+    *,
+    is_parallel: bool | None = None,
+) -> tuple[Written, GatedEngine, str]:
     """Write with the engine that `config` asks for, and again with the reference where the fast
-    one turns out to differ; return also the engine that was right, and why it ran."""
+    one turns out to differ; return also the engine that was right, and why it ran.
+
+    Raises: TokenizerError; EngineDiffersError where `config` wants no other engine.
+    """
     engine = open_shard_engine(tokenizer, config, is_parallel=is_parallel)
     try:
         return write(engine), engine, engine.reason

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,7 +16,8 @@ from tokflow.engines.awkward_strings import AWKWARD_STRINGS
 from tokflow.engines.protocol import encoded_from_lists, text_buffers
 from tokflow.errors import TokenizerError
 from tokflow.lineage import Lineage
-from tokflow.pipeline import make_tokenizer
+from tokflow.pipeline import make_split, make_tokenizer
+from tokflow.split import PartConfig, SplitConfig
 from tokflow_tests.texts import (
     FEW_TEXTS,
     awkward_strings,
@@ -379,6 +381,22 @@ def test_a_shard_on_which_gigatoken_differs_is_not_written_if_it_was_asked_for(
         tokenize(dataset)
 
     assert not lineage.tokens("texts.jsonl").is_made
+
+
+def test_a_cut_piece_on_which_the_engine_differs_is_encoded_by_the_reference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    dataset = make_texts_dataset(tmp_path, ["its strange"], kind="trained", vocab_size=257)
+    parts = {"train": PartConfig(characters=4), "validation": PartConfig(start=4)}
+    split = SplitConfig(parts=parts, boundary="character")
+    dataset = dataclasses.replace(dataset, split=split)
+    use_wrong_engine(dataset, monkeypatch)
+    tokenize(dataset)
+
+    make_split(Lineage(dataset), "texts.jsonl")
+
+    cut = Lineage(dataset).open_split("texts.jsonl").token_source().cut
+    assert cut.tolist() == [*b"its ", 256, *b"strange", 256]
 
 
 @pytest.mark.parametrize("engine", ["gigatoken", "reference"])
