@@ -7,13 +7,28 @@ from tempfile import TemporaryDirectory
 
 from tokflow.catalog import Found, find_export
 from tokflow.errors import ConfigError, CorruptOutputError, four_parts
-from tokflow.exports import ExportConfig, Part, export_fingerprint, write_export
+from tokflow.exports import (
+    ExportConfig,
+    Part,
+    SourceNames,
+    export_fingerprint,
+    with_names,
+    write_export,
+)
 from tokflow.gathered import gather_parts
 from tokflow.manifest import Manifest, broken_files, is_intact
 from tokflow.packing import PackingConfig
 from tokflow.storage import new_folder, point_latest_to
 
-COPIED_DETAILS = ("dtype", "vocab_size", "eos_id", "bos_id", "tokenizer_fingerprint", "lost")
+COPIED_DETAILS = (
+    "dtype",
+    "vocab_size",
+    "eos_id",
+    "bos_id",
+    "tokenizer_fingerprint",
+    "names",
+    "lost",
+)
 """What holds of an export in any format."""
 
 LEFT_OUT = ("num_dropped_tokens", "num_dropped_documents", "num_truncated_documents")
@@ -42,6 +57,8 @@ def convert_export(
     """
     found = find_export(path)
     _check_kept(found, config)
+    if names := found.manifest.details.get("names"):
+        config = with_names(config, SourceNames(**names))
     used = packing or own_packing(found) or PackingConfig()
     parents = {"export": found.manifest.fingerprint}
     if output is None:

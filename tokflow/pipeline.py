@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -194,6 +194,7 @@ def make_export(lineage: Lineage, config: ExportConfig) -> Made:
                 "eos_id": lineage.tokenizer.eos_id if dataset.tokenizer.eos == "last" else None,
                 "bos_id": lineage.tokenizer.bos_id if dataset.tokenizer.bos == "first" else None,
                 "tokenizer_fingerprint": lineage.tokenizer.fingerprint,
+                "names": asdict(dataset.names),
             },
         )
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,15 @@ from tokflow.exports import (
     pickle_,
     webdataset_,
 )
-from tokflow.exports.formats import Arrays, Counts, Declared, Format, Layout, index_of
+from tokflow.exports.formats import (
+    Arrays,
+    Counts,
+    Declared,
+    Format,
+    Layout,
+    SourceNames,
+    index_of,
+)
 from tokflow.exports.index import INDEX_SCHEMA
 from tokflow.exports.part import Part, check_eos_first
 from tokflow.manifest import Manifest, checksums, fingerprint, write_manifest
@@ -89,6 +97,14 @@ def layout_of(manifest: Manifest) -> Layout:
 def options_of(manifest: Manifest) -> Any:
     """Return the options that the export with this manifest was written with."""
     return FORMATS[manifest.details["format"]].options(**manifest.config["options"])
+
+
+def with_names(config: ExportConfig, names: SourceNames) -> ExportConfig:
+    """Return the export with the names in its options that the user left to the dataset.
+
+    They decide what is written, and so the fingerprint.
+    """
+    return replace(config, options=FORMATS[config.format].named(config.options, names))
 
 
 def export_fingerprint(
@@ -248,11 +264,13 @@ __all__ = [
     "Format",
     "Layout",
     "Part",
+    "SourceNames",
     "check_exports",
     "check_format",
     "export_fingerprint",
     "index_of",
     "layout_of",
     "options_of",
+    "with_names",
     "write_export",
 ]

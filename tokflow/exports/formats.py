@@ -47,6 +47,21 @@ class Layout:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SourceNames:
+    """Names of what the tokens come from, for the formats that write them down.
+
+    Of a path the last name alone: the same data gives the same bytes wherever it lies. A URL is
+    whole but for its secrets."""
+
+    source: str
+    """The raw files."""
+    columns: tuple[str, ...]
+    """What was read of a record."""
+    tokenizer: str
+    """An encoding, an id on the hub or a file; `bytes`; of one that was trained, for what."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Declared:
     """What a dataset's YAML says that an export depends on, known before any token is."""
 
@@ -86,6 +101,8 @@ class Format:
     check: Callable[[Any, Declared], None] = lambda options, declared: None
     """Refuse, by a ConfigError, options that cannot go with the rest of the dataset. `write` checks
     the same, for an export may be converted from another."""
+    named: Callable[[Any, SourceNames], Any] = lambda options, names: options
+    """Return the options with the names that the user left to the dataset."""
     version: int = 1
     """Raised when the same input would give other bytes."""
 
