@@ -156,7 +156,7 @@ def write_export(
                 else {}
             ),
         },
-        files=checksums(folder, known=format_.known_checksums(parts)),
+        files=checksums(folder, known=format_.known_checksums(parts, config.options)),
     )
     write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
 

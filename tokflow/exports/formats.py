@@ -92,13 +92,15 @@ class Format:
 
     A document lies whole in what is yielded at once if the format keeps offsets, which begin at
     0 each time. loss_mask is yielded where the format keeps it, and of a stream only of chats."""
-    known_checksums: Callable[[Sequence[Part]], Mapping[str, FileEntry]] = lambda parts: {}
+    known_checksums: Callable[[Sequence[Part], Any], Mapping[str, FileEntry]] = (
+        lambda parts, options: {}
+    )
     """Files, by path, that are copies of files whose checksum is in a manifest already."""
     extra: Extra | None = None
     """The optional package that `write` and `read` need; looked for when a dataset is declared."""
     part_names: tuple[str, ...] | None = None
     """The parts that the format has a file for, whatever the dataset has; None: any."""
-    check: Callable[[Any, Declared], None] = lambda options, declared: None
+    check: Callable[[Any, Declared], object] = lambda options, declared: None
     """Refuse, by a ConfigError, options that cannot go with the rest of the dataset. `write` checks
     the same, for an export may be converted from another."""
     named: Callable[[Any, SourceNames], Any] = lambda options, names: options
