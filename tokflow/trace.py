@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.parquet as pq
 
 from tokflow.arrays import to_numpy
 from tokflow.catalog import Found, find_export, find_output
 from tokflow.engines import Engine, open_reference
 from tokflow.errors import ConfigError, MissingOutputError, four_parts
 from tokflow.exports import INDEX_NAME
+from tokflow.exports.index import read_runs
 from tokflow.spans import Split
 from tokflow.tokenizer import Tokenizer
 
@@ -54,7 +54,7 @@ def trace_tokens(path: Path, *, part: str, start: int, stop: int) -> list[Origin
     """
     found = find_export(path)
     _check_part(found, part)
-    runs = _runs(found.folder, part, start, stop)
+    runs = read_runs(found.folder / INDEX_NAME, part, start, stop)
     if not runs:
         raise _no_token(found, part, start)
     try:
@@ -132,15 +132,6 @@ def sequence_range(path: Path, sequence: int) -> tuple[int, int]:
 
 def _splits(found: Found) -> list[Split]:
     return list(found.parts()[0].splits)
-
-
-def _runs(folder: Path, part: str, start: int, stop: int) -> list[dict[str, Any]]:
-    """Return the rows of the index that touch the positions from `start` to `stop`."""
-    filters = [("part", "=", part), ("position", "<", stop)]
-    table = pq.read_table(folder / INDEX_NAME, filters=filters)
-    ends = to_numpy(table["position"]) + to_numpy(table["num_tokens"])
-    rows: list[dict[str, Any]] = table.take(np.flatnonzero(ends > start)).to_pylist()
-    return rows
 
 
 class _Decoder:

@@ -6,8 +6,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from tokflow.errors import ConfigError, CorruptOutputError, four_parts, nearest
 from tokflow.exports import (
     archai,
@@ -40,11 +38,10 @@ from tokflow.exports.formats import (
     SourceNames,
     index_of,
 )
-from tokflow.exports.index import INDEX_SCHEMA
+from tokflow.exports.index import write_index
 from tokflow.exports.part import Part, check_eos_first
 from tokflow.manifest import Manifest, checksums, fingerprint, write_manifest
 from tokflow.packing import PackingConfig
-from tokflow.tables import parquet_options
 
 FORMATS: dict[str, Format] = {
     "archai": archai.FORMAT,
@@ -113,7 +110,7 @@ def export_fingerprint(
     """Return the fingerprint of an export made from `parents` (partition key to fingerprint)."""
     return fingerprint(
         f"export:{config.format}",
-        version=FORMATS[config.format].version,
+        version=FORMATS[config.format].version_of_export,
         config=_deciding_config(config, packing),
         parents=parents,
     )
@@ -133,13 +130,13 @@ def write_export(
     format_, layout = FORMATS[config.format], config.layout
     counts = format_.write(parts, config.options, folder)
     _check_accounting(parts, counts, config)
-    _write_index(parts, layout, folder / INDEX_NAME)
+    write_index(folder / INDEX_NAME, (index_of(part, layout) for part in parts))
     packing = parts[0].packing
     manifest = Manifest(
         stage="export",
         dataset=dataset,
         partition=None,
-        version=format_.version,
+        version=format_.version_of_export,
         fingerprint=export_fingerprint(config, packing, parents),
         parents=parents,
         config=_deciding_config(config, packing),
@@ -159,14 +156,6 @@ def write_export(
         files=checksums(folder, known=format_.known_checksums(parts, config.options)),
     )
     write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
-
-
-def _write_index(parts: Sequence[Part], layout: Layout, path: Path) -> None:
-    options = parquet_options(INDEX_SCHEMA)
-    with pq.ParquetWriter(path, INDEX_SCHEMA, **options) as writer:
-        for part in parts:
-            for table in index_of(part, layout):
-                writer.write_table(table)
 
 
 def _lost(parts: Sequence[Part], layout: Layout, details: Mapping[str, Any]) -> list[str]:

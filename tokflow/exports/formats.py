@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy.typing as npt
 import pyarrow as pa
 
+from tokflow.exports.index import INDEX_VERSION
 from tokflow.exports.part import Part
 from tokflow.extras import Extra
 from tokflow.manifest import FileEntry, Manifest
@@ -106,7 +107,12 @@ class Format:
     named: Callable[[Any, SourceNames], Any] = lambda options, names: options
     """Return the options with the names that the user left to the dataset."""
     version: int = 1
-    """Raised when the same input would give other bytes."""
+    """Raised when the same input would give other bytes of the format's files."""
+
+    @property
+    def version_of_export(self) -> int:
+        """The version of all files: it rises with that of the format's own, and of the index."""
+        return self.version + INDEX_VERSION
 
 
 def fixed(layout: Layout) -> Callable[[Any], Layout]:
