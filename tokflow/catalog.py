@@ -121,14 +121,7 @@ class Found:
         manifest = self.manifest
         details = manifest.details
         is_packed = layout_of(manifest).made_of == "sequences"
-        stage = "sequences" if is_packed else "split"
-        parents = [
-            Found(folder, read_manifest(folder))
-            for folder in (
-                self.dataset_folder / stage / key / fingerprint[:16]
-                for key, fingerprint in sorted(manifest.parents.items())
-            )
-        ]
+        parents = [self._made_from(raw_file) for raw_file in sorted(manifest.parents)]
         sequences = [parent.sequences() for parent in parents] if is_packed else []
         splits = (
             [f.split for f in sequences] if is_packed else [parent.split() for parent in parents]
@@ -137,6 +130,22 @@ class Found:
         return make_parts(
             details["parts"], details, splits=splits, sequences_of=sequences, packing=packing
         )
+
+    def split_of(self, raw_file: str) -> Split:
+        """Return the split of one raw file, among those that this export is made from.
+
+        Raises: MissingOutputError, as `parts`.
+        """
+        if (source := self.converted_from()) is not None:
+            return source.split_of(raw_file)
+        return self._made_from(raw_file).split()
+
+    def _made_from(self, raw_file: str) -> "Found":
+        """Return the sequences or the split of one raw file that this export is made from."""
+        stage = "sequences" if layout_of(self.manifest).made_of == "sequences" else "split"
+        fingerprint = self.manifest.parents[raw_file]
+        folder = self.dataset_folder / stage / raw_file / fingerprint[:16]
+        return Found(folder, read_manifest(folder))
 
     def _parent(self, stage: str, fingerprint: str) -> Path:
         return self.dataset_folder / stage / str(self.manifest.partition) / fingerprint[:16]

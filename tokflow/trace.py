@@ -59,7 +59,7 @@ def trace_tokens(path: Path, *, part: str, start: int, stop: int) -> list[Origin
         raise _no_token(found, part, start)
     try:
         tokenizer = found.tokenizer()
-        splits = {str(s.manifest.partition): s for s in _splits(found)}
+        splits = {name: found.split_of(name) for name in {run["raw_file"] for run in runs}}
     except MissingOutputError:
         tokenizer = None
     if tokenizer is None:
@@ -128,10 +128,6 @@ def sequence_range(path: Path, sequence: int) -> tuple[int, int]:
             )
         )
     return sequence * length, (sequence + 1) * length
-
-
-def _splits(found: Found) -> list[Split]:
-    return list(found.parts()[0].splits)
 
 
 class _Decoder:
