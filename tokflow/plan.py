@@ -220,7 +220,7 @@ class _Planner:
                 "packing": self.dataset.packing.fields_of_export(),
             },
             parents=self.lineage.export_parents(config),
-            version=FORMATS[config.format].version,
+            version=FORMATS[config.format].version_of_export,
         )
         self._add(output, lambda: expected, sum(self.sizes.values()))
 

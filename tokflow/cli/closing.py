@@ -95,12 +95,13 @@ def _print_exports(exports: Sequence[Made]) -> None:
 def left_out(dataset: Dataset, built: Built) -> Iterator[str]:
     """Yield a line for each thing of the raw files that is not in the exports."""
     made = built.made
-    documents = characters = tokens = 0
+    documents = cut_pieces = characters = tokens = 0
     dropped: list[str] = []
     for one in made:
         counts = one.manifest.counts
         if one.output.stage == "split":
-            documents += counts["no_part.num_documents"] + counts["no_part.num_cut_pieces"]
+            documents += counts["no_part.num_documents"]
+            cut_pieces += counts["no_part.num_cut_pieces"]
             characters += counts["no_part.num_chars"]
             tokens += counts["no_part.num_tokens"]
         elif one.output.stage == "export":
@@ -111,10 +112,11 @@ def left_out(dataset: Dataset, built: Built) -> Iterator[str]:
         names = dict.fromkeys(failed.name for failed in built.failed)
         lines.append(f"not built: {', '.join(names)}; see the errors above")
     lines += _rejected(made)
-    if documents:
+    if documents or cut_pieces:
+        of_pieces = f" and {counted(cut_pieces, 'piece')} of cut ones" if cut_pieces else ""
         lines.append(
             f"in no part of the split: {characters:,} characters of "
-            f"{counted(documents, 'document')} ({counted(tokens, 'token')})"
+            f"{counted(documents, 'document')}{of_pieces} ({counted(tokens, 'token')})"
         )
     for part in dataset.split.parts:
         sizes = [
