@@ -30,6 +30,18 @@ def test_new_files_become_partitions_with_the_version_of_their_content(case: Cas
     assert case.data_version("raw", partition="b.txt") == sha256
 
 
+def test_what_is_left_out_is_in_the_metadata_of_the_list(case: Case):
+    (case.folder / "raw/old.txt").mkdir()
+
+    sync_files(case.instance, case.dataset)
+
+    (record,) = case.event("files").metadata["left_out"].records
+    assert record.data == {
+        "path": f"{case.folder}/raw/old.txt",
+        "found": "a folder without a txt file",
+    }
+
+
 def test_a_second_look_changes_nothing(case: Case):
     sync_files(case.instance, case.dataset)
     event = case.event("files")

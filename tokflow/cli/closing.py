@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from tokflow.cli.left_out import line_of_left_out
 from tokflow.cli.output import counted, print_table, shown_path, size, styled
 from tokflow.cli.snippets import loading_code
 from tokflow.dataset import Dataset
@@ -110,6 +111,8 @@ def left_out(dataset: Dataset, built: Built) -> Iterator[str]:
     if built.failed:
         names = dict.fromkeys(failed.name for failed in built.failed)
         lines.append(f"not built: {', '.join(names)}; see the errors above")
+    if built.left_out:
+        lines.append(line_of_left_out(built.left_out))
     lines += _rejected(made)
     if documents:
         lines.append(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokflow.cli import STARTED
 from tokflow.cli.documents import document_of_build, document_of_plan
+from tokflow.cli.left_out import line_of_left_out
 from tokflow.cli.output import DONE, FAILED, counted, print_error, print_json, size
 from tokflow.cli.packing import described_rows, described_tokens
 from tokflow.cli.selection import Selected
@@ -152,6 +153,8 @@ def _say_nothing_to_do(plan: Plan) -> None:
         f"({seconds:.1f} s)",
         flush=True,
     )
+    if plan.left_out:
+        print(line_of_left_out(plan.left_out), flush=True)
 
 
 def _show_hashing(done: int, total: int | None) -> None:

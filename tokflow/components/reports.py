@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import dagster as dg
@@ -13,7 +13,7 @@ from tokflow.components.previews import preview_of_documents, preview_of_part
 from tokflow.exports import ExportConfig
 from tokflow.lineage import Lineage
 from tokflow.pipeline import Made
-from tokflow.raw import RawFile, RawSource, redact
+from tokflow.raw import LeftOut, RawFile, RawSource, redact
 from tokflow.tokenizer import Tokenizer, tokenizer_of
 from tokflow.tokens import open_token_shard
 
@@ -43,8 +43,13 @@ def report_raw(raw: RawFile, source: RawSource) -> Report:
     )
 
 
-def report_files(raw_files: Mapping[str, RawFile | None]) -> Report:
-    """Return the report of the list of raw files; None for one that has not been fetched."""
+def report_files(
+    raw_files: Mapping[str, RawFile | None], left_out: Sequence[LeftOut] = ()
+) -> Report:
+    """Return the report of the list of raw files; None for one that has not been fetched.
+
+    `left_out`: what is no raw file though a pattern matches it; it decides nothing.
+    """
     versions = [[key, raw.sha256 if raw else None] for key, raw in raw_files.items()]
     listed = [
         {
@@ -61,6 +66,7 @@ def report_files(raw_files: Mapping[str, RawFile | None]) -> Report:
             "num_bytes": sum(raw.num_bytes for raw in raw_files.values() if raw),
             "dagster/row_count": len(listed),
             "files": _table(listed),
+            **({"left_out": _table([asdict(left) for left in left_out])} if left_out else {}),
         },
     )
 

@@ -32,6 +32,7 @@ __all__ = [
     "Render",
     "Spans",
     "deciding_fields",
+    "format_of_name",
     "read_documents",
 ]
 
@@ -98,10 +99,16 @@ def read_documents(
     return _regulated(accepted, batch_bytes)
 
 
+def format_of_name(name: str) -> FileFormat | None:
+    """Return the format that `format: auto` takes for a file of that name; None if it is none."""
+    path = Path(name)
+    is_compressed = path.suffix.lower() in DECOMPRESSORS
+    return SUFFIXES.get((path.with_suffix("") if is_compressed else path).suffix.lower())
+
+
 def _format_of(path: Path, config: DocumentsConfig) -> FileFormat:
     is_compressed = path.suffix.lower() in DECOMPRESSORS
-    suffix = (path.with_suffix("") if is_compressed else path).suffix.lower()
-    format_ = SUFFIXES.get(suffix) if config.format == "auto" else config.format
+    format_ = format_of_name(path.name) if config.format == "auto" else config.format
     if format_ is None:
         raise ConfigError(
             four_parts(
