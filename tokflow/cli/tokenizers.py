@@ -81,7 +81,7 @@ def _of_datasets(
     """Yield a column for each dataset; all declared ones where nothing is named at all."""
     selected = select(names, store=store) if names or not (configs or has_others) else []
     for config in configs or ():
-        selected += select(None, config=config, store=store)
+        selected += select(None, configs=[config], store=store)
     for of in selected:
         yield _column(of.dataset.name, of.dataset, file, is_measured=True)
 
