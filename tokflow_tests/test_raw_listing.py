@@ -181,6 +181,19 @@ def test_a_name_with_brackets_that_exists_is_pointed_out(tmp_path: Path):
     assert keys(tmp_path, "[[]a].txt") == ["[a].txt"]
 
 
+def test_what_stands_for_itself_is_no_wildcard(tmp_path: Path):
+    make_files(tmp_path, "[d]/a*.txt", "[d]/ab.txt")
+
+    for file in (tmp_path / "[d]/a*.txt", Path("[d]/a*.txt"), "[[]d]/a[*].txt"):
+        assert RawConfig(files=(file,)).files[0].endswith("[[]d]/a[*].txt")  # type: ignore[arg-type]
+        assert keys(tmp_path, file) == ["a*.txt"]  # type: ignore[arg-type]
+    assert keys(tmp_path, "[[]d]/*.txt") == ["a*.txt", "ab.txt"]
+    assert message(RawFileError, tmp_path, Path("[d]/*.md")) == (  # type: ignore[arg-type]
+        f"raw.files '[[]d]/[*].md': expected the file {tmp_path}/[d]/*.md, found no such file; "
+        "correct the path; a pattern has to be text, for a Path and `[*]` stand for themselves"
+    )
+
+
 def test_a_named_file_that_does_not_exist_is_a_missing_file(tmp_path: Path):
     make_files(tmp_path, "d/a")
 
@@ -328,6 +341,14 @@ def test_a_glob_lists_an_object_store_as_it_lists_this_machine(tmp_path: Path):
     assert keys(tmp_path, "memory://b/x/?.txt") == ["a.txt"]
     assert keys(tmp_path, "memory://b/x/.*") == [".h.txt"]
     assert keys(tmp_path, "memory://b/*/*.txt", "memory://b/y/n.md") == ["x/a.txt", "y/n.md"]
+
+
+def test_brackets_stand_for_themselves_in_an_object_store_too(memory, tmp_path: Path):
+    memory.pipe("/b/[z]/a.txt", b"")
+
+    assert keys(tmp_path, "memory://b/[[]z]/*.txt") == ["a.txt"]
+    (source,) = list_sources(RawConfig(files=("memory://b/[[]z]/a.txt",)), base=tmp_path).values()
+    assert source.url == "memory://b/[z]/a.txt"
 
 
 @pytest.mark.usefixtures("memory")

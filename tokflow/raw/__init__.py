@@ -6,6 +6,7 @@ check_unchanged  whoever read a raw file makes sure that it stayed the same mean
 """
 
 from tokflow.raw.files import RawFile, check_unchanged, read_raw_file, read_raw_files
+from tokflow.raw.globs import escaped
 from tokflow.raw.hashes import Stamp
 from tokflow.raw.keys import check_key
 from tokflow.raw.listing import LeftOut, Listing, RawConfig, RawSource, list_raw, list_sources
@@ -20,6 +21,7 @@ __all__ = [
     "Stamp",
     "check_key",
     "check_unchanged",
+    "escaped",
     "list_raw",
     "list_sources",
     "read_raw_file",

@@ -3,6 +3,7 @@
 import fnmatch
 import os
 import posixpath
+import re
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -31,8 +32,18 @@ class Matches:
 
 
 def has_wildcard(text: str) -> bool:
-    """Say whether `text` holds `*`, `?` or `[`."""
-    return any(character in text for character in "*?[")
+    """Say whether `text` holds `*`, `?` or `[`, other than for themselves as in `[[]`."""
+    return re.search(r"[*?[]", re.sub(r"\[[*?[]\]", "", text)) is not None
+
+
+def escaped(text: str) -> str:
+    """Return the pattern that `text` alone matches."""
+    return re.sub(r"[*?[]", r"[\g<0>]", text)
+
+
+def unescaped(pattern: str) -> str:
+    """Return what a pattern without wildcards matches."""
+    return re.sub(r"\[([*?[])\]", r"\1", pattern)
 
 
 def find_below(folder: str, components: Sequence[str]) -> Matches:
@@ -105,7 +116,7 @@ def _walk_all(folder: str, rest: list[str], above: frozenset[_Identity]) -> Iter
 
 def _names(folder: str, pattern: str) -> Iterator[str]:
     if not has_wildcard(pattern):
-        path = os.path.join(folder, pattern)  # noqa: PTH118
+        path = os.path.join(folder, unescaped(pattern))  # noqa: PTH118
         if os.path.lexists(path):
             yield path
         return

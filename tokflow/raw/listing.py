@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tokflow.errors import ConfigError, RawFileError, four_parts
 from tokflow.raw.folders import FormatOf, open_folders
-from tokflow.raw.globs import Matches, find_below, has_wildcard
+from tokflow.raw.globs import Matches, escaped, find_below, has_wildcard, unescaped
 from tokflow.raw.keys import check_key
 from tokflow.raw.urls import is_url, redact, split_url
 
@@ -23,11 +23,13 @@ class RawConfig:
     """Paths, globs (`*`, `?`, `[...]`, `**`) and URLs (`file`, `http`, `https`, and what fsspec
     knows, as `s3`, `gs`, `hf`); one file is one partition. A folder such as `x.parquet`, which
     Spark, Dask and Hive write, stands for the data files in it. Hidden files match only a pattern
-    that names the dot. `[[]` stands for a bracket in a name."""
+    that names the dot. `[[]` stands for a bracket in a name; a `Path` in Python is no pattern."""
 
     def __post_init__(self) -> None:
         files = [self.files] if isinstance(self.files, (str, os.PathLike)) else list(self.files)
-        texts = [os.fspath(file) if isinstance(file, os.PathLike) else file for file in files]
+        texts = [
+            escaped(os.fspath(file)) if isinstance(file, os.PathLike) else file for file in files
+        ]
         if not texts or any(not isinstance(text, str) or not text.strip() for text in texts):
             raise _config_error(
                 "raw.files",
@@ -147,7 +149,7 @@ class _Pattern:
     origin: str
     """Scheme and host; empty for this machine."""
     folder: str
-    """The fixed part, absolute on this machine or below the origin."""
+    """The fixed part, nothing of it escaped, absolute on this machine or below the origin."""
     below: tuple[str, ...]
     """What is to match below `folder`, one component per level; the last one is the file's."""
 
@@ -157,14 +159,16 @@ class _Pattern:
 
     @property
     def path(self) -> str:
-        return posixpath.join(self.folder, *self.below)
+        return posixpath.join(self.folder, *map(unescaped, self.below))
 
     def url_of(self, path: str) -> str:
         if not self.origin:
             return path
         written = self.text.split("://", 1)[1]
         start = self.text.removesuffix(written) + written.partition("/")[0]
-        return start + path if self.is_glob else self.text
+        if self.is_glob:
+            return start + path
+        return self.text if _is_web(self.origin) else unescaped(self.text)
 
 
 def _read_pattern(text: str, base: Path) -> _Pattern:
@@ -195,7 +199,7 @@ def _read_pattern(text: str, base: Path) -> _Pattern:
     return _Pattern(
         text=text,
         origin=url.origin,
-        folder="/" + "/".join(names[:fixed]),
+        folder="/" + "/".join(map(unescaped, names[:fixed])),
         below=tuple(names[fixed:]),
     )
 
@@ -216,11 +220,12 @@ def _local_pattern(text: str, path: str, base: Path) -> _Pattern:
             remedy="write the pattern without '..'",
         )
     start = "/" if path.startswith("/") else os.fspath(base.absolute())
-    folder = os.path.normpath(os.path.join(start, *names[:fixed]))  # noqa: PTH118
-    if ".." in names[:fixed]:
-        last = fixed - names[:fixed][::-1].index("..")
-        head = os.path.realpath(os.path.join(start, *names[:last]))  # noqa: PTH118
-        folder = os.path.join(head, *names[last:fixed])  # noqa: PTH118
+    above = [unescaped(name) for name in names[:fixed]]
+    folder = os.path.normpath(os.path.join(start, *above))  # noqa: PTH118
+    if ".." in above:
+        last = fixed - above[::-1].index("..")
+        head = os.path.realpath(os.path.join(start, *above[:last]))  # noqa: PTH118
+        folder = os.path.join(head, *above[last:])  # noqa: PTH118
     return _Pattern(text=text, origin="", folder=folder, below=tuple(names[fixed:]))
 
 
@@ -268,6 +273,8 @@ def _check_file(pattern: _Pattern) -> None:
     if path.is_file():
         return
     found, remedy = "no such file", "correct the path"
+    if unescaped(pattern.text) != pattern.text:
+        remedy += "; a pattern has to be text, for a Path and `[*]` stand for themselves"
     if path.is_dir():
         found, remedy = "a folder", f"write {pattern.text.rstrip('/')}/* for the files in it"
     elif path.exists():

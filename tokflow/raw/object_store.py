@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import IO, Any, TypeVar
 
 from tokflow.errors import ConfigError, four_parts
-from tokflow.raw.globs import Matches
+from tokflow.raw.globs import Matches, escaped
 from tokflow.raw.remote import Body, TransientError, Validator, remote_error
 from tokflow.raw.urls import redact, safe_text
 
@@ -89,7 +89,7 @@ def find_objects(folder: str, below: Sequence[str]) -> Matches:
     """
     file_system, root = _file_system(folder)
     root = root.rstrip("/")
-    pattern = "/".join((root, *below, *(("*",) if below[-1] == "**" else ())))
+    pattern = "/".join((escaped(root), *below, *(("*",) if below[-1] == "**" else ())))
 
     def find() -> dict[str, str]:
         file_system.invalidate_cache()
