@@ -147,13 +147,25 @@ def test_the_sensor_leaves_what_takes_long_to_the_scan_job(
 ):
     monkeypatch.setattr(sources_module, "QUICK_BYTES", 10)
 
-    tick = _tick(case)
-
-    assert isinstance(tick, dg.SensorResult)
-    assert [request.run_key for request in tick.run_requests or ()] == [
-        request.run_key for request in _tick(case).run_requests
-    ]
+    assert _scan_asked_for(case).run_key == _scan_asked_for(case).run_key
     assert case.partitions() == []
+
+
+def test_a_scan_that_failed_is_asked_for_again_and_one_under_way_is_not(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sources_module, "QUICK_BYTES", 10)
+    first = _scan_asked_for(case)
+    run = case.instance.create_run_for_job(
+        case.defs.resolve_job_def("small_scan"), tags=dict(first.tags)
+    )
+
+    under_way = _scan_asked_for(case)
+    case.instance.report_run_failed(run)
+    after_failure = _scan_asked_for(case)
+
+    assert under_way.run_key == first.run_key
+    assert after_failure.run_key != first.run_key
 
 
 def test_the_sensor_says_why_there_are_no_files(case: Case):
@@ -162,6 +174,13 @@ def test_the_sensor_says_why_there_are_no_files(case: Case):
     tick = _tick(case)
 
     assert "raw.files" in str(tick.skip_message)
+
+
+def _scan_asked_for(case: Case) -> dg.RunRequest:
+    tick = _tick(case)
+    assert isinstance(tick, dg.SensorResult)
+    (request,) = tick.run_requests or ()
+    return request
 
 
 def _tick(case: Case):

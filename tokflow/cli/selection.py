@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tokflow.cli.output import UsageError, as_usage
 from tokflow.dataset import Dataset, load_dataset
-from tokflow.datasets import list_declared, load_declared
+from tokflow.datasets import FOLDER, list_declared, load_declared, project_root
 from tokflow.errors import four_parts
 from tokflow.lineage import Lineage
 
@@ -48,8 +48,9 @@ def select(
             four_parts(
                 where="arguments",
                 expected="a dataset",
-                found="none declared under tokflow/defs",
-                remedy="declare one in tokflow/defs/<name>/defs.yaml, or name a file by --config",
+                found=f"none declared in {project_root() / FOLDER}",
+                remedy="go to a project's folder, declare one there in "
+                "tokflow/defs/<name>/defs.yaml, or name a file by --config",
             )
         )
     if partitions and len(selected) > 1:
