@@ -234,15 +234,17 @@ def gc(
     keep: Annotated[
         int, typer.Option(min=0, help="Newest outputs to keep of each stage and file.")
     ] = 2,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Remove it; without this only say what would go.")
+    ] = False,
     json: Json = False,
 ) -> int:
-    """Remove outputs that the datasets as they are declared now do not refer to."""
+    """List, and with --yes remove, outputs that the datasets as declared do not refer to."""
     from tokflow.cli.gc import collect_garbage
     from tokflow.cli.selection import select
 
     selected = select(names, configs=configs, store=store)
-    return collect_garbage(selected, keep=keep, is_dry_run=dry_run, as_json=json)
+    return collect_garbage(selected, keep=keep, is_dry_run=not yes, as_json=json)
 
 
 @app.command()

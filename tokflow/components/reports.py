@@ -14,7 +14,7 @@ from tokflow.exports import ExportConfig
 from tokflow.lineage import Lineage
 from tokflow.pipeline import Made
 from tokflow.raw import LeftOut, RawFile, RawSource, redact
-from tokflow.tokenizer import Tokenizer, tokenizer_of
+from tokflow.tokenizer import Tokenizer, tokenizer_of, vocab_size_asked
 from tokflow.tokens import open_token_shard
 
 MAX_ROWS = 1_000
@@ -79,20 +79,26 @@ def report_tokenizer(made: Made) -> Report:
     """
     details = made.manifest.details
     tokenizer = tokenizer_of(made.manifest, made.output.folder)
+    asked = vocab_size_asked(made.manifest)
     report = _report(
         made,
         {
             "kind": tokenizer.kind,
             "dtype": tokenizer.dtype.name,
             "tokenizer_fingerprint": tokenizer.fingerprint,
-            "eos": f"{tokenizer.eos_token!r} = {tokenizer.eos_id}",
-            "bos": f"{tokenizer.bos_token!r} = {tokenizer.bos_id}",
+            "eos": _token(tokenizer.eos_token, tokenizer.eos_id),
+            "bos": _token(tokenizer.bos_token, tokenizer.bos_id),
+            **({} if asked is None else {"vocab_size_asked": asked}),
             "special_tokens": dg.MetadataValue.json(dict(tokenizer.special_tokens)),
             "origin": dg.MetadataValue.json(dict(details.get("origin", {}))),
             "files": _files(made),
         },
     )
     return Report(tokenizer.fingerprint, report.metadata)
+
+
+def _token(name: str | None, token_id: int | None) -> str:
+    return "none" if token_id is None else f"{name!r} = {token_id}"
 
 
 def report_tokens(made: Made, tokenizer: Tokenizer) -> Report:
