@@ -9,7 +9,7 @@ from tokflow.raw.files import RawFile, check_unchanged, read_raw_file, read_raw_
 from tokflow.raw.globs import escaped
 from tokflow.raw.hashes import Stamp
 from tokflow.raw.keys import check_key
-from tokflow.raw.listing import LeftOut, Listing, RawConfig, RawSource, list_raw, list_sources
+from tokflow.raw.listing import LeftOut, Listing, RawConfig, RawSource, list_raw
 from tokflow.raw.urls import redact
 
 __all__ = [
@@ -23,7 +23,6 @@ __all__ = [
     "check_unchanged",
     "escaped",
     "list_raw",
-    "list_sources",
     "read_raw_file",
     "read_raw_files",
     "redact",

@@ -72,13 +72,6 @@ class Listing:
     """What else there is, sorted by path."""
 
 
-def list_sources(
-    config: RawConfig, *, base: Path, store: Path | None = None
-) -> dict[str, RawSource]:
-    """Return the raw files by partition key, sorted by key, no folder opened for what is in it."""
-    return list_raw(config, base=base, store=store, format_of=lambda _: None).sources
-
-
 def list_raw(
     config: RawConfig, *, base: Path, store: Path | None = None, format_of: FormatOf
 ) -> Listing:
