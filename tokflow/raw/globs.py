@@ -58,7 +58,7 @@ def find_below(folder: str, components: Sequence[str]) -> Matches:
     nowhere: leaving them out would lose data silently.
     """
     matches = Matches()
-    for path in set(_walk(folder, list(components), frozenset())):
+    for path in dict.fromkeys(_walk(folder, list(components), frozenset())):
         try:
             mode = os.stat(path).st_mode  # noqa: PTH116
         except OSError as error:
