@@ -23,7 +23,7 @@ from tokflow.exports import ExportConfig, write_export
 from tokflow.integrity import trust_files
 from tokflow.lineage import Lineage, Output, Stage
 from tokflow.manifest import Manifest, is_intact, read_run
-from tokflow.raw import RawFile
+from tokflow.raw import LeftOut, RawFile
 from tokflow.sequences import write_sequences
 from tokflow.spans import write_split
 from tokflow.storage import new_folder, point_latest_to
@@ -78,6 +78,8 @@ class Built:
     """Every output that is there now, in the order of the stages."""
     failed: tuple[Failed, ...]
     """Empty if all is well."""
+    left_out: tuple[LeftOut, ...]
+    """What the patterns of the raw files match and was not read."""
     seconds: float
 
     @property
@@ -253,6 +255,7 @@ def build_dataset(
         raw_files=build.raw_files,
         made=tuple(sorted(build.made, key=lambda made: get_args(Stage).index(made.output.stage))),
         failed=tuple(build.failures),
+        left_out=build.lineage.listing.left_out,
         seconds=time.perf_counter() - started,
     )
 

@@ -34,6 +34,7 @@ __all__ = [
     "Render",
     "Spans",
     "deciding_fields",
+    "format_of_name",
     "is_accepted",
     "read_documents",
 ]
@@ -140,9 +141,14 @@ def _writers() -> Mapping[str, str]:
 
 def _found_format(path: Path, config: DocumentsConfig) -> FileFormat | None:
     """Return the format as told, or by the suffix; None where that tells of none."""
+    return format_of_name(path.name) if config.format == "auto" else config.format
+
+
+def format_of_name(name: str) -> FileFormat | None:
+    """Return the format that `format: auto` takes for a file of that name; None if it is none."""
+    path = Path(name)
     is_compressed = path.suffix.lower() in DECOMPRESSORS
-    suffix = (path.with_suffix("") if is_compressed else path).suffix.lower()
-    return SUFFIXES.get(suffix) if config.format == "auto" else config.format
+    return SUFFIXES.get((path.with_suffix("") if is_compressed else path).suffix.lower())
 
 
 def _format_of(path: Path, config: DocumentsConfig) -> FileFormat:
