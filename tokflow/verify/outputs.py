@@ -75,7 +75,9 @@ def verify_found(found: Found) -> Verified:
     else:
         try:
             problems, notes = _verify_content(found)
-        except (TokflowError, OSError, ValueError, KeyError, IndexError) as error:
+        except TokflowError as error:
+            problems = [str(error)]
+        except (OSError, ValueError, KeyError, IndexError) as error:
             problems = [f"{found.folder}: cannot be read: {type(error).__name__}: {error}"]
     return Verified(
         name=found.name, folder=found.folder, problems=tuple(problems), notes=tuple(notes)
