@@ -355,15 +355,19 @@ def test_any_texts_are_read_as_written(
 @given(
     blocks=st.lists(st.text("ab", min_size=1, max_size=6), max_size=12),
     separator=st.sampled_from(["a", "aa", "ab", "aba", "abab"]),
+    max_bytes=st.integers(1, 80),
 )
-def test_pieces_do_not_depend_on_blocks(blocks: list[str], separator: str):
+def test_pieces_do_not_depend_on_blocks(blocks: list[str], separator: str, max_bytes: int):
     whole = "".join(blocks).split(separator)
     expected = whole if whole[-1] else whole[:-1]
 
-    found = list(cut((block.encode() for block in blocks), separator.encode(), max_bytes=100))
+    found = list(cut((block.encode() for block in blocks), separator.encode(), max_bytes=max_bytes))
 
-    assert [piece.decode() for pieces in found for piece in pieces.pieces] == expected
-    stream = "".join(blocks)
-    for pieces in found:
-        assert stream[pieces.byte_offset :].startswith(pieces.pieces[0].decode())
-        assert expected[pieces.first] == pieces.pieces[0].decode()
+    pieces = {of.first + nth: piece.decode() for of in found for nth, piece in enumerate(of.pieces)}
+    large = [of.first for of in found if of.is_too_large]
+    assert large == [nth for nth, piece in enumerate(expected) if len(piece) > max_bytes]
+    assert sorted([*pieces, *large]) == list(range(len(expected)))
+    assert all(piece == expected[nth] for nth, piece in pieces.items())
+    assert [of.byte_offset for of in found] == [
+        len("".join(piece + separator for piece in expected[: of.first])) for of in found
+    ]

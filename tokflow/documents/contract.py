@@ -82,7 +82,11 @@ class DocumentsConfig:
     on_bad_document: OnBadDocument = "error"
     """`error` stops at the first bad document; `reject` sets it aside and goes on."""
     max_rejects: int = 1000
-    """With `on_bad_document: reject`: one bad document more than this in a file is an error."""
+    """With `on_bad_document: reject`: one bad document more than this in a file is an error.
+
+    In csv and tsv every line of a bad record counts, for a quote that is not closed takes up
+    the lines after it.
+    """
     limit: Limit = Limit()
     """Where reading each raw file stops, so that a part of a file costs a part of the time."""
 

@@ -46,10 +46,8 @@ def cut(
             unfinished, size = [], 0
         if pieces:
             found = Pieces(first, byte_offset, pieces)
-            if len(block) > max_bytes or len(pieces[0]) > max_bytes:
-                yield from _within(found, len(separator), max_bytes)
-            else:
-                yield found
+            is_small = len(block) <= max_bytes and len(pieces[0]) <= max_bytes
+            yield from (found,) if is_small else _within(found, len(separator), max_bytes)
             first += len(pieces)
             byte_offset += sum(map(len, pieces)) + len(separator) * len(pieces)
         kept = max(0, len(last) - len(separator) + 1)
