@@ -5,8 +5,9 @@ one, and in it "" is a quote and line ends are text; in any other field quotes a
 ends at \n or \r\n outside quotes, a malformed one at the end of the line where it is malformed.
 Empty lines are no records.
 
-Records are found by regular expressions, for the csv module is a third as fast, takes four bytes
-of memory for a character, and has a largest field, which can be set for the whole process alone.
+Records are found by regular expressions. The csv module takes four bytes of memory for a
+character and has a largest field, which can be set for the whole process alone; reading with it
+took 2.8 times as long for records of 27 bytes, 1.5 times for records of 2 kB.
 """
 
 import re
