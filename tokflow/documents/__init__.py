@@ -83,7 +83,8 @@ def read_documents(
     no need of it.
 
     Memory holds a few batches, or the largest document four times over, whatever the size of
-    the file; of a parquet file two pages as well, which its writer made as large as it liked.
+    the file; of a parquet file two pages as well, and of an Arrow file a record batch, which
+    its writer made as large as it liked. `limit.document_bytes` says how large a document is.
     The path and the format are checked at once, the rest when the first batch is asked for.
 
     Raises:
