@@ -149,14 +149,28 @@ class Found:
             details["parts"], details, splits=splits, sequences_of=sequences, packing=packing
         )
 
+    def split_of(self, raw_file: str) -> Split:
+        """Return the split of one raw file, among those that this export is made from.
+
+        Raises: MissingOutputError, as `parts`.
+        """
+        if (source := self.converted_from()) is not None:
+            return source.split_of(raw_file)
+        return self._parent(self._stage_of_parents, raw_file, raw_file).split()
+
+    @property
+    def _stage_of_parents(self) -> str:
+        """The stage of what this is made from; empty where that is no output of a raw file."""
+        if self.manifest.stage == "export":
+            return "sequences" if layout_of(self.manifest).made_of == "sequences" else "split"
+        return {"split": "tokens", "sequences": "split"}.get(self.manifest.stage, "")
+
     def _made_from(self) -> list["Found"]:
         """Return its parents in the store: of an export, one of each raw file."""
-        manifest = self.manifest
-        if manifest.stage == "export":
-            stage = "sequences" if layout_of(manifest).made_of == "sequences" else "split"
-            return [self._parent(stage, key, key) for key in sorted(manifest.parents)]
-        stage = {"split": "tokens", "sequences": "split"}.get(manifest.stage, "")
-        return [self._parent(stage, str(manifest.partition), stage)] if stage else []
+        stage, parents = self._stage_of_parents, self.manifest.parents
+        if self.manifest.stage == "export":
+            return [self._parent(stage, key, key) for key in sorted(parents)]
+        return [self._parent(stage, str(self.manifest.partition), stage)] if stage else []
 
     def _parent(self, stage: str, key: str, name: str) -> "Found":
         """Return the output of a file that it is made from, `name` among its parents.

@@ -1,13 +1,15 @@
 """Which outputs a dataset must have: their fingerprints and folders, computed, never guessed."""
 
-from collections.abc import Callable, Sequence
+import fnmatch
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal
 
 from tokflow.dataset import Dataset
+from tokflow.documents import format_of_name
 from tokflow.errors import (
     ConfigError,
     CorruptOutputError,
@@ -15,17 +17,20 @@ from tokflow.errors import (
     RawFileError,
     TokflowError,
     four_parts,
+    nearest,
+    shortened,
 )
 from tokflow.exports import ExportConfig, Part, export_recipe
 from tokflow.exports.texts import TextSource
 from tokflow.manifest import Manifest, Recipe, read_intact
-from tokflow.raw import RawFile, RawSource, list_sources, read_raw_file, read_raw_files
+from tokflow.raw import Listing, RawFile, RawSource, list_raw, read_raw_file, read_raw_files
 from tokflow.sequences import FileSequences, open_sequences, sequences_recipe
 from tokflow.spans import Split, open_split, split_recipe
-from tokflow.split import FilePosition
+from tokflow.split import FilePosition, SplitConfig
 from tokflow.tokenizer import Tokenizer, tokenizer_of
 from tokflow.tokenizer_kinds import Origin, select_training_keys, tokenizer_recipe
-from tokflow.tokens import TokenShard, open_token_shard, tokens_recipe
+from tokflow.tokens import TokenShard, is_allowed, open_token_shard, tokens_recipe
+from tokflow.verdicts import write_verdict
 
 Stage = Literal["raw", "tokenizer", "tokens", "split", "sequences", "export"]
 
@@ -40,6 +45,8 @@ class Output:
     """The partition key; of an export, its name; of the tokenizer, `tokenizer`."""
     recipe: Recipe
     folder: Path
+    allows: Callable[[Mapping[str, int]], bool] | None = None
+    """Says of its counts whether the config allows what is in it; None: whatever it is."""
 
     @property
     def fingerprint(self) -> str:
@@ -48,7 +55,7 @@ class Output:
 
     @property
     def is_made(self) -> bool:
-        """Whether the finished output is in the store, with all its files.
+        """Whether the finished output is in the store, with all its files, and allowed.
 
         Raises: ForeignOutputError.
         """
@@ -58,7 +65,7 @@ class Output:
             return False
 
     def find(self) -> Manifest | None:
-        """Return its manifest; None where it is not in the store.
+        """Return its manifest; None where it is not in the store, or is not allowed.
 
         Raises: CorruptOutputError where it is damaged: it is made again, as if it were not there;
         ForeignOutputError where a newer tokflow made it: it is left as it is.
@@ -76,7 +83,7 @@ class Output:
                     remedy="run `tokflow run`, which makes it again",
                 )
             )
-        return manifest
+        return manifest if self.allows is None or self.allows(manifest.counts) else None
 
     @property
     def title(self) -> str:
@@ -116,18 +123,35 @@ class Lineage:
     """The outputs of a dataset, as its config and its raw files of this moment decide them.
 
     A snapshot: raw files are looked at once, when first asked for. With `offline`, those that are
-    elsewhere are taken as they were fetched last, and no server is asked.
+    elsewhere are taken as they were fetched last, and no server is asked. With `rehash` those on
+    this disk are hashed, whatever is remembered of them.
     """
 
-    def __init__(self, dataset: Dataset, *, offline: bool = False) -> None:
+    def __init__(self, dataset: Dataset, *, offline: bool = False, rehash: bool = False) -> None:
         self.dataset = dataset
         self.offline = offline
+        self.rehash = rehash
+        self.has_new_verdict = False
+        """Whether gigatoken was found wrong since, so that other tokens are expected now."""
         self._raw_files: dict[str, RawFile] = {}
 
     @cached_property
+    def listing(self) -> Listing:
+        """What the patterns of the dataset match.
+
+        Raises: ConfigError, also for a part of the split that takes files of which there is none.
+        """
+        dataset = self.dataset
+        listing = list_raw(
+            dataset.raw, base=dataset.base, store=dataset.folder, format_of=format_of_name
+        )
+        _check_files_of_parts(dataset.split, list(listing.sources))
+        return listing
+
+    @property
     def sources(self) -> dict[str, RawSource]:
         """The raw files by partition key, in the order of all outputs."""
-        return list_sources(self.dataset.raw, base=self.dataset.base, store=self.dataset.folder)
+        return self.listing.sources
 
     def selected_keys(self, partitions: Sequence[str] | None) -> list[str]:
         """Return the partition keys asked for, all by default, in the order of all outputs.
@@ -137,11 +161,10 @@ class Lineage:
         sources = self.sources
         unknown = [key for key in partitions or () if key not in sources]
         if unknown:
-            shown = ", ".join(list(sources)[:5]) + (", ..." if len(sources) > 5 else "")
             raise ConfigError(
                 four_parts(
                     where="--partition",
-                    expected=f"a raw file of {self.dataset.name}: {shown}",
+                    expected=f"a raw file of {self.dataset.name}: {shortened(list(sources))}",
                     found=repr(unknown[0]),
                     remedy="name one of them",
                 )
@@ -165,7 +188,10 @@ class Lineage:
                     )
                 )
             self._raw_files[key] = read_raw_file(
-                self.sources[key], store=self.dataset.folder, offline=self.offline
+                self.sources[key],
+                store=self.dataset.folder,
+                offline=self.offline,
+                rehash=self.rehash,
             )
         return self._raw_files[key]
 
@@ -183,7 +209,11 @@ class Lineage:
         ]
         with suppress(TokflowError, OSError):
             self._raw_files |= read_raw_files(
-                sources, store=self.dataset.folder, progress=progress, offline=self.offline
+                sources,
+                store=self.dataset.folder,
+                progress=progress,
+                offline=self.offline,
+                rehash=self.rehash,
             )
 
     def origin(self) -> Origin:
@@ -208,14 +238,19 @@ class Lineage:
         """The tokenizer, which must have been made."""
         return tokenizer_of(self.tokenizer_output.manifest(), self.tokenizer_output.folder)
 
+    def disqualify(self, difference: str) -> None:
+        """Keep in the store what gigatoken did wrong with the tokenizer, and expect the tokens of
+        the reference from now on."""
+        write_verdict(self.tokenizer.folder, self.tokenizer.fingerprint, difference)
+        self.has_new_verdict = True
+        del self.tokenizer
+
     def tokens(self, key: str) -> Output:
         """Return the token shard of one file."""
-        dataset = self.dataset
-        return self._output(
-            "tokens",
-            key,
-            tokens_recipe(self.raw_file(key), dataset.documents, dataset.tokenizer, self.tokenizer),
-        )
+        documents, config = self.dataset.documents, self.dataset.tokenizer
+        recipe = tokens_recipe(self.raw_file(key), documents, config, self.tokenizer)
+        allows = partial(is_allowed, documents=documents, config=config)
+        return replace(self._output("tokens", key, recipe), allows=allows)
 
     def split(self, key: str) -> Output:
         """Return the split of one file."""
@@ -280,12 +315,11 @@ class Lineage:
         missing = [key for key in self.sources if not output(key).is_made]
         if missing:
             stage = "sequences" if is_packed else "split"
-            shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
             raise MissingOutputError(
                 four_parts(
                     where=f"{self.dataset.name}/exports/{config.name}",
                     expected=f"the {stage} of all {len(self.sources):,} raw files",
-                    found=f"{len(missing):,} not built: {shown}",
+                    found=f"{len(missing):,} not built: {shortened(missing)}",
                     remedy=f"materialize {self.dataset.name}/{stage} for them, or run "
                     f"`tokflow run`",
                 )
@@ -339,3 +373,16 @@ class Lineage:
         if stage != "tokenizer":
             folder /= name
         return Output(self.dataset.name, stage, name, recipe, folder / recipe.fingerprint[:16])
+
+
+def _check_files_of_parts(config: SplitConfig, keys: Sequence[str]) -> None:
+    for name, part in config.parts.items():
+        if part.files is not None and not fnmatch.filter(keys, part.files):
+            raise ConfigError(
+                four_parts(
+                    where=f"split.parts.{name}.files",
+                    expected="a pattern that matches the partition key of a raw file",
+                    found=f"{part.files!r}, and the raw files are {shortened(keys)}",
+                    remedy=nearest(part.files, keys) or "correct the pattern",
+                )
+            )

@@ -14,6 +14,7 @@ from tokflow.errors import CorruptOutputError, TokflowError
 from tokflow.exports import ExportConfig
 from tokflow.lineage import Lineage, Output, Stage
 from tokflow.manifest import read_run
+from tokflow.raw import LeftOut
 from tokflow.reasons import Cause, why
 
 DEFAULT_SECONDS: dict[Stage, tuple[float, float]] = {
@@ -71,6 +72,8 @@ class Plan:
     bad: tuple[Bad, ...] = ()
     num_files: int
     """Raw files that the plan is about."""
+    left_out: tuple[LeftOut, ...]
+    """What the patterns of the raw files match and is not read."""
     num_remote: int = 0
     """Those of them that are elsewhere: taken as they were fetched last."""
     num_elsewhere: int = 0
@@ -153,6 +156,7 @@ class _Planner:
             planned=tuple(self.planned),
             bad=tuple(self.bad),
             num_files=len(self.keys),
+            left_out=self.lineage.listing.left_out,
             num_remote=sum(not sources[key].is_local for key in self.keys),
             num_elsewhere=self._num_unbuilt_elsewhere(),
         )
@@ -248,7 +252,11 @@ class _Planner:
         if damage is not None:
             return "damaged", (str(damage).partition("; ")[0],)
         newest = newest_output(output.folder.parent)
-        return ("missing", ()) if newest is None else why(newest.manifest, output.recipe)
+        if newest is None:
+            return "missing", ()
+        if newest.folder == output.folder:
+            return "config changed", ("what it holds is an error now",)
+        return why(newest.manifest, output.recipe)
 
     def _add_waiting(self, stage: Stage, name: str, detail: str) -> None:
         self.changed.add((stage, name))

@@ -11,7 +11,7 @@ from typing import Any
 
 from tokflow.documents import DocumentsConfig, deciding_fields
 from tokflow.engines.sentencepiece_ import MODEL_NAME
-from tokflow.errors import TokenizerError, four_parts
+from tokflow.errors import TokenizerError, four_parts, nearest, shortened
 from tokflow.manifest import Manifest, Recipe, checksum, checksums, write_manifest
 from tokflow.raw import RawFile
 from tokflow.tokenizer import (
@@ -80,8 +80,9 @@ def select_training_keys(config: TokenizerConfig, keys: list[str]) -> list[str]:
             four_parts(
                 where="tokenizer.files",
                 expected="a pattern that matches a raw file",
-                found=f"{config.files!r}, and the raw files are {', '.join(keys[:5]) or '(none)'}",
-                remedy="correct the pattern; it is compared with partition keys",
+                found=f"{config.files!r}, and the raw files are {shortened(keys) or '(none)'}",
+                remedy=nearest(config.files, keys)
+                or "correct the pattern; it is compared with partition keys",
             )
         )
     return selected
@@ -145,7 +146,9 @@ def _ingredients(origin: Origin) -> tuple[dict[str, Any], dict[str, str]]:
         fields["special_tokens"] = list(config.special_tokens)
         fields["max_characters"] = config.max_characters
         fields["pattern"] = config.pattern
-        fields["documents"] = deciding_fields(origin.documents)
+        fields["documents"] = deciding_fields(
+            origin.documents, [raw.path for raw in origin.raw_files.values()]
+        )
         return fields, {key: raw.sha256 for key, raw in origin.raw_files.items()}
     if config.kind == "huggingface":
         fields["trust_remote_code"] = config.trust_remote_code

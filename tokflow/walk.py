@@ -27,8 +27,8 @@ from tokflow.manifest import (
 LATEST = "latest"
 """The link beside the outputs of an export that leads to the newest."""
 
-OWN_FILES = ("hashes.sqlite",)
-"""How the names begin of files that tokflow keeps beside outputs."""
+KEPT_BESIDE = ("hashes.sqlite", ".verdicts")
+"""How the names begin of what tokflow keeps beside outputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +73,12 @@ def walk(folder: Path, *, is_deep: bool = True) -> Iterator[Finished | Unreadabl
         yield Unreadable(folder, error)
         return
     for path in paths:
+        if path.name.startswith(KEPT_BESIDE):
+            continue
         if path.is_symlink() or path.name.startswith("."):
             yield from _passed_by(path)
         elif not path.is_dir():
-            strays += [] if path.name.startswith(OWN_FILES) else [path.name]
+            strays.append(path.name)
         elif (found := look_at(path)) is not None:
             yield found
         elif is_deep:

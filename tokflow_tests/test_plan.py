@@ -35,6 +35,24 @@ def test_before_the_first_run_everything_waits_for_the_tokenizer(tmp_path: Path)
     }
 
 
+def test_a_part_or_a_tokenizer_of_files_that_are_not_there_names_the_nearest(tmp_path: Path):
+    parts = {"validation": {"files": "z.jsonl"}, "train": {"files": "*"}}
+    tokenizer = {"kind": "trained", "vocab_size": 260, "files": "z.jsonl"}
+
+    with pytest.raises(ConfigError) as raised:
+        make_plan(dataset(tmp_path, split={"parts": parts}))
+    (bad,) = make_plan(dataset(tmp_path, tokenizer=tokenizer)).bad
+
+    found = "found 'z.jsonl', and the raw files are a.jsonl, b.jsonl, sub/c.jsonl; did you mean "
+    assert str(raised.value).startswith(
+        "split.parts.validation.files: expected a pattern that matches the partition key of a raw "
+        f"file, {found}"
+    )
+    assert str(bad.error).startswith(
+        f"tokenizer.files: expected a pattern that matches a raw file, {found}"
+    )
+
+
 def test_a_plan_makes_no_output(tmp_path: Path):
     make_plan(dataset(tmp_path))
 
@@ -116,9 +134,9 @@ def test_another_sequence_length_remakes_no_token(tmp_path: Path):
     ("fields", "output", "why"),
     [
         (
-            {"documents": {"on_bad_document": "reject"}},
+            {"documents": {"limit": {"documents": 9}}},
             "tokens a.jsonl",
-            'config changed (documents.on_bad_document: "error" to "reject")',
+            "config changed (documents.limit.documents: null to 9)",
         ),
         (
             {"tokenizer": {"kind": "bytes", "bos": "first"}},
@@ -220,7 +238,7 @@ def test_a_run_takes_as_long_as_the_last(tmp_path: Path):
     for folder in (tmp_path / "store/small/tokens").rglob("manifest.json"):
         (folder.parent / "run.json").write_text('{"seconds": 100.0}')
 
-    plan = make_plan(dataset(tmp_path, documents={"on_bad_document": "reject"}))
+    plan = make_plan(dataset(tmp_path, documents={"limit": {"documents": 9}}))
 
     tokens = [planned for planned in plan.missing if planned.stage == "tokens"]
     assert sum(planned.seconds for planned in tokens) == pytest.approx(300)

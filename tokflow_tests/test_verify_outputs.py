@@ -1,6 +1,10 @@
 """`verify` of a store or a dataset names what is wrong, and nothing that is right."""
 
+import hashlib
+import os
+import sqlite3
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -97,6 +101,46 @@ def test_a_conversion_is_not_compared_with_a_damaged_export(small: Dataset):
     assert export.problems[0].startswith(f"{path}: expected sha256 ")
 
 
+def test_a_wrong_remembered_checksum_is_named_and_put_right(small: Dataset):
+    cache, raw = small.folder / "hashes.sqlite", small.base / "raw/b.jsonl"
+    list(verify_dataset(small))  # remembers the files of this copy
+    with closing(sqlite3.connect(cache)) as connection, connection:
+        changed = connection.execute(
+            "UPDATE hashes SET sha256 = ? WHERE path = ?", ("0" * 64, os.fsencode(raw))
+        )
+    assert changed.rowcount == 1
+
+    first = problems_of(verify_dataset(small))
+
+    sha256 = hashlib.sha256(raw.read_bytes()).hexdigest()
+    [(name, [problem])] = first.items()
+    assert name == "raw file b.jsonl"
+    assert problem.startswith(
+        f"{cache}: expected sha256 {sha256[:16]}… of {raw}, as the file is now, "
+        f"found {'0' * 16}… for a file of its size and times; "
+    )
+    assert problems_of(verify_dataset(small)) == {}
+
+
+def test_a_raw_file_that_changed_behind_its_times_is_found(small: Dataset):
+    list(verify_dataset(small))
+    path = small.base / "raw/b.jsonl"
+    status = path.stat()
+    path.write_bytes(path.read_bytes().replace(b"four", b"five"))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    with closing(sqlite3.connect(small.folder / "hashes.sqlite")) as connection, connection:
+        ctime = "UPDATE hashes SET ctime_ns = ? WHERE path = ?"  # which a disk leaves as it was
+        connection.execute(ctime, (path.stat().st_ctime_ns, os.fsencode(path)))
+
+    problems = problems_of(verify_dataset(small))
+
+    assert "as the file is now" in problems["raw file b.jsonl"][0]
+    assert problems["tokens of b.jsonl"] == (
+        "small/tokens (partition b.jsonl): not built; run `tokflow run`",
+    )
+    assert problems.keys() >= {"export bin", "export parquet"}
+
+
 def test_a_damaged_tokenizer_is_named_and_not_the_tokens(tmp_path: Path):
     made = dataset(tmp_path, tokenizer={"kind": "trained", "vocab_size": 260})
     assert build_dataset(made).failed == ()
@@ -108,3 +152,13 @@ def test_a_damaged_tokenizer_is_named_and_not_the_tokens(tmp_path: Path):
     assert [*problems_of(found)] == ["tokenizer"]
     [note] = {verified.notes for verified in found if verified.name.startswith("tokens of")}
     assert note == ("its tokenizer is damaged: not compared with the raw file",)
+
+
+def test_a_file_that_nobody_listed_does_not_keep_others_from_being_compared(small: Dataset):
+    (file_of(small, "a.jsonl", "tokens.bin").parent / "notes.txt").write_text("mine")
+
+    found = list(verify_path(small.folder))
+
+    assert [*problems_of(found)] == ["tokens of a.jsonl"]
+    notes = {verified.name: verified.notes for verified in found}
+    assert notes["split of a.jsonl"] == notes["export bin"] == ()

@@ -4,17 +4,25 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tokflow.catalog import Found, find_output, output_at
 from tokflow.convert import own_packing, parts_of
 from tokflow.dataset import Dataset
-from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError, TokflowError
+from tokflow.errors import (
+    CorruptOutputError,
+    ForeignOutputError,
+    MissingOutputError,
+    TokflowError,
+    four_parts,
+)
 from tokflow.exports import FORMATS, ExportConfig, options_of
 from tokflow.lineage import Lineage, Output
 from tokflow.manifest import read_manifest
 from tokflow.packing import PackingConfig
+from tokflow.raw.hashes import CACHE_NAME
 from tokflow.verify.export import verify_export
-from tokflow.verify.problems import FileProblems
+from tokflow.verify.problems import Damage, unlisted_files
 from tokflow.verify.raw import verify_against_raw
 from tokflow.verify.sequences import verify_sequences
 from tokflow.verify.split import verify_split
@@ -53,21 +61,21 @@ def verify_path(path: Path) -> Iterator[Verified]:
     except (TokflowError, OSError) as error:
         yield _unreadable(path, error)
         return
-    files = FileProblems()
+    damage = Damage()
     if at is not None:
-        yield _verify_found(at, files)
-        yield from (_verify_found(parent, files) for parent in files.damaged() if parent != at)
+        yield _verify_found(at, damage)
+        yield from (_verify_found(parent, damage) for parent in damage.outputs() if parent != at)
         return
     below = sorted(walk(path.resolve()), key=_ordinal)
     if all(isinstance(found, PassedBy) for found in below):
         find_output(path)  # says what is there
     yielded = set()
     for found in below:
-        yield _verify(found, files)
+        yield _verify(found, damage)
         yielded.add(found.path if isinstance(found, PassedBy) else found.folder)
-    for parent in files.damaged():
+    for parent in damage.outputs():
         if parent.folder not in yielded:
-            yield _verify_found(parent, files)
+            yield _verify_found(parent, damage)
 
 
 def _ordinal(found: Finished | Unreadable | PassedBy) -> int:
@@ -77,9 +85,9 @@ def _ordinal(found: Finished | Unreadable | PassedBy) -> int:
     return 0 if isinstance(found, Unreadable) else 1 + len(STAGES)
 
 
-def _verify(found: Finished | Unreadable | PassedBy, files: FileProblems) -> Verified:
+def _verify(found: Finished | Unreadable | PassedBy, damage: Damage) -> Verified:
     if isinstance(found, Finished):
-        return _verify_found(Found(found.folder, found.manifest), files)
+        return _verify_found(Found(found.folder, found.manifest), damage)
     if isinstance(found, Unreadable):
         return _unreadable(found.folder, found.error)
     reasons = (found.reason,)
@@ -95,26 +103,28 @@ def _unreadable(folder: Path, error: Exception) -> Verified:
 def verify_dataset(dataset: Dataset) -> Iterator[Verified]:
     """Yield what is found of every output that the dataset must have now.
 
-    Token shards are compared with their raw files, too. An output that is not there is a problem.
+    Raw files are hashed, whatever is remembered of them, and token shards compared with them. An
+    output that is not there is a problem, and so is a wrong sha256 in the cache of checksums, which
+    is put right.
 
     Raises: TokflowError where the raw files or the tokenizer cannot be found.
     """
-    lineage = Lineage(dataset)
-    files = FileProblems()
-    yield from _verify_copies(lineage, files)
+    lineage = Lineage(dataset, rehash=True)
+    damage = Damage()
+    yield from _verify_copies(lineage, damage)
     lineage.read_raw_files(list(lineage.sources))
-    yield _attempt("tokenizer", lambda: lineage.tokenizer_output, files)
+    yield _attempt("tokenizer", lambda: lineage.tokenizer_output, damage)
     if not _is_made(lineage.tokenizer_output):
         return
     for key in lineage.sources:
-        yield from _verify_file(lineage, key, files)
+        yield from _verify_file(lineage, key, damage)
     for config in dataset.exports:
-        yield _attempt(f"export {config.name}", partial(lineage.export, config), files)
+        yield _attempt(f"export {config.name}", partial(lineage.export, config), damage)
 
 
-def _verify_found(found: Found, files: FileProblems) -> Verified:
+def _verify_found(found: Found, damage: Damage) -> Verified:
     """Return what is wrong with one output: its files first, and if they are whole, the rest."""
-    problems = [*files.of(found)]
+    problems = [*damage.of(found), *unlisted_files(found.folder, found.manifest)]
     if found.is_misplaced:
         problems.append(
             f"{found.folder}: expected to be where a run looks for it, found in a folder that its "
@@ -125,15 +135,17 @@ def _verify_found(found: Found, files: FileProblems) -> Verified:
         notes.append("what is in the files was not looked at")
     else:
         try:
-            problems, notes = _verify_content(found, files)
-        except (TokflowError, OSError, ValueError, KeyError, IndexError) as error:
+            problems, notes = _verify_content(found, damage)
+        except TokflowError as error:
+            problems = [str(error)]
+        except (OSError, ValueError, KeyError, IndexError) as error:
             problems = [f"{found.folder}: cannot be read: {type(error).__name__}: {error}"]
     return Verified(
         name=found.name, folder=found.folder, problems=tuple(problems), notes=tuple(notes)
     )
 
 
-def _verify_content(found: Found, files: FileProblems) -> tuple[list[str], list[str]]:
+def _verify_content(found: Found, damage: Damage) -> tuple[list[str], list[str]]:
     """Return the problems and the notes of an output whose files are whole."""
     stage = found.manifest.stage
     if stage == "tokens":
@@ -143,7 +155,7 @@ def _verify_content(found: Found, files: FileProblems) -> tuple[list[str], list[
         return ([] if tokenizer is None else verify_tokenizer(tokenizer)), []
     if stage == "raw":
         return [], []
-    if reason := _why_not_compared(found, files):
+    if reason := _why_not_compared(found, damage):
         is_export = stage == "export"
         problems = verify_export(found.folder, found.manifest) if is_export else []
         return problems, [f"{reason}: not compared with it"]
@@ -154,10 +166,10 @@ def _verify_content(found: Found, files: FileProblems) -> tuple[list[str], list[
     return _verify_export(found)
 
 
-def _why_not_compared(found: Found, files: FileProblems) -> str | None:
+def _why_not_compared(found: Found, damage: Damage) -> str | None:
     """Return why an output cannot be compared with what it was made from; None if it can."""
     try:
-        damaged = [parent for parent in found.inputs() if files.of(parent)]
+        damaged = [parent for parent in found.inputs() if damage.of(parent)]
     except MissingOutputError:
         return "what it was made from is not in this store"
     except (CorruptOutputError, ForeignOutputError) as error:
@@ -178,16 +190,19 @@ def _verify_export(found: Found) -> tuple[list[str], list[str]]:
     if source is None:
         return verify_export(found.folder, manifest, found.parts()), notes
     config = ExportConfig(format=name, name="", options=options_of(manifest))
-    with parts_of(source, config, own_packing(found) or PackingConfig()) as parts:
+    with TemporaryDirectory(prefix="tokflow.") as scratch:
+        packing = own_packing(found) or PackingConfig()
+        parts = parts_of(source, config, packing, scratch=Path(scratch))
         return verify_export(found.folder, manifest, parts), notes
 
 
-def _verify_file(lineage: Lineage, key: str, files: FileProblems) -> Iterator[Verified]:
+def _verify_file(lineage: Lineage, key: str, damage: Damage) -> Iterator[Verified]:
     """Yield the outputs of one raw file, the token shard compared with the file itself."""
-    tokens = _attempt(f"tokens of {key}", lambda: lineage.tokens(key), files)
-    yield tokens if tokens.problems else _compare_with_raw(tokens, lineage, key, files)
-    yield _attempt(f"split of {key}", lambda: lineage.split(key), files)
-    yield _attempt(f"sequences of {key}", lambda: lineage.sequences(key), files)
+    yield from _verify_remembered(lineage, key)
+    tokens = _attempt(f"tokens of {key}", lambda: lineage.tokens(key), damage)
+    yield tokens if tokens.problems else _compare_with_raw(tokens, lineage, key, damage)
+    yield _attempt(f"split of {key}", lambda: lineage.split(key), damage)
+    yield _attempt(f"sequences of {key}", lambda: lineage.sequences(key), damage)
 
 
 def _is_made(output: Output) -> bool:
@@ -197,21 +212,38 @@ def _is_made(output: Output) -> bool:
         return False
 
 
-def _verify_copies(lineage: Lineage, files: FileProblems) -> Iterator[Verified]:
+def _verify_copies(lineage: Lineage, damage: Damage) -> Iterator[Verified]:
     """Yield the copies of raw files that were fetched, before a damaged one is fetched anew."""
     for found in walk(lineage.dataset.folder / "raw"):
         if isinstance(found, Unreadable) or (
             isinstance(found, Finished) and found.manifest.partition in lineage.sources
         ):
-            yield _verify(found, files)
+            yield _verify(found, damage)
 
 
-def _compare_with_raw(
-    tokens: Verified, lineage: Lineage, key: str, files: FileProblems
-) -> Verified:
+def _verify_remembered(lineage: Lineage, key: str) -> Iterator[Verified]:
+    """Yield what is wrong in the cache of checksums with that of a raw file."""
+    try:
+        raw = lineage.raw_file(key)
+    except (TokflowError, OSError):
+        return  # said of its outputs
+    if raw.remembered is None:
+        return
+    cache = lineage.dataset.folder / CACHE_NAME
+    problem = four_parts(
+        where=cache,
+        expected=f"sha256 {raw.sha256[:16]}… of {raw.path}, as the file is now",
+        found=f"{raw.remembered[:16]}… for a file of its size and times",
+        remedy="the cache is right again; if it was the file that changed, restore it, else run "
+        "`tokflow run` to build what is missing",
+    )
+    yield Verified(name=f"raw file {key}", folder=cache.parent, problems=(problem,))
+
+
+def _compare_with_raw(tokens: Verified, lineage: Lineage, key: str, damage: Damage) -> Verified:
     """Return what is found of a token shard, of which the rest is well, in its raw file."""
     tokenizer = lineage.tokenizer_output
-    if files.of(Found(tokenizer.folder, tokenizer.manifest())):
+    if damage.of(Found(tokenizer.folder, tokenizer.manifest())):
         return replace(tokens, notes=("its tokenizer is damaged: not compared with the raw file",))
     dataset = lineage.dataset
     try:
@@ -224,18 +256,18 @@ def _compare_with_raw(
         )
     except (TokflowError, OSError) as error:
         problems = [str(error)]
-    return replace(tokens, problems=tuple(problems))
+    return replace(tokens, problems=tuple(problems), notes=("its raw file was hashed",))
 
 
-def _attempt(name: str, output: Callable[[], Output], files: FileProblems) -> Verified:
+def _attempt(name: str, output: Callable[[], Output], damage: Damage) -> Verified:
     """Verify an output whose very fingerprint may not be computable."""
     try:
-        return _verify_output(output(), files)
+        return _verify_output(output(), damage)
     except (TokflowError, OSError) as error:
         return Verified(name=name, folder=Path(), problems=(str(error),))
 
 
-def _verify_output(output: Output, files: FileProblems) -> Verified:
+def _verify_output(output: Output, damage: Damage) -> Verified:
     try:
         manifest = read_manifest(output.folder)
     except MissingOutputError:
@@ -244,7 +276,7 @@ def _verify_output(output: Output, files: FileProblems) -> Verified:
         problem = str(error)
     else:
         if manifest.fingerprint == output.fingerprint:
-            return _verify_found(Found(output.folder, manifest), files)
+            return _verify_found(Found(output.folder, manifest), damage)
         problem = (
             f"{output.folder}: expected the fingerprint {output.fingerprint[:16]}, found another"
         )
