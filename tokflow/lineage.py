@@ -73,12 +73,14 @@ class Lineage:
     """The outputs of a dataset, as its config and its raw files of this moment decide them.
 
     A snapshot: raw files are looked at once, when first asked for. With `offline`, those that are
-    elsewhere are taken as they were fetched last, and no server is asked.
+    elsewhere are taken as they were fetched last, and no server is asked. With `rehash` those on
+    this disk are hashed, whatever is remembered of them.
     """
 
-    def __init__(self, dataset: Dataset, *, offline: bool = False) -> None:
+    def __init__(self, dataset: Dataset, *, offline: bool = False, rehash: bool = False) -> None:
         self.dataset = dataset
         self.offline = offline
+        self.rehash = rehash
         self.has_new_verdict = False
         """Whether gigatoken was found wrong since, so that other tokens are expected now."""
         self._raw_files: dict[str, RawFile] = {}
@@ -124,7 +126,10 @@ class Lineage:
                     )
                 )
             self._raw_files[key] = read_raw_file(
-                self.sources[key], store=self.dataset.folder, offline=self.offline
+                self.sources[key],
+                store=self.dataset.folder,
+                offline=self.offline,
+                rehash=self.rehash,
             )
         return self._raw_files[key]
 
@@ -142,7 +147,11 @@ class Lineage:
         ]
         with suppress(TokflowError, OSError):
             self._raw_files |= read_raw_files(
-                sources, store=self.dataset.folder, progress=progress, offline=self.offline
+                sources,
+                store=self.dataset.folder,
+                progress=progress,
+                offline=self.offline,
+                rehash=self.rehash,
             )
 
     def origin(self) -> Origin:

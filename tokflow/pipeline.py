@@ -20,6 +20,7 @@ from tokflow.dataset import Dataset
 from tokflow.engines import EngineDiffersError
 from tokflow.errors import MissingOutputError, TokflowError, four_parts
 from tokflow.exports import ExportConfig, write_export
+from tokflow.integrity import trust_files
 from tokflow.lineage import Lineage, Output, Stage
 from tokflow.manifest import Manifest, is_intact, read_run
 from tokflow.raw import RawFile
@@ -39,6 +40,11 @@ class Made:
     is_new: bool
     run: dict[str, Any]
     """Seconds, engine and speed of the run that made it, whenever that was."""
+
+    @property
+    def folder(self) -> Path:
+        """Where its files are."""
+        return self.output.folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,4 +381,7 @@ def _made(output: Output, write: Callable[[Path], None]) -> Made:
             shutil.rmtree(output.folder, ignore_errors=True)  # a file of it was lost
         with new_folder(output.folder) as folder:
             write(folder)
-    return Made(output, output.manifest(), is_new, read_run(output.folder))
+    made = Made(output, output.manifest(), is_new, read_run(output.folder))
+    if is_new and output.stage != "export":  # nothing else of a run is made from an export
+        trust_files(made)
+    return made

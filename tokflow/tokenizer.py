@@ -160,6 +160,11 @@ class Tokenizer:
     nothing is known."""
 
     @property
+    def manifest(self) -> Manifest:
+        """What its files must be, read from its folder."""
+        return read_manifest(self.folder)
+
+    @property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
         """The little-endian type that holds every id: uint16 up to id 65,535, else uint32."""
         return np.dtype("<u2") if self.vocab_size <= 65_536 else np.dtype("<u4")

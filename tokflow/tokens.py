@@ -15,6 +15,7 @@ from tokflow.chat import open_renderer
 from tokflow.documents import DocumentsConfig, deciding_fields, is_accepted, read_documents
 from tokflow.engines import GatedEngine, InText, open_engine
 from tokflow.errors import CorruptOutputError, four_parts
+from tokflow.integrity import check_files
 from tokflow.manifest import Manifest, fingerprint, read_manifest, write_manifest
 from tokflow.raw import RawFile, check_unchanged
 from tokflow.shard_writer import (
@@ -140,7 +141,8 @@ def write_token_shard(
     for the longest document. Documents that are set aside are listed in rejects.jsonl.
 
     Raises: BadDocumentError, RawFileError, TokenizerError; EngineDiffersError where gigatoken
-    turns out to be wrong on a document.
+    turns out to be wrong on a document; CorruptOutputError where a file of the tokenizer is
+    damaged.
     """
     require_special_ids(tokenizer, config)
     started = time.perf_counter()
@@ -189,8 +191,9 @@ def open_shard_engine(
 ) -> GatedEngine:
     """Return the engine that `config` asks for, kept for the next shard.
 
-    Raises: TokenizerError.
+    Raises: TokenizerError; CorruptOutputError where a file of the tokenizer is damaged.
     """
+    check_files(tokenizer)
     in_text: InText = "control" if config.special_tokens_in_text == "control" else "ordinary"
     return open_engine(tokenizer, choice=config.engine, in_text=in_text, is_parallel=is_parallel)
 

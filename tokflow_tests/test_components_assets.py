@@ -253,6 +253,20 @@ def test_damaged_tokens_stop_what_would_be_made_of_them(case: Case):
     assert "small__split" not in {event.step_key for event in result.get_step_success_events()}
 
 
+def test_the_check_of_an_export_names_the_shard_that_is_damaged(case: Case):
+    case.run(keys=KEYS)
+    path = Lineage(case.dataset).tokens("a.txt").folder / "tokens.bin"
+    content = bytearray(path.read_bytes())
+    content[0] ^= 1
+    path.write_bytes(content)
+
+    result = case.run(selection("exports", "bin"))
+
+    [check] = result.get_asset_check_evaluations()
+    assert not check.passed
+    assert str(check.description).startswith(f"{path}: expected sha256 ")
+
+
 def test_a_text_in_two_parts_is_a_warning(case: Case):
     text = "a licence that stands at the head of every file"
     case.write("a", f"{text}\nsomething else\n{text}\n")
