@@ -18,7 +18,7 @@ from tokflow.tokenizer import read_tokenizer_json
 STEPS_OF_CLASSES = {
     "CodeGenTokenizer": "gpt2",
     "GPT2Tokenizer": "gpt2",
-    "GPTNeoXTokenizer": "gpt2",
+    "GPTNeoXTokenizer": "NFC, gpt2",
     "Qwen2Tokenizer": "NFC, qwen2",
     "RobertaTokenizer": "gpt2",
 }
