@@ -44,6 +44,10 @@ class TokenizerError(TokflowError, ValueError):
     """A tokenizer cannot be loaded, lacks what the dataset asks of it, or gave an impossible id."""
 
 
+class UntrustedCodeError(TokenizerError):
+    """A tokenizer is Python code that nobody has allowed to run."""
+
+
 class MissingOutputError(TokflowError, FileNotFoundError):
     """An output that a stage reads has not been made yet."""
 

@@ -1,7 +1,7 @@
 """What an output holds, for people: its manifest in order, and its first sequences decoded."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from tokflow.arrays import to_numpy
 from tokflow.catalog import Found, find_output
 from tokflow.engines import Engine, open_reference
-from tokflow.errors import MissingOutputError
+from tokflow.errors import MissingOutputError, UntrustedCodeError
 from tokflow.exports import FORMATS, INDEX_NAME, Arrays, Part, layout_of
 from tokflow.exports.part import make_parts
 from tokflow.packing import PackingConfig
@@ -30,7 +30,7 @@ class Segment:
     """`<raw file>:<row>`; None where it is not known, and for padding."""
     token_ids: tuple[int, ...]
     text: str | None
-    """None where the tokenizer is not in the store, and for padding."""
+    """None where the tokenizer is not in the store or may not run, and for padding."""
     is_padding: bool = False
 
 
@@ -55,11 +55,14 @@ class Inspection:
     """What cannot be shown, and why."""
 
 
-def inspect_output(path: Path, *, num_sequences: int = 2) -> Inspection:
+def inspect_output(
+    path: Path, *, num_sequences: int = 2, trust_remote_code: bool = False
+) -> Inspection:
     """Return what the output at `path` holds; of each part, at most `num_sequences` of tokens.
 
-    Texts are decoded by the tokenizer that is in the same store. Reads the beginning of the
-    files, except for formats that can be read only whole.
+    Texts are decoded by the tokenizer that is in the same store; where that is Python code, only
+    with `trust_remote_code`. Reads the beginning of the files, except for formats that can be
+    read only whole.
 
     Raises: MissingOutputError where there is none, CorruptOutputError.
     """
@@ -72,9 +75,15 @@ def inspect_output(path: Path, *, num_sequences: int = 2) -> Inspection:
         notes.append("what it was made from is not in this store")
     if tokenizer is None and found.manifest.stage != "raw":
         notes.append("its tokenizer is not in this store: tokens are shown as ids")
+    engine = None
+    if tokenizer is not None:
+        try:
+            engine = open_reference(replace(tokenizer, trust_remote_code=trust_remote_code))
+        except UntrustedCodeError as error:
+            notes.append(f"tokens are shown as ids: {error}")
     stretches: list[Stretch] = []
     try:
-        stretches = list(_stretches(found, _Shown(tokenizer), num_sequences))
+        stretches = list(_stretches(found, _Shown(engine), num_sequences))
     except MissingOutputError:
         notes.append("its tokens are elsewhere and cannot be shown")
     manifest = found.manifest
@@ -92,8 +101,8 @@ def inspect_output(path: Path, *, num_sequences: int = 2) -> Inspection:
 class _Shown:
     """Turns token ids into segments with their text."""
 
-    def __init__(self, tokenizer: Tokenizer | None) -> None:
-        self._engine: Engine | None = None if tokenizer is None else open_reference(tokenizer)
+    def __init__(self, engine: Engine | None) -> None:
+        self._engine = engine
 
     def segment(self, token_ids: npt.NDArray[Any], document: str | None) -> Segment:
         """Return the segment of one document."""

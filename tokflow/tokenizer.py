@@ -154,6 +154,9 @@ class Tokenizer:
     eos_token: str | None = field(compare=False)
     bos_id: int | None = field(compare=False)
     bos_token: str | None = field(compare=False)
+    trust_remote_code: bool = False
+    """Whether Python code that was saved with it may run. What is in a store cannot say so: who
+    opens the tokenizer does, by a dataset's YAML or on the command line."""
 
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
@@ -169,7 +172,7 @@ def open_tokenizer(folder: Path) -> Tokenizer:
     return tokenizer_of(read_manifest(folder), folder)
 
 
-def tokenizer_of(manifest: Manifest, folder: Path) -> Tokenizer:
+def tokenizer_of(manifest: Manifest, folder: Path, *, trust_remote_code: bool = False) -> Tokenizer:
     """Return the tokenizer that `manifest` describes."""
     details = manifest.details
     return Tokenizer(
@@ -182,6 +185,7 @@ def tokenizer_of(manifest: Manifest, folder: Path) -> Tokenizer:
         eos_token=details["eos_token"],
         bos_id=details["bos_id"],
         bos_token=details["bos_token"],
+        trust_remote_code=trust_remote_code,
     )
 
 

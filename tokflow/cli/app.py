@@ -46,6 +46,14 @@ Partitions = Annotated[
         help="Only this raw file; may be given several times. Exports follow once all are built.",
     ),
 ]
+Trust = Annotated[
+    bool,
+    typer.Option(
+        "--trust-remote-code",
+        help="Run a tokenizer that is Python code, with your rights; else its tokens are shown as "
+        "ids. Of a dataset its YAML alone says so.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 
 
@@ -92,12 +100,15 @@ def inspect(
     sequences: Annotated[
         int, typer.Option(min=0, help="Sequences (or stretches of the stream) to show.")
     ] = 2,
+    trust_remote_code: Trust = False,
     json: Json = False,
 ) -> int:
     """Show what an output holds: counts, files, parents, the first sequences decoded."""
     from tokflow.cli.inspect import print_inspection
 
-    return print_inspection(path, num_sequences=sequences, as_json=json)
+    return print_inspection(
+        path, num_sequences=sequences, trust_remote_code=trust_remote_code, as_json=json
+    )
 
 
 @app.command()
@@ -125,13 +136,20 @@ def tokenizers(
         ),
     ] = None,
     store: Store = None,
+    trust_remote_code: Trust = False,
     json: Json = False,
 ) -> int:
     """Show tokenizers side by side: ids, EOS, engine, and bytes per token on a file."""
     from tokflow.cli.tokenizers import print_tokenizers
 
     return print_tokenizers(
-        names, configs=config, tokenizers=tokenizer, file=file, store=store, as_json=json
+        names,
+        configs=config,
+        tokenizers=tokenizer,
+        file=file,
+        store=store,
+        trust_remote_code=trust_remote_code,
+        as_json=json,
     )
 
 
@@ -146,12 +164,15 @@ def verify(
     ] = None,
     config: Config = None,
     store: Store = None,
+    trust_remote_code: Trust = False,
     json: Json = False,
 ) -> int:
     """Check checksums, structure and counts; for a dataset also a sample against the raw files."""
     from tokflow.cli.verify import print_verification
 
-    return print_verification(target, config=config, store=store, as_json=json)
+    return print_verification(
+        target, config=config, store=store, trust_remote_code=trust_remote_code, as_json=json
+    )
 
 
 @app.command()
@@ -168,12 +189,20 @@ def trace(
         int | None, typer.Option(min=0, help="Ordinal of a sequence in the part, from 0.")
     ] = None,
     part: Annotated[str, typer.Option(help="Part of the split.")] = "train",
+    trust_remote_code: Trust = False,
     json: Json = False,
 ) -> int:
     """Say which raw file, row and characters a token or a sequence comes from."""
     from tokflow.cli.trace import print_trace
 
-    return print_trace(export, token=token, sequence=sequence, part=part, as_json=json)
+    return print_trace(
+        export,
+        token=token,
+        sequence=sequence,
+        part=part,
+        trust_remote_code=trust_remote_code,
+        as_json=json,
+    )
 
 
 @app.command()

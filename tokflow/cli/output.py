@@ -21,6 +21,10 @@ INTERRUPTED = 130
 """What shells expect of a command that Ctrl-C ended."""
 
 
+IDS_SHOWN = 16
+"""Token ids shown in a row."""
+
+
 class UsageError(TokflowError, ValueError):
     """The command line asks for something that cannot be meant."""
 
@@ -119,6 +123,13 @@ def size(num_bytes: float) -> str:
 def counted(number: int, noun: str) -> str:
     """Return `1 file`, `2 files`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def shown_ids(token_ids: Sequence[int]) -> str:
+    """Return the first token ids, and how many there are more."""
+    shown = " ".join(str(token_id) for token_id in token_ids[:IDS_SHOWN])
+    rest = len(token_ids) - IDS_SHOWN
+    return shown + (f" ... {rest:,} more" if rest > 0 else "")
 
 
 def _is_number(cell: str) -> bool:

@@ -39,9 +39,12 @@ def print_tokenizers(
     tokenizers: Sequence[str] | None,
     file: Path | None,
     store: Path | None,
+    trust_remote_code: bool,
     as_json: bool,
 ) -> int:
     """Print the tokenizers of datasets, and those named; return the exit status.
+
+    `trust_remote_code` is for those named: of a dataset its YAML says so.
 
     Raises: UsageError.
     """
@@ -58,7 +61,7 @@ def print_tokenizers(
         columns = [
             *_of_datasets(names, configs, store, has_others=bool(tokenizers), file=file),
             *(
-                _of_name(name, Path(folder) / str(i), file)
+                _of_name(name, Path(folder) / str(i), file, trust_remote_code=trust_remote_code)
                 for i, name in enumerate(tokenizers or [])
             ),
         ]
@@ -86,10 +89,13 @@ def _of_datasets(
         yield _column(of.dataset.name, of.dataset, file, is_measured=True)
 
 
-def _of_name(name: str, store: Path, file: Path | None) -> Column:
+def _of_name(name: str, store: Path, file: Path | None, *, trust_remote_code: bool) -> Column:
+    tokenizer: dict[str, Any] = dict(fields_of_name(name))
+    if tokenizer["kind"] == "huggingface":
+        tokenizer["trust_remote_code"] = trust_remote_code
     with as_usage():
         dataset = make_dataset(
-            {"name": "none", "raw": {"files": ["none"]}, "tokenizer": fields_of_name(name)},
+            {"name": "none", "raw": {"files": ["none"]}, "tokenizer": tokenizer},
             base=Path.cwd(),
             store=store,
             where=f"--tokenizer {name}",

@@ -11,11 +11,18 @@ from tokflow.verify.outputs import Verified, verify_dataset, verify_path
 
 
 def print_verification(
-    target: str | None, *, config: Path | None, store: Path | None, as_json: bool
+    target: str | None,
+    *,
+    config: Path | None,
+    store: Path | None,
+    trust_remote_code: bool,
+    as_json: bool,
 ) -> int:
     """Print what is found of each output as soon as it is known; return the exit status."""
     results: list[Verified] = []
-    for verified in _verify(target, config=config, store=store):
+    for verified in _verify(
+        target, config=config, store=store, trust_remote_code=trust_remote_code
+    ):
         results.append(verified)
         if not as_json:
             _print(verified)
@@ -28,7 +35,9 @@ def print_verification(
     return FAILED if num_problems else DONE
 
 
-def _verify(target: str | None, *, config: Path | None, store: Path | None) -> Iterator[Verified]:
+def _verify(
+    target: str | None, *, config: Path | None, store: Path | None, trust_remote_code: bool
+) -> Iterator[Verified]:
     if target is not None and config is None and target not in list_declared():
         path = Path(target)
         if not path.exists():
@@ -41,7 +50,7 @@ def _verify(target: str | None, *, config: Path | None, store: Path | None) -> I
                     remedy="correct it, or name a YAML file by --config",
                 )
             )
-        yield from verify_path(path)
+        yield from verify_path(path, trust_remote_code=trust_remote_code)
         return
     for selected in select([target] if target else None, config=config, store=store):
         yield from verify_dataset(selected.dataset)

@@ -8,11 +8,12 @@ from pathlib import Path
 from tokflow.catalog import Found, find_output, find_outputs
 from tokflow.convert import check_undamaged, own_packing, parts_of
 from tokflow.dataset import Dataset
-from tokflow.errors import MissingOutputError, TokflowError
+from tokflow.errors import MissingOutputError, TokflowError, UntrustedCodeError
 from tokflow.exports import FORMATS, ExportConfig, options_of
 from tokflow.lineage import Lineage, Output
 from tokflow.manifest import is_complete, read_manifest
 from tokflow.packing import PackingConfig
+from tokflow.tokenizer import tokenizer_of
 from tokflow.verify.export import verify_export
 from tokflow.verify.problems import verify_files
 from tokflow.verify.raw import verify_against_raw
@@ -33,8 +34,10 @@ class Verified:
     """What could not be looked at, and why."""
 
 
-def verify_path(path: Path) -> Iterator[Verified]:
+def verify_path(path: Path, *, trust_remote_code: bool = False) -> Iterator[Verified]:
     """Yield what is found of the output at `path`, or of every output below it.
+
+    A tokenizer that is Python code is loaded only with `trust_remote_code`.
 
     Raises: MissingOutputError where there is none.
     """
@@ -45,7 +48,7 @@ def verify_path(path: Path) -> Iterator[Verified]:
         if not found:
             raise
     for output in found:
-        yield verify_found(output)
+        yield verify_found(output, trust_remote_code=trust_remote_code)
 
 
 def verify_dataset(dataset: Dataset) -> Iterator[Verified]:
@@ -57,7 +60,8 @@ def verify_dataset(dataset: Dataset) -> Iterator[Verified]:
     """
     lineage = Lineage(dataset)
     lineage.read_raw_files(list(lineage.sources))
-    yield _verify_output(lineage.tokenizer_output)
+    trust = dataset.tokenizer.trust_remote_code
+    yield _verify_output(lineage.tokenizer_output, trust_remote_code=trust)
     if not lineage.tokenizer_output.is_made:
         return
     for key in lineage.sources:
@@ -66,7 +70,7 @@ def verify_dataset(dataset: Dataset) -> Iterator[Verified]:
         yield _attempt(f"export {config.name}", partial(lineage.export, config))
 
 
-def verify_found(found: Found) -> Verified:
+def verify_found(found: Found, *, trust_remote_code: bool = False) -> Verified:
     """Return what is wrong with one output: its files first, and if they are whole, the rest."""
     problems = verify_files(found.folder, found.manifest)
     notes: list[str] = []
@@ -74,7 +78,7 @@ def verify_found(found: Found) -> Verified:
         notes.append("what is in the files was not looked at")
     else:
         try:
-            problems, notes = _verify_content(found)
+            problems, notes = _verify_content(found, trust_remote_code=trust_remote_code)
         except (TokflowError, OSError, ValueError, KeyError, IndexError) as error:
             problems = [f"{found.folder}: cannot be read: {type(error).__name__}: {error}"]
     return Verified(
@@ -82,14 +86,13 @@ def verify_found(found: Found) -> Verified:
     )
 
 
-def _verify_content(found: Found) -> tuple[list[str], list[str]]:
+def _verify_content(found: Found, *, trust_remote_code: bool) -> tuple[list[str], list[str]]:
     """Return the problems and the notes of an output whose files are whole."""
     stage = found.manifest.stage
     if stage == "tokens":
         return verify_tokens(found.shard()), []
     if stage == "tokenizer":
-        tokenizer = found.tokenizer()
-        return ([] if tokenizer is None else verify_tokenizer(tokenizer)), []
+        return _verify_tokenizer(found, trust_remote_code=trust_remote_code)
     if stage == "raw":
         return [], []
     try:
@@ -103,6 +106,14 @@ def _verify_content(found: Found) -> tuple[list[str], list[str]]:
         if stage == "export":
             return verify_export(found.folder, found.manifest), [note]
         return [], [note]
+
+
+def _verify_tokenizer(found: Found, *, trust_remote_code: bool) -> tuple[list[str], list[str]]:
+    tokenizer = tokenizer_of(found.manifest, found.folder, trust_remote_code=trust_remote_code)
+    try:
+        return verify_tokenizer(tokenizer), []
+    except UntrustedCodeError as error:
+        return [], [f"it was not loaded: {error}"]
 
 
 def _verify_export(found: Found) -> tuple[list[str], list[str]]:
@@ -152,7 +163,7 @@ def _attempt(name: str, output: Callable[[], Output]) -> Verified:
         return Verified(name=name, folder=Path(), problems=(str(error),))
 
 
-def _verify_output(output: Output) -> Verified:
+def _verify_output(output: Output, *, trust_remote_code: bool = False) -> Verified:
     if not is_complete(output.folder):
         name = output.stage if output.stage == "tokenizer" else f"{output.stage} of {output.name}"
         return Verified(
@@ -160,7 +171,8 @@ def _verify_output(output: Output) -> Verified:
             folder=output.folder,
             problems=(f"{output.asset}: not built; run `tokflow run`",),
         )
-    verified = verify_found(Found(output.folder, read_manifest(output.folder)))
+    found = Found(output.folder, read_manifest(output.folder))
+    verified = verify_found(found, trust_remote_code=trust_remote_code)
     if output.fingerprint == read_manifest(output.folder).fingerprint:
         return verified
     problem = f"{output.folder}: expected the fingerprint {output.fingerprint[:16]}, found another"
