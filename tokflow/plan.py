@@ -13,7 +13,7 @@ from typing import Any
 from tokflow.catalog import newest_output
 from tokflow.dataset import Dataset
 from tokflow.documents import deciding_fields
-from tokflow.errors import TokflowError
+from tokflow.errors import TokflowError, message_of
 from tokflow.exports import FORMATS, ExportConfig
 from tokflow.lineage import Lineage, Output, Stage
 from tokflow.manifest import read_manifest, read_run
@@ -62,6 +62,11 @@ class Bad:
 
     name: str
     error: Exception
+
+    @property
+    def message(self) -> str:
+        """What to tell the user."""
+        return message_of(self.error, where=self.name)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -257,7 +257,7 @@ def test_an_error_nobody_foresaw_stops_its_output_and_no_other(tmp_path: Path):
     built = build_dataset(declare(tmp_path, FILES, split={"parts": {"all": {"start": 0}}}))
 
     assert [(failed.stage, failed.name) for failed in built.failed] == [("split", "c.jsonl")]
-    assert built.failed[0].message.startswith("split c.jsonl: expected to be made, found Arrow")
+    assert built.failed[0].message.startswith("split c.jsonl: expected to end well, found Arrow")
     assert sum(made.output.stage == "sequences" for made in built.made) == 1
 
 

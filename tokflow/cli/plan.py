@@ -47,7 +47,7 @@ def as_document(plan: Plan) -> dict[str, Any]:
             }
             for planned in plan.missing
         ],
-        "bad": [{"name": bad.name, "error": str(bad.error)} for bad in plan.bad],
+        "bad": [{"name": bad.name, "error": bad.message} for bad in plan.bad],
     }
 
 
@@ -75,7 +75,7 @@ def _print(plan: Plan) -> None:
     if plan.num_elsewhere:
         print(f"exports wait for {counted(plan.num_elsewhere, 'other file')} to be built")
     for bad in plan.bad:
-        print_error(str(bad.error))
+        print_error(bad.message, bad.error)
 
 
 def _row(planned: Planned) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from tokflow.cli.output import (
 )
 from tokflow.cli.selection import select
 from tokflow.dataset import Dataset, make_dataset
-from tokflow.errors import TokflowError, four_parts
+from tokflow.errors import four_parts, message_of
 from tokflow.tokenizer import fields_of_name
 from tokflow.tokenizer_report import SAMPLE_BYTES, TokenizerReport, report_tokenizer
 
@@ -106,13 +106,13 @@ def _of_name(name: str, store: Path, file: Path | None, *, trust_remote_code: bo
 def _column(title: str, dataset: Dataset, file: Path | None, *, is_measured: bool) -> Column:
     try:
         return Column(title, report_tokenizer(dataset, file=file, is_measured=is_measured))
-    except (TokflowError, OSError) as error:
+    except Exception as error:  # whatever it is, the others are shown
         return Column(title, error)
 
 
 def _document_of(column: Column) -> dict[str, Any]:
     if isinstance(column.found, Exception):
-        return {"title": column.title, "error": str(column.found)}
+        return {"title": column.title, "error": message_of(column.found, where=column.title)}
     return {"title": column.title, **column.found.as_document()}
 
 
@@ -133,7 +133,8 @@ def _print(columns: Sequence[Column]) -> None:
             print(f"{title}: measured on {_measured_on(report)}")
     for column in columns:
         if isinstance(column.found, Exception):
-            print_error(f"{column.title}: {column.found}")
+            message = message_of(column.found, where="its tokenizer")
+            print_error(f"{column.title}: {message}", column.found)
 
 
 def _labels(rows: Sequence[dict[str, str]]) -> list[str]:

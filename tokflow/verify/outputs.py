@@ -8,7 +8,7 @@ from pathlib import Path
 from tokflow.catalog import Found, find_output, find_outputs
 from tokflow.convert import check_undamaged, own_packing, parts_of
 from tokflow.dataset import Dataset
-from tokflow.errors import MissingOutputError, TokflowError, UntrustedCodeError
+from tokflow.errors import MissingOutputError, TokflowError, UntrustedCodeError, message_of
 from tokflow.exports import FORMATS, ExportConfig, options_of
 from tokflow.lineage import Lineage, Output
 from tokflow.manifest import is_complete, read_manifest
@@ -79,7 +79,7 @@ def verify_found(found: Found, *, trust_remote_code: bool = False) -> Verified:
     else:
         try:
             problems, notes = _verify_content(found, trust_remote_code=trust_remote_code)
-        except (TokflowError, OSError, ValueError, KeyError, IndexError) as error:
+        except Exception as error:  # whatever it is, the other outputs are looked at
             problems = [f"{found.folder}: cannot be read: {type(error).__name__}: {error}"]
     return Verified(
         name=found.name, folder=found.folder, problems=tuple(problems), notes=tuple(notes)
@@ -148,7 +148,7 @@ def _verify_file(lineage: Lineage, key: str) -> Iterator[Verified]:
                 lineage.tokenizer,
             )
         except (TokflowError, OSError) as error:
-            problems = [str(error)]
+            problems = [message_of(error, where=tokens.folder)]
         tokens = Verified(name=tokens.name, folder=tokens.folder, problems=tuple(problems))
     yield tokens
     yield _attempt(f"split of {key}", lambda: lineage.split(key))
@@ -160,7 +160,7 @@ def _attempt(name: str, output: Callable[[], Output]) -> Verified:
     try:
         return _verify_output(output())
     except (TokflowError, OSError) as error:
-        return Verified(name=name, folder=Path(), problems=(str(error),))
+        return Verified(name=name, folder=Path(), problems=(message_of(error, where=name),))
 
 
 def _verify_output(output: Output, *, trust_remote_code: bool = False) -> Verified:
