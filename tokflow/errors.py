@@ -75,7 +75,10 @@ def message_of(error: BaseException, *, where: object) -> str:
         return str(error)
     if isinstance(error, OSError):
         return _message_of_system(error, where)
-    found = f"{type(error).__name__}: {error}"
+    found = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    if isinstance(error, UnicodeEncodeError):
+        name = repr(error.object[:100])
+        return four_parts(where=where, expected="UTF-8", found=name, remedy="give it another name")
     if isinstance(error, MemoryError):
         remedy = "run it where there is more, or read less at once (documents.limit)"
         return four_parts(where=where, expected="enough memory", found=found, remedy=remedy)

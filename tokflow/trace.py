@@ -13,6 +13,7 @@ from tokflow.catalog import Found, find_export, find_output
 from tokflow.engines import Engine, open_reference
 from tokflow.errors import ConfigError, MissingOutputError, UntrustedCodeError, four_parts
 from tokflow.exports import INDEX_NAME
+from tokflow.manifest_fields import MAX_COUNT
 from tokflow.spans import Split
 from tokflow.tokenizer import Tokenizer
 
@@ -146,7 +147,8 @@ def _splits(found: Found) -> list[Split]:
 
 def _runs(folder: Path, part: str, start: int, stop: int) -> list[dict[str, Any]]:
     """Return the rows of the index that touch the positions from `start` to `stop`."""
-    filters = [("part", "=", part), ("position", "<", stop)]
+    last = min(stop, MAX_COUNT)  # a user may name any number, Arrow has 64 bits
+    filters = [("part", "=", part), ("position", "<", last)]
     table = pq.read_table(folder / INDEX_NAME, filters=filters)
     ends = to_numpy(table["position"]) + to_numpy(table["num_tokens"])
     rows: list[dict[str, Any]] = table.take(np.flatnonzero(ends > start)).to_pylist()

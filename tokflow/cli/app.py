@@ -98,7 +98,8 @@ def inspect(
         Path, typer.Argument(help="An output's folder, a link to it, or a file in it.")
     ],
     sequences: Annotated[
-        int, typer.Option(min=0, help="Sequences (or stretches of the stream) to show.")
+        int,
+        typer.Option(min=0, max=1_000_000, help="Sequences (or stretches of the stream) to show."),
     ] = 2,
     trust_remote_code: Trust = False,
     json: Json = False,

@@ -81,9 +81,9 @@ def print_error(message: str, error: BaseException | None = None) -> None:
 
 
 def print_json(document: object) -> None:
-    """Print the one JSON document of a command."""
-    json.dump(document, sys.stdout, indent=1, ensure_ascii=False, default=str)
-    sys.stdout.write("\n")
+    """Print the one JSON document of a command; file names that are no UTF-8 as JSON escapes."""
+    text = json.dumps(document, indent=1, ensure_ascii=False, default=str)
+    sys.stdout.write(text.encode(errors="backslashreplace").decode() + "\n")
     sys.stdout.flush()
 
 
