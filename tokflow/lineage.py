@@ -12,6 +12,7 @@ from tokflow.dataset import Dataset
 from tokflow.documents import format_of_name
 from tokflow.errors import (
     ConfigError,
+    CorruptOutputError,
     MissingOutputError,
     RawFileError,
     TokflowError,
@@ -65,7 +66,8 @@ class Output:
     def manifest(self) -> Manifest:
         """Return its manifest.
 
-        Raises: MissingOutputError that says which asset to materialize.
+        Raises: MissingOutputError that says which asset to materialize, CorruptOutputError where
+        another output lies in its folder.
         """
         if not self.is_made:
             raise MissingOutputError(
@@ -76,7 +78,17 @@ class Output:
                     remedy=f"materialize {self.asset}, or run `tokflow run`",
                 )
             )
-        return read_manifest(self.folder)
+        manifest = read_manifest(self.folder)
+        if manifest.fingerprint != self.fingerprint:
+            raise CorruptOutputError(
+                four_parts(
+                    where=self.folder,
+                    expected=f"the fingerprint {self.fingerprint[:16]}",
+                    found=repr(manifest.fingerprint),
+                    remedy="remove the folder and run `tokflow run` again",
+                )
+            )
+        return manifest
 
 
 class Lineage:
@@ -196,7 +208,9 @@ class Lineage:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer, which must have been made."""
-        return tokenizer_of(self.tokenizer_output.manifest(), self.tokenizer_output.folder)
+        output = self.tokenizer_output
+        trust = self.dataset.tokenizer.trust_remote_code
+        return tokenizer_of(output.manifest(), output.folder, trust_remote_code=trust)
 
     def disqualify(self, difference: str) -> None:
         """Keep in the store what gigatoken did wrong with the tokenizer, and expect the tokens of

@@ -9,7 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError, four_parts
+from tokflow.manifest_fields import check_fields
 from tokflow.storage import MANIFEST_NAME
 
 FORMAT_VERSION = 1
@@ -112,7 +115,7 @@ def read_manifest(folder: Path) -> Manifest:
                 remedy="name the folder of a token shard or an export, or run `tokflow run` first",
             )
         ) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CorruptOutputError(
             four_parts(
                 where=path,
@@ -132,9 +135,10 @@ def read_manifest(folder: Path) -> Manifest:
             )
         )
     try:
+        check_fields(fields)
         files = {name: FileEntry(**entry) for name, entry in fields.pop("files").items()}
         return Manifest(files=files, **fields)
-    except (AttributeError, KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError, msgspec.ValidationError) as error:
         raise CorruptOutputError(
             four_parts(
                 where=path,

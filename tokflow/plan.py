@@ -12,7 +12,7 @@ from pathlib import Path
 from tokflow.catalog import newest_output
 from tokflow.dataset import Dataset
 from tokflow.documents import deciding_fields
-from tokflow.errors import TokflowError
+from tokflow.errors import TokflowError, message_of
 from tokflow.exports import FORMATS, ExportConfig
 from tokflow.lineage import Lineage, Output, Stage
 from tokflow.manifest import read_manifest, read_run
@@ -63,6 +63,11 @@ class Bad:
 
     name: str
     error: Exception
+
+    @property
+    def message(self) -> str:
+        """What to tell the user."""
+        return message_of(self.error, where=self.name)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -186,7 +186,7 @@ def test_a_newer_format_is_refused(tmp_path: Path):
         (b"[1]", "found 'list'"),
         (b"{}", "found None"),
         (b'{"format_version": 1}', "KeyError: 'files'"),
-        (b'{"format_version": 1, "files": []}', "has no attribute 'items'"),
+        (b'{"format_version": 1, "files": []}', "Expected `object`, got `array` - at `$.files`"),
         (b'{"format_version": 1, "files": {"a": {"num_bytes": 1}}}', "sha256"),
         (b'{"format_version": 1, "files": {}, "stage": "tokens"}', "missing 7 required"),
     ],

@@ -7,7 +7,7 @@ from functools import partial
 import dagster as dg
 import pyarrow as pa
 
-from tokflow.errors import TokflowError
+from tokflow.errors import TokflowError, message_of
 from tokflow.exports import ExportConfig, Part, inputs_of
 from tokflow.leakage import find_shared_texts
 from tokflow.lineage import Lineage
@@ -200,4 +200,4 @@ def _problems(check: Check, lineage: Lineage, names: Sequence[str]) -> list[str]
     try:
         return check.problems(lineage, names)
     except (TokflowError, OSError, pa.ArrowException) as error:
-        return [str(error)]
+        return [message_of(error, where=check.name)]

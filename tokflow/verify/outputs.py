@@ -10,12 +10,19 @@ from tempfile import TemporaryDirectory
 from tokflow.catalog import Found, find_output, find_outputs
 from tokflow.convert import own_packing, parts_of
 from tokflow.dataset import Dataset
-from tokflow.errors import MissingOutputError, TokflowError, four_parts
+from tokflow.errors import (
+    MissingOutputError,
+    TokflowError,
+    UntrustedCodeError,
+    four_parts,
+    message_of,
+)
 from tokflow.exports import FORMATS, ExportConfig, options_of
 from tokflow.lineage import Lineage, Output
 from tokflow.manifest import is_complete, read_manifest
 from tokflow.packing import PackingConfig
 from tokflow.raw.hashes import CACHE_NAME
+from tokflow.tokenizer import tokenizer_of
 from tokflow.verdicts import write_verdict
 from tokflow.verify.export import verify_export
 from tokflow.verify.problems import Damage, unlisted_files
@@ -37,11 +44,12 @@ class Verified:
     """What could not be looked at, and why."""
 
 
-def verify_path(path: Path) -> Iterator[Verified]:
+def verify_path(path: Path, *, trust_remote_code: bool = False) -> Iterator[Verified]:
     """Yield what is found of the output at `path`, or of every output below it.
 
     What they were made from is compared only if its own files are whole; else it is yielded, too,
-    with what is wrong with it.
+    with what is wrong with it. A tokenizer that is Python code is loaded only with
+    `trust_remote_code`.
 
     Raises: MissingOutputError where there is none.
     """
@@ -53,7 +61,7 @@ def verify_path(path: Path) -> Iterator[Verified]:
             raise
     damage = Damage()
     for output in found:
-        yield _verify_found(output, damage)
+        yield _verify_found(output, damage, trust_remote_code=trust_remote_code)
     yielded = {output.folder for output in found}
     for parent in damage.outputs():
         if parent.folder not in yielded:
@@ -73,7 +81,8 @@ def verify_dataset(dataset: Dataset) -> Iterator[Verified]:
     lineage = Lineage(dataset, rehash=True)
     lineage.read_raw_files(list(lineage.sources))
     damage = Damage()
-    yield _verify_output(lineage.tokenizer_output, damage)
+    trust = dataset.tokenizer.trust_remote_code
+    yield _verify_output(lineage.tokenizer_output, damage, trust_remote_code=trust)
     if not lineage.tokenizer_output.is_made:
         return
     for key in lineage.sources:
@@ -82,7 +91,7 @@ def verify_dataset(dataset: Dataset) -> Iterator[Verified]:
         yield _attempt(f"export {config.name}", partial(lineage.export, config), damage)
 
 
-def _verify_found(found: Found, damage: Damage) -> Verified:
+def _verify_found(found: Found, damage: Damage, *, trust_remote_code: bool = False) -> Verified:
     """Return what is wrong with one output: its files first, and if they are whole, the rest."""
     problems = [*damage.of(found), *unlisted_files(found.folder, found.manifest)]
     notes: list[str] = []
@@ -90,24 +99,25 @@ def _verify_found(found: Found, damage: Damage) -> Verified:
         notes.append("what is in the files was not looked at")
     else:
         try:
-            problems, notes = _verify_content(found, damage)
+            problems, notes = _verify_content(found, damage, trust_remote_code=trust_remote_code)
         except TokflowError as error:
             problems = [str(error)]
-        except (OSError, ValueError, KeyError, IndexError) as error:
+        except Exception as error:  # whatever it is, the other outputs are looked at
             problems = [f"{found.folder}: cannot be read: {type(error).__name__}: {error}"]
     return Verified(
         name=found.name, folder=found.folder, problems=tuple(problems), notes=tuple(notes)
     )
 
 
-def _verify_content(found: Found, damage: Damage) -> tuple[list[str], list[str]]:
+def _verify_content(
+    found: Found, damage: Damage, *, trust_remote_code: bool
+) -> tuple[list[str], list[str]]:
     """Return the problems and the notes of an output whose files are whole."""
     stage = found.manifest.stage
     if stage == "tokens":
         return verify_tokens(found.shard()), []
     if stage == "tokenizer":
-        tokenizer = found.tokenizer()
-        return ([] if tokenizer is None else verify_tokenizer(tokenizer)), []
+        return _verify_tokenizer(found, trust_remote_code=trust_remote_code)
     if stage == "raw":
         return [], []
     if reason := _why_not_compared(found, damage):
@@ -131,6 +141,14 @@ def _why_not_compared(found: Found, damage: Damage) -> str | None:
         return None
     more = f" and {len(damaged) - 1:,} more" if len(damaged) > 1 else ""
     return f"what it was made from is damaged ({damaged[0].name}{more})"
+
+
+def _verify_tokenizer(found: Found, *, trust_remote_code: bool) -> tuple[list[str], list[str]]:
+    tokenizer = tokenizer_of(found.manifest, found.folder, trust_remote_code=trust_remote_code)
+    try:
+        return verify_tokenizer(tokenizer), []
+    except UntrustedCodeError as error:
+        return [], [f"it was not loaded: {error}"]
 
 
 def _verify_export(found: Found) -> tuple[list[str], list[str]]:
@@ -199,7 +217,7 @@ def _compare_with_raw(tokens: Verified, lineage: Lineage, key: str, damage: Dama
             on_difference=disqualify,
         )
     except (TokflowError, OSError) as error:
-        problems = [str(error)]
+        problems = [message_of(error, where=tokens.folder)]
     return replace(tokens, problems=tuple(problems), notes=tuple(notes))
 
 
@@ -208,10 +226,10 @@ def _attempt(name: str, output: Callable[[], Output], damage: Damage) -> Verifie
     try:
         return _verify_output(output(), damage)
     except (TokflowError, OSError) as error:
-        return Verified(name=name, folder=Path(), problems=(str(error),))
+        return Verified(name=name, folder=Path(), problems=(message_of(error, where=name),))
 
 
-def _verify_output(output: Output, damage: Damage) -> Verified:
+def _verify_output(output: Output, damage: Damage, *, trust_remote_code: bool = False) -> Verified:
     if not is_complete(output.folder):
         name = output.stage if output.stage == "tokenizer" else f"{output.stage} of {output.name}"
         return Verified(
@@ -220,7 +238,7 @@ def _verify_output(output: Output, damage: Damage) -> Verified:
             problems=(f"{output.asset}: not built; run `tokflow run`",),
         )
     found = _found(output)
-    verified = _verify_found(found, damage)
+    verified = _verify_found(found, damage, trust_remote_code=trust_remote_code)
     if output.fingerprint == found.manifest.fingerprint:
         return verified
     problem = f"{output.folder}: expected the fingerprint {output.fingerprint[:16]}, found another"
