@@ -31,6 +31,7 @@ from tokflow.storage import check_name
 from tokflow.tokenizer import TokenizerConfig
 
 COMPONENT_TYPE = "tokflow.components.TextDataset"
+MAX_YAML_CHARS = 10_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,19 +125,7 @@ def load_dataset(path: Path, *, base: Path | None = None, store: Path | None = N
     Raises: ConfigError with the line of a syntax error, or the key that is wrong and the
     nearest that exists.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        found = "no file" if isinstance(error, FileNotFoundError) else str(error)
-        raise ConfigError(
-            four_parts(
-                where=path,
-                expected="a YAML file that declares a dataset",
-                found=found,
-                remedy="correct the path",
-            )
-        ) from None
-    fields = _parse(text, path)
+    fields = _parse(_read(path), path)
     if "type" not in fields and "attributes" not in fields:
         attributes = fields
     else:
@@ -227,6 +216,26 @@ def make_dataset(
         exports=exports,
         store=store.resolve() if store else (base / Path(declared_store).expanduser()).resolve(),
         base=base,
+    )
+
+
+def _read(path: Path) -> str:
+    found = f"more than {MAX_YAML_CHARS:,} characters"
+    try:
+        with path.open(encoding="utf-8") as file:
+            if len(text := file.read(MAX_YAML_CHARS)) < MAX_YAML_CHARS:
+                return text
+    except FileNotFoundError:
+        found = "no file"
+    except (OSError, ValueError) as error:  # no UTF-8, or a path with NUL
+        found = getattr(error, "strerror", None) or str(error)
+    raise ConfigError(
+        four_parts(
+            where=path,
+            expected="a YAML file that declares a dataset",
+            found=found,
+            remedy="correct the path",
+        )
     )
 
 

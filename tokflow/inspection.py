@@ -1,7 +1,7 @@
 """What an output holds, for people: its manifest in order, and its first sequences decoded."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tokflow.arrays import to_numpy
 from tokflow.catalog import Found, find_output
 from tokflow.engines import Engine, open_reference
-from tokflow.errors import MissingOutputError
+from tokflow.errors import MissingOutputError, UntrustedCodeError
 from tokflow.exports import FORMATS, INDEX_NAME, Arrays, Part, layout_of
 from tokflow.exports.index import read_runs
 from tokflow.exports.part import make_parts
@@ -32,7 +32,7 @@ class Segment:
     """`<raw file>:<row>`; None where it is not known, and for padding."""
     token_ids: tuple[int, ...]
     text: str | None
-    """None where the tokenizer is not in the store, and for padding."""
+    """None where the tokenizer is not in the store or may not run, and for padding."""
     is_padding: bool = False
 
 
@@ -57,12 +57,15 @@ class Inspection:
     """What cannot be shown, and why."""
 
 
-def inspect_output(path: Path, *, num_sequences: int = 2) -> Inspection:
+def inspect_output(
+    path: Path, *, num_sequences: int = 2, trust_remote_code: bool = False
+) -> Inspection:
     """Return what the output at `path` holds; of each part, at most `num_sequences` of tokens.
 
     Texts are decoded by the tokenizer that is in the same store, whose files are compared with
-    their checksums. Of the output itself the beginning is read, except for formats that can be
-    read only whole, and no checksum is compared: `tokflow verify` does that.
+    their checksums; where that is Python code, only with `trust_remote_code`. Of the output itself
+    the beginning is read, except for formats that can be read only whole, and no checksum is
+    compared: `tokflow verify` does that.
 
     Raises: MissingOutputError where there is none, CorruptOutputError.
     """
@@ -76,9 +79,16 @@ def inspect_output(path: Path, *, num_sequences: int = 2) -> Inspection:
         notes.append("what it was made from is not in this store")
     if tokenizer is None and found.manifest.stage != "raw":
         notes.append("its tokenizer is not in this store: tokens are shown as ids")
+    engine = None
+    if tokenizer is not None:
+        check_files(tokenizer)
+        try:
+            engine = open_reference(replace(tokenizer, trust_remote_code=trust_remote_code))
+        except UntrustedCodeError as error:
+            notes.append(f"tokens are shown as ids: {error}")
     stretches: list[Stretch] = []
     try:
-        stretches = list(_stretches(found, _Shown(tokenizer), num_sequences))
+        stretches = list(_stretches(found, _Shown(engine), num_sequences))
     except MissingOutputError:
         notes.append("its tokens are elsewhere and cannot be shown")
     manifest = found.manifest
@@ -96,11 +106,8 @@ def inspect_output(path: Path, *, num_sequences: int = 2) -> Inspection:
 class _Shown:
     """Turns token ids into segments with their text."""
 
-    def __init__(self, tokenizer: Tokenizer | None) -> None:
-        self._engine: Engine | None = None
-        if tokenizer is not None:
-            check_files(tokenizer)
-            self._engine = open_reference(tokenizer)
+    def __init__(self, engine: Engine | None) -> None:
+        self._engine = engine
 
     def segment(self, token_ids: npt.NDArray[Any], document: str | None) -> Segment:
         """Return the segment of one document."""

@@ -236,7 +236,9 @@ class Lineage:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer, which must have been made."""
-        return tokenizer_of(self.tokenizer_output.manifest(), self.tokenizer_output.folder)
+        output = self.tokenizer_output
+        trust = self.dataset.tokenizer.trust_remote_code
+        return tokenizer_of(output.manifest(), output.folder, trust_remote_code=trust)
 
     def disqualify(self, difference: str) -> None:
         """Keep in the store what gigatoken did wrong with the tokenizer, and expect the tokens of

@@ -10,12 +10,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tokflow.errors import (
     CorruptOutputError,
     ForeignOutputError,
     MissingOutputError,
     four_parts,
 )
+from tokflow.manifest_fields import check_fields
 
 FORMAT_VERSION = 1
 
@@ -208,10 +211,11 @@ def read_manifest(folder: Path) -> Manifest:
     _check_digest(path, data)
     del fields["digest"]
     try:
+        check_fields(fields)
         manifest = _manifest_of(fields)
         for expected, found in _field_problems(manifest, fields["fingerprint"], folder.name):
             raise _damaged(path, expected, found)
-    except (AttributeError, KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError, msgspec.ValidationError) as error:
         found = f"{type(error).__name__}: {error}"
         raise _damaged(path, "the fields of a manifest", found) from error
     return manifest
@@ -266,22 +270,21 @@ def _field_problems(
         yield f"the fingerprint of its recipe, {computed[:16]}…", repr(fingerprint)
     if is_output_name(folder_name) and folder_name != computed[:16]:
         yield f"to be in a folder called {computed[:16]}", folder_name
-    names = [*manifest.files, *manifest.parents, *manifest.details.get("parts", ())]
+    names = [*manifest.files, *manifest.parents]
     if manifest.partition is not None:
         names.append(manifest.partition)
     for name in names:
         if not _stays_inside(name):
             yield "names of files inside the folder, such as a/b.bin", repr(name)
     for parent in manifest.parents.values():
-        if not isinstance(parent, str) or not _SHA256.fullmatch(parent):
+        if not _SHA256.fullmatch(parent):
             yield "fingerprints of parents, 64 hexadecimal digits each", repr(parent)
 
 
-def _stays_inside(name: object) -> bool:
+def _stays_inside(name: str) -> bool:
     """Say whether a name is a path of plain components, that leads nowhere but down."""
-    if not isinstance(name, str) or "\\" in name or "\0" in name:
-        return False
-    return all(component not in {"", ".", ".."} for component in name.split("/"))
+    is_plain = "\\" not in name and "\0" not in name
+    return is_plain and all(component not in {"", ".", ".."} for component in name.split("/"))
 
 
 def _damaged(where: Path, expected: str, found: str) -> CorruptOutputError:

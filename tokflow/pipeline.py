@@ -17,7 +17,13 @@ from typing import Any, get_args
 
 from tokflow.dataset import Dataset
 from tokflow.engines import EngineDiffersError
-from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError, four_parts
+from tokflow.errors import (
+    CorruptOutputError,
+    MissingOutputError,
+    TokflowError,
+    four_parts,
+    message_of,
+)
 from tokflow.exports import ExportConfig, write_export
 from tokflow.integrity import trust_files
 from tokflow.lineage import Lineage, Output, Stage
@@ -57,15 +63,7 @@ class Failed:
     @property
     def message(self) -> str:
         """What to tell the user."""
-        if isinstance(self.error, TokflowError | OSError):
-            return str(self.error)
-        return four_parts(
-            where=f"{self.stage} {self.name}",
-            expected="to be made",
-            found=f"{type(self.error).__name__}: {self.error}",
-            remedy="run `tokflow verify` to see whether the store is damaged; "
-            "if it is not, this is a bug of tokflow",
-        )
+        return message_of(self.error, where=f"{self.stage} {self.name}")
 
 
 @dataclass(frozen=True, slots=True)

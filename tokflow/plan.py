@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tokflow.catalog import newest_output
 from tokflow.dataset import Dataset
-from tokflow.errors import CorruptOutputError, TokflowError
+from tokflow.errors import CorruptOutputError, TokflowError, message_of
 from tokflow.exports import ExportConfig
 from tokflow.lineage import Lineage, Output, Stage
 from tokflow.manifest import read_run
@@ -60,6 +60,11 @@ class Bad:
 
     name: str
     error: Exception
+
+    @property
+    def message(self) -> str:
+        """What to tell the user."""
+        return message_of(self.error, where=self.name)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -37,19 +37,20 @@ def new_folder(folder: Path) -> Iterator[Path]:
     temporary = _temporary_beside(folder)
     temporary.mkdir()
     try:
-        yield temporary
-        if not is_complete(temporary):
-            raise TokflowError(
-                four_parts(
-                    where=folder,
-                    expected=f"a {MANIFEST_NAME} written last",
-                    found="none",
-                    remedy="this is a bug of the stage that wrote the folder; please report it",
+        with _errors_name(folder, temporary):
+            yield temporary
+            if not is_complete(temporary):
+                raise TokflowError(
+                    four_parts(
+                        where=folder,
+                        expected=f"a {MANIFEST_NAME} written last",
+                        found="none",
+                        remedy="this is a bug of the stage that wrote the folder; please report it",
+                    )
                 )
-            )
-        for path in (*temporary.rglob("*"), temporary):
-            _sync(path)
-        _take_name(temporary, folder)
+            for path in (*temporary.rglob("*"), temporary):
+                _sync(path)
+            _take_name(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -77,12 +78,28 @@ def new_file(path: Path) -> Iterator[Path]:
     _remove_leftovers(path)
     temporary = _temporary_beside(path)
     try:
-        yield temporary
-        _sync(temporary)
-        temporary.replace(path)
-        _sync(path.parent)
+        with _errors_name(path, temporary):
+            yield temporary
+            _sync(temporary)
+            temporary.replace(path)
+            _sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _errors_name(path: Path, temporary: Path) -> Iterator[None]:
+    """Let errors of the system in the block name `path`, or a file in it, and nothing temporary.
+
+    Those of writing name no file at all.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None:
+            name = temporary if error.filename is None else error.filename
+            error.filename = str(name).replace(str(temporary), str(path), 1)
+        raise
 
 
 def check_name(name: object, *, where: str, becomes: str, marks: str) -> None:

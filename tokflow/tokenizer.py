@@ -155,6 +155,9 @@ class Tokenizer:
     eos_token: str | None = field(compare=False)
     bos_id: int | None = field(compare=False)
     bos_token: str | None = field(compare=False)
+    trust_remote_code: bool = False
+    """Whether Python code that was saved with it may run. What is in a store cannot say so: who
+    opens the tokenizer does, by a dataset's YAML or on the command line."""
     verdict: str | None = None
     """What gigatoken did wrong with it, so that the reference makes all its tokens; None where
     nothing is known."""
@@ -183,7 +186,7 @@ def vocab_size_asked(manifest: Manifest) -> int | None:
     return manifest.config.get("vocab_size")
 
 
-def tokenizer_of(manifest: Manifest, folder: Path) -> Tokenizer:
+def tokenizer_of(manifest: Manifest, folder: Path, *, trust_remote_code: bool = False) -> Tokenizer:
     """Return the tokenizer that `manifest` describes."""
     details = manifest.details
     fingerprint = details["tokenizer_fingerprint"]
@@ -197,6 +200,7 @@ def tokenizer_of(manifest: Manifest, folder: Path) -> Tokenizer:
         eos_token=details["eos_token"],
         bos_id=details["bos_id"],
         bos_token=details["bos_token"],
+        trust_remote_code=trust_remote_code,
         verdict=read_verdict(folder, fingerprint),
     )
 

@@ -89,9 +89,11 @@ def facts_of_sentencepiece(folder: Path) -> Facts:
     )
 
 
-def facts_of_transformers(folder: Path, *, origin: Mapping[str, Any]) -> Facts:
+def facts_of_transformers(
+    folder: Path, *, trust_remote_code: bool, origin: Mapping[str, Any]
+) -> Facts:
     """Ask the class that only transformers can load which ids and names there are."""
-    loaded = load_pretrained(folder, trust_remote_code=holds_code(folder))
+    loaded = load_pretrained(folder, trust_remote_code=trust_remote_code)
     vocab = {str(token): int(token_id) for token, token_id in loaded.get_vocab().items()}
     special = special_tokens(loaded)
     added = {str(token): int(token_id) for token, token_id in loaded.get_added_vocab().items()}

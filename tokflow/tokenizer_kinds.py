@@ -264,7 +264,7 @@ def _make_huggingface(origin: Origin, folder: Path) -> Facts:
         make_with_transformers(folder, name=name, trust_remote_code=config.trust_remote_code)
     if (folder / "tokenizer.json").is_file():
         return facts_of_json(folder, origin=source)
-    return facts_of_transformers(folder, origin=source)
+    return facts_of_transformers(folder, trust_remote_code=config.trust_remote_code, origin=source)
 
 
 def _make_sentencepiece(origin: Origin, folder: Path) -> Facts:

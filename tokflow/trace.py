@@ -10,7 +10,7 @@ import numpy.typing as npt
 from tokflow.arrays import to_numpy
 from tokflow.catalog import Found, find_export, find_output
 from tokflow.engines import Engine, open_reference
-from tokflow.errors import ConfigError, MissingOutputError, four_parts
+from tokflow.errors import ConfigError, MissingOutputError, UntrustedCodeError, four_parts
 from tokflow.exports import INDEX_NAME
 from tokflow.exports.index import read_runs
 from tokflow.integrity import check_files
@@ -34,24 +34,28 @@ class Origin:
     """Tokens before the first one of the text that was tokenized: the document or, where the
     split cut it, the piece."""
     char_start: int | None
-    """Code points of the document before the first character that the tokens touch; None, as are
-    the next three, where the store is not there that the export was made in."""
+    """Code points of the document before the first character that the tokens touch; None, as is
+    all that needs the tokenizer, where that is not there or may not run."""
     char_stop: int | None
     """Code points of the document up to and with the last one."""
     token_ids: tuple[int, ...] | None
+    """None where the store is not there that the export was made in."""
     text: str | None
     """Those characters, decoded from the document's tokens in the store."""
 
 
-def trace_tokens(path: Path, *, part: str, start: int, stop: int) -> list[Origin]:
+def trace_tokens(
+    path: Path, *, part: str, start: int, stop: int, trust_remote_code: bool = False
+) -> list[Origin]:
     """Return where the tokens from `start` to `stop` of a part came from, a run per document.
 
     Padding comes from nowhere and is left out. Characters are counted in the text that the
     tokenizer decodes: the raw text itself, unless the tokenizer normalises. BOS and EOS stand
     for no character. A token that is a piece of a character is said to have the whole of it.
-    Of an export that was copied out of its store the index tells the documents, and no more.
-    The index, the tables of the documents' files and the tokenizer are compared with their
-    checksums; the tokens are not, for that would read all of them.
+    Of an export that was copied out of its store the index tells the documents, and no more. A
+    tokenizer that is Python code runs only with `trust_remote_code`. The index, the tables of the
+    documents' files and the tokenizer are compared with their checksums; the tokens are not, for
+    that would read all of them.
 
     Raises: MissingOutputError where there is no export; ConfigError for a part or a position
     that the export does not have; CorruptOutputError where one of those files is damaged.
@@ -70,11 +74,16 @@ def trace_tokens(path: Path, *, part: str, start: int, stop: int) -> list[Origin
     if tokenizer is None:
         return [_origin(run, start, stop) for run in runs]
     check_files(tokenizer)
-    for raw_file in {run["raw_file"] for run in runs}:
-        split = splits[raw_file]
+    for split in splits.values():
         check_files(split, split.shard, only={SPANS_NAME, DOCUMENTS_NAME})
-    decoder = _Decoder(tokenizer)
-    return [decoder.origin(splits[run["raw_file"]], part, run, start, stop) for run in runs]
+    decoder = _open_decoder(replace(tokenizer, trust_remote_code=trust_remote_code))
+    origins = []
+    for run in runs:
+        split = splits[run["raw_file"]]
+        piece = _piece_tokens(split, part, run)
+        origin = _with_ids(_origin(run, start, stop), piece)
+        origins.append(decoder.with_text(origin, piece, split, run) if decoder else origin)
+    return origins
 
 
 def _check_part(found: Found, part: str) -> None:
@@ -139,6 +148,20 @@ def sequence_range(path: Path, sequence: int) -> tuple[int, int]:
     return sequence * length, (sequence + 1) * length
 
 
+def _with_ids(origin: Origin, piece: npt.NDArray[Any]) -> Origin:
+    stop = origin.token_in_text + origin.num_tokens
+    token_ids = piece[origin.token_in_text : stop]
+    return replace(origin, token_ids=tuple(int(token_id) for token_id in token_ids))
+
+
+def _open_decoder(tokenizer: Tokenizer) -> "_Decoder | None":
+    """Return what decodes; None where the tokenizer is Python code that may not run."""
+    try:
+        return _Decoder(tokenizer)
+    except UntrustedCodeError:
+        return None
+
+
 class _Decoder:
     """Finds the characters of tokens by decoding what comes before them."""
 
@@ -146,12 +169,12 @@ class _Decoder:
         self._engine: Engine = open_reference(tokenizer)
         self._special = {tokenizer.eos_id, tokenizer.bos_id} - {None}
 
-    def origin(self, split: Split, part: str, run: dict[str, Any], start: int, stop: int) -> Origin:
-        """Return the origin of what lies between `start` and `stop` of one run."""
-        piece = _piece_tokens(split, part, run)
-        known = _origin(run, start, stop)
-        first = known.token_in_text
-        last = first + known.num_tokens
+    def with_text(
+        self, origin: Origin, piece: npt.NDArray[Any], split: Split, run: dict[str, Any]
+    ) -> Origin:
+        """Return the origin with the characters of its tokens, which are of the text `piece`."""
+        first = origin.token_in_text
+        last = first + origin.num_tokens
         inner = self._without_added(piece, split, run)
         text = self._decoded(piece[inner])
         before = piece[inner.start : min(first, inner.stop)]
@@ -162,10 +185,9 @@ class _Decoder:
         if is_text and (right == left or len(self._decoded(up_to)) > right):
             right = min(right + 1, len(text))  # the last token is a piece of a character
         return replace(
-            known,
+            origin,
             char_start=run["char_start"] + left,
             char_stop=run["char_start"] + right,
-            token_ids=tuple(int(token_id) for token_id in piece[first:last]),
             text=text[left:right],
         )
 

@@ -265,7 +265,7 @@ def test_an_error_nobody_foresaw_stops_its_output_and_no_other(
 
     assert [(failed.stage, failed.name) for failed in built.failed] == [("split", "c.jsonl")]
     assert built.failed[0].message.startswith(
-        "split c.jsonl: expected to be made, found ZeroDivisionError: of c; "
+        "split c.jsonl: expected to end well, found ZeroDivisionError: of c; "
     )
     assert sum(made.output.stage == "sequences" for made in built.made) == 1
 

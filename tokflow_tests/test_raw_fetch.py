@@ -45,7 +45,6 @@ class Server:
     has_length: bool = True
     encoding: str | None = None
     password: str | None = None
-    redirect: str | None = None
     statuses: list[int] = field(default_factory=list)
     """What to answer instead to the next requests."""
     breaks: list[int] = field(default_factory=list)
@@ -97,12 +96,6 @@ class Handler(BaseHTTPRequestHandler):
             status = 403
         if spec.password and self.headers.get("Authorization") != spec.password:
             status = 401
-        if spec.redirect and self.path == "/dump/a.txt":
-            self.send_response(302)
-            self.send_header("Location", spec.redirect)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return
         if status != 200:
             self.send_response(status)
             self.send_header("Retry-After", "1" if status == 429 else "soon")
@@ -643,30 +636,6 @@ def test_no_secret_of_a_url_is_written_or_shown(server: Server, tmp_path: Path, 
 
 def read_raw_file_soon(url: str, store: Path) -> Copy:
     return fetch(source_of(url), store=store, retry=SOON)
-
-
-def test_a_password_follows_a_redirect_only_on_its_own_host(server: Server, tmp_path: Path):
-    url = server.url.replace("//", "//user:pass@")
-
-    for host in ("127.0.0.1", "localhost"):
-        server.redirect = f"http://{host}:{server.port}/elsewhere"
-        server.authorizations.clear()
-        fetch(source_of(url, key=host), store=tmp_path, retry=SOON)
-        own, other = set(server.authorizations[::2]), set(server.authorizations[1::2])
-
-        assert own == {"Basic dXNlcjpwYXNz"}
-        assert other == ({"Basic dXNlcjpwYXNz"} if host == "127.0.0.1" else {None})
-    assert {request.partition(" ")[0] for request in server.requests} == {"HEAD", "GET"}
-    assert server.requests[:2] == ["HEAD", "HEAD"]
-
-
-def test_a_redirect_leads_to_no_other_protocol(server: Server, tmp_path: Path):
-    server.redirect = "ftp://127.0.0.1/a.txt"
-
-    assert refusal(server, tmp_path) == (
-        f"{server.url}: expected a file that can be read, found HTTP status 302 (Found); "
-        "correct the URL under raw.files"
-    )
 
 
 def test_a_url_that_cannot_be_asked_for_is_not_tried_again(tmp_path: Path):

@@ -1,6 +1,8 @@
 """The command `tokflow`: parses what the user typed, calls the core, prints what came of it."""
 
+import sys
 import time
+from io import TextIOWrapper
 
 STARTED = time.perf_counter()
 """When the command began, so that what it says of its own time includes its imports."""
@@ -10,4 +12,6 @@ def main() -> None:
     """Run the command line."""
     from tokflow.cli.app import app
 
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a file name may be no UTF-8
     app(prog_name="tokflow")

@@ -47,6 +47,14 @@ Partitions = Annotated[
         help="Only this raw file; may be given several times. Exports follow once all are built.",
     ),
 ]
+Trust = Annotated[
+    bool,
+    typer.Option(
+        "--trust-remote-code",
+        help="Run a tokenizer that is Python code, with your rights; else its tokens are shown as "
+        "ids. Of a dataset its YAML alone says so.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 
 
@@ -91,8 +99,10 @@ def inspect(
         Path, typer.Argument(help="An output's folder, a link to it, or a file in it.")
     ],
     sequences: Annotated[
-        int, typer.Option(min=0, help="Sequences (or stretches of the stream) to show.")
+        int,
+        typer.Option(min=0, max=1_000_000, help="Sequences (or stretches of the stream) to show."),
     ] = 2,
+    trust_remote_code: Trust = False,
     json: Json = False,
 ) -> int:
     """Show what an output holds: counts, files, parents, the first sequences decoded.
@@ -101,7 +111,9 @@ def inspect(
     """
     from tokflow.cli.inspect import print_inspection
 
-    return print_inspection(path, num_sequences=sequences, as_json=json)
+    return print_inspection(
+        path, num_sequences=sequences, trust_remote_code=trust_remote_code, as_json=json
+    )
 
 
 @app.command()
@@ -126,13 +138,20 @@ def tokenizers(
         ),
     ] = None,
     store: Store = None,
+    trust_remote_code: Trust = False,
     json: Json = False,
 ) -> int:
     """Show tokenizers side by side: ids, EOS, engine, and bytes per token on a file."""
     from tokflow.cli.tokenizers import print_tokenizers
 
     return print_tokenizers(
-        names, configs=configs, tokenizers=tokenizer, file=file, store=store, as_json=json
+        names,
+        configs=configs,
+        tokenizers=tokenizer,
+        file=file,
+        store=store,
+        trust_remote_code=trust_remote_code,
+        as_json=json,
     )
 
 
@@ -147,12 +166,15 @@ def verify(
     ] = None,
     configs: Configs = None,
     store: Store = None,
+    trust_remote_code: Trust = False,
     json: Json = False,
 ) -> int:
     """Check checksums, structure and counts; for a dataset also a sample against the raw files."""
     from tokflow.cli.verify import print_verification
 
-    return print_verification(target, configs=configs, store=store, as_json=json)
+    return print_verification(
+        target, configs=configs, store=store, trust_remote_code=trust_remote_code, as_json=json
+    )
 
 
 @app.command()
@@ -169,12 +191,20 @@ def trace(
         int | None, typer.Option(min=0, help="Ordinal of a sequence in the part, from 0.")
     ] = None,
     part: Annotated[str, typer.Option(help="Part of the split.")] = "train",
+    trust_remote_code: Trust = False,
     json: Json = False,
 ) -> int:
     """Say which raw file, row and characters a token or a sequence comes from."""
     from tokflow.cli.trace import print_trace
 
-    return print_trace(export, token=token, sequence=sequence, part=part, as_json=json)
+    return print_trace(
+        export,
+        token=token,
+        sequence=sequence,
+        part=part,
+        trust_remote_code=trust_remote_code,
+        as_json=json,
+    )
 
 
 @app.command()

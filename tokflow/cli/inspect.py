@@ -4,17 +4,20 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from tokflow.cli.output import DONE, counted, print_json, print_table, size, styled
+from tokflow.cli.output import DONE, counted, print_json, print_table, shown_ids, size, styled
 from tokflow.inspection import Inspection, Segment, inspect_output
 from tokflow.manifest import read_run
 
 FILES_SHOWN = 20
-IDS_SHOWN = 16
 
 
-def print_inspection(path: Path, *, num_sequences: int, as_json: bool) -> int:
+def print_inspection(
+    path: Path, *, num_sequences: int, trust_remote_code: bool, as_json: bool
+) -> int:
     """Print what the output at `path` holds; return the exit status."""
-    inspection = inspect_output(path, num_sequences=num_sequences)
+    inspection = inspect_output(
+        path, num_sequences=num_sequences, trust_remote_code=trust_remote_code
+    )
     if as_json:
         print_json(_as_document(inspection))
     else:
@@ -72,9 +75,7 @@ def _print_segment(segment: Segment, number: int) -> None:
         return
     print(styled(f"  {segment.document or 'document'}", "dim"))
     if segment.text is None:
-        shown = " ".join(str(token_id) for token_id in segment.token_ids[:IDS_SHOWN])
-        rest = len(segment.token_ids) - IDS_SHOWN
-        print(f"  │ {shown}" + (f" ... {rest:,} more" if rest > 0 else ""))
+        print(f"  │ {shown_ids(segment.token_ids)}")
         return
     color = ("cyan", "yellow")[number % 2]
     for line in _lines(segment.text):

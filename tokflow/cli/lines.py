@@ -21,7 +21,7 @@ class Errors(Reporter):
 
     def failed(self, failed: Failed) -> None:
         """Print the error."""
-        print_error(failed.message)
+        print_error(failed.message, failed.error)
 
 
 class Lines(Errors):

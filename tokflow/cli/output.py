@@ -12,13 +12,17 @@ from typing import Any
 
 import typer
 
-from tokflow.errors import ConfigError, TokflowError
+from tokflow.errors import ConfigError, TokflowError, message_of
 
 DONE, FAILED, WRONG_USAGE = 0, 1, 2
 """Exit status."""
 
 INTERRUPTED = 130
 """What shells expect of a command that Ctrl-C ended."""
+
+
+IDS_SHOWN = 16
+"""Token ids shown in a row."""
 
 
 class UsageError(TokflowError, ValueError):
@@ -44,43 +48,42 @@ def reports_errors(command: Callable[..., int]) -> Callable[..., None]:
     def run(*arguments: Any, **options: Any) -> None:
         try:
             code = command(*arguments, **options)
-        except UsageError as error:
-            code = report_error(error, WRONG_USAGE, as_json=bool(options.get("json")))
         except BrokenPipeError:
             # Nobody reads on, as with `| head`; Python must not complain of that at its exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             code = FAILED
-        except (TokflowError, OSError) as error:
-            code = report_error(error, FAILED, as_json=bool(options.get("json")))
         except KeyboardInterrupt:
             print_error("interrupted; what is finished stays, run again to go on")
             code = INTERRUPTED
+        except SystemExit:
+            raise
+        except BaseException as error:  # a panic of a library in Rust is no Exception
+            message = message_of(error, where=f"tokflow {command.__name__}")
+            if options.get("json"):
+                print_json({"error": message})
+            print_error(message, error)
+            code = WRONG_USAGE if isinstance(error, UsageError) else FAILED
         raise typer.Exit(code)
 
     return run
 
 
-def report_error(error: Exception, code: int, *, as_json: bool) -> int:
-    """Print an error, into the JSON document too, and return the exit status."""
-    if as_json:
-        print_json({"error": str(error)})
-    if os.environ.get("TOKFLOW_DEBUG") == "1":
-        traceback.print_exception(error, file=sys.stderr)
-    print_error(str(error))
-    return code
+def print_error(message: str, error: BaseException | None = None) -> None:
+    """Print one block on stderr, red on a terminal.
 
-
-def print_error(message: str) -> None:
-    """Print one block on stderr, red on a terminal."""
+    With TOKFLOW_DEBUG=1 the traceback of `error` follows.
+    """
     is_red = sys.stderr.isatty() and "NO_COLOR" not in os.environ
     text = f"error: {message}"
     print(f"\033[31m{text}\033[0m" if is_red else text, file=sys.stderr, flush=True)
+    if error is not None and os.environ.get("TOKFLOW_DEBUG") == "1":
+        traceback.print_exception(error, file=sys.stderr)
 
 
 def print_json(document: object) -> None:
-    """Print the one JSON document of a command."""
-    json.dump(document, sys.stdout, indent=1, ensure_ascii=False, default=str)
-    sys.stdout.write("\n")
+    """Print the one JSON document of a command; file names that are no UTF-8 as JSON escapes."""
+    text = json.dumps(document, indent=1, ensure_ascii=False, default=str)
+    sys.stdout.write(text.encode(errors="backslashreplace").decode() + "\n")
     sys.stdout.flush()
 
 
@@ -124,6 +127,13 @@ def counted(number: int, noun: str) -> str:
 def of_asked(number: int, asked: int | None) -> str:
     """Return `427 of 1,024` where another number was asked for than came out, else `427`."""
     return f"{number:,}" if asked in (None, number) else f"{number:,} of {asked:,}"
+
+
+def shown_ids(token_ids: Sequence[int]) -> str:
+    """Return the first token ids, and how many there are more."""
+    shown = " ".join(str(token_id) for token_id in token_ids[:IDS_SHOWN])
+    rest = len(token_ids) - IDS_SHOWN
+    return shown + (f" ... {rest:,} more" if rest > 0 else "")
 
 
 def _is_number(cell: str) -> bool:

@@ -49,7 +49,7 @@ def as_document(plan: Plan) -> dict[str, Any]:
             }
             for planned in plan.missing
         ],
-        "bad": [{"name": bad.name, "error": str(bad.error)} for bad in plan.bad],
+        "bad": [{"name": bad.name, "error": bad.message} for bad in plan.bad],
     }
 
 
@@ -79,7 +79,7 @@ def _print(plan: Plan) -> None:
     if plan.left_out:
         print(line_of_left_out(plan.left_out))
     for bad in plan.bad:
-        print_error(str(bad.error))
+        print_error(bad.message, bad.error)
 
 
 def _row(planned: Planned) -> tuple[str, ...]:

@@ -96,7 +96,7 @@ class Bars(Reporter):
         """Print the error above the bars."""
         self._finish()
         self._progress.stop()
-        print_error(failed.message)
+        print_error(failed.message, failed.error)
         self._progress.start()
 
     def _open(self, stage: Stage) -> None:

@@ -15,7 +15,7 @@ from tokflow.cli.left_out import line_of_left_out
 from tokflow.cli.lines import Errors, Lines
 from tokflow.cli.output import DONE, FAILED, counted, print_error, print_json, size
 from tokflow.cli.selection import Selected
-from tokflow.errors import TokflowError
+from tokflow.errors import message_of
 from tokflow.pipeline import Built, Made, build_dataset
 from tokflow.plan import Plan, Planned, make_plan
 from tokflow.storage import point_latest_to
@@ -33,11 +33,12 @@ def run_datasets(
     for one in selected:
         try:
             document, is_well = _run(one, partitions, as_json=as_json)
-        except (TokflowError, OSError) as error:
+        except Exception as error:
             if len(selected) == 1:
                 raise
-            print_error(str(error))
-            document, is_well = {"dataset": one.dataset.name, "error": str(error)}, False
+            message = message_of(error, where=one.dataset.name)
+            print_error(message, error)
+            document, is_well = {"dataset": one.dataset.name, "error": message}, False
         documents.append(document)
         code = code if is_well else FAILED
     if as_json:

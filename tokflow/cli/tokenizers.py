@@ -20,7 +20,7 @@ from tokflow.cli.output import (
 )
 from tokflow.cli.selection import select
 from tokflow.dataset import Dataset, make_dataset
-from tokflow.errors import TokflowError, four_parts
+from tokflow.errors import four_parts, message_of
 from tokflow.tokenizer import fields_of_name
 from tokflow.tokenizer_report import SAMPLE_BYTES, TokenizerReport, report_tokenizer
 
@@ -40,9 +40,12 @@ def print_tokenizers(
     tokenizers: Sequence[str] | None,
     file: Path | None,
     store: Path | None,
+    trust_remote_code: bool,
     as_json: bool,
 ) -> int:
     """Print the tokenizers of datasets, and those named; return the exit status.
+
+    `trust_remote_code` is for those named: of a dataset its YAML says so.
 
     Raises: UsageError.
     """
@@ -59,7 +62,7 @@ def print_tokenizers(
         columns = [
             *_of_datasets(names, configs, store, has_others=bool(tokenizers), file=file),
             *(
-                _of_name(name, Path(folder) / str(i), file)
+                _of_name(name, Path(folder) / str(i), file, trust_remote_code=trust_remote_code)
                 for i, name in enumerate(tokenizers or [])
             ),
         ]
@@ -87,10 +90,13 @@ def _of_datasets(
         yield _column(of.dataset.name, of.dataset, file, is_measured=True)
 
 
-def _of_name(name: str, store: Path, file: Path | None) -> Column:
+def _of_name(name: str, store: Path, file: Path | None, *, trust_remote_code: bool) -> Column:
+    tokenizer: dict[str, Any] = dict(fields_of_name(name))
+    if tokenizer["kind"] == "huggingface":
+        tokenizer["trust_remote_code"] = trust_remote_code
     with as_usage():
         dataset = make_dataset(
-            {"name": "none", "raw": {"files": ["none"]}, "tokenizer": fields_of_name(name)},
+            {"name": "none", "raw": {"files": ["none"]}, "tokenizer": tokenizer},
             base=Path.cwd(),
             store=store,
             where=f"--tokenizer {name}",
@@ -101,13 +107,13 @@ def _of_name(name: str, store: Path, file: Path | None) -> Column:
 def _column(title: str, dataset: Dataset, file: Path | None, *, is_measured: bool) -> Column:
     try:
         return Column(title, report_tokenizer(dataset, file=file, is_measured=is_measured))
-    except (TokflowError, OSError) as error:
+    except Exception as error:  # whatever it is, the others are shown
         return Column(title, error)
 
 
 def _document_of(column: Column) -> dict[str, Any]:
     if isinstance(column.found, Exception):
-        return {"title": column.title, "error": str(column.found)}
+        return {"title": column.title, "error": message_of(column.found, where=column.title)}
     return {"title": column.title, **column.found.as_document()}
 
 
@@ -124,11 +130,14 @@ def _print(columns: Sequence[Column]) -> None:
         print(f"{title}: {report.engine}: {report.engine_reason}")
         if report.splitting != "none":
             print(f"{title}: splits text by {report.splitting}")
+        if report.auto_tokenizer is not None:
+            print(f"{title}: {report.auto_tokenizer}")
         if report.sample is not None:
             print(f"{title}: measured on {_measured_on(report)}")
     for column in columns:
         if isinstance(column.found, Exception):
-            print_error(f"{column.title}: {column.found}")
+            message = message_of(column.found, where="its tokenizer")
+            print_error(f"{column.title}: {message}", column.found)
 
 
 def _labels(rows: Sequence[dict[str, str]]) -> list[str]:

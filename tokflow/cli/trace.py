@@ -3,15 +3,34 @@
 import dataclasses
 from pathlib import Path
 
-from tokflow.cli.output import DONE, UsageError, as_usage, counted, print_json, styled
+from tokflow.cli.output import (
+    DONE,
+    UsageError,
+    as_usage,
+    counted,
+    print_json,
+    shown_ids,
+    styled,
+)
 from tokflow.errors import four_parts
 from tokflow.trace import Origin, sequence_range, trace_tokens
 
 CHARS_SHOWN = 400
 
+CODE_NOTE = (
+    "its tokenizer is Python code: no characters can be told; read that code and give "
+    "--trust-remote-code to run it"
+)
+
 
 def print_trace(
-    export: Path, *, token: int | None, sequence: int | None, part: str, as_json: bool
+    export: Path,
+    *,
+    token: int | None,
+    sequence: int | None,
+    part: str,
+    trust_remote_code: bool,
+    as_json: bool,
 ) -> int:
     """Print the origin of one token, or of every segment of one sequence."""
     if (token is None) == (sequence is None):
@@ -28,14 +47,18 @@ def print_trace(
             start, stop = token, token + 1
         else:
             start, stop = sequence_range(export, sequence or 0)
-        origins = trace_tokens(export, part=part, start=start, stop=stop)
+        origins = trace_tokens(
+            export, part=part, start=start, stop=stop, trust_remote_code=trust_remote_code
+        )
     if as_json:
         print_json({"part": part, "origins": [dataclasses.asdict(origin) for origin in origins]})
     else:
         for origin in origins:
             _print(origin)
-        if any(origin.text is None for origin in origins):
+        if any(origin.token_ids is None for origin in origins):
             print("note: the store it was made in is not here: no characters can be told")
+        elif any(origin.text is None for origin in origins):
+            print(f"note: {CODE_NOTE}")
     return DONE
 
 
@@ -51,6 +74,8 @@ def _print(origin: Origin) -> None:
         print(
             f"{document}  tokens {first:,} to {first + origin.num_tokens:,} of its text  {tokens}"
         )
+        if origin.token_ids is not None:
+            print(f"  {shown_ids(origin.token_ids)}")
         return
     print(f"{document}  characters {origin.char_start:,} to {origin.char_stop:,}  {tokens}")
     shown = origin.text[:CHARS_SHOWN]

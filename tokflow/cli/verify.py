@@ -11,11 +11,18 @@ from tokflow.verify.outputs import Verified, verify_dataset, verify_path
 
 
 def print_verification(
-    target: str | None, *, configs: Sequence[Path] | None, store: Path | None, as_json: bool
+    target: str | None,
+    *,
+    configs: Sequence[Path] | None,
+    store: Path | None,
+    trust_remote_code: bool,
+    as_json: bool,
 ) -> int:
     """Print what is found of each output as soon as it is known; return the exit status."""
     results: list[Verified] = []
-    for verified in _verify(target, configs=configs, store=store):
+    for verified in _verify(
+        target, configs=configs, store=store, trust_remote_code=trust_remote_code
+    ):
         results.append(verified)
         if not as_json:
             _print(verified)
@@ -29,7 +36,11 @@ def print_verification(
 
 
 def _verify(
-    target: str | None, *, configs: Sequence[Path] | None, store: Path | None
+    target: str | None,
+    *,
+    configs: Sequence[Path] | None,
+    store: Path | None,
+    trust_remote_code: bool,
 ) -> Iterator[Verified]:
     if target is not None and not configs and target not in list_declared():
         path = Path(target)
@@ -43,7 +54,7 @@ def _verify(
                     remedy="correct it, or name a YAML file by --config",
                 )
             )
-        yield from verify_path(path)
+        yield from verify_path(path, trust_remote_code=trust_remote_code)
         return
     for selected in select([target] if target else None, configs=configs, store=store):
         yield from verify_dataset(selected.dataset)

@@ -12,7 +12,7 @@ from tokflow.components.names import scan_job_name
 from tokflow.components.sources import Look, look_at_sources, record_sources, sync_files
 from tokflow.components.steps import failures_named
 from tokflow.dataset import Dataset
-from tokflow.errors import TokflowError
+from tokflow.errors import TokflowError, message_of
 
 Condition = dg.AutomationCondition[Any]
 
@@ -115,7 +115,7 @@ def files_sensor(dataset: Dataset, job: dg.JobDefinition) -> dg.SensorDefinition
                 return dg.SensorResult(run_requests=[_scan_of(look, context.instance)])
             synced = record_sources(context.instance, dataset, look)
         except (TokflowError, OSError) as error:
-            return dg.SkipReason(str(error))
+            return dg.SkipReason(message_of(error, where=dataset.name))
         return dg.SkipReason(str(synced))
 
     return files

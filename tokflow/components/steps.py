@@ -12,7 +12,7 @@ from tokflow.components.names import scan_job_name
 from tokflow.components.reports import Report
 from tokflow.components.versions import version_tags
 from tokflow.dataset import Dataset
-from tokflow.errors import ConfigError, TokflowError, four_parts
+from tokflow.errors import ConfigError, TokflowError, four_parts, message_of
 from tokflow.lineage import Lineage
 from tokflow.raw import check_key
 
@@ -101,7 +101,8 @@ def failures_named(dataset: Dataset) -> Iterator[None]:
     try:
         yield
     except (TokflowError, OSError) as error:
-        raise dg.Failure(f"{dataset.name}: {error}", allow_retries=False) from error
+        message = message_of(error, where=dataset.name)
+        raise dg.Failure(f"{dataset.name}: {message}", allow_retries=False) from error
 
 
 def log_progress(context: dg.AssetExecutionContext, key: str) -> Callable[[int, int], None]:
@@ -158,7 +159,7 @@ def _log_materializations(context: dg.AssetExecutionContext, reports: Mapping[st
 def _failure(lineage: Lineage, errors: Mapping[str, Exception], *, num_keys: int) -> dg.Failure:
     keys_of: dict[str, list[str]] = {}
     for key, error in errors.items():
-        keys_of.setdefault(str(error), []).append(key)
+        keys_of.setdefault(message_of(error, where=key), []).append(key)
     lines = [
         f"{', '.join(keys[:5])}{', ...' if len(keys) > 5 else ''}: {message}"
         for message, keys in keys_of.items()

@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 
 
 def open_reference(tokenizer: Tokenizer, *, in_text: InText = "ordinary") -> Engine:
-    """Return the engine whose tokens are right by definition."""
+    """Return the engine whose tokens are right by definition.
+
+    Raises: UntrustedCodeError where it is code, and `tokenizer` does not say that it may run.
+    """
     if tokenizer.kind == "bytes":
         return BytesEngine()
     if tokenizer.kind == "tiktoken":
@@ -40,7 +43,9 @@ def open_reference(tokenizer: Tokenizer, *, in_text: InText = "ordinary") -> Eng
     if tokenizer.kind == "sentencepiece":
         return SentencePieceEngine(tokenizer.folder / MODEL_NAME, in_text=in_text)
     if not (tokenizer.folder / "tokenizer.json").is_file():
-        return open_transformers(tokenizer.folder, in_text=in_text)
+        return open_transformers(
+            tokenizer.folder, in_text=in_text, trust_remote_code=tokenizer.trust_remote_code
+        )
     return TokenizersEngine(tokenizer.folder / "tokenizer.json", in_text=in_text)
 
 

@@ -10,14 +10,15 @@ import pyarrow as pa
 
 from tokflow.engines.names import any_of
 from tokflow.engines.protocol import Encoded, InText, encoded_from_lists
-from tokflow.errors import TokenizerError, four_parts
+from tokflow.errors import CorruptOutputError, TokenizerError, UntrustedCodeError, four_parts
+from tokflow.manifest import checksums, read_manifest
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
 class TransformersEngine:
-    """A tokenizer through its class in `transformers` or the code that came with it.
+    """A saved tokenizer through its class in `transformers` or the code that came with it.
 
     `control` is what `encode` does by itself. For `ordinary` a text that spells a special token
     is encoded with `split_special_tokens=True`; since this makes plain text of every added token,
@@ -27,8 +28,15 @@ class TransformersEngine:
 
     name = "transformers"
 
-    def __init__(self, folder: Path, *, in_text: InText) -> None:
-        self._loaded = load_pretrained(folder, trust_remote_code=holds_code(folder))
+    def __init__(self, folder: Path, *, in_text: InText, trust_remote_code: bool) -> None:
+        """Load the tokenizer.
+
+        Raises: UntrustedCodeError, CorruptOutputError where its code is not what was saved.
+        """
+        has_code = holds_code(folder)
+        if has_code:
+            _check_code(folder, trust_remote_code=trust_remote_code)
+        self._loaded = load_pretrained(folder, trust_remote_code=has_code)
         special = special_tokens(self._loaded)
         added = {token: id_ for token, id_ in self._loaded.get_added_vocab().items() if token}
         self._words = {token: id_ for token, id_ in added.items() if token not in special}
@@ -107,8 +115,36 @@ def special_tokens(loaded: "PreTrainedTokenizerBase") -> dict[str, int]:
 
 
 def holds_code(folder: Path) -> bool:
-    """Say whether Python code was saved with a tokenizer, which is done only where it may run."""
-    return any(folder.glob("*.py"))
+    """Say whether a tokenizer's folder holds Python code, or a folder, where code may be."""
+    return any(path.suffix.lower() == ".py" or path.is_dir() for path in folder.iterdir())
+
+
+def _check_code(folder: Path, *, trust_remote_code: bool) -> None:
+    """Make sure that code may run, and that it is the code that was saved.
+
+    Raises: UntrustedCodeError, CorruptOutputError.
+    """
+    if not trust_remote_code:
+        raise UntrustedCodeError(
+            four_parts(
+                where=folder,
+                expected="consent to run the Python code that is in this tokenizer's folder, "
+                "with your rights",
+                found="none",
+                remedy="read that code, and if you want to run it set tokenizer.trust_remote_code: "
+                "true in the dataset's YAML, or give --trust-remote-code where a path is named",
+            )
+        )
+    if checksums(folder) != read_manifest(folder).files:
+        raise CorruptOutputError(
+            four_parts(
+                where=folder,
+                expected="the code that was saved, with the checksums of its manifest, and "
+                "nothing else",
+                found="other files",
+                remedy="remove the folder and run `tokflow run` again",
+            )
+        )
 
 
 @contextmanager

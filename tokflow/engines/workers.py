@@ -1,6 +1,6 @@
 """An engine that holds the interpreter, in processes of its own.
 
-    python -m tokflow.engines.workers FOLDER IN_TEXT
+    python -m tokflow.engines.workers FOLDER IN_TEXT [trust_remote_code]
 
 Each worker loads the tokenizer and answers requests on its standard input and output until the
 input ends. Neither fork nor multiprocessing is used: a fork would copy the threads' locks of other
@@ -33,6 +33,9 @@ from tokflow.errors import TokenizerError, four_parts
 MIN_BYTES = 300_000
 """Text below which the workers are not worth starting: one second of a tokenizer in Python, where
 importing transformers takes two."""
+
+TRUST = "trust_remote_code"
+"""The argument by which a worker may run the code that came with its tokenizer."""
 
 
 class WorkersEngine:
@@ -91,11 +94,15 @@ class WorkersEngine:
         return workers
 
 
-def open_transformers(folder: Path, *, in_text: InText) -> WorkersEngine:
-    """Return the engine of a tokenizer that only `transformers` loads, on all cores."""
+def open_transformers(folder: Path, *, in_text: InText, trust_remote_code: bool) -> WorkersEngine:
+    """Return the engine of a tokenizer that only `transformers` loads, on all cores.
+
+    Raises: UntrustedCodeError, CorruptOutputError.
+    """
+    consent = [TRUST] if trust_remote_code else []
     return WorkersEngine(
-        TransformersEngine(folder, in_text=in_text),
-        [sys.executable, "-P", "-m", __name__, str(folder), in_text],
+        TransformersEngine(folder, in_text=in_text, trust_remote_code=trust_remote_code),
+        [sys.executable, "-P", "-m", __name__, str(folder), in_text, *consent],
         num_workers=os.cpu_count() or 1,
     )
 
@@ -205,11 +212,16 @@ def _unexpected(error: Exception) -> str:
 
 def main() -> None:
     """Be a worker."""
-    folder, in_text = sys.argv[1:]
+    folder, in_text, *consent = sys.argv[1:]
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever the tokenizer's code prints is no answer
     choice: InText = "control" if in_text == get_args(InText)[1] else "ordinary"
-    serve(lambda: TransformersEngine(Path(folder), in_text=choice), sys.stdin.buffer, answers)
+
+    def open_engine() -> Engine:
+        is_trusted = consent == [TRUST]
+        return TransformersEngine(Path(folder), in_text=choice, trust_remote_code=is_trusted)
+
+    serve(open_engine, sys.stdin.buffer, answers)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from tokflow.exports.formats import (
     counts_of_stream,
     fixed,
 )
-from tokflow.exports.npy import npy_header
+from tokflow.exports.npy import npy_header, open_npy
 from tokflow.exports.options import check_int32_ids
 from tokflow.exports.part import Part
 from tokflow.exports.token_files import write_numbers
@@ -115,7 +115,7 @@ def _config(options: ArchaiOptions, *, use_eos_token: bool) -> str:
 def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
     """Yield the token ids of a part, some million at a time."""
     if f"{part}.npy" in manifest.files:
-        token_ids = np.load(folder / f"{part}.npy", mmap_mode="r")
+        token_ids = open_npy(folder / f"{part}.npy")
         for start in range(0, len(token_ids), TOKENS_AT_ONCE):
             some = token_ids[start : start + TOKENS_AT_ONCE]
             yield {"token_ids": some.astype(manifest.details["dtype"], copy=False)}

@@ -30,8 +30,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
-from tokflow.errors import ConfigError, four_parts
+from tokflow.errors import ConfigError, CorruptOutputError, four_parts
 from tokflow.exports.formats import (
     Arrays,
     Counts,
@@ -226,15 +227,44 @@ def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
     parts = manifest.details["parts"]
     for name in numbered(manifest, lambda number: options.file_name(part, parts, number)):
         others = {
-            field: np.load(folder / field / name, mmap_mode="r")
+            field: open_npy(folder / field / name)
             for field in ("offsets", *ROW_DTYPES)
             if f"{field}/{name}" in manifest.files
         }
-        fields = {"token_ids": np.load(folder / name, mmap_mode="r"), **others}
+        fields = {"token_ids": open_npy(folder / name), **others}
         if options.layout == "stream":
             yield fields
         else:
             yield from _rows(fields)
+
+
+def open_npy(path: Path) -> npt.NDArray[Any]:
+    """Return the whole numbers or booleans of a .npy file, memory-mapped read-only.
+
+    Nothing pickled is ever read, as arrays of objects are.
+
+    Raises: CorruptOutputError.
+    """
+    try:
+        values: npt.NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
+    except OSError:
+        raise
+    except Exception as error:  # its header is parsed as Python, which fails in many ways
+        raise _no_numbers(path, f"{type(error).__name__}: {error}") from error
+    if values.dtype.kind not in "iub":
+        raise _no_numbers(path, f"an array of {values.dtype}")
+    return values
+
+
+def _no_numbers(path: Path, found: str) -> CorruptOutputError:
+    return CorruptOutputError(
+        four_parts(
+            where=path,
+            expected="a .npy file of whole numbers or booleans",
+            found=found,
+            remedy="remove the export's folder and run `tokflow run` again",
+        )
+    )
 
 
 def _rows(fields: Arrays) -> Iterator[Arrays]:

@@ -118,12 +118,16 @@ class HashCache:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._connection: sqlite3.Connection | None = None
+        self._can_keep = True
 
     def __enter__(self) -> Self:
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._connection = sqlite3.connect(self._path, timeout=10, isolation_level=None)
-            self._prepare(self._connection)
+            if self._is_writable():
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                self._connection = self._open("rwc")
+                self._prepare(self._connection)
+            elif self._path.is_file():
+                self._connection = self._open("ro")
         except (sqlite3.Error, OSError) as error:
             self._give_up(error)
         return self
@@ -155,7 +159,8 @@ class HashCache:
 
     def keep(self, hashed: HashedFile, *, started: float) -> None:
         """Remember a checksum whose computing began at `started` (Unix time), unless it is racy."""
-        if self._connection is None or hashed.stamp.mtime_ns / 1e9 > started - RACY_SECONDS:
+        is_racy = hashed.stamp.mtime_ns / 1e9 > started - RACY_SECONDS
+        if self._connection is None or not self._can_keep or is_racy:
             return
         try:
             self._connection.execute(
@@ -180,6 +185,20 @@ class HashCache:
                 self.keep(hashed, started=started)
                 yield hashed
 
+    def _is_writable(self) -> bool:
+        """Say whether checksums can be kept; in a store that is read-only there is no need to."""
+        place = next(path for path in self._path.parents if path.exists())
+        places = [place, self._path] if self._path.exists() else [place]
+        return all(os.access(path, os.W_OK) for path in places)
+
+    def _open(self, mode: str) -> sqlite3.Connection:
+        # Without -wal nobody writes it now, and SQLite may read it without files of its own.
+        is_still = mode == "ro" and not self._path.with_name(f"{CACHE_NAME}-wal").exists()
+        options = f"mode={mode}" + ("&immutable=1" if is_still else "")
+        uri = f"{self._path.absolute().as_uri()}?{options}"
+        self._can_keep = mode != "ro"
+        return sqlite3.connect(uri, uri=True, timeout=10, isolation_level=None)
+
     def _prepare(self, connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA journal_mode = WAL")  # stays as it was where WAL is impossible
         connection.execute("PRAGMA synchronous = NORMAL")
@@ -190,8 +209,11 @@ class HashCache:
 
     def _give_up(self, error: Exception) -> None:
         """Go on without the cache: it saves time and decides nothing."""
+        code = getattr(error, "sqlite_errorcode", None)
+        is_damaged = code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+        advice = "; delete it" if is_damaged else ""
         _log.warning(
-            "%s: cannot be used (%s), so files are hashed again; delete it", self._path, error
+            "%s: cannot be used (%s), so files are hashed again%s", self._path, error, advice
         )
         if self._connection is not None:
             self._connection.close()

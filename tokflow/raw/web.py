@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import IO
 
 from tokflow.errors import RawFileError
+from tokflow.raw.redirects import RefusedRedirectError, open_redirecting
 from tokflow.raw.remote import Body, TransientError, Validator, remote_error
 from tokflow.raw.urls import safe_text, split_url
 
@@ -95,35 +95,12 @@ class _RefusedError(RawFileError):
     status = 0
 
 
-class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follow to http(s) alone, with the same method, and with the password only to its own host."""
-
-    def redirect_request(
-        self,
-        req: urllib.request.Request,
-        fp: IO[bytes],
-        code: int,
-        msg: str,
-        headers: http.client.HTTPMessage,
-        newurl: str,
-    ) -> urllib.request.Request | None:
-        """Return the request to send next, or None for none."""
-        if not newurl.lower().startswith(("http://", "https://")):
-            return None
-        new = super().redirect_request(req, fp, code, msg, headers, newurl)
-        if new is not None:
-            new.method = req.get_method()
-            authorization = req.unredirected_hdrs.get("Authorization")
-            if authorization and (new.type, new.host) == (req.type, req.host):
-                new.add_unredirected_header("Authorization", authorization)
-        return new
-
-
 @contextmanager
 def _open(url: str, *, method: str, offset: int = 0) -> Iterator[http.client.HTTPResponse]:
-    opener = urllib.request.build_opener(_Redirects)
     try:
-        response = opener.open(_request(url, method, offset), timeout=TIMEOUT_SECONDS)
+        response = open_redirecting(url).open(
+            _request(url, method, offset), timeout=TIMEOUT_SECONDS
+        )
     except urllib.error.HTTPError as error:
         error.close()
         raise _refusal(url, error) from None
@@ -168,6 +145,9 @@ def _refusal(url: str, error: urllib.error.HTTPError) -> Exception:
 
 def _no_answer(url: str, error: Exception) -> Exception:
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
+    if isinstance(reason, RefusedRedirectError):
+        remedy = "if you trust where it leads to, name that URL under raw.files"
+        return remote_error(url, reason.found, expected=reason.expected, remedy=remedy)
     if isinstance(reason, ssl.SSLCertVerificationError):
         return remote_error(
             url,

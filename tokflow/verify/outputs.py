@@ -1,6 +1,7 @@
 """Verify whole outputs: one at a path, all below a folder, or all of a dataset."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,13 +15,17 @@ from tokflow.errors import (
     ForeignOutputError,
     MissingOutputError,
     TokflowError,
+    UntrustedCodeError,
     four_parts,
+    message_of,
 )
 from tokflow.exports import FORMATS, ExportConfig, options_of
 from tokflow.lineage import Lineage, Output
 from tokflow.manifest import read_manifest
 from tokflow.packing import PackingConfig
 from tokflow.raw.hashes import CACHE_NAME
+from tokflow.tokenizer import tokenizer_of
+from tokflow.verdicts import write_verdict
 from tokflow.verify.export import verify_export
 from tokflow.verify.problems import Damage, unlisted_files
 from tokflow.verify.raw import verify_against_raw
@@ -47,12 +52,13 @@ class Verified:
 STAGES = ("raw", "tokenizer", "tokens", "split", "sequences", "export")
 
 
-def verify_path(path: Path) -> Iterator[Verified]:
+def verify_path(path: Path, *, trust_remote_code: bool = False) -> Iterator[Verified]:
     """Yield what is found of the output at `path`, or of everything below it.
 
     Outputs come in the order of the stages, before them those that cannot be read, after them
     what is no output. What an output was made from is compared with it only if its own files are
-    whole; else that is yielded, too, with what is wrong with it.
+    whole; else that is yielded, too, with what is wrong with it. A tokenizer that is Python code
+    is loaded only with `trust_remote_code`.
 
     Raises: MissingOutputError where there is no output.
     """
@@ -63,9 +69,9 @@ def verify_path(path: Path) -> Iterator[Verified]:
         return
     damage = Damage()
     if at is not None:
-        yield _verify_found(at, damage)
+        yield _verify_found(at, damage, trust_remote_code=trust_remote_code)
         for reason in damage.unreadable:
-            problems = (str(reason),)
+            problems = (message_of(reason, where=at.folder),)
             yield Verified(name="what it was made from", folder=at.folder, problems=problems)
         yield from (_verify_found(parent, damage) for parent in damage.outputs() if parent != at)
         return
@@ -74,7 +80,7 @@ def verify_path(path: Path) -> Iterator[Verified]:
         find_output(path)  # says what is there
     yielded = set()
     for found in below:
-        yield _verify(found, damage)
+        yield _verify(found, damage, trust_remote_code=trust_remote_code)
         yielded.add(found.path if isinstance(found, PassedBy) else found.folder)
     for parent in damage.outputs():
         if parent.folder not in yielded:
@@ -88,9 +94,12 @@ def _ordinal(found: Finished | Unreadable | PassedBy) -> int:
     return 0 if isinstance(found, Unreadable) else 1 + len(STAGES)
 
 
-def _verify(found: Finished | Unreadable | PassedBy, damage: Damage) -> Verified:
+def _verify(
+    found: Finished | Unreadable | PassedBy, damage: Damage, *, trust_remote_code: bool = False
+) -> Verified:
     if isinstance(found, Finished):
-        return _verify_found(Found(found.folder, found.manifest), damage)
+        output = Found(found.folder, found.manifest)
+        return _verify_found(output, damage, trust_remote_code=trust_remote_code)
     if isinstance(found, Unreadable):
         return _unreadable(found.folder, found.error)
     reasons = (found.reason,)
@@ -100,7 +109,7 @@ def _verify(found: Finished | Unreadable | PassedBy, damage: Damage) -> Verified
 
 
 def _unreadable(folder: Path, error: Exception) -> Verified:
-    return Verified(name="unreadable", folder=folder, problems=(str(error),))
+    return Verified(name="unreadable", folder=folder, problems=(message_of(error, where=folder),))
 
 
 def verify_dataset(dataset: Dataset) -> Iterator[Verified]:
@@ -108,7 +117,8 @@ def verify_dataset(dataset: Dataset) -> Iterator[Verified]:
 
     Raw files are hashed, whatever is remembered of them, and token shards compared with them. An
     output that is not there is a problem, and so is a wrong sha256 in the cache of checksums, which
-    is put right.
+    is put right. Tokens of gigatoken that are not the reference's are kept as a verdict, so that
+    the next run makes all tokens of that tokenizer again.
 
     Raises: TokflowError where the raw files or the tokenizer cannot be found.
     """
@@ -116,7 +126,8 @@ def verify_dataset(dataset: Dataset) -> Iterator[Verified]:
     damage = Damage()
     yield from _verify_copies(lineage, damage)
     lineage.read_raw_files(list(lineage.sources))
-    yield _attempt("tokenizer", lambda: lineage.tokenizer_output, damage)
+    trust = dataset.tokenizer.trust_remote_code
+    yield _verify_output(lineage.tokenizer_output, damage, trust_remote_code=trust)
     if not _is_made(lineage.tokenizer_output):
         return
     for key in lineage.sources:
@@ -125,7 +136,7 @@ def verify_dataset(dataset: Dataset) -> Iterator[Verified]:
         yield _attempt(f"export {config.name}", partial(lineage.export, config), damage)
 
 
-def _verify_found(found: Found, damage: Damage) -> Verified:
+def _verify_found(found: Found, damage: Damage, *, trust_remote_code: bool = False) -> Verified:
     """Return what is wrong with one output: its files first, and if they are whole, the rest."""
     problems = [*damage.of(found), *unlisted_files(found.folder, found.manifest)]
     if found.is_misplaced:
@@ -138,24 +149,25 @@ def _verify_found(found: Found, damage: Damage) -> Verified:
         notes.append("what is in the files was not looked at")
     else:
         try:
-            problems, notes = _verify_content(found, damage)
+            problems, notes = _verify_content(found, damage, trust_remote_code=trust_remote_code)
         except TokflowError as error:
             problems = [str(error)]
-        except (OSError, ValueError, KeyError, IndexError) as error:
+        except Exception as error:  # whatever it is, the other outputs are looked at
             problems = [f"{found.folder}: cannot be read: {type(error).__name__}: {error}"]
     return Verified(
         name=found.name, folder=found.folder, problems=tuple(problems), notes=tuple(notes)
     )
 
 
-def _verify_content(found: Found, damage: Damage) -> tuple[list[str], list[str]]:
+def _verify_content(
+    found: Found, damage: Damage, *, trust_remote_code: bool
+) -> tuple[list[str], list[str]]:
     """Return the problems and the notes of an output whose files are whole."""
     stage = found.manifest.stage
     if stage == "tokens":
         return verify_tokens(found.shard()), []
     if stage == "tokenizer":
-        tokenizer = found.tokenizer()
-        return ([] if tokenizer is None else verify_tokenizer(tokenizer)), []
+        return _verify_tokenizer(found, trust_remote_code=trust_remote_code)
     if stage == "raw":
         return [], []
     if reason := _why_not_compared(found, damage):
@@ -182,6 +194,14 @@ def _why_not_compared(found: Found, damage: Damage) -> str | None:
         return None
     more = f" and {len(damaged) - 1:,} more" if len(damaged) > 1 else ""
     return f"what it was made from is damaged ({damaged[0].name}{more})"
+
+
+def _verify_tokenizer(found: Found, *, trust_remote_code: bool) -> tuple[list[str], list[str]]:
+    tokenizer = tokenizer_of(found.manifest, found.folder, trust_remote_code=trust_remote_code)
+    try:
+        return verify_tokenizer(tokenizer), []
+    except UntrustedCodeError as error:
+        return [], [f"it was not loaded: {error}"]
 
 
 def _verify_export(found: Found) -> tuple[list[str], list[str]]:
@@ -250,6 +270,13 @@ def _compare_with_raw(tokens: Verified, lineage: Lineage, key: str, damage: Dama
     if damage.of(Found(tokenizer.folder, tokenizer.manifest())):
         return replace(tokens, notes=("its tokenizer is damaged: not compared with the raw file",))
     dataset = lineage.dataset
+    notes = ["its raw file was hashed"]
+
+    def disqualify(difference: str) -> None:
+        with suppress(OSError):  # a store that cannot be written to cannot be mended either
+            write_verdict(lineage.tokenizer.folder, lineage.tokenizer.fingerprint, difference)
+        notes.append("gigatoken made it; `tokflow run` makes all of them with the reference")
+
     try:
         problems = verify_against_raw(
             lineage.raw_file(key),
@@ -257,10 +284,11 @@ def _compare_with_raw(tokens: Verified, lineage: Lineage, key: str, damage: Dama
             dataset.documents,
             dataset.tokenizer,
             lineage.tokenizer,
+            on_difference=disqualify,
         )
     except (TokflowError, OSError) as error:
-        problems = [str(error)]
-    return replace(tokens, problems=tuple(problems), notes=("its raw file was hashed",))
+        problems = [message_of(error, where=tokens.folder)]
+    return replace(tokens, problems=tuple(problems), notes=tuple(notes))
 
 
 def _attempt(name: str, output: Callable[[], Output], damage: Damage) -> Verified:
@@ -268,19 +296,21 @@ def _attempt(name: str, output: Callable[[], Output], damage: Damage) -> Verifie
     try:
         return _verify_output(output(), damage)
     except (TokflowError, OSError) as error:
-        return Verified(name=name, folder=Path(), problems=(str(error),))
+        return Verified(name=name, folder=Path(), problems=(message_of(error, where=name),))
 
 
-def _verify_output(output: Output, damage: Damage) -> Verified:
+def _verify_output(output: Output, damage: Damage, *, trust_remote_code: bool = False) -> Verified:
     try:
         manifest = read_manifest(output.folder)
     except MissingOutputError:
         problem = f"{output.asset}: not built; run `tokflow run`"
     except (TokflowError, OSError) as error:
-        problem = str(error)
+        problem = message_of(error, where=output.folder)
     else:
         if manifest.fingerprint == output.fingerprint:
-            return _verify_found(Found(output.folder, manifest), damage)
+            return _verify_found(
+                Found(output.folder, manifest), damage, trust_remote_code=trust_remote_code
+            )
         problem = (
             f"{output.folder}: expected the fingerprint {output.fingerprint[:16]}, found another"
         )

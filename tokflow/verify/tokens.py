@@ -9,7 +9,7 @@ import numpy.typing as npt
 from tokflow.arrays import read_table, to_numpy, to_texts
 from tokflow.document_table import DOCUMENTS_SCHEMA
 from tokflow.engines import open_reference
-from tokflow.errors import TokflowError
+from tokflow.errors import TokflowError, UntrustedCodeError
 from tokflow.shard_writer import (
     DOCUMENTS_NAME,
     LOSS_MASK_NAME,
@@ -162,9 +162,14 @@ def _mask_problems(shard: TokenShard) -> Iterator[str]:
 
 
 def verify_tokenizer(tokenizer: Tokenizer) -> list[str]:
-    """Return what is wrong with a saved tokenizer: its reference must load and make tokens."""
+    """Return what is wrong with a saved tokenizer: its reference must load and make tokens.
+
+    Raises: UntrustedCodeError where it is code, and `tokenizer` does not say that it may run.
+    """
     try:
         encoded = open_reference(tokenizer).encode(to_texts(["a b"]))
+    except UntrustedCodeError:
+        raise
     except TokflowError as error:
         return [str(error)]
     except Exception as error:

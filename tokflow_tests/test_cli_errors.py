@@ -1,0 +1,202 @@
+"""Whatever a user types or a store holds, an error has four parts and no traceback."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from tokflow.cli.app import app
+from tokflow.manifest import checksum
+from tokflow_tests.declared import TEXTS, declare, write_raw
+
+HUGE = 10**30
+
+
+def run(*arguments: str | Path | int) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def has_four_parts(result: Result) -> bool:
+    """Say whether a command failed as it should, with no error that nobody foresaw."""
+    is_told = re.match(r"(?s)error: .+: expected .+, found .+; .+\n", result.stderr)
+    is_foreseen = "bug of tokflow" not in result.stderr
+    return isinstance(result.exception, SystemExit) and is_told is not None and is_foreseen
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("built")
+    write_raw(folder, TEXTS)
+    assert run("run", "--config", declare(folder, exports=["bin", "npy"])).exit_code == 0
+    return folder
+
+
+@pytest.fixture
+def folder(built: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(built, tmp_path / "copy", symlinks=True))
+
+
+def export_of(folder: Path, name: str) -> Path:
+    return (folder / "store/small/exports" / name / "latest").resolve()
+
+
+def change_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    path = folder / "manifest.json"
+    fields = json.loads(path.read_text())
+    change(fields)
+    path.write_text(json.dumps(fields))
+
+
+@pytest.mark.parametrize("number", [72, 2**63 - 1, 2**63, HUGE])
+@pytest.mark.parametrize("option", ["--token", "--sequence"])
+def test_a_position_past_the_end_is_told_however_large(option: str, number: int, built: Path):
+    name = "bin" if option == "--token" else "npy"
+
+    result = run("trace", export_of(built, name), option, number)
+
+    assert result.exit_code == 2
+    assert has_four_parts(result) or "a stream of tokens" in result.stderr
+
+
+def test_more_sequences_than_anyone_reads_are_wrong_usage(built: Path):
+    result = run("inspect", export_of(built, "bin"), "--sequences", HUGE)
+
+    assert result.exit_code == 2
+    assert "less than or equal to" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda m: m["details"].update(dtype="garbage"), "Invalid enum value 'garbage'"),
+        (lambda m: m["details"].update(dtype="O"), "Invalid enum value 'O'"),
+        (lambda m: m["details"].update(parts=["../.."]), "$.details.parts[0]"),
+        (lambda m: m["counts"].update({"train.num_tokens": -1}), "$.counts[...]"),
+        (lambda m: m["counts"].update({"train.num_tokens": HUGE}), "$.counts[...]"),
+        (lambda m: m["counts"].update({"train.num_tokens": 1.5}), "got `float`"),
+        (lambda m: m["files"].update({"a": {"num_bytes": "x", "sha256": ""}}), "$.files[...]"),
+        (lambda m: m.update(parents=[]), "$.parents"),
+    ],
+)
+@pytest.mark.parametrize("command", ["inspect", "verify"])
+def test_garbage_in_a_manifest_is_told_with_its_field(
+    command: str, change: Callable[[dict[str, Any]], object], told: str, folder: Path
+):
+    output = export_of(folder, "bin")
+    change_manifest(output, change)
+
+    result = run(command, output)
+
+    assert result.exit_code == 1
+    assert has_four_parts(result)
+    assert told in result.stderr
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "9" * 5_000])
+def test_a_manifest_nested_too_deeply_is_damaged(text: str, folder: Path):
+    output = export_of(folder, "bin")
+    (output / "manifest.json").write_text(text)
+
+    result = run("inspect", output)
+
+    assert result.exit_code == 1
+    assert has_four_parts(result)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [np.array([{"a": 1}], dtype=object), np.array(["text"]), np.array([1.5])],
+    ids=["objects", "text", "floats"],
+)
+def test_an_npy_file_of_anything_but_numbers_is_refused(array: np.ndarray, folder: Path):
+    output = export_of(folder, "npy")
+    np.save(output / "train.npy", array, allow_pickle=True)
+    entry = checksum(output / "train.npy")
+    change_manifest(
+        output,
+        lambda m: m["files"].update(
+            {"train.npy": {"num_bytes": entry.num_bytes, "sha256": entry.sha256}}
+        ),
+    )
+
+    result = run("inspect", output)
+
+    assert result.exit_code == 1
+    assert has_four_parts(result)
+    assert "expected a .npy file of whole numbers" in result.stderr
+
+
+def test_an_npy_header_that_is_no_python_is_refused(folder: Path):
+    output = export_of(folder, "npy")
+    (output / "train.npy").write_bytes(b"\x93NUMPY\x01\x00\x80\x00" + b"(" * 128)
+
+    assert has_four_parts(run("inspect", output))
+
+
+@pytest.mark.parametrize("name", ["/dev/zero", "none", "/"])
+def test_a_config_that_is_no_file_of_text_is_told(name: str):
+    result = run("plan", "--config", name)
+
+    assert result.exit_code == 2
+    assert has_four_parts(result)
+
+
+@pytest.mark.parametrize("arguments", [["inspect"], ["plan", "--config"], ["verify"]])
+def test_a_name_that_is_no_utf8_is_told(arguments: list[str], tmp_path: Path):
+    name = os.fsencode(tmp_path) + b"/\xff"
+    command = [sys.executable, "-m", "tokflow", *arguments, name, "--json"]
+
+    done = subprocess.run(command, capture_output=True, check=False)
+
+    assert b"Traceback" not in done.stderr
+    assert b"\\udcff" in done.stderr
+    assert "expected" in json.loads(done.stdout)["error"]
+
+
+def break_a_stage(folder: Path) -> Path:
+    """Damage a store in a way that nobody foresaw; return the YAML by which a run meets it."""
+    [table] = (folder / "store/small/tokens/a.jsonl").glob("*/documents.parquet")
+    table.write_bytes(b"x" * table.stat().st_size)
+    return declare(folder, split={"parts": {"all": {"start": 0}}}, exports=["bin"])
+
+
+@pytest.mark.parametrize("debug", ["0", "1"])
+def test_the_traceback_of_a_stage_is_shown_where_it_is_asked_for(
+    debug: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("TOKFLOW_DEBUG", debug)
+
+    result = run("run", "--config", break_a_stage(folder))
+
+    first, *rest = result.stderr.splitlines()
+    assert result.exit_code == 1
+    assert first.startswith("error: split a.jsonl: expected to end well, found ArrowInvalid: ")
+    assert rest[:1] == (["Traceback (most recent call last):"] if debug == "1" else [])
+    assert ('/pipeline.py", line ' in result.stderr) == (debug == "1")
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_an_error_that_nobody_foresaw_has_four_parts(
+    as_json: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tokflow.cli.formats.print_formats", lambda *_, **__: 1 // 0)
+
+    result = run("formats", *(["--json"] if as_json else []))
+
+    told = (
+        "tokflow formats: expected to end well, found ZeroDivisionError: integer division or "
+        "modulo by zero; run `tokflow verify` to see whether the store is damaged; if it is not, "
+        "this is a bug of tokflow, of which TOKFLOW_DEBUG=1 shows the traceback"
+    )
+    assert result.exit_code == 1
+    assert result.stderr == f"error: {told}\n"
+    assert result.stdout == (f'{{\n "error": "{told}"\n}}\n' if as_json else "")

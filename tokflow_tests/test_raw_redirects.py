@@ -1,0 +1,231 @@
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from tokflow.errors import RawFileError
+from tokflow.raw import RawSource
+from tokflow.raw.fetch import Retry, fetch
+
+
+@dataclass
+class Site:
+    """A server of one file, which sends whoever asks for /moved elsewhere."""
+
+    port: int
+    moved_to: str = ""
+    asked: list[str] = field(default_factory=list)
+    authorizations: list[str | None] = field(default_factory=list)
+
+
+class QuietServer(ThreadingHTTPServer):
+    def handle_error(self, *_):
+        """Clients of these tests break off on purpose."""
+
+
+@contextmanager
+def serve(tls: ssl.SSLContext | None = None) -> Iterator[Site]:
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_):
+            """Say nothing."""
+
+        def do_GET(self):
+            site.asked.append(f"{self.command} {self.path}")
+            site.authorizations.append(self.headers.get("Authorization"))
+            is_moved = self.path.endswith("/moved")
+            self.send_response(302 if is_moved else 200)
+            if is_moved:
+                self.send_header("Location", site.moved_to)
+            self.send_header("ETag", '"v1"')
+            self.send_header("Content-Length", "0" if is_moved else "4")
+            self.end_headers()
+            if self.command == "GET" and not is_moved:
+                self.wfile.write(b"text")
+
+        do_HEAD = do_GET  # noqa: N815
+
+    with QuietServer(("127.0.0.1", 0), Handler) as server:
+        site = Site(server.server_port)
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield site
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    monkeypatch.setenv("no_proxy", "*")
+    with serve() as running:
+        yield running
+
+
+def fetched(url: str, store: Path) -> bytes:
+    source = RawSource(key="a.txt", url=url, is_local=False)
+    retry = Retry(num_tries=1, first_wait_seconds=0.0)
+    return fetch(source, store=store, retry=retry).path.read_bytes()
+
+
+def refusal(url: str, store: Path) -> str:
+    with pytest.raises(RawFileError) as raised:
+        fetched(url, store)
+    return str(raised.value)
+
+
+INNER_HOSTS = (
+    "localhost", "127.0.0.2", "2130706433", "0.0.0.0", "10.0.0.1", "100.64.0.1", "169.254.169.254",
+    "172.16.0.1", "192.168.1.1", "224.0.0.1", "[::1]", "[fe80::1]", "[fd00::1]", "[fec0::1]",
+    "[::ffff:127.0.0.1]", "[::ffff:10.0.0.1]", "[64:ff9b::10.0.0.1]", "[2002:a00:1::1]",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("host", INNER_HOSTS)
+def test_a_redirect_into_ones_own_network_is_refused(host: str, site: Site, tmp_path: Path):
+    site.moved_to = f"http://{host}:{site.port}/a.txt?key=secret"
+    url = f"http://127.0.0.1:{site.port}/moved"
+
+    told = refusal(url, tmp_path)
+
+    assert told.startswith(
+        f"{url}: expected redirects to public addresses alone, but for the host that the URL "
+        "names, found one to "
+    )
+    assert told.endswith("; if you trust where it leads to, name that URL under raw.files")
+    assert "secret" not in told
+    assert site.asked == ["HEAD /moved"]
+
+
+def test_the_message_says_which_address_a_name_has(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    look_up = socket.getaddrinfo
+
+    def knows(host, *rest, **more):
+        return look_up("10.0.0.7" if host == "db.example" else host, *rest, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", knows)
+    site.moved_to = "https://db.example/a.txt"
+
+    told = refusal(f"http://127.0.0.1:{site.port}/moved", tmp_path)
+
+    assert "found one to db.example, which is 10.0.0.7; " in told
+
+
+def test_a_redirect_to_the_host_that_is_named_is_followed(site: Site, tmp_path: Path):
+    with serve() as other:
+        site.moved_to = f"http://127.0.0.1:{other.port}/a.txt"
+
+        assert fetched(f"http://127.0.0.1:{site.port}/moved", tmp_path) == b"text"
+
+
+def test_the_address_that_was_looked_at_is_the_one_connected_to(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    look_up, connect = socket.getaddrinfo, socket.create_connection
+    answers = iter(["93.184.216.34", "127.0.0.1"] * 10)
+    connected: list[str] = []
+
+    def changing(host, *rest, **more):
+        return look_up(next(answers) if host == "elsewhere.test" else host, *rest, **more)
+
+    def here(address, *rest, **more):
+        connected.append(address[0])
+        return connect(("127.0.0.1", address[1]), *rest, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", changing)
+    monkeypatch.setattr(socket, "create_connection", here)
+    site.moved_to = f"http://elsewhere.test:{site.port}/a.txt"
+
+    told = refusal(f"http://127.0.0.1:{site.port}/moved", tmp_path)
+
+    assert connected == ["127.0.0.1", "93.184.216.34", "127.0.0.1"]
+    assert told.endswith(
+        "found one to elsewhere.test, which is 127.0.0.1; if you trust where it "
+        "leads to, name that URL under raw.files"
+    )
+
+
+def test_what_a_proxy_is_asked_for_is_looked_at_too(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("no_proxy")
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{site.port}")
+    look_up = socket.getaddrinfo
+
+    def knows_no_name(host, *rest, **more):
+        if host == "elsewhere.test":
+            raise socket.gaierror
+        return look_up(host, *rest, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", knows_no_name)
+
+    site.moved_to = "http://elsewhere.test/a.txt"
+    assert fetched("http://public.test/moved", tmp_path) == b"text"
+    assert site.asked[:2] == ["HEAD http://public.test/moved", "HEAD http://elsewhere.test/a.txt"]
+
+    site.moved_to = "http://169.254.169.254/credentials"
+    assert "found one to 169.254.169.254; " in refusal("http://public.test/moved", tmp_path)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate with openssl")
+def test_a_redirect_from_https_to_http_is_refused(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    files = [tmp_path / "key.pem", tmp_path / "certificate.pem"]
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+         "-nodes", "-keyout", files[0], "-out", files[1], "-subj", "/CN=here",
+         "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(files[1], files[0])
+    monkeypatch.setenv("SSL_CERT_FILE", str(files[1]))
+
+    with serve(tls) as secure:
+        url = f"https://127.0.0.1:{secure.port}/moved"
+        secure.moved_to = f"https://127.0.0.1:{secure.port}/a.txt"
+        assert fetched(url, tmp_path) == b"text"
+        secure.moved_to = f"https://localhost:{secure.port}/a.txt"
+        assert "found one to localhost, which is " in refusal(url, tmp_path)
+        secure.moved_to = f"HTTP://127.0.0.1:{site.port}/a.txt?key=secret"
+        assert refusal(url, tmp_path) == (
+            f"{url}: expected no redirect from https to http, which anyone on the way can change, "
+            f"found one to http://127.0.0.1:{site.port}/a.txt; if you trust where it leads to, "
+            "name that URL under raw.files"
+        )
+    assert site.asked == []
+
+
+def test_a_password_follows_a_redirect_only_on_its_own_host(site: Site, tmp_path: Path):
+    url = f"http://user:pass@127.0.0.1:{site.port}/moved"
+
+    with serve() as other:
+        for to in (site, other):
+            site.moved_to = f"http://127.0.0.1:{to.port}/a.txt"
+            fetched(url, tmp_path / str(to.port))
+
+    assert set(site.authorizations) == {"Basic dXNlcjpwYXNz"}
+    assert set(other.authorizations) == {None}
+    assert site.asked[:2] == ["HEAD /moved", "HEAD /a.txt"]
+    assert other.asked == ["HEAD /a.txt", "GET /a.txt", "HEAD /a.txt"]
+
+
+def test_a_redirect_leads_to_no_other_protocol(site: Site, tmp_path: Path):
+    site.moved_to = "ftp://127.0.0.1/a.txt"
+    url = f"http://127.0.0.1:{site.port}/moved"
+
+    assert refusal(url, tmp_path) == (
+        f"{url}: expected a file that can be read, found HTTP status 302 (Found); "
+        "correct the URL under raw.files"
+    )
