@@ -12,8 +12,8 @@ INTEROP_PEERS = $(or $(PEERS),$(call names,tokflow_tests/interop/peers))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-crash test-interop bench bench-large bench-growth bench-fixed bench-formats \
-	bench-packing bench-peers lock clean
+.PHONY: help demo test test-slow test-crash test-integrity test-interop bench bench-large bench-growth \
+	bench-fixed bench-formats bench-packing bench-peers lock clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -27,13 +27,17 @@ test: $(READY) ## Lint, types and tests (all but the slow ones)
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy --no-error-summary
-	@$(BIN)/pytest --quiet -m "not slow and not interop and not crash" -n 2 --dist loadfile $(ARGS)
+	@$(BIN)/pytest --quiet -m "not slow and not interop and not crash and not integrity" \
+		-n 2 --dist loadfile $(ARGS)
 
 test-slow: $(READY) ## The proofs that take long
 	@$(BIN)/pytest --quiet -m slow $(ARGS)
 
 test-crash: $(READY) ## Commands killed at random and run again (KILLS=200 SEED=1)
 	@KILLS=$(or $(KILLS),200) SEED=$(or $(SEED),1) $(BIN)/pytest --quiet -m crash -n 2 $(ARGS)
+
+test-integrity: $(READY) ## A fault in every kind of file of a store: found, and nothing made from it
+	@$(BIN)/pytest --quiet -m integrity -n 2 --dist loadfile $(ARGS)
 
 test-interop: $(READY) ## Exports read by their peers (PEERS='megatron datatrove' picks some)
 	@$(call make_environments,.venv-interop,$(INTEROP_PEERS)); \

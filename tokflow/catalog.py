@@ -1,27 +1,21 @@
-"""What is in a store, found by looking: for who has a path and no dataset's config.
+"""Outputs by their path, with what they were made from: for who has no dataset's config."""
 
-<store>/<dataset>/tokenizer/<fingerprint[:16]>
-<store>/<dataset>/{tokens,split,sequences}/<partition>/<fingerprint[:16]>
-<store>/<dataset>/exports/<name>/<fingerprint[:16]>, latest
-"""
-
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from tokflow.errors import CorruptOutputError, MissingOutputError, four_parts
 from tokflow.exports import Part, layout_of
 from tokflow.exports.part import make_parts
-from tokflow.manifest import Manifest, is_complete, read_manifest
+from tokflow.manifest import MANIFEST_NAME, Manifest, read_manifest
 from tokflow.packing import PackingConfig
 from tokflow.sequences import FileSequences, open_sequences
 from tokflow.spans import Split, open_split
-from tokflow.storage import MANIFEST_NAME
 from tokflow.tokenizer import Tokenizer, tokenizer_of
 from tokflow.tokens import TokenShard, open_token_shard
+from tokflow.walk import LATEST, Finished, Unreadable, look_at, walk
 
 STAGE_FOLDERS = ("tokenizer", "tokens", "split", "sequences", "exports")
-"""The folders of a dataset that hold outputs, in the order of the stages."""
+"""The folders of a dataset that hold what a run makes, in the order of the stages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +36,28 @@ class Found:
     @property
     def dataset_folder(self) -> Path:
         """`<store>/<dataset>`, if the folder is where it was made; else a folder above it."""
-        depth = {"tokenizer": 1, "export": 2}.get(self.manifest.stage)
-        if depth is None:
-            depth = len(str(self.manifest.partition).split("/")) + 1
         parents = self.folder.parents
-        return parents[min(depth, len(parents) - 1)]
+        return parents[min(len(self._place().parts), len(parents)) - 1]
+
+    @property
+    def is_misplaced(self) -> bool:
+        """Whether it lies in a store, and not where a run looks for it."""
+        is_stored = (self.dataset_folder / "tokenizer").is_dir()
+        return is_stored and self.folder != self.dataset_folder / self._place()
+
+    def _place(self) -> Path:
+        """Return where it must lie below its dataset's folder."""
+        manifest = self.manifest
+        name = manifest.fingerprint[:16]
+        if manifest.stage == "export":
+            return Path("exports", self.folder.parent.name, name)
+        return Path(manifest.stage, manifest.partition or "", name)
 
     def tokenizer(self) -> Tokenizer | None:
-        """Return the tokenizer that made its tokens; None where the store does not have it."""
+        """Return the tokenizer that made its tokens; None where the store does not have it, and of
+        a raw file."""
+        if self.manifest.stage == "raw":
+            return None
         if self.manifest.stage == "tokenizer":
             return tokenizer_of(self.manifest, self.folder)
         if self.manifest.stage == "export":
@@ -68,7 +76,7 @@ class Found:
             return open_token_shard(self.folder)
         if self.manifest.stage == "sequences":
             return self.split().shard
-        return open_token_shard(self._parent("tokens", self.manifest.parents["tokens"]))
+        return self._made_from()[0].shard()
 
     def split(self) -> Split:
         """Return the split that this is, or is made from.
@@ -77,8 +85,7 @@ class Found:
         """
         if self.manifest.stage == "split":
             return open_split(self.folder, self.shard())
-        folder = self._parent("split", self.manifest.parents["split"])
-        return Found(folder, read_manifest(folder)).split()
+        return self._made_from()[0].split()
 
     def sequences(self) -> FileSequences:
         """Return the sequences that this is.
@@ -95,10 +102,9 @@ class Found:
         if "export" not in self.manifest.parents or self.manifest.partition is not None:
             return None
         fingerprint = self.manifest.parents["export"]
-        exports = self.dataset_folder / "exports"
-        for folder in sorted(exports.glob(f"*/{fingerprint[:16]}")):
-            if is_complete(folder):
-                return Found(folder, read_manifest(folder))
+        for found in walk(self.dataset_folder / "exports"):
+            if isinstance(found, Finished) and found.manifest.fingerprint == fingerprint:
+                return Found(found.folder, found.manifest)
         raise MissingOutputError(
             four_parts(
                 where=self.folder,
@@ -117,11 +123,7 @@ class Found:
         """
         if (source := self.converted_from()) is not None:
             return [source]
-        stage = {"split": "tokens", "sequences": "split"}.get(self.manifest.stage)
-        folders = [self._parent(stage, self.manifest.parents[stage])] if stage else []
-        if self.manifest.stage == "export":
-            folders = self._folders_of_parents()
-        direct = [Found(folder, read_manifest(folder)) for folder in folders]
+        direct = self._made_from()
         return [*direct, *(found for parent in direct for found in parent.inputs())]
 
     def parts(self) -> list[Part]:
@@ -137,7 +139,7 @@ class Found:
         manifest = self.manifest
         details = manifest.details
         is_packed = layout_of(manifest).made_of == "sequences"
-        parents = [Found(folder, read_manifest(folder)) for folder in self._folders_of_parents()]
+        parents = self._made_from()
         sequences = [parent.sequences() for parent in parents] if is_packed else []
         splits = (
             [f.split for f in sequences] if is_packed else [parent.split() for parent in parents]
@@ -154,47 +156,86 @@ class Found:
         """
         if (source := self.converted_from()) is not None:
             return source.split_of(raw_file)
-        folder = self._folder_of_parent(raw_file)
-        return Found(folder, read_manifest(folder)).split()
+        return self._parent(self._stage_of_parents, raw_file, raw_file).split()
 
-    def _folders_of_parents(self) -> list[Path]:
-        return [self._folder_of_parent(raw_file) for raw_file in sorted(self.manifest.parents)]
+    @property
+    def _stage_of_parents(self) -> str:
+        """The stage of what this is made from; empty where that is no output of a raw file."""
+        if self.manifest.stage == "export":
+            return "sequences" if layout_of(self.manifest).made_of == "sequences" else "split"
+        return {"split": "tokens", "sequences": "split"}.get(self.manifest.stage, "")
 
-    def _folder_of_parent(self, raw_file: str) -> Path:
-        """Return where the sequences or the split of a raw file are, of which this is an export."""
-        stage = "sequences" if layout_of(self.manifest).made_of == "sequences" else "split"
-        return self.dataset_folder / stage / raw_file / self.manifest.parents[raw_file][:16]
+    def _made_from(self) -> list["Found"]:
+        """Return its parents in the store: of an export, one of each raw file."""
+        stage, parents = self._stage_of_parents, self.manifest.parents
+        if self.manifest.stage == "export":
+            return [self._parent(stage, key, key) for key in sorted(parents)]
+        return [self._parent(stage, str(self.manifest.partition), stage)] if stage else []
 
-    def _parent(self, stage: str, fingerprint: str) -> Path:
-        return self.dataset_folder / stage / str(self.manifest.partition) / fingerprint[:16]
+    def _parent(self, stage: str, key: str, name: str) -> "Found":
+        """Return the output of a file that it is made from, `name` among its parents.
+
+        Raises: MissingOutputError, CorruptOutputError.
+        """
+        fingerprint = self.manifest.parents[name]
+        folder = self.dataset_folder / stage / key / fingerprint[:16]
+        manifest = read_manifest(folder)
+        if manifest.fingerprint != fingerprint:
+            raise CorruptOutputError(
+                four_parts(
+                    where=folder,
+                    expected=f"the fingerprint {fingerprint}",
+                    found=manifest.fingerprint,
+                    remedy="run `tokflow run`, which makes it again if it is needed",
+                )
+            )
+        return Found(folder, manifest)
 
 
 def find_output(path: Path) -> Found:
-    """Return the output that `path` is, is a file of, or leads to.
+    """Return the output that `path` is, is a file of, leads to, or has as its only one.
 
-    `path`: the folder, a link to it, a file in it, or the folder of an export with a `latest`.
+    `path`: the folder, a link to it, a file in it, or a folder above it.
 
-    Raises: MissingOutputError where nothing finished is there, CorruptOutputError.
+    Raises: MissingOutputError where nothing finished is there, CorruptOutputError,
+    ForeignOutputError.
     """
-    resolved = path.resolve()
-    for folder in (resolved, resolved / "latest", *list(resolved.parents)[:3]):
-        if is_complete(folder):
-            return Found(folder.resolve(), read_manifest(folder))
-    inside = [found.folder for found in find_outputs(resolved)] if resolved.is_dir() else []
-    if len(inside) == 1:
-        return Found(inside[0], read_manifest(inside[0]))
-    if inside:
-        found = f"a folder of {len(inside):,} outputs such as {inside[0].relative_to(resolved)}"
+    if (found := output_at(path)) is not None:
+        return found
+    below = [found for found in walk(path.resolve()) if isinstance(found, Finished | Unreadable)]
+    if len(below) == 1:
+        [only] = below
+        if isinstance(only, Unreadable):
+            raise only.error
+        return Found(only.folder, only.manifest)
+    if below:
+        shown = below[0].folder.relative_to(path.resolve())
+        found_there = f"a folder of {len(below):,} outputs such as {shown}"
     else:
-        found = "no such file or folder" if not resolved.exists() else f"no {MANIFEST_NAME}"
+        found_there = f"no {MANIFEST_NAME}" if path.exists() else "no such file or folder"
     raise MissingOutputError(
         four_parts(
             where=path,
             expected="the folder of a token shard, a split, sequences, an export or a tokenizer",
-            found=found,
+            found=found_there,
             remedy="name one of them, or run `tokflow run` first",
         )
     )
+
+
+def output_at(path: Path) -> Found | None:
+    """Return the output that `path` is, is a file of, or leads to; None where there is none.
+
+    Raises: CorruptOutputError, ForeignOutputError.
+    """
+    resolved = path.resolve()
+    for folder in (resolved, (resolved / LATEST).resolve(), *list(resolved.parents)[:3]):
+        found = None if folder.name.startswith(".") else look_at(folder)
+        if isinstance(found, Unreadable):
+            raise found.error
+        if found is not None:
+            return Found(found.folder, found.manifest)
+    return None
 
 
 def find_export(path: Path) -> Found:
@@ -215,54 +256,22 @@ def find_export(path: Path) -> Found:
     return found
 
 
-def find_outputs(folder: Path) -> Iterator[Found]:
-    """Yield the finished outputs below `folder`, sorted by stage and path.
-
-    Folders of which the manifest cannot be read are not among them; `latest` links neither.
-    """
-    manifests = [path for path in folder.rglob(MANIFEST_NAME) if not _is_temporary(path, folder)]
-    found = []
-    for path in manifests:
-        try:
-            found.append(Found(path.parent, read_manifest(path.parent)))
-        except (CorruptOutputError, TypeError):
-            continue
-    order = ("raw", "tokenizer", "tokens", "split", "sequences", "export")
-    yield from sorted(
-        (output for output in found if output.manifest.stage in order),
-        key=lambda output: (order.index(output.manifest.stage), output.folder),
-    )
-
-
-def made_in(folder: Path) -> list[Path]:
+def made_in(folder: Path) -> list[Found]:
     """Return the finished outputs in `folder`, which holds those of one stage and file, newest
     first."""
-    if not folder.is_dir():
-        return []
-    paths = [path for path in folder.iterdir() if not path.name.startswith(".")]
-    made = [path for path in paths if not path.is_symlink() and is_complete(path)]
-    return sorted(made, key=lambda path: (path / MANIFEST_NAME).stat().st_mtime_ns, reverse=True)
+    made = [found for found in walk(folder, is_deep=False) if isinstance(found, Finished)]
+    made.sort(key=lambda of: (of.folder / MANIFEST_NAME).stat().st_mtime_ns, reverse=True)
+    return [Found(stored.folder, stored.manifest) for stored in made]
 
 
-def newest_output(folder: Path) -> Path | None:
+def newest_output(folder: Path) -> Found | None:
     """Return the finished output in `folder` that was made last; None where there is none."""
     return next(iter(made_in(folder)), None)
 
 
 def find_tokenizer(dataset_folder: Path, fingerprint: str) -> Tokenizer | None:
     """Return the tokenizer with this fingerprint of its files; None where there is none."""
-    folder = dataset_folder / "tokenizer"
-    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if is_complete(path):
-            manifest = read_manifest(path)
-            if manifest.details["tokenizer_fingerprint"] == fingerprint:
-                return tokenizer_of(manifest, path)
+    for found in made_in(dataset_folder / "tokenizer"):
+        if found.manifest.details["tokenizer_fingerprint"] == fingerprint:
+            return tokenizer_of(found.manifest, found.folder)
     return None
-
-
-def _is_temporary(path: Path, folder: Path) -> bool:
-    """Say whether the path leads through an unfinished folder or a link to a finished one."""
-    inner = path.relative_to(folder).parts[:-1]
-    return "latest" in inner[-1:] or any(
-        name.startswith(".") and name.endswith(".tmp") for name in inner
-    )

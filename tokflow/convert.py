@@ -8,7 +8,7 @@ from tokflow.exports import (
     ExportConfig,
     Part,
     SourceNames,
-    export_fingerprint,
+    export_recipe,
     with_names,
     write_export,
 )
@@ -61,7 +61,8 @@ def convert_export(
     used = packing or own_packing(found) or PackingConfig()
     parents = {"export": found.manifest.fingerprint}
     if output is None:
-        folder = _folder_beside(found, config, export_fingerprint(config, used, parents))
+        recipe = export_recipe(config, used, parents)
+        folder = _folder_beside(found, config, recipe.fingerprint)
         if is_intact(folder):
             point_latest_to(folder)
             return folder

@@ -58,6 +58,10 @@ class CorruptOutputError(TokflowError):
     """A file of an output is not what its manifest says."""
 
 
+class ForeignOutputError(TokflowError):
+    """An output of a newer tokflow, which this one neither reads nor replaces."""
+
+
 def four_parts(*, where: object, expected: str, found: str, remedy: str) -> str:
     """Return the one form that every message of tokflow has.
 

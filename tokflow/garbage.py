@@ -1,16 +1,15 @@
 """Outputs that the dataset, as it is declared now, does not refer to."""
 
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 from tokflow.catalog import STAGE_FOLDERS, made_in
 from tokflow.dataset import Dataset
-from tokflow.errors import MissingOutputError, four_parts
+from tokflow.errors import CorruptOutputError, MissingOutputError, four_parts
+from tokflow.manifest import MANIFEST_NAME
 from tokflow.plan import make_plan
-from tokflow.storage import MANIFEST_NAME
+from tokflow.walk import LATEST, Finished, Unreadable, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,7 @@ def find_garbage(dataset: Dataset, *, keep: int) -> list[Garbage]:
 
     What the dataset refers to now always stays, and so do the `keep` outputs of each stage and
     file, or export, that were made last (it counts among them), and what `latest` leads to.
-    Raw files that were fetched stay, too.
+    Raw files that were fetched stay, too, and what a newer tokflow made; damaged outputs go.
 
     Raises: MissingOutputError where the dataset is not built: what it refers to is not known.
     """
@@ -36,20 +35,26 @@ def find_garbage(dataset: Dataset, *, keep: int) -> list[Garbage]:
             four_parts(
                 where=dataset.name,
                 expected="a dataset that is built, to know what it refers to",
-                found=f"{len(plan.missing):,} outputs missing",
+                found=f"{len(plan.missing):,} outputs missing"
+                if plan.missing
+                else f"{plan.bad[0].name}, which cannot be read",
                 remedy="run `tokflow run` first",
             )
         )
     used = {planned.folder for planned in plan.planned}
-    garbage = []
-    for folder in _folders_of_outputs(dataset.folder):
-        latest = (folder / "latest").resolve()
-        garbage += [
-            Garbage(path, _num_bytes(path))
-            for path in made_in(folder)[keep:]
-            if path not in used and path.resolve() != latest
-        ]
-    return garbage
+    stored = [found for stage in STAGE_FOLDERS for found in walk(dataset.folder / stage)]
+    damaged = [
+        found.folder
+        for found in stored
+        if isinstance(found, Unreadable) and isinstance(found.error, CorruptOutputError)
+    ]
+    older = [
+        found.folder
+        for folder in sorted({each.folder.parent for each in stored if isinstance(each, Finished)})
+        for found in made_in(folder)[keep:]
+        if found.folder.resolve() != (folder / LATEST).resolve()
+    ]
+    return [Garbage(path, _num_bytes(path)) for path in [*older, *damaged] if path not in used]
 
 
 def remove(garbage: Garbage) -> None:
@@ -60,14 +65,6 @@ def remove(garbage: Garbage) -> None:
         if any(parent.iterdir()):
             break
         parent.rmdir()
-
-
-def _folders_of_outputs(dataset_folder: Path) -> Iterator[Path]:
-    """Yield each folder that holds the outputs of one stage and file."""
-    found = chain.from_iterable(
-        (dataset_folder / stage).rglob(MANIFEST_NAME) for stage in STAGE_FOLDERS
-    )
-    yield from sorted({path.parent.parent for path in found})
 
 
 def _num_bytes(folder: Path) -> int:

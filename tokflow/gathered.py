@@ -21,7 +21,7 @@ from tokflow.document_table import DOCUMENTS_SCHEMA
 from tokflow.errors import ConfigError, CorruptOutputError, four_parts
 from tokflow.exports import FORMATS, INDEX_NAME, Part, layout_of
 from tokflow.exports.part import make_parts
-from tokflow.manifest import FileEntry, Manifest, checksum, write_manifest
+from tokflow.manifest import FileEntry, Manifest, Recipe, checksum, write_manifest
 from tokflow.packing import PackingConfig
 from tokflow.sequences import open_sequences, write_sequences
 from tokflow.shard_writer import DOCUMENTS_NAME, LOSS_MASK_NAME, TOKENS_NAME
@@ -345,15 +345,12 @@ def _write_manifests(
     found: Found, raw_file: str, folder: Path, counts: dict[str, int], num_tokens: int
 ) -> None:
     manifest = found.manifest
+    parents = {"export": manifest.fingerprint}
     for stage, of_stage in (("tokens", {"num_tokens": num_tokens}), ("split", counts)):
         made = Manifest(
-            stage=stage,
+            recipe=Recipe(stage=stage, version=manifest.version, config={}, parents=parents),
             dataset=manifest.dataset,
             partition=raw_file,
-            version=manifest.version,
-            fingerprint=manifest.fingerprint,
-            parents={},
-            config={},
             counts=of_stage,
             details=manifest.details,
             files=_masks(folder / stage),

@@ -16,6 +16,7 @@ from tokflow.exports import FORMATS, INDEX_NAME, Arrays, Part, layout_of
 from tokflow.exports.index import read_runs
 from tokflow.exports.part import make_parts
 from tokflow.integrity import check_files
+from tokflow.manifest import read_intact
 from tokflow.packing import PackingConfig
 from tokflow.tokenizer import Tokenizer
 
@@ -69,6 +70,7 @@ def inspect_output(
     Raises: MissingOutputError where there is none, CorruptOutputError.
     """
     found = find_output(path)
+    read_intact(found.folder)
     notes: list[str] = []
     tokenizer = None
     try:

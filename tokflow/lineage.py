@@ -20,16 +20,16 @@ from tokflow.errors import (
     nearest,
     shortened,
 )
-from tokflow.exports import ExportConfig, Part, export_fingerprint
+from tokflow.exports import ExportConfig, Part, export_recipe
 from tokflow.exports.texts import TextSource
-from tokflow.manifest import Manifest, is_intact, read_manifest
+from tokflow.manifest import Manifest, Recipe, read_intact
 from tokflow.raw import Listing, RawFile, RawSource, list_raw, read_raw_file, read_raw_files
-from tokflow.sequences import FileSequences, open_sequences, sequences_fingerprint
-from tokflow.spans import Split, open_split, split_fingerprint
+from tokflow.sequences import FileSequences, open_sequences, sequences_recipe
+from tokflow.spans import Split, open_split, split_recipe
 from tokflow.split import FilePosition, SplitConfig
 from tokflow.tokenizer import Tokenizer, tokenizer_of
-from tokflow.tokenizer_kinds import Origin, select_training_keys, tokenizer_fingerprint
-from tokflow.tokens import TokenShard, is_allowed, open_token_shard, tokens_fingerprint
+from tokflow.tokenizer_kinds import Origin, select_training_keys, tokenizer_recipe
+from tokflow.tokens import TokenShard, is_allowed, open_token_shard, tokens_recipe
 from tokflow.verdicts import write_verdict
 
 Stage = Literal["raw", "tokenizer", "tokens", "split", "sequences", "export"]
@@ -43,17 +43,54 @@ class Output:
     stage: Stage
     name: str
     """The partition key; of an export, its name; of the tokenizer, `tokenizer`."""
-    fingerprint: str
+    recipe: Recipe
     folder: Path
     allows: Callable[[Mapping[str, int]], bool] | None = None
     """Says of its counts whether the config allows what is in it; None: whatever it is."""
 
     @property
+    def fingerprint(self) -> str:
+        """The fingerprint of its recipe."""
+        return self.recipe.fingerprint
+
+    @property
     def is_made(self) -> bool:
-        """Whether the finished output is in the store, with all its files, and allowed."""
-        if not is_intact(self.folder):
+        """Whether the finished output is in the store, with all its files, and allowed.
+
+        Raises: ForeignOutputError.
+        """
+        try:
+            return self.find() is not None
+        except CorruptOutputError:
             return False
-        return self.allows is None or self.allows(read_manifest(self.folder).counts)
+
+    def find(self) -> Manifest | None:
+        """Return its manifest; None where it is not in the store, or is not allowed.
+
+        Raises: CorruptOutputError where it is damaged: it is made again, as if it were not there;
+        ForeignOutputError where a newer tokflow made it: it is left as it is.
+        """
+        try:
+            manifest = read_intact(self.folder)
+        except MissingOutputError:
+            return None
+        if (manifest.fingerprint, manifest.stage) != (self.fingerprint, self.stage):
+            raise CorruptOutputError(
+                four_parts(
+                    where=self.folder,
+                    expected=f"{self.stage} with the fingerprint {self.fingerprint[:16]}…",
+                    found=f"{manifest.stage} with {manifest.fingerprint[:16]}…",
+                    remedy="run `tokflow run`, which makes it again",
+                )
+            )
+        return manifest if self.allows is None or self.allows(manifest.counts) else None
+
+    @property
+    def title(self) -> str:
+        """`tokens of a.jsonl`, `export bin` or `tokenizer`: how messages call it."""
+        if self.stage == "tokenizer":
+            return self.stage
+        return f"{self.stage} {'' if self.stage == 'export' else 'of '}{self.name}"
 
     @property
     def asset(self) -> str:
@@ -66,26 +103,17 @@ class Output:
     def manifest(self) -> Manifest:
         """Return its manifest.
 
-        Raises: MissingOutputError that says which asset to materialize, CorruptOutputError where
-        another output lies in its folder.
+        Raises: MissingOutputError that says which asset to materialize; CorruptOutputError;
+        ForeignOutputError.
         """
-        if not self.is_made:
+        manifest = self.find()
+        if manifest is None:
             raise MissingOutputError(
                 four_parts(
                     where=self.asset,
                     expected=f"an output with fingerprint {self.fingerprint[:7]}",
                     found="none in the store for this file and this config",
                     remedy=f"materialize {self.asset}, or run `tokflow run`",
-                )
-            )
-        manifest = read_manifest(self.folder)
-        if manifest.fingerprint != self.fingerprint:
-            raise CorruptOutputError(
-                four_parts(
-                    where=self.folder,
-                    expected=f"the fingerprint {self.fingerprint[:16]}",
-                    found=repr(manifest.fingerprint),
-                    remedy="remove the folder and run `tokflow run` again",
                 )
             )
         return manifest
@@ -203,7 +231,7 @@ class Lineage:
     @cached_property
     def tokenizer_output(self) -> Output:
         """The tokenizer's folder."""
-        return self._output("tokenizer", "tokenizer", tokenizer_fingerprint(self.origin()))
+        return self._output("tokenizer", "tokenizer", tokenizer_recipe(self.origin()))
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -222,18 +250,16 @@ class Lineage:
     def tokens(self, key: str) -> Output:
         """Return the token shard of one file."""
         documents, config = self.dataset.documents, self.dataset.tokenizer
-        fingerprint = tokens_fingerprint(self.raw_file(key), documents, config, self.tokenizer)
+        recipe = tokens_recipe(self.raw_file(key), documents, config, self.tokenizer)
         allows = partial(is_allowed, documents=documents, config=config)
-        return replace(self._output("tokens", key, fingerprint), allows=allows)
+        return replace(self._output("tokens", key, recipe), allows=allows)
 
     def split(self, key: str) -> Output:
         """Return the split of one file."""
         return self._output(
             "split",
             key,
-            split_fingerprint(
-                self.tokens(key).fingerprint, self.dataset.split, self.position(key), key
-            ),
+            split_recipe(self.tokens(key).fingerprint, self.dataset.split, self.position(key), key),
         )
 
     def sequences(self, key: str) -> Output:
@@ -241,7 +267,7 @@ class Lineage:
         return self._output(
             "sequences",
             key,
-            sequences_fingerprint(self.split(key).fingerprint, self.dataset.packing),
+            sequences_recipe(self.split(key).fingerprint, self.dataset.packing),
         )
 
     def export(self, config: ExportConfig) -> Output:
@@ -249,7 +275,7 @@ class Lineage:
         return self._output(
             "export",
             config.name,
-            export_fingerprint(config, self.dataset.packing, self.export_parents(config)),
+            export_recipe(config, self.dataset.packing, self.export_parents(config)),
         )
 
     def export_parents(self, config: ExportConfig) -> dict[str, str]:
@@ -344,11 +370,11 @@ class Lineage:
             first_document += of_file["num_documents"]
         return positions
 
-    def _output(self, stage: Stage, name: str, fingerprint: str) -> Output:
+    def _output(self, stage: Stage, name: str, recipe: Recipe) -> Output:
         folder = self.dataset.folder / ("exports" if stage == "export" else stage)
         if stage != "tokenizer":
             folder /= name
-        return Output(self.dataset.name, stage, name, fingerprint, folder / fingerprint[:16])
+        return Output(self.dataset.name, stage, name, recipe, folder / recipe.fingerprint[:16])
 
 
 def _check_files_of_parts(config: SplitConfig, keys: Sequence[str]) -> None:

@@ -1,24 +1,61 @@
 """What an output holds and what it was made from."""
 
-import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError, four_parts
+from tokflow.errors import (
+    CorruptOutputError,
+    ForeignOutputError,
+    MissingOutputError,
+    four_parts,
+)
 from tokflow.manifest_fields import check_fields
-from tokflow.storage import MANIFEST_NAME
 
 FORMAT_VERSION = 1
 
+MANIFEST_NAME = "manifest.json"
+"""A folder is complete exactly when it holds this file, which is written last."""
+
 RUN_NAME = "run.json"
 """Timings and the engine of the run that made an output: beside the manifest, never part of it."""
+
+_SHA256 = re.compile("[0-9a-f]{64}")
+_OUTPUT_NAME = re.compile("[0-9a-f]{16}")
+
+
+@dataclass(frozen=True, kw_only=True)  # without slots, since it keeps its fingerprint
+class Recipe:
+    """What decides an output: two outputs of one recipe have the same bytes."""
+
+    stage: str
+    version: int
+    """The version of the stage's code: raised when the same input would give other bytes."""
+    config: Mapping[str, Any]
+    """The fields that decide the content; plain JSON."""
+    parents: Mapping[str, str]
+    """Name of a parent to its fingerprint. Of a raw file: `content`, the sha256 of its bytes."""
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The sha256 of the recipe, as 64 hexadecimal digits.
+
+        The order of keys in `config` and `parents` does not matter. Nothing but its bytes decides
+        a raw file, so its fingerprint is their sha256, whether it was fetched or lies elsewhere.
+        """
+        if self.stage == "raw":
+            return self.parents["content"]
+        ingredients = [self.stage, self.version, self.config, self.parents]
+        text = json.dumps(ingredients, sort_keys=True, ensure_ascii=False, allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,17 +73,10 @@ class Manifest:
     Same input, same bytes: nothing in it depends on time, host, paths or worker count.
     """
 
-    stage: str
+    recipe: Recipe
     dataset: str
     partition: str | None
     """The raw file's key; None for an output of the whole dataset."""
-    version: int
-    """The version of the stage's code: raised when the same input would give other bytes."""
-    fingerprint: str
-    parents: Mapping[str, str]
-    """Name of a parent to its fingerprint."""
-    config: Mapping[str, Any]
-    """The fields that decided the content."""
     counts: Mapping[str, int]
     """How many of each thing; the accounting of the stage must close in them."""
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -55,26 +85,60 @@ class Manifest:
     """Path relative to the folder, with `/`, to size and checksum; every file but this one."""
     format_version: int = FORMAT_VERSION
 
+    @property
+    def stage(self) -> str:
+        """The stage that made it."""
+        return self.recipe.stage
 
-def fingerprint(
-    stage: str, *, version: int, config: Mapping[str, Any], parents: Mapping[str, str]
-) -> str:
-    """Return the sha256 of all that decides a stage's content, as 64 hexadecimal digits.
+    @property
+    def version(self) -> int:
+        """The version of the stage's code."""
+        return self.recipe.version
 
-    Two outputs with the same fingerprint have the same bytes. The order of keys in `config`
-    and `parents` does not matter; their values must be plain JSON.
-    """
-    text = json.dumps(
-        [stage, version, config, parents], sort_keys=True, ensure_ascii=False, allow_nan=False
-    )
-    return hashlib.sha256(text.encode()).hexdigest()
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The fields that decided the content."""
+        return self.recipe.config
+
+    @property
+    def parents(self) -> Mapping[str, str]:
+        """Name of a parent to its fingerprint."""
+        return self.recipe.parents
+
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint of its recipe."""
+        return self.recipe.fingerprint
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields as they stand in the file, without the digest."""
+        fields = asdict(self)
+        return {**fields.pop("recipe"), "fingerprint": self.fingerprint, **fields}
 
 
 def write_manifest(folder: Path, manifest: Manifest, *, run: Mapping[str, Any]) -> None:
     """Write `manifest` into `folder`, and beside it how the run went."""
     (folder / RUN_NAME).write_text(json.dumps(run, indent=1, sort_keys=True) + "\n")
-    text = json.dumps(dataclasses.asdict(manifest), indent=1, sort_keys=True, ensure_ascii=False)
-    (folder / MANIFEST_NAME).write_text(text + "\n", encoding="utf-8")
+    (folder / MANIFEST_NAME).write_bytes(sealed(manifest.fields()))
+
+
+def sealed(fields: Mapping[str, Any]) -> bytes:
+    """Return the text of a manifest with these fields, its own digest in the second line.
+
+    The digest is the sha256 of all other lines: `sed 2d manifest.json | sha256sum`.
+    """
+    text = json.dumps(fields, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    first, rest = text.encode().split(b"\n", 1)
+    return b"\n".join([first, _digest_line(first, rest), rest])
+
+
+def _digest_line(first: bytes, rest: bytes) -> bytes:
+    return b' "digest": "%b",' % hashlib.sha256(first + b"\n" + rest).hexdigest().encode()
+
+
+def is_output_name(name: str) -> bool:
+    """Say whether a folder of this name is an output, and not a part of a partition key."""
+    return _OUTPUT_NAME.fullmatch(name) is not None
 
 
 def is_complete(folder: Path) -> bool:
@@ -85,28 +149,55 @@ def is_complete(folder: Path) -> bool:
 def is_intact(folder: Path) -> bool:
     """Say whether `folder` holds a finished output of which no file is missing or cut short.
 
+    Raises: ForeignOutputError for one of a newer tokflow, which is neither absent nor damaged.
+    """
+    try:
+        read_intact(folder)
+    except (MissingOutputError, CorruptOutputError):
+        return False
+    return True
+
+
+def read_intact(folder: Path) -> Manifest:
+    """Return the manifest of the output in `folder`, of which no file is missing or cut short.
+
     Sizes are compared and no content is read; `broken_files` compares checksums.
+
+    Raises: MissingOutputError where there is none, CorruptOutputError, ForeignOutputError.
     """
     try:
         manifest = read_manifest(folder)
-        return all(
-            (folder / name).stat().st_size == entry.num_bytes
-            for name, entry in manifest.files.items()
-        )
-    except (TokflowError, OSError):
-        return False
+    except MissingOutputError:
+        if folder.is_dir():
+            raise _damaged(folder, f"a {MANIFEST_NAME}", "none") from None
+        raise
+    for name, entry in manifest.files.items():
+        found = _size(folder / name)
+        if found != f"{entry.num_bytes:,}":
+            raise _damaged(folder / name, f"{entry.num_bytes:,} bytes", found)
+    return manifest
+
+
+def _size(path: Path) -> str:
+    try:
+        return f"{path.stat().st_size:,}"
+    except (FileNotFoundError, NotADirectoryError):
+        return "no file"
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Return the manifest in `folder`.
+    """Return the manifest in `folder`, as it was written.
 
-    Raises: MissingOutputError where there is none, CorruptOutputError where it does not parse
-    or was written by a newer tokflow.
+    Every byte of it is covered by its digest, and its fingerprint by its recipe; a folder that
+    has an output's name has that of its fingerprint. No name in it leads out of the folder.
+
+    Raises: MissingOutputError where there is none; ForeignOutputError where a newer tokflow wrote
+    it; CorruptOutputError for anything else that no manifest has.
     """
     path = folder / MANIFEST_NAME
     try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        data = path.read_bytes()
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         raise MissingOutputError(
             four_parts(
                 where=folder,
@@ -115,38 +206,97 @@ def read_manifest(folder: Path) -> Manifest:
                 remedy="name the folder of a token shard or an export, or run `tokflow run` first",
             )
         ) from None
-    except (ValueError, RecursionError) as error:
-        raise CorruptOutputError(
-            four_parts(
-                where=path,
-                expected="JSON",
-                found=str(error),
-                remedy="delete the folder and run `tokflow run` again",
-            )
-        ) from error
-    if not isinstance(fields, dict) or fields.get("format_version") != FORMAT_VERSION:
-        found = fields.get("format_version") if isinstance(fields, dict) else type(fields).__name__
-        raise CorruptOutputError(
-            four_parts(
-                where=path,
-                expected=f"format_version {FORMAT_VERSION}",
-                found=repr(found),
-                remedy="read it with the tokflow that wrote it, or delete the folder and rebuild",
-            )
-        )
+    fields = _parsed(path, data)
+    _check_version(path, fields.get("format_version"))
+    _check_digest(path, data)
+    del fields["digest"]
     try:
         check_fields(fields)
-        files = {name: FileEntry(**entry) for name, entry in fields.pop("files").items()}
-        return Manifest(files=files, **fields)
+        manifest = _manifest_of(fields)
+        for expected, found in _field_problems(manifest, fields["fingerprint"], folder.name):
+            raise _damaged(path, expected, found)
     except (AttributeError, KeyError, TypeError, msgspec.ValidationError) as error:
-        raise CorruptOutputError(
+        found = f"{type(error).__name__}: {error}"
+        raise _damaged(path, "the fields of a manifest", found) from error
+    return manifest
+
+
+def _parsed(path: Path, data: bytes) -> dict[str, Any]:
+    try:
+        fields = json.loads(data.decode())
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, "JSON", str(error)) from error
+    if not isinstance(fields, dict):
+        raise _damaged(path, "the fields of a manifest", type(fields).__name__)
+    return fields
+
+
+def _check_version(path: Path, version: object) -> None:
+    """Refuse a newer format first: whatever its digest is, it is not ours to mend."""
+    if isinstance(version, int) and version > FORMAT_VERSION:
+        raise ForeignOutputError(
             four_parts(
                 where=path,
-                expected="the fields of a manifest",
-                found=f"{type(error).__name__}: {error}",
-                remedy="delete the folder and run `tokflow run` again",
+                expected=f"format_version {FORMAT_VERSION}, which this tokflow reads and writes",
+                found=str(version),
+                remedy="use the tokflow that wrote it, or name another store; it is left as it is",
             )
-        ) from error
+        )
+    if version != FORMAT_VERSION:
+        raise _damaged(path, f"format_version {FORMAT_VERSION}", repr(version))
+
+
+def _check_digest(path: Path, data: bytes) -> None:
+    lines = data.split(b"\n", 2)
+    if len(lines) < 3 or lines[1] != _digest_line(lines[0], lines[2]):
+        expected = "in its second line the sha256 of the others, as it was written"
+        raise _damaged(path, expected, "other bytes")
+
+
+def _manifest_of(fields: Mapping[str, Any]) -> Manifest:
+    fields = dict(fields)
+    del fields["fingerprint"]
+    recipe = Recipe(**{name: fields.pop(name) for name in Recipe.__dataclass_fields__})
+    files = {name: FileEntry(**entry) for name, entry in fields.pop("files").items()}
+    return Manifest(recipe=recipe, files=files, **fields)
+
+
+def _field_problems(
+    manifest: Manifest, fingerprint: str, folder_name: str
+) -> Iterator[tuple[str, str]]:
+    """Yield what is expected and found where a field cannot be believed."""
+    computed = manifest.fingerprint
+    if fingerprint != computed:
+        yield f"the fingerprint of its recipe, {computed[:16]}…", repr(fingerprint)
+    if is_output_name(folder_name) and folder_name != computed[:16]:
+        yield f"to be in a folder called {computed[:16]}", folder_name
+    names = [*manifest.files, *manifest.parents, *manifest.details.get("parts", ())]
+    if manifest.partition is not None:
+        names.append(manifest.partition)
+    for name in names:
+        if not _stays_inside(name):
+            yield "names of files inside the folder, such as a/b.bin", repr(name)
+    for parent in manifest.parents.values():
+        if not isinstance(parent, str) or not _SHA256.fullmatch(parent):
+            yield "fingerprints of parents, 64 hexadecimal digits each", repr(parent)
+
+
+def _stays_inside(name: object) -> bool:
+    """Say whether a name is a path of plain components, that leads nowhere but down."""
+    if not isinstance(name, str) or "\\" in name or "\0" in name:
+        return False
+    return all(component not in {"", ".", ".."} for component in name.split("/"))
+
+
+def _damaged(where: Path, expected: str, found: str) -> CorruptOutputError:
+    return CorruptOutputError(
+        four_parts(
+            where=where,
+            expected=expected,
+            found=found,
+            remedy="run `tokflow run`, which makes it again if it is needed, or `tokflow gc`",
+        )
+    )
 
 
 def read_run(folder: Path) -> dict[str, Any]:
@@ -172,13 +322,11 @@ def checksums(
 
     Those of `known`, by path, are not read again: copies of files with the same checksum.
     """
-    paths = [
-        path
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name not in {MANIFEST_NAME, RUN_NAME}
-    ]
-    known = known or {}
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     names = {path.relative_to(folder).as_posix(): path for path in paths}
+    for name in (MANIFEST_NAME, RUN_NAME):
+        names.pop(name, None)
+    known = known or {}
     # Hashing leaves the interpreter free: two files at once take half the time.
     with ThreadPoolExecutor(max_workers=2) as pool:
         entries = {name: pool.submit(checksum, names[name]) for name in names if name not in known}

@@ -6,7 +6,6 @@ Each makes one output, or finds it made already and touches nothing. `build_data
 it for all files. Nothing here knows of Dagster.
 """
 
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,11 +17,17 @@ from typing import Any, get_args
 
 from tokflow.dataset import Dataset
 from tokflow.engines import EngineDiffersError
-from tokflow.errors import MissingOutputError, TokflowError, four_parts, message_of
+from tokflow.errors import (
+    CorruptOutputError,
+    MissingOutputError,
+    TokflowError,
+    four_parts,
+    message_of,
+)
 from tokflow.exports import ExportConfig, write_export
 from tokflow.integrity import trust_files
 from tokflow.lineage import Lineage, Output, Stage
-from tokflow.manifest import Manifest, is_intact, read_run
+from tokflow.manifest import Manifest, read_run
 from tokflow.raw import LeftOut, RawFile
 from tokflow.sequences import write_sequences
 from tokflow.spans import write_split
@@ -390,14 +395,21 @@ class _Build:
         return True
 
 
+def _found(output: Output) -> Manifest | None:
+    """Return the manifest of an output that need not be made."""
+    try:
+        return output.find()
+    except CorruptOutputError:
+        return None
+
+
 def _made(output: Output, write: Callable[[Path], None]) -> Made:
-    is_new = not output.is_made
+    manifest = _found(output)
+    is_new = manifest is None
     if is_new:
-        if not is_intact(output.folder):
-            shutil.rmtree(output.folder, ignore_errors=True)  # a file of it was lost
         with new_folder(output.folder) as folder:
             write(folder)
-    made = Made(output, output.manifest(), is_new, read_run(output.folder))
+    made = Made(output, manifest or output.manifest(), is_new, read_run(output.folder))
     if is_new and output.stage != "export":  # nothing else of a run is made from an export
         trust_files(made)
     return made

@@ -4,21 +4,18 @@ A missing output is compared with the newest one of the same stage and file in t
 differs between the two manifests is the reason.
 """
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tokflow.catalog import newest_output
 from tokflow.dataset import Dataset
-from tokflow.documents import deciding_fields
-from tokflow.errors import TokflowError, message_of
-from tokflow.exports import FORMATS, ExportConfig
+from tokflow.errors import CorruptOutputError, TokflowError, message_of
+from tokflow.exports import ExportConfig
 from tokflow.lineage import Lineage, Output, Stage
-from tokflow.manifest import read_manifest, read_run
+from tokflow.manifest import read_run
 from tokflow.raw import LeftOut
-from tokflow.reasons import Cause, Expected, why
-from tokflow.tokens import deciding_config
+from tokflow.reasons import Cause, why
 
 DEFAULT_SECONDS: dict[Stage, tuple[float, float]] = {
     "tokenizer": (1.0, 1 / 2e6),
@@ -188,17 +185,8 @@ class _Planner:
                 return True
             self.bad.append(Bad("tokenizer", error))
             return False
-        raw_files = self.lineage.origin().raw_files
-        trained_on = {key: raw.sha256 for key, raw in raw_files.items()}
-        paths = [raw.path for raw in raw_files.values()]
-        config = {
-            **dataclasses.asdict(self.dataset.tokenizer),
-            "documents": deciding_fields(self.dataset.documents, paths),
-        }
-        expected = Expected(config=config, parents=trained_on or None)
-        num_bytes = sum(self.sizes.get(key, 0) for key in trained_on)
-        self._add(output, lambda: expected, num_bytes)
-        return True
+        trained_on = self.lineage.origin().raw_files
+        return self._add(output, sum(self.sizes.get(key, 0) for key in trained_on))
 
     def _add_file_output(self, stage: Stage, key: str) -> None:
         if key in self.unfetched:
@@ -214,7 +202,7 @@ class _Planner:
         except (TokflowError, OSError):
             self._add_waiting(stage, key, f"waits for {self._awaited()}")
             return
-        self._add(output, lambda: self._expected(stage, key), self.sizes[key])
+        self._add(output, self.sizes[key])
 
     def _add_export(self, config: ExportConfig) -> None:
         try:
@@ -222,40 +210,19 @@ class _Planner:
         except (TokflowError, OSError):
             self._add_waiting("export", config.name, f"waits for {self._awaited()}")
             return
-        expected = Expected(
-            config={
-                "format": config.format,
-                "options": dataclasses.asdict(config.options),
-                "packing": self.dataset.packing.fields_of_export(),
-            },
-            parents=self.lineage.export_parents(config),
-            version=FORMATS[config.format].version_of_export,
-        )
-        self._add(output, lambda: expected, sum(self.sizes.values()))
+        self._add(output, sum(self.sizes.values()))
 
-    def _expected(self, stage: Stage, key: str) -> Expected:
-        """Return what the manifest of a file's output must say."""
-        dataset, lineage = self.dataset, self.lineage
-        if stage == "tokens":
-            raw = lineage.raw_file(key)
-            return Expected(
-                config=deciding_config(
-                    raw, dataset.documents, dataset.tokenizer, lineage.tokenizer
-                ),
-                parents={"raw": raw.sha256, "tokenizer": lineage.tokenizer.fingerprint},
-            )
-        if stage == "split":
-            fields = dataclasses.asdict(dataset.split)
-            fields["parts"] = [[name, part] for name, part in fields["parts"].items()]
-            fields["position"] = dataclasses.asdict(lineage.position(key))
-            return Expected(config=fields, parents={"tokens": lineage.tokens(key).fingerprint})
-        return Expected(
-            config=dataset.packing.fields_of_file(),
-            parents={"split": lineage.split(key).fingerprint},
-        )
-
-    def _add(self, output: Output, expected: Callable[[], Expected], num_bytes: int) -> None:
-        if output.is_made:
+    def _add(self, output: Output, num_bytes: int) -> bool:
+        """Plan an output; say whether a run could have it."""
+        damage: CorruptOutputError | None = None
+        try:
+            is_made = output.find() is not None
+        except CorruptOutputError as error:
+            is_made, damage = False, error
+        except TokflowError as error:
+            self.bad.append(Bad(output.title, error))
+            return False
+        if is_made:
             self.planned.append(
                 Planned(
                     stage=output.stage,
@@ -266,15 +233,9 @@ class _Planner:
                     num_bytes=num_bytes,
                 )
             )
-            return
+            return True
         self.changed.add((output.stage, output.name))
-        newest = newest_output(output.folder.parent)
-        cause: Cause = "missing"
-        details: tuple[str, ...] = ()
-        if newest is not None:
-            cause, details = why(output.stage, read_manifest(newest), expected())
-            if newest == output.folder:
-                details = ("what it holds is an error now",)
+        cause, details = self._why(output, damage)
         self.planned.append(
             Planned(
                 stage=output.stage,
@@ -288,6 +249,19 @@ class _Planner:
                 seconds=self.speeds.seconds(output.stage, output.name, num_bytes),
             )
         )
+        return True
+
+    def _why(
+        self, output: Output, damage: CorruptOutputError | None
+    ) -> tuple[Cause, tuple[str, ...]]:
+        if damage is not None:
+            return "damaged", (str(damage).partition("; ")[0],)
+        newest = newest_output(output.folder.parent)
+        if newest is None:
+            return "missing", ()
+        if newest.folder == output.folder:
+            return "config changed", ("what it holds is an error now",)
+        return why(newest.manifest, output.recipe)
 
     def _add_waiting(self, stage: Stage, name: str, detail: str) -> None:
         self.changed.add((stage, name))
@@ -355,7 +329,7 @@ class _Speeds:
         seconds = num_bytes = 0.0
         for folder in list(made)[:50]:
             newest = newest_output(folder)
-            took = None if newest is None else read_run(newest).get("seconds")
+            took = None if newest is None else read_run(newest.folder).get("seconds")
             if took is not None and made[folder]:
                 seconds += took
                 num_bytes += made[folder]

@@ -2,54 +2,27 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from tokflow.lineage import Stage
-from tokflow.manifest import Manifest
-from tokflow.sequences import SEQUENCES_VERSION
-from tokflow.spans import SPLIT_VERSION
-from tokflow.tokenizer_kinds import TOKENIZER_VERSION
-from tokflow.tokens import TOKENS_VERSION
+from tokflow.manifest import Manifest, Recipe
 
-Cause = Literal["missing", "file changed", "config changed", "code changed", "input changed"]
-
-VERSIONS: dict[Stage, int] = {
-    "tokenizer": TOKENIZER_VERSION,
-    "tokens": TOKENS_VERSION,
-    "split": SPLIT_VERSION,
-    "sequences": SEQUENCES_VERSION,
-}
+Cause = Literal[
+    "missing", "damaged", "file changed", "config changed", "code changed", "input changed"
+]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Expected:
-    """What the manifest of an output that must be made will say."""
-
-    config: Mapping[str, Any]
-    """At least the fields that decide the content, under the names of the manifest."""
-    parents: Mapping[str, str] | None
-    """None where they are known only when it is made."""
-    version: int = 0
-    """Of an export's format; for other stages it is in VERSIONS."""
-
-
-def why(stage: Stage, newest: Manifest, expected: Expected) -> tuple[Cause, tuple[str, ...]]:
+def why(newest: Manifest, expected: Recipe) -> tuple[Cause, tuple[str, ...]]:
     """Compare the newest output with the one to be made; the first cause is the root."""
-    version = VERSIONS.get(stage, expected.version)
-    if newest.version != version:
-        return "code changed", (f"version {newest.version} to {version}",)
-    changed = _changed_parents(expected.parents or newest.parents, newest.parents)
+    if newest.version != expected.version:
+        return "code changed", (f"version {newest.version} to {expected.version}",)
+    changed = _changed_parents(expected.parents, newest.parents)
     fields = list(_changed_fields(expected.config, newest.config))
-    if stage == "tokenizer":
-        # What a tokenizer is copied from is not known here: if no field changed, the file did.
-        is_copied = expected.parents is None and not fields
-        files = sorted(newest.parents) if is_copied else list(changed.values())
-        inputs: list[str] = []
+    if newest.stage == "tokenizer":
+        files, inputs = list(changed.values()), []
     else:
         files = [str(newest.partition)] if changed.pop("raw", None) else []
         inputs = list(changed.values())
-    if stage == "tokens" and "engine" in expected.config and "engine" not in newest.config:
+    if newest.stage == "tokens" and "engine" in expected.config and "engine" not in newest.config:
         inputs.append("gigatoken was found wrong with this tokenizer")
     if _has_moved(expected, newest):
         inputs.append("the files before it")
@@ -63,7 +36,7 @@ def why(stage: Stage, newest: Manifest, expected: Expected) -> tuple[Cause, tupl
     return (causes[0] if causes else "config changed"), tuple(details)
 
 
-def _has_moved(expected: Expected, newest: Manifest) -> bool:
+def _has_moved(expected: Recipe, newest: Manifest) -> bool:
     """Say whether a file stands elsewhere in the dataset than it did."""
     now = expected.config.get("position", {})
     return any(now[name] != at for name, at in newest.config.get("position", {}).items())

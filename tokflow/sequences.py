@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from tokflow.arrays import make_table, repeated
 from tokflow.integrity import checked
-from tokflow.manifest import Manifest, checksums, fingerprint, read_manifest, write_manifest
+from tokflow.manifest import Manifest, Recipe, checksums, read_intact, write_manifest
 from tokflow.packing import Packed, PackingConfig, Segments, pack_pieces
 from tokflow.shard_writer import DOCUMENTS_NAME
 from tokflow.spans import SPANS_NAME, PartPieces, Split
@@ -115,10 +115,10 @@ class FileSequences:
         return read_part(path, part, SEGMENTS_COLUMNS, sequences=(last, last + 1))
 
 
-def sequences_fingerprint(split: str, config: PackingConfig) -> str:
-    """Return the fingerprint of the sequences of the split with fingerprint `split`."""
-    return fingerprint(
-        "sequences",
+def sequences_recipe(split: str, config: PackingConfig) -> Recipe:
+    """Return what decides the sequences of the split with fingerprint `split`."""
+    return Recipe(
+        stage="sequences",
         version=SEQUENCES_VERSION,
         config=config.fields_of_file(),
         parents={"split": split},
@@ -143,13 +143,9 @@ def write_sequences(split: Split, config: PackingConfig, folder: Path, *, datase
         pa.concat_tables(tables), folder / SEGMENTS_NAME, **parquet_options(SEGMENTS_SCHEMA)
     )
     manifest = Manifest(
-        stage="sequences",
+        recipe=sequences_recipe(split.manifest.fingerprint, config),
         dataset=dataset,
         partition=split.manifest.partition,
-        version=SEQUENCES_VERSION,
-        fingerprint=sequences_fingerprint(split.manifest.fingerprint, config),
-        parents={"split": split.manifest.fingerprint},
-        config=config.fields_of_file(),
         counts=counts,
         details={"parts": list(split.parts), "sequence_length": config.row_length},
         files=checksums(folder),
@@ -162,7 +158,7 @@ def open_sequences(folder: Path, split: Split) -> FileSequences:
 
     Raises: MissingOutputError, CorruptOutputError.
     """
-    return FileSequences(folder, read_manifest(folder), split)
+    return FileSequences(folder, read_intact(folder), split)
 
 
 def make_rows(

@@ -18,7 +18,7 @@ from tokflow.arrays import make_table, to_arrow, to_numpy, to_texts
 from tokflow.cut_tokens import CUT_TOKENS_NAME, write_cut_tokens
 from tokflow.documents import DocumentsConfig
 from tokflow.integrity import checked
-from tokflow.manifest import Manifest, checksums, fingerprint, read_manifest, write_manifest
+from tokflow.manifest import Manifest, Recipe, checksums, read_intact, write_manifest
 from tokflow.raw import RawFile
 from tokflow.shard_writer import DOCUMENTS_NAME
 from tokflow.split import NO_PART, NOT_TAKEN, FilePosition, Form, Pieces, SplitConfig, assign_parts
@@ -192,10 +192,10 @@ class Split:
         return TokenSource(np.asarray(self.shard.loss_mask()), np.zeros(0, dtype=np.uint8))
 
 
-def split_fingerprint(tokens: str, config: SplitConfig, position: FilePosition, key: str) -> str:
-    """Return the fingerprint of the split of the token shard with fingerprint `tokens`."""
-    return fingerprint(
-        "split",
+def split_recipe(tokens: str, config: SplitConfig, position: FilePosition, key: str) -> Recipe:
+    """Return what decides the split of the token shard with fingerprint `tokens`."""
+    return Recipe(
+        stage="split",
         version=SPLIT_VERSION,
         config=_deciding_config(config, position, key),
         parents={"tokens": tokens},
@@ -232,13 +232,9 @@ def write_split(
     spans = _spans(pieces, table, num_tokens, shard.num_tokens, tuple(config.parts))
     pq.write_table(spans, folder / SPANS_NAME, **parquet_options(SPANS_SCHEMA))
     manifest = Manifest(
-        stage="split",
+        recipe=split_recipe(shard.manifest.fingerprint, config, position, raw.key),
         dataset=dataset,
         partition=raw.key,
-        version=SPLIT_VERSION,
-        fingerprint=split_fingerprint(shard.manifest.fingerprint, config, position, raw.key),
-        parents={"tokens": shard.manifest.fingerprint},
-        config=_deciding_config(config, position, raw.key),
         counts=_counts(pieces, num_tokens, tuple(config.parts)),
         details={"parts": list(config.parts), "dtype": shard.dtype.str},
         files=checksums(folder),
@@ -251,7 +247,7 @@ def open_split(folder: Path, shard: TokenShard) -> Split:
 
     Raises: MissingOutputError, CorruptOutputError.
     """
-    return Split(folder, read_manifest(folder), shard)
+    return Split(folder, read_intact(folder), shard)
 
 
 def _deciding_config(config: SplitConfig, position: FilePosition, key: str) -> dict[str, Any]:

@@ -7,13 +7,17 @@ import shutil
 import socket
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tokflow.errors import ConfigError, TokflowError, four_parts
-
-MANIFEST_NAME = "manifest.json"
-"""A folder is complete exactly when it holds this file, which is written last."""
+from tokflow.errors import (
+    ConfigError,
+    CorruptOutputError,
+    MissingOutputError,
+    TokflowError,
+    four_parts,
+)
+from tokflow.manifest import MANIFEST_NAME, is_complete, read_intact, read_manifest
 
 
 @contextmanager
@@ -23,7 +27,10 @@ def new_folder(folder: Path) -> Iterator[Path]:
     Everything in it is on disk before it takes its name, so a reader sees all of it or
     nothing, whenever the process is killed. The block must write a manifest. Two processes
     may make the same folder at once: the first one's stays, the other's is thrown away,
-    which loses nothing where equal names mean equal content.
+    which loses nothing where equal names mean equal content. A damaged folder stays until
+    the new one is whole, and is replaced by it.
+
+    Raises: ForeignOutputError where a newer tokflow made the folder that is there.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(folder)
@@ -32,7 +39,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
     try:
         with _errors_name(folder, temporary):
             yield temporary
-            if not (temporary / MANIFEST_NAME).is_file():
+            if not is_complete(temporary):
                 raise TokflowError(
                     four_parts(
                         where=folder,
@@ -125,14 +132,31 @@ def point_latest_to(folder: Path) -> None:
 
 
 def _take_name(temporary: Path, folder: Path) -> None:
-    if folder.is_dir() and not (folder / MANIFEST_NAME).is_file():
-        shutil.rmtree(folder)  # damaged by hand: without its manifest no reader accepts it
+    """Rename `temporary`, in the place of a damaged folder if one is there.
+
+    Raises: ForeignOutputError where a newer tokflow made the one that is there.
+    """
+    aside = _temporary_beside(folder)
+    if folder.is_dir() and not _is_same(folder, temporary):
+        with suppress(FileNotFoundError):  # another process did so just now
+            folder.rename(aside)
     try:
         temporary.rename(folder)
     except OSError:
-        if not (folder / MANIFEST_NAME).is_file():
+        if not _is_same(folder, temporary):
             raise
+    finally:
+        _remove(aside)
     _sync(folder.parent)
+
+
+def _is_same(folder: Path, temporary: Path) -> bool:
+    """Say whether `folder` is the whole output that `temporary` is, too."""
+    try:
+        fingerprint = read_intact(folder).fingerprint
+    except (MissingOutputError, CorruptOutputError):
+        return False
+    return fingerprint == read_manifest(temporary).fingerprint
 
 
 def _temporary_beside(path: Path) -> Path:
@@ -148,10 +172,15 @@ def _remove_leftovers(path: Path) -> None:
         process = leftover.name.split(".")[-3]
         if not process.isdigit() or _is_alive(int(process)):
             continue
-        if leftover.is_dir() and not leftover.is_symlink():
-            shutil.rmtree(leftover, ignore_errors=True)
-        else:
-            leftover.unlink(missing_ok=True)
+        _remove(leftover)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, a link or a folder with all in it; nothing where there is none."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _machine() -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from tokflow.documents import DocumentsConfig, deciding_fields
 from tokflow.engines.sentencepiece_ import MODEL_NAME
 from tokflow.errors import TokenizerError, four_parts, nearest, shortened
-from tokflow.manifest import Manifest, checksum, checksums, fingerprint, write_manifest
+from tokflow.manifest import Manifest, Recipe, checksum, checksums, write_manifest
 from tokflow.raw import RawFile
 from tokflow.tokenizer import (
     BYTES_BOS_ID,
@@ -88,10 +88,10 @@ def select_training_keys(config: TokenizerConfig, keys: list[str]) -> list[str]:
     return selected
 
 
-def tokenizer_fingerprint(origin: Origin) -> str:
-    """Return the fingerprint of the folder that holds the tokenizer, known before it is made."""
-    config, parents = _recipe(origin)
-    return fingerprint("tokenizer", version=TOKENIZER_VERSION, config=config, parents=parents)
+def tokenizer_recipe(origin: Origin) -> Recipe:
+    """Return what decides the folder that holds the tokenizer, known before it is made."""
+    config, parents = _ingredients(origin)
+    return Recipe(stage="tokenizer", version=TOKENIZER_VERSION, config=config, parents=parents)
 
 
 def write_tokenizer(origin: Origin, folder: Path, *, dataset: str) -> None:
@@ -103,7 +103,6 @@ def write_tokenizer(origin: Origin, folder: Path, *, dataset: str) -> None:
     facts = KINDS[origin.config.kind](origin, folder)
     eos_token = origin.config.eos_token or facts.eos_token
     bos_token = origin.config.bos_token or facts.bos_token
-    config, parents = _recipe(origin)
     files = checksums(folder)
     special = {
         "kind": origin.config.kind,
@@ -113,28 +112,28 @@ def write_tokenizer(origin: Origin, folder: Path, *, dataset: str) -> None:
         "bos_token": bos_token,
         "bos_id": special_id("bos", bos_token, facts.named_tokens, facts.find),
     }
-    content = fingerprint(
-        "tokenizer files",
+    content = Recipe(
+        stage="tokenizer files",
         version=TOKENIZER_VERSION,
         config=special,
         parents={name: entry.sha256 for name, entry in files.items()},
     )
     manifest = Manifest(
-        stage="tokenizer",
+        recipe=tokenizer_recipe(origin),
         dataset=dataset,
         partition=None,
-        version=TOKENIZER_VERSION,
-        fingerprint=tokenizer_fingerprint(origin),
-        parents=parents,
-        config=config,
         counts={"vocab_size": facts.vocab_size},
-        details={**special, "tokenizer_fingerprint": content, "origin": dict(facts.origin)},
+        details={
+            **special,
+            "tokenizer_fingerprint": content.fingerprint,
+            "origin": dict(facts.origin),
+        },
         files=files,
     )
     write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
 
 
-def _recipe(origin: Origin) -> tuple[dict[str, Any], dict[str, str]]:
+def _ingredients(origin: Origin) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the config fields that decide the tokenizer, and its parents' fingerprints."""
     config = origin.config
     fields: dict[str, Any] = {

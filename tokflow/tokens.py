@@ -16,7 +16,7 @@ from tokflow.documents import DocumentsConfig, deciding_fields, is_accepted, rea
 from tokflow.engines import GatedEngine, InText, open_engine
 from tokflow.errors import CorruptOutputError, four_parts
 from tokflow.integrity import check_files
-from tokflow.manifest import Manifest, fingerprint, read_manifest, write_manifest
+from tokflow.manifest import Manifest, Recipe, read_intact, write_manifest
 from tokflow.raw import RawFile, check_unchanged
 from tokflow.shard_writer import (
     DOCUMENTS_NAME,
@@ -78,15 +78,15 @@ class TokenShard:
         return read_table(self.folder / DOCUMENTS_NAME, columns)
 
 
-def tokens_fingerprint(
+def tokens_recipe(
     raw: RawFile, documents: DocumentsConfig, config: TokenizerConfig, tokenizer: Tokenizer
-) -> str:
-    """Return the fingerprint of the token shard of `raw`, known before it is made."""
-    return fingerprint(
-        "tokens",
+) -> Recipe:
+    """Return what decides the token shard of `raw`, known before it is made."""
+    return Recipe(
+        stage="tokens",
         version=TOKENS_VERSION,
         config=deciding_config(raw, documents, config, tokenizer),
-        parents=_parents(raw, tokenizer),
+        parents={"raw": raw.sha256, "tokenizer": tokenizer.fingerprint},
     )
 
 
@@ -158,13 +158,9 @@ def write_token_shard(
     check_unchanged(raw)
     seconds = time.perf_counter() - started
     manifest = Manifest(
-        stage="tokens",
+        recipe=tokens_recipe(raw, documents, config, tokenizer),
         dataset=dataset,
         partition=raw.key,
-        version=TOKENS_VERSION,
-        fingerprint=tokens_fingerprint(raw, documents, config, tokenizer),
-        parents=_parents(raw, tokenizer),
-        config=deciding_config(raw, documents, config, tokenizer),
         counts=dict(writer.counts),
         details=_details(config, tokenizer),
         files=writer.files(),
@@ -203,7 +199,7 @@ def open_token_shard(folder: Path) -> TokenShard:
 
     Raises: MissingOutputError, CorruptOutputError.
     """
-    manifest = read_manifest(folder)
+    manifest = read_intact(folder)
     shard = TokenShard(folder, manifest)
     sizes = {TOKENS_NAME: shard.dtype.itemsize}
     sizes |= {LOSS_MASK_NAME: 1} if shard.has_loss_mask else {}
@@ -232,7 +228,3 @@ def _details(config: TokenizerConfig, tokenizer: Tokenizer) -> dict[str, Any]:
         "bos_id": tokenizer.bos_id if has_bos else None,
         "bos_token": tokenizer.bos_token if has_bos else None,
     }
-
-
-def _parents(raw: RawFile, tokenizer: Tokenizer) -> dict[str, str]:
-    return {"raw": raw.sha256, "tokenizer": tokenizer.fingerprint}

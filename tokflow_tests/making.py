@@ -1,7 +1,7 @@
 """Tiny datasets whose tokens can be read: a token is a byte of UTF-8, 256 ends a document."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,43 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from tokflow.dataset import Dataset, make_dataset
 from tokflow.exports import Part
 from tokflow.lineage import Lineage
-from tokflow.manifest import RUN_NAME
+from tokflow.manifest import MANIFEST_NAME, RUN_NAME, Manifest, Recipe, sealed
 from tokflow.pipeline import Built, build_dataset
 
 EOS = 256
+
+
+def make_recipe(**fields: Any) -> Recipe:
+    defaults = {
+        "stage": "tokens",
+        "version": 1,
+        "config": {"eos": "last"},
+        "parents": {"raw": "0" * 64},
+    }
+    return Recipe(**{**defaults, **fields})
+
+
+def make_manifest(**fields: Any) -> Manifest:
+    """Return the manifest of an output without files, such as no stage has."""
+    defaults = {
+        "recipe": make_recipe(),
+        "dataset": "tiny",
+        "partition": "a.jsonl",
+        "counts": {"num_tokens": 3},
+    }
+    return Manifest(**{**defaults, **fields})
+
+
+def edit_manifest(folder: Path, change: Callable[[dict[str, Any]], None]) -> str:
+    """Change the fields of a manifest and seal it again, as who deceives would; return the
+    fingerprint that it has now."""
+    fields = json.loads((folder / MANIFEST_NAME).read_bytes())
+    del fields["digest"]
+    change(fields)
+    recipe = Recipe(**{name: fields[name] for name in ("stage", "version", "config", "parents")})
+    fields["fingerprint"] = recipe.fingerprint
+    (folder / MANIFEST_NAME).write_bytes(sealed(fields))
+    return recipe.fingerprint
 
 
 def write_jsonl(path: Path, texts: Sequence[str]) -> None:

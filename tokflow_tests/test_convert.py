@@ -20,7 +20,7 @@ from tokflow.packing import PackingConfig
 from tokflow.trace import trace_tokens
 from tokflow.verify.outputs import verify_path
 from tokflow_tests.chats import chat_dataset
-from tokflow_tests.making import EOS, build, content, declare, index_of
+from tokflow_tests.making import EOS, build, content, declare, edit_manifest, index_of
 
 FILES = {
     "a.jsonl": ["abcdefghijk", "", "lm"],
@@ -188,19 +188,18 @@ def test_a_conversion_is_verified_against_its_export_and_traced_through_it(built
 
 def test_a_damaged_conversion_is_found(built: Dataset, tmp_path: Path):
     folder = convert_export(latest(built, "parquet"), to("bin"), output=None)
-    copy = folder.parent / "copy"
+    copy = folder.parents[1] / "copy" / folder.name
     shutil.copytree(folder, copy)
     name = next(copy.glob("train*"))
     data = bytearray(name.read_bytes())
     data[0] ^= 1
     name.write_bytes(data)
-    manifest = json.loads((copy / "manifest.json").read_text())
-    manifest["files"][name.name]["sha256"] = hashlib.sha256(data).hexdigest()
-    (copy / "manifest.json").write_text(json.dumps(manifest))
+    sha256 = hashlib.sha256(data).hexdigest()
+    edit_manifest(copy, lambda fields: fields["files"][name.name].update(sha256=sha256))
 
     [verified] = verify_path(copy)
 
-    shutil.rmtree(copy)
+    shutil.rmtree(copy.parent)
     assert "train: token 0 is not the one of the split" in verified.problems[0]
 
 
@@ -259,10 +258,8 @@ def test_files_that_hold_less_than_the_manifest_says_are_named(built: Dataset, t
     shutil.copytree(latest(built, "bin"), copy)
     data = (copy / "train.bin").read_bytes()[:-2]
     (copy / "train.bin").write_bytes(data)
-    manifest = json.loads((copy / "manifest.json").read_text())
     entry = {"num_bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-    manifest["files"]["train.bin"] = entry
-    (copy / "manifest.json").write_text(json.dumps(manifest))
+    edit_manifest(copy, lambda fields: fields["files"].update({"train.bin": entry}))
 
     with pytest.raises(CorruptOutputError, match=r"copy: train: expected 19 tokens.*found 18"):
         convert_export(copy, to("npy"), output=tmp_path / "out")

@@ -14,6 +14,7 @@ from tokflow.exports.columns import (
 from tokflow.exports.row_files import files_of
 from tokflow.manifest import Manifest
 from tokflow.sequences import Sequences
+from tokflow_tests.making import make_manifest, make_recipe
 
 PAD = 9
 
@@ -64,17 +65,7 @@ def manifest(columns: list[str]) -> Manifest:
         "pad_id": PAD,
         "keeps": layout_of_columns(columns).keeps,
     }
-    return Manifest(
-        stage="export",
-        dataset="tiny",
-        partition=None,
-        version=1,
-        fingerprint="",
-        parents={},
-        config={},
-        counts={},
-        details=details,
-    )
+    return make_manifest(recipe=make_recipe(stage="export"), partition=None, details=details)
 
 
 @pytest.mark.parametrize("padding", [True, False])

@@ -7,6 +7,7 @@ from tokflow.garbage import find_garbage, remove
 from tokflow.pipeline import build_dataset
 from tokflow.plan import make_plan
 from tokflow_tests.declared import dataset, write_raw
+from tokflow_tests.making import edit_manifest
 
 STORE = Path("store/small")
 
@@ -68,3 +69,17 @@ def test_a_dataset_that_is_not_built_has_no_known_garbage(tmp_path: Path):
 
     with pytest.raises(MissingOutputError, match="4 outputs missing; run `tokflow run` first"):
         find_garbage(dataset(tmp_path, exports=["parquet"]), keep=0)
+
+
+def test_what_is_damaged_goes_and_what_a_newer_tokflow_made_stays(tmp_path: Path):
+    for length in (4, 16, 8):
+        packing = {"sequence_length": length}
+        build_dataset(dataset(tmp_path, packing=packing, exports=["parquet"]))
+    used = {planned.folder for planned in make_plan(dataset(tmp_path, exports=["parquet"])).planned}
+    older = sorted(set((tmp_path / STORE / "sequences/a.jsonl").iterdir()) - used)
+    (older[0] / "manifest.json").unlink()
+    edit_manifest(older[1], lambda fields: fields.update(format_version=2))
+
+    found = {g.folder for g in find_garbage(dataset(tmp_path, exports=["parquet"]), keep=3)}
+
+    assert found == {older[0]}

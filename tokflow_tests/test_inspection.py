@@ -3,10 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.errors import MissingOutputError
+from tokflow.errors import CorruptOutputError, MissingOutputError
 from tokflow.inspection import Inspection, inspect_output
+from tokflow.manifest import write_manifest
 from tokflow.pipeline import build_dataset
 from tokflow_tests.declared import copy_of, dataset
+from tokflow_tests.making import make_manifest, make_recipe
 
 STORE = Path("store/small")
 
@@ -121,3 +123,20 @@ def test_a_path_without_an_output_is_an_error(tmp_path: Path):
         f"{tmp_path}/nothing: expected the folder of a token shard, a split, sequences, an export "
         "or a tokenizer, found no such file or folder; name one of them, or run `tokflow run` first"
     )
+
+
+def test_a_file_that_is_cut_short_is_named(store: Path):
+    [shard] = (store / "tokens/a.jsonl").iterdir()
+    (shard / "documents.parquet").write_bytes(b"cut")
+
+    with pytest.raises(CorruptOutputError, match=r"documents\.parquet: expected .* bytes, found 3"):
+        inspect_output(shard)
+
+
+def test_a_raw_file_that_was_fetched_is_shown_without_tokens(tmp_path: Path):
+    recipe = make_recipe(stage="raw", parents={"content": "0" * 64})
+    write_manifest(tmp_path, make_manifest(recipe=recipe), run={})
+
+    inspection = inspect_output(tmp_path)
+
+    assert (inspection.stretches, inspection.notes) == ((), ())

@@ -1,37 +1,28 @@
+import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tokflow.errors import CorruptOutputError, MissingOutputError
+from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError
 from tokflow.manifest import (
     FORMAT_VERSION,
     FileEntry,
     Manifest,
     broken_files,
     checksums,
-    fingerprint,
+    is_intact,
     read_manifest,
     read_run,
+    sealed,
     write_manifest,
 )
+from tokflow_tests.making import edit_manifest, make_manifest, make_recipe
 
 SHA256_OF_ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-
-
-def make_manifest(**fields) -> Manifest:
-    defaults = {
-        "stage": "tokens",
-        "dataset": "tiny",
-        "partition": "a.jsonl",
-        "version": 1,
-        "fingerprint": "f" * 64,
-        "parents": {"raw": "0" * 64},
-        "config": {"eos": "last"},
-        "counts": {"num_tokens": 3},
-    }
-    return Manifest(**{**defaults, **fields})
 
 
 def make_output(folder: Path) -> Manifest:
@@ -43,30 +34,33 @@ def make_output(folder: Path) -> Manifest:
     return manifest
 
 
-def make_fingerprint(**changed) -> str:
-    ingredients = {
-        "stage": "split",
-        "version": 1,
-        "config": {"seed": 0, "parts": [["train", 1.0], ["validation", 0.5]]},
-        "parents": {"a": "1", "b": "2"},
-    }
-    ingredients |= changed
-    return fingerprint(ingredients.pop("stage"), **ingredients)
+SPLIT: dict[str, Any] = {
+    "stage": "split",
+    "config": {"seed": 0, "parts": [["train", 1.0], ["validation", 0.5]]},
+    "parents": {"a": "1", "b": "2"},
+}
 
 
 def test_a_fingerprint_does_not_depend_on_the_order_of_keys():
-    other_order = make_fingerprint(
+    other_order = make_recipe(
+        stage="split",
         config={"parts": [["train", 1.0], ["validation", 0.5]], "seed": 0},
         parents={"b": "2", "a": "1"},
     )
 
-    assert other_order == make_fingerprint()
+    assert other_order.fingerprint == make_recipe(**SPLIT).fingerprint
 
 
 def test_a_fingerprint_is_the_same_in_every_process_and_release():
-    assert fingerprint("tokens", version=1, config={"eos": "last"}, parents={"raw": "0"}) == (
+    assert make_recipe(parents={"raw": "0"}).fingerprint == (
         "d28d6a930f49e6e9e05423357ae93695e0319d283f2d10184e29064cccd0e475"
     )
+
+
+def test_the_fingerprint_of_a_raw_file_is_that_of_its_bytes():
+    recipe = make_recipe(stage="raw", parents={"content": SHA256_OF_ABC})
+
+    assert recipe.fingerprint == SHA256_OF_ABC
 
 
 @pytest.mark.parametrize(
@@ -83,13 +77,13 @@ def test_a_fingerprint_is_the_same_in_every_process_and_release():
     ],
     ids=str,
 )
-def test_each_ingredient_changes_the_fingerprint(changed: dict):
-    assert make_fingerprint(**changed) != make_fingerprint()
+def test_each_ingredient_changes_the_fingerprint(changed: dict[str, Any]):
+    assert make_recipe(**{**SPLIT, **changed}).fingerprint != make_recipe(**SPLIT).fingerprint
 
 
 def test_a_value_that_is_no_json_has_no_fingerprint():
     with pytest.raises(TypeError, match="not JSON serializable"):
-        make_fingerprint(config={"path": Path("a")})
+        _ = make_recipe(config={"path": Path("a")}).fingerprint
 
 
 def test_what_is_read_is_what_was_written(tmp_path: Path):
@@ -165,15 +159,15 @@ def test_a_folder_without_a_manifest_is_missing(tmp_path: Path):
         read_manifest(tmp_path)
 
 
-def test_a_newer_format_is_refused(tmp_path: Path):
+def test_a_newer_format_is_foreign_and_not_damaged(tmp_path: Path):
     write_manifest(tmp_path, replace(make_manifest(), format_version=FORMAT_VERSION + 1), run={})
 
-    with pytest.raises(CorruptOutputError) as raised:
-        read_manifest(tmp_path)
+    with pytest.raises(ForeignOutputError) as raised:
+        is_intact(tmp_path)
 
     assert str(raised.value) == (
-        f"{tmp_path}/manifest.json: expected format_version 1, found 2; "
-        "read it with the tokflow that wrote it, or delete the folder and rebuild"
+        f"{tmp_path}/manifest.json: expected format_version 1, which this tokflow reads and "
+        "writes, found 2; use the tokflow that wrote it, or name another store; it is left as it is"
     )
 
 
@@ -183,13 +177,19 @@ def test_a_newer_format_is_refused(tmp_path: Path):
         (b"", "Expecting value"),
         (b'{"format_version": 1', "Expecting ',' delimiter"),
         (b"\xff\xfe", "can't decode byte"),
-        (b"[1]", "found 'list'"),
+        (b"[" * 100_000, "maximum recursion depth"),
+        (b"[1]", "found list"),
         (b"{}", "found None"),
-        (b'{"format_version": 1}', "KeyError: 'files'"),
-        (b'{"format_version": 1, "files": []}', "Expected `object`, got `array` - at `$.files`"),
-        (b'{"format_version": 1, "files": {"a": {"num_bytes": 1}}}', "sha256"),
-        (b'{"format_version": 1, "files": {}, "stage": "tokens"}', "missing 7 required"),
+        (b'{"format_version": 0}', "found 0"),
+        (b'{"format_version": 1}', "the sha256 of the others"),
+        (sealed({"format_version": 1}), "KeyError: 'fingerprint'"),
+        (
+            sealed({"format_version": 1, "files": []}),
+            "Expected `object`, got `array` - at `$.files",
+        ),
+        (sealed({"format_version": 1, "counts": {"a": -1}}), "Expected `int` >= 0"),
     ],
+    ids=lambda value: value[:24],
 )
 def test_a_damaged_manifest_is_corrupt(text: bytes, found: str, tmp_path: Path):
     (tmp_path / "manifest.json").write_bytes(text)
@@ -199,6 +199,80 @@ def test_a_damaged_manifest_is_corrupt(text: bytes, found: str, tmp_path: Path):
 
     assert found in str(raised.value)
     assert str(raised.value).startswith(f"{tmp_path}/manifest.json: expected ")
+
+
+def test_a_flipped_bit_is_found_in_every_byte(tmp_path: Path):
+    recipe = make_recipe(config={"fraction": 0.30000000000000004, "seed": 1e-05, "mark": "\x1f"})
+    write_manifest(tmp_path, make_manifest(recipe=recipe, files={}), run={})
+    path = tmp_path / "manifest.json"
+    data = path.read_bytes()
+
+    for position in range(len(data)):
+        flipped = bytearray(data)
+        flipped[position] ^= 1 << (5 * position % 8)
+        path.write_bytes(flipped)
+        with pytest.raises((CorruptOutputError, ForeignOutputError)):
+            read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["../data", "/etc/passwd", "a//b", "a/./b", "", "a\\b", "a\0b", 5])
+@pytest.mark.parametrize("where", ["files", "partition", "parents", "parts"])
+def test_a_name_that_leads_out_of_the_folder_is_refused(name: object, where: str, tmp_path: Path):
+    entry = {"num_bytes": 0, "sha256": SHA256_OF_ABC}
+    changes: dict[str, Callable[[dict[str, Any]], None]] = {
+        "files": lambda fields: fields["files"].update({name: entry}),
+        "partition": lambda fields: fields.update(partition=name),
+        "parents": lambda fields: fields["parents"].update({name: SHA256_OF_ABC}),
+        "parts": lambda fields: fields["details"].update(parts=["train", name]),
+    }
+    if not isinstance(name, str) and where in ("files", "parents"):
+        return  # JSON has no such key
+    make_output(tmp_path / "out")
+
+    edit_manifest(tmp_path / "out", changes[where])
+
+    with pytest.raises(CorruptOutputError, match="expected names of files inside the folder"):
+        read_manifest(tmp_path / "out")
+
+
+def test_a_parent_that_is_no_fingerprint_is_refused(tmp_path: Path):
+    make_output(tmp_path / "out")
+
+    edit_manifest(tmp_path / "out", lambda fields: fields["parents"].update(raw="../../a"))
+
+    with pytest.raises(
+        CorruptOutputError, match=r"expected fingerprints of parents.*'\.\./\.\./a'"
+    ):
+        read_manifest(tmp_path / "out")
+
+
+def test_a_fingerprint_that_its_recipe_does_not_give_is_refused(tmp_path: Path):
+    make_output(tmp_path / "out")
+    fields = {**make_manifest().fields(), "version": 2}
+    (tmp_path / "out/manifest.json").write_bytes(sealed(fields))
+
+    with pytest.raises(CorruptOutputError, match="expected the fingerprint of its recipe"):
+        read_manifest(tmp_path / "out")
+
+
+def test_a_folder_with_the_name_of_another_fingerprint_is_refused(tmp_path: Path):
+    make_output(tmp_path / ("0" * 16))
+    make_output(tmp_path / "a copy")
+
+    assert is_intact(tmp_path / "a copy")
+    with pytest.raises(
+        CorruptOutputError, match="expected to be in a folder called a32c539f96663b6a"
+    ):
+        read_manifest(tmp_path / ("0" * 16))
+
+
+def test_the_digest_can_be_checked_without_tokflow(tmp_path: Path):
+    make_output(tmp_path / "out")
+
+    first, line, *rest = (tmp_path / "out/manifest.json").read_bytes().split(b"\n")
+
+    digest = hashlib.sha256(b"\n".join([first, *rest])).hexdigest()
+    assert line.decode() == f' "digest": "{digest}",'
 
 
 def test_a_manifest_can_be_read_without_tokflow(tmp_path: Path):

@@ -1,13 +1,14 @@
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tokflow.errors import ConfigError
+from tokflow.errors import ConfigError, ForeignOutputError
+from tokflow.manifest import read_manifest
 from tokflow.pipeline import build_dataset
 from tokflow.plan import Plan, make_plan
 from tokflow_tests.declared import TEXTS, dataset, write_raw
+from tokflow_tests.making import content, edit_manifest
 
 NAMED = {"parts": {"train": {"characters": 10}, "validation": {"start": 12}}}
 
@@ -172,9 +173,8 @@ def test_the_field_that_changed_is_named(
 def test_an_output_of_older_code_is_remade(tmp_path: Path):
     built(tmp_path)
     (folder,) = (tmp_path / "store/small/tokens/a.jsonl").iterdir()
-    fields = json.loads((folder / "manifest.json").read_text())
-    (folder / "manifest.json").write_text(json.dumps({**fields, "version": 0}))
-    folder.rename(folder.parent / "0123456789abcdef")
+    older = edit_manifest(folder, lambda fields: fields.update(version=0))
+    folder.rename(folder.parent / older[:16])
 
     plan = make_plan(dataset(tmp_path))
 
@@ -242,3 +242,40 @@ def test_a_run_takes_as_long_as_the_last(tmp_path: Path):
 
     tokens = [planned for planned in plan.missing if planned.stage == "tokens"]
     assert sum(planned.seconds for planned in tokens) == pytest.approx(300)
+
+
+def test_a_damaged_output_is_made_again_and_the_plan_says_so(tmp_path: Path):
+    built(tmp_path, exports=["bin"])
+    (tokens,) = (tmp_path / "store/small/tokens/a.jsonl").iterdir()
+    (split,) = (tmp_path / "store/small/split/b.jsonl").iterdir()
+    size = read_manifest(tokens).files["documents.parquet"].num_bytes
+    (tokens / "documents.parquet").write_bytes(b"cut")
+    (split / "manifest.json").write_text("{")
+
+    plan = make_plan(dataset(tmp_path, exports=["bin"]))
+
+    assert reasons(plan) == {
+        "tokens a.jsonl": f"damaged ({tokens}/documents.parquet: expected {size:,} bytes, found 3)",
+        "split b.jsonl": f"damaged ({split}/manifest.json: expected JSON, found Expecting property "
+        "name enclosed in double quotes: line 1 column 2 (char 1))",
+    }
+    assert build_dataset(dataset(tmp_path, exports=["bin"])).num_new == 2
+    assert make_plan(dataset(tmp_path, exports=["bin"])).is_up_to_date
+
+
+def test_what_a_newer_tokflow_made_is_named_and_never_built_over(tmp_path: Path):
+    built(tmp_path, exports=["bin"])
+    (tokens,) = (tmp_path / "store/small/tokens/a.jsonl").iterdir()
+    edit_manifest(tokens, lambda fields: fields.update(format_version=2))
+    before = content(tokens)
+    made = dataset(tmp_path, exports=["bin"])
+
+    plan, failed = make_plan(made), build_dataset(made).failed
+
+    assert [(bad.name, type(bad.error)) for bad in plan.bad] == [
+        ("tokens of a.jsonl", ForeignOutputError)
+    ]
+    assert [(f.stage, f.name, type(f.error)) for f in failed] == [
+        ("tokens", "a.jsonl", ForeignOutputError)
+    ]
+    assert content(tokens) == before

@@ -198,7 +198,7 @@ def test_a_remote_file_is_a_complete_copy_in_the_store(server: Server, tmp_path:
         "shakespeare",
         "en/a.txt",
     )
-    assert (manifest.fingerprint, dict(manifest.parents)) == (SHA256, {})
+    assert (manifest.fingerprint, manifest.parents) == (SHA256, {"content": SHA256})
     assert dict(manifest.counts) == {"num_bytes": 10_000}
     assert broken_files(raw.path.parent, manifest) == []
     assert names(store) == [".lock", ".source.json", SHA256[:16]]
@@ -680,16 +680,26 @@ def test_a_url_that_differs_in_its_query_is_another_file(server: Server, tmp_pat
     assert copy.is_new
 
 
-def test_a_damaged_copy_is_an_error(server: Server, tmp_path: Path):
+def test_a_copy_that_was_cut_short_is_fetched_anew(server: Server, tmp_path: Path):
     copy = fetched(server, tmp_path)
     copy.path.write_bytes(CONTENT[:-1])
+
+    raw = read_raw_file(source_of(server.url), store=tmp_path)
+
+    assert raw.sha256 == SHA256
+    assert copy.path.read_bytes() == CONTENT
+
+
+def test_a_copy_of_which_a_byte_changed_is_an_error(server: Server, tmp_path: Path):
+    copy = fetched(server, tmp_path)
+    copy.path.write_bytes(CONTENT[:-1] + b"x")
 
     with pytest.raises(RawFileError) as raised:
         read_raw_file(source_of(server.url), store=tmp_path)
 
-    damaged = hashlib.sha256(CONTENT[:-1]).hexdigest()
+    damaged = hashlib.sha256(CONTENT[:-1] + b"x").hexdigest()
     assert str(raised.value) == (
-        f"{copy.path}: expected 10,000 bytes with sha256 {SHA256[:16]}…, found 9,999 bytes with "
+        f"{copy.path}: expected 10,000 bytes with sha256 {SHA256[:16]}…, found 10,000 bytes with "
         f"sha256 {damaged[:16]}…; delete the folder {copy.path.parent} and run again to fetch it "
         "anew"
     )

@@ -2,23 +2,26 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tokflow.errors import TokflowError
-from tokflow.manifest import is_complete
-from tokflow.storage import MANIFEST_NAME, new_file, new_folder, point_latest_to
-from tokflow_tests.making import build, content, declare
+from tokflow.errors import ForeignOutputError, TokflowError
+from tokflow.manifest import MANIFEST_NAME, RUN_NAME, checksums, is_complete, write_manifest
+from tokflow.storage import new_file, new_folder, point_latest_to
+from tokflow_tests.making import build, content, declare, edit_manifest, make_manifest
 
 HOLD_FOLDER_OPEN = """
 import sys
 from pathlib import Path
+from tokflow.manifest import write_manifest
 from tokflow.storage import new_folder
+from tokflow_tests.making import make_manifest
 
 with new_folder(Path(sys.argv[1])) as folder:
     (folder / "half").write_text("of the other")
-    (folder / "manifest.json").write_text("the other's")
+    write_manifest(folder, make_manifest(), run={})
     print("open", flush=True)
     sys.stdin.read()
 """
@@ -45,7 +48,7 @@ build(dataset)
 def write(folder: Path, text: str = "mine") -> None:
     with new_folder(folder) as temporary:
         (temporary / "data").write_text(text)
-        (temporary / MANIFEST_NAME).write_text("{}")
+        write_manifest(temporary, make_manifest(files=checksums(temporary)), run={})
 
 
 def hold_open(folder: Path) -> subprocess.Popen[str]:
@@ -68,17 +71,17 @@ def names_in(folder: Path) -> list[str]:
 def test_a_folder_takes_its_name_when_the_block_ends(tmp_path: Path):
     with new_folder(tmp_path / "out") as temporary:
         (temporary / "data").write_text("x")
-        (temporary / MANIFEST_NAME).write_text("{}")
+        write_manifest(temporary, make_manifest(), run={})
         is_there_too_early = (tmp_path / "out").exists()
 
     assert not is_there_too_early
     assert names_in(tmp_path) == ["out"]
-    assert names_in(tmp_path / "out") == ["data", MANIFEST_NAME]
+    assert names_in(tmp_path / "out") == ["data", MANIFEST_NAME, RUN_NAME]
 
 
 def write_and_fail(folder: Path) -> None:
     with new_folder(folder) as temporary:
-        (temporary / MANIFEST_NAME).write_text("{}")
+        write_manifest(temporary, make_manifest(), run={})
         raise KeyboardInterrupt
 
 
@@ -157,14 +160,42 @@ def test_what_another_machine_writes_is_left_alone(tmp_path: Path):
     assert names_in(tmp_path) == [no_process_of_here, "out"]
 
 
-def test_a_folder_that_lost_its_manifest_is_replaced(tmp_path: Path):
-    write(tmp_path / "out", "old")
-    (tmp_path / "out" / MANIFEST_NAME).unlink()
+DAMAGES = {
+    "its manifest is gone": lambda out: (out / MANIFEST_NAME).unlink(),
+    "its manifest cannot be read": lambda out: (out / MANIFEST_NAME).write_text("{"),
+    "a file is gone": lambda out: (out / "data").unlink(),
+    "a file is cut short": lambda out: (out / "data").write_text("ol"),
+    "it is another output": lambda out: edit_manifest(out, lambda f: f.update(version=2)),
+}
 
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_folder_stays_until_the_new_one_is_whole(
+    damage: Callable[[Path], object], tmp_path: Path
+):
+    write(tmp_path / "out", "old")
+    damage(tmp_path / "out")
+    before = content(tmp_path / "out")
+
+    with pytest.raises(KeyboardInterrupt):
+        write_and_fail(tmp_path / "out")
+    after_failure = content(tmp_path / "out")
     write(tmp_path / "out", "new")
 
+    assert after_failure == before
     assert names_in(tmp_path) == ["out"]
     assert (tmp_path / "out" / "data").read_text() == "new"
+
+
+def test_what_a_newer_tokflow_made_is_never_replaced(tmp_path: Path):
+    write(tmp_path / "out", "theirs")
+    edit_manifest(tmp_path / "out", lambda fields: fields.update(format_version=2))
+
+    with pytest.raises(ForeignOutputError, match="found 2; use the tokflow that wrote it"):
+        write(tmp_path / "out", "mine")
+
+    assert names_in(tmp_path) == ["out"]
+    assert (tmp_path / "out" / "data").read_text() == "theirs"
 
 
 def test_a_finished_folder_is_never_replaced(tmp_path: Path):

@@ -1,5 +1,4 @@
 import dataclasses
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from tokflow.verify import (
 )
 from tokflow.verify.outputs import verify_dataset, verify_path
 from tokflow_tests.declared import copy_of, dataset, write_raw
+from tokflow_tests.making import edit_manifest
 
 SPLITS: dict[str, dict[str, Any]] = {
     "characters": {"parts": {"train": {"characters": 10}, "validation": {"start": 12}}},
@@ -64,12 +64,6 @@ def small(template: Path, tmp_path: Path) -> tuple[Dataset, Lineage]:
 
 def problems_of(made: Dataset) -> list[str]:
     return [problem for verified in verify_dataset(made) for problem in verified.problems]
-
-
-def edit_manifest(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    fields = json.loads((folder / "manifest.json").read_text())
-    change(fields)
-    (folder / "manifest.json").write_text(json.dumps(fields))
 
 
 def believe_files(folder: Path) -> None:

@@ -97,7 +97,7 @@ def _as_document(inspection: Inspection) -> dict[str, Any]:
     found = inspection.found
     return {
         "folder": str(found.folder),
-        "manifest": dataclasses.asdict(found.manifest),
+        "manifest": found.manifest.fields(),
         "run": read_run(found.folder),
         "num_bytes": inspection.num_bytes,
         "tokenizer": None if inspection.tokenizer is None else str(inspection.tokenizer.folder),

@@ -30,7 +30,7 @@ def print_verification(
     if as_json:
         print_json({"num_problems": num_problems, "outputs": [_as_document(v) for v in results]})
     else:
-        outputs = counted(len(results), "output")
+        outputs = counted(sum(verified.is_output for verified in results), "output")
         print(f"{outputs}: {counted(num_problems, 'problem') if num_problems else 'all well'}")
     return FAILED if num_problems else DONE
 
@@ -63,7 +63,10 @@ def _verify(
 def _print(verified: Verified) -> None:
     state = styled("failed", "red") if verified.problems else styled("ok", "green")
     note = f" ({'; '.join(verified.notes)})" if verified.notes else ""
-    print(f"{state}  {verified.name}  {verified.folder.name}{note}", flush=True)
+    if verified.is_output:
+        print(f"{state}  {verified.name}  {verified.folder.name}{note}", flush=True)
+    else:
+        print(f"{styled('note', 'dim')}  {verified.name}: {verified.folder}{note}")
     for problem in verified.problems:
         print_error(problem)
 
@@ -71,6 +74,7 @@ def _print(verified: Verified) -> None:
 def _as_document(verified: Verified) -> dict[str, object]:
     return {
         "name": verified.name,
+        "is_output": verified.is_output,
         "folder": str(verified.folder),
         "problems": list(verified.problems),
         "notes": list(verified.notes),

@@ -17,15 +17,15 @@ from dagster._core.definitions.data_version import (
 
 from tokflow.dataset import Dataset
 from tokflow.documents import deciding_fields
-from tokflow.exports import ExportConfig, export_fingerprint
-from tokflow.manifest import fingerprint
+from tokflow.exports import ExportConfig, export_recipe
+from tokflow.manifest import Recipe
 from tokflow.raw import RawFile, Stamp
-from tokflow.sequences import sequences_fingerprint
-from tokflow.spans import split_fingerprint
+from tokflow.sequences import sequences_recipe
+from tokflow.spans import split_recipe
 from tokflow.split import FilePosition
 from tokflow.tokenizer import Tokenizer
 from tokflow.tokenizer_kinds import TOKENIZER_VERSION
-from tokflow.tokens import tokens_fingerprint
+from tokflow.tokens import tokens_recipe
 
 RAW_VERSION = "1"
 """Raw files are taken as they are."""
@@ -57,22 +57,22 @@ def tokens_version(dataset: Dataset) -> str:
     So do the other stages: what the config and the code contribute, by the stage's own rule.
     """
     config = dataset.tokenizer
-    return _short(tokens_fingerprint(_NO_RAW_FILE, dataset.documents, config, _NO_TOKENIZER))
+    return _short(tokens_recipe(_NO_RAW_FILE, dataset.documents, config, _NO_TOKENIZER))
 
 
 def split_version(dataset: Dataset) -> str:
     """Return the code version of the split."""
-    return _short(split_fingerprint("", dataset.split, FilePosition(), ""))
+    return _short(split_recipe("", dataset.split, FilePosition(), ""))
 
 
 def sequences_version(dataset: Dataset) -> str:
     """Return the code version of sequences."""
-    return _short(sequences_fingerprint("", dataset.packing))
+    return _short(sequences_recipe("", dataset.packing))
 
 
 def export_version(dataset: Dataset, config: ExportConfig) -> str:
     """Return the code version of one export."""
-    return _short(export_fingerprint(config, dataset.packing, {}))
+    return _short(export_recipe(config, dataset.packing, {}))
 
 
 def tokenizer_version(dataset: Dataset) -> str:
@@ -86,7 +86,7 @@ def tokenizer_version(dataset: Dataset) -> str:
     fields = {name: config[name] for name in config if name not in unused}
     if is_trained:
         fields["documents"] = deciding_fields(dataset.documents, [Path()])
-    return _short(fingerprint("tokenizer", version=TOKENIZER_VERSION, config=fields, parents={}))
+    return _short(Recipe(stage="tokenizer", version=TOKENIZER_VERSION, config=fields, parents={}))
 
 
 def version_tags(
@@ -137,6 +137,6 @@ def recorded_version(instance: dg.DagsterInstance, key: dg.AssetKey) -> tuple[st
     return tags.get(CODE_VERSION_TAG, ""), tags.get(DATA_VERSION_TAG, "")
 
 
-def _short(version: str) -> str:
+def _short(recipe: Recipe) -> str:
     """Return enough of a fingerprint to tell configs apart in the web UI."""
-    return version[:16]
+    return recipe.fingerprint[:16]

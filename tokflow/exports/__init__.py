@@ -42,7 +42,7 @@ from tokflow.exports.formats import (
 from tokflow.exports.index import write_index
 from tokflow.exports.part import Part, check_eos_first, inputs_of
 from tokflow.integrity import checked
-from tokflow.manifest import Manifest, checksums, fingerprint, write_manifest
+from tokflow.manifest import Manifest, Recipe, checksums, write_manifest
 from tokflow.packing import PackingConfig
 
 FORMATS: dict[str, Format] = {
@@ -106,12 +106,12 @@ def with_names(config: ExportConfig, names: SourceNames) -> ExportConfig:
     return replace(config, options=FORMATS[config.format].named(config.options, names))
 
 
-def export_fingerprint(
+def export_recipe(
     config: ExportConfig, packing: PackingConfig, parents: Mapping[str, str]
-) -> str:
-    """Return the fingerprint of an export made from `parents` (partition key to fingerprint)."""
-    return fingerprint(
-        f"export:{config.format}",
+) -> Recipe:
+    """Return what decides an export made from `parents` (partition key to fingerprint)."""
+    return Recipe(
+        stage="export",
         version=FORMATS[config.format].version_of_export,
         config=_deciding_config(config, packing),
         parents=parents,
@@ -139,13 +139,9 @@ def write_export(
         write_index(folder / INDEX_NAME, (index_of(part, layout) for part in parts))
     packing = parts[0].packing
     manifest = Manifest(
-        stage="export",
+        recipe=export_recipe(config, packing, parents),
         dataset=dataset,
         partition=None,
-        version=format_.version_of_export,
-        fingerprint=export_fingerprint(config, packing, parents),
-        parents=parents,
-        config=_deciding_config(config, packing),
         counts=counts,
         details={
             **details,
@@ -267,7 +263,7 @@ __all__ = [
     "SourceNames",
     "check_exports",
     "check_format",
-    "export_fingerprint",
+    "export_recipe",
     "index_of",
     "inputs_of",
     "layout_of",

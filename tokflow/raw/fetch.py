@@ -18,13 +18,21 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.errors import RawFileError, four_parts
-from tokflow.manifest import RUN_NAME, FileEntry, Manifest, is_complete, write_manifest
+from tokflow.manifest import (
+    MANIFEST_NAME,
+    RUN_NAME,
+    FileEntry,
+    Manifest,
+    Recipe,
+    is_intact,
+    write_manifest,
+)
 from tokflow.raw.hashes import Progress
 from tokflow.raw.listing import RawSource
 from tokflow.raw.part import BLOCK_BYTES, Part
 from tokflow.raw.remote import RemoteFile, TransientError, Validator, remote_error, remote_file
 from tokflow.raw.urls import is_url, redact, split_url
-from tokflow.storage import MANIFEST_NAME, new_file, new_folder
+from tokflow.storage import new_file, new_folder
 
 RAW_VERSION = 1
 
@@ -154,13 +162,11 @@ class _Fetching:
         name = _file_name(self.source)
         with new_folder(self.folder / sha256[:16]) as temporary:
             manifest = Manifest(
-                stage="raw",
+                recipe=Recipe(
+                    stage="raw", version=RAW_VERSION, config={}, parents={"content": sha256}
+                ),
                 dataset=self.store.name,
                 partition=self.source.key,
-                version=RAW_VERSION,
-                fingerprint=sha256,
-                parents={},
-                config={},
                 counts={"num_bytes": known.num_bytes},
                 files={name: FileEntry(num_bytes=known.num_bytes, sha256=sha256)},
             )
@@ -244,7 +250,7 @@ def _read_known(folder: Path, source: RawSource) -> _Known | None:
         known = _Known(validator=validator, **fields)
     except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError):
         return None  # without it the file is downloaded again
-    is_usable = known.url_sha256 == _url_sha256(source) and is_complete(folder / known.sha256[:16])
+    is_usable = known.url_sha256 == _url_sha256(source) and is_intact(folder / known.sha256[:16])
     return known if is_usable else None
 
 

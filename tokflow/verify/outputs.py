@@ -7,10 +7,12 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tokflow.catalog import Found, find_output, find_outputs
+from tokflow.catalog import Found, find_output, output_at
 from tokflow.convert import own_packing, parts_of
 from tokflow.dataset import Dataset
 from tokflow.errors import (
+    CorruptOutputError,
+    ForeignOutputError,
     MissingOutputError,
     TokflowError,
     UntrustedCodeError,
@@ -19,7 +21,7 @@ from tokflow.errors import (
 )
 from tokflow.exports import FORMATS, ExportConfig, options_of
 from tokflow.lineage import Lineage, Output
-from tokflow.manifest import is_complete, read_manifest
+from tokflow.manifest import read_manifest
 from tokflow.packing import PackingConfig
 from tokflow.raw.hashes import CACHE_NAME
 from tokflow.tokenizer import tokenizer_of
@@ -30,6 +32,7 @@ from tokflow.verify.raw import verify_against_raw
 from tokflow.verify.sequences import verify_sequences
 from tokflow.verify.split import verify_split
 from tokflow.verify.tokens import verify_tokenizer, verify_tokens
+from tokflow.walk import Finished, PassedBy, Unreadable, walk
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,30 +45,68 @@ class Verified:
     problems: tuple[str, ...]
     notes: tuple[str, ...] = ()
     """What could not be looked at, and why."""
+    is_output: bool = True
+    """False of what lies in a store and is no output: it was not looked at."""
+
+
+STAGES = ("raw", "tokenizer", "tokens", "split", "sequences", "export")
 
 
 def verify_path(path: Path, *, trust_remote_code: bool = False) -> Iterator[Verified]:
-    """Yield what is found of the output at `path`, or of every output below it.
+    """Yield what is found of the output at `path`, or of everything below it.
 
-    What they were made from is compared only if its own files are whole; else it is yielded, too,
-    with what is wrong with it. A tokenizer that is Python code is loaded only with
-    `trust_remote_code`.
+    Outputs come in the order of the stages, before them those that cannot be read, after them
+    what is no output. What an output was made from is compared with it only if its own files are
+    whole; else that is yielded, too, with what is wrong with it. A tokenizer that is Python code
+    is loaded only with `trust_remote_code`.
 
-    Raises: MissingOutputError where there is none.
+    Raises: MissingOutputError where there is no output.
     """
     try:
-        found = [find_output(path)]
-    except MissingOutputError:
-        found = list(find_outputs(path.resolve())) if path.is_dir() else []
-        if not found:
-            raise
+        at = output_at(path)
+    except (TokflowError, OSError) as error:
+        yield _unreadable(path, error)
+        return
     damage = Damage()
-    for output in found:
-        yield _verify_found(output, damage, trust_remote_code=trust_remote_code)
-    yielded = {output.folder for output in found}
+    if at is not None:
+        yield _verify_found(at, damage, trust_remote_code=trust_remote_code)
+        yield from (_verify_found(parent, damage) for parent in damage.outputs() if parent != at)
+        return
+    below = sorted(walk(path.resolve()), key=_ordinal)
+    if all(isinstance(found, PassedBy) for found in below):
+        find_output(path)  # says what is there
+    yielded = set()
+    for found in below:
+        yield _verify(found, damage, trust_remote_code=trust_remote_code)
+        yielded.add(found.path if isinstance(found, PassedBy) else found.folder)
     for parent in damage.outputs():
         if parent.folder not in yielded:
             yield _verify_found(parent, damage)
+
+
+def _ordinal(found: Finished | Unreadable | PassedBy) -> int:
+    """Return by what is sorted: what cannot be read, the stages in their order, the rest."""
+    if isinstance(found, Finished):
+        return 1 + STAGES.index(found.manifest.stage) if found.manifest.stage in STAGES else 0
+    return 0 if isinstance(found, Unreadable) else 1 + len(STAGES)
+
+
+def _verify(
+    found: Finished | Unreadable | PassedBy, damage: Damage, *, trust_remote_code: bool
+) -> Verified:
+    if isinstance(found, Finished):
+        output = Found(found.folder, found.manifest)
+        return _verify_found(output, damage, trust_remote_code=trust_remote_code)
+    if isinstance(found, Unreadable):
+        return _unreadable(found.folder, found.error)
+    reasons = (found.reason,)
+    return Verified(
+        name="not looked at", folder=found.path, problems=(), notes=reasons, is_output=False
+    )
+
+
+def _unreadable(folder: Path, error: Exception) -> Verified:
+    return Verified(name="unreadable", folder=folder, problems=(str(error),))
 
 
 def verify_dataset(dataset: Dataset) -> Iterator[Verified]:
@@ -79,11 +120,12 @@ def verify_dataset(dataset: Dataset) -> Iterator[Verified]:
     Raises: TokflowError where the raw files or the tokenizer cannot be found.
     """
     lineage = Lineage(dataset, rehash=True)
-    lineage.read_raw_files(list(lineage.sources))
     damage = Damage()
     trust = dataset.tokenizer.trust_remote_code
-    yield _verify_output(lineage.tokenizer_output, damage, trust_remote_code=trust)
-    if not lineage.tokenizer_output.is_made:
+    yield from _verify_copies(lineage, damage)
+    lineage.read_raw_files(list(lineage.sources))
+    yield _attempt("tokenizer", lambda: lineage.tokenizer_output, damage, trust_remote_code=trust)
+    if not _is_made(lineage.tokenizer_output):
         return
     for key in lineage.sources:
         yield from _verify_file(lineage, key, damage)
@@ -94,6 +136,11 @@ def verify_dataset(dataset: Dataset) -> Iterator[Verified]:
 def _verify_found(found: Found, damage: Damage, *, trust_remote_code: bool = False) -> Verified:
     """Return what is wrong with one output: its files first, and if they are whole, the rest."""
     problems = [*damage.of(found), *unlisted_files(found.folder, found.manifest)]
+    if found.is_misplaced:
+        problems.append(
+            f"{found.folder}: expected to be where a run looks for it, found in a folder that its "
+            f"manifest does not lead to: {found.manifest.fingerprint[:16]} of {found.name}"
+        )
     notes: list[str] = []
     if problems:
         notes.append("what is in the files was not looked at")
@@ -137,6 +184,8 @@ def _why_not_compared(found: Found, damage: Damage) -> str | None:
         damaged = [parent for parent in found.inputs() if damage.of(parent)]
     except MissingOutputError:
         return "what it was made from is not in this store"
+    except (CorruptOutputError, ForeignOutputError) as error:
+        return f"what it was made from cannot be read ({str(error).partition(': ')[0]})"
     if not damaged:
         return None
     more = f" and {len(damaged) - 1:,} more" if len(damaged) > 1 else ""
@@ -176,6 +225,22 @@ def _verify_file(lineage: Lineage, key: str, damage: Damage) -> Iterator[Verifie
     yield _attempt(f"sequences of {key}", lambda: lineage.sequences(key), damage)
 
 
+def _is_made(output: Output) -> bool:
+    try:
+        return output.is_made
+    except ForeignOutputError:
+        return False
+
+
+def _verify_copies(lineage: Lineage, damage: Damage) -> Iterator[Verified]:
+    """Yield the copies of raw files that were fetched, before a damaged one is fetched anew."""
+    for found in walk(lineage.dataset.folder / "raw"):
+        if isinstance(found, Unreadable) or (
+            isinstance(found, Finished) and found.manifest.partition in lineage.sources
+        ):
+            yield _verify(found, damage, trust_remote_code=False)
+
+
 def _verify_remembered(lineage: Lineage, key: str) -> Iterator[Verified]:
     """Yield what is wrong in the cache of checksums with that of a raw file."""
     try:
@@ -197,7 +262,8 @@ def _verify_remembered(lineage: Lineage, key: str) -> Iterator[Verified]:
 
 def _compare_with_raw(tokens: Verified, lineage: Lineage, key: str, damage: Damage) -> Verified:
     """Return what is found of a token shard, of which the rest is well, in its raw file."""
-    if damage.of(_found(lineage.tokenizer_output)):
+    tokenizer = lineage.tokenizer_output
+    if damage.of(Found(tokenizer.folder, tokenizer.manifest())):
         return replace(tokens, notes=("its tokenizer is damaged: not compared with the raw file",))
     dataset = lineage.dataset
     notes = ["its raw file was hashed"]
@@ -221,29 +287,28 @@ def _compare_with_raw(tokens: Verified, lineage: Lineage, key: str, damage: Dama
     return replace(tokens, problems=tuple(problems), notes=tuple(notes))
 
 
-def _attempt(name: str, output: Callable[[], Output], damage: Damage) -> Verified:
+def _attempt(
+    name: str, output: Callable[[], Output], damage: Damage, *, trust_remote_code: bool = False
+) -> Verified:
     """Verify an output whose very fingerprint may not be computable."""
     try:
-        return _verify_output(output(), damage)
+        return _verify_output(output(), damage, trust_remote_code=trust_remote_code)
     except (TokflowError, OSError) as error:
         return Verified(name=name, folder=Path(), problems=(message_of(error, where=name),))
 
 
-def _verify_output(output: Output, damage: Damage, *, trust_remote_code: bool = False) -> Verified:
-    if not is_complete(output.folder):
-        name = output.stage if output.stage == "tokenizer" else f"{output.stage} of {output.name}"
-        return Verified(
-            name=f"export {output.name}" if output.stage == "export" else name,
-            folder=output.folder,
-            problems=(f"{output.asset}: not built; run `tokflow run`",),
+def _verify_output(output: Output, damage: Damage, *, trust_remote_code: bool) -> Verified:
+    try:
+        manifest = read_manifest(output.folder)
+    except MissingOutputError:
+        problem = f"{output.asset}: not built; run `tokflow run`"
+    except (TokflowError, OSError) as error:
+        problem = message_of(error, where=output.folder)
+    else:
+        if manifest.fingerprint == output.fingerprint:
+            found = Found(output.folder, manifest)
+            return _verify_found(found, damage, trust_remote_code=trust_remote_code)
+        problem = (
+            f"{output.folder}: expected the fingerprint {output.fingerprint[:16]}, found another"
         )
-    found = _found(output)
-    verified = _verify_found(found, damage, trust_remote_code=trust_remote_code)
-    if output.fingerprint == found.manifest.fingerprint:
-        return verified
-    problem = f"{output.folder}: expected the fingerprint {output.fingerprint[:16]}, found another"
-    return replace(verified, problems=(problem,), notes=())
-
-
-def _found(output: Output) -> Found:
-    return Found(output.folder, read_manifest(output.folder))
+    return Verified(name=output.title, folder=output.folder, problems=(problem,))

@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.catalog import Found
-from tokflow.manifest import RUN_NAME, Manifest, broken_files
-from tokflow.storage import MANIFEST_NAME
+from tokflow.manifest import MANIFEST_NAME, RUN_NAME, Manifest, broken_files
 
 TOKENS_AT_ONCE = 8_000_000
 """Token ids looked at together, so that memory does not grow with the output."""
@@ -22,7 +21,11 @@ def verify_files(folder: Path, manifest: Manifest) -> list[str]:
 
 def unlisted_files(folder: Path, manifest: Manifest) -> list[str]:
     """Return one sentence for each file of `folder` that nobody listed."""
-    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    found = {
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if path.is_symlink() or not path.is_dir()
+    }
     unlisted = found - set(manifest.files) - {MANIFEST_NAME, RUN_NAME}
     return [f"{folder / name}: expected no file, found one" for name in sorted(unlisted)]
 

@@ -1,0 +1,143 @@
+"""Walk a store: its outputs, those that cannot be read, and what was passed by.
+
+<store>/<dataset>/tokenizer/<fingerprint[:16]>
+<store>/<dataset>/{raw,tokens,split,sequences}/<partition>/<fingerprint[:16]>
+<store>/<dataset>/exports/<name>/<fingerprint[:16]>, latest
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokflow.errors import (
+    CorruptOutputError,
+    ForeignOutputError,
+    MissingOutputError,
+    TokflowError,
+    four_parts,
+)
+from tokflow.manifest import (
+    MANIFEST_NAME,
+    Manifest,
+    is_complete,
+    is_output_name,
+    read_manifest,
+)
+
+LATEST = "latest"
+"""The link beside the outputs of an export that leads to the newest."""
+
+KEPT_BESIDE = ("hashes.sqlite", ".verdicts")
+"""How the names begin of what tokflow keeps beside outputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A finished output: a folder with a manifest that can be believed."""
+
+    folder: Path
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A folder, or a link, that should be an output and cannot be read as one."""
+
+    folder: Path
+    error: TokflowError | OSError
+
+
+@dataclass(frozen=True, slots=True)
+class PassedBy:
+    """Something that is no output, and was not looked at."""
+
+    path: Path
+    reason: str
+
+
+def walk(folder: Path, *, is_deep: bool = True) -> Iterator[Finished | Unreadable | PassedBy]:
+    """Yield what is in `folder` and below it, sorted by path.
+
+    An output is a folder called by 16 hexadecimal digits, as no part of a partition key is; or
+    one called otherwise that holds a manifest, as an export that was copied out of its store.
+    Outputs are not entered, nor are folders whose names begin with a dot, nor links: of all of
+    them but the link `latest` it is said that they were not. Without `is_deep`, nor are folders
+    that are no outputs.
+    """
+    strays: list[str] = []
+    try:
+        paths = sorted(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        yield Unreadable(folder, error)
+        return
+    for path in paths:
+        if path.name.startswith(KEPT_BESIDE):
+            continue
+        if path.is_symlink() or path.name.startswith("."):
+            yield from _passed_by(path)
+        elif not path.is_dir():
+            strays.append(path.name)
+        elif (found := look_at(path)) is not None:
+            yield found
+        elif is_deep:
+            yield from _inside(path)
+    if strays:
+        more = f" and {len(strays) - 3:,} more" if len(strays) > 3 else ""
+        yield PassedBy(folder, f"{', '.join(strays[:3])}{more}: of no output")
+
+
+def look_at(folder: Path) -> Finished | Unreadable | None:
+    """Return the output that a folder is; None where it is none."""
+    is_named = is_output_name(folder.name) and not (folder / LATEST).is_symlink()
+    try:
+        if is_complete(folder) or (is_named and folder.is_dir()):
+            return Finished(folder, read_manifest(folder))
+        return None
+    except MissingOutputError:
+        found = CorruptOutputError(
+            four_parts(
+                where=folder,
+                expected=f"a {MANIFEST_NAME} in a folder with an output's name",
+                found="none",
+                remedy="run `tokflow run`, which makes it again if it is needed, or `tokflow gc`",
+            )
+        )
+        return Unreadable(folder, found)
+    except OSError as error:
+        return Unreadable(folder, error)
+    except (CorruptOutputError, ForeignOutputError) as error:
+        return Unreadable(folder, error) if is_named or _is_of_tokflow(folder) else None
+
+
+def _is_of_tokflow(folder: Path) -> bool:
+    """Say whether a manifest that cannot be read was one of tokflow's, and not a raw file."""
+    data = (folder / MANIFEST_NAME).read_bytes()
+    return b'"fingerprint"' in data or b'"format_version"' in data
+
+
+def _passed_by(path: Path) -> Iterator[Unreadable | PassedBy]:
+    """Yield what is to be said of a link or of something hidden."""
+    if path.is_symlink():
+        if path.is_dir() and path.name != LATEST:
+            error = MissingOutputError(
+                four_parts(
+                    where=path,
+                    expected="a folder",
+                    found=f"a link to {path.readlink()}, which is not followed",
+                    remedy="name the folder that it leads to",
+                )
+            )
+            yield Unreadable(path, error)
+    elif path.is_dir():
+        yield PassedBy(path, "unfinished" if path.name.endswith(".tmp") else "hidden")
+
+
+def _inside(folder: Path) -> Iterator[Finished | Unreadable | PassedBy]:
+    """Yield what is in a folder that is no output itself; one line for one without outputs."""
+    inside = list(walk(folder))
+    if any(not isinstance(each, PassedBy) for each in inside):
+        yield from inside
+    else:
+        yield PassedBy(folder, "without outputs")

@@ -1,0 +1,50 @@
+"""A thin slice of the net, for every run of the tests: one kind of file, one of each fault."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tokflow.lineage import Lineage
+from tokflow.pipeline import build_dataset
+from tokflow.verify.outputs import verify_dataset, verify_path
+from tokflow_tests.declared import copy_of, dataset
+from tokflow_tests.integrity.store import FAULTS, flip_a_bit
+
+FIELDS = {"exports": ["bin"], "raw": {"files": "raw/a.jsonl"}}
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("small")
+    assert build_dataset(dataset(folder, **FIELDS)).failed == ()
+    return folder
+
+
+def add_a_file(path: Path) -> None:
+    path.with_name("more").write_bytes(b"")
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "tokens.bin"])
+@pytest.mark.parametrize("fault", [*FAULTS.values(), add_a_file], ids=[*FAULTS, "one file more"])
+def test_a_fault_is_found_by_the_output_the_store_and_the_dataset(
+    fault: Callable[[Path], None], name: str, small: Path, tmp_path: Path
+):
+    made = dataset(copy_of(small, tmp_path), **FIELDS)
+    output = Lineage(made).tokens("a.jsonl").folder
+    fault(output / name)
+
+    for found in (verify_path(output), verify_path(made.store), verify_dataset(made)):
+        assert {each.folder for each in found if each.problems} == {output}
+
+
+def test_nothing_is_made_from_a_flipped_bit(small: Path, tmp_path: Path):
+    folder = copy_of(small, tmp_path)
+    made = dataset(folder, **{**FIELDS, "exports": ["bin", "npy"]})
+    flip_a_bit(Lineage(made).tokens("a.jsonl").folder / "tokens.bin")
+
+    [failed] = build_dataset(made).failed
+
+    assert (failed.stage, failed.name) == ("export", "npy")
+    assert "tokens.bin: expected sha256" in failed.message
+    assert not list((made.folder / "exports/npy").iterdir())

@@ -1,0 +1,202 @@
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tokflow.catalog import find_output, newest_output
+from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError
+from tokflow.inspection import inspect_output
+from tokflow.manifest import write_manifest
+from tokflow.pipeline import build_dataset
+from tokflow.trace import trace_tokens
+from tokflow.verify.outputs import verify_path
+from tokflow.walk import Finished, PassedBy, Unreadable, walk
+from tokflow_tests.declared import copy_of, dataset
+from tokflow_tests.making import edit_manifest, make_manifest, make_recipe
+
+NUM_OUTPUTS = 1 + 3 * 3 + 1
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("built")
+    assert build_dataset(dataset(folder, exports=["bin"])).failed == ()
+    return folder
+
+
+@pytest.fixture
+def store(built: Path, tmp_path: Path) -> Path:
+    return copy_of(built, tmp_path) / "store"
+
+
+def only_in(folder: Path) -> Path:
+    (inside,) = (path for path in folder.iterdir() if not path.is_symlink())
+    return inside
+
+
+def problems(path: Path) -> list[str]:
+    return [problem for verified in verify_path(path) for problem in verified.problems]
+
+
+def notes(path: Path) -> dict[str, str]:
+    return {
+        str(verified.folder.relative_to(path)): verified.notes[0]
+        for verified in verify_path(path)
+        if not verified.is_output
+    }
+
+
+def test_a_store_that_was_built_is_outputs_and_nothing_else(store: Path):
+    found = list(walk(store))
+
+    assert [type(each) for each in found] == [Finished] * NUM_OUTPUTS
+
+
+def test_what_cannot_be_read_is_a_problem_of_the_store(store: Path, tmp_path: Path):
+    shard = only_in(store / "small/tokens/a.jsonl")
+    (shard / "manifest.json").unlink()
+    split = only_in(store / "small/split/a.jsonl")
+    (split / "manifest.json").write_text("{")
+    tokenizer = only_in(store / "small/tokenizer")
+    edit_manifest(tokenizer, lambda fields: fields.update(format_version=2))
+    rows = only_in(store / "small/sequences/sub/c.jsonl")
+    rows.rename(tmp_path / "elsewhere")
+    rows.symlink_to(tmp_path / "elsewhere")
+
+    found = {each.folder: each.error for each in walk(store) if isinstance(each, Unreadable)}
+
+    assert {folder: type(error) for folder, error in found.items()} == {
+        shard: CorruptOutputError,
+        split: CorruptOutputError,
+        tokenizer: ForeignOutputError,
+        rows: MissingOutputError,
+    }
+    assert set(map(str, found.values())) <= set(problems(store))
+    assert str(found[rows]) == (
+        f"{rows}: expected a folder, found a link to {tmp_path}/elsewhere, which is not followed; "
+        "name the folder that it leads to"
+    )
+
+
+def test_what_is_no_output_is_named_and_no_problem(store: Path):
+    shutil.copytree(store / "small/tokenizer", store / "small/tokens/.a.0.1.2.tmp")
+    shutil.copytree(store / "small/tokenizer", store / "small/split/.hidden")
+    (store / "small/mine/inner").mkdir(parents=True)
+    (store / "small/tokens/a.jsonl/notes.txt").write_text("mine")
+
+    assert problems(store) == []
+    assert notes(store) == {
+        "small/tokens/.a.0.1.2.tmp": "unfinished",
+        "small/split/.hidden": "hidden",
+        "small/mine": "without outputs",
+        "small/tokens/a.jsonl": "notes.txt: of no output",
+    }
+
+
+@pytest.mark.parametrize("text", ["[1]", '{"text": "a"}\n', "", '{"files": ["a"]}', "\xff"])
+def test_a_raw_file_called_manifest_is_no_manifest(text: str, store: Path):
+    for folder in (store / "small/raw", store / "small/tokens/x"):
+        folder.mkdir()
+        (folder / "manifest.json").write_text(text, encoding="latin-1")
+
+    assert problems(store) == []
+    assert notes(store)["small/raw"] == "without outputs"
+
+
+def test_a_partition_may_be_called_manifest(store: Path):
+    folder = store / "small/tokens/x/manifest.json"
+    shutil.copytree(store / "small/tokens/a.jsonl", folder)
+    edit_manifest(only_in(folder), lambda fields: fields.update(partition="x/manifest.json"))
+
+    assert problems(store) == []
+    assert len(list(walk(store))) == NUM_OUTPUTS + 1
+
+
+def test_an_export_with_an_output_s_name_is_walked_through(tmp_path: Path):
+    made = dataset(tmp_path, exports=[{"format": "bin", "name": "0123456789abcdef"}])
+    assert build_dataset(made).failed == ()
+
+    assert [type(each) for each in walk(tmp_path / "store")] == [Finished] * NUM_OUTPUTS
+
+
+def test_outputs_that_were_copied_out_of_a_store_are_found_under_any_name(
+    store: Path, tmp_path: Path
+):
+    shutil.copytree(store / "small/exports/bin/latest", tmp_path / "copies/one/mine")
+    shutil.copytree(store / "small/exports/bin/latest", tmp_path / "copies/two")
+    (tmp_path / "copies/two/manifest.json").write_text('{"fingerprint": ')
+
+    assert [type(each) for each in walk(tmp_path / "copies")] == [Finished, Unreadable]
+
+
+def test_an_output_in_another_s_place_is_a_problem(store: Path):
+    shard = only_in(store / "small/tokens/a.jsonl")
+    shard.rename(store / "small/tokens/b.jsonl" / shard.name)
+    split = only_in(store / "small/split/b.jsonl")
+    split.rename(split.parent / "renamed")
+
+    found = problems(store)
+
+    assert [problem.partition(": expected ")[0] for problem in found] == [
+        f"{store}/small/tokens/b.jsonl/{shard.name}",
+        f"{store}/small/split/b.jsonl/renamed",
+    ]
+
+
+def test_an_unfinished_tokenizer_is_read_by_nobody(store: Path):
+    tokenizer = only_in(store / "small/tokenizer")
+    unfinished = tokenizer.rename(tokenizer.parent / f".{tokenizer.name}.0.1.2.tmp")
+    export = store / "small/exports/bin"
+
+    assert inspect_output(export).tokenizer is None
+    assert trace_tokens(export, part="train", start=0, stop=1)[0].text is None
+    with pytest.raises(MissingOutputError):
+        find_output(unfinished)
+
+
+def test_a_damaged_output_is_named_where_it_is_the_only_one(store: Path):
+    shard = only_in(store / "small/tokens/a.jsonl")
+    (shard / "manifest.json").write_text("{")
+
+    assert newest_output(shard.parent) is None
+    for path in (shard.parent, shard, shard / "tokens.bin"):
+        with pytest.raises(CorruptOutputError, match=r"manifest\.json: expected JSON"):
+            find_output(path)
+    assert [p.partition(":")[0] for p in problems(shard)] == [f"{shard}/manifest.json"]
+
+
+def test_a_parent_that_is_another_output_is_not_taken_for_it(store: Path):
+    shard = only_in(store / "small/tokens/a.jsonl")
+    other = edit_manifest(shard, lambda fields: fields["config"].update(eos="none"))
+    shard.rename(shard.parent / other[:16])
+
+    split = find_output(store / "small/split/a.jsonl")
+
+    with pytest.raises(MissingOutputError, match=str(shard)):
+        split.shard()
+
+
+def test_a_folder_without_outputs_is_said_to_be_so(tmp_path: Path):
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a/manifest.json").write_text(json.dumps({"text": "mine"}))
+
+    assert list(walk(tmp_path)) == [PassedBy(tmp_path / "a", "without outputs")]
+    with pytest.raises(MissingOutputError, match=r"found no manifest\.json"):
+        list(verify_path(tmp_path))
+
+
+def test_a_file_that_leads_out_of_the_folder_is_never_opened(tmp_path: Path):
+    recipe = make_recipe(stage="raw", parents={"content": "0" * 64})
+    folder = tmp_path / ("0" * 16)
+    folder.mkdir()
+    write_manifest(folder, make_manifest(recipe=recipe), run={})
+    entry = {"num_bytes": 6, "sha256": "0" * 64}
+    edit_manifest(folder, lambda fields: fields["files"].update({"../secret": entry}))
+    (tmp_path / "secret").write_text("secret")
+
+    [problem] = problems(folder)
+
+    assert (
+        "expected names of files inside the folder, such as a/b.bin, found '../secret'" in problem
+    )
