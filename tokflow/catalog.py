@@ -108,6 +108,22 @@ class Found:
             )
         )
 
+    def inputs(self) -> list["Found"]:
+        """Return the outputs that this one is compared with: its parent and what that was made
+        from, down to the token shard; of an export those of every file.
+
+        Raises: MissingOutputError where the store does not have one of them any more;
+        CorruptOutputError where a manifest cannot be read.
+        """
+        if (source := self.converted_from()) is not None:
+            return [source]
+        stage = {"split": "tokens", "sequences": "split"}.get(self.manifest.stage)
+        folders = [self._parent(stage, self.manifest.parents[stage])] if stage else []
+        if self.manifest.stage == "export":
+            folders = self._folders_of_parts()
+        direct = [Found(folder, read_manifest(folder)) for folder in folders]
+        return [*direct, *(found for parent in direct for found in parent.inputs())]
+
     def parts(self) -> list[Part]:
         """Return what this export is made from, in the order of its parts.
 
@@ -121,7 +137,7 @@ class Found:
         manifest = self.manifest
         details = manifest.details
         is_packed = layout_of(manifest).made_of == "sequences"
-        parents = [self._made_from(raw_file) for raw_file in sorted(manifest.parents)]
+        parents = [Found(folder, read_manifest(folder)) for folder in self._folders_of_parts()]
         sequences = [parent.sequences() for parent in parents] if is_packed else []
         splits = (
             [f.split for f in sequences] if is_packed else [parent.split() for parent in parents]
@@ -138,14 +154,14 @@ class Found:
         """
         if (source := self.converted_from()) is not None:
             return source.split_of(raw_file)
-        return self._made_from(raw_file).split()
+        folder = self._folders_of_parts()[sorted(self.manifest.parents).index(raw_file)]
+        return Found(folder, read_manifest(folder)).split()
 
-    def _made_from(self, raw_file: str) -> "Found":
-        """Return the sequences or the split of one raw file that this export is made from."""
-        stage = "sequences" if layout_of(self.manifest).made_of == "sequences" else "split"
-        fingerprint = self.manifest.parents[raw_file]
-        folder = self.dataset_folder / stage / raw_file / fingerprint[:16]
-        return Found(folder, read_manifest(folder))
+    def _folders_of_parts(self) -> list[Path]:
+        is_packed = layout_of(self.manifest).made_of == "sequences"
+        folder = self.dataset_folder / ("sequences" if is_packed else "split")
+        parents = sorted(self.manifest.parents.items())
+        return [folder / key / fingerprint[:16] for key, fingerprint in parents]
 
     def _parent(self, stage: str, fingerprint: str) -> Path:
         return self.dataset_folder / stage / str(self.manifest.partition) / fingerprint[:16]

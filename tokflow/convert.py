@@ -1,12 +1,9 @@
 """Another format of an export, made from its files, without tokenizing again."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from tokflow.catalog import Found, find_export
-from tokflow.errors import ConfigError, CorruptOutputError, four_parts
+from tokflow.errors import ConfigError, four_parts
 from tokflow.exports import (
     ExportConfig,
     Part,
@@ -16,9 +13,10 @@ from tokflow.exports import (
     write_export,
 )
 from tokflow.gathered import gather_parts
-from tokflow.manifest import Manifest, broken_files, is_intact
+from tokflow.integrity import check_files, checked
+from tokflow.manifest import Manifest, is_intact
 from tokflow.packing import PackingConfig
-from tokflow.storage import new_folder, point_latest_to
+from tokflow.storage import new_folder, point_latest_to, scratch_folder
 
 COPIED_DETAILS = (
     "dtype",
@@ -49,7 +47,8 @@ def convert_export(
     left out, which `details.left_out` of the manifest counts. `packing` is for formats of
     sequences; by default it is the export's own, or where it has none PackingConfig's defaults.
     Without `output` the folder stands beside the export's and is found again by its fingerprint;
-    what is there already is not made again. The export's checksums are compared first.
+    what is there already is not made again. The export's checksums are compared before it is read,
+    and where a file was written to meanwhile, again.
 
     Raises: MissingOutputError where there is no export; CorruptOutputError where it is damaged;
     ConfigError where its format cannot be read, where it lost what the new one keeps, or where
@@ -69,13 +68,14 @@ def convert_export(
     else:
         folder = output
         _check_output(found, output)
-    check_undamaged(found)
+    check_files(found)
     details = {n: found.manifest.details[n] for n in COPIED_DETAILS if n in found.manifest.details}
     if left_out := _left_out(found.manifest):
         details["left_out"] = left_out
-    with parts_of(found, config, used, beside=folder) as parts, new_folder(folder) as temporary:
+    # The tokens gathered are gone before the folder takes its name: a kill never leaves both.
+    with new_folder(folder) as temporary, checked(found), scratch_folder(folder) as scratch:
         write_export(
-            parts,
+            parts_of(found, config, used, scratch=scratch),
             config,
             temporary,
             dataset=found.manifest.dataset,
@@ -87,35 +87,18 @@ def convert_export(
     return folder
 
 
-@contextmanager
 def parts_of(
-    found: Found, config: ExportConfig, packing: PackingConfig, *, beside: Path | None = None
-) -> Iterator[list[Part]]:
-    """Yield the parts of an export as those of another, kept in a temporary folder meanwhile.
-
-    Of `beside` it is a neighbour, since it takes as much room as the tokens.
-    """
+    found: Found, config: ExportConfig, packing: PackingConfig, *, scratch: Path
+) -> list[Part]:
+    """Return the parts of an export as those of another; `scratch` holds their tokens."""
     is_packed = config.layout.made_of == "sequences"
-    if beside is not None:
-        beside.parent.mkdir(parents=True, exist_ok=True)
-    where = None if beside is None else beside.parent
-    with TemporaryDirectory(dir=where, prefix=".gathered.", suffix=".tmp") as temporary:
-        yield gather_parts(found, packing if is_packed else None, Path(temporary))
+    return gather_parts(found, packing if is_packed else None, scratch)
 
 
 def own_packing(found: Found) -> PackingConfig | None:
     """Return how the sequences of an export were packed; None for a stream."""
     packing = found.manifest.config.get("packing")
     return None if packing is None else PackingConfig(**packing)
-
-
-def check_undamaged(found: Found) -> None:
-    """Make sure that the files of an export are those that its manifest lists.
-
-    Raises: CorruptOutputError.
-    """
-    if problems := broken_files(found.folder, found.manifest):
-        raise CorruptOutputError(problems[0])
 
 
 def _left_out(manifest: Manifest) -> dict[str, int]:

@@ -10,13 +10,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.documents import DocumentsConfig, read_documents
-from tokflow.engines import GatedEngine
 from tokflow.engines.protocol import text_buffers
 from tokflow.raw import RawFile, check_unchanged
 from tokflow.special_ids import with_special_ids
 from tokflow.split import NO_PART, Pieces
 from tokflow.tokenizer import Tokenizer, TokenizerConfig
-from tokflow.tokens import BATCH_BYTES, with_an_engine
+from tokflow.tokens import BATCH_BYTES, open_shard_engine
 
 CUT_TOKENS_NAME = "cut_tokens.bin"
 
@@ -36,22 +35,21 @@ def write_cut_tokens(
     counted. Without a cut piece nothing is read or written. Memory is that of the longest
     document that is cut, and of a batch.
 
-    Raises: RawFileError, TokenizerError.
+    Raises: RawFileError, TokenizerError; EngineDiffersError where gigatoken turns out to be wrong
+    on a piece.
     """
     num_tokens = np.zeros(len(pieces.part), dtype=np.int64)
     if not pieces.is_cut.any():
         return num_tokens
 
-    def write(engine: GatedEngine) -> None:
-        with (folder / CUT_TOKENS_NAME).open("wb") as file:
-            for ordinals, texts in _texts_of_cut_pieces(pieces, raw, documents):
-                name = partial(_name, raw, pieces.document[ordinals])
-                finished = with_special_ids(engine.encode(texts), config, tokenizer, name=name)
-                num_tokens[ordinals] = finished.num_tokens
-                is_taken = np.repeat(pieces.part[ordinals] != NO_PART, finished.num_tokens)
-                finished.token_ids[is_taken].tofile(file)
-
-    with_an_engine(write, tokenizer, config)
+    engine = open_shard_engine(tokenizer, config)
+    with (folder / CUT_TOKENS_NAME).open("wb") as file:
+        for ordinals, texts in _texts_of_cut_pieces(pieces, raw, documents):
+            name = partial(_name, raw, pieces.document[ordinals])
+            finished = with_special_ids(engine.encode(texts), config, tokenizer, name=name)
+            num_tokens[ordinals] = finished.num_tokens
+            is_taken = np.repeat(pieces.part[ordinals] != NO_PART, finished.num_tokens)
+            finished.token_ids[is_taken].tofile(file)
     check_unchanged(raw)
     return num_tokens
 

@@ -1,9 +1,9 @@
 """Which outputs a dataset must have: their fingerprints and folders, computed, never guessed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal
 
@@ -18,7 +18,8 @@ from tokflow.spans import Split, open_split, split_fingerprint
 from tokflow.split import FilePosition
 from tokflow.tokenizer import Tokenizer, tokenizer_of
 from tokflow.tokenizer_kinds import Origin, select_training_keys, tokenizer_fingerprint
-from tokflow.tokens import TokenShard, open_token_shard, tokens_fingerprint
+from tokflow.tokens import TokenShard, is_allowed, open_token_shard, tokens_fingerprint
+from tokflow.verdicts import write_verdict
 
 Stage = Literal["raw", "tokenizer", "tokens", "split", "sequences", "export"]
 
@@ -33,11 +34,15 @@ class Output:
     """The partition key; of an export, its name; of the tokenizer, `tokenizer`."""
     fingerprint: str
     folder: Path
+    allows: Callable[[Mapping[str, int]], bool] | None = None
+    """Says of its counts whether the config allows what is in it; None: whatever it is."""
 
     @property
     def is_made(self) -> bool:
-        """Whether the finished output is in the store, with all its files."""
-        return is_intact(self.folder)
+        """Whether the finished output is in the store, with all its files, and allowed."""
+        if not is_intact(self.folder):
+            return False
+        return self.allows is None or self.allows(read_manifest(self.folder).counts)
 
     @property
     def asset(self) -> str:
@@ -68,12 +73,16 @@ class Lineage:
     """The outputs of a dataset, as its config and its raw files of this moment decide them.
 
     A snapshot: raw files are looked at once, when first asked for. With `offline`, those that are
-    elsewhere are taken as they were fetched last, and no server is asked.
+    elsewhere are taken as they were fetched last, and no server is asked. With `rehash` those on
+    this disk are hashed, whatever is remembered of them.
     """
 
-    def __init__(self, dataset: Dataset, *, offline: bool = False) -> None:
+    def __init__(self, dataset: Dataset, *, offline: bool = False, rehash: bool = False) -> None:
         self.dataset = dataset
         self.offline = offline
+        self.rehash = rehash
+        self.has_new_verdict = False
+        """Whether gigatoken was found wrong since, so that other tokens are expected now."""
         self._raw_files: dict[str, RawFile] = {}
 
     @cached_property
@@ -117,7 +126,10 @@ class Lineage:
                     )
                 )
             self._raw_files[key] = read_raw_file(
-                self.sources[key], store=self.dataset.folder, offline=self.offline
+                self.sources[key],
+                store=self.dataset.folder,
+                offline=self.offline,
+                rehash=self.rehash,
             )
         return self._raw_files[key]
 
@@ -135,7 +147,11 @@ class Lineage:
         ]
         with suppress(TokflowError, OSError):
             self._raw_files |= read_raw_files(
-                sources, store=self.dataset.folder, progress=progress, offline=self.offline
+                sources,
+                store=self.dataset.folder,
+                progress=progress,
+                offline=self.offline,
+                rehash=self.rehash,
             )
 
     def origin(self) -> Origin:
@@ -160,16 +176,19 @@ class Lineage:
         """The tokenizer, which must have been made."""
         return tokenizer_of(self.tokenizer_output.manifest(), self.tokenizer_output.folder)
 
+    def disqualify(self, difference: str) -> None:
+        """Keep in the store what gigatoken did wrong with the tokenizer, and expect the tokens of
+        the reference from now on."""
+        write_verdict(self.tokenizer.folder, self.tokenizer.fingerprint, difference)
+        self.has_new_verdict = True
+        del self.tokenizer
+
     def tokens(self, key: str) -> Output:
         """Return the token shard of one file."""
-        dataset = self.dataset
-        return self._output(
-            "tokens",
-            key,
-            tokens_fingerprint(
-                self.raw_file(key), dataset.documents, dataset.tokenizer, self.tokenizer
-            ),
-        )
+        documents, config = self.dataset.documents, self.dataset.tokenizer
+        fingerprint = tokens_fingerprint(self.raw_file(key), documents, config, self.tokenizer)
+        allows = partial(is_allowed, documents=documents, config=config)
+        return replace(self._output("tokens", key, fingerprint), allows=allows)
 
     def split(self, key: str) -> Output:
         """Return the split of one file."""

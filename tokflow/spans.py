@@ -17,8 +17,10 @@ import pyarrow.parquet as pq
 from tokflow.arrays import make_table, to_arrow, to_numpy, to_texts
 from tokflow.cut_tokens import CUT_TOKENS_NAME, write_cut_tokens
 from tokflow.documents import DocumentsConfig
+from tokflow.integrity import checked
 from tokflow.manifest import Manifest, checksums, fingerprint, read_manifest, write_manifest
 from tokflow.raw import RawFile
+from tokflow.shard_writer import DOCUMENTS_NAME
 from tokflow.split import NO_PART, NOT_TAKEN, FilePosition, Form, Pieces, SplitConfig, assign_parts
 from tokflow.tables import parquet_options, read_part
 from tokflow.tokenizer import Tokenizer, TokenizerConfig
@@ -215,14 +217,19 @@ def write_split(
     """Write the split of one file into the empty `folder`, manifest last.
 
     No token is copied; only where a document is cut, its pieces are tokenized again.
+
+    Raises: CorruptOutputError where documents.parquet or the tokenizer is damaged;
+    EngineDiffersError where gigatoken turns out to be wrong on a piece.
     """
     started = time.perf_counter()
     columns = ["char_offset", "num_chars", "token_offset", "num_tokens"]
-    table = shard.documents([*columns, *(["text_hash"] if config.form == "hash_fraction" else [])])
-    pieces = assign_parts(table, config, key=raw.key, position=position)
-    cut_tokens = write_cut_tokens(pieces, raw, documents, tokenizer_config, tokenizer, folder)
-    whole_tokens = to_numpy(table["num_tokens"])[pieces.document]
-    num_tokens = np.where(pieces.is_cut, cut_tokens, whole_tokens)
+    columns += ["text_hash"] if config.form == "hash_fraction" else []
+    with checked(shard, only={DOCUMENTS_NAME}):
+        table = shard.documents(columns)
+        pieces = assign_parts(table, config, key=raw.key, position=position)
+        cut_tokens = write_cut_tokens(pieces, raw, documents, tokenizer_config, tokenizer, folder)
+        whole_tokens = to_numpy(table["num_tokens"])[pieces.document]
+        num_tokens = np.where(pieces.is_cut, cut_tokens, whole_tokens)
     spans = _spans(pieces, table, num_tokens, shard.num_tokens, tuple(config.parts))
     pq.write_table(spans, folder / SPANS_NAME, **parquet_options(SPANS_SCHEMA))
     manifest = Manifest(

@@ -39,7 +39,8 @@ from tokflow.exports.formats import (
     index_of,
 )
 from tokflow.exports.index import write_index
-from tokflow.exports.part import Part, check_eos_first
+from tokflow.exports.part import Part, check_eos_first, inputs_of
+from tokflow.integrity import checked
 from tokflow.manifest import Manifest, checksums, fingerprint, write_manifest
 from tokflow.packing import PackingConfig
 
@@ -125,12 +126,16 @@ def write_export(
     parents: Mapping[str, str],
     details: Mapping[str, Any],
 ) -> None:
-    """Write one export with its index into the empty `folder`, manifest last."""
+    """Write one export with its index into the empty `folder`, manifest last.
+
+    Raises: CorruptOutputError where a file that the parts are read from is damaged.
+    """
     started = time.perf_counter()
     format_, layout = FORMATS[config.format], config.layout
-    counts = format_.write(parts, config.options, folder)
-    _check_accounting(parts, counts, config)
-    write_index(folder / INDEX_NAME, (index_of(part, layout) for part in parts))
+    with checked(*inputs_of(parts)):
+        counts = format_.write(parts, config.options, folder)
+        _check_accounting(parts, counts, config)
+        write_index(folder / INDEX_NAME, (index_of(part, layout) for part in parts))
     packing = parts[0].packing
     manifest = Manifest(
         stage="export",
@@ -258,6 +263,7 @@ __all__ = [
     "check_format",
     "export_fingerprint",
     "index_of",
+    "inputs_of",
     "layout_of",
     "options_of",
     "with_names",
