@@ -162,8 +162,7 @@ def make_tokens(
 def make_split(lineage: Lineage, key: str) -> Made:
     """Decide which text of one file belongs to which part.
 
-    Where gigatoken turns out to be wrong on a piece of a cut document, it is as with `make_tokens`:
-    the file's tokens are made again, too.
+    Where gigatoken turns out to be wrong on a piece of a cut document, its tokens are made again.
     """
     dataset = lineage.dataset
     if lineage.has_new_verdict:

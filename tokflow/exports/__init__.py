@@ -29,20 +29,13 @@ from tokflow.exports import (
     pickle_,
     webdataset_,
 )
-from tokflow.exports.formats import (
-    Arrays,
-    Counts,
-    Declared,
-    Format,
-    Layout,
-    SourceNames,
-    index_of,
-)
+from tokflow.exports.formats import Arrays, Counts, Declared, Format, Layout, index_of
 from tokflow.exports.index import write_index
 from tokflow.exports.part import Part, check_eos_first, inputs_of
 from tokflow.integrity import checked
 from tokflow.manifest import Manifest, checksums, fingerprint, write_manifest
 from tokflow.packing import PackingConfig
+from tokflow.source_names import SourceNames
 
 FORMATS: dict[str, Format] = {
     "archai": archai.FORMAT,
@@ -258,7 +251,6 @@ __all__ = [
     "Format",
     "Layout",
     "Part",
-    "SourceNames",
     "check_exports",
     "check_format",
     "export_fingerprint",
