@@ -36,7 +36,7 @@ def write_cut_tokens(
     document that is cut, and of a batch.
 
     Raises: RawFileError, TokenizerError; EngineDiffersError where gigatoken turns out to be wrong
-    on a piece.
+    on a piece; CorruptOutputError where a file of the tokenizer is damaged.
     """
     num_tokens = np.zeros(len(pieces.part), dtype=np.int64)
     if not pieces.is_cut.any():

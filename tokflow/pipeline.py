@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from tokflow.dataset import Dataset
 from tokflow.engines import EngineDiffersError
@@ -23,7 +23,7 @@ from tokflow.exports import ExportConfig, write_export
 from tokflow.integrity import trust_files
 from tokflow.lineage import Lineage, Output, Stage
 from tokflow.manifest import Manifest, is_intact, read_run
-from tokflow.raw import RawFile
+from tokflow.raw import LeftOut, RawFile
 from tokflow.sequences import write_sequences
 from tokflow.spans import write_split
 from tokflow.storage import new_folder, point_latest_to
@@ -78,6 +78,8 @@ class Built:
     """Every output that is there now, in the order of the stages."""
     failed: tuple[Failed, ...]
     """Empty if all is well."""
+    left_out: tuple[LeftOut, ...]
+    """What the patterns of the raw files match and was not read."""
     seconds: float
 
     @property
@@ -162,11 +164,12 @@ def make_tokens(
 def make_split(lineage: Lineage, key: str) -> Made:
     """Decide which text of one file belongs to which part.
 
-    Where gigatoken turns out to be wrong on a piece of a cut document, its tokens are made again.
+    Where gigatoken turns out to be wrong on a piece of a document that is cut, that is kept in the
+    store, and the reference makes the tokens of the file again, too: `lineage.has_new_verdict`.
     """
-    dataset = lineage.dataset
     if lineage.has_new_verdict:
         make_tokens(lineage, key)
+    dataset = lineage.dataset
 
     def write(folder: Path) -> None:
         write_split(
@@ -251,8 +254,9 @@ def build_dataset(
     build.run(partitions)
     return Built(
         raw_files=build.raw_files,
-        made=tuple(build.made),
+        made=tuple(sorted(build.made, key=lambda made: get_args(Stage).index(made.output.stage))),
         failed=tuple(build.failures),
+        left_out=build.lineage.listing.left_out,
         seconds=time.perf_counter() - started,
     )
 
@@ -278,10 +282,8 @@ class _Build:
         make = partial(make_tokenizer, self.lineage) if tokenizer is None else lambda: tokenizer
         if not self._try("tokenizer", "tokenizer", make):
             return
-        for stage in FILE_STAGES:
-            if stage == "split" and not self._may_split():
-                return
-            self._run_stage(stage)
+        if not self._run_stages():
+            return
         is_partial = partitions is not None
         if self.failures or (is_partial and not self._is_all_packed()):
             return
@@ -338,16 +340,24 @@ class _Build:
         except (TokflowError, OSError):
             return False
 
-    def _run_stage(self, stage: Stage) -> None:
-        self._make_files(stage, list(self.raw_files))
-        if self.lineage.has_new_verdict:
-            overtaken = [made.output for made in self.made if self._is_overtaken(made.output)]
-            self.made = [made for made in self.made if made.output not in overtaken]
-            for again in FILE_STAGES:
-                if names := [output.name for output in overtaken if output.stage == again]:
-                    self._make_files(again, names)
+    def _run_stages(self) -> bool:
+        """Make the outputs of every file; say whether that came to its end.
 
-    def _make_files(self, stage: Stage, keys: Sequence[str]) -> None:
+        Where gigatoken turns out to be wrong, what was made or found of its tokens is made again.
+        """
+        for stage in FILE_STAGES:
+            if stage == "split" and not self._may_split():
+                return False
+            if not self._run_stage(stage):
+                self.made = [made for made in self.made if not self._is_overtaken(made.output)]
+                return self._run_stages()
+        return True
+
+    def _run_stage(self, stage: Stage) -> bool:
+        """Make what is not made yet of one stage; say whether no verdict fell on the engine."""
+        had_verdict = self.lineage.has_new_verdict
+        done = {made.output.name for made in self.made if made.output.stage == stage}
+        keys = [key for key in self.raw_files if key not in done]
         num_bytes = sum(self.raw_files[key].num_bytes for key in keys)
         self.reporter.stage(stage, num_outputs=len(keys), num_bytes=num_bytes)
         for key in keys:
@@ -356,10 +366,12 @@ class _Build:
                 make = partial(make, progress=self.reporter.advance)
             if not self._try(stage, key, make):
                 del self.raw_files[key]
+            if self.lineage.has_new_verdict and not had_verdict:
+                return False
+        return True
 
     def _is_overtaken(self, output: Output) -> bool:
-        """Say whether a verdict fell on the engine after these tokens, or what is made of them,
-        were made or found."""
+        """Say whether a verdict fell on the engine after this output was made or found."""
         expected = {"tokens": self.lineage.tokens, "split": self.lineage.split}.get(output.stage)
         return expected is not None and expected(output.name).fingerprint != output.fingerprint
 

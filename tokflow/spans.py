@@ -218,18 +218,17 @@ def write_split(
 
     No token is copied; only where a document is cut, its pieces are tokenized again.
 
-    Raises: CorruptOutputError where documents.parquet or the tokenizer is damaged;
-    EngineDiffersError where gigatoken turns out to be wrong on a piece.
+    Raises: CorruptOutputError where documents.parquet or the tokenizer is damaged.
     """
     started = time.perf_counter()
     columns = ["char_offset", "num_chars", "token_offset", "num_tokens"]
     columns += ["text_hash"] if config.form == "hash_fraction" else []
     with checked(shard, only={DOCUMENTS_NAME}):
         table = shard.documents(columns)
-        pieces = assign_parts(table, config, key=raw.key, position=position)
-        cut_tokens = write_cut_tokens(pieces, raw, documents, tokenizer_config, tokenizer, folder)
-        whole_tokens = to_numpy(table["num_tokens"])[pieces.document]
-        num_tokens = np.where(pieces.is_cut, cut_tokens, whole_tokens)
+    pieces = assign_parts(table, config, key=raw.key, position=position)
+    cut_tokens = write_cut_tokens(pieces, raw, documents, tokenizer_config, tokenizer, folder)
+    whole_tokens = to_numpy(table["num_tokens"])[pieces.document]
+    num_tokens = np.where(pieces.is_cut, cut_tokens, whole_tokens)
     spans = _spans(pieces, table, num_tokens, shard.num_tokens, tuple(config.parts))
     pq.write_table(spans, folder / SPANS_NAME, **parquet_options(SPANS_SCHEMA))
     manifest = Manifest(

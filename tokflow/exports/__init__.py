@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -203,18 +204,23 @@ def check_exports(exports: Sequence[ExportConfig], declared: Declared) -> None:
 
     Raises: ConfigError.
     """
-    names = [export.name for export in exports]
-    if twice := {name for name in names if names.count(name) > 1}:
-        raise ConfigError(
-            four_parts(
-                where="exports",
-                expected="a name of its own for each export",
-                found=f"{min(twice)!r} twice",
-                remedy="give one a `name:`",
-            )
-        )
+    _check_names([export.name for export in exports])
     for export in exports:
         _check_export(export, declared)
+
+
+def _check_names(names: Sequence[str]) -> None:
+    for first, second in combinations(names, 2):
+        if first.replace("-", "_") == second.replace("-", "_"):
+            same = "twice" if first == second else f"and {second!r}, which are one name in Dagster"
+            raise ConfigError(
+                four_parts(
+                    where="exports",
+                    expected="a name of its own for each export",
+                    found=f"{first!r} {same}",
+                    remedy="give one a `name:`",
+                )
+            )
 
 
 def _check_export(export: ExportConfig, declared: Declared) -> None:
