@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from tokflow.arrays import to_texts
+from tokflow.auto_tokenizer import describe_rebuilt, find_other_ids
 from tokflow.chat import open_renderer
 from tokflow.dataset import Dataset
 from tokflow.documents import DocumentsConfig, Render, read_documents
@@ -75,6 +76,8 @@ class TokenizerReport:
     """How many ids it was to have; None for one that is not trained."""
     splitting: str
     """The split pattern by its name or itself, or how else the text is split."""
+    auto_tokenizer: str | None
+    """Where transformers' AutoTokenizer gives other ids than tokenizer.json."""
     sample: Sample | None
     """None where there is no file to measure on."""
 
@@ -92,6 +95,7 @@ class TokenizerReport:
             "engine_reason": self.engine_reason,
             "vocab_size_asked": self.vocab_size_asked,
             "splitting": self.splitting,
+            "auto_tokenizer": self.auto_tokenizer,
             "sample": None if self.sample is None else _document_of(self.sample),
         }
 
@@ -121,6 +125,7 @@ def report_tokenizer(dataset: Dataset, *, file: Path | None, is_measured: bool) 
         engine=engine.name,
         engine_reason=engine.reason,
         splitting=_splitting(tokenizer),
+        auto_tokenizer=find_other_ids(tokenizer.folder) or describe_rebuilt(tokenizer.folder),
         sample=sample,
     )
 

@@ -17,8 +17,8 @@ from tokflow.engines.code_points import CodePoints, code_points_for_reference, r
 from tokflow.engines.fast import open_gigatoken
 from tokflow.engines.sweep import differing_points, write_crossing_tokenizer
 from tokflow.split_patterns import PATTERNS, byte_letters, pre_tokenizer_fields
-from tokflow.tokenizer import Tokenizer
-from tokflow_tests.texts import make_texts_dataset, save_tokenizer, token_lists, tokenize
+from tokflow.tokenizer import Kind, Tokenizer
+from tokflow_tests.texts import make_texts_dataset, token_lists, tokenize
 
 NEW_LETTERS = ("\U00033476", "\U00018d09", "\U00018d80", "\U00011db0", "\U00016ea0", "\U0001e6c0")
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
@@ -46,11 +46,10 @@ def splits(*patterns: str, then: Any = ()) -> dict[str, Any]:
 
 def crossing_json(folder: Path, **fields: Any) -> Tokenizer:
     """Return a tokenizer with some fields, all of whose merges cross from character to another."""
-    trained = save_tokenizer(make_texts_dataset(folder, kind="trained", vocab_size=257))
-    path = trained.folder / "tokenizer.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
-    (folder / "crossing").mkdir()
-    return write_crossing_tokenizer(trained, folder / "crossing")
+    base = {"version": "1.0", "pre_tokenizer": pre_tokenizer_fields("gpt2"), "normalizer": None}
+    nothing = dict.fromkeys(("truncation", "padding", "post_processor", "decoder"))
+    (folder / "tokenizer.json").write_text(json.dumps({**base, **nothing, **fields}))
+    return crossing("file", folder)
 
 
 def crossing_tiktoken(name: str, folder: Path, patch: pytest.MonkeyPatch) -> Tokenizer:
@@ -59,22 +58,18 @@ def crossing_tiktoken(name: str, folder: Path, patch: pytest.MonkeyPatch) -> Tok
     for loader in ("load_tiktoken_bpe", "data_gym_to_mergeable_bpe_ranks"):
         patch.setattr(constructors, loader, lambda *_, **__: {})
     pattern = constructors.ENCODING_CONSTRUCTORS[name]()["pat_str"]
-    folder.mkdir()
     fields = {"name": name, "pattern": pattern, "special_tokens": {}}
     (folder / "encoding.json").write_text(json.dumps(fields))
-    (folder / "crossing").mkdir()
-    encoding = Tokenizer(
-        folder=folder,
-        fingerprint=name,
-        kind="tiktoken",
-        vocab_size=100_000,
-        special_tokens={},
-        eos_id=None,
-        eos_token=None,
-        bos_id=None,
-        bos_token=None,
+    return crossing("tiktoken", folder)
+
+
+def crossing(kind: Kind, folder: Path) -> Tokenizer:
+    nobody = dict.fromkeys(("eos_id", "eos_token", "bos_id", "bos_token"))
+    saved = Tokenizer(
+        folder=folder, fingerprint=kind, kind=kind, vocab_size=1_000, special_tokens={}, **nobody
     )
-    return write_crossing_tokenizer(encoding, folder / "crossing")
+    (folder / "crossing").mkdir()
+    return write_crossing_tokenizer(saved, folder / "crossing")
 
 
 def dataset_of(tokenizer: Tokenizer, folder: Path, texts: list[str]) -> Dataset:
@@ -91,7 +86,7 @@ def test_the_table_holds_all_that_tokenizers_splits_otherwise(tmp_path: Path):
 def test_the_table_holds_all_that_tiktoken_splits_otherwise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    tokenizer = crossing_tiktoken("o200k_base", tmp_path / "o200k", monkeypatch)
+    tokenizer = crossing_tiktoken("o200k_base", tmp_path, monkeypatch)
 
     found = differing_points(tokenizer)
 
@@ -105,7 +100,7 @@ def test_each_pattern_splits_the_rest_as_the_reference_does(pattern: str, tmp_pa
     table = list(code_points_for_reference(tokenizer))
     edges = sorted({point + step for point in table for step in (-1, 0, 1)})
 
-    found = differing_points(tokenizer, edges)
+    found = differing_points(tokenizer, [edges])
 
     assert set(NEW_LETTERS) <= set(map(chr, found)) <= set(map(chr, table))
 
@@ -116,7 +111,7 @@ def test_the_table_holds_all_marks_that_tokenizers_puts_in_another_order(
     tokenizer = crossing_json(tmp_path, normalizer={"type": "NFC"})
     monkeypatch.setattr(sweep, "CONTEXTS", ("a\u0345{}\u0334",))
 
-    found = differing_points(tokenizer, [*range(0x80, 0xAC00), *range(0xE000, 0x20000)])
+    found = differing_points(tokenizer, [range(0x80, 0xAC00), range(0xE000, 0x20000)])
 
     assert {0x7FD, 0x8CA, 0x1E130} <= set(found) <= set(code_points_for_reference(tokenizer))
 
@@ -218,7 +213,7 @@ def test_versions_that_were_not_compared_are_compared_when_they_are_met(
     tokenizer = crossing_json(tmp_path)
     monkeypatch.setitem(code_points.COMPARED, "tokenizers", "0.1")
     points = range(0x10900, 0x10980)
-    monkeypatch.setattr(code_points, "differing_points", lambda of: differing_points(of, points))
+    monkeypatch.setattr(code_points, "differing_points", lambda of: differing_points(of, [points]))
 
     assert ranges_of(code_points_for_reference(tokenizer)) == [(0x10940, 0x10959)]
 

@@ -200,6 +200,23 @@ def test_a_verdict_that_cannot_be_read_is_one(tmp_path: Path):
     assert build(declare(tmp_path)).num_new == 0
 
 
+def test_verify_finds_what_no_run_has_compared_and_the_next_run_mends_it(tmp_path: Path):
+    write_jsonl(tmp_path / "one" / "a.jsonl", UNSEEN)
+    dataset = declare(tmp_path)
+    build(dataset)
+
+    found = [one for one in verify_dataset(dataset) if one.problems]
+
+    assert [one.name for one in found] == ["tokens of a.jsonl"]
+    assert found[0].problems[0].startswith("a.jsonl:0: expected the tokens [115, 116, 114, ")
+    assert found[0].notes[-1] == (
+        "gigatoken made it; `tokflow run` makes all of them with the reference"
+    )
+    assert engines(build(dataset)) == {"a.jsonl": "tokenizers"}
+    assert shards(dataset) == {"a.jsonl": true_tokens(*UNSEEN)}
+    assert [one for one in verify_dataset(dataset) if one.problems] == []
+
+
 def test_gc_and_verify_leave_the_verdict_alone(tmp_path: Path):
     write_jsonl(tmp_path / "one" / "a.jsonl", ["strange"])
     dataset = declare(tmp_path)

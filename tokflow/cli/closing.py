@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
+from tokflow.auto_tokenizer import describe_rebuilt
 from tokflow.cli.left_out import line_of_left_out
 from tokflow.cli.output import counted, print_table, shown_path, size, styled
 from tokflow.cli.snippets import loading_code
 from tokflow.dataset import Dataset
+from tokflow.engines.gate import VERDICT
 from tokflow.pipeline import Built, Made
 from tokflow.plan import Plan
 from tokflow.shard_writer import REJECTS_NAME
@@ -24,7 +26,7 @@ def print_closing(dataset: Dataset, plan: Plan, built: Built) -> None:
         print()
         _print_exports(exports)
     print()
-    for line in left_out(dataset, built):
+    for line in (*_notices(built), *left_out(dataset, built)):
         print(line)
     if not exports:
         print(_why_no_exports(dataset, plan, built))
@@ -92,6 +94,19 @@ def _print_exports(exports: Sequence[Made]) -> None:
         latest = shown_path(made.output.folder.parent / "latest")
         rows.append((made.output.name, tokens, size(num_bytes), latest))
     print_table(("export", "tokens", "bytes", "path"), rows)
+
+
+def _notices(built: Built) -> Iterator[str]:
+    """Yield what to know of the tokenizer and its engine, in the run that has made them."""
+    reasons = []
+    for made in built.made:
+        if made.is_new and made.output.stage == "tokenizer":
+            if rebuilt := describe_rebuilt(made.output.folder):
+                yield f"warning: {rebuilt}"
+        elif made.is_new and made.output.stage == "tokens":
+            reasons.append(str(made.run.get("engine_reason")))
+    if verdict := next((reason for reason in reasons if reason.startswith(VERDICT)), None):
+        yield f"warning: {verdict}; the reference makes all tokens of this tokenizer"
 
 
 def left_out(dataset: Dataset, built: Built) -> Iterator[str]:

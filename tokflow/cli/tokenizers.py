@@ -124,6 +124,8 @@ def _print(columns: Sequence[Column]) -> None:
         print(f"{title}: {report.engine}: {report.engine_reason}")
         if report.splitting != "none":
             print(f"{title}: splits text by {report.splitting}")
+        if report.auto_tokenizer is not None:
+            print(f"{title}: {report.auto_tokenizer}")
         if report.sample is not None:
             print(f"{title}: measured on {_measured_on(report)}")
     for column in columns:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import dagster as dg
 import pyarrow as pa
@@ -12,6 +13,7 @@ from tokflow.leakage import find_shared_texts
 from tokflow.lineage import Lineage
 from tokflow.manifest import broken_files
 from tokflow.pipeline import make_raw
+from tokflow.verdicts import write_verdict
 from tokflow.verify import (
     verify_against_raw,
     verify_export,
@@ -53,6 +55,7 @@ def _tokens_close(lineage: Lineage, keys: Sequence[str]) -> list[str]:
 
 def _tokens_equal_reference(lineage: Lineage, keys: Sequence[str]) -> list[str]:
     every = -(-len(keys) // SAMPLED_FILES)
+    tokenizer = lineage.tokenizer
     return [
         problem
         for key in keys[::every]
@@ -61,9 +64,10 @@ def _tokens_equal_reference(lineage: Lineage, keys: Sequence[str]) -> list[str]:
             lineage.open_tokens(key),
             lineage.dataset.documents,
             lineage.dataset.tokenizer,
-            lineage.tokenizer,
+            tokenizer,
             num_samples=SAMPLED_DOCUMENTS,
             max_characters=SAMPLED_CHARACTERS,
+            on_difference=partial(write_verdict, tokenizer.folder, tokenizer.fingerprint),
         )
     ]
 

@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 
+from tokflow.auto_tokenizer import describe_rebuilt
 from tokflow.components.previews import preview_of_documents, preview_of_part
 from tokflow.exports import ExportConfig
 from tokflow.lineage import Lineage
@@ -80,6 +81,7 @@ def report_tokenizer(made: Made) -> Report:
     details = made.manifest.details
     tokenizer = tokenizer_of(made.manifest, made.output.folder)
     asked = vocab_size_asked(made.manifest)
+    rebuilt = describe_rebuilt(made.output.folder)
     report = _report(
         made,
         {
@@ -91,6 +93,7 @@ def report_tokenizer(made: Made) -> Report:
             **({} if asked is None else {"vocab_size_asked": asked}),
             "special_tokens": dg.MetadataValue.json(dict(tokenizer.special_tokens)),
             "origin": dg.MetadataValue.json(dict(details.get("origin", {}))),
+            **({"auto_tokenizer": rebuilt} if rebuilt else {}),
             "files": _files(made),
         },
     )

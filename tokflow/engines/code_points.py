@@ -10,14 +10,16 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.metadata import version
 from itertools import pairwise
+from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.engines.protocol import text_buffers
 from tokflow.engines.sweep import differing_points
-from tokflow.tokenizer import Tokenizer, read_tokenizer_json
+from tokflow.tokenizer import Tokenizer
 
 COMPARED = {"gigatoken": "0.10.0", "tiktoken": "0.14.0", "tokenizers": "0.23.3"}
 """The versions of which the tables below tell all that differs. Any other version is compared with
@@ -112,9 +114,11 @@ def code_points_for_reference(tokenizer: Tokenizer) -> CodePoints:
 
     Raises: ValueError where gigatoken splits otherwise in a way that no set of them explains.
     """
-    if not splits_by_pattern(tokenizer):
-        return CodePoints([])
-    has_normalizer = bool(read_tokenizer_json(tokenizer.folder).get("normalizer"))
+    path = tokenizer.folder / "tokenizer.json"
+    fields = msgspec.json.decode(path.read_bytes(), type=_Fields) if path.is_file() else _Fields()
+    if tokenizer.kind == "sentencepiece" or fields.model.byte_fallback:
+        return CodePoints([])  # whose models know characters one by one, and no classes of them
+    has_normalizer = fields.normalizer is not None
     reference = "tiktoken" if tokenizer.kind == "tiktoken" else "tokenizers"
     if all(version(library) == COMPARED[library] for library in ("gigatoken", reference)):
         return _table(has_normalizer)
@@ -126,12 +130,15 @@ def code_points_for_reference(tokenizer: Tokenizer) -> CodePoints:
     return _compared(tokenizer)
 
 
-def splits_by_pattern(tokenizer: Tokenizer) -> bool:
-    """Say whether text is split by classes of characters, as all but SentencePiece do it."""
-    if tokenizer.kind == "sentencepiece":
-        return False
-    fields = read_tokenizer_json(tokenizer.folder)
-    return not fields or not fields["model"].get("byte_fallback")
+class _Model(msgspec.Struct):
+    byte_fallback: bool = False
+
+
+class _Fields(msgspec.Struct):
+    """What must be known of a tokenizer.json, read without its vocabulary."""
+
+    model: _Model = msgspec.field(default_factory=_Model)
+    normalizer: dict[str, Any] | None = None
 
 
 @cache

@@ -30,6 +30,9 @@ SAMPLE_TOKENS = 500
 longer one. At 1.5 million tokens a second they take 1 ms, where the fast engine takes 20 ms for
 a batch of 2 MB."""
 
+VERDICT = "gigatoken was wrong: "
+"""How the reason begins where the store keeps a difference."""
+
 GOLDEN_RATIO = 0.618034
 """Steps of this size never fall on the same places of a batch again."""
 
@@ -132,7 +135,7 @@ def open_engine(
     if choice == "reference":
         return GatedEngine(reference, reference=None, reason="asked for by engine: reference")
     if tokenizer.verdict is not None:
-        return _without_gigatoken(reference, choice, f"gigatoken was wrong: {tokenizer.verdict}")
+        return _without_gigatoken(reference, choice, VERDICT + tokenizer.verdict)
     strings = (*AWKWARD_STRINGS, *_added_token_strings(tokenizer))
     try:
         with panics_as_errors():

@@ -1,6 +1,7 @@
 """Verify whole outputs: one at a path, all below a folder, or all of a dataset."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from tokflow.lineage import Lineage, Output
 from tokflow.manifest import is_complete, read_manifest
 from tokflow.packing import PackingConfig
 from tokflow.raw.hashes import CACHE_NAME
+from tokflow.verdicts import write_verdict
 from tokflow.verify.export import verify_export
 from tokflow.verify.problems import Damage, unlisted_files
 from tokflow.verify.raw import verify_against_raw
@@ -63,7 +65,8 @@ def verify_dataset(dataset: Dataset) -> Iterator[Verified]:
 
     Raw files are hashed, whatever is remembered of them, and token shards compared with them. An
     output that is not there is a problem, and so is a wrong sha256 in the cache of checksums, which
-    is put right.
+    is put right. Tokens of gigatoken that are not the reference's are kept as a verdict, so that
+    the next run makes all tokens of that tokenizer again.
 
     Raises: TokflowError where the raw files or the tokenizer cannot be found.
     """
@@ -179,6 +182,13 @@ def _compare_with_raw(tokens: Verified, lineage: Lineage, key: str, damage: Dama
     if damage.of(_found(lineage.tokenizer_output)):
         return replace(tokens, notes=("its tokenizer is damaged: not compared with the raw file",))
     dataset = lineage.dataset
+    notes = ["its raw file was hashed"]
+
+    def disqualify(difference: str) -> None:
+        with suppress(OSError):  # a store that cannot be written to cannot be mended either
+            write_verdict(lineage.tokenizer.folder, lineage.tokenizer.fingerprint, difference)
+        notes.append("gigatoken made it; `tokflow run` makes all of them with the reference")
+
     try:
         problems = verify_against_raw(
             lineage.raw_file(key),
@@ -186,10 +196,11 @@ def _compare_with_raw(tokens: Verified, lineage: Lineage, key: str, damage: Dama
             dataset.documents,
             dataset.tokenizer,
             lineage.tokenizer,
+            on_difference=disqualify,
         )
     except (TokflowError, OSError) as error:
         problems = [str(error)]
-    return replace(tokens, problems=tuple(problems), notes=("its raw file was hashed",))
+    return replace(tokens, problems=tuple(problems), notes=tuple(notes))
 
 
 def _attempt(name: str, output: Callable[[], Output], damage: Damage) -> Verified:

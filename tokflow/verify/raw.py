@@ -1,6 +1,6 @@
 """Is a token shard what its raw file says: read the documents again and compare."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,7 @@ from tokflow.chat_tokens import ChatEncoder
 from tokflow.document_table import text_hashes
 from tokflow.documents import Batch, DocumentsConfig, read_documents
 from tokflow.engines import Engine, InText, open_reference
+from tokflow.manifest import read_run
 from tokflow.raw import RawFile, check_unchanged
 from tokflow.special_ids import with_special_ids
 from tokflow.tokenizer import Tokenizer, TokenizerConfig
@@ -32,13 +33,15 @@ def verify_against_raw(
     *,
     num_samples: int = 64,
     max_characters: int | None = None,
+    on_difference: Callable[[str], None] = lambda _: None,
 ) -> list[str]:
     """Return where the shard differs from the raw file that it was made from.
 
     Every document read has its row, length and text hash compared. `num_samples` of them, spread
     evenly and the same each time, are tokenized by the reference engine and compared token by
     token, and, where the tokenizer loses nothing, decoded and compared with the text. Stops
-    reading after `max_characters`; without it, the whole file is read.
+    reading after `max_characters`; without it, the whole file is read. `on_difference` hears of
+    tokens that are not the reference's where gigatoken made the shard.
     """
     render = open_renderer(documents, tokenizer)
     in_text: InText = "control" if config.special_tokens_in_text == "control" else "ordinary"
@@ -57,6 +60,8 @@ def verify_against_raw(
         if problems or (check.is_done and max_characters is not None):
             break
     check_unchanged(raw)
+    if check.difference and read_run(shard.folder).get("engine") == "gigatoken":
+        on_difference(check.difference)
     if not problems and not check.is_done:
         problems.append(
             f"{shard.folder}: expected the {check.num_read:,} documents of the raw file, found "
@@ -94,6 +99,8 @@ class _Check:
         self._reference = reference
         self._chats = ChatEncoder(reference, tokenizer, config) if shard.has_loss_mask else None
         self.num_read = 0
+        self.difference: str | None = None
+        """The last problem that was one of tokens which are not the reference's."""
 
     @property
     def is_done(self) -> bool:
@@ -141,10 +148,11 @@ class _Check:
             encoded, chat = self._chats.encode(batch)
         expected = with_special_ids(encoded, self._config, self._tokenizer, chat=chat)
         if not np.array_equal(expected.token_ids, found):
-            yield (
+            self.difference = (
                 f"{where}: expected the tokens {expected.token_ids[:8].tolist()} … of "
                 f"{self._reference.name}, found {found[:8].tolist()} …"
             )
+            yield self.difference
         elif self._tokenizer.kind in LOSSLESS_KINDS:
             decoded = self._reference.decode(encoded.token_ids.tolist())
             if decoded != batch.texts[0].as_py():
