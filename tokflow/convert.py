@@ -4,18 +4,12 @@ from pathlib import Path
 
 from tokflow.catalog import Found, find_export
 from tokflow.errors import ConfigError, four_parts
-from tokflow.exports import (
-    ExportConfig,
-    Part,
-    SourceNames,
-    export_recipe,
-    with_names,
-    write_export,
-)
+from tokflow.exports import ExportConfig, Part, export_recipe, with_names, write_export
 from tokflow.gathered import gather_parts
 from tokflow.integrity import check_files, checked
 from tokflow.manifest import Manifest, is_intact
 from tokflow.packing import PackingConfig
+from tokflow.source_names import SourceNames
 from tokflow.storage import new_folder, point_latest_to, scratch_folder
 
 COPIED_DETAILS = (

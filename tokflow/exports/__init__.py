@@ -30,20 +30,13 @@ from tokflow.exports import (
     pickle_,
     webdataset_,
 )
-from tokflow.exports.formats import (
-    Arrays,
-    Counts,
-    Declared,
-    Format,
-    Layout,
-    SourceNames,
-    index_of,
-)
+from tokflow.exports.formats import Arrays, Counts, Declared, Format, Layout, index_of
 from tokflow.exports.index import write_index
 from tokflow.exports.part import Part, check_eos_first, inputs_of
 from tokflow.integrity import checked
 from tokflow.manifest import Manifest, Recipe, checksums, write_manifest
 from tokflow.packing import PackingConfig
+from tokflow.source_names import SourceNames
 
 FORMATS: dict[str, Format] = {
     "archai": archai.FORMAT,
@@ -260,7 +253,6 @@ __all__ = [
     "Format",
     "Layout",
     "Part",
-    "SourceNames",
     "check_exports",
     "check_format",
     "export_recipe",
