@@ -8,9 +8,12 @@ names = $(sort $(basename $(notdir $(wildcard $(1)/*.txt))))
 BENCH_PEERS = $(or $(PEERS),$(call names,benchmarks/peers))
 INTEROP_PEERS = $(or $(PEERS),$(call names,tokflow_tests/interop/peers))
 
+# Where it is set, every process compiles all of tokflow anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-interop bench bench-large bench-growth bench-fixed bench-formats \
-	bench-packing bench-peers clean
+.PHONY: help demo test test-slow test-crash test-interop bench bench-large bench-growth bench-fixed bench-formats \
+	bench-packing bench-peers lock clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -24,10 +27,13 @@ test: $(READY) ## Lint, types and tests (all but the slow ones)
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy --no-error-summary
-	@$(BIN)/pytest --quiet -m "not slow and not interop" -n 2 --dist loadfile $(ARGS)
+	@$(BIN)/pytest --quiet -m "not slow and not interop and not crash" -n 2 --dist loadfile $(ARGS)
 
 test-slow: $(READY) ## The proofs that take long
 	@$(BIN)/pytest --quiet -m slow $(ARGS)
+
+test-crash: $(READY) ## Commands killed at random and run again (KILLS=200 SEED=1)
+	@KILLS=$(or $(KILLS),200) SEED=$(or $(SEED),1) $(BIN)/pytest --quiet -m crash -n 2 $(ARGS)
 
 test-interop: $(READY) ## Exports read by their peers (PEERS='megatron datatrove' picks some)
 	@$(call make_environments,.venv-interop,$(INTEROP_PEERS)); \
@@ -61,13 +67,21 @@ clean: ## Remove environments, caches and the demo; other datasets stay
 	@rm -rf data/raw/demo data/store/demo .tmp_dagster_home_*
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
+lock: ## Write constraints.txt anew: the newest versions that pyproject.toml allows
+	@$(call check_python)
+	@rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
+	@.venv-lock/bin/python -m pip install -qq --upgrade "pip>=25.1"
+	@.venv-lock/bin/python -m pip install -qq --editable . --group dev
+	@{ sed '/^[^#]/,$$d' constraints.txt; .venv-lock/bin/pip freeze --exclude-editable; } >.venv-lock/constraints.txt
+	@mv .venv-lock/constraints.txt constraints.txt && rm -rf .venv-lock
+
 # Made once, and again when the dependencies change.
-$(READY): pyproject.toml
+$(READY): pyproject.toml constraints.txt
 	@$(call check_python)
 	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv
 	@echo "Installing tokflow and its tools into .venv: once, a few minutes at most"
 	@$(BIN)/python -m pip install -qq --upgrade "pip>=25.1" # the first with --group
-	@$(BIN)/python -m pip install -qq --editable . --group dev
+	@$(BIN)/python -m pip install -qq --constraint constraints.txt --editable . --group dev
 	@touch $@
 
 # An environment per peer, since their pins clash.

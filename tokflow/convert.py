@@ -1,9 +1,6 @@
 """Another format of an export, made from its files, without tokenizing again."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from tokflow.catalog import Found, find_export
 from tokflow.errors import ConfigError, CorruptOutputError, four_parts
@@ -11,7 +8,7 @@ from tokflow.exports import ExportConfig, Part, export_fingerprint, write_export
 from tokflow.gathered import gather_parts
 from tokflow.manifest import Manifest, broken_files, is_intact
 from tokflow.packing import PackingConfig
-from tokflow.storage import new_folder, point_latest_to
+from tokflow.storage import new_folder, point_latest_to, scratch_folder
 
 COPIED_DETAILS = ("dtype", "vocab_size", "eos_id", "bos_id", "tokenizer_fingerprint", "lost")
 """What holds of an export in any format."""
@@ -56,9 +53,10 @@ def convert_export(
     details = {n: found.manifest.details[n] for n in COPIED_DETAILS if n in found.manifest.details}
     if left_out := _left_out(found.manifest):
         details["left_out"] = left_out
-    with parts_of(found, config, used, beside=folder) as parts, new_folder(folder) as temporary:
+    # The tokens gathered are gone before the folder takes its name: a kill never leaves both.
+    with new_folder(folder) as temporary, scratch_folder(folder) as scratch:
         write_export(
-            parts,
+            parts_of(found, config, used, scratch=scratch),
             config,
             temporary,
             dataset=found.manifest.dataset,
@@ -70,20 +68,12 @@ def convert_export(
     return folder
 
 
-@contextmanager
 def parts_of(
-    found: Found, config: ExportConfig, packing: PackingConfig, *, beside: Path | None = None
-) -> Iterator[list[Part]]:
-    """Yield the parts of an export as those of another, kept in a temporary folder meanwhile.
-
-    Of `beside` it is a neighbour, since it takes as much room as the tokens.
-    """
+    found: Found, config: ExportConfig, packing: PackingConfig, *, scratch: Path
+) -> list[Part]:
+    """Return the parts of an export as those of another; `scratch` holds their tokens."""
     is_packed = config.layout.made_of == "sequences"
-    if beside is not None:
-        beside.parent.mkdir(parents=True, exist_ok=True)
-    where = None if beside is None else beside.parent
-    with TemporaryDirectory(dir=where, prefix=".gathered.", suffix=".tmp") as temporary:
-        yield gather_parts(found, packing if is_packed else None, Path(temporary))
+    return gather_parts(found, packing if is_packed else None, scratch)
 
 
 def own_packing(found: Found) -> PackingConfig | None:

@@ -1,9 +1,9 @@
 """Which outputs a dataset must have: their fingerprints and folders, computed, never guessed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal
 
@@ -18,7 +18,7 @@ from tokflow.spans import Split, open_split, split_fingerprint
 from tokflow.split import FilePosition
 from tokflow.tokenizer import Tokenizer, tokenizer_of
 from tokflow.tokenizer_kinds import Origin, select_training_keys, tokenizer_fingerprint
-from tokflow.tokens import TokenShard, open_token_shard, tokens_fingerprint
+from tokflow.tokens import TokenShard, is_allowed, open_token_shard, tokens_fingerprint
 
 Stage = Literal["raw", "tokenizer", "tokens", "split", "sequences", "export"]
 
@@ -33,11 +33,15 @@ class Output:
     """The partition key; of an export, its name; of the tokenizer, `tokenizer`."""
     fingerprint: str
     folder: Path
+    allows: Callable[[Mapping[str, int]], bool] | None = None
+    """Says of its counts whether the config allows what is in it; None: whatever it is."""
 
     @property
     def is_made(self) -> bool:
-        """Whether the finished output is in the store, with all its files."""
-        return is_intact(self.folder)
+        """Whether the finished output is in the store, with all its files, and allowed."""
+        if not is_intact(self.folder):
+            return False
+        return self.allows is None or self.allows(read_manifest(self.folder).counts)
 
     @property
     def asset(self) -> str:
@@ -162,14 +166,10 @@ class Lineage:
 
     def tokens(self, key: str) -> Output:
         """Return the token shard of one file."""
-        dataset = self.dataset
-        return self._output(
-            "tokens",
-            key,
-            tokens_fingerprint(
-                self.raw_file(key), dataset.documents, dataset.tokenizer, self.tokenizer
-            ),
-        )
+        documents, config = self.dataset.documents, self.dataset.tokenizer
+        fingerprint = tokens_fingerprint(self.raw_file(key), documents, config, self.tokenizer)
+        allows = partial(is_allowed, documents=documents, config=config)
+        return replace(self._output("tokens", key, fingerprint), allows=allows)
 
     def split(self, key: str) -> Output:
         """Return the split of one file."""

@@ -20,7 +20,7 @@ from tokflow.dataset import Dataset
 from tokflow.errors import MissingOutputError, TokflowError, four_parts
 from tokflow.exports import ExportConfig, write_export
 from tokflow.lineage import Lineage, Output, Stage
-from tokflow.manifest import Manifest, read_run
+from tokflow.manifest import Manifest, is_intact, read_run
 from tokflow.raw import RawFile
 from tokflow.sequences import write_sequences
 from tokflow.spans import write_split
@@ -351,7 +351,8 @@ class _Build:
 def _made(output: Output, write: Callable[[Path], None]) -> Made:
     is_new = not output.is_made
     if is_new:
-        shutil.rmtree(output.folder, ignore_errors=True)  # there only if a file of it was lost
+        if not is_intact(output.folder):
+            shutil.rmtree(output.folder, ignore_errors=True)  # a file of it was lost
         with new_folder(output.folder) as folder:
             write(folder)
     return Made(output, output.manifest(), is_new, read_run(output.folder))

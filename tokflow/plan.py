@@ -8,7 +8,6 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tokflow.catalog import newest_output
 from tokflow.dataset import Dataset
@@ -18,6 +17,7 @@ from tokflow.exports import FORMATS, ExportConfig
 from tokflow.lineage import Lineage, Output, Stage
 from tokflow.manifest import read_manifest, read_run
 from tokflow.reasons import Cause, Expected, why
+from tokflow.tokens import deciding_config
 
 DEFAULT_SECONDS: dict[Stage, tuple[float, float]] = {
     "tokenizer": (1.0, 1 / 2e6),
@@ -179,8 +179,14 @@ class _Planner:
                 return True
             self.bad.append(Bad("tokenizer", error))
             return False
-        trained_on = {key: raw.sha256 for key, raw in self.lineage.origin().raw_files.items()}
-        expected = Expected(config=self._tokens_config(), parents=trained_on or None)
+        raw_files = self.lineage.origin().raw_files
+        trained_on = {key: raw.sha256 for key, raw in raw_files.items()}
+        paths = [raw.path for raw in raw_files.values()]
+        config = {
+            **dataclasses.asdict(self.dataset.tokenizer),
+            "documents": deciding_fields(self.dataset.documents, paths),
+        }
+        expected = Expected(config=config, parents=trained_on or None)
         num_bytes = sum(self.sizes.get(key, 0) for key in trained_on)
         self._add(output, lambda: expected, num_bytes)
         return True
@@ -222,12 +228,10 @@ class _Planner:
         """Return what the manifest of a file's output must say."""
         dataset, lineage = self.dataset, self.lineage
         if stage == "tokens":
+            raw = lineage.raw_file(key)
             return Expected(
-                config=self._tokens_config(),
-                parents={
-                    "raw": lineage.raw_file(key).sha256,
-                    "tokenizer": lineage.tokenizer.fingerprint,
-                },
+                config=deciding_config(raw, dataset.documents, dataset.tokenizer),
+                parents={"raw": raw.sha256, "tokenizer": lineage.tokenizer.fingerprint},
             )
         if stage == "split":
             fields = dataclasses.asdict(dataset.split)
@@ -238,12 +242,6 @@ class _Planner:
             config=dataset.packing.fields_of_file(),
             parents={"split": lineage.split(key).fingerprint},
         )
-
-    def _tokens_config(self) -> dict[str, Any]:
-        return {
-            **dataclasses.asdict(self.dataset.tokenizer),
-            "documents": deciding_fields(self.dataset.documents),
-        }
 
     def _add(self, output: Output, expected: Callable[[], Expected], num_bytes: int) -> None:
         if output.is_made:
@@ -264,6 +262,8 @@ class _Planner:
         details: tuple[str, ...] = ()
         if newest is not None:
             cause, details = why(output.stage, read_manifest(newest), expected())
+            if newest == output.folder:
+                details = ("what it holds is an error now",)
         self.planned.append(
             Planned(
                 stage=output.stage,

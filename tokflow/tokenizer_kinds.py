@@ -146,7 +146,9 @@ def _recipe(origin: Origin) -> tuple[dict[str, Any], dict[str, str]]:
         fields["special_tokens"] = list(config.special_tokens)
         fields["max_characters"] = config.max_characters
         fields["pattern"] = config.pattern
-        fields["documents"] = deciding_fields(origin.documents)
+        fields["documents"] = deciding_fields(
+            origin.documents, [raw.path for raw in origin.raw_files.values()]
+        )
         return fields, {key: raw.sha256 for key, raw in origin.raw_files.items()}
     if config.kind == "huggingface":
         fields["trust_remote_code"] = config.trust_remote_code

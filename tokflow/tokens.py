@@ -1,7 +1,7 @@
 """Documents -> token shard: tokens.bin, documents.parquet, of chats loss_mask.bin; one raw file."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tokflow.arrays import read_table
 from tokflow.chat import open_renderer
-from tokflow.documents import DocumentsConfig, deciding_fields, read_documents
+from tokflow.documents import DocumentsConfig, deciding_fields, is_accepted, read_documents
 from tokflow.engines import EngineDiffersError, GatedEngine, InText, open_engine
 from tokflow.errors import CorruptOutputError, four_parts
 from tokflow.manifest import Manifest, fingerprint, read_manifest, write_manifest
@@ -84,8 +84,35 @@ def tokens_fingerprint(
     return fingerprint(
         "tokens",
         version=TOKENS_VERSION,
-        config=_deciding_config(documents, config),
+        config=deciding_config(raw, documents, config),
         parents=_parents(raw, tokenizer),
+    )
+
+
+def deciding_config(
+    raw: RawFile, documents: DocumentsConfig, config: TokenizerConfig
+) -> dict[str, Any]:
+    """Return the fields that decide the tokens of `raw`, as plain JSON."""
+    is_control = config.special_tokens_in_text == "control"
+    return {
+        "documents": deciding_fields(documents, [raw.path]),
+        "eos": config.eos,
+        "bos": config.bos,
+        "special_tokens_in_text": "control" if is_control else "ordinary",
+    }
+
+
+def is_allowed(
+    counts: Mapping[str, int], documents: DocumentsConfig, config: TokenizerConfig
+) -> bool:
+    """Say whether a shard with these counts holds nothing that the configs make an error.
+
+    It may have been made when they set bad documents aside, or took a special token spelt in a
+    text for plain text: its bytes are those of today, but today there is to be an error.
+    """
+    is_error = config.special_tokens_in_text == "error"
+    return is_accepted(documents, num_rejects=counts["num_rejects"]) and not (
+        is_error and counts["num_special_tokens_in_text"]
     )
 
 
@@ -132,7 +159,7 @@ def write_token_shard(
         version=TOKENS_VERSION,
         fingerprint=tokens_fingerprint(raw, documents, config, tokenizer),
         parents=_parents(raw, tokenizer),
-        config=_deciding_config(documents, config),
+        config=deciding_config(raw, documents, config),
         counts=dict(writer.counts),
         details=_details(config, tokenizer),
         files=writer.files(),
@@ -206,15 +233,6 @@ def open_token_shard(folder: Path) -> TokenShard:
                 )
             )
     return shard
-
-
-def _deciding_config(documents: DocumentsConfig, config: TokenizerConfig) -> dict[str, Any]:
-    return {
-        "documents": deciding_fields(documents),
-        "eos": config.eos,
-        "bos": config.bos,
-        "special_tokens_in_text": config.special_tokens_in_text,
-    }
 
 
 def _details(config: TokenizerConfig, tokenizer: Tokenizer) -> dict[str, Any]:

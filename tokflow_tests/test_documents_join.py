@@ -16,6 +16,7 @@ RECORDS = [
 ]
 TEXTS = ["größe -- One", " -- ", "b\nc -- Drei 😀"]
 JOINED = DocumentsConfig(text=("meta.body", "title"), join=" -- ")
+JSONL = [Path("a.jsonl")]
 FLAT = DocumentsConfig(text=("body", "title"), join=" -- ")
 
 
@@ -135,21 +136,23 @@ def test_a_config_of_columns_that_cannot_be_is_refused(fields: dict[str, Any], m
 
 
 def test_what_is_joined_decides_the_content():
-    one_each = DocumentsConfig(text=("a", "b"))
+    one_each = deciding_fields(DocumentsConfig(text=("a", "b")), JSONL)
 
-    assert deciding_fields(one_each) != deciding_fields(DocumentsConfig(text=("a", "b"), join=""))
-    assert deciding_fields(DocumentsConfig()) == deciding_fields(DocumentsConfig(text="text"))
+    assert one_each != deciding_fields(DocumentsConfig(text=("a", "b"), join=""), JSONL)
+    assert deciding_fields(DocumentsConfig(), JSONL) == deciding_fields(
+        DocumentsConfig(text="text"), JSONL
+    )
 
 
 def test_the_versions_of_what_writes_messages_decide_the_content_of_chats_alone():
     import jinja2
     import transformers
 
-    fields = deciding_fields(DocumentsConfig(messages="m"))
+    fields = deciding_fields(DocumentsConfig(messages="m"), JSONL)
     versions = {"transformers": transformers.__version__, "jinja2": jinja2.__version__}
     assert fields["written_by"] == versions
     for config in (DocumentsConfig(), DocumentsConfig(prompt="p", completion="c")):
-        assert "written_by" not in deciding_fields(config)
+        assert "written_by" not in deciding_fields(config, JSONL)
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl"])

@@ -115,9 +115,9 @@ def test_another_sequence_length_remakes_no_token(tmp_path: Path):
     ("fields", "output", "why"),
     [
         (
-            {"documents": {"on_bad_document": "reject"}},
+            {"documents": {"limit": {"documents": 9}}},
             "tokens a.jsonl",
-            'config changed (documents.on_bad_document: "error" to "reject")',
+            "config changed (documents.limit.documents: null to 9)",
         ),
         (
             {"tokenizer": {"kind": "bytes", "bos": "first"}},
@@ -220,7 +220,7 @@ def test_a_run_takes_as_long_as_the_last(tmp_path: Path):
     for folder in (tmp_path / "store/small/tokens").rglob("manifest.json"):
         (folder.parent / "run.json").write_text('{"seconds": 100.0}')
 
-    plan = make_plan(dataset(tmp_path, documents={"on_bad_document": "reject"}))
+    plan = make_plan(dataset(tmp_path, documents={"limit": {"documents": 9}}))
 
     tokens = [planned for planned in plan.missing if planned.stage == "tokens"]
     assert sum(planned.seconds for planned in tokens) == pytest.approx(300)

@@ -16,6 +16,7 @@ from dagster._core.definitions.data_version import (
 )
 
 from tokflow.dataset import Dataset
+from tokflow.documents import deciding_fields
 from tokflow.exports import ExportConfig, export_fingerprint
 from tokflow.manifest import fingerprint
 from tokflow.raw import RawFile, Stamp
@@ -84,7 +85,7 @@ def tokenizer_version(dataset: Dataset) -> str:
     unused = {*_USED_LATER, *(() if is_trained else _ONLY_FOR_TRAINED)}
     fields = {name: config[name] for name in config if name not in unused}
     if is_trained:
-        fields["documents"] = dataclasses.asdict(dataset.documents)
+        fields["documents"] = deciding_fields(dataset.documents, [Path()])
     return _short(fingerprint("tokenizer", version=TOKENIZER_VERSION, config=fields, parents={}))
 
 

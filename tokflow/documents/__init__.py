@@ -1,7 +1,10 @@
 """Read one raw file as batches of documents, in file order, with their text unaltered."""
 
-from collections.abc import Callable, Iterator
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +21,6 @@ from tokflow.documents.contract import (
     Reject,
     Render,
     Spans,
-    deciding_fields,
 )
 from tokflow.documents.texts import ends_of
 from tokflow.errors import BadDocumentError, ConfigError, RawFileError, four_parts
@@ -32,6 +34,7 @@ __all__ = [
     "Render",
     "Spans",
     "deciding_fields",
+    "is_accepted",
     "read_documents",
 ]
 
@@ -98,10 +101,52 @@ def read_documents(
     return _regulated(accepted, batch_bytes)
 
 
-def _format_of(path: Path, config: DocumentsConfig) -> FileFormat:
+def deciding_fields(config: DocumentsConfig, paths: Iterable[Path]) -> dict[str, Any]:
+    """Return what decides which documents these raw files hold, as plain JSON.
+
+    The fields that no reader of their formats looks at are not in it, and `format: auto` is what
+    it stands for. `on_bad_document` and `max_rejects` are not, for they decide whether there is
+    an output and not what is in it; `is_accepted` asks them. With `messages` there are the
+    versions of what writes them as text, for another one may write another text by the same
+    template.
+    """
+    fields = dataclasses.asdict(config)
+    formats = {_found_format(path, config) or "auto" for path in paths}
+    fields["format"] = sorted(formats)
+    unread = [*_ACCEPTANCE, *(() if formats & {"txt", "auto"} else _OF_TXT)]
+    for name in unread:
+        del fields[name]
+    if config.messages is not None:
+        fields["written_by"] = dict(_writers())
+    return fields
+
+
+def is_accepted(config: DocumentsConfig, *, num_rejects: int) -> bool:
+    """Say whether a raw file with so many bad documents is one that may be taken."""
+    return num_rejects <= (0 if config.on_bad_document == "error" else config.max_rejects)
+
+
+_ACCEPTANCE = ("on_bad_document", "max_rejects")
+_OF_TXT = ("document_per", "separator")
+
+
+@cache
+def _writers() -> Mapping[str, str]:
+    """Return the version of each package that writes messages, without importing it."""
+    from importlib.metadata import version  # 0.06 s that other datasets need not pay
+
+    return {name: version(name) for name in ("transformers", "jinja2")}
+
+
+def _found_format(path: Path, config: DocumentsConfig) -> FileFormat | None:
+    """Return the format as told, or by the suffix; None where that tells of none."""
     is_compressed = path.suffix.lower() in DECOMPRESSORS
     suffix = (path.with_suffix("") if is_compressed else path).suffix.lower()
-    format_ = SUFFIXES.get(suffix) if config.format == "auto" else config.format
+    return SUFFIXES.get(suffix) if config.format == "auto" else config.format
+
+
+def _format_of(path: Path, config: DocumentsConfig) -> FileFormat:
+    format_ = _found_format(path, config)
     if format_ is None:
         raise ConfigError(
             four_parts(
@@ -112,7 +157,7 @@ def _format_of(path: Path, config: DocumentsConfig) -> FileFormat:
                 remedy=f"set documents.format to one of {', '.join(READERS)}",
             )
         )
-    if is_compressed and format_ in ("parquet", "arrow"):
+    if path.suffix.lower() in DECOMPRESSORS and format_ in ("parquet", "arrow"):
         raise ConfigError(
             four_parts(
                 where=path,
@@ -175,7 +220,7 @@ def _accepted(
     for found in stretches:
         for bad in found.bad:
             num_rejects += 1
-            if config.on_bad_document == "error" or num_rejects > config.max_rejects:
+            if not is_accepted(config, num_rejects=num_rejects):
                 raise _bad_document_error(bad, path, config)
             if on_reject is not None:
                 on_reject(_reject(bad))

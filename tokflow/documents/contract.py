@@ -1,11 +1,9 @@
 """What a reader is told (`DocumentsConfig`) and what it gives (`Found`, `Batch`, `Reject`)."""
 
-import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -153,28 +151,6 @@ class DocumentsConfig:
         if self.document_per != "separator" and self.separator is not None:
             expected = f"null, for document_per is {self.document_per}"
             raise _field_error("separator", expected, self.separator)
-
-
-def deciding_fields(config: DocumentsConfig) -> dict[str, Any]:
-    """Return the fields that decide which documents a raw file holds, as plain JSON.
-
-    `max_rejects` is not among them: it decides whether there is an output, not what is in it.
-    With `messages` there are the versions of what writes them as text, for another one may
-    write another text by the same template.
-    """
-    fields = dataclasses.asdict(config)
-    del fields["max_rejects"]
-    if config.messages is not None:
-        fields["written_by"] = dict(_writers())
-    return fields
-
-
-@cache
-def _writers() -> Mapping[str, str]:
-    """Return the version of each package that writes messages, without importing it."""
-    from importlib.metadata import version  # 0.06 s that other datasets need not pay
-
-    return {name: version(name) for name in ("transformers", "jinja2")}
 
 
 def correct_column(config: DocumentsConfig, *, unit: Literal["column", "field"] = "column") -> str:

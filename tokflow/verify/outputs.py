@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tokflow.catalog import Found, find_output, find_outputs
 from tokflow.convert import check_undamaged, own_packing, parts_of
@@ -119,7 +120,9 @@ def _verify_export(found: Found) -> tuple[list[str], list[str]]:
         return verify_export(found.folder, manifest, found.parts()), notes
     check_undamaged(source)
     config = ExportConfig(format=name, name="", options=options_of(manifest))
-    with parts_of(source, config, own_packing(found) or PackingConfig()) as parts:
+    with TemporaryDirectory(prefix="tokflow.") as scratch:
+        packing = own_packing(found) or PackingConfig()
+        parts = parts_of(source, config, packing, scratch=Path(scratch))
         return verify_export(found.folder, manifest, parts), notes
 
 

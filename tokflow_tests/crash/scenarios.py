@@ -1,0 +1,168 @@
+"""What is interrupted: commands that together go through every stage, export, download and process.
+
+Each scenario writes its raw files and declarations into an empty folder, and names the command
+that is interrupted there and run again.
+"""
+
+import gzip
+import json
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tokflow.dataset import load_dataset
+from tokflow.exports import FORMATS
+from tokflow_tests.declared import declare
+from tokflow_tests.making import build
+from tokflow_tests.special import write_letters
+from tokflow_tests.test_cli_recorder import project_with
+
+WORDS = ("a", "the", "größe", "def", "return", "\n", "    ", "日本", "😀", "0x1f", "don't", "...")
+
+COMMON = ["bin", "parquet", "pickle", "jsonl", "megatron", "mds", "lance", "nanochat"]
+"""Formats with one file, with many, with folders, of texts, and of a library that writes itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One command in a folder that `prepare` filled."""
+
+    prepare: Callable[[Path, str], None]
+    """Gets the folder and the address of a web server for it."""
+    command: tuple[str, ...]
+    project: str = "."
+    """Where in the folder the command runs."""
+    store: str = "store"
+
+
+def _texts(seed: int, num: int) -> list[str]:
+    choose = random.Random(seed)
+    return [" ".join(choose.choices(WORDS, k=choose.randrange(60))) for _ in range(num)]
+
+
+def _lines(texts: list[str]) -> bytes:
+    return "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
+
+
+def _write_raw(folder: Path, num: int) -> None:
+    raw = folder / "raw"
+    raw.mkdir()
+    (raw / "a.jsonl").write_bytes(_lines(_texts(1, num)))
+    (raw / "b.jsonl.gz").write_bytes(gzip.compress(_lines(_texts(2, num)), mtime=0))
+    pq.write_table(pa.table({"text": _texts(3, num)}), raw / "c.parquet")
+
+
+def _build(folder: Path, url: str) -> None:
+    _write_raw(folder, 2_000)
+    declare(
+        folder,
+        raw={"files": ["raw/a.jsonl", "raw/b.jsonl.gz", "raw/c.parquet"]},
+        tokenizer={"kind": "trained", "vocab_size": 400},
+        split={"parts": {"train": {"fraction": 0.9}, "validation": {"fraction": 0.1}}},
+        packing={"strategy": "best_fit", "sequence_length": 64},
+        exports=COMMON,
+    )
+
+
+def _exports(folder: Path, url: str) -> None:
+    """Declare every format, with the stages before them built."""
+    _write_raw(folder, 300)
+    fields: dict[str, Any] = {
+        "raw": {"files": ["raw/a.jsonl", "raw/b.jsonl.gz", "raw/c.parquet"]},
+        "split": {"parts": {"train": {"fraction": 0.9}, "validation": {"fraction": 0.1}}},
+        "packing": {"sequence_length": 64},
+    }
+    build(load_dataset(declare(folder, **fields, exports=[])))
+    declare(folder, **fields, exports=list(FORMATS))
+
+
+def _download(folder: Path, url: str) -> None:
+    files = [f"{url}/{name}" for name in ("a.jsonl", "b.jsonl")]
+    declare(folder, raw={"files": files}, exports=["bin"])
+
+
+def _workers(folder: Path, url: str) -> None:
+    _write_raw(folder, 1_500)
+    write_letters(folder / "letters")
+    tokenizer = {"kind": "huggingface", "name": "letters", "trust_remote_code": True}
+    declare(folder, raw={"files": "raw/a.jsonl"}, tokenizer=tokenizer, exports=["bin"])
+
+
+def _convert(folder: Path, url: str) -> None:
+    _write_raw(folder, 2_000)
+    raw = {"files": ["raw/a.jsonl", "raw/c.parquet"]}
+    build(load_dataset(declare(folder, raw=raw, exports=["megatron"])))
+
+
+def _recorded(folder: Path, url: str) -> None:
+    project_with(folder)
+
+
+RUN = ("run", "--config", "dataset.yaml")
+SCENARIOS = {
+    "build": Scenario(_build, RUN),
+    "exports": Scenario(_exports, RUN),
+    "download": Scenario(_download, RUN),
+    "convert": Scenario(
+        _convert, ("convert", "store/small/exports/megatron/latest", "--to", "parquet")
+    ),
+    "workers": Scenario(_workers, RUN),
+    "recorded": Scenario(_recorded, ("run", "small"), project="project", store="project/store"),
+}
+
+
+_FILES = {f"/{name}.jsonl": _lines(_texts(number, 6_000)) for number, name in enumerate("ab")}
+
+
+@contextmanager
+def serve() -> Iterator[str]:
+    """Yield the address of a server that sends two files slowly, in ranges where asked to."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _SlowHandler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+class _SlowHandler(BaseHTTPRequestHandler):
+    """Sends 1 MB in a quarter of a second."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+    def do_HEAD(self) -> None:
+        self._answer(send=False)
+
+    def do_GET(self) -> None:
+        self._answer(send=True)
+
+    def _answer(self, *, send: bool) -> None:
+        content = _FILES[self.path]
+        wanted = self.headers.get("Range", "")
+        start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted else 0
+        self.send_response(206 if wanted else 200)
+        if wanted:
+            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+        self.send_header("ETag", f'"{len(content)}"')
+        self.send_header("Content-Length", str(len(content) - start))
+        self.end_headers()
+        if not send:
+            return
+        try:
+            for position in range(start, len(content), 100_000):
+                self.wfile.write(content[position : position + 100_000])
+                time.sleep(0.025)
+        except OSError:  # the client was killed
+            self.close_connection = True

@@ -1,0 +1,109 @@
+"""What cannot change a byte of an output does not make it again."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokflow.dataset import Dataset
+from tokflow.documents import DocumentsConfig, deciding_fields
+from tokflow.pipeline import Built, build_dataset
+from tokflow.plan import make_plan
+from tokflow.verify.outputs import verify_dataset
+from tokflow_tests.making import build, content, declare, many_ids
+
+REJECT = {"on_bad_document": "reject"}
+
+
+def new(built: Built) -> list[tuple[str, str]]:
+    return [(made.output.stage, made.output.name) for made in built.made if made.is_new]
+
+
+def dataset(folder: Path, **fields: Any) -> Dataset:
+    """Return a dataset of two files; `add_bad_line` makes the second one bad."""
+    (folder / "tokenizer.json").write_text(many_ids())
+    tokenizer = {"kind": "file", "name": "tokenizer.json", "eos_token": "<eos>"}
+    tokenizer |= fields.pop("tokenizer", {})
+    return declare(folder, {}, tokenizer=tokenizer, **fields)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    declare(tmp_path, {"a.jsonl": ["w1 w2", "w3"], "b.jsonl": ["w4", "w5 <eos> w6"]})
+    return tmp_path
+
+
+def add_bad_line(folder: Path) -> None:
+    with (folder / "raw/b.jsonl").open("a") as file:
+        file.write('{"text": 5}\n')
+
+
+def test_a_bad_line_that_is_set_aside_makes_no_other_file_again(folder: Path):
+    add_bad_line(folder)
+    [failed] = build_dataset(dataset(folder)).failed
+
+    assert failed.name == "b.jsonl"
+    assert new(build(dataset(folder, documents=REJECT))) == [
+        ("tokens", "b.jsonl"),
+        ("split", "b.jsonl"),
+        ("sequences", "b.jsonl"),
+    ]
+
+
+def test_a_bad_line_set_aside_is_an_error_again_once_it_is_to_be_one(folder: Path):
+    add_bad_line(folder)
+    build(dataset(folder, documents=REJECT))
+    before = content(folder / "store")
+    strict = dataset(folder)
+
+    built = build_dataset(strict)
+
+    assert [failed.message.split(": ")[0] for failed in built.failed] == [
+        f"{folder / 'raw/b.jsonl'}, row 2, line 3, byte 39"
+    ]
+    assert content(folder / "store") == before
+    [planned] = make_plan(strict).missing
+    assert (planned.name, planned.reason) == (
+        "b.jsonl",
+        "config changed (what it holds is an error now)",
+    )
+    assert any(verified.problems for verified in verify_dataset(strict))
+    assert new(build(dataset(folder, documents={**REJECT, "max_rejects": 1}))) == []
+
+
+def test_a_special_token_in_a_text_is_an_error_once_it_is_to_be_one(folder: Path):
+    build(dataset(folder))
+
+    built = build_dataset(dataset(folder, tokenizer={"special_tokens_in_text": "error"}))
+
+    assert [failed.name for failed in built.failed] == ["b.jsonl"]
+    assert "expected no special token spelt in the text" in built.failed[0].message
+
+
+def test_what_auto_stands_for_and_an_error_that_does_not_occur_remake_nothing(tmp_path: Path):
+    declare(tmp_path, {"a.jsonl": ["w1 w2", "w3"]})
+    build(dataset(tmp_path))
+    other = dataset(
+        tmp_path, documents={"format": "jsonl"}, tokenizer={"special_tokens_in_text": "error"}
+    )
+
+    assert new(build(other)) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "name", "is_deciding"),
+    [
+        ({"document_per": "line"}, "a.jsonl", False),
+        ({"document_per": "line"}, "a.txt.gz", True),
+        ({"format": "txt"}, "a.TXT", False),
+        ({"format": "txt"}, "a.jsonl", True),
+        ({"on_bad_document": "reject", "max_rejects": 1}, "a.csv", False),
+        ({"text": "body"}, "a.csv", True),
+    ],
+)
+def test_a_field_decides_where_the_reader_of_the_file_looks_at_it(
+    fields: dict[str, Any], name: str, is_deciding: bool
+):
+    changed = deciding_fields(DocumentsConfig(**fields), [Path(name)])
+
+    assert (changed != deciding_fields(DocumentsConfig(), [Path(name)])) == is_deciding
