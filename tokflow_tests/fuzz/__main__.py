@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tokflow_tests.fuzz.cases import Case, make_case, tokenizer_of
-from tokflow_tests.fuzz.check import Checker, Tally, no_fsync, yaml_of
+from tokflow_tests.fuzz.check import Checker, Tally, hurry, yaml_of
 from tokflow_tests.fuzz.references import is_available
 
 SHOWN_BYTES = 400
@@ -25,7 +25,7 @@ SHOWN_BYTES = 400
 def main() -> int:
     """Run the cases that the arguments ask for; return the exit status."""
     arguments = _arguments()
-    no_fsync()
+    hurry()
     with _folder(arguments.keep) as folder:
         return _run(folder, arguments)
 

@@ -29,6 +29,9 @@ class Made:
     options: Options
     packing: Mapping[str, Any]
     parts: Pieces
+    """Of a converted export: the tokens that the other one held."""
+    whole: Pieces
+    """The pieces before an export left anything out."""
     reference: Reference
     config: Mapping[str, Any]
     """Of the tokenizer."""
@@ -83,10 +86,10 @@ class CheckedExport:
     _pieces: dict[tuple[str, str, int, int], Piece] = field(default_factory=dict)
 
     def piece_of(self, part: str, run: IndexRun) -> Piece:
-        """Return the piece that a run of the index is of."""
+        """Return the whole piece that a run of the index is of."""
         if not self._pieces:
-            for name in self.made.parts:
-                for piece in self.made.pieces(name):
+            for name, of_files in self.made.whole.items():
+                for piece in (piece for some in of_files.values() for piece in some):
                     self._pieces[name, piece.file, piece.row, piece.char_start] = piece
         return self._pieces[part, run.file, run.row, run.char_start]
 

@@ -84,7 +84,7 @@ def _litdata(random: Random) -> Options:
 def _mds(random: Random) -> Options:
     options = _some(
         random,
-        size_limit=(5_000, 2**20),
+        size_limit=(20_000, 2**20),
         compression=("none", "zstd"),
         hashes=([], ["sha1", "xxh64"]),
     )
