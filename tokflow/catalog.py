@@ -108,6 +108,22 @@ class Found:
             )
         )
 
+    def inputs(self) -> list["Found"]:
+        """Return the outputs that this one is compared with: its parent and what that was made
+        from, down to the token shard; of an export those of every file.
+
+        Raises: MissingOutputError where the store does not have one of them any more;
+        CorruptOutputError where a manifest cannot be read.
+        """
+        if (source := self.converted_from()) is not None:
+            return [source]
+        stage = {"split": "tokens", "sequences": "split"}.get(self.manifest.stage)
+        folders = [self._parent(stage, self.manifest.parents[stage])] if stage else []
+        if self.manifest.stage == "export":
+            folders = self._folders_of_parts()
+        direct = [Found(folder, read_manifest(folder)) for folder in folders]
+        return [*direct, *(found for parent in direct for found in parent.inputs())]
+
     def parts(self) -> list[Part]:
         """Return what this export is made from, in the order of its parts.
 
@@ -121,14 +137,7 @@ class Found:
         manifest = self.manifest
         details = manifest.details
         is_packed = layout_of(manifest).made_of == "sequences"
-        stage = "sequences" if is_packed else "split"
-        parents = [
-            Found(folder, read_manifest(folder))
-            for folder in (
-                self.dataset_folder / stage / key / fingerprint[:16]
-                for key, fingerprint in sorted(manifest.parents.items())
-            )
-        ]
+        parents = [Found(folder, read_manifest(folder)) for folder in self._folders_of_parts()]
         sequences = [parent.sequences() for parent in parents] if is_packed else []
         splits = (
             [f.split for f in sequences] if is_packed else [parent.split() for parent in parents]
@@ -137,6 +146,12 @@ class Found:
         return make_parts(
             details["parts"], details, splits=splits, sequences_of=sequences, packing=packing
         )
+
+    def _folders_of_parts(self) -> list[Path]:
+        is_packed = layout_of(self.manifest).made_of == "sequences"
+        folder = self.dataset_folder / ("sequences" if is_packed else "split")
+        parents = sorted(self.manifest.parents.items())
+        return [folder / key / fingerprint[:16] for key, fingerprint in parents]
 
     def _parent(self, stage: str, fingerprint: str) -> Path:
         return self.dataset_folder / stage / str(self.manifest.partition) / fingerprint[:16]

@@ -17,6 +17,7 @@ from tokflow.documents import Batch, DocumentsConfig, Render, Spans
 from tokflow.documents.contract import BadDocument, Found, shortened
 from tokflow.engines.protocol import text_buffers
 from tokflow.errors import ConfigError, four_parts
+from tokflow.integrity import check_files
 from tokflow.tokenizer import Tokenizer
 
 TEMPLATE_NAME = "chat_template.jinja"
@@ -57,7 +58,8 @@ def open_renderer(documents: DocumentsConfig, tokenizer: Tokenizer | None) -> Re
     Without `tokenizer`, which may not exist yet, the template is the one of `documents`, and no
     special token has a name for it.
 
-    Raises: ConfigError where there is no template, or one that gives another text each time.
+    Raises: ConfigError where there is no template, or one that gives another text each time;
+    CorruptOutputError where a file of the tokenizer is damaged.
     """
     if documents.messages is None:
         return None
@@ -65,6 +67,7 @@ def open_renderer(documents: DocumentsConfig, tokenizer: Tokenizer | None) -> Re
     names: dict[str, str] = {}
     special_tokens: Iterable[str] = ()
     if tokenizer is not None:
+        check_files(tokenizer)
         template = template or _template_in(tokenizer.folder)
         names = _names(tokenizer)
         special_tokens = control_tokens(tokenizer)

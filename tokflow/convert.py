@@ -3,10 +3,11 @@
 from pathlib import Path
 
 from tokflow.catalog import Found, find_export
-from tokflow.errors import ConfigError, CorruptOutputError, four_parts
+from tokflow.errors import ConfigError, four_parts
 from tokflow.exports import ExportConfig, Part, export_fingerprint, write_export
 from tokflow.gathered import gather_parts
-from tokflow.manifest import Manifest, broken_files, is_intact
+from tokflow.integrity import check_files, checked
+from tokflow.manifest import Manifest, is_intact
 from tokflow.packing import PackingConfig
 from tokflow.storage import new_folder, point_latest_to, scratch_folder
 
@@ -31,7 +32,8 @@ def convert_export(
     left out, which `details.left_out` of the manifest counts. `packing` is for formats of
     sequences; by default it is the export's own, or where it has none PackingConfig's defaults.
     Without `output` the folder stands beside the export's and is found again by its fingerprint;
-    what is there already is not made again. The export's checksums are compared first.
+    what is there already is not made again. The export's checksums are compared before it is read,
+    and where a file was written to meanwhile, again.
 
     Raises: MissingOutputError where there is no export; CorruptOutputError where it is damaged;
     ConfigError where its format cannot be read, where it lost what the new one keeps, or where
@@ -49,12 +51,12 @@ def convert_export(
     else:
         folder = output
         _check_output(found, output)
-    check_undamaged(found)
+    check_files(found)
     details = {n: found.manifest.details[n] for n in COPIED_DETAILS if n in found.manifest.details}
     if left_out := _left_out(found.manifest):
         details["left_out"] = left_out
     # The tokens gathered are gone before the folder takes its name: a kill never leaves both.
-    with new_folder(folder) as temporary, scratch_folder(folder) as scratch:
+    with new_folder(folder) as temporary, checked(found), scratch_folder(folder) as scratch:
         write_export(
             parts_of(found, config, used, scratch=scratch),
             config,
@@ -80,15 +82,6 @@ def own_packing(found: Found) -> PackingConfig | None:
     """Return how the sequences of an export were packed; None for a stream."""
     packing = found.manifest.config.get("packing")
     return None if packing is None else PackingConfig(**packing)
-
-
-def check_undamaged(found: Found) -> None:
-    """Make sure that the files of an export are those that its manifest lists.
-
-    Raises: CorruptOutputError.
-    """
-    if problems := broken_files(found.folder, found.manifest):
-        raise CorruptOutputError(problems[0])
 
 
 def _left_out(manifest: Manifest) -> dict[str, int]:

@@ -15,6 +15,7 @@ from tokflow.engines import Engine, open_reference
 from tokflow.errors import MissingOutputError
 from tokflow.exports import FORMATS, INDEX_NAME, Arrays, Part, layout_of
 from tokflow.exports.part import make_parts
+from tokflow.integrity import check_files
 from tokflow.packing import PackingConfig
 from tokflow.tokenizer import Tokenizer
 
@@ -58,8 +59,9 @@ class Inspection:
 def inspect_output(path: Path, *, num_sequences: int = 2) -> Inspection:
     """Return what the output at `path` holds; of each part, at most `num_sequences` of tokens.
 
-    Texts are decoded by the tokenizer that is in the same store. Reads the beginning of the
-    files, except for formats that can be read only whole.
+    Texts are decoded by the tokenizer that is in the same store, whose files are compared with
+    their checksums. Of the output itself the beginning is read, except for formats that can be
+    read only whole, and no checksum is compared: `tokflow verify` does that.
 
     Raises: MissingOutputError where there is none, CorruptOutputError.
     """
@@ -93,7 +95,10 @@ class _Shown:
     """Turns token ids into segments with their text."""
 
     def __init__(self, tokenizer: Tokenizer | None) -> None:
-        self._engine: Engine | None = None if tokenizer is None else open_reference(tokenizer)
+        self._engine: Engine | None = None
+        if tokenizer is not None:
+            check_files(tokenizer)
+            self._engine = open_reference(tokenizer)
 
     def segment(self, token_ids: npt.NDArray[Any], document: str | None) -> Segment:
         """Return the segment of one document."""

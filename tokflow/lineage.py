@@ -19,6 +19,7 @@ from tokflow.split import FilePosition
 from tokflow.tokenizer import Tokenizer, tokenizer_of
 from tokflow.tokenizer_kinds import Origin, select_training_keys, tokenizer_fingerprint
 from tokflow.tokens import TokenShard, is_allowed, open_token_shard, tokens_fingerprint
+from tokflow.verdicts import write_verdict
 
 Stage = Literal["raw", "tokenizer", "tokens", "split", "sequences", "export"]
 
@@ -72,12 +73,16 @@ class Lineage:
     """The outputs of a dataset, as its config and its raw files of this moment decide them.
 
     A snapshot: raw files are looked at once, when first asked for. With `offline`, those that are
-    elsewhere are taken as they were fetched last, and no server is asked.
+    elsewhere are taken as they were fetched last, and no server is asked. With `rehash` those on
+    this disk are hashed, whatever is remembered of them.
     """
 
-    def __init__(self, dataset: Dataset, *, offline: bool = False) -> None:
+    def __init__(self, dataset: Dataset, *, offline: bool = False, rehash: bool = False) -> None:
         self.dataset = dataset
         self.offline = offline
+        self.rehash = rehash
+        self.has_new_verdict = False
+        """Whether gigatoken was found wrong since, so that other tokens are expected now."""
         self._raw_files: dict[str, RawFile] = {}
 
     @cached_property
@@ -121,7 +126,10 @@ class Lineage:
                     )
                 )
             self._raw_files[key] = read_raw_file(
-                self.sources[key], store=self.dataset.folder, offline=self.offline
+                self.sources[key],
+                store=self.dataset.folder,
+                offline=self.offline,
+                rehash=self.rehash,
             )
         return self._raw_files[key]
 
@@ -139,7 +147,11 @@ class Lineage:
         ]
         with suppress(TokflowError, OSError):
             self._raw_files |= read_raw_files(
-                sources, store=self.dataset.folder, progress=progress, offline=self.offline
+                sources,
+                store=self.dataset.folder,
+                progress=progress,
+                offline=self.offline,
+                rehash=self.rehash,
             )
 
     def origin(self) -> Origin:
@@ -163,6 +175,13 @@ class Lineage:
     def tokenizer(self) -> Tokenizer:
         """The tokenizer, which must have been made."""
         return tokenizer_of(self.tokenizer_output.manifest(), self.tokenizer_output.folder)
+
+    def disqualify(self, difference: str) -> None:
+        """Keep in the store what gigatoken did wrong with the tokenizer, and expect the tokens of
+        the reference from now on."""
+        write_verdict(self.tokenizer.folder, self.tokenizer.fingerprint, difference)
+        self.has_new_verdict = True
+        del self.tokenizer
 
     def tokens(self, key: str) -> Output:
         """Return the token shard of one file."""

@@ -183,20 +183,29 @@ def checksums(
 
 def broken_files(folder: Path, manifest: Manifest) -> list[str]:
     """Return one sentence for each file that is not what `manifest` says; empty when all are."""
-    problems = []
-    for name, entry in manifest.files.items():
-        path = folder / name
-        if not path.is_file():
-            problems.append(f"{path}: expected {entry.num_bytes:,} bytes, found no file")
-            continue
-        found = checksum(path)
-        if found.num_bytes != entry.num_bytes:
-            problems.append(
-                f"{path}: expected {entry.num_bytes:,} bytes, found {found.num_bytes:,}"
-            )
-        elif found.sha256 != entry.sha256:
-            problems.append(
-                f"{path}: expected sha256 {entry.sha256[:16]}…, found {found.sha256[:16]}…; "
-                f"remove the folder {folder} and run again"
-            )
-    return problems
+    problems = (broken_file(folder, name, entry) for name, entry in manifest.files.items())
+    return [problem for problem in problems if problem]
+
+
+def broken_file(folder: Path, name: str, entry: FileEntry) -> str | None:
+    """Return how a file of the output in `folder` differs from its entry; None if it does not."""
+    path = folder / name
+    expected = f"{entry.num_bytes:,} bytes"
+    try:
+        there = checksum(path)
+    except FileNotFoundError:
+        found = "no file"
+    except OSError as error:
+        found = error.strerror or type(error).__name__
+    else:
+        if there == entry:
+            return None
+        found = f"{there.num_bytes:,}"
+        if there.num_bytes == entry.num_bytes:
+            expected, found = f"sha256 {entry.sha256[:16]}…", f"{there.sha256[:16]}…"
+    return four_parts(
+        where=path,
+        expected=expected,
+        found=found,
+        remedy=f"remove the folder {folder} and run `tokflow run` again",
+    )

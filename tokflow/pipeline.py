@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.dataset import Dataset
+from tokflow.engines import EngineDiffersError
 from tokflow.errors import MissingOutputError, TokflowError, four_parts
 from tokflow.exports import ExportConfig, write_export
+from tokflow.integrity import trust_files
 from tokflow.lineage import Lineage, Output, Stage
 from tokflow.manifest import Manifest, is_intact, read_run
 from tokflow.raw import RawFile
@@ -38,6 +40,11 @@ class Made:
     is_new: bool
     run: dict[str, Any]
     """Seconds, engine and speed of the run that made it, whenever that was."""
+
+    @property
+    def folder(self) -> Path:
+        """Where its files are."""
+        return self.output.folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +134,11 @@ def make_tokenizer(lineage: Lineage) -> Made:
 def make_tokens(
     lineage: Lineage, key: str, *, progress: Callable[[int, int], None] | None = None
 ) -> Made:
-    """Tokenize the documents of one raw file."""
+    """Tokenize the documents of one raw file.
+
+    Where gigatoken turns out to be wrong on it, that is kept in the store, and the reference makes
+    its tokens. Shards that were made before are to be made again: `lineage.has_new_verdict`.
+    """
     dataset = lineage.dataset
 
     def write(folder: Path) -> None:
@@ -141,7 +152,11 @@ def make_tokens(
             progress=progress,
         )
 
-    return _made(lineage.tokens(key), write)
+    try:
+        return _made(lineage.tokens(key), write)
+    except EngineDiffersError as error:
+        lineage.disqualify(str(error))
+        return _made(lineage.tokens(key), write)
 
 
 def make_split(lineage: Lineage, key: str) -> Made:
@@ -314,7 +329,13 @@ class _Build:
             return False
 
     def _run_stage(self, stage: Stage) -> None:
-        keys = list(self.raw_files)
+        self._make_files(stage, list(self.raw_files))
+        if stage == "tokens" and self.lineage.has_new_verdict:
+            overtaken = [made for made in self.made if self._is_overtaken(made.output)]
+            self.made = [made for made in self.made if made not in overtaken]
+            self._make_files(stage, [made.output.name for made in overtaken])
+
+    def _make_files(self, stage: Stage, keys: Sequence[str]) -> None:
         num_bytes = sum(self.raw_files[key].num_bytes for key in keys)
         self.reporter.stage(stage, num_outputs=len(keys), num_bytes=num_bytes)
         for key in keys:
@@ -323,6 +344,11 @@ class _Build:
                 make = partial(make, progress=self.reporter.advance)
             if not self._try(stage, key, make):
                 del self.raw_files[key]
+
+    def _is_overtaken(self, output: Output) -> bool:
+        """Say whether a verdict fell on the engine after these tokens were made or found."""
+        is_of_tokens = output.stage == "tokens"
+        return is_of_tokens and self.lineage.tokens(output.name).fingerprint != output.fingerprint
 
     def _add_raw(self, key: str) -> None:
         self.raw_files[key] = make_raw(self.lineage, key)
@@ -355,4 +381,7 @@ def _made(output: Output, write: Callable[[Path], None]) -> Made:
             shutil.rmtree(output.folder, ignore_errors=True)  # a file of it was lost
         with new_folder(output.folder) as folder:
             write(folder)
-    return Made(output, output.manifest(), is_new, read_run(output.folder))
+    made = Made(output, output.manifest(), is_new, read_run(output.folder))
+    if is_new and output.stage != "export":  # nothing else of a run is made from an export
+        trust_files(made)
+    return made

@@ -230,7 +230,9 @@ class _Planner:
         if stage == "tokens":
             raw = lineage.raw_file(key)
             return Expected(
-                config=deciding_config(raw, dataset.documents, dataset.tokenizer),
+                config=deciding_config(
+                    raw, dataset.documents, dataset.tokenizer, lineage.tokenizer
+                ),
                 parents={"raw": raw.sha256, "tokenizer": lineage.tokenizer.fingerprint},
             )
         if stage == "split":

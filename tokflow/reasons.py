@@ -49,6 +49,8 @@ def why(stage: Stage, newest: Manifest, expected: Expected) -> tuple[Cause, tupl
     else:
         files = [str(newest.partition)] if changed.pop("raw", None) else []
         inputs = list(changed.values())
+    if stage == "tokens" and "engine" in expected.config and "engine" not in newest.config:
+        inputs.append("gigatoken was found wrong with this tokenizer")
     if _has_moved(expected, newest):
         inputs.append("the files before it")
     found: tuple[tuple[Cause, list[str]], ...] = (

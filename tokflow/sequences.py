@@ -12,9 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tokflow.arrays import make_table, repeated
+from tokflow.integrity import checked
 from tokflow.manifest import Manifest, checksums, fingerprint, read_manifest, write_manifest
 from tokflow.packing import Packed, PackingConfig, Segments, pack_pieces
-from tokflow.spans import PartPieces, Split
+from tokflow.shard_writer import DOCUMENTS_NAME
+from tokflow.spans import SPANS_NAME, PartPieces, Split
 from tokflow.tables import Columns, parquet_options, read_part
 
 SEQUENCES_VERSION = 2
@@ -124,15 +126,19 @@ def sequences_fingerprint(split: str, config: PackingConfig) -> str:
 
 
 def write_sequences(split: Split, config: PackingConfig, folder: Path, *, dataset: str) -> None:
-    """Write the sequences of every part of one file into the empty `folder`, manifest last."""
+    """Write the sequences of every part of one file into the empty `folder`, manifest last.
+
+    Raises: CorruptOutputError where a table that they are made from is damaged.
+    """
     started = time.perf_counter()
     counts: dict[str, int] = {}
     tables = []
-    for part in split.parts:
-        pieces = split.pieces(part)
-        packed = pack_pieces(pieces.num_tokens, config)
-        tables.append(_segments_table(part, pieces, packed.segments))
-        counts |= _counts(part, packed, config.row_length)
+    with checked(split, split.shard, only={SPANS_NAME, DOCUMENTS_NAME}):
+        for part in split.parts:
+            pieces = split.pieces(part)
+            packed = pack_pieces(pieces.num_tokens, config)
+            tables.append(_segments_table(part, pieces, packed.segments))
+            counts |= _counts(part, packed, config.row_length)
     pq.write_table(
         pa.concat_tables(tables), folder / SEGMENTS_NAME, **parquet_options(SEGMENTS_SCHEMA)
     )

@@ -16,8 +16,10 @@ import pyarrow.parquet as pq
 
 from tokflow.arrays import make_table, to_arrow, to_numpy, to_texts
 from tokflow.documents import DocumentsConfig, read_documents
+from tokflow.integrity import checked
 from tokflow.manifest import Manifest, checksums, fingerprint, read_manifest, write_manifest
 from tokflow.raw import RawFile, check_unchanged
+from tokflow.shard_writer import DOCUMENTS_NAME
 from tokflow.special_ids import with_special_ids
 from tokflow.split import NO_PART, NOT_TAKEN, FilePosition, Form, Pieces, SplitConfig, assign_parts
 from tokflow.tables import parquet_options, read_part
@@ -216,14 +218,18 @@ def write_split(
     """Write the split of one file into the empty `folder`, manifest last.
 
     No token is copied; only where a document is cut, its two sides are tokenized again.
+
+    Raises: CorruptOutputError where documents.parquet or the tokenizer is damaged.
     """
     started = time.perf_counter()
     columns = ["char_offset", "num_chars", "token_offset", "num_tokens"]
-    table = shard.documents([*columns, *(["text_hash"] if config.form == "hash_fraction" else [])])
-    pieces = assign_parts(table, config, key=raw.key, position=position)
-    num_tokens, cut_tokens = _tokenize_cut(
-        pieces, raw, shard, table, documents, tokenizer_config, tokenizer
-    )
+    columns += ["text_hash"] if config.form == "hash_fraction" else []
+    with checked(shard, only={DOCUMENTS_NAME}):
+        table = shard.documents(columns)
+        pieces = assign_parts(table, config, key=raw.key, position=position)
+        num_tokens, cut_tokens = _tokenize_cut(
+            pieces, raw, shard, table, documents, tokenizer_config, tokenizer
+        )
     spans = _spans(pieces, table, num_tokens, shard.num_tokens, tuple(config.parts))
     pq.write_table(spans, folder / SPANS_NAME, **parquet_options(SPANS_SCHEMA))
     if len(cut_tokens):

@@ -81,3 +81,17 @@ def describe_splitting(pre_tokenizer: Mapping[str, Any] | None) -> str:
         names = [name for name, known in PATTERNS.items() if known == pattern]
         return "/".join(names) or str(pattern)
     return str(pre_tokenizer["type"])
+
+
+def byte_letters() -> list[str]:
+    """Return the printable character that stands for each byte in a byte-level vocabulary.
+
+    Bytes that print in Latin-1 stand for themselves, the 68 others are shifted past U+0100 in
+    order: byte 0 is U+0100, the space is U+0120.
+
+    Source: openai/gpt-2, src/encoder.py, bytes_to_unicode.
+    """
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = [byte for byte in range(256) if byte not in printable]
+    shifted = {byte: chr(0x100 + index) for index, byte in enumerate(others)}
+    return [shifted.get(byte, chr(byte)) for byte in range(256)]

@@ -13,6 +13,7 @@ import numpy as np
 from tokflow.errors import ConfigError, TokenizerError, four_parts
 from tokflow.manifest import Manifest, read_manifest
 from tokflow.split_patterns import check_pattern
+from tokflow.verdicts import read_verdict
 
 Kind = Literal["trained", "bytes", "tiktoken", "huggingface", "file", "sentencepiece"]
 
@@ -139,7 +140,7 @@ def fields_of_name(name: str) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tokenizer:
-    """A tokenizer saved in the store. Equal where fingerprint and folder are equal."""
+    """A tokenizer saved in the store. Equal where fingerprint, folder and verdict are equal."""
 
     folder: Path
     """Holds the very bytes that later runs use; no network is needed again."""
@@ -154,6 +155,14 @@ class Tokenizer:
     eos_token: str | None = field(compare=False)
     bos_id: int | None = field(compare=False)
     bos_token: str | None = field(compare=False)
+    verdict: str | None = None
+    """What gigatoken did wrong with it, so that the reference makes all its tokens; None where
+    nothing is known."""
+
+    @property
+    def manifest(self) -> Manifest:
+        """What its files must be, read from its folder."""
+        return read_manifest(self.folder)
 
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
@@ -172,9 +181,10 @@ def open_tokenizer(folder: Path) -> Tokenizer:
 def tokenizer_of(manifest: Manifest, folder: Path) -> Tokenizer:
     """Return the tokenizer that `manifest` describes."""
     details = manifest.details
+    fingerprint = details["tokenizer_fingerprint"]
     return Tokenizer(
         folder=folder,
-        fingerprint=details["tokenizer_fingerprint"],
+        fingerprint=fingerprint,
         kind=details["kind"],
         vocab_size=manifest.counts["vocab_size"],
         special_tokens=details["special_tokens"],
@@ -182,6 +192,7 @@ def tokenizer_of(manifest: Manifest, folder: Path) -> Tokenizer:
         eos_token=details["eos_token"],
         bos_id=details["bos_id"],
         bos_token=details["bos_token"],
+        verdict=read_verdict(folder, fingerprint),
     )
 
 

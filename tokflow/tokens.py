@@ -1,7 +1,7 @@
 """Documents -> token shard: tokens.bin, documents.parquet, of chats loss_mask.bin; one raw file."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,9 @@ import pyarrow as pa
 from tokflow.arrays import read_table
 from tokflow.chat import open_renderer
 from tokflow.documents import DocumentsConfig, deciding_fields, is_accepted, read_documents
-from tokflow.engines import EngineDiffersError, GatedEngine, InText, open_engine
+from tokflow.engines import GatedEngine, InText, open_engine
 from tokflow.errors import CorruptOutputError, four_parts
+from tokflow.integrity import check_files
 from tokflow.manifest import Manifest, fingerprint, read_manifest, write_manifest
 from tokflow.raw import RawFile, check_unchanged
 from tokflow.shard_writer import (
@@ -26,7 +27,7 @@ from tokflow.shard_writer import (
 )
 from tokflow.tokenizer import Tokenizer, TokenizerConfig, require_special_ids
 
-TOKENS_VERSION = 2
+TOKENS_VERSION = 3
 """Raised when the same input would give other bytes."""
 
 BATCH_BYTES = 8_000_000
@@ -84,21 +85,26 @@ def tokens_fingerprint(
     return fingerprint(
         "tokens",
         version=TOKENS_VERSION,
-        config=deciding_config(raw, documents, config),
+        config=deciding_config(raw, documents, config, tokenizer),
         parents=_parents(raw, tokenizer),
     )
 
 
 def deciding_config(
-    raw: RawFile, documents: DocumentsConfig, config: TokenizerConfig
+    raw: RawFile, documents: DocumentsConfig, config: TokenizerConfig, tokenizer: Tokenizer
 ) -> dict[str, Any]:
-    """Return the fields that decide the tokens of `raw`, as plain JSON."""
+    """Return the fields that decide the tokens of `raw`, as plain JSON.
+
+    The engine is none of them until gigatoken is found wrong: from then on shards of which it made
+    some are other shards than those of the reference.
+    """
     is_control = config.special_tokens_in_text == "control"
     return {
         "documents": deciding_fields(documents, [raw.path]),
         "eos": config.eos,
         "bos": config.bos,
         "special_tokens_in_text": "control" if is_control else "ordinary",
+        **({} if tokenizer.verdict is None else {"engine": "reference"}),
     }
 
 
@@ -134,22 +140,21 @@ def write_token_shard(
     `batch_bytes` and `is_parallel` nor on the engine. Memory does not grow with the file, but
     for the longest document. Documents that are set aside are listed in rejects.jsonl.
 
-    Raises: BadDocumentError, RawFileError, TokenizerError.
+    Raises: BadDocumentError, RawFileError, TokenizerError; EngineDiffersError where gigatoken
+    turns out to be wrong on a document; CorruptOutputError where a file of the tokenizer is
+    damaged.
     """
     require_special_ids(tokenizer, config)
     started = time.perf_counter()
     render = open_renderer(documents, tokenizer)
 
-    def write(engine: GatedEngine) -> ShardWriter:
-        writer = ShardWriter(raw, documents, config, tokenizer, folder, progress)
-        batches = read_documents(
-            raw.path, documents, batch_bytes=batch_bytes, on_reject=writer.reject, render=render
-        )
-        writer.write(engine, batches)
-        return writer
-
     of_text = config_of_text(config, documents)
-    writer, engine, reason = _with_an_engine(write, tokenizer, of_text, is_parallel)
+    engine = open_shard_engine(tokenizer, of_text, is_parallel=is_parallel)
+    writer = ShardWriter(raw, documents, config, tokenizer, folder, progress)
+    batches = read_documents(
+        raw.path, documents, batch_bytes=batch_bytes, on_reject=writer.reject, render=render
+    )
+    writer.write(engine, batches)
     check_unchanged(raw)
     seconds = time.perf_counter() - started
     manifest = Manifest(
@@ -159,7 +164,7 @@ def write_token_shard(
         version=TOKENS_VERSION,
         fingerprint=tokens_fingerprint(raw, documents, config, tokenizer),
         parents=_parents(raw, tokenizer),
-        config=deciding_config(raw, documents, config),
+        config=deciding_config(raw, documents, config, tokenizer),
         counts=dict(writer.counts),
         details=_details(config, tokenizer),
         files=writer.files(),
@@ -167,30 +172,11 @@ def write_token_shard(
     run = {
         "seconds": round(seconds, 3),
         "engine": engine.name,
-        "engine_reason": reason,
+        "engine_reason": engine.reason,
         "tokens_per_second": round(writer.counts["num_tokens"] / seconds),
         "megabytes_per_second": round(writer.counts["num_bytes"] / 1e6 / seconds, 2),
     }
     write_manifest(folder, manifest, run=run)
-
-
-def _with_an_engine(
-    write: Callable[[GatedEngine], ShardWriter],
-    tokenizer: Tokenizer,
-    config: TokenizerConfig,
-    is_parallel: bool | None,
-) -> tuple[ShardWriter, GatedEngine, str]:
-    """Write with the engine that `config` asks for, and again with the reference where the fast
-    one turns out to differ; return also the engine that was right, and why it ran."""
-    engine = open_shard_engine(tokenizer, config, is_parallel=is_parallel)
-    try:
-        return write(engine), engine, engine.reason
-    except EngineDiffersError as error:
-        if config.engine == "gigatoken":
-            raise
-        engine = open_shard_engine(tokenizer, replace(config, engine="reference"))
-        reason = f"gigatoken differed on a document of this file: {error}"
-        return write(engine), engine, reason
 
 
 def config_of_text(config: TokenizerConfig, documents: DocumentsConfig) -> TokenizerConfig:
@@ -205,8 +191,9 @@ def open_shard_engine(
 ) -> GatedEngine:
     """Return the engine that `config` asks for, kept for the next shard.
 
-    Raises: TokenizerError.
+    Raises: TokenizerError; CorruptOutputError where a file of the tokenizer is damaged.
     """
+    check_files(tokenizer)
     in_text: InText = "control" if config.special_tokens_in_text == "control" else "ordinary"
     return open_engine(tokenizer, choice=config.engine, in_text=in_text, is_parallel=is_parallel)
 

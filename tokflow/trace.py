@@ -13,7 +13,9 @@ from tokflow.catalog import Found, find_export, find_output
 from tokflow.engines import Engine, open_reference
 from tokflow.errors import ConfigError, MissingOutputError, four_parts
 from tokflow.exports import INDEX_NAME
-from tokflow.spans import Split
+from tokflow.integrity import check_files
+from tokflow.shard_writer import DOCUMENTS_NAME
+from tokflow.spans import SPANS_NAME, Split
 from tokflow.tokenizer import Tokenizer
 
 
@@ -48,12 +50,15 @@ def trace_tokens(path: Path, *, part: str, start: int, stop: int) -> list[Origin
     tokenizer decodes: the raw text itself, unless the tokenizer normalises. BOS and EOS stand
     for no character. A token that is a piece of a character is said to have the whole of it.
     Of an export that was copied out of its store the index tells the documents, and no more.
+    The index, the tables of the documents' files and the tokenizer are compared with their
+    checksums; the tokens are not, for that would read all of them.
 
     Raises: MissingOutputError where there is no export; ConfigError for a part or a position
-    that the export does not have.
+    that the export does not have; CorruptOutputError where one of those files is damaged.
     """
     found = find_export(path)
     _check_part(found, part)
+    check_files(found, only={INDEX_NAME})
     runs = _runs(found.folder, part, start, stop)
     if not runs:
         raise _no_token(found, part, start)
@@ -64,6 +69,10 @@ def trace_tokens(path: Path, *, part: str, start: int, stop: int) -> list[Origin
         tokenizer = None
     if tokenizer is None:
         return [_origin(run, start, stop) for run in runs]
+    check_files(tokenizer)
+    for raw_file in {run["raw_file"] for run in runs}:
+        split = splits[raw_file]
+        check_files(split, split.shard, only={SPANS_NAME, DOCUMENTS_NAME})
     decoder = _Decoder(tokenizer)
     return [decoder.origin(splits[run["raw_file"]], part, run, start, stop) for run in runs]
 

@@ -15,7 +15,7 @@ from tokflow.documents import DocumentsConfig, Limit, read_documents
 from tokflow.engines.protocol import text_buffers
 from tokflow.errors import TokenizerError, four_parts
 from tokflow.raw import RawFile, check_unchanged
-from tokflow.split_patterns import GPT2, pre_tokenizer_fields
+from tokflow.split_patterns import GPT2, byte_letters, pre_tokenizer_fields
 
 READ_BYTES = 16_000_000
 """Text read at once where `tokenizers` trains."""
@@ -117,7 +117,7 @@ def _tokenizer_json(
     merges: Sequence[tuple[bytes, bytes]], special_tokens: Sequence[str], pattern: str
 ) -> dict[str, Any]:
     """Return the fields of a tokenizer.json: byte-level BPE with a split pattern."""
-    letters = _byte_letters()
+    letters = byte_letters()
 
     def spell(token: bytes) -> str:
         return "".join(letters[byte] for byte in token)
@@ -171,20 +171,6 @@ def _tokenizer_json(
     }
 
 
-def _byte_letters() -> list[str]:
-    """Return the printable character that stands for each byte in a byte-level vocabulary.
-
-    Bytes that print in Latin-1 stand for themselves, the 68 others are shifted past U+0100 in
-    order: byte 0 is U+0100, the space is U+0120.
-
-    Source: openai/gpt-2, src/encoder.py, bytes_to_unicode.
-    """
-    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    others = [byte for byte in range(256) if byte not in printable]
-    shifted = {byte: chr(0x100 + index) for index, byte in enumerate(others)}
-    return [shifted.get(byte, chr(byte)) for byte in range(256)]
-
-
 def _main(text: str, num_merges: str, pattern: str, output: str) -> None:
     train = _train_gigatoken if _trainer(pattern) == "gigatoken" else _train_tokenizers
     merges = train(Path(text), int(num_merges), pattern)
@@ -214,7 +200,7 @@ def _train_tokenizers(text: Path, num_merges: int, pattern: str) -> list[tuple[b
         show_progress=False,
     )
     tokenizer.train_from_iterator(_read_documents(text), trainer)
-    bytes_of = {letter: byte for byte, letter in enumerate(_byte_letters())}
+    bytes_of = {letter: byte for byte, letter in enumerate(byte_letters())}
     merges = json.loads(tokenizer.to_str())["model"]["merges"]
     return [
         (bytes(map(bytes_of.__getitem__, left)), bytes(map(bytes_of.__getitem__, right)))

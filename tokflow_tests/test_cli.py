@@ -322,7 +322,8 @@ def test_verifying_a_dataset_says_a_line_per_output(store: Path, config: Path):
 
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
-    assert re.fullmatch(r"ok  tokens of a\.jsonl  [0-9a-f]{16}", lines[1])
+    hashed = r" \(its raw file was hashed\)"
+    assert re.fullmatch(rf"ok  tokens of a\.jsonl  [0-9a-f]{{16}}{hashed}", lines[1])
     assert lines[-1] == "13 outputs: all well"
 
 
@@ -338,7 +339,8 @@ def test_a_broken_output_fails_the_verification(store: Path, config: Path):
 
     assert result.exit_code == 1
     assert result.stderr.splitlines()[0] == (
-        f"error: {folder}/tokens.bin: expected 58 bytes, found 0"
+        f"error: {folder}/tokens.bin: expected 58 bytes, found 0; "
+        f"remove the folder {folder} and run `tokflow run` again"
     )
     assert "failed  tokens of a.jsonl" in result.stdout
 

@@ -9,9 +9,11 @@ import pytest
 from tokflow.components import make_definitions
 from tokflow.exports import FORMATS
 from tokflow.lineage import Lineage
+from tokflow.manifest import read_run
 from tokflow.pipeline import build_dataset
 from tokflow_tests.dagster_case import Case, failure, selection
 from tokflow_tests.making import declare
+from tokflow_tests.wrong_engine import use_wrong_engine
 
 KEYS = ["a.txt", "b.txt", "c.txt"]
 
@@ -97,6 +99,26 @@ def test_a_file_that_cannot_be_built_is_named_and_stops_no_other(case: Case):
     assert case.data_version("tokens", partition="c.txt") == lineage.tokens("c.txt").fingerprint
     assert case.not_fresh()["tokens:b.txt"] == "MISSING"
     assert "tokens:a.txt" not in case.not_fresh()
+
+
+def test_a_verdict_on_gigatoken_makes_the_partitions_before_it_again(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+):
+    use_wrong_engine(monkeypatch)
+    case.attributes["tokenizer"] = {"kind": "trained", "vocab_size": 257}
+    case.write("a", "strange\nx\ny\nz\nu\nv\n")  # whose first line is not compared
+    case.write("b", "strange\n")
+
+    result = case.run(keys=KEYS)
+
+    assert result.success, failure(result)
+    lineage = Lineage(case.dataset)
+    outputs = [lineage.tokens(key) for key in KEYS]
+    assert [read_run(output.folder)["engine"] for output in outputs] == ["tokenizers"] * 3
+    assert [case.data_version("tokens", partition=key) for key in KEYS] == [
+        output.fingerprint for output in outputs
+    ]
+    assert case.not_fresh() == {}
 
 
 def test_without_a_tokenizer_the_failure_says_what_to_materialize(case: Case):
@@ -229,6 +251,20 @@ def test_damaged_tokens_stop_what_would_be_made_of_them(case: Case):
     assert [e.check_name for e in failed] == ["equal_to_reference"]
     assert "a.txt:0: expected the tokens" in str(failed[0].description)
     assert "small__split" not in {event.step_key for event in result.get_step_success_events()}
+
+
+def test_the_check_of_an_export_names_the_shard_that_is_damaged(case: Case):
+    case.run(keys=KEYS)
+    path = Lineage(case.dataset).tokens("a.txt").folder / "tokens.bin"
+    content = bytearray(path.read_bytes())
+    content[0] ^= 1
+    path.write_bytes(content)
+
+    result = case.run(selection("exports", "bin"))
+
+    [check] = result.get_asset_check_evaluations()
+    assert not check.passed
+    assert str(check.description).startswith(f"{path}: expected sha256 ")
 
 
 def test_a_text_in_two_parts_is_a_warning(case: Case):

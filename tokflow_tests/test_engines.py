@@ -10,12 +10,10 @@ import tokenizers
 from tokenizers import AddedToken, models, normalizers, pre_tokenizers, trainers
 
 from tokflow import tokens
-from tokflow.engines import Encoded, EngineDiffersError, GatedEngine, open_engine, open_reference
+from tokflow.engines import EngineDiffersError, open_engine
 from tokflow.engines.awkward_strings import AWKWARD_STRINGS
-from tokflow.engines.protocol import encoded_from_lists, text_buffers
+from tokflow.engines.protocol import text_buffers
 from tokflow.errors import TokenizerError
-from tokflow.lineage import Lineage
-from tokflow.pipeline import make_tokenizer
 from tokflow_tests.texts import (
     FEW_TEXTS,
     awkward_strings,
@@ -24,6 +22,7 @@ from tokflow_tests.texts import (
     token_lists,
     tokenize,
 )
+from tokflow_tests.wrong_engine import gate_wrong_engine
 
 TRAINING_TEXT = ["It's 12 o'clock, the naïve café opens its doors.\n", "def f(x):\n    return x\n"]
 SOME_STRINGS = (*TRAINING_TEXT, *FEW_TEXTS, *awkward_strings()[::40])
@@ -279,39 +278,11 @@ def test_dropout_is_for_training_a_model_and_is_left_out(engine: str, tmp_path: 
     assert token_lists(shard) == reference_tokens(tokenizer, TRAINING_TEXT)
 
 
-class WrongOn:
-    """A fast engine that is right but for documents that hold a word."""
-
-    name = "gigatoken"
-
-    def __init__(self, engine: Any, word: str) -> None:
-        self._engine = engine
-        self._word = word
-
-    def encode(self, texts: pa.LargeStringArray) -> Encoded:
-        encoded = self._engine.encode(texts)
-        documents = [encoded.document(index).tolist() for index in range(len(texts))]
-        return encoded_from_lists(
-            [
-                ids[::-1] if self._word in text else ids
-                for text, ids in zip(texts.to_pylist(), documents, strict=True)
-            ]
-        )
-
-    def decode(self, token_ids: Sequence[int]) -> str:
-        return self._engine.decode(token_ids)
-
-
-def gate_wrong_engine(dataset: Any, word: str) -> GatedEngine:
-    reference = open_reference(save_tokenizer(dataset))
-    return GatedEngine(WrongOn(reference, word), reference=reference, reason="looked equal")
-
-
 @pytest.mark.parametrize(
     "text", ["a strange document", "a strange document " * 3_000], ids=["short", "long"]
 )
 def test_an_engine_that_differs_on_a_document_of_the_shard_is_caught(text: str, tmp_path: Path):
-    gated = gate_wrong_engine(make_texts_dataset(tmp_path), "strange")
+    gated = gate_wrong_engine(save_tokenizer(make_texts_dataset(tmp_path)))
 
     with pytest.raises(EngineDiffersError) as caught:
         gated.encode(pa.array([text], pa.large_string()))
@@ -321,7 +292,7 @@ def test_an_engine_that_differs_on_a_document_of_the_shard_is_caught(text: str, 
 
 
 def test_a_long_document_among_short_ones_is_compared_too(tmp_path: Path):
-    gated = gate_wrong_engine(make_texts_dataset(tmp_path), "strange")
+    gated = gate_wrong_engine(save_tokenizer(make_texts_dataset(tmp_path)))
     texts = ["", "ab", "a strange document " * 3_000, "c"]
 
     with pytest.raises(EngineDiffersError):
@@ -329,56 +300,12 @@ def test_a_long_document_among_short_ones_is_compared_too(tmp_path: Path):
 
 
 def test_an_engine_that_is_right_on_the_shard_is_trusted(tmp_path: Path):
-    gated = gate_wrong_engine(make_texts_dataset(tmp_path), "strange")
+    gated = gate_wrong_engine(save_tokenizer(make_texts_dataset(tmp_path)))
 
     encoded = gated.encode(pa.array(["ab", "c"], pa.large_string()))
 
     assert encoded.token_ids.tolist() == [97, 98, 99]
     assert encoded.offsets.tolist() == [0, 2, 3]
-
-
-def use_wrong_engine(dataset: Any, patch: pytest.MonkeyPatch) -> None:
-    """Let the shard be written with an engine that passes the gate and is wrong on one text."""
-    gated = gate_wrong_engine(dataset, "strange")
-
-    def open_(tokenizer: Any, *, choice: str = "auto", **options: Any) -> GatedEngine:
-        if choice == "reference":
-            return open_engine(tokenizer, choice="reference", **options)
-        return gated
-
-    patch.setattr(tokens, "open_engine", open_)
-
-
-def test_a_shard_on_which_the_engine_differs_is_written_by_the_reference(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    texts = ["plain", "not sampled", "strange"]
-    dataset = make_texts_dataset(tmp_path, texts, kind="trained", vocab_size=257)
-    use_wrong_engine(dataset, monkeypatch)
-
-    shard = tokenize(dataset, "texts.jsonl")
-
-    assert token_lists(shard) == [[*text.encode(), 256] for text in texts]
-    assert run_of(shard)["engine"] == "tokenizers"
-    assert run_of(shard)["engine_reason"].startswith(
-        "gigatoken differed on a document of this file: gigatoken: 'strange' became [101, 103, "
-    )
-
-
-def test_a_shard_on_which_gigatoken_differs_is_not_written_if_it_was_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    dataset = make_texts_dataset(
-        tmp_path, ["strange"], kind="trained", vocab_size=257, engine="gigatoken"
-    )
-    use_wrong_engine(dataset, monkeypatch)
-    lineage = Lineage(dataset)
-    make_tokenizer(lineage)
-
-    with pytest.raises(EngineDiffersError):
-        tokenize(dataset)
-
-    assert not lineage.tokens("texts.jsonl").is_made
 
 
 @pytest.mark.parametrize("engine", ["gigatoken", "reference"])

@@ -142,7 +142,10 @@ def test_a_truncated_file_is_found(tmp_path: Path):
 
     problems = broken_files(tmp_path / "out", manifest)
 
-    assert problems == [f"{tmp_path}/out/inner/more: expected 5 bytes, found 4"]
+    assert problems == [
+        f"{tmp_path}/out/inner/more: expected 5 bytes, found 4; "
+        f"remove the folder {tmp_path}/out and run `tokflow run` again"
+    ]
 
 
 def test_a_missing_file_is_found(tmp_path: Path):
@@ -151,7 +154,10 @@ def test_a_missing_file_is_found(tmp_path: Path):
 
     problems = broken_files(tmp_path / "out", manifest)
 
-    assert problems == [f"{tmp_path}/out/data: expected 3 bytes, found no file"]
+    assert problems == [
+        f"{tmp_path}/out/data: expected 3 bytes, found no file; "
+        f"remove the folder {tmp_path}/out and run `tokflow run` again"
+    ]
 
 
 def test_a_folder_without_a_manifest_is_missing(tmp_path: Path):

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import tokflow
+from tokflow import pipeline
 from tokflow.errors import BadDocumentError, ConfigError, MissingOutputError
 from tokflow.lineage import Lineage
 from tokflow.manifest import read_manifest
@@ -19,6 +20,8 @@ from tokflow.pipeline import (
     make_tokenizer,
     make_tokens,
 )
+from tokflow.raw import RawFile
+from tokflow.spans import write_split
 from tokflow.storage import new_folder
 from tokflow.tokens import write_token_shard
 from tokflow_tests.making import EOS, build, content, declare, ids, touched, write_jsonl
@@ -248,16 +251,22 @@ def test_an_output_of_which_a_file_is_lost_is_made_again(damage: str, tmp_path: 
     assert path.read_bytes() == before
 
 
-def test_an_error_nobody_foresaw_stops_its_output_and_no_other(tmp_path: Path):
-    dataset = declare(tmp_path, FILES)
-    build(dataset)
-    [table] = (dataset.folder / "tokens/c.jsonl").glob("*/documents.parquet")
-    table.write_bytes(b"x" * table.stat().st_size)
+def test_an_error_nobody_foresaw_stops_its_output_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def fails_for_c(raw: RawFile, *arguments: Any, **more: Any) -> None:
+        if raw.key == "c.jsonl":
+            raise ZeroDivisionError("of c")
+        write_split(raw, *arguments, **more)
 
-    built = build_dataset(declare(tmp_path, FILES, split={"parts": {"all": {"start": 0}}}))
+    monkeypatch.setattr(pipeline, "write_split", fails_for_c)
+
+    built = build_dataset(declare(tmp_path, FILES))
 
     assert [(failed.stage, failed.name) for failed in built.failed] == [("split", "c.jsonl")]
-    assert built.failed[0].message.startswith("split c.jsonl: expected to be made, found Arrow")
+    assert built.failed[0].message.startswith(
+        "split c.jsonl: expected to be made, found ZeroDivisionError: of c; "
+    )
     assert sum(made.output.stage == "sequences" for made in built.made) == 1
 
 

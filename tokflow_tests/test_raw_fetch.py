@@ -6,12 +6,14 @@ import os
 import resource
 import shutil
 import signal
+import sqlite3
 import ssl
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -722,6 +724,19 @@ def test_a_damaged_copy_is_an_error(server: Server, tmp_path: Path):
         f"sha256 {damaged[:16]}…; delete the folder {copy.path.parent} and run again to fetch it "
         "anew"
     )
+
+
+def test_a_wrong_remembered_checksum_does_not_make_a_copy_damaged(server: Server, tmp_path: Path):
+    copy = fetched(server, tmp_path)
+    os.utime(copy.path, (1_000_000_000, 1_000_000_000))
+    read_raw_file(source_of(server.url), store=tmp_path)
+    with closing(sqlite3.connect(tmp_path / "hashes.sqlite")) as connection, connection:
+        assert connection.execute("UPDATE hashes SET sha256 = 'wrong'").rowcount == 1
+
+    raw = read_raw_file(source_of(server.url), store=tmp_path)
+
+    assert (raw.sha256, raw.remembered) == (SHA256, "wrong")
+    assert read_raw_file(source_of(server.url), store=tmp_path).remembered is None
 
 
 def test_a_memory_of_the_newest_copy_that_is_damaged_costs_a_download(

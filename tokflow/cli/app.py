@@ -94,7 +94,10 @@ def inspect(
     ] = 2,
     json: Json = False,
 ) -> int:
-    """Show what an output holds: counts, files, parents, the first sequences decoded."""
+    """Show what an output holds: counts, files, parents, the first sequences decoded.
+
+    Checksums are shown as they are listed; `tokflow verify` compares them.
+    """
     from tokflow.cli.inspect import print_inspection
 
     return print_inspection(path, num_sequences=sequences, as_json=json)

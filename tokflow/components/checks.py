@@ -7,9 +7,10 @@ import dagster as dg
 import pyarrow as pa
 
 from tokflow.errors import TokflowError
-from tokflow.exports import ExportConfig
+from tokflow.exports import ExportConfig, Part, inputs_of
 from tokflow.leakage import find_shared_texts
 from tokflow.lineage import Lineage
+from tokflow.manifest import broken_files
 from tokflow.pipeline import make_raw
 from tokflow.verify import (
     verify_against_raw,
@@ -87,7 +88,8 @@ def _export_is_complete(lineage: Lineage, names: Sequence[str]) -> list[str]:
         manifest = output.manifest()
         parts = lineage.parts(config)
         if sum(entry.num_bytes for entry in manifest.files.values()) <= MAX_READ_BYTES:
-            problems += verify_export(output.folder, manifest, parts)
+            found = verify_export(output.folder, manifest, parts)
+            problems += (_damage_of(parts) or found) if found else []
             continue
         for part in parts:
             counts = [manifest.counts[f"{part.name}.num_{n}tokens"] for n in ("", "dropped_")]
@@ -97,6 +99,11 @@ def _export_is_complete(lineage: Lineage, names: Sequence[str]) -> list[str]:
                     f"or dropped, found {sum(counts):,}"
                 )
     return problems
+
+
+def _damage_of(parts: Sequence[Part]) -> list[str]:
+    """Return which files are damaged that an export was compared with."""
+    return [p for one in inputs_of(parts) for p in broken_files(one.folder, one.manifest)]
 
 
 _OF_EXPORTS = (

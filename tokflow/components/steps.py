@@ -37,16 +37,9 @@ def materialize_partitions(
     A file that cannot be built stops no other: the step fails at the end, and names it.
     """
     keys = sorted(context.partition_keys)
-    reports: dict[str, Report] = {}
-    errors: dict[str, Exception] = {}
-    log = _slow_log(context)
-    for number, key in enumerate(keys):
-        try:
-            _check_is_listed(lineage, key)
-            reports[key] = make(key)
-        except (TokflowError, OSError) as error:
-            errors[key] = error
-        log(f"{number + 1:,} of {len(keys):,} files, last {key}")
+    reports, errors = _make_all(context, lineage, keys, make)
+    if lineage.has_new_verdict:  # those that were made before it are to be made again
+        reports, errors = _make_all(context, lineage, keys, make)
     if errors:
         _log_materializations(context, reports)
         raise _failure(lineage, errors, num_keys=len(keys))
@@ -65,6 +58,26 @@ def materialize_partitions(
         data_version=dg.DataVersion(_joined(reports)), check_results=check(keys)
     )
     _log_materializations(context, reports)
+
+
+def _make_all(
+    context: dg.AssetExecutionContext,
+    lineage: Lineage,
+    keys: Sequence[str],
+    make: Callable[[str], Report],
+) -> tuple[dict[str, Report], dict[str, Exception]]:
+    """Return the reports of the partitions that could be made, and the errors of the others."""
+    reports: dict[str, Report] = {}
+    errors: dict[str, Exception] = {}
+    log = _slow_log(context)
+    for number, key in enumerate(keys):
+        try:
+            _check_is_listed(lineage, key)
+            reports[key] = make(key)
+        except (TokflowError, OSError) as error:
+            errors[key] = error
+        log(f"{number + 1:,} of {len(keys):,} files, last {key}")
+    return reports, errors
 
 
 def materialize_one(

@@ -177,7 +177,7 @@ def _rule_of_json(fields: Mapping[str, Any], in_text: InText) -> CutRule | None:
     if normalized is None:
         return None
     rule, space = normalized
-    steps = _flat(fields.get("pre_tokenizer"), "pretokenizers")
+    steps = flat_steps(fields.get("pre_tokenizer"), "pretokenizers")
     if any(step["type"] in ("ByteLevel", "Metaspace") for step in steps[:-1]):
         return None  # what comes after them sees other characters
     if space != " " and any(map(_adds_space, steps)):
@@ -199,20 +199,20 @@ def _adds_space(step: Mapping[str, Any]) -> bool:
     return bool(step.get("add_prefix_space"))
 
 
-def _flat(step: Mapping[str, Any] | None, inner: str) -> list[Mapping[str, Any]]:
+def flat_steps(step: Mapping[str, Any] | None, inner: str) -> list[Mapping[str, Any]]:
     """Return a step, or those of a sequence, in order."""
     if step is None:
         return []
     if step["type"] != "Sequence":
         return [step]
-    return [flat for one in step[inner] for flat in _flat(one, inner)]
+    return [flat for one in step[inner] for flat in flat_steps(one, inner)]
 
 
 def _after_normalizer(normalizer: Mapping[str, Any] | None) -> tuple[CutRule, str] | None:
     """Return the widest rule under which the normalizer treats chunks as it does the whole, and
     what it makes of a space."""
     rule, space = WIDE, " "
-    steps = _flat(normalizer, "normalizers")
+    steps = flat_steps(normalizer, "normalizers")
     for step in steps:
         if step["type"] == "Replace":
             pattern = step["pattern"].get("String")

@@ -1,13 +1,14 @@
 """The fast engine: gigatoken, fed with Arrow buffers."""
 
 import os
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
+from tokflow.engines.cuts import flat_steps
 from tokflow.engines.protocol import Encoded, InText, text_buffers
 from tokflow.engines.sentencepiece_ import MODEL_NAME
 from tokflow.tokenizer import Tokenizer, read_encoding
@@ -130,6 +131,7 @@ def _json_builder(content: bytes, in_text: InText) -> Callable[[], "gigatoken.To
     import gigatoken
 
     fields = msgspec.json.decode(content)
+    _check_steps(fields)
     if in_text == "ordinary":
         # gigatoken makes a control token of every special token that it knows of; those that
         # are not special (a word added to the vocabulary) must keep working.
@@ -140,6 +142,28 @@ def _json_builder(content: bytes, in_text: InText) -> Callable[[], "gigatoken.To
     fields.update(post_processor=None, truncation=None, padding=None)
     json_bytes = msgspec.json.encode(fields)
     return lambda: gigatoken.Tokenizer.from_json(json_bytes)
+
+
+def _check_steps(fields: Mapping[str, Any]) -> None:
+    """Check that the pre-tokenizer is nothing but patterns and bytes, each used as gigatoken does.
+
+    gigatoken 0.10 looks at the patterns alone: it leaves out steps such as Digits, a second split
+    by ByteLevel and what is to be done with a match.
+
+    Raises: ValueError.
+    """
+    model = fields["model"]
+    if model.get("type") != "BPE" or model.get("byte_fallback"):  # refused, or SentencePiece
+        return
+    *splits, last = flat_steps(fields.get("pre_tokenizer"), "pretokenizers") or [{"type": "none"}]
+    wanted = {(False, "Isolated")} if len(splits) > 1 else {(False, "Isolated"), (True, "Removed")}
+    is_plain = last["type"] == "ByteLevel" and last.get("use_regex", True) == (not splits)
+    for step in splits:
+        how = bool(step.get("invert")), step.get("behavior")
+        is_plain = is_plain and step["type"] == "Split" and how in wanted
+    if not is_plain:
+        steps = ", ".join(step["type"] for step in (*splits, last))
+        raise ValueError(f"its pre_tokenizer ({steps}) is more than patterns and bytes")
 
 
 def _has_idle_cores() -> bool:

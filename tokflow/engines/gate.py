@@ -12,11 +12,13 @@ import pyarrow as pa
 from tokflow.arrays import to_arrow, to_texts
 from tokflow.engines.awkward_strings import AWKWARD_STRINGS
 from tokflow.engines.chunks import ChunkedEngine
+from tokflow.engines.code_points import code_points_for_reference
 from tokflow.engines.cuts import CutRule, find_cut_rule
 from tokflow.engines.fast import open_gigatoken
 from tokflow.engines.panics import panics_as_errors
 from tokflow.engines.protocol import Encoded, Engine, InText, text_buffers
 from tokflow.engines.reference import open_reference
+from tokflow.engines.routed import RoutedEngine
 from tokflow.engines.sentencepiece_ import MODEL_NAME, unscored_pieces
 from tokflow.errors import TokenizerError, TokflowError, four_parts
 from tokflow.tokenizer import Tokenizer, read_tokenizer_json
@@ -113,7 +115,8 @@ def open_engine(
 
     `auto` takes gigatoken if it encodes the awkward strings, and others that spell the added
     tokens of this tokenizer, exactly as the reference does, else the reference; `gigatoken`
-    raises where `auto` would turn to the reference.
+    raises where `auto` would turn to the reference. Texts with characters that the two are known
+    to split differently go to the reference either way.
 
     Raises: TokenizerError.
     """
@@ -128,10 +131,14 @@ def open_engine(
         return GatedEngine(reference, reference=None, reason="the bytes need no other engine")
     if choice == "reference":
         return GatedEngine(reference, reference=None, reason="asked for by engine: reference")
+    if tokenizer.verdict is not None:
+        return _without_gigatoken(reference, choice, f"gigatoken was wrong: {tokenizer.verdict}")
     strings = (*AWKWARD_STRINGS, *_added_token_strings(tokenizer))
     try:
         with panics_as_errors():
-            fast = chunked(open_gigatoken(tokenizer, in_text=in_text, is_parallel=is_parallel))
+            gigatoken = open_gigatoken(tokenizer, in_text=in_text, is_parallel=is_parallel)
+            code_points = code_points_for_reference(tokenizer)
+            fast = chunked(RoutedEngine(gigatoken, whole, code_points))
             difference = _first_difference(strings, fast, reference)
     except Exception as error:
         first_line = str(error).partition("\n")[0]
@@ -139,6 +146,14 @@ def open_engine(
     if difference is None:
         reason = f"equal to {reference.name} on {len(strings):,} awkward strings"
         return GatedEngine(fast, reference=reference, reason=reason)
+    return _without_gigatoken(reference, choice, difference)
+
+
+def _without_gigatoken(reference: Engine, choice: EngineChoice, difference: str) -> GatedEngine:
+    """Return the reference, with what speaks against gigatoken as the reason.
+
+    Raises: TokenizerError where gigatoken was asked for.
+    """
     if choice == "gigatoken":
         raise TokenizerError(
             four_parts(

@@ -33,7 +33,8 @@ from tokflow.exports import (
 )
 from tokflow.exports.formats import Arrays, Counts, Declared, Format, Layout, index_of
 from tokflow.exports.index import INDEX_SCHEMA
-from tokflow.exports.part import Part, check_eos_first
+from tokflow.exports.part import Part, check_eos_first, inputs_of
+from tokflow.integrity import checked
 from tokflow.manifest import Manifest, checksums, fingerprint, write_manifest
 from tokflow.packing import PackingConfig
 from tokflow.tables import parquet_options
@@ -112,12 +113,16 @@ def write_export(
     parents: Mapping[str, str],
     details: Mapping[str, Any],
 ) -> None:
-    """Write one export with its index into the empty `folder`, manifest last."""
+    """Write one export with its index into the empty `folder`, manifest last.
+
+    Raises: CorruptOutputError where a file that the parts are read from is damaged.
+    """
     started = time.perf_counter()
     format_, layout = FORMATS[config.format], config.layout
-    counts = format_.write(parts, config.options, folder)
-    _check_accounting(parts, counts, config)
-    _write_index(parts, layout, folder / INDEX_NAME)
+    with checked(*inputs_of(parts)):
+        counts = format_.write(parts, config.options, folder)
+        _check_accounting(parts, counts, config)
+        _write_index(parts, layout, folder / INDEX_NAME)
     packing = parts[0].packing
     manifest = Manifest(
         stage="export",
@@ -252,6 +257,7 @@ __all__ = [
     "check_format",
     "export_fingerprint",
     "index_of",
+    "inputs_of",
     "layout_of",
     "options_of",
     "write_export",

@@ -51,7 +51,11 @@ def write(parts: Sequence[Part], options: BinOptions, folder: Path) -> Counts:
 
 
 def known_checksums(parts: Sequence[Part]) -> dict[str, FileEntry]:
-    """Return the checksums of the files that are a whole token shard."""
+    """Return the checksums of the files that are a whole token shard.
+
+    They are of the bytes as they were tokenized, so that a copy which is not equal to them is
+    found by whoever compares it.
+    """
     names = val_names([part.name for part in parts])
     shards = {part.name: part.whole_shard for part in parts}
     return {

@@ -13,6 +13,7 @@ from tokflow.errors import ConfigError, four_parts
 from tokflow.exports.index import index_tables
 from tokflow.exports.rows import TOKENS_AT_ONCE, PartRows
 from tokflow.exports.texts import TextSource
+from tokflow.integrity import Stored
 from tokflow.packing import PackingConfig, PackingCounts
 from tokflow.sequences import FileSequences, Sequences
 from tokflow.spans import Split, TokenSource
@@ -259,6 +260,13 @@ def make_parts(
         )
         for name in names
     ]
+
+
+def inputs_of(parts: Sequence[Part]) -> list[Stored]:
+    """Return the outputs that the parts are read from: of every file its tokens, split and, where
+    there are some, sequences."""
+    first = parts[0]  # all parts are of the same files
+    return [*(split.shard for split in first.splits), *first.splits, *first.sequences_of]
 
 
 def check_eos_first(*, has_eos: bool, has_bos: bool, where: str) -> None:

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tokflow.errors import RawFileError, four_parts
@@ -23,22 +24,31 @@ class RawFile:
     """Of the content; it is the raw file's fingerprint."""
     stamp: Stamp
     """What the file looked like when it was hashed; `check_unchanged` compares it."""
+    remembered: str | None = None
+    """Another sha256 that was wrongly remembered of it, seen where files are hashed anew."""
 
 
 def read_raw_file(
-    source: RawSource, *, store: Path, progress: Progress | None = None, offline: bool = False
+    source: RawSource,
+    *,
+    store: Path,
+    progress: Progress | None = None,
+    offline: bool = False,
+    rehash: bool = False,
 ) -> RawFile:
     """Return the raw file, hashed if it is of this machine, fetched to `store` if it is not.
 
     `store` is the dataset's folder. A local file that is unchanged since it was hashed is not
     read again; a remote one of which the newest version is in the store costs one question to its
-    server, or none with `offline`.
+    server, or none with `offline`. With `rehash` every file on this disk is read, whatever is
+    remembered of it.
 
     Raises: RawFileError if it is missing, unreadable, changes meanwhile, cannot be fetched, or
     if its copy in the store is damaged; ConfigError if the key is not safe or the file is one of
     the store.
     """
-    return read_raw_files([source], store=store, progress=progress, offline=offline)[source.key]
+    read = read_raw_files([source], store=store, progress=progress, offline=offline, rehash=rehash)
+    return read[source.key]
 
 
 def read_raw_files(
@@ -47,6 +57,7 @@ def read_raw_files(
     store: Path,
     progress: Progress | None = None,
     offline: bool = False,
+    rehash: bool = False,
 ) -> dict[str, RawFile]:
     """Return the raw files by key, in the order of `sources`, each as by `read_raw_file`.
 
@@ -58,11 +69,11 @@ def read_raw_files(
         check_key(source.key)
         check_outside(source, store)
     local = {source.key: Path(source.url) for source in sources if source.is_local}
-    hashed = hash_files(local.values(), store=store, progress=progress)
+    hashed = hash_files(local.values(), store=store, progress=progress, rehash=rehash)
     return {
         source.key: _raw_file(source.key, hashed[local[source.key]])
         if source.is_local
-        else _raw_file(source.key, _fetch(source, store, progress, offline=offline))
+        else _raw_file(source.key, _fetch(source, store, progress, offline=offline, rehash=rehash))
         for source in sources
     }
 
@@ -90,18 +101,22 @@ def _raw_file(key: str, hashed: HashedFile) -> RawFile:
         num_bytes=hashed.stamp.num_bytes,
         sha256=hashed.sha256,
         stamp=hashed.stamp,
+        remembered=hashed.remembered,
     )
 
 
 def _fetch(
-    source: RawSource, store: Path, progress: Progress | None, *, offline: bool
+    source: RawSource, store: Path, progress: Progress | None, *, offline: bool, rehash: bool
 ) -> HashedFile:
     from tokflow.raw.fetch import fetch  # local files need nothing of it
 
     copy = fetch(source, store=store, progress=progress, offline=offline)
     if copy.is_new:
         return HashedFile(copy.path, stamp_of(copy.path), copy.sha256)
-    hashed = hash_files([copy.path], store=store, progress=progress)[copy.path]
+    hash_copy = partial(hash_files, [copy.path], store=store, progress=progress)
+    hashed = hash_copy(rehash=rehash)[copy.path]
+    if hashed.sha256 != copy.sha256:  # perhaps only what is remembered of it
+        hashed = hash_copy(rehash=True)[copy.path]
     if hashed.sha256 != copy.sha256:
         raise RawFileError(
             four_parts(

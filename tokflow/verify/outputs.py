@@ -1,21 +1,22 @@
 """Verify whole outputs: one at a path, all below a folder, or all of a dataset."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tokflow.catalog import Found, find_output, find_outputs
-from tokflow.convert import check_undamaged, own_packing, parts_of
+from tokflow.convert import own_packing, parts_of
 from tokflow.dataset import Dataset
-from tokflow.errors import MissingOutputError, TokflowError
+from tokflow.errors import MissingOutputError, TokflowError, four_parts
 from tokflow.exports import FORMATS, ExportConfig, options_of
 from tokflow.lineage import Lineage, Output
 from tokflow.manifest import is_complete, read_manifest
 from tokflow.packing import PackingConfig
+from tokflow.raw.hashes import CACHE_NAME
 from tokflow.verify.export import verify_export
-from tokflow.verify.problems import verify_files
+from tokflow.verify.problems import Damage, unlisted_files
 from tokflow.verify.raw import verify_against_raw
 from tokflow.verify.sequences import verify_sequences
 from tokflow.verify.split import verify_split
@@ -37,6 +38,9 @@ class Verified:
 def verify_path(path: Path) -> Iterator[Verified]:
     """Yield what is found of the output at `path`, or of every output below it.
 
+    What they were made from is compared only if its own files are whole; else it is yielded, too,
+    with what is wrong with it.
+
     Raises: MissingOutputError where there is none.
     """
     try:
@@ -45,37 +49,45 @@ def verify_path(path: Path) -> Iterator[Verified]:
         found = list(find_outputs(path.resolve())) if path.is_dir() else []
         if not found:
             raise
+    damage = Damage()
     for output in found:
-        yield verify_found(output)
+        yield _verify_found(output, damage)
+    yielded = {output.folder for output in found}
+    for parent in damage.outputs():
+        if parent.folder not in yielded:
+            yield _verify_found(parent, damage)
 
 
 def verify_dataset(dataset: Dataset) -> Iterator[Verified]:
     """Yield what is found of every output that the dataset must have now.
 
-    Token shards are compared with their raw files, too. An output that is not there is a problem.
+    Raw files are hashed, whatever is remembered of them, and token shards compared with them. An
+    output that is not there is a problem, and so is a wrong sha256 in the cache of checksums, which
+    is put right.
 
     Raises: TokflowError where the raw files or the tokenizer cannot be found.
     """
-    lineage = Lineage(dataset)
+    lineage = Lineage(dataset, rehash=True)
     lineage.read_raw_files(list(lineage.sources))
-    yield _verify_output(lineage.tokenizer_output)
+    damage = Damage()
+    yield _verify_output(lineage.tokenizer_output, damage)
     if not lineage.tokenizer_output.is_made:
         return
     for key in lineage.sources:
-        yield from _verify_file(lineage, key)
+        yield from _verify_file(lineage, key, damage)
     for config in dataset.exports:
-        yield _attempt(f"export {config.name}", partial(lineage.export, config))
+        yield _attempt(f"export {config.name}", partial(lineage.export, config), damage)
 
 
-def verify_found(found: Found) -> Verified:
+def _verify_found(found: Found, damage: Damage) -> Verified:
     """Return what is wrong with one output: its files first, and if they are whole, the rest."""
-    problems = verify_files(found.folder, found.manifest)
+    problems = [*damage.of(found), *unlisted_files(found.folder, found.manifest)]
     notes: list[str] = []
     if problems:
         notes.append("what is in the files was not looked at")
     else:
         try:
-            problems, notes = _verify_content(found)
+            problems, notes = _verify_content(found, damage)
         except (TokflowError, OSError, ValueError, KeyError, IndexError) as error:
             problems = [f"{found.folder}: cannot be read: {type(error).__name__}: {error}"]
     return Verified(
@@ -83,7 +95,7 @@ def verify_found(found: Found) -> Verified:
     )
 
 
-def _verify_content(found: Found) -> tuple[list[str], list[str]]:
+def _verify_content(found: Found, damage: Damage) -> tuple[list[str], list[str]]:
     """Return the problems and the notes of an output whose files are whole."""
     stage = found.manifest.stage
     if stage == "tokens":
@@ -93,24 +105,31 @@ def _verify_content(found: Found) -> tuple[list[str], list[str]]:
         return ([] if tokenizer is None else verify_tokenizer(tokenizer)), []
     if stage == "raw":
         return [], []
+    if reason := _why_not_compared(found, damage):
+        is_export = stage == "export"
+        problems = verify_export(found.folder, found.manifest) if is_export else []
+        return problems, [f"{reason}: not compared with it"]
+    if stage == "split":
+        return verify_split(found.split()), []
+    if stage == "sequences":
+        return verify_sequences(found.sequences()), []
+    return _verify_export(found)
+
+
+def _why_not_compared(found: Found, damage: Damage) -> str | None:
+    """Return why an output cannot be compared with what it was made from; None if it can."""
     try:
-        if stage == "split":
-            return verify_split(found.split()), []
-        if stage == "sequences":
-            return verify_sequences(found.sequences()), []
-        return _verify_export(found)
+        damaged = [parent for parent in found.inputs() if damage.of(parent)]
     except MissingOutputError:
-        note = "what it was made from is not in this store: not compared with it"
-        if stage == "export":
-            return verify_export(found.folder, found.manifest), [note]
-        return [], [note]
+        return "what it was made from is not in this store"
+    if not damaged:
+        return None
+    more = f" and {len(damaged) - 1:,} more" if len(damaged) > 1 else ""
+    return f"what it was made from is damaged ({damaged[0].name}{more})"
 
 
 def _verify_export(found: Found) -> tuple[list[str], list[str]]:
-    """Compare an export with what it was made from or, if it was converted, converted from.
-
-    Raises: MissingOutputError where the store does not have that.
-    """
+    """Compare an export with what it was made from or, if it was converted, converted from."""
     manifest = found.manifest
     name = manifest.details["format"]
     is_read = FORMATS[name].read is not None
@@ -118,7 +137,6 @@ def _verify_export(found: Found) -> tuple[list[str], list[str]]:
     source = found.converted_from()
     if source is None:
         return verify_export(found.folder, manifest, found.parts()), notes
-    check_undamaged(source)
     config = ExportConfig(format=name, name="", options=options_of(manifest))
     with TemporaryDirectory(prefix="tokflow.") as scratch:
         packing = own_packing(found) or PackingConfig()
@@ -126,36 +144,61 @@ def _verify_export(found: Found) -> tuple[list[str], list[str]]:
         return verify_export(found.folder, manifest, parts), notes
 
 
-def _verify_file(lineage: Lineage, key: str) -> Iterator[Verified]:
+def _verify_file(lineage: Lineage, key: str, damage: Damage) -> Iterator[Verified]:
     """Yield the outputs of one raw file, the token shard compared with the file itself."""
-    tokens = _attempt(f"tokens of {key}", lambda: lineage.tokens(key))
-    if not tokens.problems:
-        dataset = lineage.dataset
-        try:
-            problems = verify_against_raw(
-                lineage.raw_file(key),
-                lineage.open_tokens(key),
-                dataset.documents,
-                dataset.tokenizer,
-                lineage.tokenizer,
-            )
-        except (TokflowError, OSError) as error:
-            problems = [str(error)]
-        tokens = Verified(name=tokens.name, folder=tokens.folder, problems=tuple(problems))
-    yield tokens
-    yield _attempt(f"split of {key}", lambda: lineage.split(key))
-    yield _attempt(f"sequences of {key}", lambda: lineage.sequences(key))
+    yield from _verify_remembered(lineage, key)
+    tokens = _attempt(f"tokens of {key}", lambda: lineage.tokens(key), damage)
+    yield tokens if tokens.problems else _compare_with_raw(tokens, lineage, key, damage)
+    yield _attempt(f"split of {key}", lambda: lineage.split(key), damage)
+    yield _attempt(f"sequences of {key}", lambda: lineage.sequences(key), damage)
 
 
-def _attempt(name: str, output: Callable[[], Output]) -> Verified:
+def _verify_remembered(lineage: Lineage, key: str) -> Iterator[Verified]:
+    """Yield what is wrong in the cache of checksums with that of a raw file."""
+    try:
+        raw = lineage.raw_file(key)
+    except (TokflowError, OSError):
+        return  # said of its outputs
+    if raw.remembered is None:
+        return
+    cache = lineage.dataset.folder / CACHE_NAME
+    problem = four_parts(
+        where=cache,
+        expected=f"sha256 {raw.sha256[:16]}… of {raw.path}, as the file is now",
+        found=f"{raw.remembered[:16]}… for a file of its size and times",
+        remedy="the cache is right again; if it was the file that changed, restore it, else run "
+        "`tokflow run` to build what is missing",
+    )
+    yield Verified(name=f"raw file {key}", folder=cache.parent, problems=(problem,))
+
+
+def _compare_with_raw(tokens: Verified, lineage: Lineage, key: str, damage: Damage) -> Verified:
+    """Return what is found of a token shard, of which the rest is well, in its raw file."""
+    if damage.of(_found(lineage.tokenizer_output)):
+        return replace(tokens, notes=("its tokenizer is damaged: not compared with the raw file",))
+    dataset = lineage.dataset
+    try:
+        problems = verify_against_raw(
+            lineage.raw_file(key),
+            lineage.open_tokens(key),
+            dataset.documents,
+            dataset.tokenizer,
+            lineage.tokenizer,
+        )
+    except (TokflowError, OSError) as error:
+        problems = [str(error)]
+    return replace(tokens, problems=tuple(problems), notes=("its raw file was hashed",))
+
+
+def _attempt(name: str, output: Callable[[], Output], damage: Damage) -> Verified:
     """Verify an output whose very fingerprint may not be computable."""
     try:
-        return _verify_output(output())
+        return _verify_output(output(), damage)
     except (TokflowError, OSError) as error:
         return Verified(name=name, folder=Path(), problems=(str(error),))
 
 
-def _verify_output(output: Output) -> Verified:
+def _verify_output(output: Output, damage: Damage) -> Verified:
     if not is_complete(output.folder):
         name = output.stage if output.stage == "tokenizer" else f"{output.stage} of {output.name}"
         return Verified(
@@ -163,8 +206,13 @@ def _verify_output(output: Output) -> Verified:
             folder=output.folder,
             problems=(f"{output.asset}: not built; run `tokflow run`",),
         )
-    verified = verify_found(Found(output.folder, read_manifest(output.folder)))
-    if output.fingerprint == read_manifest(output.folder).fingerprint:
+    found = _found(output)
+    verified = _verify_found(found, damage)
+    if output.fingerprint == found.manifest.fingerprint:
         return verified
     problem = f"{output.folder}: expected the fingerprint {output.fingerprint[:16]}, found another"
-    return Verified(name=verified.name, folder=output.folder, problems=(problem,))
+    return replace(verified, problems=(problem,), notes=())
+
+
+def _found(output: Output) -> Found:
+    return Found(output.folder, read_manifest(output.folder))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tokflow.catalog import Found
 from tokflow.manifest import RUN_NAME, Manifest, broken_files
 from tokflow.storage import MANIFEST_NAME
 
@@ -16,11 +17,31 @@ TOKENS_AT_ONCE = 8_000_000
 
 def verify_files(folder: Path, manifest: Manifest) -> list[str]:
     """Return the files of `folder` whose size or sha256 is wrong, and those nobody listed."""
-    problems = broken_files(folder, manifest)
+    return [*broken_files(folder, manifest), *unlisted_files(folder, manifest)]
+
+
+def unlisted_files(folder: Path, manifest: Manifest) -> list[str]:
+    """Return one sentence for each file of `folder` that nobody listed."""
     found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     unlisted = found - set(manifest.files) - {MANIFEST_NAME, RUN_NAME}
-    problems += [f"{folder / name}: expected no file, found one" for name in sorted(unlisted)]
-    return problems
+    return [f"{folder / name}: expected no file, found one" for name in sorted(unlisted)]
+
+
+class Damage:
+    """What is wrong with the files of many outputs, each of them read once."""
+
+    def __init__(self) -> None:
+        self._known: dict[Path, tuple[Found, list[str]]] = {}
+
+    def of(self, output: Found) -> list[str]:
+        """Return what `broken_files` finds of an output."""
+        if output.folder not in self._known:
+            self._known[output.folder] = output, broken_files(output.folder, output.manifest)
+        return self._known[output.folder][1]
+
+    def outputs(self) -> list[Found]:
+        """Return the outputs that were found damaged."""
+        return [output for output, problems in self._known.values() if problems]
 
 
 def too_large(where: object, token_ids: npt.NDArray[Any], vocab_size: int) -> Iterator[str]:

@@ -1,0 +1,133 @@
+"""Is what an output is made from still what its manifest says: compared before the commit.
+
+Else a bit that flips in the store becomes wrong training data with valid checksums.
+"""
+
+import threading
+from collections.abc import Container, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from tokflow.errors import CorruptOutputError
+from tokflow.manifest import FileEntry, Manifest, broken_file
+from tokflow.raw.hashes import Stamp
+
+MAX_NAMED = 20
+"""Damaged files that an error lists."""
+
+_whole: dict[Path, tuple[FileEntry, Stamp]] = {}
+"""Files that this process made or found whole, and how they looked then."""
+
+
+class Stored(Protocol):
+    """An output in a store: a tokenizer, a token shard, a split, sequences, an export."""
+
+    @property
+    def folder(self) -> Path:
+        """Where its files are."""
+
+    @property
+    def manifest(self) -> Manifest:
+        """What its files must be."""
+
+
+@contextmanager
+def checked(*outputs: Stored, only: Container[str] | None = None) -> Iterator[None]:
+    """Compare the files of `outputs`, or of them those named in `only`, with their manifests.
+
+    For the block that reads them, which must end before what it made is committed. Tables and
+    JSON are compared before the block begins, since a library that parses damage may do
+    anything; plain numbers (`.bin`) by a thread while the block works. An error of the block
+    gives way to the damage that may be its cause.
+
+    Each file is read once per process, and not at all if this process made it: what was hashed
+    while it was written is taken to be there still. A file that was written to since, as its size,
+    times and inode tell, is read again, at the end of the block too.
+
+    Raises: CorruptOutputError that names the damaged files.
+    """
+    files = _files(outputs, only)
+    numbers = [file for file in files if file.path.suffix == ".bin"]
+    _raise_damage(file for file in files if file not in numbers)
+    ahead = threading.Thread(target=_look_ahead, args=(numbers,), daemon=True)
+    if numbers:
+        ahead.start()
+    cause: Exception | None = None
+    try:
+        yield
+    except Exception as error:
+        cause = error
+    if ahead.is_alive():
+        ahead.join()
+    _raise_damage(files, cause=cause)
+    if cause is not None:
+        raise cause
+
+
+def check_files(*outputs: Stored, only: Container[str] | None = None) -> None:
+    """Compare files with their manifests, as `checked` does, before anything else is done.
+
+    Raises: CorruptOutputError that names the damaged files.
+    """
+    _raise_damage(_files(outputs, only))
+
+
+def trust_files(output: Stored) -> None:
+    """Remember that this process has just hashed the files of `output` while it made them."""
+    for file in _files([output], None):
+        if (stamp := file.stamp()) is not None:
+            _whole[file.path] = file.entry, stamp
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """One file that a manifest lists."""
+
+    folder: Path
+    name: str
+    entry: FileEntry
+
+    @property
+    def path(self) -> Path:
+        return self.folder / self.name
+
+    def stamp(self) -> Stamp | None:
+        """Return how the file looks now; None where there is none."""
+        try:
+            return Stamp.of(self.path.stat())
+        except OSError:
+            return None
+
+    def problem(self) -> str | None:
+        """Return what is wrong with the file, read if that is not known."""
+        stamp = self.stamp()
+        if stamp is not None and _whole.get(self.path) == (self.entry, stamp):
+            return None
+        problem = broken_file(self.folder, self.name, self.entry)
+        if problem is None and stamp is not None:
+            _whole[self.path] = self.entry, stamp
+        return problem
+
+
+def _files(outputs: Iterable[Stored], only: Container[str] | None) -> list[_File]:
+    return [
+        _File(output.folder, name, entry)
+        for output in outputs
+        for name, entry in output.manifest.files.items()
+        if only is None or name in only
+    ]
+
+
+def _look_ahead(files: Iterable[_File]) -> None:
+    """Read what is not known yet; what is found damaged is found again by who asks."""
+    for file in files:
+        file.problem()
+
+
+def _raise_damage(files: Iterable[_File], *, cause: Exception | None = None) -> None:
+    problems = [problem for file in files if (problem := file.problem())]
+    if problems:
+        more = [f"and {len(problems) - MAX_NAMED:,} more"] if len(problems) > MAX_NAMED else []
+        raise CorruptOutputError("\n".join([*problems[:MAX_NAMED], *more])) from cause

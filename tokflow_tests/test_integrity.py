@@ -1,0 +1,201 @@
+"""A damaged file of a store is named by who reads it, and nothing is made from it."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokflow import integrity
+from tokflow.convert import convert_export
+from tokflow.dataset import Dataset, make_export_config
+from tokflow.errors import CorruptOutputError
+from tokflow.integrity import checked
+from tokflow.lineage import Lineage
+from tokflow.pipeline import build_dataset
+from tokflow.trace import trace_tokens
+from tokflow_tests.chats import CHATS, chat_dataset, write_chats
+from tokflow_tests.making import build, content, declare
+
+TEXTS = {"a.jsonl": ["one", "two", "three"]}
+CUT = {"train": {"start": 0, "characters": 4}, "validation": {"start": 4}}
+FIRST: dict[str, Any] = {
+    "split": {"boundary": "character", "parts": CUT},
+    "exports": ["bin", "parquet"],
+}
+
+
+@pytest.fixture
+def next_run(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Return what makes this process forget the files it made, as if it were another."""
+    return lambda: monkeypatch.setattr(integrity, "_whole", {})
+
+
+def flip(path: Path) -> Path:
+    """Flip a bit in the middle as a disk does: size and mtime stay."""
+    status = path.stat()
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    return path
+
+
+def file_of(dataset: Dataset, name: str) -> Path:
+    """Return a file of the store by its name, but of no export."""
+    [path] = (p for p in dataset.folder.rglob(name) if "exports" not in p.parts)
+    return path
+
+
+def manifests(dataset: Dataset) -> set[Path]:
+    return set(dataset.folder.rglob("manifest.json"))
+
+
+def damage(path: Path) -> str:
+    """Return how the message for a file with a flipped bit begins."""
+    return f"{path}: expected sha256 "
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "stage"),
+    [
+        ("tokens.bin", {"exports": ["npy"]}, "export"),
+        ("tokens.bin", {"exports": ["mds"]}, "export"),
+        ("cut_tokens.bin", {"exports": ["npy"]}, "export"),
+        ("documents.parquet", {"split": {"parts": CUT}}, "split"),
+        ("documents.parquet", {"packing": {"sequence_length": 3}}, "sequences"),
+        ("spans.parquet", {"packing": {"sequence_length": 3}}, "sequences"),
+        ("segments.parquet", {"exports": ["mds"]}, "export"),
+    ],
+)
+def test_nothing_is_made_from_a_flipped_bit(
+    name: str, change: dict[str, Any], stage: str, next_run: Callable[[], None], tmp_path: Path
+):
+    dataset = declare(tmp_path, TEXTS, **FIRST)
+    build(dataset)
+    before = manifests(dataset)
+    path = flip(file_of(dataset, name))
+    next_run()
+
+    built = build_dataset(declare(tmp_path, {}, **{**FIRST, **change}))
+
+    [failed] = built.failed
+    assert failed.stage == stage
+    assert str(failed.error).startswith(damage(path))
+    assert str(failed.error).endswith(
+        f"; remove the folder {path.parent} and run `tokflow run` again"
+    )
+    assert manifests(dataset) == before
+
+
+def test_an_export_of_chats_is_not_made_from_a_flipped_loss_mask(
+    next_run: Callable[[], None], tmp_path: Path
+):
+    build(chat_dataset(tmp_path, exports=["parquet"]))
+    dataset = chat_dataset(tmp_path, exports=["mds"])
+    path = flip(file_of(dataset, "loss_mask.bin"))
+    next_run()
+
+    [failed] = build_dataset(dataset).failed
+
+    assert str(failed.error).startswith(damage(path))
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
+def test_no_tokens_are_made_with_a_flipped_tokenizer(
+    name: str, next_run: Callable[[], None], tmp_path: Path
+):
+    dataset = chat_dataset(tmp_path)
+    build(dataset)
+    path = flip(file_of(dataset, name))
+    write_chats(tmp_path / "raw/more.jsonl", CHATS)
+    next_run()
+
+    [failed] = build_dataset(dataset).failed
+
+    assert (failed.stage, failed.name) == ("tokens", "more.jsonl")
+    assert str(failed.error).startswith(damage(path))
+
+
+def test_the_run_after_the_damaged_folder_is_removed_mends_it(
+    next_run: Callable[[], None], tmp_path: Path
+):
+    dataset = declare(tmp_path, TEXTS, exports=["bin"])
+    build(dataset)
+    whole = content(dataset.folder)
+    path = flip(file_of(dataset, "tokens.bin"))
+    next_run()
+    assert build_dataset(declare(tmp_path, {}, exports=["npy"])).failed
+
+    shutil.rmtree(path.parent)
+    build(dataset)
+
+    assert content(dataset.folder) == whole
+
+
+def test_a_file_that_is_written_to_while_it_is_read_is_found(tmp_path: Path):
+    dataset = declare(tmp_path, TEXTS)
+    build(dataset)
+    shard = Lineage(dataset).open_tokens("a.jsonl")
+
+    with pytest.raises(CorruptOutputError, match=r"tokens\.bin: expected sha256"), checked(shard):
+        flip(shard.folder / "tokens.bin")
+
+
+def test_an_error_gives_way_to_the_damage_that_may_be_its_cause(
+    next_run: Callable[[], None], tmp_path: Path
+):
+    dataset = declare(tmp_path, TEXTS)
+    build(dataset)
+    shard = Lineage(dataset).open_tokens("a.jsonl")
+    flip(shard.folder / "tokens.bin")
+    next_run()
+
+    with pytest.raises(CorruptOutputError, match=r"tokens\.bin") as raised, checked(shard):
+        raise ValueError("strange")
+    assert isinstance(raised.value.__cause__, ValueError)
+
+
+def test_an_error_of_what_reads_whole_files_stays_what_it_is(tmp_path: Path):
+    dataset = declare(tmp_path, TEXTS)
+    build(dataset)
+
+    with pytest.raises(ValueError, match="mine"), checked(Lineage(dataset).open_tokens("a.jsonl")):
+        raise ValueError("mine")
+
+
+def test_what_this_process_made_is_not_read_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    read: list[str] = []
+    monkeypatch.setattr(integrity, "broken_file", lambda folder, name, entry: read.append(name))
+
+    build(declare(tmp_path, TEXTS, exports=["bin", "parquet"]))
+
+    assert read == []
+
+
+def test_nothing_is_converted_from_a_flipped_bit(next_run: Callable[[], None], tmp_path: Path):
+    dataset = declare(tmp_path, TEXTS, exports=["bin", "parquet"])
+    build(dataset)
+    before = manifests(dataset)
+    path = flip(dataset.folder / "exports/bin/latest/train.bin").resolve()
+    next_run()
+
+    with pytest.raises(CorruptOutputError, match=damage(path)):
+        convert_export(path, make_export_config({"format": "npy"}, where="test"))
+    assert manifests(dataset) == before
+
+
+@pytest.mark.parametrize("name", ["index.parquet", "documents.parquet", "spans.parquet"])
+def test_nothing_is_traced_through_a_flipped_table(
+    name: str, next_run: Callable[[], None], tmp_path: Path
+):
+    dataset = declare(tmp_path, TEXTS, exports=["bin"])
+    build(dataset)
+    [path] = dataset.folder.rglob(f"[0-9a-f]*/{name}")
+    flip(path)
+    next_run()
+
+    with pytest.raises(CorruptOutputError, match=damage(path)):
+        trace_tokens(dataset.folder / "exports/bin/latest", part="train", start=0, stop=1)

@@ -1,0 +1,175 @@
+"""Where gigatoken is found wrong once, nothing that it made of that tokenizer stays in use."""
+
+import json
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokflow.dataset import Dataset, make_dataset
+from tokflow.errors import TokenizerError
+from tokflow.garbage import find_garbage
+from tokflow.lineage import Lineage
+from tokflow.pipeline import Built, build_dataset
+from tokflow.plan import make_plan
+from tokflow.tokens import open_token_shard
+from tokflow.verify.outputs import verify_dataset, verify_path
+from tokflow_tests.making import build, write_jsonl
+from tokflow_tests.texts import save_tokenizer, token_lists
+from tokflow_tests.wrong_engine import use_wrong_engine
+
+UNSEEN = ["strange", "x", "y", "z", "u", "v"]
+"""The first document is not compared with the reference in the first batch of a run."""
+
+
+@pytest.fixture(autouse=True)
+def _wrong_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_wrong_engine(monkeypatch)
+
+
+def declare(folder: Path, name: str = "one", **tokenizer: Any) -> Dataset:
+    """Return a dataset over `<folder>/raw` whose tokenizer is that of every other of its store."""
+    tokenizer_json = folder / "bytes.json"
+    if not tokenizer_json.exists():
+        write_jsonl(folder / "train" / "raw.jsonl", ["ab"])
+        trained = make_dataset(
+            {
+                "name": "train",
+                "raw": {"files": "train/*"},
+                "tokenizer": {"kind": "trained", "vocab_size": 257},
+                "store": "elsewhere",
+            },
+            base=folder,
+            where="test",
+        )
+        saved = save_tokenizer(trained).folder / "tokenizer.json"
+        tokenizer_json.write_bytes(saved.read_bytes())
+    attributes = {
+        "name": name,
+        "raw": {"files": f"{name}/*.jsonl"},
+        "tokenizer": {
+            "kind": "file", "name": "bytes.json", "eos_token": "<|endoftext|>", **tokenizer
+        },
+        "packing": {"sequence_length": 4},
+        "exports": ["bin"],
+        "store": "store",
+    }  # fmt: skip
+    return make_dataset(attributes, base=folder, where="test")
+
+
+def shards(dataset: Dataset) -> dict[str, list[list[int]]]:
+    lineage = Lineage(dataset)
+    folders = {key: lineage.tokens(key).manifest() and lineage.tokens(key).folder
+               for key in lineage.sources}  # fmt: skip
+    return {key: token_lists(open_token_shard(folder)) for key, folder in folders.items()}
+
+
+def engines(built: Built) -> dict[str, str]:
+    return {
+        made.output.name: made.run["engine"] for made in built.made if made.output.stage == "tokens"
+    }
+
+
+def true_tokens(*texts: str) -> list[list[int]]:
+    return [[*text.encode(), 256] for text in texts]
+
+
+def test_a_verdict_on_one_file_is_one_on_the_files_before_it(tmp_path: Path):
+    write_jsonl(tmp_path / "one" / "a.jsonl", UNSEEN)
+    write_jsonl(tmp_path / "one" / "b.jsonl", ["strange"])
+
+    built = build(declare(tmp_path))
+
+    assert shards(declare(tmp_path)) == {
+        "a.jsonl": true_tokens(*UNSEEN),
+        "b.jsonl": true_tokens("strange"),
+    }
+    assert engines(built) == {"a.jsonl": "tokenizers", "b.jsonl": "tokenizers"}
+    assert build(declare(tmp_path)).num_new == 0
+
+
+def test_what_earlier_runs_made_is_made_again_up_to_the_export(tmp_path: Path):
+    write_jsonl(tmp_path / "one" / "a.jsonl", UNSEEN)
+    first = build(declare(tmp_path))
+    wrong = first.export("bin").output.folder / "train.bin"
+    write_jsonl(tmp_path / "one" / "b.jsonl", ["strange"])
+
+    built = build(declare(tmp_path))
+
+    right = built.export("bin").output.folder / "train.bin"
+    assert engines(first) == {"a.jsonl": "gigatoken"}
+    expected = [id_ for ids in true_tokens(*UNSEEN, "strange") for id_ in ids]
+    assert list(memoryview(right.read_bytes()).cast("H"))[: len(expected)] == expected
+    assert list(memoryview(wrong.read_bytes()).cast("H"))[:8] == [*b"egnarts", 256]
+    stages = ["tokens", "split", "sequences"]
+    new = {(made.output.stage, made.output.name) for made in built.made if made.is_new}
+    assert new == {("export", "bin"), *product(stages, ["a.jsonl", "b.jsonl"])}
+    assert len(built.made) == 1 + len(new)  # and the tokenizer
+
+
+def test_a_plan_says_that_gigatoken_was_wrong(tmp_path: Path):
+    for name in ("one", "two"):
+        write_jsonl(tmp_path / name / "a.jsonl", UNSEEN)
+        build(declare(tmp_path, name))
+    write_jsonl(tmp_path / "two" / "b.jsonl", ["strange"])
+    build(declare(tmp_path, "two"))
+
+    plan = make_plan(declare(tmp_path, "one"))
+
+    assert plan.missing[0].reason == (
+        "input changed (gigatoken was found wrong with this tokenizer)"
+    )
+    assert engines(build(declare(tmp_path, "one"))) == {"a.jsonl": "tokenizers"}
+
+
+def test_gigatoken_by_force_fails_then_and_in_the_next_run(tmp_path: Path):
+    write_jsonl(tmp_path / "one" / "a.jsonl", ["strange"])
+    dataset = declare(tmp_path, engine="gigatoken")
+
+    failed = [build_dataset(dataset).failed for _ in range(2)]
+
+    for [failure] in failed:
+        assert isinstance(failure.error, TokenizerError)
+        assert failure.message.startswith(
+            "tokenizer.engine: gigatoken: expected the tokens of tokenizers, found gigatoken was "
+            "wrong: gigatoken: 'strange' became [101, 103, "
+        )
+
+
+def test_the_verdict_names_engine_version_tokenizer_and_difference(tmp_path: Path):
+    write_jsonl(tmp_path / "one" / "a.jsonl", ["strange"])
+    dataset = declare(tmp_path)
+
+    build(dataset)
+
+    tokenizer = Lineage(dataset).tokenizer
+    [path] = (tmp_path / "store" / ".verdicts").iterdir()
+    verdict = json.loads(path.read_text())
+    assert path.name == f"{tokenizer.fingerprint[:16]}.json"
+    assert verdict["engine"] == "gigatoken"
+    assert verdict["version"].startswith("0.")
+    assert verdict["tokenizer_fingerprint"] == tokenizer.fingerprint
+    assert verdict["difference"] == tokenizer.verdict
+    assert "'strange' became [101, 103, 110," in tokenizer.verdict
+
+
+def test_a_verdict_that_cannot_be_read_is_one(tmp_path: Path):
+    write_jsonl(tmp_path / "one" / "a.jsonl", ["strange"])
+    build(declare(tmp_path))
+    [path] = (tmp_path / "store" / ".verdicts").iterdir()
+    path.write_text("")
+
+    assert "cannot be read" in str(Lineage(declare(tmp_path)).tokenizer.verdict)
+    assert build(declare(tmp_path)).num_new == 0
+
+
+def test_gc_and_verify_leave_the_verdict_alone(tmp_path: Path):
+    write_jsonl(tmp_path / "one" / "a.jsonl", ["strange"])
+    dataset = declare(tmp_path)
+    build(dataset)
+
+    assert find_garbage(dataset, keep=0) == []
+    verified = [*verify_dataset(dataset), *verify_path(tmp_path / "store")]
+    assert [problem for one in verified for problem in one.problems] == []
+    assert (tmp_path / "store" / ".verdicts").is_dir()

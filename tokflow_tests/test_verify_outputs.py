@@ -1,0 +1,164 @@
+"""`verify` of a store or a dataset names what is wrong, and nothing that is right."""
+
+import hashlib
+import os
+import sqlite3
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tokflow.convert import convert_export
+from tokflow.dataset import Dataset, make_export_config
+from tokflow.pipeline import build_dataset
+from tokflow.verify.outputs import Verified, verify_dataset, verify_path
+from tokflow_tests.declared import copy_of, dataset
+
+DAMAGED = "what it was made from is damaged (tokens of a.jsonl): not compared with it"
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("built")
+    made = dataset(folder)
+    assert build_dataset(made).failed == ()
+    convert_export(made.folder / "exports/bin/latest", make_export_config("npy", where="test"))
+    return folder
+
+
+@pytest.fixture
+def small(template: Path, tmp_path: Path) -> Dataset:
+    """Three files, built, with a conversion of one export."""
+    return dataset(copy_of(template, tmp_path))
+
+
+def flip(path: Path) -> Path:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    return path.resolve()
+
+
+def file_of(small: Dataset, key: str, name: str) -> Path:
+    [path] = small.folder.glob(f"*/{key}/*/{name}")
+    return path
+
+
+def problems_of(found: Iterable[Verified]) -> dict[str, tuple[str, ...]]:
+    return {verified.name: verified.problems for verified in found if verified.problems}
+
+
+@pytest.mark.parametrize("name", ["tokens.bin", "documents.parquet"])
+@pytest.mark.parametrize("whole", ["store", "dataset"])
+def test_a_damaged_shard_is_the_one_problem_of_all_that_was_made_from_it(
+    whole: str, name: str, small: Dataset
+):
+    path = flip(file_of(small, "a.jsonl", name))
+
+    found = list(verify_dataset(small) if whole == "dataset" else verify_path(small.folder))
+
+    [(culprit, [problem])] = problems_of(found).items()
+    assert culprit == "tokens of a.jsonl"
+    assert problem.startswith(f"{path}: expected sha256 ")
+    notes = {verified.name: verified.notes for verified in found}
+    assert notes["split of a.jsonl"] == notes["sequences of a.jsonl"] == (DAMAGED,)
+    assert notes["export bin"] == notes["export parquet"] == (DAMAGED,)
+    assert notes["split of b.jsonl"] == ()
+
+
+def test_verify_of_an_export_alone_names_the_shard_and_not_the_export(small: Dataset):
+    path = flip(file_of(small, "a.jsonl", "tokens.bin"))
+
+    export, shard = verify_path(small.folder / "exports/bin/latest")
+
+    assert (export.name, export.problems, export.notes) == ("export bin", (), (DAMAGED,))
+    assert shard.name == "tokens of a.jsonl"
+    assert shard.problems[0].startswith(f"{path}: expected sha256 ")
+
+
+def test_a_truncated_shard_is_named_and_not_the_export(small: Dataset):
+    path = file_of(small, "a.jsonl", "tokens.bin")
+    path.write_bytes(path.read_bytes()[:-2])
+
+    export, shard = verify_path(small.folder / "exports/parquet/latest")
+
+    assert (export.problems, export.notes) == ((), (DAMAGED,))
+    assert [problem.split("; ")[0] for problem in shard.problems] == [
+        f"{path}: expected 58 bytes, found 56"
+    ]
+
+
+def test_a_conversion_is_not_compared_with_a_damaged_export(small: Dataset):
+    path = flip(small.folder / "exports/bin/latest/train.bin")
+
+    conversion, export = verify_path(small.folder / "exports/npy-from-bin/latest")
+
+    assert conversion.problems == ()
+    assert conversion.notes == (
+        "what it was made from is damaged (export bin): not compared with it",
+    )
+    assert export.problems[0].startswith(f"{path}: expected sha256 ")
+
+
+def test_a_wrong_remembered_checksum_is_named_and_put_right(small: Dataset):
+    cache, raw = small.folder / "hashes.sqlite", small.base / "raw/b.jsonl"
+    list(verify_dataset(small))  # remembers the files of this copy
+    with closing(sqlite3.connect(cache)) as connection, connection:
+        changed = connection.execute(
+            "UPDATE hashes SET sha256 = ? WHERE path = ?", ("0" * 64, os.fsencode(raw))
+        )
+    assert changed.rowcount == 1
+
+    first = problems_of(verify_dataset(small))
+
+    sha256 = hashlib.sha256(raw.read_bytes()).hexdigest()
+    [(name, [problem])] = first.items()
+    assert name == "raw file b.jsonl"
+    assert problem.startswith(
+        f"{cache}: expected sha256 {sha256[:16]}… of {raw}, as the file is now, "
+        f"found {'0' * 16}… for a file of its size and times; "
+    )
+    assert problems_of(verify_dataset(small)) == {}
+
+
+def test_a_raw_file_that_changed_behind_its_times_is_found(small: Dataset):
+    list(verify_dataset(small))
+    path = small.base / "raw/b.jsonl"
+    status = path.stat()
+    path.write_bytes(path.read_bytes().replace(b"four", b"five"))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    with closing(sqlite3.connect(small.folder / "hashes.sqlite")) as connection, connection:
+        ctime = "UPDATE hashes SET ctime_ns = ? WHERE path = ?"  # which a disk leaves as it was
+        connection.execute(ctime, (path.stat().st_ctime_ns, os.fsencode(path)))
+
+    problems = problems_of(verify_dataset(small))
+
+    assert "as the file is now" in problems["raw file b.jsonl"][0]
+    assert problems["tokens of b.jsonl"] == (
+        "small/tokens (partition b.jsonl): not built; run `tokflow run`",
+    )
+    assert problems.keys() >= {"export bin", "export parquet"}
+
+
+def test_a_damaged_tokenizer_is_named_and_not_the_tokens(tmp_path: Path):
+    made = dataset(tmp_path, tokenizer={"kind": "trained", "vocab_size": 260})
+    assert build_dataset(made).failed == ()
+    [path] = made.folder.glob("tokenizer/*/tokenizer.json")
+    flip(path)
+
+    found = list(verify_dataset(made))
+
+    assert [*problems_of(found)] == ["tokenizer"]
+    [note] = {verified.notes for verified in found if verified.name.startswith("tokens of")}
+    assert note == ("its tokenizer is damaged: not compared with the raw file",)
+
+
+def test_a_file_that_nobody_listed_does_not_keep_others_from_being_compared(small: Dataset):
+    (file_of(small, "a.jsonl", "tokens.bin").parent / "notes.txt").write_text("mine")
+
+    found = list(verify_path(small.folder))
+
+    assert [*problems_of(found)] == ["tokens of a.jsonl"]
+    notes = {verified.name: verified.notes for verified in found}
+    assert notes["split of a.jsonl"] == notes["export bin"] == ()

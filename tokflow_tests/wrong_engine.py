@@ -1,0 +1,58 @@
+"""A fast engine that passes the gate and gives wrong tokens for some documents."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tokflow import tokens
+from tokflow.engines import Encoded, GatedEngine, open_engine, open_reference
+from tokflow.engines.protocol import encoded_from_lists
+from tokflow.tokenizer import Tokenizer
+
+
+class WrongOn:
+    """A fast engine that is right but for documents that hold a word."""
+
+    name = "gigatoken"
+
+    def __init__(self, engine: Any, word: str) -> None:
+        self._engine = engine
+        self._word = word
+
+    def encode(self, texts: pa.LargeStringArray) -> Encoded:
+        encoded = self._engine.encode(texts)
+        documents = [encoded.document(index).tolist() for index in range(len(texts))]
+        return encoded_from_lists(
+            [
+                ids[::-1] if self._word in text else ids
+                for text, ids in zip(texts.to_pylist(), documents, strict=True)
+            ]
+        )
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        return self._engine.decode(token_ids)
+
+
+def gate_wrong_engine(tokenizer: Tokenizer, word: str = "strange") -> GatedEngine:
+    """Return an engine that is wrong on documents with a word, and its gate."""
+    reference = open_reference(tokenizer)
+    return GatedEngine(WrongOn(reference, word), reference=reference, reason="looked equal")
+
+
+def use_wrong_engine(patch: pytest.MonkeyPatch, word: str = "strange") -> None:
+    """Let shards be written with such an engine, as long as nothing is known against it.
+
+    It is the same for all shards. Of each batch it compares three documents: of the first one
+    with six, all but the first, the third and the fifth.
+    """
+    opened: list[GatedEngine] = []
+
+    def open_(tokenizer: Tokenizer, *, choice: str = "auto", **options: Any) -> GatedEngine:
+        if choice == "reference" or tokenizer.verdict is not None:
+            return open_engine(tokenizer, choice=choice, **options)
+        opened[:] = opened or [gate_wrong_engine(tokenizer, word)]
+        return opened[0]
+
+    patch.setattr(tokens, "open_engine", open_)
