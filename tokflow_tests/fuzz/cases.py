@@ -10,11 +10,6 @@ from tokflow_tests.fuzz.exports import random_export
 from tokflow_tests.fuzz.model import Documents, RawFile, documents_of
 from tokflow_tests.fuzz.raw_files import FORMATS, random_file
 from tokflow_tests.fuzz.references import NAMES, Reference, open_reference
-from tokflow_tests.fuzz.texts import NEW_LETTERS
-
-ENGINES_AGREE_ON_NEW_LETTERS = False
-"""gigatoken takes letters of Unicode 17 for letters where the references do not: item 1 of issue 9.
-Until that is mended a case whose texts have one asks for the reference; then remove this."""
 
 SEEDS_PER_TOKENIZER = 25
 """Neighbouring seeds have one tokenizer, for its engine takes a second to open."""
@@ -78,8 +73,6 @@ def make_case(seed: int, folder: Path) -> Case:
     read = {file.key: documents_of(file, documents) for file in files}
     split = _split(random, read) if random.random() < 0.85 else None
     tokenizer = _tokenizer(random, reference)
-    if not ENGINES_AGREE_ON_NEW_LETTERS and any(map(_has_new_letter, read.values())):
-        tokenizer["engine"] = "reference"
     packing = _packing(random)
     parts = list(split["parts"]) if split else ["train"]
     exports = _exports(random, tokenizer, parts, read)
@@ -101,11 +94,6 @@ def make_case(seed: int, folder: Path) -> Case:
         conversions=tuple(_conversions(random, exports, tokenizer, parts, packing)),
         is_command_line=random.random() < 0.01,
     )
-
-
-def _has_new_letter(documents: Documents) -> bool:
-    points = {ord(char) for _, text in documents.accepted for char in text}
-    return any(point in letters for letters in NEW_LETTERS for point in points)
 
 
 def _documents(random: Random) -> dict[str, Any]:

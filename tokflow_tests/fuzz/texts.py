@@ -59,7 +59,10 @@ def random_text(random: Random) -> str:
         return _run(random)
     size = random.choice((1, 2, 3, 5, 8, 12, 20, 40)) if shape < 0.97 else 250
     kinds = random.choices([*_KINDS], weights=_KINDS.values(), k=random.choice((1, 2, 3, 6)))
-    return "".join(random.choice(kinds)(random) for _ in range(size))
+    pieces = [random.choice(kinds)(random) for _ in range(size)]
+    if random.random() < 0.05:  # where BOS and EOS are looked for
+        pieces[random.choice((0, -1))] = random.choice(SPECIALS[:2])
+    return "".join(pieces)
 
 
 def _run(random: Random) -> str:
