@@ -124,14 +124,11 @@ def test_a_bos_that_a_cut_piece_spells_itself_stands_for_its_characters(tmp_path
     split = {"boundary": "character", "parts": {"train": {"characters": len(bos) + 1}}}
     build_dataset(dataset(tmp_path, tokenizer=tokenizer, split=split))
 
-    origins = [
-        origin
-        for position in range(2)
-        for origin in traced(tmp_path / STORE / "exports/bin", "train", start=position,
-                             stop=position + 1)  # fmt: skip
-    ]
+    path = tmp_path / STORE / "exports/bin"
+    [first] = traced(path, "train", start=0, stop=1)
+    [second] = traced(path, "train", start=1, stop=2)
 
-    assert [origin.text for origin in origins] == [bos, "a"]
+    assert [first.text, second.text] == [bos, "a"]
 
 
 def test_padding_leads_nowhere(tmp_path: Path):

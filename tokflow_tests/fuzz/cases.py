@@ -287,7 +287,8 @@ def _conversions(
     sources = [e for e in exports if e["format"] not in ("pickle", "nanochat")]
     conversions = []
     while sources and random.random() < 0.4:
-        entry = random_export(random, parts=parts, has_first=_has_first(tokenizer))
+        known = random.choice((parts, ("train",)))  # so that some are refused
+        entry = random_export(random, parts=known, has_first=_has_first(tokenizer))
         others = [export for export in exports if export["format"] != "nanochat"]
         if others and random.random() < 0.4:
             entry = {k: v for k, v in random.choice(others).items() if k != "name"}

@@ -24,7 +24,7 @@ from tokflow_tests.fuzz.check_export import CheckedExport, Made, check_export, c
 from tokflow_tests.fuzz.check_stages import assigned_parts, check_split, check_tokens
 from tokflow_tests.fuzz.check_trace import check_traces
 from tokflow_tests.fuzz.difference import DifferenceError, same
-from tokflow_tests.fuzz.exports import is_eos_first
+from tokflow_tests.fuzz.exports import has_parts, is_eos_first
 from tokflow_tests.fuzz.model import (
     NO_PART,
     Documents,
@@ -245,6 +245,7 @@ class _Run:
         given = make_packing_config(packing, where="fuzz") if packing is not None else None
         left = source.left_after()
         is_refused = left is None or (is_eos_first(entry) and not self._may_move_eos(left))
+        is_refused |= not has_parts(entry, list(source.made.parts))
         try:
             folder = convert_export(source.made.folder, config, packing=given)
         except ConfigError:
@@ -291,9 +292,13 @@ class _Run:
 
 
 def _compare_files(expected: Path, found: Path) -> None:
-    """The files of a converted export are those that are made of the raw files."""
+    """The files of a converted export are those that are made of the raw files.
+
+    But for what tells of the making itself, and the name that `datasets` has for it in its cache.
+    """
+    other_names = ("manifest.json", "run.json", "index.parquet", "state.json")
     for path in sorted(expected.rglob("*")):
-        if path.is_file() and path.name not in ("manifest.json", "run.json", "index.parquet"):
+        if path.is_file() and path.name not in other_names:
             other = found / path.relative_to(expected)
             same(f"bytes of {other}", expected=path.read_bytes(), found=other.read_bytes())
 

@@ -12,13 +12,15 @@ def random_export(random: Random, *, parts: Sequence[str], has_first: bool) -> O
     while True:
         name = random.choice(list(FORMATS))
         options = {"format": name, **FORMATS[name](random)}
-        if name == "archai" and not {*parts} <= {"train", "validation", "test"}:
-            continue
-        if name == "nanochat" and {*parts} != {"train", "validation"}:
-            continue
-        if (name == "llmc" or options.get("eos") == "first") and not has_first:
-            continue
-        return options
+        if has_parts(options, parts) and (has_first or not is_eos_first(options)):
+            return options
+
+
+def has_parts(options: Options, parts: Sequence[str]) -> bool:
+    """Say whether a format has a file for each of the parts."""
+    if options["format"] == "nanochat":
+        return {*parts} == {"train", "validation"}
+    return options["format"] != "archai" or {*parts} <= {"train", "validation", "test"}
 
 
 def is_stream(options: Options) -> bool:

@@ -44,6 +44,8 @@ def random_file(
         data, packed = _compressed(random, content)
         return RawFile(key=stem + suffix + packed, data=data, records=None, content=content)
     num_records = random.choice((0, 1, 1, 2, 3, 5, 8, 13, 30))
+    if random.random() < 0.03:
+        num_records = 200
     records: list[Record] = [
         {name: random_text(random) for name in columns} for _ in range(num_records)
     ]
