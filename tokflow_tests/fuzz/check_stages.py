@@ -12,10 +12,6 @@ from tokflow_tests.fuzz.difference import same
 from tokflow_tests.fuzz.model import NO_PART, Documents, Pieces, spells_special
 from tokflow_tests.fuzz.references import Reference
 
-CUT_TEXT_OF_NO_PART_IS_COUNTED = False
-"""Tokens of pieces that are cut off and in no part count as 0: item 18 of issue 9. Remove it when
-that is mended."""
-
 
 def dtype_of(reference: Reference) -> str:
     """Return the dtype of token ids, by the largest."""
@@ -91,10 +87,8 @@ def check_split(made: Any, pieces: Pieces, key: str) -> None:
     expected: dict[str, int] = {}
     for part, of_files in pieces.items():
         some = of_files[key]
-        is_counted = part != NO_PART or CUT_TEXT_OF_NO_PART_IS_COUNTED
-        counted = [piece for piece in some if is_counted or not piece.is_cut]
         expected[f"{part}.num_documents"] = sum(not piece.is_cut for piece in some)
         expected[f"{part}.num_cut_pieces"] = sum(piece.is_cut for piece in some)
         expected[f"{part}.num_chars"] = sum(len(piece.text) for piece in some)
-        expected[f"{part}.num_tokens"] = sum(len(piece.tokens) for piece in counted)
+        expected[f"{part}.num_tokens"] = sum(len(piece.tokens) for piece in some)
     same(f"split of {key}: counts", expected=expected, found=dict(made.manifest.counts))

@@ -20,6 +20,8 @@ def has_parts(options: Options, parts: Sequence[str]) -> bool:
     """Say whether a format has a file for each of the parts."""
     if options["format"] == "nanochat":
         return {*parts} == {"train", "validation"}
+    if options["format"] == "bin":
+        return {*options.get("names", {})} <= {*parts}
     return options["format"] != "archai" or {*parts} <= {"train", "validation", "test"}
 
 
@@ -129,7 +131,7 @@ def _arrow(random: Random) -> Options:
 FORMATS: dict[str, Callable[[Random], Options]] = {
     "archai": lambda random: {},
     "arrow": _arrow,
-    "bin": lambda random: {},
+    "bin": lambda random: _some(random, names=({"train": "x.bin"}, {"train": "y-1.bin"})),
     "datatrove": lambda random: _some(random, tokens_per_file=FEW_TOKENS),
     "easydel": _easydel,
     "hf_dataset": _hf_dataset,

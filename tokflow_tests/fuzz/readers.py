@@ -79,7 +79,8 @@ def _lengths(ends: Any) -> list[int]:
 
 
 def _bin(export: Export) -> Stream:
-    paths = export.numbered(lambda _: f"{export.val_name}.bin")
+    name = export.options.get("names", {}).get(export.part, f"{export.val_name}.bin")
+    paths = export.numbered(lambda _: name)
     return _stream((np.fromfile(path, dtype=export.dtype), None) for path in paths)
 
 
