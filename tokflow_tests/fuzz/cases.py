@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from tokflow_tests.fuzz.exports import random_export
-from tokflow_tests.fuzz.model import Documents, RawFile, documents_of
+from tokflow_tests.fuzz.model import Documents, RawFile, documents_of, form_of
 from tokflow_tests.fuzz.raw_files import FORMATS, random_file
 from tokflow_tests.fuzz.references import NAMES, Reference, open_reference
 
@@ -90,7 +90,7 @@ def make_case(seed: int, folder: Path) -> Case:
         tokenizer=tokenizer_of(seed),
         attributes=attributes,
         files=tuple(files),
-        later=_later(random, files, documents, read) if random.random() < 0.08 else None,
+        later=_later(random, files, documents, split) if random.random() < 0.08 else None,
         conversions=tuple(_conversions(random, exports, tokenizer, parts, packing)),
         is_command_line=random.random() < 0.01,
     )
@@ -132,14 +132,17 @@ def _files(random: Random, config: Mapping[str, Any]) -> list[RawFile]:
 
 
 def _later(
-    random: Random, files: Sequence[RawFile], config: Mapping[str, Any], read: object
+    random: Random,
+    files: Sequence[RawFile],
+    config: Mapping[str, Any],
+    split: dict[str, Any] | None,
 ) -> tuple[RawFile, ...]:
-    """Return the files of a second build: one gone, one new, one with other content."""
+    """Return the files of a second build: some gone, one new; those that a part names stay."""
     columns = config.get("text", "text")
     columns = (columns,) if isinstance(columns, str) else columns
     stems = [stem for stem in STEMS if not any(file.key.startswith(stem) for file in files)]
     new = random_file(random, random.choice(stems), "jsonl", columns, has_bad=False)
-    kept = [file for file in files if random.random() < 0.7]
+    kept = [file for file in files if random.random() < 0.7 or form_of(split) == "files"]
     return (*kept, new)
 
 
@@ -193,12 +196,11 @@ def _split(random: Random, read: Mapping[str, Documents]) -> dict[str, Any]:
 
 
 def _parts_by_files(random: Random, names: Sequence[str], keys: Sequence[str]) -> dict[str, Any]:
-    """Return parts that name single files or, of one part alone, all of them."""
-    if len(names) == 1:
+    """Return parts that name single files, or one part of all; each has a file."""
+    if len(names) == 1 or len(keys) < len(names):
         return {names[0]: {"files": "*"}}
-    chosen = random.sample(keys, min(len(names), len(keys)))
+    chosen = random.sample(keys, len(names))
     patterns = ["".join(f"[{c}]" if c in "*?[" else c for c in key) for key in chosen]
-    patterns += [f"none-{name}" for name in names[len(chosen) :]]
     return {name: {"files": pattern} for name, pattern in zip(names, patterns, strict=True)}
 
 

@@ -143,19 +143,28 @@ def _delimited(delimiter: str) -> Writer:
         ending = random.choice(("\n", "\r\n"))
         out = bytearray(b"\xef\xbb\xbf" if random.random() < 0.1 else b"")
         out += (delimiter.join(header) + ending).encode()
-        for number, record in enumerate(records):
+        there: list[Record] = []
+        for number, record in enumerate(records, start=1):
             assert record is not None
             if random.random() < 0.05:
                 out += ending.encode()  # an empty line takes no row
             fields = {"id": b"7", **{name: _field(random, record[name]) for name in columns}}
             row = [fields[name] for name in header]
+            found: list[Record] = [record]
             if has_bad and random.random() < 0.3:
                 if random.random() < 0.5:
-                    records[number] = None
-                    row = random.choice((row[:-1] if any(row[:-1]) else [b"few"], [*row, b"more"]))
+                    few = row[:-1] if any(row[:-1]) else [b"few"]
+                    opened = [*few, b'"to the end\nof the file']
+                    row = random.choice(
+                        (few, [*row, b"more"], opened if number == len(records) else few)
+                    )
+                    # Every line of such a record is one that is none.
+                    found = [None] * (delimiter.encode().join(row).count(b"\n") + 1)
                 else:
                     row[header.index(_spoil(random, record))] = b"a\xe9\xff"
+            there += found
             out += delimiter.encode().join(row) + ending.encode()
+        records[:] = there
         return bytes(out.removesuffix(ending.encode()) if random.random() < 0.3 else out)
 
     def _field(random: Random, text: str | None) -> bytes:
