@@ -12,8 +12,8 @@ INTEROP_PEERS = $(or $(PEERS),$(call names,tokflow_tests/interop/peers))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-crash test-integrity test-interop bench bench-large bench-growth \
-	bench-fixed bench-formats bench-packing bench-peers lock clean
+.PHONY: help demo test test-slow test-crash test-integrity test-interop fuzz bench bench-large \
+	bench-growth bench-fixed bench-formats bench-packing bench-peers lock clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -42,6 +42,10 @@ test-integrity: $(READY) ## A fault in every kind of file of a store: found, and
 test-interop: $(READY) ## Exports read by their peers (PEERS='megatron datatrove' picks some)
 	@$(call make_environments,.venv-interop,$(INTEROP_PEERS)); \
 	TOKFLOW_PEERS="$(INTEROP_PEERS)" $(BIN)/pytest --quiet -m interop -n 2 --dist loadfile $(ARGS)
+
+fuzz: $(READY) ## Random datasets against a slow model (SECONDS=900 SEED=1; CASES=1 runs one alone)
+	@$(BIN)/python -m tokflow_tests.fuzz --seconds $(or $(SECONDS),60) $(addprefix --seed=,$(SEED)) \
+		$(addprefix --cases=,$(CASES)) $(ARGS)
 
 bench: $(READY) ## Time and memory on 60 and 300 MB, against the raw engine and the peers
 	@$(BIN)/python -m benchmarks $(ARGS)

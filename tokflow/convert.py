@@ -7,7 +7,7 @@ from tokflow.errors import ConfigError, four_parts
 from tokflow.exports import (
     ExportConfig,
     Part,
-    SourceNames,
+    check_parts,
     export_recipe,
     with_names,
     write_export,
@@ -16,6 +16,7 @@ from tokflow.gathered import gather_parts
 from tokflow.integrity import check_files, checked
 from tokflow.manifest import Manifest, is_intact
 from tokflow.packing import PackingConfig
+from tokflow.source_names import SourceNames
 from tokflow.storage import new_folder, point_latest_to, scratch_folder
 
 COPIED_DETAILS = (
@@ -51,11 +52,12 @@ def convert_export(
     and where a file was written to meanwhile, again.
 
     Raises: MissingOutputError where there is no export; CorruptOutputError where it is damaged;
-    ConfigError where its format cannot be read, where it lost what the new one keeps, or where
-    `output` cannot be written.
+    ConfigError where its format cannot be read, where it lost what the new one keeps, where it has
+    parts that the new one has no file for, or where `output` cannot be written.
     """
     found = find_export(path)
     _check_kept(found, config)
+    check_parts(config, found.manifest.details["parts"])
     if names := found.manifest.details.get("names"):
         config = with_names(config, SourceNames(**names))
     used = packing or own_packing(found) or PackingConfig()

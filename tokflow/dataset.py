@@ -5,7 +5,7 @@ import re
 import typing
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -13,19 +13,11 @@ import yaml
 
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError, four_parts, nearest
-from tokflow.exports import (
-    FORMATS,
-    Declared,
-    ExportConfig,
-    SourceNames,
-    check_exports,
-    check_format,
-    with_names,
-)
+from tokflow.exports import FORMATS, Declared, ExportConfig, check_exports, check_format, with_names
 from tokflow.extras import check_extra
 from tokflow.packing import PackingConfig
-from tokflow.raw import RawConfig, redact
-from tokflow.raw.urls import is_url
+from tokflow.raw import RawConfig
+from tokflow.source_names import SourceNames, source_names
 from tokflow.split import SplitConfig
 from tokflow.storage import check_name
 from tokflow.tokenizer import TokenizerConfig
@@ -80,18 +72,7 @@ class Dataset:
     @property
     def names(self) -> SourceNames:
         """What exports call the raw files, the columns that are read and the tokenizer."""
-        first, *others = self.raw.files
-        more = f" and {len(others):,} more" if others else ""
-        kind, name = self.tokenizer.kind, self.tokenizer.name
-        if name is None:
-            name = "bytes" if kind == "bytes" else f"trained ({self.name})"
-        is_path = kind in ("file", "sentencepiece") or PurePath(name).is_absolute()
-        is_remote = is_url(first) and not first.startswith("file:")
-        return SourceNames(
-            source=(redact(first) if is_remote else PurePath(first).name) + more,
-            columns=self.documents.columns,
-            tokenizer=PurePath(name).name if is_path else name,
-        )
+        return source_names(self.name, self.raw, self.documents, self.tokenizer)
 
 
 def _check_chat(documents: DocumentsConfig, tokenizer: TokenizerConfig, split: SplitConfig) -> None:

@@ -270,21 +270,22 @@ def _field_problems(
         yield f"the fingerprint of its recipe, {computed[:16]}…", repr(fingerprint)
     if is_output_name(folder_name) and folder_name != computed[:16]:
         yield f"to be in a folder called {computed[:16]}", folder_name
-    names = [*manifest.files, *manifest.parents]
+    names = [*manifest.files, *manifest.parents, *manifest.details.get("parts", ())]
     if manifest.partition is not None:
         names.append(manifest.partition)
     for name in names:
         if not _stays_inside(name):
             yield "names of files inside the folder, such as a/b.bin", repr(name)
     for parent in manifest.parents.values():
-        if not _SHA256.fullmatch(parent):
+        if not isinstance(parent, str) or not _SHA256.fullmatch(parent):
             yield "fingerprints of parents, 64 hexadecimal digits each", repr(parent)
 
 
-def _stays_inside(name: str) -> bool:
+def _stays_inside(name: object) -> bool:
     """Say whether a name is a path of plain components, that leads nowhere but down."""
-    is_plain = "\\" not in name and "\0" not in name
-    return is_plain and all(component not in {"", ".", ".."} for component in name.split("/"))
+    if not isinstance(name, str) or "\\" in name or "\0" in name:
+        return False
+    return all(component not in {"", ".", ".."} for component in name.split("/"))
 
 
 def _damaged(where: Path, expected: str, found: str) -> CorruptOutputError:

@@ -164,6 +164,8 @@ def make_split(lineage: Lineage, key: str) -> Made:
     Where gigatoken turns out to be wrong on a piece of a document that is cut, that is kept in the
     store, and the reference makes the tokens of the file again, too: `lineage.has_new_verdict`.
     """
+    if lineage.has_new_verdict:
+        make_tokens(lineage, key)
     dataset = lineage.dataset
 
     def write(folder: Path) -> None:
@@ -183,8 +185,7 @@ def make_split(lineage: Lineage, key: str) -> Made:
         return _made(lineage.split(key), write)
     except EngineDiffersError as error:
         lineage.disqualify(str(error))
-        make_tokens(lineage, key)
-        return _made(lineage.split(key), write)
+        return make_split(lineage, key)
 
 
 def make_sequences(lineage: Lineage, key: str) -> Made:

@@ -179,7 +179,7 @@ class _Decoder:
         text = self._decoded(piece[inner])
         before = piece[inner.start : min(first, inner.stop)]
         up_to = piece[inner.start : min(last, inner.stop)]
-        left = _shared(self._decoded(before), text)
+        left = self._characters_before(piece[inner], len(before), text)
         right = _shared(self._decoded(up_to), text)
         is_text = len(up_to) > len(before)
         if is_text and (right == left or len(self._decoded(up_to)) > right):
@@ -196,7 +196,7 @@ class _Decoder:
     ) -> "slice[int, int, None]":
         """Return the tokens of the text itself, without the BOS and EOS that were put around it.
 
-        A text may hold both itself, as chats do: what is left must be as long as the document.
+        A text may hold both itself, as chats do: what is left must be as long as the text.
         """
         begin = 1 if len(piece) and int(piece[0]) in self._special else 0
         end = len(piece)
@@ -210,14 +210,31 @@ class _Decoder:
         tries = [slice(0, len(piece), None), slice(0, end, None), slice(begin, len(piece), None)]
         return next((t for t in tries if len(self._decoded(piece[t])) == num_chars), whole)
 
+    def _characters_before(self, token_ids: npt.NDArray[Any], position: int, text: str) -> int:
+        """Return how many characters of a text end before a token of it.
+
+        A piece of a character is decoded as U+FFFD, which the text itself may have: only where
+        a character ends are both sides of the cut together as long as the text.
+        """
+        before = self._decoded(token_ids[:position])
+        shared = _shared(before, text)
+        if shared < len(before) or not before.endswith("\ufffd"):
+            return shared
+        return shared - (shared + len(self._decoded(token_ids[position:])) > len(text))
+
     def _decoded(self, token_ids: npt.NDArray[Any]) -> str:
         return self._engine.decode([int(token_id) for token_id in token_ids])
 
 
 def _num_chars(split: Split, run: dict[str, Any]) -> int:
-    """Return the code points of the document that a run is of."""
+    """Return the code points of the text that a run is of: a document, or a piece of a cut one."""
     table = split.shard.documents(["row", "num_chars"])
     document = int(np.searchsorted(to_numpy(table["row"]), run["row"]))
+    spans = split.spans(run["part"])
+    is_piece = to_numpy(spans["is_cut"]) & (to_numpy(spans["document"]) == document)
+    is_piece &= to_numpy(spans["char_start"]) == run["char_start"]
+    if is_piece.any():
+        return int(to_numpy(spans["num_chars"])[is_piece][0])
     return int(to_numpy(table["num_chars"])[document])
 
 

@@ -290,6 +290,15 @@ def test_what_is_never_read_is_refused_with_a_way_out(built: Dataset):
         convert_export(latest(built, "pickle"), to("bin"))
 
 
+def test_parts_that_a_format_has_no_file_for_are_refused(tmp_path: Path):
+    parts = {"train": {"files": "a.jsonl"}, "dev": {"files": "b.jsonl"}}
+    dataset = declare(tmp_path, FILES, split={"parts": parts}, exports=["bin"])
+    build(dataset)
+
+    with pytest.raises(ConfigError, match=r"no parts but train, validation, test, .* found dev;"):
+        convert_export(latest(dataset, "bin"), to("archai"))
+
+
 def test_a_folder_in_use_is_refused(built: Dataset, tmp_path: Path):
     (tmp_path / "mine").write_text("")
 

@@ -183,7 +183,11 @@ def test_a_newer_format_is_foreign_and_not_damaged(tmp_path: Path):
         (b'{"format_version": 0}', "found 0"),
         (b'{"format_version": 1}', "the sha256 of the others"),
         (sealed({"format_version": 1}), "KeyError: 'fingerprint'"),
-        (sealed({"format_version": 1, "files": []}), "got `array` - at `$.files`"),
+        (
+            sealed({"format_version": 1, "files": []}),
+            "Expected `object`, got `array` - at `$.files",
+        ),
+        (sealed({"format_version": 1, "counts": {"a": -1}}), "Expected `int` >= 0"),
     ],
     ids=lambda value: value[:24],
 )
@@ -227,7 +231,7 @@ def test_a_name_that_leads_out_of_the_folder_is_refused(name: object, where: str
 
     edit_manifest(tmp_path / "out", changes[where])
 
-    with pytest.raises(CorruptOutputError, match=r"expected (names of files inside|the fields)"):
+    with pytest.raises(CorruptOutputError, match="expected names of files inside the folder"):
         read_manifest(tmp_path / "out")
 
 

@@ -8,7 +8,8 @@ from tokflow.errors import ConfigError, MissingOutputError
 from tokflow.manifest import read_manifest
 from tokflow.pipeline import build_dataset
 from tokflow.trace import Origin, sequence_range, trace_tokens
-from tokflow_tests.declared import TEXTS, dataset
+from tokflow_tests.chats import byte_level_json
+from tokflow_tests.declared import TEXTS, dataset, write_raw
 from tokflow_tests.test_cli import run
 
 STORE = Path("store/small")
@@ -98,6 +99,36 @@ def test_a_sequence_leads_to_each_of_its_documents(tmp_path: Path):
         ("a.jsonl", 0, "one"),
         ("a.jsonl", 1, "two "),
     ]
+
+
+def test_a_piece_of_a_replacement_character_leads_to_that_character(tmp_path: Path):
+    write_raw(tmp_path, {"a.jsonl": ["a\ufffd\ufffdé"]})
+    build_dataset(dataset(tmp_path, split=WHOLE))
+
+    path = tmp_path / STORE / "exports/bin"
+    spans = [
+        (origin.char_start, origin.char_stop)
+        for position in range(9)
+        for origin in traced(path, "train", start=position, stop=position + 1)
+    ]
+
+    assert spans == [(0, 1), *[(1, 2)] * 3, *[(2, 3)] * 3, *[(3, 4)] * 2]
+
+
+def test_a_bos_that_a_cut_piece_spells_itself_stands_for_its_characters(tmp_path: Path):
+    bos = "<|bos|>"
+    write_raw(tmp_path, {"a.jsonl": [f"{bos}ab"]})
+    (tmp_path / "tokenizer.json").write_text(byte_level_json())
+    tokenizer = {"kind": "file", "name": "tokenizer.json", "eos": "none", "bos": "first"}
+    tokenizer |= {"bos_token": bos, "special_tokens_in_text": "control"}
+    split = {"boundary": "character", "parts": {"train": {"characters": len(bos) + 1}}}
+    build_dataset(dataset(tmp_path, tokenizer=tokenizer, split=split))
+
+    path = tmp_path / STORE / "exports/bin"
+    [first] = traced(path, "train", start=0, stop=1)
+    [second] = traced(path, "train", start=1, stop=2)
+
+    assert [first.text, second.text] == [bos, "a"]
 
 
 def test_padding_leads_nowhere(tmp_path: Path):

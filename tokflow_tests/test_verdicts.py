@@ -12,7 +12,7 @@ from tokflow.dataset import Dataset, make_dataset
 from tokflow.errors import TokenizerError
 from tokflow.garbage import find_garbage
 from tokflow.lineage import Lineage
-from tokflow.pipeline import Built, build_dataset
+from tokflow.pipeline import Built, build_dataset, make_split, make_tokenizer, make_tokens
 from tokflow.plan import make_plan
 from tokflow.split import PartConfig, SplitConfig
 from tokflow.tokens import open_token_shard
@@ -125,6 +125,23 @@ def test_a_verdict_on_a_piece_of_a_cut_document_is_one_on_the_tokens_of_all_file
     assert cut.tolist() == [*b"strange", 256, *b"!", 256]
     stages = [made.output.stage for made in built.made]
     assert stages == ["tokenizer", *["tokens"] * 2, *["split"] * 2, *["sequences"] * 2, "export"]
+
+
+def test_a_split_after_such_a_verdict_makes_the_tokens_of_its_file_again(tmp_path: Path):
+    write_jsonl(tmp_path / "one" / "a.jsonl", ["strange!", *UNSEEN[1:]])
+    write_jsonl(tmp_path / "one" / "b.jsonl", ["b"])
+    parts = {"train": PartConfig(characters=7), "validation": PartConfig(start=7)}
+    split = SplitConfig(parts=parts, boundary="character")
+    lineage = Lineage(dataclasses.replace(declare(tmp_path), split=split))
+    make_tokenizer(lineage)
+    for key in lineage.sources:
+        make_tokens(lineage, key)
+
+    made = [make_split(lineage, key) for key in lineage.sources]
+
+    assert lineage.has_new_verdict
+    tokens = {made.manifest.parents["tokens"] for made in made}
+    assert tokens == {lineage.tokens(key).fingerprint for key in lineage.sources}
 
 
 def test_a_plan_says_that_gigatoken_was_wrong(tmp_path: Path):

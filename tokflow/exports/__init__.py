@@ -30,20 +30,13 @@ from tokflow.exports import (
     pickle_,
     webdataset_,
 )
-from tokflow.exports.formats import (
-    Arrays,
-    Counts,
-    Declared,
-    Format,
-    Layout,
-    SourceNames,
-    index_of,
-)
+from tokflow.exports.formats import Arrays, Counts, Declared, Format, Layout, index_of
 from tokflow.exports.index import write_index
 from tokflow.exports.part import Part, check_eos_first, inputs_of
 from tokflow.integrity import checked
 from tokflow.manifest import Manifest, Recipe, checksums, write_manifest
 from tokflow.packing import PackingConfig
+from tokflow.source_names import SourceNames
 
 FORMATS: dict[str, Format] = {
     "archai": archai.FORMAT,
@@ -227,20 +220,27 @@ def _check_names(names: Sequence[str]) -> None:
 
 
 def _check_export(export: ExportConfig, declared: Declared) -> None:
-    format_ = FORMATS[export.format]
-    known = format_.part_names or declared.parts
-    if others := [part for part in declared.parts if part not in known]:
+    check_parts(export, declared.parts)
+    if export.layout.eos_first:
+        check_eos_first(has_eos=declared.has_eos, has_bos=declared.has_bos, where=export.name)
+    FORMATS[export.format].check(export.options, declared)
+
+
+def check_parts(export: ExportConfig, parts: Sequence[str]) -> None:
+    """Make sure that the format has a file for each of these parts.
+
+    Raises: ConfigError.
+    """
+    known = FORMATS[export.format].part_names or parts
+    if others := [part for part in parts if part not in known]:
         raise ConfigError(
             four_parts(
                 where=f"exports: {export.name}",
                 expected=f"no parts but {', '.join(known)}, the files that {export.format} has",
                 found=", ".join(others),
-                remedy="rename them in `split.parts`, or leave the export out",
+                remedy="rename them in `split.parts`, or name another format",
             )
         )
-    if export.layout.eos_first:
-        check_eos_first(has_eos=declared.has_eos, has_bos=declared.has_bos, where=export.name)
-    format_.check(export.options, declared)
 
 
 def _deciding_config(config: ExportConfig, packing: PackingConfig) -> dict[str, Any]:
@@ -260,9 +260,9 @@ __all__ = [
     "Format",
     "Layout",
     "Part",
-    "SourceNames",
     "check_exports",
     "check_format",
+    "check_parts",
     "export_recipe",
     "index_of",
     "inputs_of",

@@ -19,20 +19,13 @@ from typing import TypeVar
 
 import numpy as np
 
-from tokflow.exports.formats import (
-    Arrays,
-    Counts,
-    Format,
-    Layout,
-    SourceNames,
-    counts_of_stream,
-    fixed,
-)
+from tokflow.exports.formats import Arrays, Counts, Format, Layout, counts_of_stream, fixed
 from tokflow.exports.npy import npy_header, open_npy
 from tokflow.exports.options import check_int32_ids
 from tokflow.exports.part import Part
 from tokflow.exports.token_files import write_numbers
 from tokflow.manifest import Manifest
+from tokflow.source_names import SourceNames
 
 T = TypeVar("T")
 

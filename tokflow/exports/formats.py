@@ -13,6 +13,7 @@ from tokflow.exports.part import Part
 from tokflow.extras import Extra
 from tokflow.manifest import FileEntry, Manifest
 from tokflow.packing import PackingConfig
+from tokflow.source_names import SourceNames
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -45,21 +46,6 @@ class Layout:
     """Of a stream: documents without tokens are not among the offsets."""
     columns: tuple[str, ...] = ()
     """Of files with a record per sequence: their columns, but for one that only chats have."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SourceNames:
-    """Names of what the tokens come from, for the formats that write them down.
-
-    Of a path the last name alone: the same data gives the same bytes wherever it lies. A URL is
-    whole but for its secrets."""
-
-    source: str
-    """The raw files."""
-    columns: tuple[str, ...]
-    """What was read of a record."""
-    tokenizer: str
-    """An encoding, an id on the hub or a file; `bytes`; of one that was trained, for what."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -95,7 +95,7 @@ def _ordinal(found: Finished | Unreadable | PassedBy) -> int:
 
 
 def _verify(
-    found: Finished | Unreadable | PassedBy, damage: Damage, *, trust_remote_code: bool = False
+    found: Finished | Unreadable | PassedBy, damage: Damage, *, trust_remote_code: bool
 ) -> Verified:
     if isinstance(found, Finished):
         output = Found(found.folder, found.manifest)
@@ -109,7 +109,7 @@ def _verify(
 
 
 def _unreadable(folder: Path, error: Exception) -> Verified:
-    return Verified(name="unreadable", folder=folder, problems=(message_of(error, where=folder),))
+    return Verified(name="unreadable", folder=folder, problems=(str(error),))
 
 
 def verify_dataset(dataset: Dataset) -> Iterator[Verified]:
@@ -124,10 +124,10 @@ def verify_dataset(dataset: Dataset) -> Iterator[Verified]:
     """
     lineage = Lineage(dataset, rehash=True)
     damage = Damage()
+    trust = dataset.tokenizer.trust_remote_code
     yield from _verify_copies(lineage, damage)
     lineage.read_raw_files(list(lineage.sources))
-    trust = dataset.tokenizer.trust_remote_code
-    yield _verify_output(lineage.tokenizer_output, damage, trust_remote_code=trust)
+    yield _attempt("tokenizer", lambda: lineage.tokenizer_output, damage, trust_remote_code=trust)
     if not _is_made(lineage.tokenizer_output):
         return
     for key in lineage.sources:
@@ -242,7 +242,7 @@ def _verify_copies(lineage: Lineage, damage: Damage) -> Iterator[Verified]:
         if isinstance(found, Unreadable) or (
             isinstance(found, Finished) and found.manifest.partition in lineage.sources
         ):
-            yield _verify(found, damage)
+            yield _verify(found, damage, trust_remote_code=False)
 
 
 def _verify_remembered(lineage: Lineage, key: str) -> Iterator[Verified]:
@@ -291,15 +291,17 @@ def _compare_with_raw(tokens: Verified, lineage: Lineage, key: str, damage: Dama
     return replace(tokens, problems=tuple(problems), notes=tuple(notes))
 
 
-def _attempt(name: str, output: Callable[[], Output], damage: Damage) -> Verified:
+def _attempt(
+    name: str, output: Callable[[], Output], damage: Damage, *, trust_remote_code: bool = False
+) -> Verified:
     """Verify an output whose very fingerprint may not be computable."""
     try:
-        return _verify_output(output(), damage)
+        return _verify_output(output(), damage, trust_remote_code=trust_remote_code)
     except (TokflowError, OSError) as error:
         return Verified(name=name, folder=Path(), problems=(message_of(error, where=name),))
 
 
-def _verify_output(output: Output, damage: Damage, *, trust_remote_code: bool = False) -> Verified:
+def _verify_output(output: Output, damage: Damage, *, trust_remote_code: bool) -> Verified:
     try:
         manifest = read_manifest(output.folder)
     except MissingOutputError:
@@ -308,9 +310,8 @@ def _verify_output(output: Output, damage: Damage, *, trust_remote_code: bool = 
         problem = message_of(error, where=output.folder)
     else:
         if manifest.fingerprint == output.fingerprint:
-            return _verify_found(
-                Found(output.folder, manifest), damage, trust_remote_code=trust_remote_code
-            )
+            found = Found(output.folder, manifest)
+            return _verify_found(found, damage, trust_remote_code=trust_remote_code)
         problem = (
             f"{output.folder}: expected the fingerprint {output.fingerprint[:16]}, found another"
         )

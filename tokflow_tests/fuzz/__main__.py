@@ -1,0 +1,116 @@
+"""Run random cases until the time is up: `make fuzz SECONDS=900 SEED=1`.
+
+Every case is one integer. The first case that differs is printed, and `SEED=<n> CASES=1` runs it
+again alone. Exit status 1 on a difference, else 0.
+"""
+
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tokflow_tests.fuzz.cases import Case, make_case, tokenizer_of
+from tokflow_tests.fuzz.check import Checker, Tally, hurry, yaml_of
+from tokflow_tests.fuzz.references import is_available
+
+SHOWN_BYTES = 400
+
+
+def main() -> int:
+    """Run the cases that the arguments ask for; return the exit status."""
+    arguments = _arguments()
+    hurry()
+    with _folder(arguments.keep) as folder:
+        return _run(folder, arguments)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make fuzz", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60, help="when to stop (SECONDS)")
+    parser.add_argument("--seed", type=int, help="of the first case; default: any (SEED)")
+    parser.add_argument("--cases", type=int, help="how many, however long they take (CASES)")
+    parser.add_argument("--keep", type=Path, help="build there, and leave it there (KEEP)")
+    parser.add_argument("--go-on", action="store_true", help="after a difference, too")
+    return parser.parse_args()
+
+
+@contextmanager
+def _folder(keep: Path | None) -> Iterator[Path]:
+    """Yield a folder, in memory if there is one, since nothing in it is to last."""
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        yield keep.resolve()
+        return
+    memory = Path("/dev/shm")
+    folder = tempfile.mkdtemp(prefix="tokflow-fuzz-", dir=memory if memory.is_dir() else None)
+    try:
+        yield Path(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _run(folder: Path, arguments: argparse.Namespace) -> int:
+    first = arguments.seed if arguments.seed is not None else random.randrange(10**6) * 1_000
+    print(f"fuzz: from seed {first}", flush=True)
+    started = time.monotonic()
+    tally, skipped, failed = Tally(), 0, []
+    checker = Checker(folder)
+    seed = first
+    while _goes_on(arguments, seed - first, time.monotonic() - started):
+        if is_available(tokenizer_of(seed)):
+            if not _passes(checker, seed, tally):
+                failed.append(seed)
+                if not arguments.go_on:
+                    break
+        else:
+            skipped += 1
+        seed += 1
+    _print_end(tally, skipped, failed, time.monotonic() - started)
+    return 1 if failed else 0
+
+
+def _goes_on(arguments: argparse.Namespace, num_cases: int, seconds: float) -> bool:
+    if arguments.cases is not None:
+        return num_cases < arguments.cases
+    return seconds < arguments.seconds
+
+
+def _passes(checker: Checker, seed: int, tally: Tally) -> bool:
+    case = None
+    try:
+        case = make_case(seed, checker.folder)
+        tally.add(checker.run(case))
+    except Exception as error:  # whatever it is, it is what was looked for
+        _print_failure(seed, case, error)
+        return False
+    return True
+
+
+def _print_failure(seed: int, case: Case | None, error: Exception) -> None:
+    print(f"\nfuzz: seed {seed} failed ({tokenizer_of(seed)})")
+    if case is not None:
+        print(yaml_of(case.attributes))
+        for file in (*case.files, *(case.later or ())):
+            shown = repr(file.data[:SHOWN_BYTES]) + ("..." if len(file.data) > SHOWN_BYTES else "")
+            print(f"{file.key}: {len(file.data):,} bytes: {shown}")
+        for conversion in case.conversions:
+            print(f"convert {conversion.source} to {conversion.entry}, {conversion.packing}")
+    traceback.print_exception(error, file=sys.stdout)
+    print(f"\nfuzz: run it again alone: make fuzz SEED={seed} CASES=1", flush=True)
+
+
+def _print_end(tally: Tally, skipped: int, failed: list[int], seconds: float) -> None:
+    numbers = ", ".join(f"{number:,} {name}" for name, number in vars(tally).items())
+    print(f"fuzz: {numbers} in {seconds:.0f} s", end="")
+    print(f" ({skipped} skipped: their vocabulary is not here)" if skipped else "")
+    print(f"fuzz: FAILED: {', '.join(map(str, failed))}" if failed else "fuzz: no difference")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

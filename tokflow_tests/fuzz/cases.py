@@ -1,0 +1,303 @@
+"""A random case of one integer seed: raw files, the YAML, and what is asked of what it makes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tokflow_tests.fuzz.exports import random_export
+from tokflow_tests.fuzz.model import Documents, RawFile, documents_of, form_of
+from tokflow_tests.fuzz.raw_files import FORMATS, random_file
+from tokflow_tests.fuzz.references import NAMES, Reference, open_reference
+
+SEEDS_PER_TOKENIZER = 25
+"""Neighbouring seeds have one tokenizer, for its engine takes a second to open."""
+
+STEMS = ("a", "b", "c", "part-0", "part-10", "part-2", "ä ö", "[x]", "q'u\"o,te", "sub/a",
+         "sub/z/b", "日本", "x.y", "UPPER", "a b", "100%", "#1")  # fmt: skip
+
+COLUMNS: tuple[tuple[str, ...], ...] = (
+    ("text",), ("text",), ("content",), ("meta.body",), ("title", "body"), ("meta.body", "text"),
+)  # fmt: skip
+
+PART_NAMES = (
+    ("train", "validation"), ("train", "validation"), ("train", "val", "test"), ("train",),
+    ("train", "validation", "test"), ("train-b", "train", "a_1"), ("validation", "train", "val"),
+)  # fmt: skip
+
+
+FORMS = ("characters", "cut", "documents", "fraction", "hash_fraction", "files")
+"""Of parts; cut is characters with boundary: character."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conversion:
+    """One export made into another format."""
+
+    source: str
+    """Name of the export."""
+    entry: dict[str, Any]
+    """Format and options."""
+    packing: dict[str, Any] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """Everything that one seed decides."""
+
+    seed: int
+    tokenizer: str
+    attributes: dict[str, Any]
+    """The YAML."""
+    files: tuple[RawFile, ...]
+    later: tuple[RawFile, ...] | None
+    """The raw files of a second build in the same store: some gone, new or changed."""
+    conversions: tuple[Conversion, ...]
+    is_command_line: bool
+    """Built by the command, in a process of its own."""
+
+
+def tokenizer_of(seed: int) -> str:
+    """Return the tokenizer of a case."""
+    return Random(f"tokenizer {seed // SEEDS_PER_TOKENIZER}").choice(NAMES)
+
+
+def make_case(seed: int, folder: Path) -> Case:
+    """Return the case of a seed; `folder` holds the tokenizers of the session."""
+    random = Random(seed)
+    reference = open_reference(tokenizer_of(seed), folder)
+    documents = _documents(random)
+    files = _files(random, documents)
+    documents.pop("columns")
+    read = {file.key: documents_of(file, documents) for file in files}
+    split = _split(random, read) if random.random() < 0.85 else None
+    tokenizer = _tokenizer(random, reference)
+    packing = _packing(random)
+    parts = list(split["parts"]) if split else ["train"]
+    exports = _exports(random, tokenizer, parts, read)
+    attributes = {
+        "name": "fuzz",
+        "raw": {"files": "raw/**/*"},
+        **({"documents": documents} if documents else {}),
+        "tokenizer": tokenizer,
+        **({"split": split} if split else {}),
+        **({"packing": packing} if packing else {}),
+        "exports": exports,
+    }
+    return Case(
+        seed=seed,
+        tokenizer=tokenizer_of(seed),
+        attributes=attributes,
+        files=tuple(files),
+        later=_later(random, files, documents, split) if random.random() < 0.08 else None,
+        conversions=tuple(_conversions(random, exports, tokenizer, parts, packing)),
+        is_command_line=random.random() < 0.01,
+    )
+
+
+def _documents(random: Random) -> dict[str, Any]:
+    """Return how documents are read, and under `columns` what the files have."""
+    columns = random.choice(COLUMNS)
+    config: dict[str, Any] = {"columns": columns}
+    if len(columns) > 1:
+        config["text"] = list(columns)
+        if random.random() < 0.5:
+            config["join"] = random.choice(("\n\n", "", " ", "\u2028é"))
+    elif columns != ("text",):
+        config["text"] = columns[0]
+    if random.random() < 0.25:
+        config["on_bad_document"] = "reject"
+        if random.random() < 0.1:
+            config["max_rejects"] = random.choice((0, 1, 3))
+    if random.random() < 0.2:
+        limit = {"documents": random.choice((1, 2, 5)), "characters": random.choice((1, 20, 100))}
+        config["limit"] = dict(random.sample(list(limit.items()), random.choice((1, 1, 2))))
+    if random.random() < 0.3:
+        config["document_per"] = random.choice(("line", "separator", "file"))
+        if config["document_per"] == "separator":
+            config["separator"] = random.choice(("---", "\n\n", "\r\n", "aa", "é", "\n"))
+    return config
+
+
+def _files(random: Random, config: Mapping[str, Any]) -> list[RawFile]:
+    is_rejecting = config.get("on_bad_document") == "reject"
+    formats = [f for f in FORMATS if f != "txt" or "join" not in config]
+    files = []
+    for stem in random.sample(STEMS, random.choice((1, 1, 2, 2, 3, 5))):
+        has_bad = random.random() < (0.6 if is_rejecting else 0.02)
+        file_format = random.choice(formats)
+        files.append(random_file(random, stem, file_format, config["columns"], has_bad=has_bad))
+    return files
+
+
+def _later(
+    random: Random,
+    files: Sequence[RawFile],
+    config: Mapping[str, Any],
+    split: dict[str, Any] | None,
+) -> tuple[RawFile, ...]:
+    """Return the files of a second build: some gone, one new; those that a part names stay."""
+    columns = config.get("text", "text")
+    columns = (columns,) if isinstance(columns, str) else columns
+    stems = [stem for stem in STEMS if not any(file.key.startswith(stem) for file in files)]
+    new = random_file(random, random.choice(stems), "jsonl", columns, has_bad=False)
+    kept = [file for file in files if random.random() < 0.7 or form_of(split) == "files"]
+    return (*kept, new)
+
+
+def _tokenizer(random: Random, reference: Reference) -> dict[str, Any]:
+    config = dict(reference.fields)
+    if random.random() < 0.2:
+        config["eos"] = "none"
+    if reference.bos_id is not None and random.random() < 0.3:
+        config["bos"] = "first"
+    if reference.special_tokens and random.random() < 0.3:
+        config["special_tokens_in_text"] = "control"
+    if random.random() < 0.1:
+        config["engine"] = "reference"
+    if config["kind"] == "file" and random.random() < 0.1:
+        config["bos_token"] = config["eos_token"]
+    return config
+
+
+def _split(random: Random, read: Mapping[str, Documents]) -> dict[str, Any]:
+    names = random.choice(PART_NAMES)
+    form = random.choice(
+        (
+            "characters",
+            "characters",
+            "cut",
+            "cut",
+            "documents",
+            "fraction",
+            "hash_fraction",
+            "files",
+        )
+    )
+    split: dict[str, Any] = {}
+    if random.random() < 0.5:
+        split["scope"] = random.choice(("file", "dataset"))
+    if form in ("fraction", "hash_fraction"):
+        shares = [random.random() for _ in names]
+        total = sum(shares) * random.choice((1, 1, 1.3))
+        parts = {name: {form: round(s / total, 3)} for name, s in zip(names, shares, strict=True)}
+        if sum(part[form] for part in parts.values()) > 1:
+            parts[names[0]][form] = max(0.0, round(parts[names[0]][form] - 0.01, 3))
+        split["seed"] = random.randrange(5)
+    elif form == "files":
+        parts = _parts_by_files(random, names, sorted(read))
+    else:
+        if form == "cut":
+            split["boundary"] = "character"
+        parts = _ranges(random, names, "documents" if form == "documents" else "characters",
+                        _edges(read, form, split.get("scope", "file")))  # fmt: skip
+    return {**split, "parts": parts}
+
+
+def _parts_by_files(random: Random, names: Sequence[str], keys: Sequence[str]) -> dict[str, Any]:
+    """Return parts that name single files, or one part of all; each has a file."""
+    if len(names) == 1 or len(keys) < len(names):
+        return {names[0]: {"files": "*"}}
+    chosen = random.sample(keys, len(names))
+    patterns = ["".join(f"[{c}]" if c in "*?[" else c for c in key) for key in chosen]
+    return {name: {"files": pattern} for name, pattern in zip(names, patterns, strict=True)}
+
+
+def _edges(read: Mapping[str, Documents], form: str, scope: str) -> list[int]:
+    """Return positions where a cut is interesting: at the edges of documents and beside them."""
+    edges, position = {0}, 0
+    for key in sorted(read):
+        position = 0 if scope == "file" else position
+        for _, text in read[key].accepted:
+            position += 1 if form == "documents" else len(text)
+            edges.add(position)
+    return sorted(edges)
+
+
+def _ranges(random: Random, names: Sequence[str], unit: str, edges: list[int]) -> dict[str, Any]:
+    """Return parts that do not overlap, of which some touch, are empty or run to the end."""
+    starts = []
+    for _ in range(2 * len(names)):
+        at = random.choice(edges) + random.choice((0, 0, -1, 1, random.randrange(20)))
+        starts.append(max(0, random.choice((at, random.randrange(edges[-1] + 2)))))
+    starts.sort()
+    parts: dict[str, Any] = {}
+    order = random.sample(names, len(names))
+    for number, name in enumerate(order):
+        start = starts[2 * number] if number else random.choice((0, starts[0]))
+        stop = starts[2 * number + 1]
+        if random.random() < 0.5 and number + 1 < len(names):
+            stop = starts[2 * number + 2]  # touches the next
+        parts[name] = {"start": start, unit: stop - start}
+        if number + 1 == len(names) and random.random() < 0.5:
+            del parts[name][unit]
+    if unit == "documents" and not any(unit in part for part in parts.values()):
+        parts[order[-1]][unit] = 10**6
+    return {name: parts[name] for name in names}
+
+
+def _packing(random: Random) -> dict[str, Any]:
+    config: dict[str, Any] = {
+        "strategy": random.choice(
+            ("concat", "concat", "greedy", "first_fit", "best_fit", "pool", "one_document")
+        ),
+        "sequence_length": random.choice((1, 2, 3, 4, 7, 8, 16, 16, 33, 64, 64, 200)),
+    }
+    if random.random() < 0.25:
+        config["label_token"] = True
+    if random.random() < 0.25:
+        config["overlong"] = random.choice(("truncate", "drop"))
+    if random.random() < 0.25 and ("overlong" not in config or config["strategy"] == "concat"):
+        config["overlap"] = random.randrange(config["sequence_length"])
+    if random.random() < 0.25:
+        config["tail"] = "drop"
+    if random.random() < 0.2:
+        config["min_sample_length"] = random.randint(1, config["sequence_length"])
+    if random.random() < 0.3:
+        config["pad_id"] = random.choice((0, 1, 255, 256, 65_535))
+    if config["strategy"] == "pool":
+        config["pool_size"] = random.choice((1, 2, 5, 10_000))
+    return config
+
+
+def _exports(
+    random: Random,
+    tokenizer: Mapping[str, Any],
+    parts: Sequence[str],
+    read: Mapping[str, Documents],
+) -> list[dict[str, Any]]:
+    exports: list[dict[str, Any]] = []
+    for number in range(random.choice((1, 2, 2, 3))):
+        entry = random_export(random, parts=parts, has_first=_has_first(tokenizer))
+        exports.append({**entry, "name": f"{entry['format']}-{number}"})
+    return exports
+
+
+def _has_first(tokenizer: Mapping[str, Any]) -> bool:
+    """Say whether documents have what formats need that put EOS before them."""
+    return tokenizer.get("eos") != "none" or tokenizer.get("bos") == "first"
+
+
+def _conversions(
+    random: Random,
+    exports: Sequence[dict[str, Any]],
+    tokenizer: Mapping[str, Any],
+    parts: Sequence[str],
+    packing: dict[str, Any],
+) -> list[Conversion]:
+    sources = [e for e in exports if e["format"] not in ("pickle", "nanochat")]
+    conversions = []
+    while sources and random.random() < 0.4:
+        known = random.choice((parts, ("train",)))  # so that some are refused
+        entry = random_export(random, parts=known, has_first=_has_first(tokenizer))
+        others = [export for export in exports if export["format"] != "nanochat"]
+        if others and random.random() < 0.4:
+            entry = {k: v for k, v in random.choice(others).items() if k != "name"}
+        if entry["format"] == "nanochat":
+            continue
+        given = random.choice((None, packing, _packing(random)))
+        conversions.append(
+            Conversion(source=random.choice(sources)["name"], entry=entry, packing=given)
+        )
+    return conversions

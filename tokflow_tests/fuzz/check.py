@@ -1,0 +1,320 @@
+"""Build a case with tokflow by its public road, and compare all of it with the model."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import yaml
+
+from tokflow.convert import convert_export
+from tokflow.dataset import Dataset, load_dataset, make_export_config, make_packing_config
+from tokflow.errors import BadDocumentError, ConfigError
+from tokflow.pipeline import Built, build_dataset
+from tokflow.verify.outputs import verify_dataset, verify_path
+from tokflow_tests.fuzz.cases import Case
+from tokflow_tests.fuzz.check_export import CheckedExport, Made, check_export, check_texts
+from tokflow_tests.fuzz.check_stages import assigned_parts, check_split, check_tokens
+from tokflow_tests.fuzz.check_trace import check_traces
+from tokflow_tests.fuzz.difference import DifferenceError, same
+from tokflow_tests.fuzz.exports import has_parts, is_eos_first
+from tokflow_tests.fuzz.model import (
+    NO_PART,
+    Documents,
+    Pieces,
+    RawFile,
+    documents_of,
+    draw_problems,
+    form_of,
+    pieces_of,
+    tokens_of,
+)
+from tokflow_tests.fuzz.references import Reference, open_reference
+
+COMMAND_SECONDS = 300
+
+
+@dataclass(kw_only=True)
+class Tally:
+    """What was looked at."""
+
+    cases: int = 0
+    documents: int = 0
+    tokens: int = 0
+    exports: int = 0
+    traces: int = 0
+    conversions: int = 0
+
+    def add(self, other: "Tally") -> None:
+        """Count what another case had."""
+        for name, number in vars(other).items():
+            setattr(self, name, getattr(self, name) + number)
+
+
+@dataclass(frozen=True)
+class Checker:
+    """Runs cases one after another in a folder, where they share the tokenizers they save."""
+
+    folder: Path
+
+    def run(self, case: Case) -> Tally:
+        """Build a case and compare it.
+
+        Raises: DifferenceError at the first difference.
+        """
+        work = self.folder / "work"
+        for stale in work.glob("store/fuzz/*"):
+            if stale.is_file():
+                stale.unlink()
+            elif stale.name != "tokenizer":
+                shutil.rmtree(stale)
+        run = _Run(case, work, open_reference(case.tokenizer, self.folder))
+        run.build(case.files)
+        if case.later is not None:
+            run.build(case.later)
+        return run.tally
+
+
+class _Run:
+    def __init__(self, case: Case, folder: Path, reference: Reference) -> None:
+        self.case = case
+        self.folder = folder
+        self.tally = Tally(cases=1)
+        self.random = Random(f"check {case.seed}")
+        self.config: dict[str, Any] = case.attributes
+        tokenizer = self.config["tokenizer"]
+        is_one_id = tokenizer.get("bos_token") == tokenizer.get("eos_token") is not None
+        self.reference = replace(reference, bos_id=reference.eos_id) if is_one_id else reference
+        self._part_of_text: dict[str, str] = {}
+
+    def build(self, files: Sequence[RawFile]) -> None:
+        """Write the raw files, build, and compare everything."""
+        self.documents = {
+            file.key: documents_of(file, self.config.get("documents", {})) for file in files
+        }
+        dataset = self._declare(files)
+        expects_error = any(found.error_row is not None for found in self.documents.values())
+        if self.case.is_command_line:
+            self._run_command(dataset, expects_error=expects_error)
+        built = build_dataset(dataset)
+        if self.case.is_command_line and not expects_error:
+            same("outputs that a second run makes", expected=0, found=built.num_new)
+        if expects_error:
+            self._check_errors(built)
+            return
+        pieces = self._check_stages(built)
+        self._check_failures(built, pieces)
+        exports = self._check_exports(built, pieces)
+        for conversion in self.case.conversions:
+            if conversion.source in exports:
+                self._convert(conversion, exports[conversion.source], exports)
+        self._verify(dataset)
+
+    def _declare(self, files: Sequence[RawFile]) -> Dataset:
+        shutil.rmtree(self.folder / "raw", ignore_errors=True)
+        for file in files:
+            path = self.folder / "raw" / file.key
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(file.data)
+        path = self.folder / "dataset.yaml"
+        path.write_text(yaml_of(self.config), encoding="utf-8")
+        return load_dataset(path, store=self.folder / "store")
+
+    def _run_command(self, dataset: Dataset, *, expects_error: bool) -> None:
+        store = str(dataset.store)
+        command = [sys.executable, "-m", "tokflow", "run", "--store", store]
+        done = subprocess.run(
+            [*command, "--config", str(self.folder / "dataset.yaml")],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=COMMAND_SECONDS,
+        )
+        if expects_error:
+            same("exit status", expected=1, found=done.returncode)
+        elif done.returncode and not self._refused(None):
+            raise DifferenceError(f"tokflow run: {done.returncode}: {done.stderr[-2000:]}")
+
+    def _check_errors(self, built: Built) -> None:
+        """A file with a bad document fails, at that row, and no other; no export is made."""
+        found = {}
+        for failed in built.failed:
+            if failed.stage == "tokens":
+                if not isinstance(failed.error, BadDocumentError):
+                    raise DifferenceError(f"{failed.name}: {failed.error}") from failed.error
+                found[failed.name] = failed.error.row
+        expected = {
+            key: documents.error_row
+            for key, documents in self.documents.items()
+            if documents.error_row is not None
+        }
+        same("row of the bad document of each file", expected=expected, found=found)
+        made = [made for made in built.made if made.output.stage == "export"]
+        same("exports of a dataset with a bad file", expected=0, found=len(made))
+
+    def _check_stages(self, built: Built) -> Pieces:
+        """Compare tokens and splits of all files; return the pieces of the parts."""
+        outputs = {(made.output.stage, made.output.name): made for made in built.made}
+        config = self.config["tokenizer"]
+        encode = partial(tokens_of, reference=self.reference, config=config)
+        failed = [f for f in built.failed if f.stage != "export"]
+        if failed:
+            where = f"{failed[0].stage} of {failed[0].name}"
+            raise DifferenceError(f"{where}: {failed[0].message}") from failed[0].error
+        for key, documents in self.documents.items():
+            check_tokens(outputs["tokens", key], documents, encode, self.reference)
+            self.tally.documents += len(documents.accepted)
+        split = self.config.get("split")
+        assigned = None
+        if form_of(split) in ("fraction", "hash_fraction"):
+            assigned = assigned_parts(outputs, self.documents)
+            if problems := draw_problems(self.documents, split, assigned):
+                raise DifferenceError(f"split: {problems[0]}")
+            self._check_stable(assigned)
+        pieces = pieces_of(self.documents, split, encode, assigned)
+        for key in self.documents:
+            check_split(outputs["split", key], pieces, key)
+        return pieces
+
+    def _check_stable(self, assigned: dict[tuple[str, int], str]) -> None:
+        """With hash_fraction a text stays in its part when files come and go."""
+        if form_of(self.config["split"]) != "hash_fraction":
+            return
+        for key, documents in self.documents.items():
+            for row, text in documents.accepted:
+                part = self._part_of_text.setdefault(text, assigned[key, row])
+                same(f"part of {key}, row {row}, later", expected=part, found=assigned[key, row])
+
+    def _refused(self, pieces: Pieces | None) -> list[str]:
+        """Return the exports that cannot be made of such parts."""
+        names = [e["name"] for e in self.config["exports"] if e["format"] == "nanochat"]
+        if pieces is None:
+            return names
+        return names if not all(any(pieces[p].values()) for p in ("train", "validation")) else []
+
+    def _check_failures(self, built: Built, pieces: Pieces) -> None:
+        refused = self._refused(pieces) if self._refused(None) else []
+        for failed in built.failed:
+            if failed.name not in refused or not isinstance(failed.error, ConfigError):
+                where = f"{failed.stage} {failed.name}"
+                raise DifferenceError(f"{where}: {failed.message}") from failed.error
+        same("exports that fail", expected=refused, found=[failed.name for failed in built.failed])
+
+    def _check_exports(self, built: Built, pieces: Pieces) -> dict[str, CheckedExport]:
+        checked = {}
+        parts = {name: of_files for name, of_files in pieces.items() if name != NO_PART}
+        for entry in self.config["exports"]:
+            name = entry["name"]
+            if name in [failed.name for failed in built.failed]:
+                continue
+            made = built.export(name)
+            export = Made(
+                folder=made.output.folder,
+                manifest=made.manifest,
+                options={key: value for key, value in entry.items() if key != "name"},
+                packing=self.config.get("packing", {}),
+                parts=parts,
+                whole=parts,
+                reference=self.reference,
+                config=self.config["tokenizer"],
+            )
+            if entry["format"] == "nanochat":
+                checked[name] = check_texts(export)
+            else:
+                checked[name] = check_export(export)
+            self.tally.exports += 1
+            self.tally.tokens += checked[name].num_tokens
+            self.tally.traces += check_traces(checked[name], self.random)
+        return checked
+
+    def _convert(
+        self, conversion: Any, source: CheckedExport, exports: dict[str, CheckedExport]
+    ) -> None:
+        """Convert an export; what it left out is not in the new one."""
+        entry = conversion.entry
+        config = make_export_config(entry, where="fuzz")
+        is_packed = config.layout.made_of == "sequences"
+        packing = conversion.packing if is_packed else None
+        given = make_packing_config(packing, where="fuzz") if packing is not None else None
+        left = source.left_after()
+        is_refused = left is None or (is_eos_first(entry) and not self._may_move_eos(left))
+        is_refused |= not has_parts(entry, list(source.made.parts))
+        try:
+            folder = convert_export(source.made.folder, config, packing=given)
+        except ConfigError:
+            if is_refused:
+                return
+            raise
+        if is_refused or left is None:
+            raise DifferenceError(f"convert {source.made.folder.parent.name} to {entry}: no error")
+        own = source.made.packing if not source.is_stream else {}
+        converted = Made(
+            folder=folder,
+            manifest=None,
+            options=entry,
+            packing=packing if packing is not None else own,
+            parts=left,
+            whole=source.made.whole,
+            reference=self.reference,
+            config=self.config["tokenizer"],
+        )
+        checked = check_export(converted)
+        self.tally.conversions += 1
+        self.tally.tokens += checked.num_tokens
+        self.tally.traces += check_traces(checked, self.random)
+        if not source.has_left_out and all(p.tokens for p in source.all_pieces):
+            for other in exports.values():
+                if (other.made.options, other.made.packing) == (entry, converted.packing):
+                    _compare_files(other.made.folder, folder)
+
+    def _may_move_eos(self, parts: Pieces) -> bool:
+        if self.config["tokenizer"].get("bos") == "first":
+            return True
+        last = [piece.tokens[-1] for part in parts.values() for f in part.values() for piece in f]
+        return all(token == self.reference.eos_id for token in last)
+
+    def _verify(self, dataset: Dataset) -> None:
+        """Neither the dataset nor the store has a problem, but an export that cannot be made."""
+        is_store = self.random.random() < 0.5
+        results = verify_path(self.folder / "store") if is_store else verify_dataset(dataset)
+        problems = [problem for result in results for problem in result.problems]
+        if self._refused(None):
+            problems = [problem for problem in problems if "not built" not in problem]
+        if problems:
+            raise DifferenceError(f"verify: {problems[0]}")
+
+
+def _compare_files(expected: Path, found: Path) -> None:
+    """The files of a converted export are those that are made of the raw files.
+
+    But for what tells of the making itself, and the name that `datasets` has for it in its cache.
+    """
+    other_names = ("manifest.json", "run.json", "index.parquet", "state.json")
+    for path in sorted(expected.rglob("*")):
+        if path.is_file() and path.name not in other_names:
+            other = found / path.relative_to(expected)
+            same(f"bytes of {other}", expected=path.read_bytes(), found=other.read_bytes())
+
+
+def yaml_of(config: dict[str, Any]) -> str:
+    """Return a config as the YAML that is built."""
+    return yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
+
+
+def hurry() -> None:
+    """Let a build not wait for the disk, and Arrow for other threads.
+
+    What is built here need not outlive the machine, and is too small to be divided.
+    """
+    os.fsync = lambda descriptor: None
+    pa.set_cpu_count(1)
+
+
+__all__ = ["Checker", "DifferenceError", "Documents", "Tally", "hurry", "yaml_of"]

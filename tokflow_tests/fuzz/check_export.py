@@ -1,0 +1,279 @@
+"""Compare the files, the index and the counts of an export with the model."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from tokflow_tests.fuzz.check_rows import check_rows
+from tokflow_tests.fuzz.check_stages import dtype_of
+from tokflow_tests.fuzz.difference import DifferenceError, same
+from tokflow_tests.fuzz.exports import DROPS_EMPTY, Options, is_eos_first, is_stream
+from tokflow_tests.fuzz.model import Piece, Pieces
+from tokflow_tests.fuzz.packing import row_length
+from tokflow_tests.fuzz.readers import READERS, Export, Rows, Stream, read_texts
+from tokflow_tests.fuzz.references import Reference
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """An export that tokflow made, and what it was made of."""
+
+    folder: Path
+    manifest: Any
+    """None: it is read from the folder."""
+    options: Options
+    packing: Mapping[str, Any]
+    parts: Pieces
+    """Of a converted export: the tokens that the other one held."""
+    whole: Pieces
+    """The pieces before an export left anything out."""
+    reference: Reference
+    config: Mapping[str, Any]
+    """Of the tokenizer."""
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Return the counts of the manifest."""
+        if self.manifest is not None:
+            return self.manifest.counts
+        return json.loads((self.folder / "manifest.json").read_text())["counts"]
+
+    def pieces(self, part: str) -> list[Piece]:
+        """Return the pieces of a part in order, over all files."""
+        return [piece for of_file in self.parts[part].values() for piece in of_file]
+
+    @property
+    def moves_eos(self) -> bool:
+        """Whether EOS stands before each document and not behind it."""
+        return is_eos_first(self.options) and self.config.get("bos") != "first"
+
+    @property
+    def pad_id(self) -> int:
+        """The id that fills a row."""
+        of_packing = self.packing.get("pad_id")
+        if of_packing is None:
+            of_packing = self.reference.eos_id if self.config.get("eos") != "none" else 0
+        own = self.options.get("pad_id") if self.options["format"] == "pickle" else None
+        return of_packing if own is None else own
+
+
+@dataclass(frozen=True)
+class IndexRun:
+    """A row of the index."""
+
+    position: int
+    num_tokens: int
+    file: str
+    row: int
+    char_start: int
+    token_in_piece: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedExport:
+    """An export that was compared, and where its tokens are."""
+
+    made: Made
+    is_stream: bool
+    runs: dict[str, list[IndexRun]]
+    """The index, by part."""
+    num_tokens: int
+    _pieces: dict[tuple[str, str, int, int], Piece] = field(default_factory=dict)
+
+    def piece_of(self, part: str, run: IndexRun) -> Piece:
+        """Return the whole piece that a run of the index is of."""
+        if not self._pieces:
+            for name, of_files in self.made.whole.items():
+                for piece in (piece for some in of_files.values() for piece in some):
+                    self._pieces[name, piece.file, piece.row, piece.char_start] = piece
+        return self._pieces[part, run.file, run.row, run.char_start]
+
+    @property
+    def all_pieces(self) -> list[Piece]:
+        """The pieces of all parts."""
+        return [piece for part in self.made.parts for piece in self.made.pieces(part)]
+
+    @property
+    def has_left_out(self) -> bool:
+        """Whether some tokens are not in the export."""
+        left = self.left_after()
+        pieces = [p for part in (left or {}).values() for f in part.values() for p in f]
+        return sum(len(p.tokens) for p in pieces) < sum(len(p.tokens) for p in self.all_pieces)
+
+    def left_after(self) -> Pieces | None:
+        """Return the pieces that can be told from the export: those with tokens, up to where they
+        were cut; None where the beginning of one is not in it."""
+        left: Pieces = {}
+        for part, of_files in self.made.parts.items():
+            held: dict[tuple[str, int, int], set[int]] = {}
+            for run in self.runs[part]:
+                ids = held.setdefault((run.file, run.row, run.char_start), set())
+                ids.update(range(run.token_in_piece, run.token_in_piece + run.num_tokens))
+            if any(ids != set(range(len(ids))) for ids in held.values()):
+                return None
+            left[part] = {}
+            for key, pieces in of_files.items():
+                sizes = [(p, len(held.get((key, p.row, p.char_start), ()))) for p in pieces]
+                some = [replace(p, tokens=p.tokens[:size]) for p, size in sizes if size]
+                if some:
+                    left[part][key] = some
+        return _with_all_files(left)
+
+
+def _with_all_files(parts: Pieces) -> Pieces:
+    """A raw file without a token in any part is not in an export, and one in some is in all."""
+    keys = sorted({key for of_files in parts.values() for key in of_files})
+    return {part: {key: of.get(key, []) for key in keys} for part, of in parts.items()}
+
+
+def check_export(made: Made) -> CheckedExport:
+    """Compare files, index and counts of an export with its pieces."""
+    runs = read_index(made)
+    stream = is_stream(made.options)
+    num_tokens = 0
+    for part in made.parts:
+        where = f"{made.folder.parent.name} {made.options}: {part}"
+        export = Export(
+            folder=made.folder,
+            options=made.options,
+            part=part,
+            parts=list(made.parts),
+            dtype=dtype_of(made.reference),
+        )
+        found = READERS[made.options["format"]](export)
+        if isinstance(found, Stream):
+            num_tokens += len(found.tokens)
+            _check_stream(where, made, part, found, runs[part])
+        else:
+            num_tokens += _check_rows(where, made, part, found, runs[part])
+    return CheckedExport(made=made, is_stream=stream, runs=runs, num_tokens=num_tokens)
+
+
+def check_texts(made: Made) -> CheckedExport:
+    """Compare nanochat's texts, and its index, which counts in tokens."""
+    runs = read_index(made)
+    num_tokens = 0
+    for part in made.parts:
+        pieces = made.pieces(part)
+        texts = [piece.text for piece in pieces]
+        same(f"nanochat: {part}", expected=texts, found=read_texts(made.folder, part))
+        _check_index(f"nanochat: {part}", _origins(pieces, moves_eos=False), runs[part])
+        num_tokens += sum(len(piece.tokens) for piece in pieces)
+    return CheckedExport(made=made, is_stream=True, runs=runs, num_tokens=num_tokens)
+
+
+def read_index(made: Made) -> dict[str, list[IndexRun]]:
+    """Return the rows of index.parquet by part, which are in the order of their tokens."""
+    runs: dict[str, list[IndexRun]] = {part: [] for part in made.parts}
+    for row in pq.read_table(made.folder / "index.parquet").to_pylist():
+        runs[row["part"]].append(
+            IndexRun(
+                position=row["position"],
+                num_tokens=row["num_tokens"],
+                file=row["raw_file"],
+                row=row["row"],
+                char_start=row["char_start"],
+                token_in_piece=row["token_in_piece"],
+            )
+        )
+    for part, of_part in runs.items():
+        positions = [run.position for run in of_part]
+        same(f"index of {part}: order", expected=sorted(positions), found=positions)
+        if any(run.num_tokens < 1 for run in of_part):
+            raise DifferenceError(f"index of {part}: a run without tokens")
+    return runs
+
+
+Origin = tuple[str, int, int, int]
+"""Raw file, row, first character of the piece, and tokens of it before this one."""
+
+
+def _order(piece: Piece, *, moves_eos: bool) -> Sequence[int]:
+    size = len(piece.tokens)
+    return [size - 1, *range(size - 1)] if moves_eos and size else range(size)
+
+
+def _origins(pieces: Sequence[Piece], *, moves_eos: bool) -> list[Origin]:
+    return [
+        (piece.file, piece.row, piece.char_start, token)
+        for piece in pieces
+        for token in _order(piece, moves_eos=moves_eos)
+    ]
+
+
+def _check_index(where: str, expected: list[Origin], runs: Sequence[IndexRun]) -> None:
+    """Every position from 0 on leads to its document."""
+    found: list[Origin] = []
+    for run in runs:
+        same(f"{where}: position of a run of the index", expected=len(found), found=run.position)
+        found += [
+            (run.file, run.row, run.char_start, run.token_in_piece + number)
+            for number in range(run.num_tokens)
+        ]
+    same(f"{where}: index", expected=expected, found=found)
+
+
+def _check_stream(
+    where: str, made: Made, part: str, found: Stream, runs: Sequence[IndexRun]
+) -> None:
+    pieces = made.pieces(part)
+    moves_eos = made.moves_eos
+    tokens = [p.tokens[at] for p in pieces for at in _order(p, moves_eos=moves_eos)]
+    same(f"{where}: tokens", expected=tokens, found=found.tokens)
+    _check_index(where, _origins(pieces, moves_eos=moves_eos), runs)
+    counts = {"num_tokens": len(tokens), "num_dropped_tokens": 0}
+    lengths = [len(piece.tokens) for piece in pieces]
+    if made.options["format"] in DROPS_EMPTY:
+        lengths = [length for length in lengths if length]
+    kept = [of_file for _, of_file in found.files if of_file is not None]
+    if kept:
+        same(f"{where}: documents", expected=lengths, found=[n for some in kept for n in some])
+        counts["num_documents"] = len(lengths)
+    of_part = {name: made.counts[f"{part}.{name}"] for name in counts}
+    same(f"{where}: counts", expected=counts, found=of_part)
+    _check_file_sizes(where, made.options, found, lengths)
+
+
+def _check_file_sizes(where: str, options: Options, found: Stream, lengths: Sequence[int]) -> None:
+    """A file has no more tokens than the options say, unless it is one document."""
+    limit = options.get("tokens_per_file")
+    if limit is None:
+        return
+    if options["format"] == "litdata":
+        limit = max(limit, options.get("block_size", 2049))
+    ends = {sum(lengths[:number]) for number in range(len(lengths) + 1)}
+    position = 0
+    for num_tokens, _ in found.files:
+        inside = [end for end in ends if position < end < position + num_tokens]
+        if num_tokens > limit and (inside or options["format"] == "litdata"):
+            raise DifferenceError(f"{where}: a file of {num_tokens} tokens, and not one document")
+        position += num_tokens
+        if options["format"] != "litdata" and position not in ends:
+            raise DifferenceError(f"{where}: a file ends within a document, at {position}")
+
+
+def _check_rows(where: str, made: Made, part: str, found: Rows, runs: Sequence[IndexRun]) -> int:
+    """Compare rows with the packing; return how many tokens they have, padding not counted."""
+    pieces = made.pieces(part)
+    number = {(p.file, p.row, p.char_start): n for n, p in enumerate(pieces)}
+    length = row_length(made.packing)
+    num_rows = len(found.fields.get("token_ids", ()))
+    rows: list[list[tuple[int, int, int]]] = [[] for _ in range(num_rows)]
+    for run in runs:
+        row, column = divmod(run.position, length)
+        if row >= num_rows or column != sum(size for *_, size in rows[row]):
+            raise DifferenceError(f"{where}: index: {run} is not behind the run before it")
+        piece = number.get((run.file, run.row, run.char_start))
+        if piece is None:
+            raise DifferenceError(f"{where}: index: {run} is of no document of the part")
+        rows[row].append((piece, run.token_in_piece, run.num_tokens))
+    check_rows(where, made, part, pieces, rows, found)
+    per_file = made.options.get("sequences_per_file")
+    if per_file is not None and any(size != per_file for size in found.sizes[:-1]):
+        raise DifferenceError(f"{where}: files of {Counter(found.sizes)} rows, not {per_file}")
+    return sum(run.num_tokens for run in runs)

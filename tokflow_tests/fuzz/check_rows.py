@@ -1,0 +1,167 @@
+"""Compare rows with the packing that the model finds, or with what must hold of any packing."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from tokflow_tests.fuzz.difference import DifferenceError, same
+from tokflow_tests.fuzz.model import Piece
+from tokflow_tests.fuzz.packing import (
+    EXACT,
+    Packed,
+    Row,
+    Run,
+    best_fit_fills,
+    kept_of,
+    pack,
+    row_length,
+)
+from tokflow_tests.fuzz.readers import Rows
+
+NO_LABEL = -100
+
+
+def check_rows(
+    where: str,
+    made: Any,
+    part: str,
+    pieces: Sequence[Piece],
+    indexed: Sequence[Sequence[tuple[int, int, int]]],
+    found: Rows,
+) -> None:
+    """Compare the rows of a part; `indexed` is what the index says of each."""
+    rows = [[Run(*run) for run in row] for row in indexed]
+    _check_fields(where, made, pieces, rows, found)
+    strategy = made.packing.get("strategy", "concat")
+    packed = None
+    if strategy in EXACT:
+        files = [[len(piece.tokens) for piece in some] for some in made.parts[part].values()]
+        packed = pack(files, made.packing)
+        same(f"{where}: rows", expected=packed.rows, found=rows)
+    else:
+        _check_any_packing(where, made, part, pieces, rows)
+    expected = _counts(made, pieces, rows, packed)
+    counts = {name: made.counts[f"{part}.{name}"] for name in expected}
+    same(f"{where}: counts", expected=expected, found=counts)
+
+
+def _check_fields(
+    where: str, made: Any, pieces: Sequence[Piece], rows: Sequence[Row], found: Rows
+) -> None:
+    """Every column has, token by token, what the index says that stands there."""
+    length, pad_id = row_length(made.packing), made.pad_id
+    is_padded = made.options.get("padding", True)
+    for number, row in enumerate(rows):
+        sizes = [run.size for run in row]
+        rest = (length - sum(sizes)) if is_padded else 0
+        tokens = [t for run in row for t in pieces[run.piece].tokens[run.start :][: run.size]]
+        segments = [n for n, size in enumerate(sizes, start=1) for _ in range(size)]
+        expected = {
+            "token_ids": [*tokens, *[pad_id] * rest],
+            "segment_ids": [*segments, *[0] * rest],
+            "position_ids": [*(n for size in sizes for n in range(size)), *[0] * rest],
+            "attention_mask": [*[1] * len(tokens), *[0] * rest],
+            "loss_mask": [*[1] * len(tokens), *[0] * rest],
+            "labels": [*tokens, *[NO_LABEL] * rest],
+            "seq_lengths": sizes,
+        }
+        for name, values in found.fields.items():
+            same(f"{where}: row {number}: {name}", expected=expected[name], found=values[number])
+    names = {"token_ids", *_columns(made.options)} if rows else {*found.fields}
+    same(f"{where}: columns", expected=names, found={*found.fields})
+
+
+def _columns(options: dict[str, Any]) -> set[str]:
+    """Return the fields beside the token ids that the files of a format have."""
+    usual = {"attention_mask", "segment_ids", "position_ids"}
+    format_ = options["format"]
+    if format_ == "mds":
+        columns = options.get("columns")
+        fields = {"segment_ids", "loss_mask"} if columns is None else {*columns.values()}
+        return fields - {"token_ids"}
+    if format_ in ("lance", "npy"):
+        return {"segment_ids", "position_ids"}
+    if format_ in ("pickle", "webdataset"):
+        return set()
+    if format_ == "easydel":
+        return usual if options.get("position_ids", True) else usual - {"position_ids"}
+    if format_ == "jsonl":
+        return {*options.get("columns", ["segment_ids"])}
+    return {*options.get("columns", usual)}
+
+
+def _check_any_packing(
+    where: str, made: Any, part: str, pieces: Sequence[Piece], rows: Sequence[Row]
+) -> None:
+    """What holds of best_fit and pool: nothing is cut that fits, and rows are full."""
+    config = made.packing
+    length = row_length(config)
+    for number, row in enumerate(rows):
+        order = [run.piece for run in row]
+        same(f"{where}: row {number}: order", expected=sorted(order), found=order)
+        for run in row:
+            kept = kept_of(len(pieces[run.piece].tokens), config)
+            if run.size < min(length, kept - run.start):
+                raise DifferenceError(f"{where}: row {number}: {run} is cut, and need not be")
+    step = length - config.get("overlap", 0) - bool(config.get("label_token"))
+    starts = [run for row in rows for run in row if run.start % step]
+    if starts:
+        raise DifferenceError(f"{where}: {starts[0]} begins at no multiple of {step}")
+    if config["strategy"] == "best_fit" or config.get("pool_size", 10_000) >= 10_000:
+        first = 0
+        for some in made.parts[part].values():
+            fills = best_fit_fills([len(piece.tokens) for piece in some], config)
+            of_file = rows[first : first + len(fills)]
+            found = sorted(sum(run.size for run in row) for row in of_file)
+            same(f"{where}: how full the rows of a file are", expected=fills, found=found)
+            first += len(fills)
+
+
+def _counts(
+    made: Any, pieces: Sequence[Piece], rows: Sequence[Row], packed: Packed | None
+) -> dict[str, int]:
+    """Return what the manifest must count, found from the rows alone."""
+    config = made.packing
+    length = row_length(config)
+    held = Counter(
+        (run.piece, run.start + k) for row in rows for run in row for k in range(run.size)
+    )
+    sizes = [len(piece.tokens) for piece in pieces]
+    counts = {
+        "num_sequences": len(rows),
+        "num_tokens": held.total(),
+        "num_padding": len(rows) * length - held.total(),
+        "num_repeated_tokens": held.total() - len(held),
+        "num_dropped_tokens": sum(sizes) - len(held),
+        "num_truncated_documents": 0,
+    }
+    if config.get("overlong") == "truncate":
+        counts["num_truncated_documents"] = sum(size > length for size in sizes)
+    there = {piece for piece, _ in held}
+    counts["num_dropped_documents"] = sum(
+        size > 0 and number not in there for number, size in enumerate(sizes)
+    )
+    _check_dropped(config, counts)
+    left_out = packed.left_out if packed is not None else []
+    if packed is not None or not counts["num_dropped_tokens"]:
+        kept = [kept_of(size, config) for size in sizes]
+        whole = {
+            run.piece for row in (*rows, *left_out) for run in row if run.size == kept[run.piece]
+        }
+        counts["num_cut_documents"] = sum(
+            size > 0 and number not in whole for number, size in enumerate(kept)
+        )
+    return counts
+
+
+def _check_dropped(config: Any, counts: dict[str, int]) -> None:
+    may_drop = (
+        config.get("overlong", "split") != "split"
+        or config.get("tail") == "drop"
+        or config.get("min_sample_length", 1) > 1
+    )
+    if not may_drop:
+        same("tokens dropped without being told", expected=0, found=counts["num_dropped_tokens"])
+    may_repeat = config.get("overlap") or config.get("label_token")
+    if not may_repeat:
+        same("tokens repeated without overlap", expected=0, found=counts["num_repeated_tokens"])

@@ -1,0 +1,77 @@
+"""Compare what `tokflow trace` says of some tokens with the texts themselves."""
+
+from random import Random
+
+from tokflow.trace import trace_tokens
+from tokflow_tests.fuzz.check_export import CheckedExport, IndexRun
+from tokflow_tests.fuzz.difference import same
+from tokflow_tests.fuzz.model import Piece
+
+TRACES = 2
+"""Of each export."""
+
+
+def check_traces(export: CheckedExport, random: Random) -> int:
+    """Trace a few stretches of tokens; return how many."""
+    parts = [part for part, runs in export.runs.items() if runs]
+    for _ in range(TRACES if parts else 0):
+        part = random.choice(parts)
+        run = random.choice(export.runs[part])
+        start = run.position + random.randrange(run.num_tokens)
+        stop = start + random.choice((1, 1, 2, 7, 40))
+        _check(export, part, start, stop)
+    return TRACES if parts else 0
+
+
+def _check(export: CheckedExport, part: str, start: int, stop: int) -> None:
+    found = trace_tokens(export.made.folder, part=part, start=start, stop=stop)
+    touched = [
+        run
+        for run in export.runs[part]
+        if run.position < stop and start < run.position + run.num_tokens
+    ]
+    where = f"trace of {export.made.folder.parent.name}, {part}, {start} to {stop}"
+    same(f"{where}: documents", expected=len(touched), found=len(found))
+    for run, origin in zip(touched, found, strict=True):
+        begin, end = max(start, run.position), min(stop, run.position + run.num_tokens)
+        piece = export.piece_of(part, run)
+        first = run.token_in_piece + begin - run.position
+        last = first + end - begin
+        char_start, char_stop = _characters(export, piece, first, last)
+        expected = {
+            "position": begin,
+            "num_tokens": end - begin,
+            "raw_file": piece.file,
+            "row": piece.row,
+            "token_in_text": first,
+            "token_ids": piece.tokens[first:last],
+            "char_start": piece.char_start + char_start,
+            "char_stop": piece.char_start + char_stop,
+            "text": piece.text[char_start:char_stop],
+        }
+        same(where, expected=expected, found={name: getattr(origin, name) for name in expected})
+
+
+def _characters(export: CheckedExport, piece: Piece, first: int, last: int) -> tuple[int, int]:
+    """Return the characters that tokens of a piece touch; BOS and EOS stand for none."""
+    reference, config = export.made.reference, export.made.config
+    ids = list(piece.tokens)
+    spelt = reference.encode(
+        piece.text, is_control=config.get("special_tokens_in_text") == "control"
+    )
+    is_text = [True] * len(ids)
+    if len(ids) > len(spelt) and config.get("bos") == "first" and ids[1 : 1 + len(spelt)] == spelt:
+        is_text[0] = False
+    if len(ids) - is_text.count(False) > len(spelt):
+        is_text[-1] = False
+    sizes = [
+        len(reference.bytes_of(token)) if is_some else 0
+        for token, is_some in zip(ids, is_text, strict=True)
+    ]
+    begin, end = sum(sizes[:first]), sum(sizes[:last])
+    char_of_byte = [n for n, char in enumerate(piece.text) for _ in char.encode()]
+    char_of_byte.append(len(piece.text))
+    return char_of_byte[begin], char_of_byte[end - 1] + 1 if end > begin else char_of_byte[begin]
+
+
+__all__ = ["IndexRun", "check_traces"]

@@ -1,0 +1,158 @@
+"""Random options of every export format."""
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+Options = dict[str, Any]
+
+
+def random_export(random: Random, *, parts: Sequence[str], has_first: bool) -> Options:
+    """Return a format that can hold these parts, with random options."""
+    while True:
+        name = random.choice(list(FORMATS))
+        options = {"format": name, **FORMATS[name](random)}
+        if has_parts(options, parts) and (has_first or not is_eos_first(options)):
+            return options
+
+
+def has_parts(options: Options, parts: Sequence[str]) -> bool:
+    """Say whether a format has a file for each of the parts."""
+    if options["format"] == "nanochat":
+        return {*parts} == {"train", "validation"}
+    if options["format"] == "bin":
+        return {*options.get("names", {})} <= {*parts}
+    return options["format"] != "archai" or {*parts} <= {"train", "validation", "test"}
+
+
+def is_stream(options: Options) -> bool:
+    """Say whether an export is documents end to end."""
+    if options["format"] in ("npy", "lance"):
+        return options.get("layout", "stream") == "stream"
+    return options["format"] in STREAMS
+
+
+STREAMS = ("archai", "bin", "datatrove", "levanter", "litdata", "llmc", "megatron", "modalities",
+           "olmo")  # fmt: skip
+
+DROPS_EMPTY = ("datatrove", "olmo")
+"""Formats without a line for a document of no tokens."""
+
+
+def is_eos_first(options: Options) -> bool:
+    """Say whether EOS is moved before each document."""
+    return options["format"] == "llmc" or options.get("eos") == "first"
+
+
+def _some(random: Random, **choices: Sequence[Any]) -> Options:
+    """Return some of the options."""
+    return {
+        name: random.choice(values) for name, values in choices.items() if random.random() < 0.5
+    }
+
+
+SIZES = (1, 2, 3, 10, 100)
+FEW_TOKENS = (1, 5, 20, 100, 1000)
+
+
+def _columns(random: Random) -> Options:
+    names = ["attention_mask", "segment_ids", "position_ids", "loss_mask", "labels", "seq_lengths"]
+    options = _some(random, sequences_per_file=SIZES, padding=(True, False))
+    if random.random() < 0.7:
+        chosen = random.sample(names, random.randrange(len(names) + 1))
+        if options.get("padding", True):
+            chosen = [name for name in chosen if name != "seq_lengths"]
+        options["columns"] = chosen
+    return options
+
+
+def _npy(random: Random) -> Options:
+    if random.random() < 0.5:
+        return {
+            "layout": "sequences",
+            **_some(random, sequences_per_file=SIZES, prefix=("p", "a_b-c.d")),
+        }
+    return _some(random, eos=("first", "last"), prefix=("p",), tokens_per_file=FEW_TOKENS)
+
+
+def _lance(random: Random) -> Options:
+    return _some(random, layout=("stream", "sequences"), max_rows_per_file=(2, 10, 100))
+
+
+def _litdata(random: Random) -> Options:
+    options = _some(random, block_size=(1, 3, 16), compression=("none", "zstd"))
+    name, sizes = random.choice((("chunk_bytes", (8, 64, 1000)), ("tokens_per_file", FEW_TOKENS)))
+    return {**options, **_some(random, **{name: sizes})}
+
+
+def _mds(random: Random) -> Options:
+    options = _some(
+        random,
+        size_limit=(20_000, 2**20),
+        compression=("none", "zstd"),
+        hashes=([], ["sha1", "xxh64"]),
+    )
+    if random.random() < 0.5:
+        fields = random.sample(["segment_ids", "position_ids", "loss_mask"], random.randrange(4))
+        options["columns"] = {"tokens": "token_ids", **{f"x_{name}": name for name in fields}}
+    return options
+
+
+def _jsonl(random: Random) -> Options:
+    return {**_columns(random), **_some(random, compression=("none", "gz", "zst"))}
+
+
+def _hf_dataset(random: Random) -> Options:
+    return {**_columns(random), **_some(random, feature_type=("List", "Sequence"))}
+
+
+def _parquet(random: Random) -> Options:
+    return _some(
+        random,
+        sequences_per_file=SIZES,
+        sequences_per_group=SIZES,
+        compression=("zstd", "snappy", "none"),
+    )
+
+
+def _easydel(random: Random) -> Options:
+    return {**_parquet(random), **_some(random, position_ids=(True, False))}
+
+
+def _arrow(random: Random) -> Options:
+    return _some(
+        random,
+        sequences_per_file=SIZES,
+        sequences_per_batch=SIZES,
+        compression=("none", "lz4", "zstd"),
+    )
+
+
+FORMATS: dict[str, Callable[[Random], Options]] = {
+    "archai": lambda random: {},
+    "arrow": _arrow,
+    "bin": lambda random: _some(random, names=({"train": "x.bin"}, {"train": "y-1.bin"})),
+    "datatrove": lambda random: _some(random, tokens_per_file=FEW_TOKENS),
+    "easydel": _easydel,
+    "hf_dataset": _hf_dataset,
+    "jsonl": _jsonl,
+    "lance": _lance,
+    "levanter": lambda random: {},
+    "litdata": _litdata,
+    "llmc": lambda random: _some(random, prefix=("p", "x-1"), tokens_per_file=FEW_TOKENS),
+    "mds": _mds,
+    "megatron": lambda random: _some(
+        random, prefix=("p",), key=("text", "a-b"), dtype=("auto", "int32")
+    ),
+    "modalities": lambda random: _some(random, tokens_per_file=FEW_TOKENS),
+    "nanochat": lambda random: _some(
+        random, characters_per_file=(1, 30, 1000), documents_per_group=(1, 3, 100)
+    ),
+    "npy": _npy,
+    "olmo": lambda random: _some(random, tokens_per_file=FEW_TOKENS),
+    "parquet": _parquet,
+    "pickle": lambda random: _some(random, sequences_per_file=SIZES, pad_id=(-100, 0, 7)),
+    "webdataset": lambda random: _some(
+        random, sequences_per_file=SIZES, compression=("gz", "none")
+    ),
+}

@@ -1,0 +1,252 @@
+"""What must come out of a case: slow, obvious, and with no code of tokflow."""
+
+import fnmatch
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tokflow_tests.fuzz.references import Reference
+
+Config = Mapping[str, Any]
+"""A section of the YAML; what is not in it has the default."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RawFile:
+    """A raw file as it was made: its records, and the bytes they became."""
+
+    key: str
+    """The partition key: the path below the raw folder."""
+    data: bytes
+    """On disk, compressed as the key's suffix says."""
+    records: tuple[Mapping[str, str | None] | None, ...] | None
+    """Of each record the text of each column, None where it is no text; None for a record that is
+    none at all. Of a txt file there are none."""
+    content: bytes
+    """Of a txt file: what is in it, decompressed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Documents:
+    """What is read from one raw file."""
+
+    accepted: tuple[tuple[int, str], ...]
+    """Row and text of each document."""
+    rejected: tuple[int, ...]
+    """Rows of bad documents."""
+    error_row: int | None = None
+    """Row of the bad document that stops the file; then there are no documents."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """What is tokenized by itself: a document, or where the split cuts it, a piece of one."""
+
+    file: str
+    row: int
+    char_start: int
+    text: str
+    tokens: tuple[int, ...]
+    """BOS and EOS included."""
+    is_cut: bool
+
+
+NO_PART = "no_part"
+"""What is in no part."""
+
+Pieces = dict[str, dict[str, list[Piece]]]
+"""By part, NO_PART among them, and by raw file: its pieces in order."""
+
+
+def documents_of(file: RawFile, config: Config) -> Documents:
+    """Return what is read of a file: up to a limit, the bad documents set aside or an error."""
+    limit = config.get("limit") or {}
+    max_rejects = 0 if config.get("on_bad_document", "error") == "error" else None
+    max_rejects = config.get("max_rejects", 1000) if max_rejects is None else max_rejects
+    accepted: list[tuple[int, str]] = []
+    rejected: list[int] = []
+    num_rejected_before_last = num_chars = 0
+    for row, text in enumerate(_texts(file, config)):
+        if text is None:
+            rejected.append(row)
+            continue
+        accepted.append((row, text))
+        num_rejected_before_last = len(rejected)
+        num_chars += len(text)
+        if len(accepted) == limit.get("documents") or num_chars >= limit.get("characters", 1e18):
+            rejected = rejected[:num_rejected_before_last]
+            break
+    if len(rejected) > max_rejects:
+        return Documents(accepted=(), rejected=(), error_row=rejected[max_rejects])
+    return Documents(accepted=tuple(accepted), rejected=tuple(rejected))
+
+
+def _texts(file: RawFile, config: Config) -> list[str | None]:
+    """Return the text of each row; None for one that is bad."""
+    if file.records is None:
+        return [_decoded(piece) for piece in _pieces_of_txt(file.content, config)]
+    columns = config.get("text", "text")
+    columns = [columns] if isinstance(columns, str) else columns
+    texts: list[str | None] = []
+    for record in file.records:
+        values = [None if record is None else record[column] for column in columns]
+        if config.get("join") is None:
+            texts += values
+        elif None in values:
+            texts.append(None)
+        else:
+            texts.append(config["join"].join(map(str, values)))
+    return texts
+
+
+def _pieces_of_txt(content: bytes, config: Config) -> list[bytes]:
+    per = config.get("document_per", "file")
+    if per == "file":
+        return [content]
+    pieces = content.split(b"\n" if per == "line" else config["separator"].encode())
+    return pieces if pieces[-1] else pieces[:-1]
+
+
+def _decoded(data: bytes) -> str | None:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def tokens_of(text: str, reference: Reference, config: Config) -> tuple[int, ...]:
+    """Return the tokens of a text, with BOS and EOS; none of them twice where the text has it."""
+    is_control = config.get("special_tokens_in_text") == "control"
+    ids = reference.encode(text, is_control=is_control)
+    has_bos = config.get("bos", "none") == "first"
+    has_eos = config.get("eos", "last") == "last"
+    before = has_bos and not (ids and ids[0] == reference.bos_id)
+    after = has_eos and not (ids and ids[-1] == reference.eos_id)
+    if has_bos and has_eos and reference.bos_id == reference.eos_id and len(ids) == 1:
+        after = True  # one token is not both
+    return (
+        *((reference.bos_id,) if before and reference.bos_id is not None else ()),
+        *ids,
+        *((reference.eos_id,) if after else ()),
+    )
+
+
+def spells_special(text: str, reference: Reference) -> int:
+    """Return how often a text spells a special token, of which none is part of another."""
+    return sum(text.count(name) for name in reference.special_tokens)
+
+
+Assigned = Mapping[tuple[str, int], str]
+"""Part of each document, by raw file and row, for the forms whose draw only tokflow knows."""
+
+
+def pieces_of(
+    documents: Mapping[str, Documents],
+    split: Config | None,
+    encode: Callable[[str], tuple[int, ...]],
+    assigned: Assigned | None,
+) -> Pieces:
+    """Return the pieces of each part and file."""
+    split = split or {"parts": {"train": {"start": 0}}}
+    pieces: Pieces = {
+        name: {key: [] for key in sorted(documents)} for name in (*split["parts"], NO_PART)
+    }
+    first_char = first_document = 0
+    for key in sorted(documents):
+        if split.get("scope", "file") == "file":
+            first_char = first_document = 0
+        for row, text in documents[key].accepted:
+            if assigned is not None:
+                cuts = [(0, assigned[key, row])]
+            else:
+                cuts = _cuts(text, key, first_char, first_document, split)
+            edges = [*(start for start, _ in cuts), len(text)]
+            for number, (start, part) in enumerate(cuts):
+                side = text[start : edges[number + 1]]
+                pieces[part][key].append(
+                    Piece(
+                        file=key,
+                        row=row,
+                        char_start=start,
+                        text=side,
+                        tokens=encode(side),
+                        is_cut=len(cuts) > 1,
+                    )
+                )
+            first_char += len(text)
+            first_document += 1
+    return pieces
+
+
+def form_of(split: Config | None) -> str:
+    """Return the form of the parts of a split."""
+    parts = (split or {"parts": {"train": {"start": 0}}})["parts"].values()
+    given = {name for part in parts for name in part if name != "start" and part[name] is not None}
+    return given.pop() if given else "characters"
+
+
+def _cuts(
+    text: str, key: str, first_char: int, first_document: int, split: Config
+) -> list[tuple[int, str]]:
+    """Return where the pieces of a document begin, and the part of each."""
+    form = form_of(split)
+    if form == "files":
+        names = [n for n, p in split["parts"].items() if fnmatch.fnmatch(key, p["files"])]
+        return [(0, names[0] if names else NO_PART)]
+    ranges = ranges_of(split)
+    if form == "documents":
+        return [(0, _part_at(first_document, ranges))]
+    if not text:  # goes with the character before it
+        return [(0, _part_at(max(first_char - 1, 0), ranges))]
+    if split.get("boundary", "document") == "document":
+        return [(0, _part_at(first_char, ranges))]
+    edges = {edge for start, stop in ranges.values() if start != stop for edge in (start, stop)}
+    inside = [at for at in range(1, len(text)) if first_char + at in edges]
+    return [(at, _part_at(first_char + at, ranges)) for at in (0, *inside)]
+
+
+def ranges_of(split: Config) -> dict[str, tuple[int, float]]:
+    """Return start and stop of each part, in characters or documents."""
+    ranges = {}
+    for name, part in split["parts"].items():
+        start = part.get("start") or 0
+        size = part.get("characters", part.get("documents"))
+        ranges[name] = (start, float("inf") if size is None else start + size)
+    return ranges
+
+
+def _part_at(position: int, ranges: Mapping[str, tuple[int, float]]) -> str:
+    names = [name for name, (start, stop) in ranges.items() if start <= position < stop]
+    return names[0] if names else NO_PART
+
+
+def draw_problems(
+    documents: Mapping[str, Documents], split: Config, assigned: Assigned
+) -> list[str]:
+    """Return what is wrong with a draw of documents: their number, and equal texts apart."""
+    form, parts = form_of(split), split["parts"]
+    all_ids = [(key, row) for key in sorted(documents) for row, _ in documents[key].accepted]
+    if sorted(assigned) != sorted(all_ids):
+        return [f"not every document is in one part: {len(assigned)} of {len(all_ids)}"]
+    if form == "hash_fraction":
+        part_of_text: dict[str, str] = {}
+        texts = {(key, row): text for key in documents for row, text in documents[key].accepted}
+        apart = [
+            i for i in all_ids if part_of_text.setdefault(texts[i], assigned[i]) != assigned[i]
+        ]
+        if sum(part["hash_fraction"] for part in parts.values()) > 1 - 1e-9:
+            apart += [i for i in all_ids if assigned[i] == NO_PART]
+        return [f"{i} is not in the part of the same text, or in none" for i in apart]
+    scopes: Sequence[Sequence[tuple[str, int]]] = [all_ids]
+    if split.get("scope", "file") == "file":
+        scopes = [[i for i in all_ids if i[0] == key] for key in documents]
+    problems = []
+    for ids in scopes:
+        share = 0.0
+        taken = 0
+        for name, part in parts.items():
+            share += part["fraction"]
+            taken += sum(assigned[i] == name for i in ids)
+            if abs(taken - share * len(ids)) > 0.5 + 1e-6:
+                problems.append(f"{taken} documents up to {name}, of {len(ids)} at {share}")
+    return problems

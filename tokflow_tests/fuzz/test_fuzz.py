@@ -1,0 +1,78 @@
+"""The net itself: some of its cases, and that a fault which is put in is found."""
+
+from collections.abc import Callable
+from itertools import count, islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokflow import split
+from tokflow.exports import FORMATS, part
+from tokflow_tests.fuzz import exports
+from tokflow_tests.fuzz.cases import Case, make_case, tokenizer_of
+from tokflow_tests.fuzz.check import Checker, DifferenceError, Tally
+from tokflow_tests.fuzz.packing import Run, pack
+from tokflow_tests.fuzz.readers import READERS
+
+
+def cases(folder: Path, number: int) -> list[Case]:
+    """Return some cases of the tokenizer that is there at once."""
+    of_bytes = (seed for seed in count() if tokenizer_of(seed) == "bytes")
+    return [make_case(seed, folder) for seed in islice(of_bytes, number)]
+
+
+def run(some: list[Case], folder: Path) -> list[Tally]:
+    """Build and compare cases; return what was looked at of each."""
+    checker = Checker(folder)
+    return [checker.run(case) for case in some]
+
+
+def test_cases_are_as_the_model_has_them(tmp_path: Path):
+    tallies = run(cases(tmp_path, 4), tmp_path)
+
+    assert sum(tally.tokens for tally in tallies) > 1_000
+    assert sum(tally.traces for tally in tallies) > 10
+
+
+def test_a_seed_is_always_the_same_case(tmp_path: Path):
+    assert cases(tmp_path, 3) == cases(tmp_path, 3)
+
+
+def test_every_format_is_drawn_and_read():
+    assert {*exports.FORMATS} == {*FORMATS} == {*READERS, "nanochat"}
+
+
+def test_the_model_packs_the_tails_of_all_files_behind_their_rows():
+    packed = pack([[3, 2], [1, 4]], {"sequence_length": 4})
+
+    assert packed.rows == [
+        [Run(0, 0, 3), Run(1, 0, 1)],
+        [Run(2, 0, 1), Run(3, 0, 3)],
+        [Run(1, 1, 1), Run(3, 3, 1)],
+    ]
+
+
+def _a_character_late(positions: Any, config: Any) -> Any:
+    return _part_of_position(positions - (positions > 0), config)
+
+
+def _a_token_late(name: str, of_file: Any, **columns: Any) -> Any:
+    return _index_tables(name, of_file, **{**columns, "position": columns["position"] + 1})
+
+
+_part_of_position, _index_tables = split._part_of_position, part.index_tables
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "fault"),
+    [(split, "_part_of_position", _a_character_late), (part, "index_tables", _a_token_late)],
+    ids=["split", "index"],
+)
+def test_a_fault_is_found(
+    module: Any, name: str, fault: Callable[..., Any], monkeypatch: Any, tmp_path: Path
+):
+    monkeypatch.setattr(module, name, fault)
+
+    with pytest.raises(DifferenceError):
+        run(cases(tmp_path, 20), tmp_path)
