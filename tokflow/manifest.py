@@ -270,7 +270,7 @@ def _field_problems(
         yield f"the fingerprint of its recipe, {computed[:16]}…", repr(fingerprint)
     if is_output_name(folder_name) and folder_name != computed[:16]:
         yield f"to be in a folder called {computed[:16]}", folder_name
-    names = [*manifest.files, *manifest.parents, *manifest.details.get("parts", ())]
+    names = [*manifest.files, *manifest.parents]
     if manifest.partition is not None:
         names.append(manifest.partition)
     for name in names:
