@@ -120,7 +120,7 @@ class Found:
         stage = {"split": "tokens", "sequences": "split"}.get(self.manifest.stage)
         folders = [self._parent(stage, self.manifest.parents[stage])] if stage else []
         if self.manifest.stage == "export":
-            folders = self._folders_of_parts()
+            folders = self._folders_of_parents()
         direct = [Found(folder, read_manifest(folder)) for folder in folders]
         return [*direct, *(found for parent in direct for found in parent.inputs())]
 
@@ -137,7 +137,7 @@ class Found:
         manifest = self.manifest
         details = manifest.details
         is_packed = layout_of(manifest).made_of == "sequences"
-        parents = [Found(folder, read_manifest(folder)) for folder in self._folders_of_parts()]
+        parents = [Found(folder, read_manifest(folder)) for folder in self._folders_of_parents()]
         sequences = [parent.sequences() for parent in parents] if is_packed else []
         splits = (
             [f.split for f in sequences] if is_packed else [parent.split() for parent in parents]
@@ -147,11 +147,23 @@ class Found:
             details["parts"], details, splits=splits, sequences_of=sequences, packing=packing
         )
 
-    def _folders_of_parts(self) -> list[Path]:
-        is_packed = layout_of(self.manifest).made_of == "sequences"
-        folder = self.dataset_folder / ("sequences" if is_packed else "split")
-        parents = sorted(self.manifest.parents.items())
-        return [folder / key / fingerprint[:16] for key, fingerprint in parents]
+    def split_of(self, raw_file: str) -> Split:
+        """Return the split of one raw file, among those that this export is made from.
+
+        Raises: MissingOutputError, as `parts`.
+        """
+        if (source := self.converted_from()) is not None:
+            return source.split_of(raw_file)
+        folder = self._folder_of_parent(raw_file)
+        return Found(folder, read_manifest(folder)).split()
+
+    def _folders_of_parents(self) -> list[Path]:
+        return [self._folder_of_parent(raw_file) for raw_file in sorted(self.manifest.parents)]
+
+    def _folder_of_parent(self, raw_file: str) -> Path:
+        """Return where the sequences or the split of a raw file are, of which this is an export."""
+        stage = "sequences" if layout_of(self.manifest).made_of == "sequences" else "split"
+        return self.dataset_folder / stage / raw_file / self.manifest.parents[raw_file][:16]
 
     def _parent(self, stage: str, fingerprint: str) -> Path:
         return self.dataset_folder / stage / str(self.manifest.partition) / fingerprint[:16]

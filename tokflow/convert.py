@@ -4,14 +4,29 @@ from pathlib import Path
 
 from tokflow.catalog import Found, find_export
 from tokflow.errors import ConfigError, four_parts
-from tokflow.exports import ExportConfig, Part, export_fingerprint, write_export
+from tokflow.exports import (
+    ExportConfig,
+    Part,
+    SourceNames,
+    export_fingerprint,
+    with_names,
+    write_export,
+)
 from tokflow.gathered import gather_parts
 from tokflow.integrity import check_files, checked
 from tokflow.manifest import Manifest, is_intact
 from tokflow.packing import PackingConfig
 from tokflow.storage import new_folder, point_latest_to, scratch_folder
 
-COPIED_DETAILS = ("dtype", "vocab_size", "eos_id", "bos_id", "tokenizer_fingerprint", "lost")
+COPIED_DETAILS = (
+    "dtype",
+    "vocab_size",
+    "eos_id",
+    "bos_id",
+    "tokenizer_fingerprint",
+    "names",
+    "lost",
+)
 """What holds of an export in any format."""
 
 LEFT_OUT = ("num_dropped_tokens", "num_dropped_documents", "num_truncated_documents")
@@ -41,6 +56,8 @@ def convert_export(
     """
     found = find_export(path)
     _check_kept(found, config)
+    if names := found.manifest.details.get("names"):
+        config = with_names(config, SourceNames(**names))
     used = packing or own_packing(found) or PackingConfig()
     parents = {"export": found.manifest.fingerprint}
     if output is None:

@@ -5,7 +5,7 @@ import re
 import typing
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Literal
 
 import msgspec
@@ -13,10 +13,19 @@ import yaml
 
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError, four_parts, nearest
-from tokflow.exports import FORMATS, Declared, ExportConfig, check_exports, check_format
+from tokflow.exports import (
+    FORMATS,
+    Declared,
+    ExportConfig,
+    SourceNames,
+    check_exports,
+    check_format,
+    with_names,
+)
 from tokflow.extras import check_extra
 from tokflow.packing import PackingConfig
-from tokflow.raw import RawConfig
+from tokflow.raw import RawConfig, redact
+from tokflow.raw.urls import is_url
 from tokflow.split import SplitConfig
 from tokflow.storage import check_name
 from tokflow.tokenizer import TokenizerConfig
@@ -59,11 +68,29 @@ class Dataset:
             packing=self.packing,
         )
         check_exports(self.exports, declared)
+        exports = tuple(with_names(export, self.names) for export in self.exports)
+        object.__setattr__(self, "exports", exports)
 
     @property
     def folder(self) -> Path:
         """Where all outputs of the dataset are."""
         return self.store / self.name
+
+    @property
+    def names(self) -> SourceNames:
+        """What exports call the raw files, the columns that are read and the tokenizer."""
+        first, *others = self.raw.files
+        more = f" and {len(others):,} more" if others else ""
+        kind, name = self.tokenizer.kind, self.tokenizer.name
+        if name is None:
+            name = "bytes" if kind == "bytes" else f"trained ({self.name})"
+        is_path = kind in ("file", "sentencepiece") or PurePath(name).is_absolute()
+        is_remote = is_url(first) and not first.startswith("file:")
+        return SourceNames(
+            source=(redact(first) if is_remote else PurePath(first).name) + more,
+            columns=self.documents.columns,
+            tokenizer=PurePath(name).name if is_path else name,
+        )
 
 
 def _check_chat(documents: DocumentsConfig, tokenizer: TokenizerConfig, split: SplitConfig) -> None:

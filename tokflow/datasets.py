@@ -2,37 +2,30 @@
 
 from pathlib import Path
 
-import tokflow
 from tokflow.dataset import Dataset, load_dataset
 from tokflow.errors import ConfigError, four_parts
 
+FOLDER = Path("tokflow/defs")
 DECLARATION_NAME = "defs.yaml"
 
 
 def project_root() -> Path:
-    """Return the folder that relative paths of declared datasets start from.
+    """Return the project one stands in, where relative paths of declared datasets start.
 
-    In a checkout it is the folder that holds `tokflow/`, from wherever it is called; installed
-    as a wheel, tokflow belongs to no project, and it is the current folder.
+    It is the nearest folder, from the current one up, that holds `tokflow/defs`; the current
+    folder if there is none.
     """
-    package = _package()
-    is_checkout = (package.parent / "pyproject.toml").is_file()
-    return package.parent if is_checkout else Path.cwd()
+    here = Path.cwd()
+    return next((of for of in (here, *here.parents) if (of / FOLDER).is_dir()), here)
 
 
 def list_declared() -> dict[str, Path]:
     """Return the YAML file of each declared dataset by name, sorted; reads none of them.
 
-    A dataset is declared in `tokflow/defs/<name>/defs.yaml` below the project root. What the
-    installed package brings along is listed too, unless the project declares the same name.
+    A dataset is declared in `tokflow/defs/<name>/defs.yaml` below the project root.
     """
-    folders = (_package() / "defs", project_root() / "tokflow" / "defs")
-    found = {
-        path.parent.name: path
-        for folder in folders
-        for path in sorted(folder.glob(f"*/{DECLARATION_NAME}"))
-    }
-    return dict(sorted(found.items()))
+    paths = sorted((project_root() / FOLDER).glob(f"*/{DECLARATION_NAME}"))
+    return {path.parent.name: path for path in paths}
 
 
 def load_declared(name: str, store: Path | None = None) -> Dataset:
@@ -47,8 +40,9 @@ def load_declared(name: str, store: Path | None = None) -> Dataset:
             four_parts(
                 where=f"dataset {name!r}",
                 expected=f"one of {', '.join(declared) or '(none declared)'}",
-                found="none of that name",
-                remedy=f"name one of them, or declare it in tokflow/defs/{name}/{DECLARATION_NAME}",
+                found=f"none of that name in {project_root() / FOLDER}",
+                remedy=f"name one of them, declare it in {FOLDER / name / DECLARATION_NAME}, or "
+                "go to the folder of its project",
             )
         )
     dataset = load_dataset(declared[name], base=project_root(), store=store)
@@ -61,8 +55,13 @@ def load_declared(name: str, store: Path | None = None) -> Dataset:
                 remedy="rename one of them",
             )
         )
+    if "__exports__" in f"{name}__":
+        raise ConfigError(
+            four_parts(
+                where=f"{declared[name]}: name",
+                expected="no '__exports', by which Dagster names the exports of a dataset",
+                found=repr(name),
+                remedy="rename the dataset and its folder",
+            )
+        )
     return dataset
-
-
-def _package() -> Path:
-    return Path(tokflow.__file__).parent

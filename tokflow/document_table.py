@@ -6,12 +6,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 import xxhash
 
 from tokflow.arrays import make_table
 from tokflow.engines.protocol import text_buffers
-from tokflow.tables import parquet_options
+from tokflow.tables import TableWriter
 
 DOCUMENTS_SCHEMA = pa.schema(
     [
@@ -34,36 +33,18 @@ class DocumentTableWriter:
     """Writes documents.parquet in row groups that do not depend on the batches."""
 
     def __init__(self, path: Path) -> None:
-        self._writer = pq.ParquetWriter(path, DOCUMENTS_SCHEMA, **parquet_options(DOCUMENTS_SCHEMA))
-        self._tables: list[pa.Table] = []
-        self._num_rows = 0
+        self._writer = TableWriter(path, DOCUMENTS_SCHEMA, rows_per_group=ROWS_PER_GROUP)
 
     def __enter__(self) -> "DocumentTableWriter":
         return self
 
     def __exit__(self, *error: object) -> None:
-        if error[0] is None and (self._num_rows or not self._tables):
-            self._write_group(self._joined())
-        self._writer.close()
+        self._writer.__exit__(*error)
 
     def add(self, texts: pa.LargeStringArray, **columns: npt.NDArray[np.int64]) -> None:
         """Add one batch of documents."""
         hashes = text_hashes(texts)
-        self._tables.append(make_table({**columns, "text_hash": hashes}, DOCUMENTS_SCHEMA))
-        self._num_rows += len(texts)
-        while self._num_rows >= ROWS_PER_GROUP:
-            table = self._joined()
-            self._write_group(table.slice(0, ROWS_PER_GROUP))
-            self._tables = [table.slice(ROWS_PER_GROUP)]
-            self._num_rows -= ROWS_PER_GROUP
-
-    def _joined(self) -> pa.Table:
-        if not self._tables:
-            return DOCUMENTS_SCHEMA.empty_table()
-        return pa.concat_tables(self._tables).combine_chunks()
-
-    def _write_group(self, table: pa.Table) -> None:
-        self._writer.write_table(table, row_group_size=ROWS_PER_GROUP)
+        self._writer.add(make_table({**columns, "text_hash": hashes}, DOCUMENTS_SCHEMA))
 
 
 def text_hashes(texts: pa.LargeStringArray) -> pa.FixedSizeBinaryArray:

@@ -60,6 +60,11 @@ def four_parts(*, where: object, expected: str, found: str, remedy: str) -> str:
     return f"{where}: expected {expected}, found {found}; {remedy}"
 
 
+def shortened(words: Sequence[str]) -> str:
+    """Return the first five words on one line."""
+    return ", ".join(words[:5]) + (", ..." if len(words) > 5 else "")
+
+
 def nearest(word: object, known: Sequence[str]) -> str | None:
     """Return a remedy that names the known word which `word` is most like; None without one."""
     near = difflib.get_close_matches(str(word), known, n=1, cutoff=0.5)

@@ -6,6 +6,7 @@ made from may be gone, or on another machine.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from tokflow.packing import PackingConfig
 from tokflow.sequences import open_sequences, write_sequences
 from tokflow.shard_writer import DOCUMENTS_NAME, LOSS_MASK_NAME, TOKENS_NAME
 from tokflow.spans import SPANS_NAME, SPANS_SCHEMA, TokenSource, open_split
-from tokflow.tables import Columns, has_name, parquet_options
+from tokflow.tables import Columns, parquet_options
 from tokflow.tokens import open_token_shard
 
 TOKENS_AT_ONCE = 2_048 * 2_048
@@ -138,12 +139,18 @@ def _mapped(path: Path, dtype: np.dtype[Any]) -> TokenSource:
     return TokenSource(np.asarray(np.memmap(path, dtype=dtype, mode="r")), none)
 
 
+GROUPS_KEPT = 16
+"""Row groups of the index in memory: neighbouring files are in the same ones, of each part those
+of whole rows and those of tails. 5 MB each."""
+
+
 class _Index:
     """The index of an export, opened once; by raw file and part."""
 
     def __init__(self, found: Found) -> None:
         path = found.folder / INDEX_NAME
         self._file = pq.ParquetFile(path, read_dictionary=["part", "raw_file"])
+        self._read = lru_cache(maxsize=GROUPS_KEPT)(self._read_group)
         self._groups: dict[str, list[int]] = {}
         for number in range(self._file.num_row_groups):
             for raw_file in self._file.read_row_group(number, columns=["raw_file"])[0].unique():
@@ -164,16 +171,44 @@ class _Index:
         """Return the runs of one raw file in each part."""
         taken: dict[str, list[Columns]] = {part: [] for part in parts}
         for number in self._groups[raw_file]:
-            table = self._file.read_row_group(number)
-            columns = {name: to_numpy(table[name]) for name in RUN_COLUMNS}
-            of_file = has_name(table["raw_file"], raw_file)
-            for part in taken:
-                is_wanted = of_file & has_name(table["part"], part)
-                taken[part].append({name: v[is_wanted] for name, v in columns.items()})
+            group = self._read(number)
+            taken[group.part].append(group.runs(raw_file))
+        none = np.zeros(0, dtype=np.int64)
         return {
-            part: {name: np.concatenate([runs[name] for runs in some]) for name in RUN_COLUMNS}
+            part: {
+                name: np.concatenate([none, *(runs[name] for runs in some)]) for name in RUN_COLUMNS
+            }
             for part, some in taken.items()
         }
+
+    def _read_group(self, number: int) -> "_Group":
+        table = self._file.read_row_group(number).combine_chunks()
+        raw_files = table["raw_file"].chunk(0)
+        codes = to_numpy(raw_files.indices)
+        order = np.argsort(codes, kind="stable")
+        names = raw_files.dictionary.to_pylist()
+        return _Group(
+            part=table["part"][0].as_py(),
+            codes={name: code for code, name in enumerate(names)},
+            edges=np.searchsorted(codes[order], np.arange(len(names) + 1)),
+            columns={name: to_numpy(table[name])[order] for name in RUN_COLUMNS},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """A row group of the index: runs of one part, those of a raw file together."""
+
+    part: str
+    codes: dict[str, int]
+    """Of each raw file its ordinal in `edges`."""
+    edges: npt.NDArray[np.int64]
+    columns: Columns
+
+    def runs(self, raw_file: str) -> Columns:
+        """Return the runs of one raw file, in the order of their positions."""
+        first, last = self.edges[self.codes[raw_file] :][:2]
+        return {name: values[first:last] for name, values in self.columns.items()}
 
 
 def _write_file(

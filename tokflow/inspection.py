@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.parquet as pq
 
 from tokflow.arrays import to_numpy
 from tokflow.catalog import Found, find_output
 from tokflow.engines import Engine, open_reference
 from tokflow.errors import MissingOutputError
 from tokflow.exports import FORMATS, INDEX_NAME, Arrays, Part, layout_of
+from tokflow.exports.index import read_runs
 from tokflow.exports.part import make_parts
 from tokflow.integrity import check_files
 from tokflow.packing import PackingConfig
@@ -168,7 +168,7 @@ def _of_stream_read(
     found: Found, shown: _Shown, name: str, arrays: Iterator[Arrays], num: int
 ) -> Iterator[Stretch]:
     run = _first((fields["token_ids"] for fields in arrays), num * STREAM_TOKENS)
-    index = _index(found.folder, name, num * STREAM_TOKENS)
+    index = read_runs(found.folder / INDEX_NAME, name, 0, num * STREAM_TOKENS)
     yield from _of_index(shown, name, run, index)
 
 
@@ -178,7 +178,7 @@ def _of_rows_read(
     length = found.manifest.details["sequence_length"]
     fields = _first_rows(arrays, num)
     token_ids = fields["token_ids"]
-    index = _index(found.folder, name, num * length)
+    index = read_runs(found.folder / INDEX_NAME, name, 0, num * length)
     for row in range(len(token_ids)):
         here = [run for run in index if run["position"] // length == row]
         yield shown.row(
@@ -300,12 +300,6 @@ def _first_rows(arrays: Iterable[Arrays], num: int) -> Arrays:
     if not taken:
         return {"token_ids": np.zeros((0, 0), dtype=np.int64)}
     return {name: np.concatenate([fields[name] for fields in taken]) for name in taken[0]}
-
-
-def _index(folder: Path, part: str, num_positions: int) -> list[dict[str, Any]]:
-    filters = [("part", "=", part), ("position", "<", num_positions)]
-    rows: list[dict[str, Any]] = pq.read_table(folder / INDEX_NAME, filters=filters).to_pylist()
-    return rows
 
 
 def _document(run: dict[str, Any]) -> str:

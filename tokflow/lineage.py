@@ -1,5 +1,6 @@
 """Which outputs a dataset must have: their fingerprints and folders, computed, never guessed."""
 
+import fnmatch
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -8,14 +9,23 @@ from pathlib import Path
 from typing import Literal
 
 from tokflow.dataset import Dataset
-from tokflow.errors import ConfigError, MissingOutputError, RawFileError, TokflowError, four_parts
+from tokflow.documents import format_of_name
+from tokflow.errors import (
+    ConfigError,
+    MissingOutputError,
+    RawFileError,
+    TokflowError,
+    four_parts,
+    nearest,
+    shortened,
+)
 from tokflow.exports import ExportConfig, Part, export_fingerprint
 from tokflow.exports.texts import TextSource
 from tokflow.manifest import Manifest, is_intact, read_manifest
-from tokflow.raw import RawFile, RawSource, list_sources, read_raw_file, read_raw_files
+from tokflow.raw import Listing, RawFile, RawSource, list_raw, read_raw_file, read_raw_files
 from tokflow.sequences import FileSequences, open_sequences, sequences_fingerprint
 from tokflow.spans import Split, open_split, split_fingerprint
-from tokflow.split import FilePosition
+from tokflow.split import FilePosition, SplitConfig
 from tokflow.tokenizer import Tokenizer, tokenizer_of
 from tokflow.tokenizer_kinds import Origin, select_training_keys, tokenizer_fingerprint
 from tokflow.tokens import TokenShard, is_allowed, open_token_shard, tokens_fingerprint
@@ -86,9 +96,22 @@ class Lineage:
         self._raw_files: dict[str, RawFile] = {}
 
     @cached_property
+    def listing(self) -> Listing:
+        """What the patterns of the dataset match.
+
+        Raises: ConfigError, also for a part of the split that takes files of which there is none.
+        """
+        dataset = self.dataset
+        listing = list_raw(
+            dataset.raw, base=dataset.base, store=dataset.folder, format_of=format_of_name
+        )
+        _check_files_of_parts(dataset.split, list(listing.sources))
+        return listing
+
+    @property
     def sources(self) -> dict[str, RawSource]:
         """The raw files by partition key, in the order of all outputs."""
-        return list_sources(self.dataset.raw, base=self.dataset.base, store=self.dataset.folder)
+        return self.listing.sources
 
     def selected_keys(self, partitions: Sequence[str] | None) -> list[str]:
         """Return the partition keys asked for, all by default, in the order of all outputs.
@@ -98,11 +121,10 @@ class Lineage:
         sources = self.sources
         unknown = [key for key in partitions or () if key not in sources]
         if unknown:
-            shown = ", ".join(list(sources)[:5]) + (", ..." if len(sources) > 5 else "")
             raise ConfigError(
                 four_parts(
                     where="--partition",
-                    expected=f"a raw file of {self.dataset.name}: {shown}",
+                    expected=f"a raw file of {self.dataset.name}: {shortened(list(sources))}",
                     found=repr(unknown[0]),
                     remedy="name one of them",
                 )
@@ -255,12 +277,11 @@ class Lineage:
         missing = [key for key in self.sources if not output(key).is_made]
         if missing:
             stage = "sequences" if is_packed else "split"
-            shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
             raise MissingOutputError(
                 four_parts(
                     where=f"{self.dataset.name}/exports/{config.name}",
                     expected=f"the {stage} of all {len(self.sources):,} raw files",
-                    found=f"{len(missing):,} not built: {shown}",
+                    found=f"{len(missing):,} not built: {shortened(missing)}",
                     remedy=f"materialize {self.dataset.name}/{stage} for them, or run "
                     f"`tokflow run`",
                 )
@@ -314,3 +335,16 @@ class Lineage:
         if stage != "tokenizer":
             folder /= name
         return Output(self.dataset.name, stage, name, fingerprint, folder / fingerprint[:16])
+
+
+def _check_files_of_parts(config: SplitConfig, keys: Sequence[str]) -> None:
+    for name, part in config.parts.items():
+        if part.files is not None and not fnmatch.filter(keys, part.files):
+            raise ConfigError(
+                four_parts(
+                    where=f"split.parts.{name}.files",
+                    expected="a pattern that matches the partition key of a raw file",
+                    found=f"{part.files!r}, and the raw files are {shortened(keys)}",
+                    remedy=nearest(part.files, keys) or "correct the pattern",
+                )
+            )

@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from tokflow.dataset import Dataset
 from tokflow.engines import EngineDiffersError
@@ -23,7 +23,7 @@ from tokflow.exports import ExportConfig, write_export
 from tokflow.integrity import trust_files
 from tokflow.lineage import Lineage, Output, Stage
 from tokflow.manifest import Manifest, is_intact, read_run
-from tokflow.raw import RawFile
+from tokflow.raw import LeftOut, RawFile
 from tokflow.sequences import write_sequences
 from tokflow.spans import write_split
 from tokflow.storage import new_folder, point_latest_to
@@ -78,6 +78,8 @@ class Built:
     """Every output that is there now, in the order of the stages."""
     failed: tuple[Failed, ...]
     """Empty if all is well."""
+    left_out: tuple[LeftOut, ...]
+    """What the patterns of the raw files match and was not read."""
     seconds: float
 
     @property
@@ -160,7 +162,11 @@ def make_tokens(
 
 
 def make_split(lineage: Lineage, key: str) -> Made:
-    """Decide which text of one file belongs to which part."""
+    """Decide which text of one file belongs to which part.
+
+    Where gigatoken turns out to be wrong on a piece of a document that is cut, that is kept in the
+    store, and the reference makes the tokens of the file again, too: `lineage.has_new_verdict`.
+    """
     dataset = lineage.dataset
 
     def write(folder: Path) -> None:
@@ -176,7 +182,12 @@ def make_split(lineage: Lineage, key: str) -> Made:
             position=lineage.position(key),
         )
 
-    return _made(lineage.split(key), write)
+    try:
+        return _made(lineage.split(key), write)
+    except EngineDiffersError as error:
+        lineage.disqualify(str(error))
+        make_tokens(lineage, key)
+        return _made(lineage.split(key), write)
 
 
 def make_sequences(lineage: Lineage, key: str) -> Made:
@@ -209,6 +220,7 @@ def make_export(lineage: Lineage, config: ExportConfig) -> Made:
                 "eos_id": lineage.tokenizer.eos_id if dataset.tokenizer.eos == "last" else None,
                 "bos_id": lineage.tokenizer.bos_id if dataset.tokenizer.bos == "first" else None,
                 "tokenizer_fingerprint": lineage.tokenizer.fingerprint,
+                "names": asdict(dataset.names),
             },
         )
 
@@ -241,8 +253,9 @@ def build_dataset(
     build.run(partitions)
     return Built(
         raw_files=build.raw_files,
-        made=tuple(build.made),
+        made=tuple(sorted(build.made, key=lambda made: get_args(Stage).index(made.output.stage))),
         failed=tuple(build.failures),
+        left_out=build.lineage.listing.left_out,
         seconds=time.perf_counter() - started,
     )
 
@@ -268,10 +281,8 @@ class _Build:
         make = partial(make_tokenizer, self.lineage) if tokenizer is None else lambda: tokenizer
         if not self._try("tokenizer", "tokenizer", make):
             return
-        for stage in FILE_STAGES:
-            if stage == "split" and not self._may_split():
-                return
-            self._run_stage(stage)
+        if not self._run_stages():
+            return
         is_partial = partitions is not None
         if self.failures or (is_partial and not self._is_all_packed()):
             return
@@ -328,14 +339,24 @@ class _Build:
         except (TokflowError, OSError):
             return False
 
-    def _run_stage(self, stage: Stage) -> None:
-        self._make_files(stage, list(self.raw_files))
-        if stage == "tokens" and self.lineage.has_new_verdict:
-            overtaken = [made for made in self.made if self._is_overtaken(made.output)]
-            self.made = [made for made in self.made if made not in overtaken]
-            self._make_files(stage, [made.output.name for made in overtaken])
+    def _run_stages(self) -> bool:
+        """Make the outputs of every file; say whether that came to its end.
 
-    def _make_files(self, stage: Stage, keys: Sequence[str]) -> None:
+        Where gigatoken turns out to be wrong, what was made or found of its tokens is made again.
+        """
+        for stage in FILE_STAGES:
+            if stage == "split" and not self._may_split():
+                return False
+            if not self._run_stage(stage):
+                self.made = [made for made in self.made if not self._is_overtaken(made.output)]
+                return self._run_stages()
+        return True
+
+    def _run_stage(self, stage: Stage) -> bool:
+        """Make what is not made yet of one stage; say whether no verdict fell on the engine."""
+        had_verdict = self.lineage.has_new_verdict
+        done = {made.output.name for made in self.made if made.output.stage == stage}
+        keys = [key for key in self.raw_files if key not in done]
         num_bytes = sum(self.raw_files[key].num_bytes for key in keys)
         self.reporter.stage(stage, num_outputs=len(keys), num_bytes=num_bytes)
         for key in keys:
@@ -344,11 +365,14 @@ class _Build:
                 make = partial(make, progress=self.reporter.advance)
             if not self._try(stage, key, make):
                 del self.raw_files[key]
+            if self.lineage.has_new_verdict and not had_verdict:
+                return False
+        return True
 
     def _is_overtaken(self, output: Output) -> bool:
-        """Say whether a verdict fell on the engine after these tokens were made or found."""
-        is_of_tokens = output.stage == "tokens"
-        return is_of_tokens and self.lineage.tokens(output.name).fingerprint != output.fingerprint
+        """Say whether a verdict fell on the engine after this output was made or found."""
+        expected = {"tokens": self.lineage.tokens, "split": self.lineage.split}.get(output.stage)
+        return expected is not None and expected(output.name).fingerprint != output.fingerprint
 
     def _add_raw(self, key: str) -> None:
         self.raw_files[key] = make_raw(self.lineage, key)

@@ -16,6 +16,7 @@ from tokflow.errors import TokflowError
 from tokflow.exports import FORMATS, ExportConfig
 from tokflow.lineage import Lineage, Output, Stage
 from tokflow.manifest import read_manifest, read_run
+from tokflow.raw import LeftOut
 from tokflow.reasons import Cause, Expected, why
 from tokflow.tokens import deciding_config
 
@@ -74,6 +75,8 @@ class Plan:
     bad: tuple[Bad, ...] = ()
     num_files: int
     """Raw files that the plan is about."""
+    left_out: tuple[LeftOut, ...]
+    """What the patterns of the raw files match and is not read."""
     num_remote: int = 0
     """Those of them that are elsewhere: taken as they were fetched last."""
     num_elsewhere: int = 0
@@ -156,6 +159,7 @@ class _Planner:
             planned=tuple(self.planned),
             bad=tuple(self.bad),
             num_files=len(self.keys),
+            left_out=self.lineage.listing.left_out,
             num_remote=sum(not sources[key].is_local for key in self.keys),
             num_elsewhere=self._num_unbuilt_elsewhere(),
         )
@@ -220,7 +224,7 @@ class _Planner:
                 "packing": self.dataset.packing.fields_of_export(),
             },
             parents=self.lineage.export_parents(config),
-            version=FORMATS[config.format].version,
+            version=FORMATS[config.format].version_of_export,
         )
         self._add(output, lambda: expected, sum(self.sizes.values()))
 

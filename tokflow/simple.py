@@ -6,6 +6,7 @@ from typing import Any
 
 from tokflow.dataset import make_dataset
 from tokflow.pipeline import Reporter, build_dataset
+from tokflow.raw import escaped
 from tokflow.tokenizer import fields_of_name
 
 
@@ -24,18 +25,18 @@ def tokenize_and_save(
 ) -> Path:
     """Tokenize raw files and return the folder of the export.
 
-    `files`: a path, glob or URL, or several. `tokenizer`: a mapping as in the YAML, or a name:
-    a tokenizer.json, a .model, a folder, `bytes`, an encoding of tiktoken, else a hub id.
-    `output`: the folder that becomes the store, so that a second call with the same arguments
-    does no work. `format`, `split` and `more` (`documents`, `packing`): as in the YAML. Relative
-    paths start at the current folder.
+    `files`: a path, glob or URL, or several; a `Path` is no glob. `tokenizer`: a mapping as in the
+    YAML, or a name: a tokenizer.json, a .model, a folder, `bytes`, an encoding of tiktoken, else a
+    hub id. `output`: the folder that becomes the store, so that a second call with the same
+    arguments does no work. `format`, `split` and `more` (`documents`, `packing`): as in the YAML.
+    Relative paths start at the current folder.
 
     Raises: TokflowError; the first one where several files are bad.
     """
     paths = [files] if isinstance(files, str | Path) else files
     attributes: dict[str, Any] = {
         "name": name,
-        "raw": {"files": [str(path) for path in paths]},
+        "raw": {"files": [escaped(str(p)) if isinstance(p, Path) else p for p in paths]},
         "documents": {"text": text if isinstance(text, str) else list(text)},
         "tokenizer": tokenizer if isinstance(tokenizer, Mapping) else fields_of_name(tokenizer),
         "packing": {"sequence_length": sequence_length},

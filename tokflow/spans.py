@@ -15,22 +15,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tokflow.arrays import make_table, to_arrow, to_numpy, to_texts
-from tokflow.documents import DocumentsConfig, read_documents
+from tokflow.cut_tokens import CUT_TOKENS_NAME, write_cut_tokens
+from tokflow.documents import DocumentsConfig
 from tokflow.integrity import checked
 from tokflow.manifest import Manifest, checksums, fingerprint, read_manifest, write_manifest
-from tokflow.raw import RawFile, check_unchanged
+from tokflow.raw import RawFile
 from tokflow.shard_writer import DOCUMENTS_NAME
-from tokflow.special_ids import with_special_ids
 from tokflow.split import NO_PART, NOT_TAKEN, FilePosition, Form, Pieces, SplitConfig, assign_parts
 from tokflow.tables import parquet_options, read_part
 from tokflow.tokenizer import Tokenizer, TokenizerConfig
-from tokflow.tokens import TokenShard, open_shard_engine
+from tokflow.tokens import TokenShard
 
-SPLIT_VERSION = 1
+SPLIT_VERSION = 2
 """Raised when the same input would give other bytes."""
 
 SPANS_NAME = "spans.parquet"
-CUT_TOKENS_NAME = "cut_tokens.bin"
 
 SPANS_SCHEMA = pa.schema(
     [
@@ -217,7 +216,7 @@ def write_split(
 ) -> None:
     """Write the split of one file into the empty `folder`, manifest last.
 
-    No token is copied; only where a document is cut, its two sides are tokenized again.
+    No token is copied; only where a document is cut, its pieces are tokenized again.
 
     Raises: CorruptOutputError where documents.parquet or the tokenizer is damaged.
     """
@@ -226,14 +225,12 @@ def write_split(
     columns += ["text_hash"] if config.form == "hash_fraction" else []
     with checked(shard, only={DOCUMENTS_NAME}):
         table = shard.documents(columns)
-        pieces = assign_parts(table, config, key=raw.key, position=position)
-        num_tokens, cut_tokens = _tokenize_cut(
-            pieces, raw, shard, table, documents, tokenizer_config, tokenizer
-        )
+    pieces = assign_parts(table, config, key=raw.key, position=position)
+    cut_tokens = write_cut_tokens(pieces, raw, documents, tokenizer_config, tokenizer, folder)
+    whole_tokens = to_numpy(table["num_tokens"])[pieces.document]
+    num_tokens = np.where(pieces.is_cut, cut_tokens, whole_tokens)
     spans = _spans(pieces, table, num_tokens, shard.num_tokens, tuple(config.parts))
     pq.write_table(spans, folder / SPANS_NAME, **parquet_options(SPANS_SCHEMA))
-    if len(cut_tokens):
-        cut_tokens.tofile(folder / CUT_TOKENS_NAME)
     manifest = Manifest(
         stage="split",
         dataset=dataset,
@@ -284,58 +281,6 @@ _DECIDING_POSITION: dict[Form, tuple[str, ...]] = {
 """What a file must know of the files before it; the rest may change without a trace."""
 
 
-def _tokenize_cut(
-    pieces: Pieces,
-    raw: RawFile,
-    shard: TokenShard,
-    table: pa.Table,
-    documents: DocumentsConfig,
-    config: TokenizerConfig,
-    tokenizer: Tokenizer,
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.unsignedinteger]]:
-    """Return the tokens of each piece (a cut one that no part takes has 0), and cut tokens."""
-    num_tokens = to_numpy(table["num_tokens"])[pieces.document]
-    num_tokens = np.where(pieces.is_cut, 0, num_tokens)
-    wanted = np.flatnonzero(pieces.is_cut & (pieces.part != NO_PART))
-    if len(wanted) == 0:
-        return num_tokens, np.zeros(0, dtype=shard.dtype)
-    texts = _texts(raw, documents, set(pieces.document[wanted].tolist()))
-    check_unchanged(raw)
-    sides = [
-        texts[document][start : start + length]
-        for document, start, length in zip(
-            pieces.document[wanted].tolist(),
-            pieces.char_start[wanted].tolist(),
-            pieces.num_chars[wanted].tolist(),
-            strict=True,
-        )
-    ]
-    engine = open_shard_engine(tokenizer, dataclasses.replace(config, engine="reference"))
-    encoded = engine.encode(to_texts(sides))
-    rows = pieces.document[wanted]
-    finished = with_special_ids(
-        encoded,
-        config,
-        tokenizer,
-        name=lambda side: f"{raw.path}: a side of document {rows[side]:,}",
-    )
-    num_tokens[wanted] = finished.num_tokens
-    return num_tokens, finished.token_ids
-
-
-def _texts(raw: RawFile, documents: DocumentsConfig, wanted: set[int]) -> dict[int, str]:
-    """Return the texts of some documents by index, reading no further than the last."""
-    texts: dict[int, str] = {}
-    first = 0
-    for batch in read_documents(raw.path, documents):
-        for index in wanted & set(range(first, first + len(batch.rows))):
-            texts[index] = batch.texts[index - first].as_py()
-        first += len(batch.rows)
-        if first > max(wanted):
-            break
-    return texts
-
-
 def _spans(
     pieces: Pieces,
     table: pa.Table,
@@ -344,11 +289,11 @@ def _spans(
     names: tuple[str, ...],
 ) -> pa.Table:
     """Join neighbouring whole documents of one part into spans."""
+    is_kept = pieces.part != NO_PART
     token_start = to_numpy(table["token_offset"])[pieces.document]
-    cut_before = np.cumsum(np.where(pieces.is_cut, num_tokens, 0))
+    cut_before = np.cumsum(np.where(pieces.is_cut & is_kept, num_tokens, 0))
     in_cut = num_shard_tokens + cut_before - num_tokens
     token_start = np.where(pieces.is_cut, in_cut, token_start)
-    is_kept = pieces.part != NO_PART
     part, is_cut = pieces.part[is_kept], pieces.is_cut[is_kept]
     if len(part) == 0:
         return pa.Table.from_batches([], schema=SPANS_SCHEMA)
@@ -381,8 +326,8 @@ def _counts(
 ) -> dict[str, int]:
     """Count for each part, and for what no part takes, the documents, characters and tokens.
 
-    num_cut_pieces counts pieces that are less than their document, num_documents the others;
-    tokens of a cut piece that no part takes are not made and count 0.
+    num_cut_pieces counts pieces that are less than their document, num_documents the others.
+    num_tokens of a cut piece are those of its text alone, also where no part takes it.
     """
     counts: dict[str, int] = {}
     for ordinal, name in enumerate((*names, NOT_TAKEN)):

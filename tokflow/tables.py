@@ -29,6 +29,61 @@ def parquet_options(schema: pa.Schema) -> dict[str, Any]:
     }
 
 
+class TableWriter:
+    """Writes a parquet file in row groups that do not depend on how its rows come.
+
+    Every group but the last has `rows_per_group` rows, and those that `end_group` ends earlier.
+    A table without rows is one group without rows.
+    """
+
+    def __init__(self, path: Path, schema: pa.Schema, *, rows_per_group: int) -> None:
+        self._writer = pq.ParquetWriter(path, schema, **parquet_options(schema))
+        self._schema = schema
+        self._rows_per_group = rows_per_group
+        self._tables: list[pa.Table] = []
+        self._num_rows = 0
+        self._has_group = False
+
+    def __enter__(self) -> "TableWriter":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if error[0] is None and (self._num_rows or not self._has_group):
+            self._write_group(self._joined())
+        self._writer.close()
+
+    def add(self, table: pa.Table) -> None:
+        """Add the next rows."""
+        self._tables.append(table)
+        self._num_rows += len(table)
+        if len(self._tables) > TABLES_WAITING or self._num_rows >= self._rows_per_group:
+            waiting = self._joined()
+            while len(waiting) >= self._rows_per_group:
+                self._write_group(waiting.slice(0, self._rows_per_group))
+                waiting = waiting.slice(self._rows_per_group)
+            self._tables, self._num_rows = [waiting], len(waiting)
+
+    def end_group(self) -> None:
+        """Let the next row begin a group."""
+        if self._num_rows:
+            self._write_group(self._joined())
+            self._tables, self._num_rows = [], 0
+
+    def _joined(self) -> pa.Table:
+        if not self._tables:
+            return self._schema.empty_table()
+        # Of one chunk, for chunks end pages.
+        return pa.concat_tables(self._tables).combine_chunks()
+
+    def _write_group(self, table: pa.Table) -> None:
+        self._writer.write_table(table, row_group_size=self._rows_per_group)
+        self._has_group = True
+
+
+TABLES_WAITING = 1_000
+"""Small tables kept before they are joined: each takes a kilobyte, however few its rows."""
+
+
 def read_part(
     path: Path,
     part: str,

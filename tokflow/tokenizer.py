@@ -178,6 +178,11 @@ def open_tokenizer(folder: Path) -> Tokenizer:
     return tokenizer_of(read_manifest(folder), folder)
 
 
+def vocab_size_asked(manifest: Manifest) -> int | None:
+    """Return how many ids a trained tokenizer was to have; None for any other."""
+    return manifest.config.get("vocab_size")
+
+
 def tokenizer_of(manifest: Manifest, folder: Path) -> Tokenizer:
     """Return the tokenizer that `manifest` describes."""
     details = manifest.details

@@ -11,7 +11,7 @@ from typing import Any
 
 from tokflow.documents import DocumentsConfig, deciding_fields
 from tokflow.engines.sentencepiece_ import MODEL_NAME
-from tokflow.errors import TokenizerError, four_parts
+from tokflow.errors import TokenizerError, four_parts, nearest, shortened
 from tokflow.manifest import Manifest, checksum, checksums, fingerprint, write_manifest
 from tokflow.raw import RawFile
 from tokflow.tokenizer import (
@@ -80,8 +80,9 @@ def select_training_keys(config: TokenizerConfig, keys: list[str]) -> list[str]:
             four_parts(
                 where="tokenizer.files",
                 expected="a pattern that matches a raw file",
-                found=f"{config.files!r}, and the raw files are {', '.join(keys[:5]) or '(none)'}",
-                remedy="correct the pattern; it is compared with partition keys",
+                found=f"{config.files!r}, and the raw files are {shortened(keys) or '(none)'}",
+                remedy=nearest(config.files, keys)
+                or "correct the pattern; it is compared with partition keys",
             )
         )
     return selected

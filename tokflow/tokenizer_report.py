@@ -20,7 +20,7 @@ from tokflow.errors import RawFileError, four_parts
 from tokflow.lineage import Lineage
 from tokflow.pipeline import make_tokenizer
 from tokflow.split_patterns import describe_splitting
-from tokflow.tokenizer import Tokenizer, read_encoding, read_tokenizer_json
+from tokflow.tokenizer import Tokenizer, read_encoding, read_tokenizer_json, vocab_size_asked
 from tokflow.tokens import BATCH_BYTES, config_of_text, open_shard_engine
 
 SAMPLE_BYTES = 4_000_000
@@ -72,6 +72,8 @@ class TokenizerReport:
     """The library that makes the tokens."""
     engine_reason: str
     """What the equality gate found."""
+    vocab_size_asked: int | None
+    """How many ids it was to have; None for one that is not trained."""
     splitting: str
     """The split pattern by its name or itself, or how else the text is split."""
     auto_tokenizer: str | None
@@ -91,6 +93,7 @@ class TokenizerReport:
             "origin": self.origin,
             "engine": self.engine,
             "engine_reason": self.engine_reason,
+            "vocab_size_asked": self.vocab_size_asked,
             "splitting": self.splitting,
             "auto_tokenizer": self.auto_tokenizer,
             "sample": None if self.sample is None else _document_of(self.sample),
@@ -115,6 +118,7 @@ def report_tokenizer(dataset: Dataset, *, file: Path | None, is_measured: bool) 
     sample = None if file is None else _measure(engine, file, dataset.documents, render)
     return TokenizerReport(
         tokenizer=tokenizer,
+        vocab_size_asked=vocab_size_asked(lineage.tokenizer_output.manifest()),
         name=dataset.tokenizer.name,
         revision=dataset.tokenizer.revision,
         origin=lineage.tokenizer_output.manifest().details["origin"],

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.parquet as pq
 
 from tokflow.arrays import to_numpy
 from tokflow.catalog import Found, find_export, find_output
 from tokflow.engines import Engine, open_reference
 from tokflow.errors import ConfigError, MissingOutputError, four_parts
 from tokflow.exports import INDEX_NAME
+from tokflow.exports.index import read_runs
 from tokflow.integrity import check_files
 from tokflow.shard_writer import DOCUMENTS_NAME
 from tokflow.spans import SPANS_NAME, Split
@@ -59,12 +59,12 @@ def trace_tokens(path: Path, *, part: str, start: int, stop: int) -> list[Origin
     found = find_export(path)
     _check_part(found, part)
     check_files(found, only={INDEX_NAME})
-    runs = _runs(found.folder, part, start, stop)
+    runs = read_runs(found.folder / INDEX_NAME, part, start, stop)
     if not runs:
         raise _no_token(found, part, start)
     try:
         tokenizer = found.tokenizer()
-        splits = {str(s.manifest.partition): s for s in _splits(found)}
+        splits = {name: found.split_of(name) for name in {run["raw_file"] for run in runs}}
     except MissingOutputError:
         tokenizer = None
     if tokenizer is None:
@@ -137,19 +137,6 @@ def sequence_range(path: Path, sequence: int) -> tuple[int, int]:
             )
         )
     return sequence * length, (sequence + 1) * length
-
-
-def _splits(found: Found) -> list[Split]:
-    return list(found.parts()[0].splits)
-
-
-def _runs(folder: Path, part: str, start: int, stop: int) -> list[dict[str, Any]]:
-    """Return the rows of the index that touch the positions from `start` to `stop`."""
-    filters = [("part", "=", part), ("position", "<", stop)]
-    table = pq.read_table(folder / INDEX_NAME, filters=filters)
-    ends = to_numpy(table["position"]) + to_numpy(table["num_tokens"])
-    rows: list[dict[str, Any]] = table.take(np.flatnonzero(ends > start)).to_pylist()
-    return rows
 
 
 class _Decoder:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.chat import open_renderer
-from tokflow.documents import DocumentsConfig, Limit, read_documents
+from tokflow.documents import DocumentsConfig, read_documents
 from tokflow.engines.protocol import text_buffers
 from tokflow.errors import TokenizerError, four_parts
 from tokflow.raw import RawFile, check_unchanged
@@ -69,7 +69,7 @@ def _write_text(
     path: Path,
 ) -> dict[str, int]:
     limits = [limit for limit in (documents.limit.characters, max_characters) if limit is not None]
-    limit = Limit(documents=documents.limit.documents, characters=min(limits, default=None))
+    limit = replace(documents.limit, characters=min(limits, default=None))
     seen = {"num_documents": 0, "num_characters": 0, "num_bytes": 0}
     render = open_renderer(documents, None)
     # What a chat template writes as control tokens is no text to learn merges from.

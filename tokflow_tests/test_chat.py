@@ -288,7 +288,7 @@ BAD_CHATS = [
     ([{"content": "a"}], "an object with a `role` as message 0, found {'content': 'a'}"),
     (None, "a list of one message or more, found None"),
     ([{"role": "user"}], "messages that the chat template takes, found UndefinedError"),
-    (chat("\ud800"), "text, found the lone surrogate '\\ud800' in b'{"),
+    (chat("\ud800"), "text, found the lone surrogate '\\ud800' in a message"),
     (json.dumps(chat("\ud800")), "text, found the lone surrogate '\\ud800' in a message"),
 ]
 

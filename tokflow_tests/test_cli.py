@@ -70,9 +70,9 @@ def test_a_run_says_what_it_made_and_ends_with_tables(config: Path):
         "small: tokens a.jsonl: 4 documents, 29 tokens, N MB/s, bytes",
         "small: tokens b.jsonl: 4 documents, 23 tokens, N MB/s, bytes",
     ]
-    tail = "5 tokens for the rows of all files' tails"
-    rows = "train 3 sequences (100 % full, 2 documents cut)"
-    assert f"small: sequences a.jsonl: {rows}, {tail}, N s" in lines
+    tail = "16 tokens for the rows of all files' tails"
+    rows = "train 7 sequences (100 % full, 5 documents cut)"
+    assert f"small: sequences: 3 files: {rows}, {tail}, N s" in lines
     rows = "72 tokens in 9 sequences (100 % full, 5 documents cut)"
     assert f"small: export parquet: train {rows}, N s" in lines
     table = lines[lines.index("") + 1 :]
@@ -138,8 +138,7 @@ def test_one_bad_file_is_named_and_the_others_go_on(config: Path):
         "found the number 5; fix the line, or set documents.on_bad_document: reject to set such "
         "lines aside\n"
     )
-    assert "small: sequences a.jsonl" in result.stdout
-    assert "small: sequences sub/c.jsonl" in result.stdout
+    assert "small: sequences: 2 files: " in result.stdout
     assert re.search(r"b\.jsonl +failed \(tokens\)", result.stdout)
     assert "exports: as they were, until every file is built" in result.stdout
     assert "1 failure (" in result.stdout
@@ -176,6 +175,19 @@ def test_rejects_and_text_in_no_part_are_said(config: Path):
     assert "in no part of the split: 30 characters of 4 documents (39 tokens)" in lines
     assert "dropped: 7 tokens by parquet, 7 tokens by pickle" in lines
     assert "left out: nothing" not in lines
+
+
+def test_a_vocabulary_that_comes_out_smaller_than_asked_is_said(config: Path):
+    declare(config.parent, tokenizer={"kind": "trained", "vocab_size": 1024}, exports=[])
+
+    result = run("run", "--config", config)
+
+    found = re.search(r"^small: tokenizer: (\d+) of 1,024 ids, ", result.stdout, re.MULTILINE)
+    assert found is not None
+    said = f"tokenizer: {found[1]} ids of the 1,024 asked for: the text has no more"
+    assert said in result.stdout.splitlines()
+    shown = run("tokenizers", "--config", config).stdout
+    assert re.search(rf"^vocab_size +{found[1]} of 1,024$", shown, re.MULTILINE)
 
 
 def test_the_json_of_a_run_has_every_output(config: Path):
@@ -368,15 +380,16 @@ def test_a_sequence_is_traced_to_its_documents(store: Path):
     assert [origin["text"] for origin in document["origins"]] == ["one", "two "]
 
 
-def test_collecting_garbage_dry_removes_nothing(store: Path, config: Path):
+def test_garbage_is_listed_and_removed_where_it_is_said_so(store: Path, config: Path):
     declare(config.parent, packing={"sequence_length": 16})
     run("run", "--config", config)
 
-    (dry,) = json_of("gc", "--config", config, "--keep", "1", "--dry-run")["datasets"]
+    (dry,) = json_of("gc", "--config", config, "--keep", "1")["datasets"]
     assert len(dry["folders"]) == 5
     assert all(Path(folder).is_dir() for folder in dry["folders"])
+    assert "would be removed by --yes" in run("gc", "--config", config, "--keep", "1").stdout
 
-    (done,) = json_of("gc", "--config", config, "--keep", "1")["datasets"]
+    (done,) = json_of("gc", "--config", config, "--keep", "1", "--yes")["datasets"]
     assert done["folders"] == dry["folders"]
     assert not any(Path(folder).exists() for folder in dry["folders"])
 

@@ -150,6 +150,15 @@ def test_a_partition_registered_by_hand_is_refused(case: Case, key: str, message
     assert message in failure(result)
 
 
+def test_metadata_of_a_tokenizer_says_what_it_lacks(case: Case):
+    case.attributes["tokenizer"] = {"kind": "trained", "vocab_size": 1024}
+    case.run(selection("tokenizer"))
+
+    metadata = case.event("tokenizer").metadata
+    assert metadata["bos"].value == "none"
+    assert metadata["vocab_size"].value < metadata["vocab_size_asked"].value == 1024
+
+
 def test_metadata_of_sequences_says_how_full_they_are(case: Case):
     case.run(keys=["a.txt"])
 

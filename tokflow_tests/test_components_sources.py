@@ -30,6 +30,18 @@ def test_new_files_become_partitions_with_the_version_of_their_content(case: Cas
     assert case.data_version("raw", partition="b.txt") == sha256
 
 
+def test_what_is_left_out_is_in_the_metadata_of_the_list(case: Case):
+    (case.folder / "raw/old.txt").mkdir()
+
+    sync_files(case.instance, case.dataset)
+
+    (record,) = case.event("files").metadata["left_out"].records
+    assert record.data == {
+        "path": f"{case.folder}/raw/old.txt",
+        "found": "a folder without a txt file",
+    }
+
+
 def test_a_second_look_changes_nothing(case: Case):
     sync_files(case.instance, case.dataset)
     event = case.event("files")
@@ -135,13 +147,25 @@ def test_the_sensor_leaves_what_takes_long_to_the_scan_job(
 ):
     monkeypatch.setattr(sources_module, "QUICK_BYTES", 10)
 
-    tick = _tick(case)
-
-    assert isinstance(tick, dg.SensorResult)
-    assert [request.run_key for request in tick.run_requests or ()] == [
-        request.run_key for request in _tick(case).run_requests
-    ]
+    assert _scan_asked_for(case).run_key == _scan_asked_for(case).run_key
     assert case.partitions() == []
+
+
+def test_a_scan_that_failed_is_asked_for_again_and_one_under_way_is_not(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sources_module, "QUICK_BYTES", 10)
+    first = _scan_asked_for(case)
+    run = case.instance.create_run_for_job(
+        case.defs.resolve_job_def("small_scan"), tags=dict(first.tags)
+    )
+
+    under_way = _scan_asked_for(case)
+    case.instance.report_run_failed(run)
+    after_failure = _scan_asked_for(case)
+
+    assert under_way.run_key == first.run_key
+    assert after_failure.run_key != first.run_key
 
 
 def test_the_sensor_says_why_there_are_no_files(case: Case):
@@ -150,6 +174,13 @@ def test_the_sensor_says_why_there_are_no_files(case: Case):
     tick = _tick(case)
 
     assert "raw.files" in str(tick.skip_message)
+
+
+def _scan_asked_for(case: Case) -> dg.RunRequest:
+    tick = _tick(case)
+    assert isinstance(tick, dg.SensorResult)
+    (request,) = tick.run_requests or ()
+    return request
 
 
 def _tick(case: Case):

@@ -190,6 +190,15 @@ def test_two_exports_of_one_name_are_refused():
     )
 
 
+def test_two_exports_that_are_one_name_in_dagster_are_refused():
+    exports = [{"format": "bin", "name": "x-1"}, {"format": "bin", "name": "x_1"}]
+
+    assert error_of(exports=exports) == (
+        "exports: expected a name of its own for each export, found 'x-1' and 'x_1', which are one "
+        "name in Dagster; give one a `name:`"
+    )
+
+
 @pytest.mark.parametrize("name", ["../up", "a b", "", "é", "a/b"])
 def test_a_name_that_is_no_folder_is_refused(name: str):
     assert error_of(name=name).startswith("name: expected letters, digits and _ (it becomes")

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-import tokflow
 from tokflow.datasets import list_declared, load_declared, project_root
 from tokflow.errors import ConfigError
 
@@ -18,59 +17,69 @@ attributes:
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package somewhere; the current folder is another one."""
-    package = tmp_path / "place" / "tokflow"
-    (tmp_path / "elsewhere").mkdir()
-    declare(package, "demo")
-    monkeypatch.setattr(tokflow, "__file__", str(package / "__init__.py"))
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    return package
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with one dataset; the current folder is one in it."""
+    project = tmp_path / "project"
+    declare(project, "own")
+    (project / "notebooks").mkdir()
+    monkeypatch.chdir(project / "notebooks")
+    return project
 
 
-def declare(package: Path, folder: str, name: str | None = None) -> Path:
-    path = package / "defs" / folder / "defs.yaml"
+def declare(project: Path, folder: str, name: str | None = None) -> Path:
+    path = project / "tokflow" / "defs" / folder / "defs.yaml"
     path.parent.mkdir(parents=True)
     path.write_text(DECLARATION.format(name=name or folder))
     return path
 
 
-def test_in_a_checkout_paths_start_at_its_root_from_wherever(package: Path):
-    (package.parent / "pyproject.toml").touch()
+def test_declared_datasets_are_those_of_the_project_one_stands_in(project: Path):
+    dataset = load_declared("own")
 
-    dataset = load_declared("demo")
-
-    assert project_root() == package.parent
-    assert dataset.base == package.parent
-    assert dataset.store == package.parent / "data/store"
-
-
-def test_without_a_checkout_paths_start_at_the_current_folder(package: Path):
-    own = declare(Path.cwd() / "tokflow", "own")
-
-    assert project_root() == Path.cwd()
-    assert list_declared() == {"demo": package / "defs" / "demo" / "defs.yaml", "own": own}
-    assert load_declared("own").store == Path.cwd() / "data/store"
+    assert list_declared() == {"own": project / "tokflow/defs/own/defs.yaml"}
+    assert project_root() == project
+    assert dataset.base == project
+    assert dataset.store == project / "data/store"
 
 
-def test_a_store_can_be_another(package: Path, tmp_path: Path):
-    assert load_declared("demo", store=tmp_path / "store").store == tmp_path / "store"
+def test_outside_of_a_project_nothing_is_declared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+
+    assert project_root() == tmp_path
+    assert list_declared() == {}
 
 
-def test_an_unknown_name_lists_those_that_there_are(package: Path):
-    with pytest.raises(ConfigError, match="dataset 'dema': expected one of demo, found none"):
-        load_declared("dema")
+def test_a_store_can_be_another(project: Path, tmp_path: Path):
+    assert load_declared("own", store=tmp_path / "store").store == tmp_path / "store"
 
 
-def test_a_dataset_has_the_name_of_its_folder(package: Path):
-    declare(package, "one", name="two")
+def test_an_unknown_name_lists_those_that_there_are(project: Path):
+    with pytest.raises(ConfigError) as raised:
+        load_declared("owl")
+
+    assert str(raised.value) == (
+        f"dataset 'owl': expected one of own, found none of that name in {project}/tokflow/defs; "
+        "name one of them, declare it in tokflow/defs/owl/defs.yaml, or go to the folder of its "
+        "project"
+    )
+
+
+def test_a_dataset_has_the_name_of_its_folder(project: Path):
+    declare(project, "one", name="two")
 
     with pytest.raises(ConfigError, match="expected the name of its folder, 'one', found 'two'"):
         load_declared("one")
 
 
-def test_a_broken_file_breaks_no_other_dataset(package: Path):
-    declare(package, "bad").write_text("{")
+def test_a_dataset_that_dagster_takes_for_exports_of_another_is_refused(project: Path):
+    declare(project, "own__exports")
 
-    assert list(list_declared()) == ["bad", "demo"]
-    assert load_declared("demo").name == "demo"
+    with pytest.raises(ConfigError, match="expected no '__exports', by which Dagster names"):
+        load_declared("own__exports")
+
+
+def test_a_broken_file_breaks_no_other_dataset(project: Path):
+    declare(project, "bad").write_text("{")
+
+    assert list(list_declared()) == ["bad", "own"]
+    assert load_declared("own").name == "own"

@@ -3,9 +3,11 @@
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import dagster as dg
+import pytest
 import yaml
 
 ROOT = Path(__file__).parent.parent
@@ -19,6 +21,22 @@ def test_all_declared_datasets_load():
 
     dg.Definitions.validate_loadable(loaded)
     assert {spec.group_name for spec in loaded.resolve_all_asset_specs()} == set(list_declared())
+
+
+def test_in_another_project_its_own_datasets_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from tokflow.definitions import defs
+
+    monkeypatch.chdir(tmp_path)
+
+    assert defs().resolve_all_asset_specs() == []
+    assert not defs().sensors
+
+
+def test_the_wheel_brings_no_dataset():
+    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+
+    assert "tokflow.defs*" in setuptools["packages"]["find"]["exclude"]
+    assert setuptools["package-data"] == {"tokflow": ["py.typed"]}
 
 
 def test_loading_imports_nothing_heavy_and_writes_nothing(tmp_path: Path):
@@ -56,5 +74,5 @@ def test_no_telemetry_and_state_in_the_project():
     settings = yaml.safe_load((ROOT / "dagster.yaml").read_text())
 
     assert settings["telemetry"] == {"enabled": False}
-    assert settings["storage"]["sqlite"]["base_dir"] == ".dagster"
+    assert settings["storage"]["custom"]["config"]["base_dir"] == ".dagster"
     assert ".dagster/" in (ROOT / ".gitignore").read_text().splitlines()

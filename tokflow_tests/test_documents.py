@@ -176,13 +176,6 @@ def test_what_is_read_is_what_was_written(name: str, batch_bytes: int, tmp_path:
         assert len(batch.rows) == len(batch.texts) == len(batch.num_chars) > 0
 
 
-def test_a_txt_file_is_one_document_with_its_byte_order_mark(tmp_path: Path):
-    path = tmp_path / "a.txt"
-    path.write_bytes(b"\xef\xbb\xbfone\r\ntwo\n")
-
-    assert texts_in(read(path, PLAIN)) == ["\ufeffone\r\ntwo\n"]
-
-
 @pytest.mark.parametrize(
     ("content", "config", "texts"),
     [
@@ -203,28 +196,6 @@ def test_the_last_empty_piece_of_a_txt_file_is_no_document(
     path.write_bytes(content)
 
     assert texts_in(read(path, config)) == texts
-
-
-@pytest.mark.parametrize("content", [b"", b"\n \n", b"\xef\xbb\xbf"])
-def test_a_jsonl_file_without_records_has_no_documents(content: bytes, tmp_path: Path):
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(content)
-
-    assert read(path, PLAIN) == []
-
-
-def test_a_byte_order_mark_is_no_part_of_the_first_json_line(tmp_path: Path):
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(b'\xef\xbb\xbf{"text": "a"}\n')
-
-    assert texts_in(read(path, PLAIN)) == ["a"]
-
-
-def test_the_last_of_two_equal_keys_counts_and_keys_may_be_escaped(tmp_path: Path):
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(b'{"text": "a", "text": "b"}\n{"t\\u0065xt": "c"}')
-
-    assert texts_in(read(path, PLAIN)) == ["b", "c"]
 
 
 def test_an_empty_parquet_file_has_no_documents(tmp_path: Path):
@@ -384,15 +355,19 @@ def test_any_texts_are_read_as_written(
 @given(
     blocks=st.lists(st.text("ab", min_size=1, max_size=6), max_size=12),
     separator=st.sampled_from(["a", "aa", "ab", "aba", "abab"]),
+    max_bytes=st.integers(1, 80),
 )
-def test_pieces_do_not_depend_on_blocks(blocks: list[str], separator: str):
+def test_pieces_do_not_depend_on_blocks(blocks: list[str], separator: str, max_bytes: int):
     whole = "".join(blocks).split(separator)
     expected = whole if whole[-1] else whole[:-1]
 
-    found = list(cut((block.encode() for block in blocks), separator.encode()))
+    found = list(cut((block.encode() for block in blocks), separator.encode(), max_bytes=max_bytes))
 
-    assert [piece.decode() for pieces in found for piece in pieces.pieces] == expected
-    stream = "".join(blocks)
-    for pieces in found:
-        assert stream[pieces.byte_offset :].startswith(pieces.pieces[0].decode())
-        assert expected[pieces.first] == pieces.pieces[0].decode()
+    pieces = {of.first + nth: piece.decode() for of in found for nth, piece in enumerate(of.pieces)}
+    large = [of.first for of in found if of.is_too_large]
+    assert large == [nth for nth, piece in enumerate(expected) if len(piece) > max_bytes]
+    assert sorted([*pieces, *large]) == list(range(len(expected)))
+    assert all(piece == expected[nth] for nth, piece in pieces.items())
+    assert [of.byte_offset for of in found] == [
+        len("".join(piece + separator for piece in expected[: of.first])) for of in found
+    ]

@@ -1,3 +1,6 @@
+import gzip
+import json
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -146,3 +149,52 @@ def test_a_csv_record_that_is_bad_spoils_no_other(tmp_path: Path):
         (3, 7, 27),
         (4, 8, 29),
     ]
+
+
+# Documents that are too large
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "bomb", "per"),
+    [
+        ("a.jsonl.gz", b'{"text": "', b"x", "file"),
+        ("a.txt.gz", b"", b"x", "file"),
+        ("a.txt.gz", b"", b"x", "line"),
+        ("a.csv.gz", b"text\n", b"x", "file"),
+        ("a.csv.gz", b"text\n", b",", "file"),
+        ("a.csv.gz", b"text\n", b'"",', "file"),
+        ("a.tsv.gz", b'text\n"', b'""', "file"),
+    ],
+)
+def test_a_document_that_is_too_large_is_passed_over_in_little_memory(
+    name: str, before: bytes, bomb: bytes, per: str, tmp_path: Path
+):
+    path = tmp_path / name
+    member = gzip.compress(bomb * (2_000_000 // len(bomb)), 1)
+    path.write_bytes(gzip.compress(before, 1) + member * 20)
+    limit = Limit(document_bytes=1_000_000)
+    config = DocumentsConfig(document_per=per, limit=limit, on_bad_document="reject")
+    rejects: list[Reject] = []
+    tracemalloc.start()
+
+    assert read(path, config, on_reject=rejects.append) == []
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert [reject.reason.split(", found")[1][:5] for reject in rejects] == [" more"]
+    assert peak_bytes < 12_000_000
+
+
+def test_a_document_as_large_as_may_be_is_read_whatever_the_blocks(tmp_path: Path):
+    text = "x" * 100_000  # more than a block
+    files = {
+        "a.jsonl": (len('{"text": ""}') + 100_000, json.dumps({"text": text})),
+        "a.csv": (102_000, f'text\n"{text}{"1" * 1_998}"'),
+        "a.txt": (100_000, text),
+    }
+    for name, (num_bytes, content) in files.items():
+        (tmp_path / name).write_text(content)
+        for most, expected in ((num_bytes, 1), (num_bytes - 1, 0)):
+            config = DocumentsConfig(limit=Limit(document_bytes=most), on_bad_document="reject")
+
+            assert len(texts_in(read(tmp_path / name, config, batch_bytes=1))) == expected, name

@@ -57,6 +57,33 @@ def test_the_config_is_as_archai_writes_it(tmp_path: Path):
     )
 
 
+def test_the_config_names_what_was_tokenized_without_being_told(tmp_path: Path):
+    dataset = declare(
+        tmp_path,
+        {},
+        exports=["archai"],
+        raw={"files": ["https://me:secret@host/a/*.jsonl?token=x", "b.jsonl"]},
+        documents={"text": ["title", "body"]},
+        tokenizer={"kind": "tiktoken", "name": "gpt2"},
+    )
+
+    [config] = dataset.exports
+    assert (config.options.dataset_file_path, config.options.tokenizer_name) == (
+        "https://host/a/*.jsonl and 1 more",
+        "gpt2",
+    )
+    assert config.options.mapping_column_name == ("title", "body")
+
+
+def test_the_names_that_the_config_says_decide_the_export(tmp_path: Path):
+    folder, manifest = export(declare(tmp_path, {"a.jsonl": ["ab"]}, exports=["archai"]))
+
+    config, options = json.loads((folder / "config.json").read_text()), manifest.config["options"]
+    assert config["dataset_file_path"] == options["dataset_file_path"] == "*.jsonl"
+    assert config["tokenizer"]["name_or_path"] == options["tokenizer_name"] == "bytes"
+    assert config["mapping_column_name"] == options["mapping_column_name"] == ["text"]
+
+
 def test_the_config_says_whether_documents_end_with_eos(tmp_path: Path):
     tokenizer = {"kind": "bytes", "eos": "none"}
     dataset = declare(tmp_path, {"a.jsonl": ["ab"]}, exports=["archai"], tokenizer=tokenizer)

@@ -10,7 +10,7 @@ from tokflow.exports.datatrove import DatatroveOptions, _for_people
 from tokflow.manifest import Manifest
 from tokflow.verify import verify_export
 from tokflow_tests.chats import CHATS, chat_dataset, documents_of, shard_of
-from tokflow_tests.making import EOS, build, declare, parts
+from tokflow_tests.making import EOS, build, declare, many_ids, parts
 
 
 def export(
@@ -42,8 +42,33 @@ def test_a_part_is_a_folder_of_tokens_ends_and_metadata(tmp_path: Path):
     assert (folder / "train/00000_train.ds").read_bytes() == b"a\0b\0\0\1\0\1"
     assert ends_of(folder / "train/00000_train.ds.index") == [3, 4]
     metadata = (folder / "train/00000_train.ds.metadata").read_text()
-    assert metadata == "Unknown Tokenizer|2\n4\n4.00 T"
+    assert metadata == "bytes|2\n4\n4.00 T"
     assert (folder / "validation/00000_validation.ds").read_bytes() == b"c\0\0\1"
+
+
+@pytest.mark.parametrize(
+    ("options", "name"), [({}, "many.json"), ({"tokenizer_name_or_path": "mine"}, "mine")]
+)
+def test_the_metadata_names_the_tokenizer_without_the_folder_of_this_machine(
+    options: dict[str, str], name: str, tmp_path: Path
+):
+    path = tmp_path / "many.json"
+    path.write_text(many_ids())
+    tokenizer = {"kind": "file", "name": str(path), "engine": "reference", "eos_token": "<eos>"}
+
+    folder, _ = export(
+        tmp_path, {"a.jsonl": ["w1"]}, attributes={"tokenizer": tokenizer}, **options
+    )
+
+    metadata = (folder / "train/00000_train.ds.metadata").read_text()
+    assert metadata.splitlines()[0] == f"{name}|4"
+
+
+def test_a_tokenizer_s_name_that_would_break_the_metadata_is_refused(tmp_path: Path):
+    tokenizer = {"kind": "file", "name": "a|b.json"}
+
+    with pytest.raises(ConfigError, match=r"without \|.*found 'a\|b.json'"):
+        declare(tmp_path, {}, tokenizer=tokenizer, exports=["datatrove"])
 
 
 def test_documents_without_tokens_are_left_out_of_the_ends(tmp_path: Path):

@@ -10,6 +10,7 @@ from tokflow.exports import FORMATS, Part
 from tokflow.exports.names import check_num_files, in_order_of_number, numbered
 from tokflow.exports.row_files import named_files
 from tokflow.manifest import FileEntry, Manifest, read_manifest
+from tokflow.verify import verify_export
 from tokflow_tests.making import build, declare, parts
 
 ONE_TOKEN_EACH = 100_001
@@ -31,6 +32,64 @@ def test_files_are_numbered_from_0_until_one_is_not_there(tmp_path: Path):
 
     assert numbered(manifest, lambda number: f"a-{number}") == ["a-0", "a-1", "a-2"]
     assert numbered(manifest, lambda number: f"b-{number}") == []
+
+
+SPLIT = {"parts": {"train": {"documents": 1}, "validation": {"start": 1}}}
+
+
+@pytest.mark.parametrize(
+    ("format_", "options", "expected"),
+    [
+        ("bin", {"names": {"validation": "validation.bin"}}, ["train.bin", "validation.bin"]),
+        ("bin", {"names": {"train": "tr.bin"}}, ["tr.bin", "val.bin"]),
+        (
+            "llmc",
+            {"names": {"validation": "validation"}},
+            ["tiny_train_000000.bin", "tiny_validation_000000.bin"],
+        ),
+        ("npy", {"names": {"train": "tr"}}, ["tr.npy", "validation.npy"]),
+        (
+            "npy",
+            {"prefix": "x", "names": {"validation": "validation"}},
+            ["x_train_000000.npy", "x_validation_000000.npy"],
+        ),
+    ],
+)
+def test_a_part_s_file_is_called_as_the_yaml_says_and_read_and_verified_by_that_name(
+    format_: str, options: dict[str, Any], expected: list[str], tmp_path: Path
+):
+    exports = [{"format": format_, **options}]
+    dataset = declare(tmp_path, {"a.jsonl": ["ab", "c"]}, exports=exports, split=SPLIT)
+    made = build(dataset).export(format_)
+    folder = made.output.folder
+
+    assert sorted(path.name for path in folder.glob(f"*{Path(expected[0]).suffix}")) == expected
+    [own] = FORMATS[format_].read(folder, made.manifest, "validation")
+    assert sorted(own["token_ids"].tolist()) == [*b"c", 256]
+    of_parts = list(parts(dataset, format_).values())
+    assert verify_export(folder, made.manifest, of_parts) == []
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (
+            {"validaton": "v.bin"},
+            "expected parts of the split: train, validation, found 'validaton'; did you mean "
+            "'validation'?",
+        ),
+        ({"train": "VAL.bin"}, "a file name of its own for each part, found 'val.bin' for train"),
+        ({"train": "a/b.bin"}, r"names.train: expected letters, digits, - and _ .*'a/b'"),
+        ({"train": ".bin"}, r"names.train: expected letters, digits, - and _ .*found ''"),
+        ({"train": "tr"}, "a name that ends in .bin, found 'tr'; write 'tr.bin'"),
+        ({"train": 5}, "expected text, found 5"),
+    ],
+)
+def test_names_that_files_cannot_have_are_refused_when_the_dataset_is_declared(
+    names: dict[str, Any], message: str, tmp_path: Path
+):
+    with pytest.raises(ConfigError, match=message.replace("?", r"\?")):
+        declare(tmp_path, {}, exports=[{"format": "bin", "names": names}], split=SPLIT)
 
 
 def test_a_name_without_a_number_is_one_file(tmp_path: Path):

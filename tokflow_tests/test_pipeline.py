@@ -350,6 +350,18 @@ def test_tokenize_and_save_returns_the_folder_of_the_export(tmp_path: Path):
     assert (folder.parent / "latest").resolve() == folder
 
 
+def test_tokenize_and_save_takes_a_path_for_a_path_and_text_for_a_pattern(tmp_path: Path):
+    write_jsonl(tmp_path / "[x].jsonl", ["ab"])
+    write_jsonl(tmp_path / "x.jsonl", ["c"])
+
+    def tokens_of(files: str | Path) -> bytes:
+        folder = tokflow.tokenize_and_save(files, tokenizer="bytes", output=tmp_path / "out")
+        return (folder / "train.bin").read_bytes()
+
+    assert tokens_of(tmp_path / "[x].jsonl") == b"a\0b\0\0\1"
+    assert tokens_of(f"{tmp_path}/[x].jsonl") == b"c\0\0\1"
+
+
 def test_tokenize_and_save_builds_what_the_yaml_would(tmp_path: Path):
     dataset = declare(
         tmp_path,
@@ -360,7 +372,7 @@ def test_tokenize_and_save_builds_what_the_yaml_would(tmp_path: Path):
     by_yaml = build(dataset).export("parquet").output.folder
 
     by_call = tokflow.tokenize_and_save(
-        [tmp_path / "raw" / "*.jsonl"],
+        [f"{tmp_path}/raw/*.jsonl"],
         tokenizer={"kind": "bytes"},
         output=tmp_path / "out",
         format={"format": "parquet", "sequences_per_group": 1},
@@ -389,7 +401,7 @@ def test_tokenize_and_save_raises_the_first_error(tmp_path: Path):
     (tmp_path / "b.jsonl").write_text('{"text": 2}\n')
 
     with pytest.raises(BadDocumentError) as raised:
-        tokflow.tokenize_and_save(tmp_path / "*.jsonl", tokenizer="bytes", output=tmp_path / "out")
+        tokflow.tokenize_and_save(f"{tmp_path}/*.jsonl", tokenizer="bytes", output=tmp_path / "out")
 
     assert raised.value.path == tmp_path / "a.jsonl"
 

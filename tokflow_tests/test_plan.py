@@ -34,6 +34,24 @@ def test_before_the_first_run_everything_waits_for_the_tokenizer(tmp_path: Path)
     }
 
 
+def test_a_part_or_a_tokenizer_of_files_that_are_not_there_names_the_nearest(tmp_path: Path):
+    parts = {"validation": {"files": "z.jsonl"}, "train": {"files": "*"}}
+    tokenizer = {"kind": "trained", "vocab_size": 260, "files": "z.jsonl"}
+
+    with pytest.raises(ConfigError) as raised:
+        make_plan(dataset(tmp_path, split={"parts": parts}))
+    (bad,) = make_plan(dataset(tmp_path, tokenizer=tokenizer)).bad
+
+    found = "found 'z.jsonl', and the raw files are a.jsonl, b.jsonl, sub/c.jsonl; did you mean "
+    assert str(raised.value).startswith(
+        "split.parts.validation.files: expected a pattern that matches the partition key of a raw "
+        f"file, {found}"
+    )
+    assert str(bad.error).startswith(
+        f"tokenizer.files: expected a pattern that matches a raw file, {found}"
+    )
+
+
 def test_a_plan_makes_no_output(tmp_path: Path):
     make_plan(dataset(tmp_path))
 

@@ -14,7 +14,7 @@ from tokflow.raw import (
     RawFile,
     RawSource,
     check_unchanged,
-    list_sources,
+    list_raw,
     read_raw_file,
     read_raw_files,
 )
@@ -116,7 +116,8 @@ def test_many_files_are_hashed_together_and_their_bytes_counted(tmp_path: Path):
 def test_of_a_thousand_known_files_no_byte_is_read_again(tmp_path: Path):
     for number in range(1000):
         make_source(tmp_path, name=f"raw/{number:03}.txt")
-    sources = list_sources(RawConfig(files=("raw/*",)), base=tmp_path).values()
+    config = RawConfig(files=("raw/*",))
+    sources = list_raw(config, base=tmp_path, format_of=lambda _: None).sources.values()
     calls: list[tuple[int, int | None]] = []
 
     def read_all():
@@ -164,7 +165,8 @@ from pathlib import Path
 from tokflow.raw import *
 logging.basicConfig(stream=sys.stdout)
 folder = Path({str(tmp_path)!r})
-for source in list_sources(RawConfig(files="raw/*"), base=folder).values():
+config = RawConfig(files="raw/*")
+for source in list_raw(config, base=folder, format_of=lambda _: None).sources.values():
     read_raw_file(source, store=folder / "store")
 """
 

@@ -7,7 +7,7 @@ import fsspec
 import pytest
 
 from tokflow.errors import ConfigError, RawFileError
-from tokflow.raw import RawConfig, list_sources
+from tokflow.raw import RawConfig, RawSource, list_raw
 
 
 def make_files(folder: Path, *names: str) -> Path:
@@ -18,8 +18,13 @@ def make_files(folder: Path, *names: str) -> Path:
     return folder
 
 
+def sources_of(folder: Path, *files: str, store: Path | None = None) -> dict[str, RawSource]:
+    config = RawConfig(files=files)
+    return list_raw(config, base=folder, store=store, format_of=lambda _: None).sources
+
+
 def keys(folder: Path, *files: str) -> list[str]:
-    return list(list_sources(RawConfig(files=files), base=folder))
+    return list(sources_of(folder, *files))
 
 
 def message(error: type[Exception], folder: Path, *files: str) -> str:
@@ -59,7 +64,7 @@ def test_a_glob_lists_what_a_shell_lists_sorted_by_key(
 def test_a_source_is_an_absolute_path_of_this_machine(tmp_path: Path):
     make_files(tmp_path, "raw/a.txt")
 
-    source = list_sources(RawConfig(files="raw/*.txt"), base=tmp_path)["a.txt"]
+    source = sources_of(tmp_path, "raw/*.txt")["a.txt"]
 
     assert (source.url, source.is_local) == (f"{tmp_path}/raw/a.txt", True)
     assert repr(source) == "RawSource(key='a.txt', is_local=True)"
@@ -97,7 +102,7 @@ def test_a_file_that_two_patterns_match_is_listed_once(tmp_path: Path):
 def test_a_file_url_is_a_local_path_with_its_escapes_undone(tmp_path: Path):
     make_files(tmp_path, "a b.txt")
 
-    sources = list_sources(RawConfig(files=(tmp_path / "a b.txt").as_uri()), base=tmp_path)
+    sources = sources_of(tmp_path, (tmp_path / "a b.txt").as_uri())
 
     assert sources["a b.txt"].url == f"{tmp_path}/a b.txt"
     assert sources["a b.txt"].is_local
@@ -181,6 +186,19 @@ def test_a_name_with_brackets_that_exists_is_pointed_out(tmp_path: Path):
     assert keys(tmp_path, "[[]a].txt") == ["[a].txt"]
 
 
+def test_what_stands_for_itself_is_no_wildcard(tmp_path: Path):
+    make_files(tmp_path, "[d]/a*.txt", "[d]/ab.txt")
+
+    for file in (tmp_path / "[d]/a*.txt", Path("[d]/a*.txt"), "[[]d]/a[*].txt"):
+        assert RawConfig(files=(file,)).files[0].endswith("[[]d]/a[*].txt")  # type: ignore[arg-type]
+        assert keys(tmp_path, file) == ["a*.txt"]  # type: ignore[arg-type]
+    assert keys(tmp_path, "[[]d]/*.txt") == ["a*.txt", "ab.txt"]
+    assert message(RawFileError, tmp_path, Path("[d]/*.md")) == (  # type: ignore[arg-type]
+        f"raw.files '[[]d]/[*].md': expected the file {tmp_path}/[d]/*.md, found no such file; "
+        "correct the path; a pattern has to be text, for a Path and `[*]` stand for themselves"
+    )
+
+
 def test_a_named_file_that_does_not_exist_is_a_missing_file(tmp_path: Path):
     make_files(tmp_path, "d/a")
 
@@ -214,10 +232,9 @@ def test_two_dots_after_a_wildcard_are_refused(tmp_path: Path):
 
 def test_an_output_is_never_a_raw_file(tmp_path: Path):
     make_files(tmp_path, "a.txt", "store/x/b.txt")
-    config = RawConfig(files="**/*.txt")
 
     with pytest.raises(ConfigError) as raised:
-        list_sources(config, base=tmp_path, store=tmp_path / "store")
+        sources_of(tmp_path, "**/*.txt", store=tmp_path / "store")
 
     assert str(raised.value) == (
         f"{tmp_path}/store/x/b.txt: expected raw files outside of the store {tmp_path}/store, "
@@ -318,7 +335,7 @@ def memory():
 
 @pytest.mark.usefixtures("memory")
 def test_a_glob_lists_an_object_store_as_it_lists_this_machine(tmp_path: Path):
-    sources = list_sources(RawConfig(files=("memory://b/x/**",)), base=tmp_path)
+    sources = sources_of(tmp_path, "memory://b/x/**")
 
     assert {key: source.url for key, source in sources.items()} == {
         "a.txt": "memory://b/x/a.txt",
@@ -328,6 +345,14 @@ def test_a_glob_lists_an_object_store_as_it_lists_this_machine(tmp_path: Path):
     assert keys(tmp_path, "memory://b/x/?.txt") == ["a.txt"]
     assert keys(tmp_path, "memory://b/x/.*") == [".h.txt"]
     assert keys(tmp_path, "memory://b/*/*.txt", "memory://b/y/n.md") == ["x/a.txt", "y/n.md"]
+
+
+def test_brackets_stand_for_themselves_in_an_object_store_too(memory, tmp_path: Path):
+    memory.pipe("/b/[z]/a.txt", b"")
+
+    assert keys(tmp_path, "memory://b/[[]z]/*.txt") == ["a.txt"]
+    (source,) = sources_of(tmp_path, "memory://b/[[]z]/a.txt").values()
+    assert source.url == "memory://b/[z]/a.txt"
 
 
 @pytest.mark.usefixtures("memory")
@@ -357,8 +382,8 @@ import sys
 from pathlib import Path
 from tokflow.raw import *
 folder = Path({str(tmp_path)!r})
-sources = list_sources(RawConfig(files="*.txt"), base=folder)
-read_raw_files(sources.values(), store=folder / "store")
+listing = list_raw(RawConfig(files="*.txt"), base=folder, format_of=lambda _: None)
+read_raw_files(listing.sources.values(), store=folder / "store")
 print(sorted({{"fsspec", "http.client", "ssl", "pandas", "pyarrow", "dagster"}} & set(sys.modules)))
 """
 

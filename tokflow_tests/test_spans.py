@@ -4,6 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tokflow.cli.closing import left_out
 from tokflow.lineage import Lineage
 from tokflow.spans import Split, TokenSource
 from tokflow_tests.making import EOS, build, declare, ids, int64
@@ -100,14 +101,26 @@ def test_bos_and_eos_stand_around_each_side(tmp_path: Path):
     assert tokens_by_piece(split, "from_1") == [[257, *b"bcd", EOS]]
 
 
-def test_the_side_of_a_cut_that_no_part_takes_has_no_tokens(tmp_path: Path):
+def test_the_sides_of_a_cut_that_no_part_takes_are_counted_and_not_kept(tmp_path: Path):
     parts = {"train": {"start": 1, "characters": 2}}
 
-    split = make_split(tmp_path, ["abcd"], split={"boundary": "character", "parts": parts})
+    split = make_split(tmp_path, ["abcdé"], split={"boundary": "character", "parts": parts})
 
     assert tokens_by_piece(split, "train") == [ids("bc")]
+    assert split.token_source().cut.tolist() == ids("bc")
     assert split.manifest.counts["no_part.num_cut_pieces"] == 2
-    assert split.manifest.counts["no_part.num_tokens"] == 0
+    assert split.manifest.counts["no_part.num_tokens"] == len(ids("a", "dé"))
+
+
+def test_a_run_says_what_no_part_takes_of_cut_documents(tmp_path: Path):
+    split = {"boundary": "character", "parts": {"train": {"start": 1, "characters": 2}}}
+    dataset = declare(tmp_path, {"a.jsonl": ["abcd", "e"]}, split=split)
+
+    lines = list(left_out(dataset, build(dataset)))
+
+    assert lines == [
+        "in no part of the split: 3 characters of 1 document and 2 pieces of cut ones (6 tokens)"
+    ]
 
 
 def test_what_no_part_takes_is_counted(tmp_path: Path):

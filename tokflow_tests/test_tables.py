@@ -5,7 +5,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokflow.tables import parquet_options, read_part
+from tokflow import tables
+from tokflow.tables import TableWriter, parquet_options, read_part
 
 SCHEMA = pa.schema(
     [
@@ -71,3 +72,58 @@ def test_whole_numbers_are_kept_as_differences(path: Path):
     assert "DELTA_BINARY_PACKED" in encodings["sequence"]
     assert not any("DICTIONARY" in encoding for encoding in encodings["sequence"])
     assert any("DICTIONARY" in encoding for encoding in encodings["part"])
+
+
+def numbers(*sizes: int) -> list[pa.Table]:
+    """Return tables of so many rows, numbered on."""
+    ends = np.cumsum(sizes).tolist()
+    return [
+        pa.table(
+            {
+                "part": ["train"] * size,
+                "sequence": range(end - size, end),
+                "is_cut": [False] * size,
+            },
+            schema=SCHEMA,
+        )
+        for size, end in zip(sizes, ends, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("sizes", [[11], [1] * 11, [4, 4, 3], [0, 5, 6, 0], [9, 2]])
+def test_row_groups_do_not_depend_on_how_the_rows_come(
+    sizes: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(tables, "TABLES_WAITING", 2)
+    path = tmp_path / "table.parquet"
+
+    with TableWriter(path, SCHEMA, rows_per_group=4) as writer:
+        for table in numbers(*sizes):
+            writer.add(table)
+
+    metadata = pq.read_metadata(path)
+    assert [metadata.row_group(number).num_rows for number in range(3)] == [4, 4, 3]
+    assert pq.read_table(path)["sequence"].to_pylist() == [*range(11)]
+
+
+def test_a_group_that_is_ended_is_followed_by_a_full_one(tmp_path: Path):
+    path = tmp_path / "table.parquet"
+
+    with TableWriter(path, SCHEMA, rows_per_group=4) as writer:
+        first, second = numbers(3, 5)
+        writer.add(first)
+        writer.end_group()
+        writer.end_group()
+        writer.add(second)
+
+    metadata = pq.read_metadata(path)
+    assert [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)] == [3, 4, 1]
+
+
+def test_a_table_without_rows_can_be_read(tmp_path: Path):
+    path = tmp_path / "table.parquet"
+
+    with TableWriter(path, SCHEMA, rows_per_group=4):
+        pass
+
+    assert read_part(path, "train", ["sequence"])["sequence"].tolist() == []

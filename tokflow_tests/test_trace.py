@@ -133,6 +133,17 @@ def test_only_an_export_can_be_traced(tmp_path: Path):
         traced(tmp_path / STORE / "tokens/a.jsonl", "train")
 
 
+@pytest.mark.parametrize("name", ["bin", "parquet"])
+def test_a_token_is_traced_through_the_outputs_of_its_own_raw_file_alone(name: str, tmp_path: Path):
+    build_dataset(dataset(tmp_path))
+    for stage in ("sequences", "split", "tokens"):
+        shutil.rmtree(tmp_path / STORE / stage / "b.jsonl")
+
+    [origin] = traced(tmp_path / STORE / "exports" / name, "train", start=0, stop=3)
+
+    assert (origin.raw_file, origin.text) == ("a.jsonl", "one")
+
+
 def test_an_export_that_was_copied_elsewhere_still_leads_to_its_documents(tmp_path: Path):
     build_dataset(dataset(tmp_path))
     exports = tmp_path / STORE / "exports"

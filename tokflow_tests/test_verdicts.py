@@ -1,5 +1,6 @@
 """Where gigatoken is found wrong once, nothing that it made of that tokenizer stays in use."""
 
+import dataclasses
 import json
 from itertools import product
 from pathlib import Path
@@ -13,6 +14,7 @@ from tokflow.garbage import find_garbage
 from tokflow.lineage import Lineage
 from tokflow.pipeline import Built, build_dataset
 from tokflow.plan import make_plan
+from tokflow.split import PartConfig, SplitConfig
 from tokflow.tokens import open_token_shard
 from tokflow.verify.outputs import verify_dataset, verify_path
 from tokflow_tests.making import build, write_jsonl
@@ -106,6 +108,23 @@ def test_what_earlier_runs_made_is_made_again_up_to_the_export(tmp_path: Path):
     new = {(made.output.stage, made.output.name) for made in built.made if made.is_new}
     assert new == {("export", "bin"), *product(stages, ["a.jsonl", "b.jsonl"])}
     assert len(built.made) == 1 + len(new)  # and the tokenizer
+
+
+def test_a_verdict_on_a_piece_of_a_cut_document_is_one_on_the_tokens_of_all_files(tmp_path: Path):
+    write_jsonl(tmp_path / "one" / "a.jsonl", ["strange!", *UNSEEN[1:]])
+    write_jsonl(tmp_path / "one" / "b.jsonl", ["b"])
+    parts = {"train": PartConfig(characters=7), "validation": PartConfig(start=7)}
+    split = SplitConfig(parts=parts, boundary="character")
+    dataset = dataclasses.replace(declare(tmp_path), split=split)
+
+    built = build(dataset)
+
+    assert engines(built) == {"a.jsonl": "tokenizers", "b.jsonl": "tokenizers"}
+    assert shards(dataset)["a.jsonl"] == true_tokens("strange!", *UNSEEN[1:])
+    cut = Lineage(dataset).open_split("a.jsonl").token_source().cut
+    assert cut.tolist() == [*b"strange", 256, *b"!", 256]
+    stages = [made.output.stage for made in built.made]
+    assert stages == ["tokenizer", *["tokens"] * 2, *["split"] * 2, *["sequences"] * 2, "export"]
 
 
 def test_a_plan_says_that_gigatoken_was_wrong(tmp_path: Path):

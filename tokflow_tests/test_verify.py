@@ -469,3 +469,14 @@ def test_reading_the_raw_file_stops_where_it_is_asked_to(small: tuple[Dataset, L
     )
 
     assert problems == []
+
+
+def test_an_error_that_has_four_parts_is_a_problem_as_it_is(small: tuple[Dataset, Lineage]):
+    made, lineage = small
+    manifest = lineage.open_tokens("a.jsonl").folder / "manifest.json"
+    manifest.write_text("{")
+
+    [verified] = verify_path(lineage.export(made.exports[0]).folder)
+
+    assert [problem.count("expected") for problem in verified.problems] == [1]
+    assert verified.problems[0].startswith(f"{manifest}: expected JSON, found ")

@@ -26,12 +26,13 @@ Names = Annotated[
         help="Datasets declared in tokflow/defs/<name>/defs.yaml; all of them by default.",
     ),
 ]
-Config = Annotated[
-    Path | None,
+Configs = Annotated[
+    list[Path] | None,
     typer.Option(
+        "--config",
         metavar="FILE",
-        help="A YAML file anywhere that declares a dataset, instead of a name. Its build is not "
-        "recorded in Dagster's history, since no code location declares it.",
+        help="A YAML file anywhere that declares a dataset, instead of a name; also several. Its "
+        "build is not recorded in Dagster's history, since no code location declares it.",
     ),
 ]
 Store = Annotated[
@@ -53,7 +54,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and 
 @reports_errors
 def run(
     names: Names = None,
-    config: Config = None,
+    configs: Configs = None,
     store: Store = None,
     partitions: Partitions = None,
     json: Json = False,
@@ -62,7 +63,7 @@ def run(
     from tokflow.cli.run import run_datasets
     from tokflow.cli.selection import select
 
-    selected = select(names, config=config, store=store, partitions=partitions)
+    selected = select(names, configs=configs, store=store, partitions=partitions)
     return run_datasets(selected, partitions=partitions, as_json=json)
 
 
@@ -70,7 +71,7 @@ def run(
 @reports_errors
 def plan(
     names: Names = None,
-    config: Config = None,
+    configs: Configs = None,
     store: Store = None,
     partitions: Partitions = None,
     json: Json = False,
@@ -79,7 +80,7 @@ def plan(
     from tokflow.cli.plan import print_plans
     from tokflow.cli.selection import select
 
-    selected = select(names, config=config, store=store, partitions=partitions)
+    selected = select(names, configs=configs, store=store, partitions=partitions)
     return print_plans(selected, partitions=partitions, as_json=json)
 
 
@@ -107,10 +108,7 @@ def inspect(
 @reports_errors
 def tokenizers(
     names: Names = None,
-    config: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="A YAML file that declares a dataset; also several."),
-    ] = None,
+    configs: Configs = None,
     tokenizer: Annotated[
         list[str] | None,
         typer.Option(
@@ -134,7 +132,7 @@ def tokenizers(
     from tokflow.cli.tokenizers import print_tokenizers
 
     return print_tokenizers(
-        names, configs=config, tokenizers=tokenizer, file=file, store=store, as_json=json
+        names, configs=configs, tokenizers=tokenizer, file=file, store=store, as_json=json
     )
 
 
@@ -147,14 +145,14 @@ def verify(
             metavar="[PATH | NAME]", help="An output, a folder of outputs, or a declared dataset."
         ),
     ] = None,
-    config: Config = None,
+    configs: Configs = None,
     store: Store = None,
     json: Json = False,
 ) -> int:
     """Check checksums, structure and counts; for a dataset also a sample against the raw files."""
     from tokflow.cli.verify import print_verification
 
-    return print_verification(target, config=config, store=store, as_json=json)
+    return print_verification(target, configs=configs, store=store, as_json=json)
 
 
 @app.command()
@@ -234,20 +232,22 @@ def convert(
 @reports_errors
 def gc(
     names: Names = None,
-    config: Config = None,
+    configs: Configs = None,
     store: Store = None,
     keep: Annotated[
         int, typer.Option(min=0, help="Newest outputs to keep of each stage and file.")
     ] = 2,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Remove it; without this only say what would go.")
+    ] = False,
     json: Json = False,
 ) -> int:
-    """Remove outputs that the datasets as they are declared now do not refer to."""
+    """List, and with --yes remove, outputs that the datasets as declared do not refer to."""
     from tokflow.cli.gc import collect_garbage
     from tokflow.cli.selection import select
 
-    selected = select(names, config=config, store=store)
-    return collect_garbage(selected, keep=keep, is_dry_run=dry_run, as_json=json)
+    selected = select(names, configs=configs, store=store)
+    return collect_garbage(selected, keep=keep, is_dry_run=not yes, as_json=json)
 
 
 @app.command()

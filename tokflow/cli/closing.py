@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from tokflow.auto_tokenizer import describe_rebuilt
+from tokflow.cli.left_out import line_of_left_out
 from tokflow.cli.output import counted, print_table, shown_path, size, styled
 from tokflow.cli.snippets import loading_code
 from tokflow.dataset import Dataset
@@ -10,6 +11,7 @@ from tokflow.engines.gate import VERDICT
 from tokflow.pipeline import Built, Made
 from tokflow.plan import Plan
 from tokflow.shard_writer import REJECTS_NAME
+from tokflow.tokenizer import vocab_size_asked
 
 FILES_SHOWN = 30
 """Files listed on the screen; of more, those that are new come first."""
@@ -110,12 +112,13 @@ def _notices(built: Built) -> Iterator[str]:
 def left_out(dataset: Dataset, built: Built) -> Iterator[str]:
     """Yield a line for each thing of the raw files that is not in the exports."""
     made = built.made
-    documents = characters = tokens = 0
+    documents = cut_pieces = characters = tokens = 0
     dropped: list[str] = []
     for one in made:
         counts = one.manifest.counts
         if one.output.stage == "split":
-            documents += counts["no_part.num_documents"] + counts["no_part.num_cut_pieces"]
+            documents += counts["no_part.num_documents"]
+            cut_pieces += counts["no_part.num_cut_pieces"]
             characters += counts["no_part.num_chars"]
             tokens += counts["no_part.num_tokens"]
         elif one.output.stage == "export":
@@ -125,12 +128,16 @@ def left_out(dataset: Dataset, built: Built) -> Iterator[str]:
     if built.failed:
         names = dict.fromkeys(failed.name for failed in built.failed)
         lines.append(f"not built: {', '.join(names)}; see the errors above")
+    if built.left_out:
+        lines.append(line_of_left_out(built.left_out))
     lines += _rejected(made)
-    if documents:
+    if documents or cut_pieces:
+        of_pieces = f" and {counted(cut_pieces, 'piece')} of cut ones" if cut_pieces else ""
         lines.append(
             f"in no part of the split: {characters:,} characters of "
-            f"{counted(documents, 'document')} ({counted(tokens, 'token')})"
+            f"{counted(documents, 'document')}{of_pieces} ({counted(tokens, 'token')})"
         )
+    lines += _small_vocabulary(made)
     for part in dataset.split.parts:
         sizes = [
             one.manifest.counts[f"{part}.num_chars"] for one in made if one.output.stage == "split"
@@ -161,6 +168,14 @@ def _rejected(made: Sequence[Made]) -> list[str]:
     more = [f"and {len(lists) - 5:,} more files"] if len(lists) > 5 else []
     total = counted(sum(numbers), "document")
     return [f"rejected: {total}: {', '.join(lists[:5] + more)}"]
+
+
+def _small_vocabulary(made: Sequence[Made]) -> list[str]:
+    for one in made:
+        num, asked = one.manifest.counts.get("vocab_size"), vocab_size_asked(one.manifest)
+        if one.output.stage == "tokenizer" and asked is not None and num != asked:
+            return [f"tokenizer: {num:,} ids of the {asked:,} asked for: the text has no more"]
+    return []
 
 
 def _loses_loss_mask(made: Made) -> bool:

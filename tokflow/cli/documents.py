@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from tokflow.cli.left_out import document_of_left_out
 from tokflow.dataset import Dataset
 from tokflow.pipeline import Built
 from tokflow.plan import Plan
@@ -13,6 +14,7 @@ def document_of_plan(plan: Plan, problems: Sequence[str]) -> dict[str, Any]:
     return {
         "dataset": plan.dataset.name,
         "num_files": plan.num_files,
+        "left_out": document_of_left_out(plan.left_out),
         "num_new": 0,
         "seconds": 0.0,
         "outputs": [
@@ -35,6 +37,7 @@ def document_of_build(dataset: Dataset, built: Built, problems: Sequence[str]) -
     return {
         "dataset": dataset.name,
         "num_files": len(built.raw_files),
+        "left_out": document_of_left_out(built.left_out),
         "num_new": built.num_new,
         "seconds": round(built.seconds, 3),
         "outputs": [

@@ -29,7 +29,7 @@ def collect_garbage(
             }
         )
         if not as_json:
-            verb = "would be removed" if is_dry_run else "removed"
+            verb = "would be removed by --yes" if is_dry_run and garbage else "removed"
             outputs = counted(len(garbage), "output")
             print(f"{dataset.name}: {outputs} of {size(num_bytes)} {verb}")
     if as_json:

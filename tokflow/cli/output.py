@@ -121,6 +121,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def of_asked(number: int, asked: int | None) -> str:
+    """Return `427 of 1,024` where another number was asked for than came out, else `427`."""
+    return f"{number:,}" if asked in (None, number) else f"{number:,} of {asked:,}"
+
+
 def _is_number(cell: str) -> bool:
     number = cell.removesuffix(" B").removesuffix(" kB").removesuffix(" MB").removesuffix(" GB")
     return not cell or number.replace(",", "").replace(".", "").isdigit()

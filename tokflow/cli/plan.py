@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from tokflow.cli.left_out import document_of_left_out, line_of_left_out
 from tokflow.cli.output import DONE, counted, print_error, print_json, print_table, size, styled
 from tokflow.cli.selection import Selected
 from tokflow.plan import Plan, Planned, make_plan
@@ -33,6 +34,7 @@ def as_document(plan: Plan) -> dict[str, Any]:
         "num_missing": len(plan.missing),
         "num_files": plan.num_files,
         "num_remote_files": plan.num_remote,
+        "left_out": document_of_left_out(plan.left_out),
         "num_bytes": plan.num_bytes,
         "estimated_seconds": round(plan.seconds, 2),
         "missing": [
@@ -74,6 +76,8 @@ def _print(plan: Plan) -> None:
         print(f"{counted(plan.num_remote, 'file')} elsewhere: a run asks whether they changed")
     if plan.num_elsewhere:
         print(f"exports wait for {counted(plan.num_elsewhere, 'other file')} to be built")
+    if plan.left_out:
+        print(line_of_left_out(plan.left_out))
     for bad in plan.bad:
         print_error(str(bad.error))
 

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from tokflow.cli import STARTED
 from tokflow.cli.documents import document_of_build, document_of_plan
+from tokflow.cli.left_out import line_of_left_out
+from tokflow.cli.lines import Errors, Lines
 from tokflow.cli.output import DONE, FAILED, counted, print_error, print_json, size
-from tokflow.cli.packing import described_rows, described_tokens
 from tokflow.cli.selection import Selected
 from tokflow.errors import TokflowError
-from tokflow.pipeline import Built, Failed, Made, Reporter, build_dataset
+from tokflow.pipeline import Built, Made, build_dataset
 from tokflow.plan import Plan, Planned, make_plan
 from tokflow.storage import point_latest_to
 
@@ -85,52 +86,13 @@ def _build(
     selected: Selected, plan: Plan, partitions: Sequence[str] | None, *, as_json: bool
 ) -> Built:
     if as_json:
-        return build_dataset(selected.dataset, partitions=partitions, reporter=_Errors())
+        return build_dataset(selected.dataset, partitions=partitions, reporter=Errors())
     if sys.stdout.isatty():
         from tokflow.cli.progress import Bars
 
         with Bars(plan) as bars:
             return build_dataset(selected.dataset, partitions=partitions, reporter=bars)
-    return build_dataset(selected.dataset, partitions=partitions, reporter=_Lines())
-
-
-class _Errors(Reporter):
-    """Prints what could not be made as soon as it is known."""
-
-    def failed(self, failed: Failed) -> None:
-        """Print the error."""
-        print_error(failed.message)
-
-
-class _Lines(_Errors):
-    """One line for each output that was made."""
-
-    def made(self, made: Made) -> None:
-        """Print a line, unless it was there already."""
-        if made.is_new:
-            print(described(made), flush=True)
-
-
-def described(made: Made) -> str:
-    """Return one line about an output: what it holds and how fast it was made."""
-    counts, run = made.manifest.counts, made.run
-    output = made.output
-    seconds = f"{run.get('seconds', 0):,.1f} s"
-    if output.stage == "tokenizer":
-        return f"{output.dataset}: tokenizer: {counts['vocab_size']:,} ids, {seconds}"
-    name = f"{output.dataset}: {output.stage} {output.name}"
-    if output.stage == "tokens":
-        speed = f"{run['megabytes_per_second']:,.1f} MB/s" if run else "unknown speed"
-        return (
-            f"{name}: {counted(counts['num_documents'], 'document')}, "
-            f"{counted(counts['num_tokens'], 'token')}, {speed}, {run.get('engine')}"
-        )
-    of_part = described_rows if output.stage == "sequences" else described_tokens
-    parts = [f"{part} {of_part(counts, part)}" for part in made.manifest.details["parts"]]
-    if output.stage == "sequences":
-        tail = sum(num for name, num in counts.items() if name.endswith(".num_tail_tokens"))
-        parts += [f"{counted(tail, 'token')} for the rows of all files' tails"] if tail else []
-    return f"{name}: {', '.join(parts)}, {seconds}"
+    return build_dataset(selected.dataset, partitions=partitions, reporter=Lines())
 
 
 def _publish(plan: Plan) -> Sequence[Planned]:
@@ -152,6 +114,8 @@ def _say_nothing_to_do(plan: Plan) -> None:
         f"({seconds:.1f} s)",
         flush=True,
     )
+    if plan.left_out:
+        print(line_of_left_out(plan.left_out), flush=True)
 
 
 def _show_hashing(done: int, total: int | None) -> None:

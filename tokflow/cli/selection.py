@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tokflow.cli.output import UsageError, as_usage
 from tokflow.dataset import Dataset, load_dataset
-from tokflow.datasets import list_declared, load_declared
+from tokflow.datasets import FOLDER, list_declared, load_declared, project_root
 from tokflow.errors import four_parts
 from tokflow.lineage import Lineage
 
@@ -23,32 +23,34 @@ class Selected:
 def select(
     names: Sequence[str] | None,
     *,
-    config: Path | None = None,
+    configs: Sequence[Path] | None = None,
     store: Path | None = None,
     partitions: Sequence[str] | None = None,
 ) -> list[Selected]:
-    """Return the datasets that are named, or the one of a file, or all that are declared.
+    """Return the datasets that are named, or those of files, or all that are declared.
 
-    Raises: UsageError, where a YAML file is wrong, too, or a partition is no raw file.
+    Raises: UsageError, where a YAML file is wrong, too, two datasets would be built in the same
+    folder, or a partition is no raw file.
     """
-    if names and config:
+    if names and configs:
         raise UsageError(
             four_parts(
                 where="arguments",
                 expected="names of declared datasets or --config",
-                found=f"both {names[0]!r} and --config {config}",
+                found=f"both {names[0]!r} and --config {configs[0]}",
                 remedy="leave one out",
             )
         )
     with as_usage():
-        selected = _load(names, config, store)
+        selected = _load(names, configs, store)
     if not selected:
         raise UsageError(
             four_parts(
                 where="arguments",
                 expected="a dataset",
-                found="none declared under tokflow/defs",
-                remedy="declare one in tokflow/defs/<name>/defs.yaml, or name a file by --config",
+                found=f"none declared in {project_root() / FOLDER}",
+                remedy="go to a project's folder, declare one there in "
+                "tokflow/defs/<name>/defs.yaml, or name a file by --config",
             )
         )
     if partitions and len(selected) > 1:
@@ -66,10 +68,30 @@ def select(
     return selected
 
 
-def _load(names: Sequence[str] | None, config: Path | None, store: Path | None) -> list[Selected]:
-    if config is not None:
-        return [Selected(load_dataset(config, store=store), is_declared=False)]
+def _load(
+    names: Sequence[str] | None, configs: Sequence[Path] | None, store: Path | None
+) -> list[Selected]:
+    if configs:
+        datasets = [load_dataset(config, store=store) for config in configs]
+        _check_folders(datasets, configs)
+        return [Selected(dataset, is_declared=False) for dataset in datasets]
     return [
         Selected(load_declared(name, store=store), is_declared=store is None)
         for name in dict.fromkeys(names or list_declared())
     ]
+
+
+def _check_folders(datasets: Sequence[Dataset], configs: Sequence[Path]) -> None:
+    first: dict[Path, Path] = {}
+    for dataset, config in zip(datasets, configs, strict=True):
+        if dataset.folder in first:
+            raise UsageError(
+                four_parts(
+                    where="--config",
+                    expected="datasets of different names, or with different stores",
+                    found=f"{dataset.name!r} in {dataset.store} for both {first[dataset.folder]} "
+                    f"and {config}",
+                    remedy="rename one of them, or leave one out",
+                )
+            )
+        first[dataset.folder] = config

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tokflow.cli.output import shown_path
-from tokflow.exports.names import val_names
+from tokflow.exports.bin_ import file_of
 from tokflow.pipeline import Made
 
 BATCH_ROWS = 8
@@ -26,11 +26,11 @@ def loading_code(exports: Sequence[Made], *, sequence_length: int) -> str | None
 def _code(made: Made, part: str, sequence_length: int) -> str:
     folder = made.output.folder.parent / "latest"
     details, counts = made.manifest.details, made.manifest.counts
-    name = val_names(details["parts"])[part]
-    of_part = re.compile(rf"{name}\.bin|{part}(/dump-0\.pkl|-\d+-of-\d+\.parquet)")
+    of_part = re.compile(rf"{part}(/dump-0\.pkl|-\d+-of-\d+\.parquet)")
     files = filter(of_part.fullmatch, sorted(made.manifest.files))
     first = shown_path(folder / next(files, ""))
     if details["format"] == "bin":
+        first = shown_path(folder / file_of(made.manifest, part))
         length = min(sequence_length, counts[f"{part}.num_tokens"])
         rows = min(BATCH_ROWS, counts[f"{part}.num_tokens"] // length)
         return (

@@ -11,6 +11,7 @@ from tokflow.cli.output import (
     FAILED,
     UsageError,
     as_usage,
+    of_asked,
     print_error,
     print_json,
     print_table,
@@ -81,7 +82,7 @@ def _of_datasets(
     """Yield a column for each dataset; all declared ones where nothing is named at all."""
     selected = select(names, store=store) if names or not (configs or has_others) else []
     for config in configs or ():
-        selected += select(None, config=config, store=store)
+        selected += select(None, configs=[config], store=store)
     for of in selected:
         yield _column(of.dataset.name, of.dataset, file, is_measured=True)
 
@@ -146,7 +147,7 @@ def _rows(report: TokenizerReport) -> dict[str, str]:
         "name": report.name or "",
         "revision": report.revision or "",
         "commit": str(report.origin.get("commit", ""))[:12],
-        "vocab_size": f"{tokenizer.vocab_size:,}",
+        "vocab_size": of_asked(tokenizer.vocab_size, report.vocab_size_asked),
         "dtype": tokenizer.dtype.name,
         "EOS": _token(tokenizer.eos_token, tokenizer.eos_id),
         "BOS": _token(tokenizer.bos_token, tokenizer.bos_id),

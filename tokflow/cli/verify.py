@@ -1,6 +1,6 @@
 """`tokflow verify`: a line per output, and every problem."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tokflow.cli.output import DONE, FAILED, UsageError, counted, print_error, print_json, styled
@@ -11,11 +11,11 @@ from tokflow.verify.outputs import Verified, verify_dataset, verify_path
 
 
 def print_verification(
-    target: str | None, *, config: Path | None, store: Path | None, as_json: bool
+    target: str | None, *, configs: Sequence[Path] | None, store: Path | None, as_json: bool
 ) -> int:
     """Print what is found of each output as soon as it is known; return the exit status."""
     results: list[Verified] = []
-    for verified in _verify(target, config=config, store=store):
+    for verified in _verify(target, configs=configs, store=store):
         results.append(verified)
         if not as_json:
             _print(verified)
@@ -28,8 +28,10 @@ def print_verification(
     return FAILED if num_problems else DONE
 
 
-def _verify(target: str | None, *, config: Path | None, store: Path | None) -> Iterator[Verified]:
-    if target is not None and config is None and target not in list_declared():
+def _verify(
+    target: str | None, *, configs: Sequence[Path] | None, store: Path | None
+) -> Iterator[Verified]:
+    if target is not None and not configs and target not in list_declared():
         path = Path(target)
         if not path.exists():
             raise UsageError(
@@ -43,7 +45,7 @@ def _verify(target: str | None, *, config: Path | None, store: Path | None) -> I
             )
         yield from verify_path(path)
         return
-    for selected in select([target] if target else None, config=config, store=store):
+    for selected in select([target] if target else None, configs=configs, store=store):
         yield from verify_dataset(selected.dataset)
 
 

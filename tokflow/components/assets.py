@@ -158,7 +158,8 @@ def _files(dataset: Dataset) -> dg.AssetsDefinition:
     def files(context: dg.AssetExecutionContext) -> Results:
         lineage = Lineage(dataset)
         yield from materialize_one(
-            lineage, lambda: report_files(known_files(dataset, lineage.sources))
+            lineage,
+            lambda: report_files(known_files(dataset, lineage.sources), lineage.listing.left_out),
         )
 
     return _asset(

@@ -9,12 +9,15 @@ from dagster._core.definitions.unresolved_asset_job_definition import (
 )
 
 from tokflow.components.names import scan_job_name
-from tokflow.components.sources import look_at_sources, record_sources, sync_files
+from tokflow.components.sources import Look, look_at_sources, record_sources, sync_files
 from tokflow.components.steps import failures_named
 from tokflow.dataset import Dataset
 from tokflow.errors import TokflowError
 
 Condition = dg.AutomationCondition[Any]
+
+LOOK_TAG = "tokflow/look"
+"""On a scan: the digest of the look that asked for it."""
 
 SENSOR_SECONDS = 60
 """A look at 1,000 local files that are unchanged takes some 50 ms."""
@@ -94,7 +97,8 @@ def scan_job(dataset: Dataset) -> dg.JobDefinition:
 def files_sensor(dataset: Dataset, job: dg.JobDefinition) -> dg.SensorDefinition:
     """Return the sensor that keeps partitions and raw versions up to date.
 
-    What takes long (many files, or much to hash) it leaves to the scan job: a tick has 60 s.
+    What takes long (many files, or much to hash) it leaves to the scan job: a tick has 60 s. The
+    same look is scanned once, and again after each scan that failed.
     """
 
     @dg.sensor(
@@ -108,13 +112,21 @@ def files_sensor(dataset: Dataset, job: dg.JobDefinition) -> dg.SensorDefinition
         try:
             look = look_at_sources(context.instance, dataset)
             if not look.is_quick:
-                return dg.SensorResult(run_requests=[dg.RunRequest(run_key=look.digest)])
+                return dg.SensorResult(run_requests=[_scan_of(look, context.instance)])
             synced = record_sources(context.instance, dataset, look)
         except (TokflowError, OSError) as error:
             return dg.SkipReason(str(error))
         return dg.SkipReason(str(synced))
 
     return files
+
+
+def _scan_of(look: Look, instance: dg.DagsterInstance) -> dg.RunRequest:
+    """Return a request that Dagster ignores while, and after, a scan of the same look goes well."""
+    tags = {LOOK_TAG: look.digest}
+    failed = dg.RunsFilter(tags=tags, statuses=[dg.DagsterRunStatus.FAILURE])
+    num_failed = instance.get_runs_count(failed)
+    return dg.RunRequest(run_key=f"{look.digest}-{num_failed}", tags=tags)
 
 
 def scan_schedule(dataset: Dataset, job: dg.JobDefinition) -> dg.ScheduleDefinition:

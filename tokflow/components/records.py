@@ -110,7 +110,10 @@ class _Recorder:
         }
         self._record_partitions("raw", reports, versions.RAW_VERSION)
         files = known_files(self.dataset, self.lineage.sources)
-        self.num_materializations += record_files(self.instance, self.dataset, files)
+        left_out = self.lineage.listing.left_out
+        self.num_materializations += record_files(
+            self.instance, self.dataset, files, left_out=left_out
+        )
 
     def _record_stage(self, stage: Stage, code_version: str) -> None:
         key = asset_key(self.dataset, stage)

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import dagster as dg
@@ -14,8 +14,8 @@ from tokflow.components.previews import preview_of_documents, preview_of_part
 from tokflow.exports import ExportConfig
 from tokflow.lineage import Lineage
 from tokflow.pipeline import Made
-from tokflow.raw import RawFile, RawSource, redact
-from tokflow.tokenizer import Tokenizer, tokenizer_of
+from tokflow.raw import LeftOut, RawFile, RawSource, redact
+from tokflow.tokenizer import Tokenizer, tokenizer_of, vocab_size_asked
 from tokflow.tokens import open_token_shard
 
 MAX_ROWS = 1_000
@@ -44,8 +44,13 @@ def report_raw(raw: RawFile, source: RawSource) -> Report:
     )
 
 
-def report_files(raw_files: Mapping[str, RawFile | None]) -> Report:
-    """Return the report of the list of raw files; None for one that has not been fetched."""
+def report_files(
+    raw_files: Mapping[str, RawFile | None], left_out: Sequence[LeftOut] = ()
+) -> Report:
+    """Return the report of the list of raw files; None for one that has not been fetched.
+
+    `left_out`: what is no raw file though a pattern matches it; it decides nothing.
+    """
     versions = [[key, raw.sha256 if raw else None] for key, raw in raw_files.items()]
     listed = [
         {
@@ -62,6 +67,7 @@ def report_files(raw_files: Mapping[str, RawFile | None]) -> Report:
             "num_bytes": sum(raw.num_bytes for raw in raw_files.values() if raw),
             "dagster/row_count": len(listed),
             "files": _table(listed),
+            **({"left_out": _table([asdict(left) for left in left_out])} if left_out else {}),
         },
     )
 
@@ -74,6 +80,7 @@ def report_tokenizer(made: Made) -> Report:
     """
     details = made.manifest.details
     tokenizer = tokenizer_of(made.manifest, made.output.folder)
+    asked = vocab_size_asked(made.manifest)
     rebuilt = describe_rebuilt(made.output.folder)
     report = _report(
         made,
@@ -81,8 +88,9 @@ def report_tokenizer(made: Made) -> Report:
             "kind": tokenizer.kind,
             "dtype": tokenizer.dtype.name,
             "tokenizer_fingerprint": tokenizer.fingerprint,
-            "eos": f"{tokenizer.eos_token!r} = {tokenizer.eos_id}",
-            "bos": f"{tokenizer.bos_token!r} = {tokenizer.bos_id}",
+            "eos": _token(tokenizer.eos_token, tokenizer.eos_id),
+            "bos": _token(tokenizer.bos_token, tokenizer.bos_id),
+            **({} if asked is None else {"vocab_size_asked": asked}),
             "special_tokens": dg.MetadataValue.json(dict(tokenizer.special_tokens)),
             "origin": dg.MetadataValue.json(dict(details.get("origin", {}))),
             **({"auto_tokenizer": rebuilt} if rebuilt else {}),
@@ -90,6 +98,10 @@ def report_tokenizer(made: Made) -> Report:
         },
     )
     return Report(tokenizer.fingerprint, report.metadata)
+
+
+def _token(name: str | None, token_id: int | None) -> str:
+    return "none" if token_id is None else f"{name!r} = {token_id}"
 
 
 def report_tokens(made: Made, tokenizer: Tokenizer) -> Report:

@@ -1,7 +1,7 @@
 """Sources: Dagster's list of raw files, brought up to date with what is there."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,9 +17,9 @@ from tokflow.components.versions import (
     version_tags,
 )
 from tokflow.dataset import Dataset
-from tokflow.errors import RawFileError
+from tokflow.errors import RawFileError, shortened
 from tokflow.lineage import Lineage
-from tokflow.raw import RawFile, RawSource, read_raw_file, read_raw_files
+from tokflow.raw import LeftOut, RawFile, RawSource, read_raw_file, read_raw_files
 from tokflow.raw.hashes import CACHE_NAME, HashCache, stamp_of
 
 KEYS_AT_ONCE = 5_000
@@ -45,7 +45,7 @@ class Synced:
 
     def __str__(self) -> str:
         parts = [
-            f"{len(keys):,} {what} ({', '.join(keys[:5])}{', ...' if len(keys) > 5 else ''})"
+            f"{len(keys):,} {what} ({shortened(keys)})"
             for what, keys in (
                 ("added", self.added),
                 ("removed", self.removed),
@@ -70,8 +70,10 @@ class Look:
     unread_bytes: int
     num_events: int
     """How many of `known` Dagster does not have with this checksum."""
+    left_out: tuple[LeftOut, ...]
+    """What the patterns match and is not read."""
     digest: str
-    """Another one when anything here is another."""
+    """Another one when the raw files are others."""
 
     @property
     def is_quick(self) -> bool:
@@ -99,7 +101,8 @@ def sync_files(instance: dg.DagsterInstance, dataset: Dataset) -> Synced:
 
 def look_at_sources(instance: dg.DagsterInstance, dataset: Dataset) -> Look:
     """Return what is there, without reading any content."""
-    sources = Lineage(dataset).sources
+    listing = Lineage(dataset).listing
+    sources = listing.sources
     registered = set(instance.get_dynamic_partitions(str(partition_set(dataset).name)))
     recorded = recorded_versions(instance, asset_key(dataset, "raw"))
     known = _known_files(dataset, sources)
@@ -118,6 +121,7 @@ def look_at_sources(instance: dg.DagsterInstance, dataset: Dataset) -> Look:
         known=known,
         unread=tuple(unread),
         unread_bytes=sum(stamp.num_bytes for stamp in unread.values()),
+        left_out=listing.left_out,
         num_events=sum(recorded.get(key) != raw.sha256 for key, raw in known.items()),
         digest=hashlib.sha256(repr(state).encode()).hexdigest(),
     )
@@ -134,7 +138,8 @@ def record_sources(instance: dg.DagsterInstance, dataset: Dataset, look: Look) -
     register(instance, dataset, look.added)
     for key in look.removed:
         instance.delete_dynamic_partition(str(partition_set(dataset).name), key)
-    record_files(instance, dataset, {key: raw_files.get(key) for key in look.sources})
+    listed = {key: raw_files.get(key) for key in look.sources}
+    record_files(instance, dataset, listed, left_out=look.left_out)
     return Synced(
         added=look.added,
         removed=look.removed,
@@ -214,13 +219,17 @@ def record_one(
 
 
 def record_files(
-    instance: dg.DagsterInstance, dataset: Dataset, raw_files: Mapping[str, RawFile | None]
+    instance: dg.DagsterInstance,
+    dataset: Dataset,
+    raw_files: Mapping[str, RawFile | None],
+    *,
+    left_out: Sequence[LeftOut],
 ) -> bool:
     """Record the list of raw files, unless Dagster has it."""
     return record_one(
         instance,
         asset_key(dataset, "files"),
-        report_files(raw_files),
+        report_files(raw_files, left_out),
         code_version=FILES_VERSION,
         parents=[asset_key(dataset, "raw")],
     )

@@ -34,6 +34,7 @@ __all__ = [
     "Render",
     "Spans",
     "deciding_fields",
+    "format_of_name",
     "is_accepted",
     "read_documents",
 ]
@@ -82,7 +83,8 @@ def read_documents(
     no need of it.
 
     Memory holds a few batches, or the largest document four times over, whatever the size of
-    the file; of a parquet file two pages as well, which its writer made as large as it liked.
+    the file; of a parquet file two pages as well, and of an Arrow file a record batch, which
+    its writer made as large as it liked. `limit.document_bytes` says how large a document is.
     The path and the format are checked at once, the rest when the first batch is asked for.
 
     Raises:
@@ -140,9 +142,14 @@ def _writers() -> Mapping[str, str]:
 
 def _found_format(path: Path, config: DocumentsConfig) -> FileFormat | None:
     """Return the format as told, or by the suffix; None where that tells of none."""
+    return format_of_name(path.name) if config.format == "auto" else config.format
+
+
+def format_of_name(name: str) -> FileFormat | None:
+    """Return the format that `format: auto` takes for a file of that name; None if it is none."""
+    path = Path(name)
     is_compressed = path.suffix.lower() in DECOMPRESSORS
-    suffix = (path.with_suffix("") if is_compressed else path).suffix.lower()
-    return SUFFIXES.get(suffix) if config.format == "auto" else config.format
+    return SUFFIXES.get((path.with_suffix("") if is_compressed else path).suffix.lower())
 
 
 def _format_of(path: Path, config: DocumentsConfig) -> FileFormat:

@@ -108,10 +108,10 @@ def documents_in(
     for record_batch in record_batches:
         arrays = [_bytes_of(record_batch, column, path) for column in columns]
         if config.separator_of_columns is not None:
-            yield found_joined(arrays, config, first_row=row)
+            yield found_joined(arrays, config, first_row=row, place=no_place)
         else:
             arrays = [_by_record(arrays)] if len(arrays) > 1 else arrays
-            yield found_in(arrays[0], first_row=row, place=no_place)
+            yield found_in(arrays[0], config, first_row=row, place=no_place)
         row += len(arrays[0])
 
 

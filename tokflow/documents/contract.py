@@ -18,17 +18,22 @@ OnBadDocument: TypeAlias = Literal["error", "reject"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limit:
-    """Where reading one raw file stops; without a field set it stops at the end."""
+    """Where reading one raw file stops, and the largest document; by default all is read."""
 
     documents: int | None = None
     """Accepted documents to read from each raw file; rejects do not count."""
     characters: int | None = None
     """Unicode code points to read from each raw file; the document that reaches it is whole."""
+    document_bytes: int = 1_000_000_000
+    """A document of more bytes is bad, and so is a line (csv: a record) that holds one; counted
+    after decompression. It is never in memory whole, unless in a parquet page or Arrow batch."""
 
     def __post_init__(self) -> None:
         for name, value in (("documents", self.documents), ("characters", self.characters)):
             if value is not None and value < 1:
                 raise _field_error(f"limit.{name}", "at least 1, or null for no limit", value)
+        if self.document_bytes < 1:
+            raise _field_error("limit.document_bytes", "at least 1", self.document_bytes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,7 +80,11 @@ class DocumentsConfig:
     on_bad_document: OnBadDocument = "error"
     """`error` stops at the first bad document; `reject` sets it aside and goes on."""
     max_rejects: int = 1000
-    """With `on_bad_document: reject`: one bad document more than this in a file is an error."""
+    """With `on_bad_document: reject`: one bad document more than this in a file is an error.
+
+    In csv and tsv every line of a bad record counts, for a quote that is not closed takes up
+    the lines after it.
+    """
     limit: Limit = Limit()
     """Where reading each raw file stops, so that a part of a file costs a part of the time."""
 
@@ -315,6 +324,12 @@ Render: TypeAlias = Callable[[Found], Found]
 
 Reader: TypeAlias = Callable[[Path, DocumentsConfig, int], Iterator[Found]]
 """Reads a file in stretches of about so many bytes. Reads no further than it is asked to."""
+
+
+def too_large(limit: Limit) -> tuple[str, str, str]:
+    """Return what was expected and found of a document beyond the limit, and what to do."""
+    remedy = "raise documents.limit.document_bytes"
+    return f"at most {limit.document_bytes:,} bytes", "more", remedy
 
 
 def shortened(value: object, *, length: int = 60) -> str:

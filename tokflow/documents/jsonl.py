@@ -3,7 +3,7 @@ r"""Documents in a field of JSON lines: one object per line, lines that end at \
 A UTF-8 byte order mark at the start is skipped. Lines of nothing but white space are skipped
 too; they count as lines but take no ordinal. Of a key that comes twice the last value counts,
 as with Python's json. Only what is needed is decoded: the strings of other fields may hold
-invalid UTF-8. NaN and Infinity are no JSON.
+invalid UTF-8 and lone surrogates. NaN and Infinity are no JSON.
 """
 
 import difflib
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -28,8 +28,8 @@ from tokflow.documents.contract import (
     correct_column,
     shortened,
 )
-from tokflow.documents.pieces import Pieces, cut_lines
-from tokflow.documents.texts import completion_spans, invalid_utf8
+from tokflow.documents.pieces import Pieces, cut, without_mark
+from tokflow.documents.texts import completion_spans, invalid_utf8, too_large_alone
 from tokflow.errors import ConfigError, four_parts
 
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -41,9 +41,15 @@ def read(path: Path, config: DocumentsConfig, batch_bytes: int) -> Iterator[Foun
     With several columns each line is decoded once for each.
     """
     fields = [_field(text, config) for text in config.columns]
+    byte_offset, blocks = without_mark(read_blocks(path, block_bytes=batch_bytes))
+    max_bytes = config.limit.document_bytes
     row = 0
-    for lines in cut_lines(read_blocks(path, block_bytes=batch_bytes)):
-        found = _whole(lines, fields, row, config) or _line_by_line(lines, fields, row, config)
+    for lines in cut(blocks, b"\n", max_bytes=max_bytes, byte_offset=byte_offset):
+        found = (
+            _too_large(lines, fields, row, config)
+            if lines.is_too_large
+            else _whole(lines, fields, row, config) or _line_by_line(lines, fields, row, config)
+        )
         row += len(found.batch.rows) + len(found.bad)
         yield found
 
@@ -56,6 +62,8 @@ class _Field:
     decode: Callable[[bytes], Any]
     get: Callable[[Any], Any]
     """Gives the text; of messages their JSON, as bytes."""
+    is_json: bool
+    """Whether the field holds messages, whatever JSON they are."""
     remedy: str
     """What to do where a record lacks the field."""
 
@@ -77,12 +85,19 @@ def _field(text: str, config: DocumentsConfig) -> _Field:
         ) from error
     get = attrgetter(".".join("f" for _ in keys))
     remedy = correct_column(config, unit="field")
-    return _Field(keys, msgspec.json.Decoder(type_).decode, get, remedy)
+    is_json = config.messages is not None
+    return _Field(keys, msgspec.json.Decoder(type_).decode, get, is_json, remedy)
 
 
 def _name_in_config(text: str, config: DocumentsConfig) -> str:
     names = ("messages", "prompt", "completion")
     return next((name for name in names if getattr(config, name) == text), "text")
+
+
+def _too_large(lines: Pieces, fields: list[_Field], row: int, config: DocumentsConfig) -> Found:
+    num_documents = 1 if config.separator_of_columns is not None else len(fields)
+    place = (lines.first + 1, lines.byte_offset)
+    return too_large_alone(range(row, row + num_documents), config.limit, place)
 
 
 def _whole(lines: Pieces, fields: list[_Field], row: int, config: DocumentsConfig) -> Found | None:
@@ -137,7 +152,18 @@ def _values(
         try:
             values.append(field.get(field.decode(line)))
         except _UNDECODABLE as error:
-            return [], _bad_document(line, field, error, row, number, byte_offset)
+            value, problem = _second_look(line, field, error)
+            if problem is not None:
+                expected, found, remedy = problem
+                return [], BadDocument(
+                    row=row,
+                    line=number,
+                    byte_offset=byte_offset,
+                    expected=expected,
+                    found=found,
+                    remedy=remedy,
+                )
+            values.append(value)
     return values, None
 
 
@@ -160,47 +186,57 @@ def _lengths(strings: list[str]) -> npt.NDArray[np.int64]:
     return np.fromiter(map(len, strings), dtype=np.int64, count=len(strings))
 
 
-def _bad_document(
-    line: bytes, field: _Field, error: Exception, row: int, number: int, byte_offset: int
-) -> BadDocument:
-    remedy = None
-    if isinstance(error, msgspec.ValidationError):
-        expected, found, remedy = _wrong_record(line, field)
-    elif isinstance(error, UnicodeDecodeError):
-        expected, found = "valid UTF-8", invalid_utf8(line) or str(error)
-    elif isinstance(error, RecursionError):
-        expected, found = "JSON", f"too many nested values in {shortened(line)}"
-    elif (surrogate := _lone_surrogate(line, field.keys)) is not None:
-        expected, found = "text", f"the lone surrogate {surrogate!r} in {shortened(line)}"
-    else:
-        expected, found = "a JSON object", f"{shortened(line)} ({error})"
-    return BadDocument(
-        row=row,
-        line=number,
-        byte_offset=byte_offset,
-        expected=expected,
-        found=found,
-        remedy=remedy,
-    )
+_Problem: TypeAlias = tuple[str, str, str | None]
+"""What was expected and found, and what to do other than mend the line."""
 
 
-def _wrong_record(line: bytes, field: _Field) -> tuple[str, str, str | None]:
-    """Return what was expected and found in a record that lacks the text, and what to do."""
+def _second_look(line: bytes, field: _Field, error: Exception) -> tuple[Any, _Problem | None]:
+    """Return what a field holds by Python's json, or why it holds no text.
+
+    It takes what msgspec does not: a value that another of the same key replaces, and lone
+    surrogates in other fields.
+    """
     try:
-        value = msgspec.json.decode(line)
-    except _UNDECODABLE as error:
-        return "a JSON object", f"{shortened(line)} ({error})", None
+        # A byte that is no UTF-8 becomes a lone surrogate, which spoils its own string only.
+        text = line.decode("utf-8", "surrogateescape")
+        value = json.loads(text, parse_constant=_no_constant)
+    except RecursionError:
+        return None, ("JSON", f"too many nested values in {shortened(line)}", None)
+    except ValueError:
+        return None, ("a JSON object", f"{shortened(line)} ({error})", None)
     for depth, key in enumerate(field.keys):
-        inside = f" in {'.'.join(field.keys[:depth])!r}" if depth else ""
-        if not isinstance(value, dict):
-            return f"a JSON object{inside}", _described(value), None
-        if key not in value:
-            nearest = difflib.get_close_matches(key, value, n=1)
-            found = f"the keys {', '.join(map(shortened, value))}" if value else "no keys"
-            found += f" (nearest: {nearest[0]!r})" if nearest else ""
-            return f"the key {key!r}{inside}", found, field.remedy
+        if not isinstance(value, dict) or key not in value:
+            return None, _missing_key(value, field, depth)
         value = value[key]
-    return f"a string in {'.'.join(field.keys)!r}", _described(value), None
+    if field.is_json:
+        return json.dumps(value).encode(), None
+    if not isinstance(value, str):
+        expected = f"a string in {'.'.join(field.keys)!r}"
+        return None, (expected, _described(value), None)
+    try:
+        value.encode()
+    except UnicodeEncodeError as surrogate:
+        if (invalid := invalid_utf8(line)) is not None:
+            return None, ("valid UTF-8", invalid, None)
+        found = f"the lone surrogate {value[surrogate.start]!r} in {shortened(line)}"
+        return None, ("text", found, None)
+    return value, None
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _missing_key(value: Any, field: _Field, depth: int) -> _Problem:
+    """Return what is wrong with a value that has no key at that depth."""
+    key = field.keys[depth]
+    inside = f" in {'.'.join(field.keys[:depth])!r}" if depth else ""
+    if not isinstance(value, dict):
+        return f"a JSON object{inside}", _described(value), None
+    nearest = difflib.get_close_matches(key, value, n=1)
+    found = f"the keys {', '.join(map(shortened, value))}" if value else "no keys"
+    found += f" (nearest: {nearest[0]!r})" if nearest else ""
+    return f"the key {key!r}{inside}", found, field.remedy
 
 
 def _described(value: object) -> str:
@@ -209,17 +245,3 @@ def _described(value: object) -> str:
         return "null"
     names = {bool: "boolean", int: "number", float: "number", str: "string", list: "array"}
     return f"the {names.get(type(value), 'object')} {shortened(value)}"
-
-
-def _lone_surrogate(line: bytes, keys: tuple[str, ...]) -> str | None:
-    """Return the first half of a surrogate pair in the text that has no other half."""
-    try:
-        value = json.loads(line)
-        for key in keys:
-            value = value[key]
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        return str(error.object[error.start])
-    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
-        return None
-    return None

@@ -1,6 +1,6 @@
 """Texts in an Arrow array: laid end to end, checked, counted."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -12,26 +12,33 @@ from tokflow.documents.contract import (
     Batch,
     DocumentsConfig,
     Found,
+    Limit,
     Place,
     Spans,
-    no_place,
     shortened,
+    too_large,
 )
 
 
-def found_in(array: pa.LargeBinaryArray, *, first_row: int, place: Place) -> Found:
-    """Return the documents of consecutive rows; null and invalid UTF-8 are bad."""
-    bad = tuple(_bad_documents(array, first_row, place))
+def found_in(
+    array: pa.LargeBinaryArray, config: DocumentsConfig, *, first_row: int, place: Place
+) -> Found:
+    """Return the documents of consecutive rows; null, invalid UTF-8 and too large ones are bad."""
+    bad = _bad_documents([array], config.limit, first_row, place)
     rows = first_row + np.arange(len(array), dtype=np.int64)
     if bad:
-        is_good = ~np.isin(rows, [document.row for document in bad])
+        is_good = ~np.isin(rows, list(bad))
         rows, array = rows[is_good], array.filter(to_arrow(is_good))
     texts = array.view(pa.large_string())
-    return Found(Batch(rows, texts, num_chars_of(texts)), bad)
+    return Found(Batch(rows, texts, num_chars_of(texts)), tuple(bad.values()))
 
 
 def found_joined(
-    columns: Sequence[pa.LargeBinaryArray], config: DocumentsConfig, *, first_row: int
+    columns: Sequence[pa.LargeBinaryArray],
+    config: DocumentsConfig,
+    *,
+    first_row: int,
+    place: Place,
 ) -> Found:
     """Return the documents of consecutive rows, each the joined columns of one record.
 
@@ -39,10 +46,7 @@ def found_joined(
     """
     import pyarrow.compute as pc
 
-    bad: dict[int, BadDocument] = {}
-    for column in columns:
-        for document in _bad_documents(column, first_row, no_place):
-            bad.setdefault(document.row, document)
+    bad = _bad_documents(columns, config.limit, first_row, place)
     rows = first_row + np.arange(len(columns[0]), dtype=np.int64)
     if bad:
         is_good = ~np.isin(rows, list(bad))
@@ -57,7 +61,32 @@ def found_joined(
     if config.is_chat:
         first_chars = num_chars_of(columns[0].view(pa.large_string()))
         spans = completion_spans(first_chars, num_chars)
-    return Found(Batch(rows, texts, num_chars, spans), tuple(bad[row] for row in sorted(bad)))
+    return Found(Batch(rows, texts, num_chars, spans), tuple(bad.values()))
+
+
+def bad_alone(bad: Iterable[BadDocument]) -> Found:
+    """Return bad documents without any good ones."""
+    none = np.zeros(0, dtype=np.int64)
+    return Found(Batch(none, texts_of([]), none), tuple(bad))
+
+
+def too_large_alone(
+    rows: Iterable[int], limit: Limit, place: tuple[int | None, int | None]
+) -> Found:
+    """Return the documents of a line or piece that is not held, for it is too large."""
+    expected, found, remedy = too_large(limit)
+    line, byte_offset = place
+    return bad_alone(
+        BadDocument(
+            row=row,
+            line=line,
+            byte_offset=byte_offset,
+            expected=expected,
+            found=found,
+            remedy=remedy,
+        )
+        for row in rows
+    )
 
 
 def completion_spans(
@@ -94,32 +123,58 @@ def invalid_utf8(value: bytes) -> str | None:
 
 
 def _bad_documents(
-    array: pa.LargeBinaryArray, first_row: int, place: Place
-) -> Iterator[BadDocument]:
-    for index in _suspects(array):
-        value: bytes | None = array[index].as_py()
-        expected, found = "text", "null"
-        if value is not None:
-            invalid = invalid_utf8(value)
-            if invalid is None:
-                continue
-            expected, found = "valid UTF-8", invalid
+    columns: Sequence[pa.LargeBinaryArray], limit: Limit, first_row: int, place: Place
+) -> dict[int, BadDocument]:
+    """Return the bad documents by their rows, ascending; a document has a value of each column."""
+    bad: dict[int, BadDocument] = {}
+    beyond = _beyond(limit, columns)
+    for index in sorted(beyond.union(*map(_suspects, columns))):
+        problems = [too_large(limit)] if index in beyond else map(_problem, _values(columns, index))
+        problem = next(filter(None, problems), None)
+        if problem is None:
+            continue
+        expected, found, remedy = problem
         line, byte_offset = place(index)
-        yield BadDocument(
+        bad[first_row + index] = BadDocument(
             row=first_row + index,
             line=line,
             byte_offset=byte_offset,
             expected=expected,
             found=found,
+            remedy=remedy,
         )
+    return bad
 
 
-def _suspects(array: pa.LargeBinaryArray) -> list[int]:
+def _values(columns: Sequence[pa.LargeBinaryArray], index: int) -> Iterator[bytes | None]:
+    return (column[index].as_py() for column in columns)
+
+
+def _problem(value: bytes | None) -> tuple[str, str, None] | None:
+    """Return what was expected and found of a value that is no text."""
+    if value is None:
+        return "text", "null", None
+    invalid = invalid_utf8(value)
+    return None if invalid is None else ("valid UTF-8", invalid, None)
+
+
+def _beyond(limit: Limit, columns: Sequence[pa.LargeBinaryArray]) -> set[int]:
+    """Return which documents are too large."""
+    if len(columns[0]) == 0:
+        return set()
+    ends = [ends_of(column) for column in columns]
+    if sum(int(end[-1]) for end in ends) <= limit.document_bytes:
+        return set()
+    sizes = sum(np.diff(end, prepend=0) for end in ends)
+    return set(np.flatnonzero(sizes > limit.document_bytes).tolist())
+
+
+def _suspects(array: pa.LargeBinaryArray) -> Iterable[int]:
     """Return the null elements, or all elements if any is invalid UTF-8."""
     try:
         array.view(pa.large_string()).validate(full=True)
     except pa.ArrowInvalid:
-        return list(range(len(array)))
+        return range(len(array))
     if array.null_count == 0:
-        return []
-    return [index for index, is_null in enumerate(array.is_null().to_pylist()) if is_null]
+        return ()
+    return np.flatnonzero(to_numpy(array.is_null())).tolist()

@@ -12,7 +12,7 @@ from tokflow.arrays import texts_of
 from tokflow.documents.compression import read_blocks
 from tokflow.documents.contract import DocumentsConfig, Found
 from tokflow.documents.pieces import Pieces, cut
-from tokflow.documents.texts import found_in
+from tokflow.documents.texts import found_in, too_large_alone
 from tokflow.errors import ConfigError, four_parts
 
 
@@ -30,18 +30,32 @@ def read(path: Path, config: DocumentsConfig, batch_bytes: int) -> Iterator[Foun
         )
     blocks = read_blocks(path, block_bytes=batch_bytes)
     if config.document_per == "file":
-        yield _found(Pieces(0, 0, [b"".join(blocks)]), separator=b"")
+        whole = _whole(blocks, config.limit.document_bytes)
+        yield _found(whole, b"", config)
         return
     separator = (config.separator or "\n").encode()
-    for pieces in cut(blocks, separator):
-        yield _found(pieces, separator)
+    for pieces in cut(blocks, separator, max_bytes=config.limit.document_bytes):
+        yield _found(pieces, separator, config)
 
 
-def _found(pieces: Pieces, separator: bytes) -> Found:
+def _whole(blocks: Iterator[bytes], max_bytes: int) -> Pieces:
+    """Return all blocks as one piece; it is read no further than it may be large."""
+    held, num_bytes = [], 0
+    for block in blocks:
+        num_bytes += len(block)
+        if num_bytes > max_bytes:
+            return Pieces(0, 0, [], is_too_large=True)
+        held.append(block)
+    return Pieces(0, 0, [b"".join(held)])
+
+
+def _found(pieces: Pieces, separator: bytes, config: DocumentsConfig) -> Found:
     def place(index: int) -> tuple[int | None, int]:
         before = sum(map(len, pieces.pieces[:index])) + len(separator) * index
         line = pieces.first + index + 1 if separator == b"\n" else None
         return line, pieces.byte_offset + before
 
+    if pieces.is_too_large:
+        return too_large_alone([pieces.first], config.limit, place(0))
     array = texts_of(pieces.pieces).view(pa.large_binary())
-    return found_in(array, first_row=pieces.first, place=place)
+    return found_in(array, config, first_row=pieces.first, place=place)

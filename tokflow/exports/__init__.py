@@ -2,11 +2,10 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
-
-import pyarrow.parquet as pq
 
 from tokflow.errors import ConfigError, CorruptOutputError, four_parts, nearest
 from tokflow.exports import (
@@ -31,13 +30,20 @@ from tokflow.exports import (
     pickle_,
     webdataset_,
 )
-from tokflow.exports.formats import Arrays, Counts, Declared, Format, Layout, index_of
-from tokflow.exports.index import INDEX_SCHEMA
+from tokflow.exports.formats import (
+    Arrays,
+    Counts,
+    Declared,
+    Format,
+    Layout,
+    SourceNames,
+    index_of,
+)
+from tokflow.exports.index import write_index
 from tokflow.exports.part import Part, check_eos_first, inputs_of
 from tokflow.integrity import checked
 from tokflow.manifest import Manifest, checksums, fingerprint, write_manifest
 from tokflow.packing import PackingConfig
-from tokflow.tables import parquet_options
 
 FORMATS: dict[str, Format] = {
     "archai": archai.FORMAT,
@@ -92,13 +98,21 @@ def options_of(manifest: Manifest) -> Any:
     return FORMATS[manifest.details["format"]].options(**manifest.config["options"])
 
 
+def with_names(config: ExportConfig, names: SourceNames) -> ExportConfig:
+    """Return the export with the names in its options that the user left to the dataset.
+
+    They decide what is written, and so the fingerprint.
+    """
+    return replace(config, options=FORMATS[config.format].named(config.options, names))
+
+
 def export_fingerprint(
     config: ExportConfig, packing: PackingConfig, parents: Mapping[str, str]
 ) -> str:
     """Return the fingerprint of an export made from `parents` (partition key to fingerprint)."""
     return fingerprint(
         f"export:{config.format}",
-        version=FORMATS[config.format].version,
+        version=FORMATS[config.format].version_of_export,
         config=_deciding_config(config, packing),
         parents=parents,
     )
@@ -122,13 +136,13 @@ def write_export(
     with checked(*inputs_of(parts)):
         counts = format_.write(parts, config.options, folder)
         _check_accounting(parts, counts, config)
-        _write_index(parts, layout, folder / INDEX_NAME)
+        write_index(folder / INDEX_NAME, (index_of(part, layout) for part in parts))
     packing = parts[0].packing
     manifest = Manifest(
         stage="export",
         dataset=dataset,
         partition=None,
-        version=format_.version,
+        version=format_.version_of_export,
         fingerprint=export_fingerprint(config, packing, parents),
         parents=parents,
         config=_deciding_config(config, packing),
@@ -145,17 +159,9 @@ def write_export(
                 else {}
             ),
         },
-        files=checksums(folder, known=format_.known_checksums(parts)),
+        files=checksums(folder, known=format_.known_checksums(parts, config.options)),
     )
     write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
-
-
-def _write_index(parts: Sequence[Part], layout: Layout, path: Path) -> None:
-    options = parquet_options(INDEX_SCHEMA)
-    with pq.ParquetWriter(path, INDEX_SCHEMA, **options) as writer:
-        for part in parts:
-            for table in index_of(part, layout):
-                writer.write_table(table)
 
 
 def _lost(parts: Sequence[Part], layout: Layout, details: Mapping[str, Any]) -> list[str]:
@@ -205,18 +211,23 @@ def check_exports(exports: Sequence[ExportConfig], declared: Declared) -> None:
 
     Raises: ConfigError.
     """
-    names = [export.name for export in exports]
-    if twice := {name for name in names if names.count(name) > 1}:
-        raise ConfigError(
-            four_parts(
-                where="exports",
-                expected="a name of its own for each export",
-                found=f"{min(twice)!r} twice",
-                remedy="give one a `name:`",
-            )
-        )
+    _check_names([export.name for export in exports])
     for export in exports:
         _check_export(export, declared)
+
+
+def _check_names(names: Sequence[str]) -> None:
+    for first, second in combinations(names, 2):
+        if first.replace("-", "_") == second.replace("-", "_"):
+            same = "twice" if first == second else f"and {second!r}, which are one name in Dagster"
+            raise ConfigError(
+                four_parts(
+                    where="exports",
+                    expected="a name of its own for each export",
+                    found=f"{first!r} {same}",
+                    remedy="give one a `name:`",
+                )
+            )
 
 
 def _check_export(export: ExportConfig, declared: Declared) -> None:
@@ -253,6 +264,7 @@ __all__ = [
     "Format",
     "Layout",
     "Part",
+    "SourceNames",
     "check_exports",
     "check_format",
     "export_fingerprint",
@@ -260,5 +272,6 @@ __all__ = [
     "inputs_of",
     "layout_of",
     "options_of",
+    "with_names",
     "write_export",
 ]

@@ -13,17 +13,28 @@ Source: archai 1.0.0, datasets/nlp/fast_hf_dataset_provider.py lines 149-186, 24
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
-from tokflow.exports.formats import Arrays, Counts, Format, Layout, counts_of_stream, fixed
+from tokflow.exports.formats import (
+    Arrays,
+    Counts,
+    Format,
+    Layout,
+    SourceNames,
+    counts_of_stream,
+    fixed,
+)
 from tokflow.exports.npy import npy_header
 from tokflow.exports.options import check_int32_ids
 from tokflow.exports.part import Part
 from tokflow.exports.token_files import write_numbers
 from tokflow.manifest import Manifest
+
+T = TypeVar("T")
 
 PART_NAMES = ("train", "validation", "test")
 
@@ -35,18 +46,33 @@ TOKENS_AT_ONCE = 2**22
 class ArchaiOptions:
     """What config.json says, by archai's names; nothing else depends on it."""
 
-    dataset_file_path: str = ""
-    """The folder of the dataset that was tokenized."""
-    tokenizer_name: str = ""
-    """The tokenizer's name_or_path."""
-    mapping_column_name: tuple[str, ...] = ("text",)
-    """The columns that were tokenized."""
+    dataset_file_path: str | None = None
+    """What was tokenized; default: `raw.files`, of a path its last name."""
+    tokenizer_name: str | None = None
+    """The tokenizer's name_or_path; default: `tokenizer.name`, of a path its last name; else
+    `bytes` or `trained (<dataset>)`."""
+    mapping_column_name: tuple[str, ...] | None = None
+    """The columns that were tokenized; default: those that the dataset reads."""
     validation_split: float = 0.0
     """Share of the documents drawn for validation; 0: the dataset had parts of its own."""
     shuffle: bool = False
     """Whether documents were shuffled before they were drawn."""
     seed: int = 42
     """Seed of that."""
+
+
+def named(options: ArchaiOptions, names: SourceNames) -> ArchaiOptions:
+    """Return the options with what the dataset knows of them."""
+    return replace(
+        options,
+        dataset_file_path=_given(options.dataset_file_path, names.source),
+        tokenizer_name=_given(options.tokenizer_name, names.tokenizer),
+        mapping_column_name=_given(options.mapping_column_name, names.columns),
+    )
+
+
+def _given(value: T | None, default: T) -> T:
+    return default if value is None else value
 
 
 def write(parts: Sequence[Part], options: ArchaiOptions, folder: Path) -> Counts:
@@ -75,9 +101,9 @@ def _dtype(part: Part) -> np.dtype[np.uint16] | np.dtype[np.int32]:
 def _config(options: ArchaiOptions, *, use_eos_token: bool) -> str:
     return json.dumps(
         {
-            "dataset_file_path": options.dataset_file_path,
-            "tokenizer": {"name_or_path": options.tokenizer_name, "model_max_length": None},
-            "mapping_column_name": list(options.mapping_column_name),
+            "dataset_file_path": options.dataset_file_path or "",
+            "tokenizer": {"name_or_path": options.tokenizer_name or "", "model_max_length": None},
+            "mapping_column_name": list(options.mapping_column_name or ()),
             "validation_split": options.validation_split,
             "shuffle": options.shuffle,
             "seed": options.seed,
@@ -102,4 +128,5 @@ FORMAT = Format(
     write=write,
     read=read,
     part_names=PART_NAMES,
+    named=named,
 )

@@ -1,7 +1,7 @@
 """nanoGPT's .bin: the token ids of a part, documents end to end, and nothing else.
 
     train.bin, val.bin, ...   one file per part, and none of a part without tokens; `validation`
-            is called val, as nanoGPT has it, unless another part is
+            is called val, as nanoGPT has it, unless another part is; see the option `names`
     bytes   num_tokens * itemsize, little-endian, no header
     dtype   not in the file; the manifest names it: uint16 up to id 65,535, else uint32
     lost    where documents begin: a reader sees them by EOS alone; the loss mask
@@ -12,8 +12,8 @@ calls. It has no meta.pkl: with one, sample.py would take the tokens for charact
 Source: karpathy/nanoGPT at 3adf61e, data/openwebtext/prepare.py lines 58-81, train.py 116-131.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,7 @@ from tokflow.exports.formats import (
     counts_of_stream,
     fixed,
 )
-from tokflow.exports.names import val_names
+from tokflow.exports.names import check_part_names, renamed, val_names
 from tokflow.exports.part import Part
 from tokflow.exports.token_files import write_numbers
 from tokflow.manifest import FileEntry, Manifest
@@ -35,39 +35,59 @@ from tokflow.shard_writer import TOKENS_NAME
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BinOptions:
-    """The format has no options."""
+    """Options of the bin format."""
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    """The file of a part: `{validation: validation.bin}`. Of the others `<part>.bin`, or val.bin of
+    validation."""
+
+    def __post_init__(self) -> None:
+        check_part_names(self.names, where="bin", suffix=".bin")
+
+    def files(self, parts: Sequence[str]) -> dict[str, str]:
+        """Return the file of each part.
+
+        Raises: ConfigError where `names` does not go with the parts.
+        """
+        own = {part: f"{name}.bin" for part, name in val_names(parts).items()}
+        return renamed(own, self.names, where="bin")
 
 
 def write(parts: Sequence[Part], options: BinOptions, folder: Path) -> Counts:
-    """Write the tokens of each part to `<part>.bin`."""
-    names = val_names([part.name for part in parts])
+    """Write the tokens of each part to its file."""
+    files = options.files([part.name for part in parts])
     counts: Counts = {}
     for part in parts:
         num_tokens = 0
         if part.num_tokens:
-            num_tokens = write_numbers(folder / f"{names[part.name]}.bin", part.stream())
+            num_tokens = write_numbers(folder / files[part.name], part.stream())
         counts |= counts_of_stream(part, num_tokens=num_tokens)
     return counts
 
 
-def known_checksums(parts: Sequence[Part]) -> dict[str, FileEntry]:
+def known_checksums(parts: Sequence[Part], options: BinOptions) -> dict[str, FileEntry]:
     """Return the checksums of the files that are a whole token shard.
 
     They are of the bytes as they were tokenized, so that a copy which is not equal to them is
     found by whoever compares it.
     """
-    names = val_names([part.name for part in parts])
+    files = options.files([part.name for part in parts])
     shards = {part.name: part.whole_shard for part in parts}
     return {
-        f"{names[name]}.bin": shard.manifest.files[TOKENS_NAME]
+        files[name]: shard.manifest.files[TOKENS_NAME]
         for name, shard in shards.items()
         if shard is not None and TOKENS_NAME in shard.manifest.files
     }
 
 
+def file_of(manifest: Manifest, part: str) -> str:
+    """Return the file that an export has for a part, or would have if it had tokens."""
+    return BinOptions(**manifest.config["options"]).files(manifest.details["parts"])[part]
+
+
 def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
     """Yield the token ids of a part, memory-mapped; shape (num_tokens,)."""
-    path = folder / f"{val_names(manifest.details['parts'])[part]}.bin"
+    path = folder / file_of(manifest, part)
     if path.name in manifest.files:
         yield {"token_ids": np.memmap(path, dtype=manifest.details["dtype"], mode="r")}
 
@@ -79,5 +99,6 @@ FORMAT = Format(
     write=write,
     read=read,
     known_checksums=known_checksums,
+    check=lambda options, declared: options.files(declared.parts),
     version=2,
 )

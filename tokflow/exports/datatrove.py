@@ -16,18 +16,29 @@ utils/dataset.py lines 30-210.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from tokflow.errors import ConfigError, four_parts
-from tokflow.exports.formats import Arrays, Counts, Format, Layout, counts_of_stream, fixed
+from tokflow.exports.formats import (
+    Arrays,
+    Counts,
+    Format,
+    Layout,
+    SourceNames,
+    counts_of_stream,
+    fixed,
+)
 from tokflow.exports.names import numbered
 from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
 from tokflow.exports.token_files import Shard, cut_by_documents, write_mask, write_numbers
 from tokflow.manifest import Manifest
+
+UNKNOWN = "Unknown Tokenizer"
+"""What datatrove calls a tokenizer without a name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,20 +48,29 @@ class DatatroveOptions:
     tokens_per_file: int | None = None
     """Tokens of a file at most (max_tokens_per_file); only a longer document makes a larger one.
     Without it a part is one file."""
-    tokenizer_name_or_path: str = "Unknown Tokenizer"
-    """What .ds.metadata calls the tokenizer."""
+    tokenizer_name_or_path: str | None = None
+    """What .ds.metadata calls the tokenizer; default: `tokenizer.name`, of a path its last name;
+    else `bytes` or `trained (<dataset>)`."""
 
     def __post_init__(self) -> None:
         check_counts(self, ["tokens_per_file"], where="datatrove")
-        if not self.tokenizer_name_or_path.isprintable() or "|" in self.tokenizer_name_or_path:
+        name = self.tokenizer_name_or_path or UNKNOWN
+        if not name.isprintable() or "|" in name:
             raise ConfigError(
                 four_parts(
                     where="exports: datatrove: tokenizer_name_or_path",
                     expected="a name in one line and without |, which ends it in .ds.metadata",
-                    found=repr(self.tokenizer_name_or_path),
-                    remedy="rename it",
+                    found=repr(name),
+                    remedy="give the tokenizer another name by this option",
                 )
             )
+
+
+def named(options: DatatroveOptions, names: SourceNames) -> DatatroveOptions:
+    """Return the options with the tokenizer's name."""
+    if options.tokenizer_name_or_path is not None:
+        return options
+    return replace(options, tokenizer_name_or_path=names.tokenizer)
 
 
 def write(parts: Sequence[Part], options: DatatroveOptions, folder: Path) -> Counts:
@@ -89,7 +109,7 @@ def _write_beside(path: Path, shard: Shard, token_size: int, options: DatatroveO
     ends = np.cumsum(shard.lengths[shard.lengths > 0])
     ends.astype("<u8").tofile(f"{path}.index")
     lines = [
-        f"{options.tokenizer_name_or_path}|{token_size}",
+        f"{options.tokenizer_name_or_path or UNKNOWN}|{token_size}",
         str(shard.num_tokens),
         _for_people(shard.num_tokens),
     ]
@@ -132,4 +152,5 @@ FORMAT = Format(
     ),
     write=write,
     read=read,
+    named=named,
 )

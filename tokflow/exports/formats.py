@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy.typing as npt
 import pyarrow as pa
 
+from tokflow.exports.index import INDEX_VERSION
 from tokflow.exports.part import Part
 from tokflow.extras import Extra
 from tokflow.manifest import FileEntry, Manifest
@@ -47,6 +48,21 @@ class Layout:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SourceNames:
+    """Names of what the tokens come from, for the formats that write them down.
+
+    Of a path the last name alone: the same data gives the same bytes wherever it lies. A URL is
+    whole but for its secrets."""
+
+    source: str
+    """The raw files."""
+    columns: tuple[str, ...]
+    """What was read of a record."""
+    tokenizer: str
+    """An encoding, an id on the hub or a file; `bytes`; of one that was trained, for what."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Declared:
     """What a dataset's YAML says that an export depends on, known before any token is."""
 
@@ -77,17 +93,26 @@ class Format:
 
     A document lies whole in what is yielded at once if the format keeps offsets, which begin at
     0 each time. loss_mask is yielded where the format keeps it, and of a stream only of chats."""
-    known_checksums: Callable[[Sequence[Part]], Mapping[str, FileEntry]] = lambda parts: {}
+    known_checksums: Callable[[Sequence[Part], Any], Mapping[str, FileEntry]] = (
+        lambda parts, options: {}
+    )
     """Files, by path, that are copies of files whose checksum is in a manifest already."""
     extra: Extra | None = None
     """The optional package that `write` and `read` need; looked for when a dataset is declared."""
     part_names: tuple[str, ...] | None = None
     """The parts that the format has a file for, whatever the dataset has; None: any."""
-    check: Callable[[Any, Declared], None] = lambda options, declared: None
+    check: Callable[[Any, Declared], object] = lambda options, declared: None
     """Refuse, by a ConfigError, options that cannot go with the rest of the dataset. `write` checks
     the same, for an export may be converted from another."""
+    named: Callable[[Any, SourceNames], Any] = lambda options, names: options
+    """Return the options with the names that the user left to the dataset."""
     version: int = 1
-    """Raised when the same input would give other bytes."""
+    """Raised when the same input would give other bytes of the format's files."""
+
+    @property
+    def version_of_export(self) -> int:
+        """The version of all files: it rises with that of the format's own, and of the index."""
+        return self.version + INDEX_VERSION
 
 
 def fixed(layout: Layout) -> Callable[[Any], Layout]:

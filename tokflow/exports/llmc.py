@@ -1,7 +1,7 @@
 """llm.c's .bin: a header of 1,024 bytes, then token ids, with EOS before each document.
 
     <prefix>_train_000000.bin, <prefix>_val_000000.bin, ...   whole documents in each file;
-                    `validation` is called val unless another part is
+                    `validation` is called val unless another part is; see the option `names`
     bytes 0-1023    256 int32, little-endian: magic, version, number of tokens, then zeros
     bytes 1024-     token ids: uint16 behind magic 20240520 and version 1; past 65,536 ids uint32
                     behind 20240801 and 7, as llm.c has it for Llama 3
@@ -15,8 +15,8 @@ Source: karpathy/llm.c, dev/data/data_common.py lines 26-61 at 16635d4 and llmc/
 61-195 at 077f9bd.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -26,11 +26,13 @@ from tokflow.errors import CorruptOutputError, four_parts
 from tokflow.exports.formats import Arrays, Counts, Format, Layout, counts_of_stream, fixed
 from tokflow.exports.names import (
     SHARD_DIGITS,
+    check_part_names,
     check_prefix,
     check_size,
     dataset_name,
     numbered_name,
     numbered_names,
+    renamed,
     val_names,
 )
 from tokflow.exports.options import check_counts
@@ -56,15 +58,26 @@ class LlmcOptions:
     """What the files' names begin with; default: the dataset's name."""
     tokens_per_file: int = 100_000_000
     """Tokens of a shard at most (shard_size); only a longer document makes a larger one."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """What file names call a part: `{validation: validation}`. Others have their own name, or val
+    of validation."""
 
     def __post_init__(self) -> None:
         check_prefix(self.prefix, where="llmc")
+        check_part_names(self.names, where="llmc")
         check_counts(self, ["tokens_per_file"], where="llmc")
+
+    def part_names(self, parts: Sequence[str]) -> dict[str, str]:
+        """Return what file names call each part.
+
+        Raises: ConfigError where `names` does not go with the parts.
+        """
+        return renamed(val_names(parts), self.names, where="llmc")
 
 
 def write(parts: Sequence[Part], options: LlmcOptions, folder: Path) -> Counts:
     """Write the shards of each part; one without tokens has none."""
-    names = val_names([part.name for part in parts])
+    names = options.part_names([part.name for part in parts])
     counts: Counts = {}
     for part in parts:
         prefix = options.prefix or dataset_name(part)
@@ -102,8 +115,10 @@ def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
 
     Raises: CorruptOutputError for a header that is not the file's.
     """
-    prefix = manifest.config["options"]["prefix"] or manifest.dataset
-    for name in numbered_names(manifest, prefix, part, ".bin"):
+    options = LlmcOptions(**manifest.config["options"])
+    part_name = options.part_names(manifest.details["parts"])[part]
+    prefix = options.prefix or manifest.dataset
+    for name in numbered_names(manifest, prefix, part_name, ".bin"):
         yield {"token_ids": _open_tokens(folder / name)}
 
 
@@ -130,4 +145,5 @@ FORMAT = Format(
     layout=fixed(Layout(made_of="stream", keeps=("token_ids",), eos_first=True)),
     write=write,
     read=read,
+    check=lambda options, declared: options.part_names(declared.parts),
 )

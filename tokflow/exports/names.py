@@ -1,9 +1,9 @@
 """What the files of a part are called: by number, and as readers know its name."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from tokflow.errors import ConfigError, four_parts
+from tokflow.errors import ConfigError, four_parts, nearest
 from tokflow.exports.part import Part
 from tokflow.manifest import Manifest
 from tokflow.storage import check_name
@@ -16,6 +16,54 @@ def val_names(parts: Sequence[str]) -> dict[str, str]:
     """
     shortened = {"validation": "val"} if "val" not in parts else {}
     return {part: shortened.get(part, part) for part in parts}
+
+
+def check_part_names(names: Mapping[str, str], *, where: str, suffix: str = "") -> None:
+    """Make sure that the option `names` holds names that files can have, with the suffix.
+
+    Raises: ConfigError.
+    """
+    for part, name in names.items():
+        option = f"exports: {where}: names.{part}"
+        if not name.endswith(suffix):
+            raise ConfigError(
+                four_parts(
+                    where=option,
+                    expected=f"a name that ends in {suffix}",
+                    found=repr(name),
+                    remedy=f"write {name + suffix!r}",
+                )
+            )
+        check_name(name.removesuffix(suffix), where=option, becomes="a file", marks="-_")
+
+
+def renamed(own: Mapping[str, str], names: Mapping[str, str], *, where: str) -> dict[str, str]:
+    """Return each part's own name in file names, or the one that the option `names` gives it.
+
+    Raises: ConfigError where a part is not known, or two have one name.
+    """
+    if unknown := [part for part in names if part not in own]:
+        raise ConfigError(
+            four_parts(
+                where=f"exports: {where}: names",
+                expected=f"parts of the split: {', '.join(own)}",
+                found=repr(unknown[0]),
+                remedy=nearest(unknown[0], list(own)) or "remove it",
+            )
+        )
+    taken: dict[str, str] = {}
+    for part, name in (named := {**own, **names}).items():
+        if other := taken.get(name.casefold()):
+            raise ConfigError(
+                four_parts(
+                    where=f"exports: {where}: names",
+                    expected="a file name of its own for each part",
+                    found=f"{name!r} for {other} and {part}",
+                    remedy="give one of them another",
+                )
+            )
+        taken[name.casefold()] = part
+    return named
 
 
 FILE_DIGITS = 5
@@ -68,9 +116,8 @@ def numbered_name(prefix: str | None, part: str, number: int, suffix: str) -> st
     return "_".join(filter(None, [prefix, part, f"{number:0{SHARD_DIGITS}d}{suffix}"]))
 
 
-def numbered_names(manifest: Manifest, prefix: str | None, part: str, suffix: str) -> list[str]:
-    """Return the shards of a part that an export has, in order."""
-    name = val_names(manifest.details["parts"])[part]
+def numbered_names(manifest: Manifest, prefix: str | None, name: str, suffix: str) -> list[str]:
+    """Return the shards that an export has of the part that files call `name`, in order."""
     return numbered(manifest, lambda number: numbered_name(prefix, name, number, suffix))
 
 

@@ -22,9 +22,9 @@ then has whole documents, and offsets of its own. build-nanogpt, which takes eve
 Source: numpy.lib.format, version 1.0; karpathy/build-nanogpt at 69cb21f, fineweb.py lines 17-83.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal
@@ -42,9 +42,11 @@ from tokflow.exports.formats import (
 from tokflow.exports.names import (
     SHARD_DIGITS,
     check_num_files,
+    check_part_names,
     check_prefix,
     numbered,
     numbered_name,
+    renamed,
     val_names,
 )
 from tokflow.exports.options import check_counts
@@ -81,9 +83,13 @@ class NpyOptions:
     Without it a part is one file."""
     sequences_per_file: int | None = None
     """sequences: rows of a file. Without it a part is one file."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """What file names call a part: `{validation: validation}`. Others have their own name, or val
+    of validation where files are numbered."""
 
     def __post_init__(self) -> None:
         check_prefix(self.prefix, where="npy")
+        check_part_names(self.names, where="npy")
         check_counts(self, ["tokens_per_file", "sequences_per_file"], where="npy")
         of_other: dict[str, dict[str, str | None]] = {
             "stream": {"sequences_per_file": None},
@@ -105,11 +111,20 @@ class NpyOptions:
         """Whether the names of files have a number."""
         return any((self.prefix, self.tokens_per_file, self.sequences_per_file))
 
+    def part_names(self, parts: Sequence[str]) -> dict[str, str]:
+        """Return what file names call each part.
+
+        Raises: ConfigError where `names` does not go with the parts.
+        """
+        own = val_names(parts) if self.is_numbered else {part: part for part in parts}
+        return renamed(own, self.names, where="npy")
+
     def file_name(self, part: str, parts: Sequence[str], number: int) -> str:
         """Return the name of a part's file."""
+        name = self.part_names(parts)[part]
         if not self.is_numbered:
-            return f"{part}.npy"
-        return numbered_name(self.prefix, val_names(parts)[part], number, ".npy")
+            return f"{name}.npy"
+        return numbered_name(self.prefix, name, number, ".npy")
 
 
 def layout_of_options(options: NpyOptions) -> Layout:
@@ -236,4 +251,5 @@ FORMAT = Format(
     layout=layout_of_options,
     write=write,
     read=read,
+    check=lambda options, declared: options.part_names(declared.parts),
 )

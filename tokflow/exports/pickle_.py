@@ -9,7 +9,8 @@ pickle runs whatever code it names: load only what you made yourself, or take pa
 
 Source: the README titled "How to fetch and tokenize the data" (the-stack, data/c) and its
 tokenize_data.py. Two of its options stand under `packing` and not beside `format: pickle`:
-`packing.min_sample_length`, and seq_length as `packing.sequence_length`.
+`packing.min_sample_length`, and seq_length as `packing.sequence_length`. A row of exactly
+min_sample_length tokens is kept here, while that script wants more than so many.
 """
 
 import json

@@ -43,7 +43,8 @@ class PackingConfig:
     """What happens to the last row of a part if it is not full. It is made of the rows that each
     file leaves open, so there is one such row in the whole dataset; of one_document none."""
     min_sample_length: int = 1
-    """A row with fewer tokens, padding not counted, is left out and counted as dropped."""
+    """A row with fewer tokens, padding not counted, is left out and counted as dropped; one with
+    exactly so many is kept (PickledTrainerDataset's script keeps rows with more)."""
     pool_size: int = 10_000
     """pool: documents that are packed together. Rows hold documents that are at most about so
     many apart; more of them fill rows better."""

@@ -1,24 +1,28 @@
 """Find and fetch the raw files of a dataset.
 
-list_sources     what is there, by partition key; reads no content
+list_raw         what is there, by partition key, and what is left out; reads no content
 read_raw_files   on this disk, with the sha256 of the content; downloads what is elsewhere
 check_unchanged  whoever read a raw file makes sure that it stayed the same meanwhile
 """
 
 from tokflow.raw.files import RawFile, check_unchanged, read_raw_file, read_raw_files
+from tokflow.raw.globs import escaped
 from tokflow.raw.hashes import Stamp
 from tokflow.raw.keys import check_key
-from tokflow.raw.listing import RawConfig, RawSource, list_sources
+from tokflow.raw.listing import LeftOut, Listing, RawConfig, RawSource, list_raw
 from tokflow.raw.urls import redact
 
 __all__ = [
+    "LeftOut",
+    "Listing",
     "RawConfig",
     "RawFile",
     "RawSource",
     "Stamp",
     "check_key",
     "check_unchanged",
-    "list_sources",
+    "escaped",
+    "list_raw",
     "read_raw_file",
     "read_raw_files",
     "redact",

@@ -3,12 +3,14 @@
 import os
 import posixpath
 import urllib.parse
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from tokflow.errors import ConfigError, RawFileError, four_parts
-from tokflow.raw.globs import files_below, has_wildcard
+from tokflow.raw.folders import FormatOf, open_folders
+from tokflow.raw.globs import Matches, escaped, find_below, has_wildcard, unescaped
 from tokflow.raw.keys import check_key
 from tokflow.raw.urls import is_url, redact, split_url
 
@@ -19,12 +21,15 @@ class RawConfig:
 
     files: tuple[str, ...]
     """Paths, globs (`*`, `?`, `[...]`, `**`) and URLs (`file`, `http`, `https`, and what fsspec
-    knows, as `s3`, `gs`, `hf`); one file is one partition. Hidden files match only a pattern
-    that names the dot. `[[]` stands for a bracket in a name."""
+    knows, as `s3`, `gs`, `hf`); one file is one partition. A folder such as `x.parquet`, which
+    Spark, Dask and Hive write, stands for the data files in it. Hidden files match only a pattern
+    that names the dot. `[[]` stands for a bracket in a name; a `Path` in Python is no pattern."""
 
     def __post_init__(self) -> None:
         files = [self.files] if isinstance(self.files, (str, os.PathLike)) else list(self.files)
-        texts = [os.fspath(file) if isinstance(file, os.PathLike) else file for file in files]
+        texts = [
+            escaped(os.fspath(file)) if isinstance(file, os.PathLike) else file for file in files
+        ]
         if not texts or any(not isinstance(text, str) or not text.strip() for text in texts):
             raise _config_error(
                 "raw.files",
@@ -47,20 +52,42 @@ class RawSource:
     """It is a file of this machine, read where it is."""
 
 
-def list_sources(
-    config: RawConfig, *, base: Path, store: Path | None = None
-) -> dict[str, RawSource]:
-    """Return the raw files by partition key, sorted by key.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeftOut:
+    """Something that a pattern matches and that is not read."""
+
+    path: str
+    """Absolute path, or URL without what is secret in it."""
+    found: str
+    """What it is: `a fifo`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Listing:
+    """What the patterns of a dataset match."""
+
+    sources: dict[str, RawSource]
+    """The raw files by partition key, sorted by key."""
+    left_out: tuple[LeftOut, ...] = ()
+    """What else there is, sorted by path."""
+
+
+def list_raw(
+    config: RawConfig, *, base: Path, store: Path | None = None, format_of: FormatOf
+) -> Listing:
+    """Return the raw files by partition key, and what else the patterns match.
 
     Paths are relative to `base`. A key is the path relative to the deepest folder that holds the
     fixed part of every pattern, so it depends on the patterns and not on which files exist:
 
         data/raw/*.txt                        data/raw/a.txt       -> a.txt
         data/en/*.txt and data/de/**/*.txt    data/en/a.txt        -> en/a.txt
+        data/x.parquet, a folder               data/x.parquet/p.parquet -> x.parquet/p.parquet
         https://host/dump/a.txt?key=1                              -> a.txt
 
     Files of several hosts (or buckets) have the host before their path. A file that two patterns
-    match is listed once. Only patterns with a wildcard touch the network.
+    match is listed once. Only patterns with a wildcard touch the network. `format_of` says by its
+    name whether a folder stands for the files in it, as `open_folders` has it.
 
     Raises: ConfigError for a pattern without a match, two files with one key, a key that
     `check_key` refuses and a file inside `store` (which is where outputs are); RawFileError for a
@@ -69,18 +96,32 @@ def list_sources(
     patterns = [_read_pattern(text, base) for text in config.files]
     origins = {pattern.origin for pattern in patterns}
     sources: dict[str, RawSource] = {}
+    left_out: dict[str, str] = {}
     for pattern in patterns:
         alike = [other.folder for other in patterns if other.origin == pattern.origin]
         is_alone = len(origins) == 1 or not pattern.origin
         root = posixpath.commonpath(alike) if is_alone else ""
-        for path in _matches(pattern):
+        matches = _matches(pattern, format_of)
+        left_out |= {pattern.url_of(path): found for path, found in matches.others.items()}
+        for path in sorted(matches.files):
             key = _key(path, pattern, root)
             source = RawSource(key=key, url=pattern.url_of(path), is_local=not pattern.origin)
             check_key(key)
             if store is not None:
                 check_outside(source, store)
             _check_same(source, sources.setdefault(key, source))
-    return dict(sorted(sources.items()))
+    return Listing(sources=dict(sorted(sources.items())), left_out=_left_out(left_out, sources))
+
+
+def _left_out(found: dict[str, str], sources: dict[str, RawSource]) -> tuple[LeftOut, ...]:
+    """Return what no other pattern lists, and no folder of which one lists a file."""
+    listed = {source.url for source in sources.values()} if found else set()
+    for url in list(listed):
+        while (url := posixpath.dirname(url)) not in listed and url:
+            listed.add(url)
+    return tuple(
+        LeftOut(path=redact(url), found=found[url]) for url in sorted(found) if url not in listed
+    )
 
 
 def check_outside(source: RawSource, store: Path) -> None:
@@ -101,7 +142,7 @@ class _Pattern:
     origin: str
     """Scheme and host; empty for this machine."""
     folder: str
-    """The fixed part, absolute on this machine or below the origin."""
+    """The fixed part, nothing of it escaped, absolute on this machine or below the origin."""
     below: tuple[str, ...]
     """What is to match below `folder`, one component per level; the last one is the file's."""
 
@@ -111,14 +152,16 @@ class _Pattern:
 
     @property
     def path(self) -> str:
-        return posixpath.join(self.folder, *self.below)
+        return posixpath.join(self.folder, *map(unescaped, self.below))
 
     def url_of(self, path: str) -> str:
         if not self.origin:
             return path
         written = self.text.split("://", 1)[1]
         start = self.text.removesuffix(written) + written.partition("/")[0]
-        return start + path if self.is_glob else self.text
+        if self.is_glob:
+            return start + path
+        return self.text if _is_web(self.origin) else unescaped(self.text)
 
 
 def _read_pattern(text: str, base: Path) -> _Pattern:
@@ -149,7 +192,7 @@ def _read_pattern(text: str, base: Path) -> _Pattern:
     return _Pattern(
         text=text,
         origin=url.origin,
-        folder="/" + "/".join(names[:fixed]),
+        folder="/" + "/".join(map(unescaped, names[:fixed])),
         below=tuple(names[fixed:]),
     )
 
@@ -170,11 +213,12 @@ def _local_pattern(text: str, path: str, base: Path) -> _Pattern:
             remedy="write the pattern without '..'",
         )
     start = "/" if path.startswith("/") else os.fspath(base.absolute())
-    folder = os.path.normpath(os.path.join(start, *names[:fixed]))  # noqa: PTH118
-    if ".." in names[:fixed]:
-        last = fixed - names[:fixed][::-1].index("..")
-        head = os.path.realpath(os.path.join(start, *names[:last]))  # noqa: PTH118
-        folder = os.path.join(head, *names[last:fixed])  # noqa: PTH118
+    above = [unescaped(name) for name in names[:fixed]]
+    folder = os.path.normpath(os.path.join(start, *above))  # noqa: PTH118
+    if ".." in above:
+        last = fixed - above[::-1].index("..")
+        head = os.path.realpath(os.path.join(start, *above[:last]))  # noqa: PTH118
+        folder = os.path.join(head, *above[last:])  # noqa: PTH118
     return _Pattern(text=text, origin="", folder=folder, below=tuple(names[fixed:]))
 
 
@@ -188,22 +232,33 @@ def _is_web(origin: str) -> bool:
     return origin.startswith(("http://", "https://"))
 
 
-def _matches(pattern: _Pattern) -> Iterable[str]:
-    if not pattern.is_glob:
-        if not pattern.origin:
-            _check_file(pattern)
-        return [pattern.path]
-    if pattern.origin:
-        from tokflow.raw.object_store import list_objects
-
-        found, there = list_objects(pattern.url_of(pattern.folder), pattern.below)
-        paths = {posixpath.join(pattern.folder, name) for name in found}
+def _matches(pattern: _Pattern, format_of: FormatOf) -> Matches:
+    """Return the files that match, those of the folders that do, and what else does."""
+    if pattern.is_glob:
+        matches = _find(pattern, pattern.folder, pattern.below)
+    elif not pattern.origin and Path(pattern.path).is_dir():
+        matches = Matches(folders={pattern.path})
     else:
-        paths = files_below(pattern.folder, pattern.below)
-        there = [] if paths else _names_in(pattern.folder)
-    if not paths:
-        raise _no_match(pattern, there)
-    return sorted(paths)
+        matches = Matches(files={pattern.path})
+    opened = open_folders(
+        matches,
+        list_below=partial(_find, pattern, below=("**",)),
+        format_of=format_of,
+        are_entered="**" in pattern.below[-2:],
+    )
+    if pattern.is_glob and not opened.files:
+        raise _no_match(pattern)
+    if not pattern.is_glob and not pattern.origin and opened.files <= {pattern.path}:
+        _check_file(pattern)
+    return opened
+
+
+def _find(pattern: _Pattern, folder: str, below: Sequence[str]) -> Matches:
+    if not pattern.origin:
+        return find_below(folder, below)
+    from tokflow.raw.object_store import find_objects
+
+    return find_objects(pattern.url_of(folder), below).under(folder)
 
 
 def _check_file(pattern: _Pattern) -> None:
@@ -211,6 +266,8 @@ def _check_file(pattern: _Pattern) -> None:
     if path.is_file():
         return
     found, remedy = "no such file", "correct the path"
+    if unescaped(pattern.text) != pattern.text:
+        remedy += "; a pattern has to be text, for a Path and `[*]` stand for themselves"
     if path.is_dir():
         found, remedy = "a folder", f"write {pattern.text.rstrip('/')}/* for the files in it"
     elif path.exists():
@@ -225,8 +282,9 @@ def _check_file(pattern: _Pattern) -> None:
     )
 
 
-def _no_match(pattern: _Pattern, there: list[str] | None) -> ConfigError:
+def _no_match(pattern: _Pattern) -> ConfigError:
     folder = pattern.origin + pattern.folder
+    there = _names_in(pattern)
     if there is None:
         found = "no such folder"
     elif not there:
@@ -245,10 +303,16 @@ def _no_match(pattern: _Pattern, there: list[str] | None) -> ConfigError:
     )
 
 
-def _names_in(folder: str) -> list[str] | None:
+def _names_in(pattern: _Pattern) -> list[str] | None:
+    """Return what is in the folder below which nothing matches; None if it is not there."""
+    if pattern.origin:
+        from tokflow.raw.object_store import names_in
+
+        return names_in(pattern.url_of(pattern.folder))
     try:
         return sorted(
-            f"{path.name}/" if path.is_dir() else path.name for path in Path(folder).iterdir()
+            f"{path.name}/" if path.is_dir() else path.name
+            for path in Path(pattern.folder).iterdir()
         )
     except OSError:
         return None

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import IO, Any, TypeVar
 
 from tokflow.errors import ConfigError, four_parts
+from tokflow.raw.globs import Matches, escaped
 from tokflow.raw.remote import Body, TransientError, Validator, remote_error
 from tokflow.raw.urls import redact, safe_text
 
@@ -80,40 +81,51 @@ class _StoredBody:
         return _call(lambda: self._file.read(num_bytes), self._url)
 
 
-def list_objects(folder: str, below: Sequence[str]) -> tuple[list[str], list[str] | None]:
-    """Return the files that match, relative to the URL `folder`, and the names in `folder`.
+def find_objects(folder: str, below: Sequence[str]) -> Matches:
+    """Return what matches below the URL `folder`, by paths relative to it.
 
-    The names are there only if nothing matches; they are None if there is no such folder. As on
-    this machine hidden files match only a pattern that names the dot; there is no way to tell
-    which component matched which, so one dot in the pattern admits all.
+    As on this machine hidden names match only a pattern that names the dot; there is no way to
+    tell which component matched which, so one dot in the pattern admits all.
     """
     file_system, root = _file_system(folder)
     root = root.rstrip("/")
-    pattern = "/".join((root, *below, *(("*",) if below[-1] == "**" else ())))
+    pattern = "/".join((escaped(root), *below, *(("*",) if below[-1] == "**" else ())))
 
-    def find() -> list[str]:
+    def find() -> dict[str, str]:
         file_system.invalidate_cache()
         found = file_system.glob(pattern, detail=True)
-        return [path for path, info in found.items() if info["type"] == "file"]
+        return {_relative(path, root): info["type"] for path, info in found.items()}
 
-    names = [_relative(path, root) for path in _call(find, folder)]
+    found = _call(find, folder)
     if not any(name.startswith(".") for name in below):
-        names = [name for name in names if "/." not in f"/{name}"]
-    return names, None if names else _names_in(file_system, root, folder)
+        found = {path: kind for path, kind in found.items() if "/." not in f"/{path}"}
+    return Matches(
+        files={path for path, kind in found.items() if kind == "file"},
+        folders={path for path, kind in found.items() if kind == "directory"},
+        others={
+            path: f"something of the type {kind!r}"
+            for path, kind in found.items()
+            if kind not in ("file", "directory")
+        },
+    )
 
 
-def _relative(path: str, root: str) -> str:
-    return path[len(root) :].lstrip("/") if path.startswith(root) else path
+def names_in(folder: str) -> list[str] | None:
+    """Return the names in the URL `folder`; None if there is no such folder."""
+    file_system, root = _file_system(folder)
+    root = root.rstrip("/")
 
-
-def _names_in(file_system: Any, root: str, url: str) -> list[str] | None:
     def names() -> list[str] | None:
         try:
             return sorted(_relative(path, root) for path in file_system.ls(root, detail=False))
         except FileNotFoundError:
             return None
 
-    return _call(names, url)
+    return _call(names, folder)
+
+
+def _relative(path: str, root: str) -> str:
+    return path[len(root) :].lstrip("/") if path.startswith(root) else path
 
 
 def _file_system(url: str) -> tuple[Any, str]:

@@ -91,7 +91,9 @@ def _verify_found(found: Found, damage: Damage) -> Verified:
     else:
         try:
             problems, notes = _verify_content(found, damage)
-        except (TokflowError, OSError, ValueError, KeyError, IndexError) as error:
+        except TokflowError as error:
+            problems = [str(error)]
+        except (OSError, ValueError, KeyError, IndexError) as error:
             problems = [f"{found.folder}: cannot be read: {type(error).__name__}: {error}"]
     return Verified(
         name=found.name, folder=found.folder, problems=tuple(problems), notes=tuple(notes)

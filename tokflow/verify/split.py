@@ -7,8 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.arrays import to_numpy
+from tokflow.cut_tokens import CUT_TOKENS_NAME
 from tokflow.document_table import DOCUMENTS_SCHEMA
-from tokflow.spans import CUT_TOKENS_NAME, SPANS_NAME, SPANS_SCHEMA, Split
+from tokflow.spans import SPANS_NAME, SPANS_SCHEMA, Split
 from tokflow.tables import read_part
 from tokflow.verify.problems import too_large, unequal
 
@@ -103,13 +104,14 @@ def _coverage_problems(
     is_cut[cut] = True
     is_free = (taken == 0) & ~is_cut
     counts, shard = split.manifest.counts, split.shard.manifest.counts
-    # A part of 0 characters cuts a document into pieces of which none is in a part.
-    if not counts["no_part.num_cut_pieces"] or counts["no_part.num_documents"] > is_free.sum():
-        yield from unequal(
-            f"{split.folder}: no part",
-            num_documents=(counts["no_part.num_documents"], int(is_free.sum())),
-            num_tokens=(counts["no_part.num_tokens"], int(table["num_tokens"][is_free].sum())),
-        )
+    free_tokens = counts["no_part.num_tokens"]
+    if not counts["no_part.num_cut_pieces"]:  # else those of cut pieces are among them
+        free_tokens = int(table["num_tokens"][is_free].sum())
+    yield from unequal(
+        f"{split.folder}: no part",
+        num_documents=(counts["no_part.num_documents"], int(is_free.sum())),
+        num_tokens=(counts["no_part.num_tokens"], free_tokens),
+    )
     total = sum(counts[f"{name}.num_chars"] for name in (*split.parts, "no_part"))
     yield from unequal(
         f"{split.folder}: all parts and no part together",

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from tokflow.arrays import read_table, to_numpy, to_texts
 from tokflow.document_table import DOCUMENTS_SCHEMA
 from tokflow.engines import open_reference
+from tokflow.errors import TokflowError
 from tokflow.shard_writer import (
     DOCUMENTS_NAME,
     LOSS_MASK_NAME,
@@ -164,6 +165,8 @@ def verify_tokenizer(tokenizer: Tokenizer) -> list[str]:
     """Return what is wrong with a saved tokenizer: its reference must load and make tokens."""
     try:
         encoded = open_reference(tokenizer).encode(to_texts(["a b"]))
+    except TokflowError as error:
+        return [str(error)]
     except Exception as error:
         return [f"{tokenizer.folder}: expected a tokenizer that loads, found: {error}"]
     return list(too_large(tokenizer.folder, encoded.token_ids, tokenizer.vocab_size))

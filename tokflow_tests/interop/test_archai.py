@@ -40,6 +40,7 @@ def test_the_files_are_those_that_archai_writes(ids: Any, tmp_path: Path):
         files={f"{part}.jsonl": texts for part in parts},
         attributes={"split": {"parts": {part: {"files": f"{part}.jsonl"} for part in parts}}},
         dataset_file_path=texts_of,
+        tokenizer_name="",  # the peer's tokenizer was made in memory
     )
 
     documents = known.documents("train")

@@ -1,0 +1,57 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from tokflow.cli.app import app
+from tokflow_tests.declared import write_raw
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def declare(folder: Path, file: str, **fields: Any) -> Path:
+    attributes = {
+        "raw": {"files": "raw/*.jsonl"},
+        "tokenizer": {"kind": "bytes"},
+        "exports": ["bin"],
+        "store": "store",
+        **fields,
+    }
+    (folder / file).write_text(yaml.safe_dump(attributes))
+    return folder / file
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> list[str | Path]:
+    """The options for two datasets."""
+    write_raw(tmp_path, {"a.jsonl": ["one"]})
+    configs = [declare(tmp_path, f"{name}.yaml", name=name) for name in ("one", "two")]
+    return [option for config in configs for option in ("--config", config)]
+
+
+def test_every_config_is_built_planned_verified_and_collected(two: list[str | Path]):
+    assert run("run", *two).exit_code == 0
+
+    for command in ("run", "plan", "gc"):
+        document = json.loads(run(command, *two, "--json").stdout)
+        assert [one["dataset"] for one in document["datasets"]] == ["one", "two"]
+    assert run("verify", *two).stdout.endswith("10 outputs: all well\n")
+
+
+def test_two_configs_of_one_name_and_one_store_are_refused(two: list[str | Path], tmp_path: Path):
+    same = declare(tmp_path, "same.yaml", name="two")
+
+    result = run("run", *two, "--config", same)
+
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "error: --config: expected datasets of different names, or with different stores, found "
+        f"'two' in {tmp_path}/store for both {tmp_path}/two.yaml and {same}; rename one of them, "
+        "or leave one out\n"
+    )
+    assert not (tmp_path / "store").exists()

@@ -1,0 +1,52 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tokflow import cut_tokens
+from tokflow.arrays import to_texts
+from tokflow.engines import open_reference
+from tokflow.lineage import Lineage
+from tokflow_tests.making import build, declare, int64
+
+TEXT = "größe 漢字 👍🏽 don't stop\n\n  12,345 <|endoftext|> and on " * 9
+
+
+def cut_every(num_chars: int, num_parts: int) -> dict[str, Any]:
+    starts = {f"from_{start}": start for start in range(0, num_chars * num_parts, num_chars)}
+    parts = {name: {"start": start, "characters": num_chars} for name, start in starts.items()}
+    return {"boundary": "character", "parts": parts}
+
+
+@pytest.mark.parametrize("batch_bytes", [cut_tokens.BATCH_BYTES, 50])
+def test_many_pieces_of_one_document_have_the_reference_s_tokens_of_each(
+    batch_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    dataset = declare(
+        tmp_path,
+        {"a.jsonl": ["before", TEXT, "after"]},
+        tokenizer={"kind": "trained", "vocab_size": 300},
+        split=cut_every(7, 50),
+    )
+    monkeypatch.setattr(cut_tokens, "BATCH_BYTES", batch_bytes)
+
+    build(dataset)
+
+    lineage = Lineage(dataset)
+    split, tokenizer = lineage.open_split("a.jsonl"), lineage.tokenizer
+    whole = "before" + TEXT
+    sides = [whole[start : start + 7] for start in range(7, 350, 7)]
+    expected = open_reference(tokenizer).encode(to_texts(["before", TEXT[:1], *sides]))
+    cut = [[*expected.document(side).tolist(), tokenizer.eos_id] for side in range(1, 51)]
+    assert split.token_source().cut.tolist() == [token for side in cut for token in side]
+
+
+@pytest.mark.parametrize("block_bytes", [1, 3, 1000])
+def test_a_text_is_cut_between_code_points(block_bytes: int):
+    text = "aé漢👍z\x00ß"
+    data = np.frombuffer(text.encode(), dtype=np.uint8)
+
+    starts = cut_tokens._bytes_before(data, int64(0, 2, 3, 4, 6), block_bytes)
+
+    assert starts.tolist() == [len(text[:chars].encode()) for chars in (0, 2, 3, 4, 6)]

@@ -1,0 +1,91 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tokflow.arrays import make_table, repeated
+from tokflow.convert import convert_export
+from tokflow.dataset import make_export_config
+from tokflow.exports import index
+from tokflow.exports.index import INDEX_SCHEMA, read_runs, write_index
+from tokflow_tests.making import build, content, declare, index_of
+
+LENGTHS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]
+"""Of the runs of a part, one in each raw file; one position of padding after every fourth."""
+
+
+def runs_of(part: str) -> Iterator[pa.Table]:
+    position = 0
+    for number, length in enumerate(LENGTHS):
+        names = {"part": repeated(part, 1), "raw_file": repeated(f"{number:02d}.txt", 1)}
+        numbers = dict.fromkeys(("row", "char_start", "token_in_piece"), np.zeros(1, np.int64))
+        at = {"position": np.array([position]), "num_tokens": np.array([length])}
+        yield make_table({**names, **numbers, **at}, INDEX_SCHEMA)
+        position += length + (number % 4 == 3)
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The index of two parts, in row groups of 4, 4 and 3 runs each."""
+    monkeypatch.setattr(index, "INDEX_ROWS_PER_GROUP", 4)
+    path = tmp_path / "index.parquet"
+    write_index(path, [runs_of("train"), runs_of("validation")])
+    return path
+
+
+def test_many_files_share_a_row_group_and_parts_do_not(path: Path):
+    with pq.ParquetFile(path) as file:
+        groups = [file.read_row_group(number) for number in range(file.num_row_groups)]
+
+    assert [len(group) for group in groups] == [4, 4, 3, 4, 4, 3]
+    assert [len(group["part"].unique()) for group in groups] == [1] * 6
+
+
+@pytest.mark.parametrize("part", ["train", "validation"])
+@pytest.mark.parametrize("size", [1, 2, 12, 100])
+def test_a_lookup_finds_the_runs_that_touch_its_positions(part: str, size: int, path: Path):
+    rows = index_of(path.parent, part)
+
+    for start in range(sum(LENGTHS) + 5):
+        touched = [
+            row
+            for row in rows
+            if row["position"] < start + size and row["position"] + row["num_tokens"] > start
+        ]
+        assert read_runs(path, part, start, start + size) == touched
+
+
+def test_a_lookup_of_a_token_reads_one_row_group(path: Path):
+    metadata = pq.read_metadata(path)
+
+    groups = [index._groups_with(metadata, "validation", at, at + 1) for at in (0, 8, 10, 33, 45)]
+
+    assert groups == [[3], [3], [4], [5], [5]]
+
+
+def test_the_bytes_do_not_depend_on_the_tables_that_the_runs_come_in(path: Path):
+    together = path.with_name("together.parquet")
+    write_index(together, [[pa.concat_tables(runs_of(part))] for part in ("train", "validation")])
+
+    assert together.read_bytes() == path.read_bytes()
+
+
+def test_an_index_of_many_row_groups_is_converted_as_one_of_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    files = {f"{name}.jsonl": ["ab", "cdefgh"] for name in "abcdef"}
+    few, many = (
+        declare(tmp_path / name, files, exports=["parquet", "bin"]) for name in ("few", "many")
+    )
+    build(few)
+    monkeypatch.setattr(index, "INDEX_ROWS_PER_GROUP", 2)
+    folder = build(many).export("parquet").output.folder
+    assert pq.read_metadata(folder / "index.parquet").num_row_groups > 5
+
+    converted = convert_export(folder, make_export_config("bin", where="test"))
+
+    of_few = few.folder / "exports/bin/latest/train.bin"
+    assert content(converted)["train.bin"] == of_few.read_bytes()

@@ -1,0 +1,108 @@
+"""Folders that a pattern matches, and what else it matches that is no file."""
+
+import os
+import stat
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from tokflow.documents import format_of_name
+from tokflow.errors import RawFileError
+from tokflow.raw import Listing, RawConfig, list_raw
+
+SPARK = (
+    "raw/x.parquet/part-00000-1f.c000.snappy.parquet",
+    "raw/x.parquet/date=1/part-00001-1f.c000.snappy.parquet",
+    "raw/x.parquet/_hidden=1/part-00002-1f.c000.snappy.parquet",
+    "raw/x.parquet/_SUCCESS",
+    "raw/x.parquet/_metadata",
+    "raw/x.parquet/_temporary/0/part-00003-1f.c000.snappy.parquet",
+    "raw/x.parquet/.part-00000-1f.c000.snappy.parquet.crc",
+)
+KEYS = [
+    "x.parquet/_hidden=1/part-00002-1f.c000.snappy.parquet",
+    "x.parquet/date=1/part-00001-1f.c000.snappy.parquet",
+    "x.parquet/part-00000-1f.c000.snappy.parquet",
+]
+
+
+def make_files(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+
+
+def listing(folder: Path, *files: str) -> Listing:
+    return list_raw(RawConfig(files=files), base=folder, format_of=format_of_name)
+
+
+def left_out(folder: Path, *files: str) -> dict[str, str]:
+    found = listing(folder, *files).left_out
+    return {left.path.removeprefix(f"{folder}/"): left.found for left in found}
+
+
+@pytest.mark.parametrize("pattern", ["raw/*.parquet", "raw/*", "raw/**", "raw/**/*.parquet"])
+def test_a_folder_of_data_files_stands_for_them(pattern: str, tmp_path: Path):
+    make_files(tmp_path, *SPARK, "raw/y.parquet")
+
+    assert list(listing(tmp_path, pattern).sources) == [*KEYS, "y.parquet"]
+    assert left_out(tmp_path, pattern) == {}
+
+
+def test_such_a_folder_may_be_named(tmp_path: Path):
+    make_files(tmp_path, *SPARK, "raw/empty.parquet/_SUCCESS")
+
+    assert list(listing(tmp_path, "raw/x.parquet/").sources) == KEYS
+    with pytest.raises(RawFileError, match=r"expected the file .*, found a folder;"):
+        listing(tmp_path, "raw/empty.parquet")
+
+
+def test_a_folder_holds_the_format_of_its_name_however_that_is_spelt(tmp_path: Path):
+    make_files(tmp_path, "raw/x.jsonl/part-0.json.gz", "raw/x.jsonl/y.parquet")
+
+    assert list(listing(tmp_path, "raw/*.jsonl").sources) == ["x.jsonl/part-0.json.gz"]
+    assert left_out(tmp_path, "raw/*.jsonl") == {
+        "raw/x.jsonl/y.parquet": "no jsonl file, in the folder x.jsonl"
+    }
+
+
+def test_an_object_store_has_such_folders_too(tmp_path: Path):
+    memory = fsspec.filesystem("memory")
+    for name in (*SPARK, "raw/sub/b.parquet"):
+        memory.pipe(f"/folders/{name}", b"")
+
+    found = listing(tmp_path, "memory://folders/raw/*")
+
+    assert list(found.sources) == KEYS
+    assert [(left.path, left.found) for left in found.left_out] == [
+        ("memory://folders/raw/sub", "a folder")
+    ]
+
+
+def test_whatever_else_a_pattern_matches_is_told(tmp_path: Path):
+    make_files(tmp_path, "raw/a.txt", "raw/sub/b.txt", "raw/x.parquet/_SUCCESS")
+    os.mkfifo(tmp_path / "raw/pipe")
+    os.mknod(tmp_path / "raw/socket", stat.S_IFSOCK)
+
+    assert left_out(tmp_path, "raw/*") == {
+        "raw/pipe": "a fifo",
+        "raw/socket": "a socket",
+        "raw/sub": "a folder",
+        "raw/x.parquet": "a folder without a parquet file",
+    }
+
+
+@pytest.mark.parametrize("pattern", ["raw/*/*.txt", "raw/**/*.txt"])
+def test_a_link_that_leads_to_no_folder_is_told(pattern: str, tmp_path: Path):
+    make_files(tmp_path, "raw/sub/a.txt")
+    (tmp_path / "raw/disk").symlink_to(tmp_path / "gone")
+
+    assert left_out(tmp_path, pattern) == {"raw/disk": "a link that leads nowhere"}
+
+
+def test_what_another_pattern_reads_is_not_left_out(tmp_path: Path):
+    make_files(tmp_path, "raw/a.txt", "raw/sub/b.txt")
+
+    assert left_out(tmp_path, "raw/*", "raw/sub/*.txt") == {}
+    assert left_out(tmp_path, "raw/**") == {}
