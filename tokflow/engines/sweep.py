@@ -39,8 +39,8 @@ BLOCK = 128
 """Code points tried in one text; those of a text that differs are tried one by one."""
 
 KINDS = (
-    "a", "Z", "'", "s", "1", "\u00bd", " ", "\t", "\n", "\r", "\u00a0", ".", "/", "\u02b0", "\u0301",
-    "\u4e2d",
+    "a", "Z", "'", "s", "1", "\u00bd", " ", "\t", "\n", "\r", "\u00a0", ".", "/", "\u02b0",
+    "\u0301", "\u4e2d",
 )  # fmt: skip
 """A character of each kind that a pattern tells from others: all texts of one to three of them are
 tried, too, and four alike."""
