@@ -192,8 +192,8 @@ def test_a_truncated_tokens_bin_is_corrupt(tmp_path: Path):
         open_token_shard(shard.folder)
 
     assert str(caught.value) == (
-        f"{shard.folder / 'tokens.bin'}: expected 4 tokens of 2 bytes (8 bytes), found 7 bytes; "
-        "delete the folder and run `tokflow run` again"
+        f"{shard.folder / 'tokens.bin'}: expected 8 bytes, found 7; run `tokflow run`, which "
+        "makes it again if it is needed, or `tokflow gc`"
     )
 
 

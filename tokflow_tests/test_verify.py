@@ -470,7 +470,8 @@ def test_an_error_that_has_four_parts_is_a_problem_as_it_is(small: tuple[Dataset
     manifest = lineage.open_tokens("a.jsonl").folder / "manifest.json"
     manifest.write_text("{")
 
-    [verified] = verify_path(lineage.export(made.exports[0]).folder)
+    export, verified = verify_path(lineage.export(made.exports[0]).folder)
 
+    assert export.problems == ()
     assert [problem.count("expected") for problem in verified.problems] == [1]
     assert verified.problems[0].startswith(f"{manifest}: expected JSON, found ")

@@ -70,6 +70,9 @@ def verify_path(path: Path, *, trust_remote_code: bool = False) -> Iterator[Veri
     damage = Damage()
     if at is not None:
         yield _verify_found(at, damage, trust_remote_code=trust_remote_code)
+        for reason in damage.unreadable:
+            problems = (message_of(reason, where=at.folder),)
+            yield Verified(name="what it was made from", folder=at.folder, problems=problems)
         yield from (_verify_found(parent, damage) for parent in damage.outputs() if parent != at)
         return
     below = sorted(walk(path.resolve()), key=_ordinal)
@@ -185,6 +188,7 @@ def _why_not_compared(found: Found, damage: Damage) -> str | None:
     except MissingOutputError:
         return "what it was made from is not in this store"
     except (CorruptOutputError, ForeignOutputError) as error:
+        damage.unreadable.append(error)
         return f"what it was made from cannot be read ({str(error).partition(': ')[0]})"
     if not damaged:
         return None

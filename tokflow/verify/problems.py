@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.catalog import Found
+from tokflow.errors import TokflowError
 from tokflow.manifest import MANIFEST_NAME, RUN_NAME, Manifest, broken_files
 
 TOKENS_AT_ONCE = 8_000_000
@@ -35,6 +36,8 @@ class Damage:
 
     def __init__(self) -> None:
         self._known: dict[Path, tuple[Found, list[str]]] = {}
+        self.unreadable: list[TokflowError] = []
+        """Why outputs could not be read that others were to be compared with."""
 
     def of(self, output: Found) -> list[str]:
         """Return what `broken_files` finds of an output."""
