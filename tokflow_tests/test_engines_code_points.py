@@ -12,9 +12,9 @@ import tokenizers
 
 from tokflow.arrays import to_texts
 from tokflow.dataset import Dataset
-from tokflow.engines import code_points, open_engine, open_reference, sweep
+from tokflow.engines import code_points, fast, open_engine, open_reference, sweep
 from tokflow.engines.code_points import CodePoints, code_points_for_reference, ranges_of
-from tokflow.engines.fast import open_gigatoken
+from tokflow.engines.fast import UNLIKE_PATTERNS, open_gigatoken
 from tokflow.engines.sweep import differing_points, write_crossing_tokenizer
 from tokflow.split_patterns import PATTERNS, byte_letters, pre_tokenizer_fields
 from tokflow.tokenizer import Kind, Tokenizer
@@ -233,6 +233,23 @@ def test_a_normalizer_of_another_version_is_left_to_the_reference(
 DIGITS = {"type": "Digits", "individual_digits": True}
 LLAMA3 = splits(PATTERNS["llama3"])
 TWICE = {**LLAMA3, "pretokenizers": [LLAMA3["pretokenizers"][0], {**BYTES, "use_regex": True}]}
+
+
+@pytest.mark.parametrize("pattern", UNLIKE_PATTERNS, ids=["any number of digits", "no end"])
+def test_patterns_that_oniguruma_reads_otherwise_go_to_the_reference(
+    pattern: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    tokenizer = crossing_json(tmp_path, pre_tokenizer=splits(pattern))
+
+    engine = open_engine(tokenizer)
+
+    assert engine.name == "tokenizers"
+    assert "it splits otherwise by the pattern " in engine.reason
+    monkeypatch.setattr(fast, "UNLIKE_PATTERNS", ())
+    alone = open_gigatoken(tokenizer, in_text="ordinary")
+    assert sweep.unequal(["\u00bd1\u00bd1\n "], alone, open_reference(tokenizer)) == [0]
+    with pytest.raises(ValueError, match=r"it splits .* otherwise"):
+        differing_points(tokenizer, [])
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ the first byte of the next, whatever they are. A place that is split then shows 
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +33,17 @@ RANGES = (
     range(0xE0000, 0xE1000),
     range(0xF0000, 0xF0001),
 )
-"""All code points but ASCII, the planes that hold nothing, and of private use all but two."""
+"""All code points but ASCII, the planes that hold nothing, and of private use all but one."""
 
 BLOCK = 128
 """Code points tried in one text; those of a text that differs are tried one by one."""
+
+KINDS = (
+    "a", "Z", "'", "s", "1", "\u00bd", " ", "\t", "\n", "\r", "\u00a0", ".", "/", "\u02b0",
+    "\u0301", "\u4e2d",
+)  # fmt: skip
+"""A character of each kind that a pattern tells from others: all texts of one to three of them are
+tried, too, and four alike."""
 
 
 def differing_points(tokenizer: Tokenizer, ranges: Iterable[Iterable[int]] = RANGES) -> list[int]:
@@ -44,8 +51,8 @@ def differing_points(tokenizer: Tokenizer, ranges: Iterable[Iterable[int]] = RAN
 
     All of them take about 5 s. `tokenizer` must be one that splits by a pattern.
 
-    Raises: ValueError where texts differ though none of their characters does alone; whatever
-    gigatoken raises.
+    Raises: ValueError where texts differ though none of their characters does alone, or texts of
+    the most common characters; whatever gigatoken raises.
     """
     points = list(chain.from_iterable(ranges))
     blocks = [points[start : start + BLOCK] for start in range(0, len(points), BLOCK)]
@@ -61,10 +68,12 @@ def differing_points(tokenizer: Tokenizer, ranges: Iterable[Iterable[int]] = RAN
             alone = [point for block in suspects[context] for point in block]
             texts = [context.format(chr(point)) for point in alone]
             found |= {alone[index] for index in unequal(texts, fast, reference)}
+        texts = ["".join(kinds) for num in (1, 2, 3) for kinds in product(KINDS, repeat=num)]
+        texts += [kind * 4 for kind in KINDS]
         for context, unlike in suspects.items():
-            texts = [_text(set(block) - found, context) for block in unlike]
-            if wrong := unequal(texts, fast, reference):
-                raise ValueError(f"it splits {texts[wrong[0]][:40]!r} otherwise")
+            texts += [_text(set(block) - found, context) for block in unlike]
+        if wrong := unequal(texts, fast, reference):
+            raise ValueError(f"it splits {texts[wrong[0]][:40]!r} otherwise")
     return sorted(found)
 
 
@@ -76,7 +85,9 @@ def write_crossing_tokenizer(tokenizer: Tokenizer, folder: Path) -> Tokenizer:
     pairs = [
         *((end, start) for end in ends for start in lead),
         *((end, start) for end in last for start in starts),
+        *((left.encode()[-1], right.encode()[0]) for left, right in product(KINDS, repeat=2)),
     ]
+    pairs = list(dict.fromkeys(pairs))
     if tokenizer.kind == "tiktoken":
         ranks = {bytes([byte]): byte for byte in range(256)}
         ranks |= {bytes(pair): 256 + rank for rank, pair in enumerate(pairs)}
