@@ -68,9 +68,7 @@ def planted(folder: Path) -> Path:
     source = tokenizer_folder(folder)
     shutil.copytree(source, output.folder)
     manifest = read_manifest(source)
-    fields = {**manifest.config, "trust_remote_code": False}
-    forged = replace(manifest, fingerprint=output.fingerprint, config=fields)
-    write_manifest(output.folder, forged, run={})
+    write_manifest(output.folder, replace(manifest, recipe=output.recipe), run={})
     shutil.rmtree(folder / "store/small/tokens")
     return config
 
@@ -157,7 +155,7 @@ def test_code_that_is_not_what_was_saved_does_not_run_with_consent(folder: Path)
 
     assert not (folder / "RAN").exists()
     assert result.exit_code == 1
-    assert "expected the code that was saved, with the checksums of its manifest" in result.stderr
+    assert f"{code}: expected sha256 " in result.stderr
 
 
 @pytest.mark.parametrize("place", ["helper.py", "inner/helper.PY"])

@@ -222,13 +222,13 @@ def test_a_file_is_split_again_only_if_what_comes_before_it_decides(
     form: str, is_untouched: bool, tmp_path: Path
 ):
     attributes = {"split": {"scope": "dataset", **FORMS[form]}}
-    one_file = declare(tmp_path, {"b.jsonl": TEXTS}, **attributes)
-    build(one_file)
-    before = Lineage(one_file).split("b.jsonl").fingerprint
-    two_files = declare(tmp_path, {"a.jsonl": ["new"]}, **attributes)
+    two_files = declare(tmp_path, {"b.jsonl": TEXTS, "c.jsonl": ["c"]}, **attributes)
     build(two_files)
+    before = Lineage(two_files).split("b.jsonl").fingerprint
+    three_files = declare(tmp_path, {"a.jsonl": ["new"]}, **attributes)
+    build(three_files)
 
-    assert (Lineage(two_files).split("b.jsonl").fingerprint == before) is is_untouched
+    assert (Lineage(three_files).split("b.jsonl").fingerprint == before) is is_untouched
 
 
 def test_a_part_of_no_characters_cuts_no_document(tmp_path: Path):
