@@ -70,7 +70,7 @@ def four_parts(*, where: object, expected: str, found: str, remedy: str) -> str:
     return f"{where}: expected {expected}, found {found}; {remedy}"
 
 
-def shortened(words: Sequence[str]) -> str:
+def first_five(words: Sequence[str]) -> str:
     """Return the first five words on one line."""
     return ", ".join(words[:5]) + (", ..." if len(words) > 5 else "")
 

@@ -21,6 +21,7 @@ from tokflow.errors import (
     CorruptOutputError,
     MissingOutputError,
     TokflowError,
+    first_five,
     four_parts,
     message_of,
 )
@@ -316,13 +317,12 @@ class _Build:
             return True
         waiting = [key for key in lineage.sources if not self._has_tokens(key)]
         if waiting and self.failures:
-            shown = ", ".join(waiting[:5]) + (", ..." if len(waiting) > 5 else "")
             error = MissingOutputError(
                 four_parts(
                     where=f"{lineage.dataset.name}: split",
                     expected=f"the tokens of all {len(lineage.sources):,} raw files, through "
                     "which scope: dataset counts",
-                    found=f"none of {shown}",
+                    found=f"none of {first_five(waiting)}",
                     remedy="mend what is wrong with them, or set split.scope: file",
                 )
             )
