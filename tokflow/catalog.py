@@ -10,9 +10,10 @@ from tokflow.manifest import MANIFEST_NAME, Manifest, read_manifest
 from tokflow.packing import PackingConfig
 from tokflow.sequences import FileSequences, open_sequences
 from tokflow.spans import Split, open_split
+from tokflow.storage import LATEST
 from tokflow.tokenizer import Tokenizer, tokenizer_of
 from tokflow.tokens import TokenShard, open_token_shard
-from tokflow.walk import LATEST, Finished, Unreadable, look_at, walk
+from tokflow.walk import Finished, Unreadable, look_at, walk
 
 STAGE_FOLDERS = ("tokenizer", "tokens", "split", "sequences", "exports")
 """The folders of a dataset that hold what a run makes, in the order of the stages."""

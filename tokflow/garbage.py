@@ -9,7 +9,8 @@ from tokflow.dataset import Dataset
 from tokflow.errors import CorruptOutputError, MissingOutputError, four_parts
 from tokflow.manifest import MANIFEST_NAME
 from tokflow.plan import make_plan
-from tokflow.walk import LATEST, Finished, Unreadable, walk
+from tokflow.storage import LATEST
+from tokflow.walk import Finished, Unreadable, walk
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from tokflow.dataset import Dataset
 from tokflow.documents import format_of_name
@@ -33,6 +33,8 @@ from tokflow.tokens import TokenShard, is_allowed, open_token_shard, tokens_reci
 from tokflow.verdicts import write_verdict
 
 Stage = Literal["raw", "tokenizer", "tokens", "split", "sequences", "export"]
+STAGES: tuple[Stage, ...] = get_args(Stage)
+"""In the order in which data goes through them."""
 
 
 @dataclass(frozen=True, slots=True)

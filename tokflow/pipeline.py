@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from tokflow.dataset import Dataset
 from tokflow.engines import EngineDiffersError
@@ -27,7 +27,7 @@ from tokflow.errors import (
 )
 from tokflow.exports import ExportConfig, write_export
 from tokflow.integrity import trust_files
-from tokflow.lineage import Lineage, Output, Stage
+from tokflow.lineage import STAGES, Lineage, Output, Stage
 from tokflow.manifest import Manifest, read_run
 from tokflow.raw import LeftOut, RawFile
 from tokflow.sequences import write_sequences
@@ -252,7 +252,7 @@ def build_dataset(
     build.run(partitions)
     return Built(
         raw_files=build.raw_files,
-        made=tuple(sorted(build.made, key=lambda made: get_args(Stage).index(made.output.stage))),
+        made=tuple(sorted(build.made, key=lambda made: STAGES.index(made.output.stage))),
         failed=tuple(build.failures),
         left_out=build.lineage.listing.left_out,
         seconds=time.perf_counter() - started,

@@ -23,9 +23,7 @@ from tokflow.manifest import (
     is_output_name,
     read_manifest,
 )
-
-LATEST = "latest"
-"""The link beside the outputs of an export that leads to the newest."""
+from tokflow.storage import LATEST
 
 KEPT_BESIDE = ("hashes.sqlite", ".verdicts")
 """How the names begin of what tokflow keeps beside outputs."""

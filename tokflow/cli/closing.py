@@ -11,6 +11,7 @@ from tokflow.engines.gate import VERDICT
 from tokflow.pipeline import Built, Made
 from tokflow.plan import Plan
 from tokflow.shard_writer import REJECTS_NAME
+from tokflow.storage import LATEST
 from tokflow.tokenizer import vocab_size_asked
 
 FILES_SHOWN = 30
@@ -91,7 +92,7 @@ def _print_exports(exports: Sequence[Made]) -> None:
         parts = made.manifest.details["parts"]
         tokens = ", ".join(f"{part} {counts[f'{part}.num_tokens']:,}" for part in parts)
         num_bytes = sum(entry.num_bytes for entry in made.manifest.files.values())
-        latest = shown_path(made.output.folder.parent / "latest")
+        latest = shown_path(made.output.folder.parent / LATEST)
         rows.append((made.output.name, tokens, size(num_bytes), latest))
     print_table(("export", "tokens", "bytes", "path"), rows)
 

@@ -20,7 +20,7 @@ from tokflow.errors import (
     message_of,
 )
 from tokflow.exports import FORMATS, ExportConfig, options_of
-from tokflow.lineage import Lineage, Output
+from tokflow.lineage import STAGES, Lineage, Output
 from tokflow.manifest import read_manifest
 from tokflow.packing import PackingConfig
 from tokflow.raw.hashes import CACHE_NAME
@@ -47,9 +47,6 @@ class Verified:
     """What could not be looked at, and why."""
     is_output: bool = True
     """False of what lies in a store and is no output: it was not looked at."""
-
-
-STAGES = ("raw", "tokenizer", "tokens", "split", "sequences", "export")
 
 
 def verify_path(path: Path, *, trust_remote_code: bool = False) -> Iterator[Verified]:
