@@ -19,6 +19,7 @@ from tokflow.errors import (
 from tokflow.manifest import (
     MANIFEST_NAME,
     Manifest,
+    damaged,
     is_complete,
     is_output_name,
     read_manifest,
@@ -94,15 +95,8 @@ def look_at(folder: Path) -> Finished | Unreadable | None:
             return Finished(folder, read_manifest(folder))
         return None
     except MissingOutputError:
-        found = CorruptOutputError(
-            four_parts(
-                where=folder,
-                expected=f"a {MANIFEST_NAME} in a folder with an output's name",
-                found="none",
-                remedy="run `tokflow run`, which makes it again if it is needed, or `tokflow gc`",
-            )
-        )
-        return Unreadable(folder, found)
+        expected = f"a {MANIFEST_NAME} in a folder with an output's name"
+        return Unreadable(folder, damaged(folder, expected, "none"))
     except OSError as error:
         return Unreadable(folder, error)
     except (CorruptOutputError, ForeignOutputError) as error:
