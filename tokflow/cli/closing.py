@@ -8,8 +8,8 @@ from tokflow.cli.output import counted, print_table, shown_path, size, styled
 from tokflow.cli.snippets import loading_code
 from tokflow.dataset import Dataset
 from tokflow.engines.gate import VERDICT
-from tokflow.pipeline import Built, Made
 from tokflow.plan import Plan
+from tokflow.results import Built, Made
 from tokflow.shard_writer import REJECTS_NAME
 from tokflow.storage import LATEST
 from tokflow.tokenizer import vocab_size_asked

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tokflow.cli.output import counted, of_asked, print_error
 from tokflow.cli.packing import described_rows, described_tokens
 from tokflow.lineage import Stage
-from tokflow.pipeline import Failed, Made, Reporter
+from tokflow.results import Failed, Made, Reporter
 from tokflow.tokenizer import vocab_size_asked
 
 FILES_SHOWN = 100

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tokflow.cli.output import shown_path
 from tokflow.exports.bin_ import file_of
-from tokflow.pipeline import Made
+from tokflow.results import Made
 from tokflow.storage import LATEST
 
 BATCH_ROWS = 8
