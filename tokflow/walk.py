@@ -31,7 +31,7 @@ KEPT_BESIDE = ("hashes.sqlite", ".verdicts")
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class FinishedOutput:
     """A finished output: a folder with a manifest that can be believed."""
 
     folder: Path
@@ -54,7 +54,7 @@ class PassedBy:
     reason: str
 
 
-def walk(folder: Path, *, is_deep: bool = True) -> Iterator[Finished | Unreadable | PassedBy]:
+def walk(folder: Path, *, is_deep: bool = True) -> Iterator[FinishedOutput | Unreadable | PassedBy]:
     """Yield what is in `folder` and below it, sorted by path.
 
     An output is a folder called by 16 hexadecimal digits, as no part of a partition key is; or
@@ -87,12 +87,12 @@ def walk(folder: Path, *, is_deep: bool = True) -> Iterator[Finished | Unreadabl
         yield PassedBy(folder, f"{', '.join(strays[:3])}{more}: of no output")
 
 
-def look_at(folder: Path) -> Finished | Unreadable | None:
+def look_at(folder: Path) -> FinishedOutput | Unreadable | None:
     """Return the output that a folder is; None where it is none."""
     is_named = is_output_name(folder.name) and not (folder / LATEST).is_symlink()
     try:
         if is_complete(folder) or (is_named and folder.is_dir()):
-            return Finished(folder, read_manifest(folder))
+            return FinishedOutput(folder, read_manifest(folder))
         return None
     except MissingOutputError:
         expected = f"a {MANIFEST_NAME} in a folder with an output's name"
@@ -126,7 +126,7 @@ def _passed_by(path: Path) -> Iterator[Unreadable | PassedBy]:
         yield PassedBy(path, "unfinished" if path.name.endswith(".tmp") else "hidden")
 
 
-def _inside(folder: Path) -> Iterator[Finished | Unreadable | PassedBy]:
+def _inside(folder: Path) -> Iterator[FinishedOutput | Unreadable | PassedBy]:
     """Yield what is in a folder that is no output itself; one line for one without outputs."""
     inside = list(walk(folder))
     if any(not isinstance(each, PassedBy) for each in inside):
