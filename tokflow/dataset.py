@@ -68,7 +68,7 @@ class Dataset:
 
     @property
     def names(self) -> SourceNames:
-        """What exports call the raw files, the columns that are read and the tokenizer."""
+        """Names that exports have for the raw files, the columns read and the tokenizer."""
         return source_names(self.name, self.raw, self.documents, self.tokenizer)
 
 

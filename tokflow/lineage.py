@@ -139,7 +139,7 @@ class Lineage:
 
     @cached_property
     def listing(self) -> Listing:
-        """What the patterns of the dataset match.
+        """Everything that the patterns of the dataset match.
 
         Raises: ConfigError, also for a part of the split that takes files of which there is none.
         """

@@ -34,7 +34,7 @@ _OUTPUT_NAME = re.compile("[0-9a-f]{16}")
 
 @dataclass(frozen=True, kw_only=True)  # without slots, since it keeps its fingerprint
 class Recipe:
-    """What decides an output: two outputs of one recipe have the same bytes."""
+    """All that decides an output: two outputs of one recipe have the same bytes."""
 
     stage: str
     version: int

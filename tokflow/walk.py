@@ -27,7 +27,7 @@ from tokflow.manifest import (
 from tokflow.storage import LATEST
 
 KEPT_BESIDE = ("hashes.sqlite", ".verdicts")
-"""How the names begin of what tokflow keeps beside outputs."""
+"""Beginnings of the names of what tokflow keeps beside outputs."""
 
 
 @dataclass(frozen=True, slots=True)

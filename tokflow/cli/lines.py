@@ -1,4 +1,4 @@
-"""What a run prints while it works where no terminal shows bars: few lines, as a log keeps them."""
+"""Lines of a run where no terminal shows bars: few of them, as a log keeps them."""
 
 import time
 from collections import Counter
