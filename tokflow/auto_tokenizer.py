@@ -1,4 +1,4 @@
-"""Where transformers' AutoTokenizer is another tokenizer than the tokenizer.json beside it.
+"""Find tokenizers of which transformers' AutoTokenizer gives other ids than their tokenizer.json.
 
 tokflow takes tokenizer.json as it stands. AutoTokenizer of transformers 5 does so for the class
 TokenizersBackend alone; a class with a name of its own takes the vocabulary from the file and
@@ -22,8 +22,8 @@ STEPS_OF_CLASSES = {
     "Qwen2Tokenizer": "NFC, qwen2",
     "RobertaTokenizer": "gpt2",
 }
-"""How classes normalize and split text, whatever tokenizer.json says. Source: the modules of these
-names in transformers 5.23."""
+"""The normalizers and the split pattern of classes, whatever tokenizer.json says. Source: the
+modules of these names in transformers 5.23."""
 
 AS_THEY_STAND = ("", "PreTrainedTokenizer", "TokenizersBackend")
 """Classes that take tokenizer.json as it is."""

@@ -10,9 +10,10 @@ from tokflow.manifest import MANIFEST_NAME, Manifest, read_manifest
 from tokflow.packing import PackingConfig
 from tokflow.sequences import FileSequences, open_sequences
 from tokflow.spans import Split, open_split
+from tokflow.storage import LATEST
 from tokflow.tokenizer import Tokenizer, tokenizer_of
 from tokflow.tokens import TokenShard, open_token_shard
-from tokflow.walk import LATEST, Finished, Unreadable, look_at, walk
+from tokflow.walk import FinishedOutput, Unreadable, look_at, walk
 
 STAGE_FOLDERS = ("tokenizer", "tokens", "split", "sequences", "exports")
 """The folders of a dataset that hold what a run makes, in the order of the stages."""
@@ -103,7 +104,7 @@ class Found:
             return None
         fingerprint = self.manifest.parents["export"]
         for found in walk(self.dataset_folder / "exports"):
-            if isinstance(found, Finished) and found.manifest.fingerprint == fingerprint:
+            if isinstance(found, FinishedOutput) and found.manifest.fingerprint == fingerprint:
                 return Found(found.folder, found.manifest)
         raise MissingOutputError(
             four_parts(
@@ -202,7 +203,9 @@ def find_output(path: Path) -> Found:
     """
     if (found := output_at(path)) is not None:
         return found
-    below = [found for found in walk(path.resolve()) if isinstance(found, Finished | Unreadable)]
+    below = [
+        found for found in walk(path.resolve()) if isinstance(found, FinishedOutput | Unreadable)
+    ]
     if len(below) == 1:
         [only] = below
         if isinstance(only, Unreadable):
@@ -259,7 +262,7 @@ def find_export(path: Path) -> Found:
 def made_in(folder: Path) -> list[Found]:
     """Return the finished outputs in `folder`, which holds those of one stage and file, newest
     first."""
-    made = [found for found in walk(folder, is_deep=False) if isinstance(found, Finished)]
+    made = [found for found in walk(folder, is_deep=False) if isinstance(found, FinishedOutput)]
     made.sort(key=lambda of: (of.folder / MANIFEST_NAME).stat().st_mtime_ns, reverse=True)
     return [Found(stored.folder, stored.manifest) for stored in made]
 

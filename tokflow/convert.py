@@ -1,6 +1,7 @@
 """Another format of an export, made from its files, without tokenizing again."""
 
 from pathlib import Path
+from typing import Any
 
 from tokflow.catalog import Found, find_export
 from tokflow.errors import ConfigError, four_parts
@@ -61,33 +62,42 @@ def convert_export(
     if names := found.manifest.details.get("names"):
         config = with_names(config, SourceNames(**names))
     used = packing or own_packing(found) or PackingConfig()
-    parents = {"export": found.manifest.fingerprint}
-    if output is None:
-        recipe = export_recipe(config, used, parents)
-        folder = _folder_beside(found, config, recipe.fingerprint)
-        if is_intact(folder):
-            point_latest_to(folder)
-            return folder
-    else:
-        folder = output
+    if output is not None:
         _check_output(found, output)
+        _write(found, config, used, output)
+        return output
+    recipe = export_recipe(config, used, _parents(found))
+    folder = _folder_beside(found, config, recipe.fingerprint)
+    if not is_intact(folder):
+        _write(found, config, used, folder)
+    point_latest_to(folder)
+    return folder
+
+
+def _write(found: Found, config: ExportConfig, packing: PackingConfig, folder: Path) -> None:
+    """Write the tokens of an export in another format to `folder`."""
     check_files(found)
-    details = {n: found.manifest.details[n] for n in COPIED_DETAILS if n in found.manifest.details}
-    if left_out := _left_out(found.manifest):
-        details["left_out"] = left_out
     # The tokens gathered are gone before the folder takes its name: a kill never leaves both.
     with new_folder(folder) as temporary, checked(found), scratch_folder(folder) as scratch:
         write_export(
-            parts_of(found, config, used, scratch=scratch),
+            parts_of(found, config, packing, scratch=scratch),
             config,
             temporary,
             dataset=found.manifest.dataset,
-            parents=parents,
-            details=details,
+            parents=_parents(found),
+            details=_details(found.manifest),
         )
-    if output is None:
-        point_latest_to(folder)
-    return folder
+
+
+def _parents(found: Found) -> dict[str, str]:
+    return {"export": found.manifest.fingerprint}
+
+
+def _details(manifest: Manifest) -> dict[str, Any]:
+    """Return what holds of an export in any format, and the counts of what it lacks."""
+    details = {name: manifest.details[name] for name in COPIED_DETAILS if name in manifest.details}
+    left_out = _left_out(manifest)
+    return {**details, "left_out": left_out} if left_out else details
 
 
 def parts_of(

@@ -3,13 +3,12 @@
 import dataclasses
 import re
 import typing
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-import yaml
 
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError, four_parts, nearest
@@ -21,9 +20,7 @@ from tokflow.source_names import SourceNames, source_names
 from tokflow.split import SplitConfig
 from tokflow.storage import check_name
 from tokflow.tokenizer import TokenizerConfig
-
-COMPONENT_TYPE = "tokflow.components.TextDataset"
-MAX_YAML_CHARS = 10_000_000
+from tokflow.yaml_file import COMPONENT_TYPE, read_yaml
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,7 +68,7 @@ class Dataset:
 
     @property
     def names(self) -> SourceNames:
-        """What exports call the raw files, the columns that are read and the tokenizer."""
+        """Names that exports have for the raw files, the columns read and the tokenizer."""
         return source_names(self.name, self.raw, self.documents, self.tokenizer)
 
 
@@ -106,7 +103,7 @@ def load_dataset(path: Path, *, base: Path | None = None, store: Path | None = N
     Raises: ConfigError with the line of a syntax error, or the key that is wrong and the
     nearest that exists.
     """
-    fields = _parse(_read(path), path)
+    fields = read_yaml(path)
     if "type" not in fields and "attributes" not in fields:
         attributes = fields
     else:
@@ -197,26 +194,6 @@ def make_dataset(
         exports=exports,
         store=store.resolve() if store else (base / Path(declared_store).expanduser()).resolve(),
         base=base,
-    )
-
-
-def _read(path: Path) -> str:
-    found = f"more than {MAX_YAML_CHARS:,} characters"
-    try:
-        with path.open(encoding="utf-8") as file:
-            if len(text := file.read(MAX_YAML_CHARS)) < MAX_YAML_CHARS:
-                return text
-    except FileNotFoundError:
-        found = "no file"
-    except (OSError, ValueError) as error:  # no UTF-8, or a path with NUL
-        found = getattr(error, "strerror", None) or str(error)
-    raise ConfigError(
-        four_parts(
-            where=path,
-            expected="a YAML file that declares a dataset",
-            found=found,
-            remedy="correct the path",
-        )
     )
 
 
@@ -357,49 +334,3 @@ def _check_keys(fields: Mapping[str, Any], known: Sequence[str], *, where: str) 
                     remedy=nearest(key, known) or "remove it",
                 )
             )
-
-
-def _parse(text: str, path: Path) -> dict[str, Any]:
-    try:
-        fields = yaml.load(text, Loader=_StrictLoader)
-    except (yaml.YAMLError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        raise ConfigError(
-            four_parts(
-                where=f"{path}: line {mark.line + 1}" if mark else path,
-                expected="YAML",
-                found=str(getattr(error, "problem", None) or error),
-                remedy="correct the line",
-            )
-        ) from None
-    if not isinstance(fields, dict):
-        raise ConfigError(
-            four_parts(
-                where=path,
-                expected="a mapping that declares a dataset",
-                found=type(fields).__name__,
-                remedy=f"begin with `type: {COMPONENT_TYPE}` and `attributes:`",
-            )
-        )
-    return fields
-
-
-class _StrictLoader(yaml.SafeLoader):
-    """PyYAML's safe loader, but a key that stands twice is an error."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys: set[object] = set()
-        for key_node, _ in node.value:
-            if key_node.tag == "tag:yaml.org,2002:merge":  # `<<`: what it brings may be overridden
-                continue
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, Hashable):
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r}, which is no word", key_node.start_mark
-                )
-            if key in keys:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} twice", key_node.start_mark
-                )
-            keys.add(key)
-        return super().construct_mapping(node, deep=deep)

@@ -70,7 +70,7 @@ def four_parts(*, where: object, expected: str, found: str, remedy: str) -> str:
     return f"{where}: expected {expected}, found {found}; {remedy}"
 
 
-def shortened(words: Sequence[str]) -> str:
+def first_five(words: Sequence[str]) -> str:
     """Return the first five words on one line."""
     return ", ".join(words[:5]) + (", ..." if len(words) > 5 else "")
 
@@ -142,7 +142,7 @@ SYSTEM_ERRORS: dict[int, tuple[str, str]] = {
     errno.ENOTEMPTY: ("an empty folder", "move what is in it, or run again"),
     errno.ENOMEM: ("enough memory", "run it where there is more"),
 }
-"""What the errors of the system mean: what was expected, and what to do."""
+"""The parts of a message that an error of the system does not tell: expected, and remedy."""
 
 
 def nearest(word: object, known: Sequence[str]) -> str | None:

@@ -9,7 +9,8 @@ from tokflow.dataset import Dataset
 from tokflow.errors import CorruptOutputError, MissingOutputError, four_parts
 from tokflow.manifest import MANIFEST_NAME
 from tokflow.plan import make_plan
-from tokflow.walk import LATEST, Finished, Unreadable, walk
+from tokflow.storage import LATEST
+from tokflow.walk import FinishedOutput, Unreadable, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,9 @@ def find_garbage(dataset: Dataset, *, keep: int) -> list[Garbage]:
     ]
     older = [
         found.folder
-        for folder in sorted({each.folder.parent for each in stored if isinstance(each, Finished)})
+        for folder in sorted(
+            {each.folder.parent for each in stored if isinstance(each, FinishedOutput)}
+        )
         for found in made_in(folder)[keep:]
         if found.folder.resolve() != (folder / LATEST).resolve()
     ]

@@ -71,14 +71,7 @@ def inspect_output(
     """
     found = find_output(path)
     read_intact(found.folder)
-    notes: list[str] = []
-    tokenizer = None
-    try:
-        tokenizer = found.tokenizer()
-    except MissingOutputError:
-        notes.append("what it was made from is not in this store")
-    if tokenizer is None and found.manifest.stage != "raw":
-        notes.append("its tokenizer is not in this store: tokens are shown as ids")
+    tokenizer, notes = _find_tokenizer(found)
     engine = None
     if tokenizer is not None:
         check_files(tokenizer)
@@ -101,6 +94,18 @@ def inspect_output(
         stretches=tuple(stretches),
         notes=tuple(notes),
     )
+
+
+def _find_tokenizer(found: Found) -> tuple[Tokenizer | None, list[str]]:
+    """Return the tokenizer of an output, if it is in the same store, and else notes on why not."""
+    tokenizer, notes = None, []
+    try:
+        tokenizer = found.tokenizer()
+    except MissingOutputError:
+        notes.append("what it was made from is not in this store")
+    if tokenizer is None and found.manifest.stage != "raw":
+        notes.append("its tokenizer is not in this store: tokens are shown as ids")
+    return tokenizer, notes
 
 
 class _Shown:

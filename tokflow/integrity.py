@@ -1,4 +1,4 @@
-"""Is what an output is made from still what its manifest says: compared before the commit.
+"""Compare what an output is made from with its manifests before the output is committed.
 
 Else a bit that flips in the store becomes wrong training data with valid checksums.
 """

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from tokflow.dataset import Dataset
 from tokflow.documents import format_of_name
@@ -16,9 +16,9 @@ from tokflow.errors import (
     MissingOutputError,
     RawFileError,
     TokflowError,
+    first_five,
     four_parts,
     nearest,
-    shortened,
 )
 from tokflow.exports import ExportConfig, Part, export_recipe
 from tokflow.exports.texts import TextSource
@@ -33,6 +33,8 @@ from tokflow.tokens import TokenShard, is_allowed, open_token_shard, tokens_reci
 from tokflow.verdicts import write_verdict
 
 Stage = Literal["raw", "tokenizer", "tokens", "split", "sequences", "export"]
+STAGES: tuple[Stage, ...] = get_args(Stage)
+"""In the order in which data goes through them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,7 @@ class Lineage:
 
     @cached_property
     def listing(self) -> Listing:
-        """What the patterns of the dataset match.
+        """Everything that the patterns of the dataset match.
 
         Raises: ConfigError, also for a part of the split that takes files of which there is none.
         """
@@ -164,7 +166,7 @@ class Lineage:
             raise ConfigError(
                 four_parts(
                     where="--partition",
-                    expected=f"a raw file of {self.dataset.name}: {shortened(list(sources))}",
+                    expected=f"a raw file of {self.dataset.name}: {first_five(list(sources))}",
                     found=repr(unknown[0]),
                     remedy="name one of them",
                 )
@@ -321,7 +323,7 @@ class Lineage:
                 four_parts(
                     where=f"{self.dataset.name}/exports/{config.name}",
                     expected=f"the {stage} of all {len(self.sources):,} raw files",
-                    found=f"{len(missing):,} not built: {shortened(missing)}",
+                    found=f"{len(missing):,} not built: {first_five(missing)}",
                     remedy=f"materialize {self.dataset.name}/{stage} for them, or run "
                     f"`tokflow run`",
                 )
@@ -384,7 +386,7 @@ def _check_files_of_parts(config: SplitConfig, keys: Sequence[str]) -> None:
                 four_parts(
                     where=f"split.parts.{name}.files",
                     expected="a pattern that matches the partition key of a raw file",
-                    found=f"{part.files!r}, and the raw files are {shortened(keys)}",
+                    found=f"{part.files!r}, and the raw files are {first_five(keys)}",
                     remedy=nearest(part.files, keys) or "correct the pattern",
                 )
             )

@@ -34,7 +34,7 @@ _OUTPUT_NAME = re.compile("[0-9a-f]{16}")
 
 @dataclass(frozen=True, kw_only=True)  # without slots, since it keeps its fingerprint
 class Recipe:
-    """What decides an output: two outputs of one recipe have the same bytes."""
+    """All that decides an output: two outputs of one recipe have the same bytes."""
 
     stage: str
     version: int
@@ -169,12 +169,12 @@ def read_intact(folder: Path) -> Manifest:
         manifest = read_manifest(folder)
     except MissingOutputError:
         if folder.is_dir():
-            raise _damaged(folder, f"a {MANIFEST_NAME}", "none") from None
+            raise damaged(folder, f"a {MANIFEST_NAME}", "none") from None
         raise
     for name, entry in manifest.files.items():
         found = _size(folder / name)
         if found != f"{entry.num_bytes:,}":
-            raise _damaged(folder / name, f"{entry.num_bytes:,} bytes", found)
+            raise damaged(folder / name, f"{entry.num_bytes:,} bytes", found)
     return manifest
 
 
@@ -214,10 +214,10 @@ def read_manifest(folder: Path) -> Manifest:
         check_fields(fields)
         manifest = _manifest_of(fields)
         for expected, found in _field_problems(manifest, fields["fingerprint"], folder.name):
-            raise _damaged(path, expected, found)
-    except (AttributeError, KeyError, TypeError, msgspec.ValidationError) as error:
+            raise damaged(path, expected, found)
+    except (KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
         found = f"{type(error).__name__}: {error}"
-        raise _damaged(path, "the fields of a manifest", found) from error
+        raise damaged(path, "the fields of a manifest", found) from error
     return manifest
 
 
@@ -225,9 +225,9 @@ def _parsed(path: Path, data: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(data.decode())
     except (ValueError, RecursionError) as error:
-        raise _damaged(path, "JSON", str(error)) from error
+        raise damaged(path, "JSON", str(error)) from error
     if not isinstance(fields, dict):
-        raise _damaged(path, "the fields of a manifest", type(fields).__name__)
+        raise damaged(path, "the fields of a manifest", type(fields).__name__)
     return fields
 
 
@@ -243,14 +243,14 @@ def _check_version(path: Path, version: object) -> None:
             )
         )
     if version != FORMAT_VERSION:
-        raise _damaged(path, f"format_version {FORMAT_VERSION}", repr(version))
+        raise damaged(path, f"format_version {FORMAT_VERSION}", repr(version))
 
 
 def _check_digest(path: Path, data: bytes) -> None:
     lines = data.split(b"\n", 2)
     if len(lines) < 3 or lines[1] != _digest_line(lines[0], lines[2]):
         expected = "in its second line the sha256 of the others, as it was written"
-        raise _damaged(path, expected, "other bytes")
+        raise damaged(path, expected, "other bytes")
 
 
 def _manifest_of(fields: Mapping[str, Any]) -> Manifest:
@@ -277,18 +277,18 @@ def _field_problems(
         if not _stays_inside(name):
             yield "names of files inside the folder, such as a/b.bin", repr(name)
     for parent in manifest.parents.values():
-        if not isinstance(parent, str) or not _SHA256.fullmatch(parent):
+        if not _SHA256.fullmatch(parent):
             yield "fingerprints of parents, 64 hexadecimal digits each", repr(parent)
 
 
-def _stays_inside(name: object) -> bool:
+def _stays_inside(name: str) -> bool:
     """Say whether a name is a path of plain components, that leads nowhere but down."""
-    if not isinstance(name, str) or "\\" in name or "\0" in name:
-        return False
-    return all(component not in {"", ".", ".."} for component in name.split("/"))
+    is_plain = "\\" not in name and "\0" not in name
+    return is_plain and all(component not in {"", ".", ".."} for component in name.split("/"))
 
 
-def _damaged(where: Path, expected: str, found: str) -> CorruptOutputError:
+def damaged(where: Path, expected: str, found: str) -> CorruptOutputError:
+    """Return the error of an output that is not as it was written."""
     return CorruptOutputError(
         four_parts(
             where=where,

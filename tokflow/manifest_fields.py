@@ -16,7 +16,7 @@ class _File(msgspec.Struct, kw_only=True):
 
 
 class _Details(msgspec.Struct, kw_only=True):
-    """What more than one module reads; each stage and format has others besides."""
+    """Details that more than one module reads; each stage and format has others besides."""
 
     dtype: Literal["<u2", "<u4"] = "<u2"
     vocab_size: Count = 0

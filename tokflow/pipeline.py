@@ -10,10 +10,9 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
 
 from tokflow.dataset import Dataset
 from tokflow.engines import EngineDiffersError
@@ -21,99 +20,20 @@ from tokflow.errors import (
     CorruptOutputError,
     MissingOutputError,
     TokflowError,
+    first_five,
     four_parts,
-    message_of,
 )
 from tokflow.exports import ExportConfig, write_export
 from tokflow.integrity import trust_files
-from tokflow.lineage import Lineage, Output, Stage
+from tokflow.lineage import STAGES, Lineage, Output, Stage
 from tokflow.manifest import Manifest, read_run
-from tokflow.raw import LeftOut, RawFile
+from tokflow.raw import RawFile
+from tokflow.results import Built, Failed, Made, Reporter
 from tokflow.sequences import write_sequences
 from tokflow.spans import write_split
 from tokflow.storage import new_folder, point_latest_to
 from tokflow.tokenizer_kinds import write_tokenizer
 from tokflow.tokens import config_of_text, open_shard_engine, write_token_shard
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """One output, and whether this call made it."""
-
-    output: Output
-    manifest: Manifest
-    is_new: bool
-    run: dict[str, Any]
-    """Seconds, engine and speed of the run that made it, whenever that was."""
-
-    @property
-    def folder(self) -> Path:
-        """Where its files are."""
-        return self.output.folder
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """One output that could not be made."""
-
-    stage: Stage
-    name: str
-    error: Exception
-
-    @property
-    def message(self) -> str:
-        """What to tell the user."""
-        return message_of(self.error, where=f"{self.stage} {self.name}")
-
-
-@dataclass(frozen=True, slots=True)
-class Built:
-    """What `build_dataset` did."""
-
-    raw_files: dict[str, RawFile]
-    made: tuple[Made, ...]
-    """Every output that is there now, in the order of the stages."""
-    failed: tuple[Failed, ...]
-    """Empty if all is well."""
-    left_out: tuple[LeftOut, ...]
-    """What the patterns of the raw files match and was not read."""
-    seconds: float
-
-    @property
-    def num_new(self) -> int:
-        """Outputs that were not there before."""
-        return sum(made.is_new for made in self.made)
-
-    def export(self, name: str) -> Made:
-        """Return one export.
-
-        Raises: the error that kept it from being made.
-        """
-        for made in self.made:
-            if made.output.stage == "export" and made.output.name == name:
-                return made
-        for failed in self.failed:
-            raise failed.error
-        raise KeyError(name)
-
-
-class Reporter:
-    """Hears how a build goes on; a progress display overrides what it shows."""
-
-    def stage(self, stage: Stage, *, num_outputs: int, num_bytes: int) -> None:
-        """Say that a stage begins, with the raw bytes of the files it has to do."""
-
-    def start(self, stage: Stage, name: str) -> None:
-        """Say that an output is looked at."""
-
-    def advance(self, num_documents: int, num_bytes: int) -> None:
-        """Say that documents with so many bytes of text were tokenized."""
-
-    def made(self, made: Made) -> None:
-        """Say that an output is there."""
-
-    def failed(self, failed: Failed) -> None:
-        """Say that an output could not be made."""
 
 
 def make_raw(lineage: Lineage, key: str) -> RawFile:
@@ -251,7 +171,7 @@ def build_dataset(
     build.run(partitions)
     return Built(
         raw_files=build.raw_files,
-        made=tuple(sorted(build.made, key=lambda made: get_args(Stage).index(made.output.stage))),
+        made=tuple(sorted(build.made, key=lambda made: STAGES.index(made.output.stage))),
         failed=tuple(build.failures),
         left_out=build.lineage.listing.left_out,
         seconds=time.perf_counter() - started,
@@ -316,13 +236,12 @@ class _Build:
             return True
         waiting = [key for key in lineage.sources if not self._has_tokens(key)]
         if waiting and self.failures:
-            shown = ", ".join(waiting[:5]) + (", ..." if len(waiting) > 5 else "")
             error = MissingOutputError(
                 four_parts(
                     where=f"{lineage.dataset.name}: split",
                     expected=f"the tokens of all {len(lineage.sources):,} raw files, through "
                     "which scope: dataset counts",
-                    found=f"none of {shown}",
+                    found=f"none of {first_five(waiting)}",
                     remedy="mend what is wrong with them, or set split.scope: file",
                 )
             )

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.dataset import make_dataset
-from tokflow.pipeline import Reporter, build_dataset
+from tokflow.pipeline import build_dataset
 from tokflow.raw import escaped
+from tokflow.results import Reporter
 from tokflow.tokenizer import fields_of_name
 
 

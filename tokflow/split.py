@@ -2,10 +2,8 @@
 
 import dataclasses
 import fnmatch
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import pairwise
 from typing import Literal
 
@@ -14,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.arrays import to_numpy
+from tokflow.draws import mixed, ranks_of_draw
 from tokflow.errors import ConfigError, four_parts
 from tokflow.storage import check_name
 
@@ -251,11 +250,11 @@ def _by_fraction(
 ) -> npt.NDArray[np.int64]:
     fractions = [part.fraction or 0.0 for part in config.parts.values()]
     if config.scope == "dataset":
-        drawn = _draw(position.total_documents, config.seed, "")
+        drawn = ranks_of_draw(position.total_documents, config.seed, "")
         ranks = drawn[position.first_document : position.first_document + documents.num_rows]
         total = position.total_documents
     else:
-        ranks, total = _draw(documents.num_rows, config.seed, key), documents.num_rows
+        ranks, total = ranks_of_draw(documents.num_rows, config.seed, key), documents.num_rows
     edges = np.floor(np.cumsum(fractions) * total + 0.5 + 1e-9).astype(np.int64)
     part = np.searchsorted(edges, ranks, side="right")
     return np.where(part < len(fractions), part, NO_PART)
@@ -268,7 +267,7 @@ def _by_hash_fraction(
     digests = documents["text_hash"].combine_chunks()
     hashes = np.frombuffer(digests.buffers()[1], dtype=">u8")[0::2].astype(np.uint64)
     hashes = hashes[digests.offset : digests.offset + len(digests)]
-    uniform = _mixed(hashes, config.seed) / 2.0**64
+    uniform = mixed(hashes, config.seed) / 2.0**64
     part = np.searchsorted(np.cumsum(fractions), uniform, side="right")
     part[(part == len(fractions)) & (sum(fractions) > 1 - 1e-9)] = len(fractions) - 1
     return np.where(part < len(fractions), part, NO_PART)
@@ -346,34 +345,6 @@ def _cut(whole: Pieces, documents: pa.Table, config: SplitConfig, position: File
         part=_part_of_position(positions, config),
         is_cut=num_chars != whole.num_chars[documents_of],
     )
-
-
-@lru_cache(maxsize=1)
-def _draw(total: int, seed: int, key: str) -> npt.NDArray[np.int64]:
-    """Return the rank of each of `total` documents in a draw without replacement.
-
-    The draw sorts documents by a hash of (seed, key, ordinal), so it is the same with every
-    version of every library.
-    """
-    salt = int.from_bytes(hashlib.blake2b(f"{seed}:{key}".encode(), digest_size=8).digest(), "big")
-    keys = _mixed(np.arange(total, dtype=np.uint64), salt)
-    ranks = np.empty(total, dtype=np.int64)
-    ranks[np.argsort(keys, kind="stable")] = np.arange(total)
-    return ranks
-
-
-def _mixed(values: npt.NDArray[np.uint64], salt: int) -> npt.NDArray[np.uint64]:
-    """Return well-mixed 64-bit hashes of `values`, different for each salt.
-
-    Source: splitmix64's finalizer (Steele, Lea, Flood 2014), applied twice.
-    """
-    mixed = values + np.uint64(salt % 2**64)
-    for _ in range(2):
-        mixed = mixed + np.uint64(0x9E3779B97F4A7C15)
-        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        mixed = mixed ^ (mixed >> np.uint64(31))
-    return mixed
 
 
 def _column(table: pa.Table, name: str) -> npt.NDArray[np.int64]:

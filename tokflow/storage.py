@@ -19,6 +19,9 @@ from tokflow.errors import (
 )
 from tokflow.manifest import MANIFEST_NAME, is_complete, read_intact, read_manifest
 
+LATEST = "latest"
+"""The link beside the outputs of an export that leads to the newest."""
+
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
@@ -122,7 +125,7 @@ def check_name(name: object, *, where: str, becomes: str, marks: str) -> None:
 
 def point_latest_to(folder: Path) -> None:
     """Make the link `latest` beside `folder` lead to it, in one step."""
-    link = folder.parent / "latest"
+    link = folder.parent / LATEST
     if link.is_symlink() and os.readlink(link) == folder.name:  # noqa: PTH115 (text, not a path)
         return
     _remove_leftovers(link)

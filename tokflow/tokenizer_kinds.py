@@ -11,7 +11,7 @@ from typing import Any
 
 from tokflow.documents import DocumentsConfig, deciding_fields
 from tokflow.engines.sentencepiece_ import MODEL_NAME
-from tokflow.errors import TokenizerError, four_parts, nearest, shortened
+from tokflow.errors import TokenizerError, first_five, four_parts, nearest
 from tokflow.manifest import Manifest, Recipe, checksum, checksums, write_manifest
 from tokflow.raw import RawFile
 from tokflow.tokenizer import (
@@ -80,7 +80,7 @@ def select_training_keys(config: TokenizerConfig, keys: list[str]) -> list[str]:
             four_parts(
                 where="tokenizer.files",
                 expected="a pattern that matches a raw file",
-                found=f"{config.files!r}, and the raw files are {shortened(keys) or '(none)'}",
+                found=f"{config.files!r}, and the raw files are {first_five(keys) or '(none)'}",
                 remedy=nearest(config.files, keys)
                 or "correct the pattern; it is compared with partition keys",
             )

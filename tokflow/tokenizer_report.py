@@ -109,7 +109,7 @@ def report_tokenizer(dataset: Dataset, *, file: Path | None, is_measured: bool) 
     """
     lineage = Lineage(dataset)
     make_tokenizer(lineage)
-    tokenizer = lineage.tokenizer
+    tokenizer, manifest = lineage.tokenizer, lineage.tokenizer_output.manifest()
     render = open_renderer(dataset.documents, tokenizer) if is_measured else None
     config = config_of_text(dataset.tokenizer, dataset.documents)
     engine = open_shard_engine(tokenizer, config)
@@ -118,10 +118,10 @@ def report_tokenizer(dataset: Dataset, *, file: Path | None, is_measured: bool) 
     sample = None if file is None else _measure(engine, file, dataset.documents, render)
     return TokenizerReport(
         tokenizer=tokenizer,
-        vocab_size_asked=vocab_size_asked(lineage.tokenizer_output.manifest()),
+        vocab_size_asked=vocab_size_asked(manifest),
         name=dataset.tokenizer.name,
         revision=dataset.tokenizer.revision,
-        origin=lineage.tokenizer_output.manifest().details["origin"],
+        origin=manifest.details["origin"],
         engine=engine.name,
         engine_reason=engine.reason,
         splitting=_splitting(tokenizer),

@@ -85,12 +85,12 @@ def tokens_recipe(
     return Recipe(
         stage="tokens",
         version=TOKENS_VERSION,
-        config=deciding_config(raw, documents, config, tokenizer),
+        config=_deciding_config(raw, documents, config, tokenizer),
         parents={"raw": raw.sha256, "tokenizer": tokenizer.fingerprint},
     )
 
 
-def deciding_config(
+def _deciding_config(
     raw: RawFile, documents: DocumentsConfig, config: TokenizerConfig, tokenizer: Tokenizer
 ) -> dict[str, Any]:
     """Return the fields that decide the tokens of `raw`, as plain JSON.
@@ -98,12 +98,11 @@ def deciding_config(
     The engine is none of them until gigatoken is found wrong: from then on shards of which it made
     some are other shards than those of the reference.
     """
-    is_control = config.special_tokens_in_text == "control"
     return {
         "documents": deciding_fields(documents, [raw.path]),
         "eos": config.eos,
         "bos": config.bos,
-        "special_tokens_in_text": "control" if is_control else "ordinary",
+        "special_tokens_in_text": in_text_of(config),
         **({} if tokenizer.verdict is None else {"engine": "reference"}),
     }
 
@@ -190,8 +189,13 @@ def open_shard_engine(
     Raises: TokenizerError; CorruptOutputError where a file of the tokenizer is damaged.
     """
     check_files(tokenizer)
-    in_text: InText = "control" if config.special_tokens_in_text == "control" else "ordinary"
+    in_text = in_text_of(config)
     return open_engine(tokenizer, choice=config.engine, in_text=in_text, is_parallel=is_parallel)
+
+
+def in_text_of(config: TokenizerConfig) -> InText:
+    """Return what a special token that is spelt in a text becomes, where that is no error."""
+    return "control" if config.special_tokens_in_text == "control" else "ordinary"
 
 
 def open_token_shard(folder: Path) -> TokenShard:

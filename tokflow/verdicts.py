@@ -1,4 +1,4 @@
-"""What is known against gigatoken: kept in the store, for one tokenizer and all its files.
+"""Verdicts on gigatoken: kept in the store, for one tokenizer and all its files.
 
     <store>/.verdicts/<fingerprint of the tokenizer[:16]>.json
 

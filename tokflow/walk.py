@@ -19,20 +19,19 @@ from tokflow.errors import (
 from tokflow.manifest import (
     MANIFEST_NAME,
     Manifest,
+    damaged,
     is_complete,
     is_output_name,
     read_manifest,
 )
-
-LATEST = "latest"
-"""The link beside the outputs of an export that leads to the newest."""
+from tokflow.storage import LATEST
 
 KEPT_BESIDE = ("hashes.sqlite", ".verdicts")
-"""How the names begin of what tokflow keeps beside outputs."""
+"""Beginnings of the names of what tokflow keeps beside outputs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class FinishedOutput:
     """A finished output: a folder with a manifest that can be believed."""
 
     folder: Path
@@ -55,7 +54,7 @@ class PassedBy:
     reason: str
 
 
-def walk(folder: Path, *, is_deep: bool = True) -> Iterator[Finished | Unreadable | PassedBy]:
+def walk(folder: Path, *, is_deep: bool = True) -> Iterator[FinishedOutput | Unreadable | PassedBy]:
     """Yield what is in `folder` and below it, sorted by path.
 
     An output is a folder called by 16 hexadecimal digits, as no part of a partition key is; or
@@ -88,23 +87,16 @@ def walk(folder: Path, *, is_deep: bool = True) -> Iterator[Finished | Unreadabl
         yield PassedBy(folder, f"{', '.join(strays[:3])}{more}: of no output")
 
 
-def look_at(folder: Path) -> Finished | Unreadable | None:
+def look_at(folder: Path) -> FinishedOutput | Unreadable | None:
     """Return the output that a folder is; None where it is none."""
     is_named = is_output_name(folder.name) and not (folder / LATEST).is_symlink()
     try:
         if is_complete(folder) or (is_named and folder.is_dir()):
-            return Finished(folder, read_manifest(folder))
+            return FinishedOutput(folder, read_manifest(folder))
         return None
     except MissingOutputError:
-        found = CorruptOutputError(
-            four_parts(
-                where=folder,
-                expected=f"a {MANIFEST_NAME} in a folder with an output's name",
-                found="none",
-                remedy="run `tokflow run`, which makes it again if it is needed, or `tokflow gc`",
-            )
-        )
-        return Unreadable(folder, found)
+        expected = f"a {MANIFEST_NAME} in a folder with an output's name"
+        return Unreadable(folder, damaged(folder, expected, "none"))
     except OSError as error:
         return Unreadable(folder, error)
     except (CorruptOutputError, ForeignOutputError) as error:
@@ -134,7 +126,7 @@ def _passed_by(path: Path) -> Iterator[Unreadable | PassedBy]:
         yield PassedBy(path, "unfinished" if path.name.endswith(".tmp") else "hidden")
 
 
-def _inside(folder: Path) -> Iterator[Finished | Unreadable | PassedBy]:
+def _inside(folder: Path) -> Iterator[FinishedOutput | Unreadable | PassedBy]:
     """Yield what is in a folder that is no output itself; one line for one without outputs."""
     inside = list(walk(folder))
     if any(not isinstance(each, PassedBy) for each in inside):

@@ -16,7 +16,8 @@ from tokflow.dataset import Dataset, make_dataset
 from tokflow.exports import Part
 from tokflow.lineage import Lineage
 from tokflow.manifest import MANIFEST_NAME, RUN_NAME, Manifest, Recipe, sealed
-from tokflow.pipeline import Built, build_dataset
+from tokflow.pipeline import build_dataset
+from tokflow.results import Built
 
 EOS = 256
 

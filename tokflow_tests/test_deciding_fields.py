@@ -7,8 +7,9 @@ import pytest
 
 from tokflow.dataset import Dataset
 from tokflow.documents import DocumentsConfig, deciding_fields
-from tokflow.pipeline import Built, build_dataset
+from tokflow.pipeline import build_dataset
 from tokflow.plan import make_plan
+from tokflow.results import Built
 from tokflow.verify.outputs import verify_dataset
 from tokflow_tests.making import build, content, declare, many_ids
 

@@ -255,6 +255,20 @@ def test_a_fingerprint_that_its_recipe_does_not_give_is_refused(tmp_path: Path):
         read_manifest(tmp_path / "out")
 
 
+@pytest.mark.parametrize("text", ["NaN", '"\\ud800"'])
+def test_a_config_that_no_recipe_can_have_is_refused(text: str, tmp_path: Path):
+    make_output(tmp_path / "out")
+    fields = {**make_manifest().fields(), "config": {"seed": "here"}}
+    data = sealed(fields).replace(b'"here"', text.encode())
+    first, _, rest = data.split(b"\n", 2)
+    digest = hashlib.sha256(first + b"\n" + rest).hexdigest()
+    lines = [first, b' "digest": "%b",' % digest.encode(), rest]
+    (tmp_path / "out/manifest.json").write_bytes(b"\n".join(lines))
+
+    with pytest.raises(CorruptOutputError, match="expected the fields of a manifest, found "):
+        read_manifest(tmp_path / "out")
+
+
 def test_a_folder_with_the_name_of_another_fingerprint_is_refused(tmp_path: Path):
     make_output(tmp_path / ("0" * 16))
     make_output(tmp_path / "a copy")

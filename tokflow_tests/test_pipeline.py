@@ -11,8 +11,6 @@ from tokflow.errors import BadDocumentError, ConfigError, MissingOutputError
 from tokflow.lineage import Lineage
 from tokflow.manifest import read_manifest
 from tokflow.pipeline import (
-    Made,
-    Reporter,
     build_dataset,
     make_export,
     make_sequences,
@@ -21,6 +19,7 @@ from tokflow.pipeline import (
     make_tokens,
 )
 from tokflow.raw import RawFile
+from tokflow.results import Made, Reporter
 from tokflow.spans import write_split
 from tokflow.storage import new_folder
 from tokflow.tokens import write_token_shard

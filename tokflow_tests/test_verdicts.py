@@ -12,8 +12,9 @@ from tokflow.dataset import Dataset, make_dataset
 from tokflow.errors import TokenizerError
 from tokflow.garbage import find_garbage
 from tokflow.lineage import Lineage
-from tokflow.pipeline import Built, build_dataset, make_split, make_tokenizer, make_tokens
+from tokflow.pipeline import build_dataset, make_split, make_tokenizer, make_tokens
 from tokflow.plan import make_plan
+from tokflow.results import Built
 from tokflow.split import PartConfig, SplitConfig
 from tokflow.tokens import open_token_shard
 from tokflow.verify.outputs import verify_dataset, verify_path

@@ -11,7 +11,7 @@ from tokflow.manifest import write_manifest
 from tokflow.pipeline import build_dataset
 from tokflow.trace import trace_tokens
 from tokflow.verify.outputs import verify_path
-from tokflow.walk import Finished, PassedBy, Unreadable, walk
+from tokflow.walk import FinishedOutput, PassedBy, Unreadable, walk
 from tokflow_tests.declared import copy_of, dataset
 from tokflow_tests.making import edit_manifest, make_manifest, make_recipe
 
@@ -50,7 +50,7 @@ def notes(path: Path) -> dict[str, str]:
 def test_a_store_that_was_built_is_outputs_and_nothing_else(store: Path):
     found = list(walk(store))
 
-    assert [type(each) for each in found] == [Finished] * NUM_OUTPUTS
+    assert [type(each) for each in found] == [FinishedOutput] * NUM_OUTPUTS
 
 
 def test_what_cannot_be_read_is_a_problem_of_the_store(store: Path, tmp_path: Path):
@@ -117,7 +117,7 @@ def test_an_export_with_an_output_s_name_is_walked_through(tmp_path: Path):
     made = dataset(tmp_path, exports=[{"format": "bin", "name": "0123456789abcdef"}])
     assert build_dataset(made).failed == ()
 
-    assert [type(each) for each in walk(tmp_path / "store")] == [Finished] * NUM_OUTPUTS
+    assert [type(each) for each in walk(tmp_path / "store")] == [FinishedOutput] * NUM_OUTPUTS
 
 
 def test_outputs_that_were_copied_out_of_a_store_are_found_under_any_name(
@@ -127,7 +127,7 @@ def test_outputs_that_were_copied_out_of_a_store_are_found_under_any_name(
     shutil.copytree(store / "small/exports/bin/latest", tmp_path / "copies/two")
     (tmp_path / "copies/two/manifest.json").write_text('{"fingerprint": ')
 
-    assert [type(each) for each in walk(tmp_path / "copies")] == [Finished, Unreadable]
+    assert [type(each) for each in walk(tmp_path / "copies")] == [FinishedOutput, Unreadable]
 
 
 def test_an_output_in_another_s_place_is_a_problem(store: Path):

@@ -1,5 +1,6 @@
 """What a run says at its end: files, exports, what was left out, and how to load a batch."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from tokflow.auto_tokenizer import describe_rebuilt
@@ -8,9 +9,10 @@ from tokflow.cli.output import counted, print_table, shown_path, size, styled
 from tokflow.cli.snippets import loading_code
 from tokflow.dataset import Dataset
 from tokflow.engines.gate import VERDICT
-from tokflow.pipeline import Built, Made
 from tokflow.plan import Plan
+from tokflow.results import Built, Made
 from tokflow.shard_writer import REJECTS_NAME
+from tokflow.storage import LATEST
 from tokflow.tokenizer import vocab_size_asked
 
 FILES_SHOWN = 30
@@ -91,7 +93,7 @@ def _print_exports(exports: Sequence[Made]) -> None:
         parts = made.manifest.details["parts"]
         tokens = ", ".join(f"{part} {counts[f'{part}.num_tokens']:,}" for part in parts)
         num_bytes = sum(entry.num_bytes for entry in made.manifest.files.values())
-        latest = shown_path(made.output.folder.parent / "latest")
+        latest = shown_path(made.output.folder.parent / LATEST)
         rows.append((made.output.name, tokens, size(num_bytes), latest))
     print_table(("export", "tokens", "bytes", "path"), rows)
 
@@ -112,18 +114,6 @@ def _notices(built: Built) -> Iterator[str]:
 def left_out(dataset: Dataset, built: Built) -> Iterator[str]:
     """Yield a line for each thing of the raw files that is not in the exports."""
     made = built.made
-    documents = cut_pieces = characters = tokens = 0
-    dropped: list[str] = []
-    for one in made:
-        counts = one.manifest.counts
-        if one.output.stage == "split":
-            documents += counts["no_part.num_documents"]
-            cut_pieces += counts["no_part.num_cut_pieces"]
-            characters += counts["no_part.num_chars"]
-            tokens += counts["no_part.num_tokens"]
-        elif one.output.stage == "export":
-            num = sum(num for name, num in counts.items() if name.endswith(".num_dropped_tokens"))
-            dropped += [f"{counted(num, 'token')} by {one.output.name}"] if num else []
     lines = []
     if built.failed:
         names = dict.fromkeys(failed.name for failed in built.failed)
@@ -131,12 +121,7 @@ def left_out(dataset: Dataset, built: Built) -> Iterator[str]:
     if built.left_out:
         lines.append(line_of_left_out(built.left_out))
     lines += _rejected(made)
-    if documents or cut_pieces:
-        of_pieces = f" and {counted(cut_pieces, 'piece')} of cut ones" if cut_pieces else ""
-        lines.append(
-            f"in no part of the split: {characters:,} characters of "
-            f"{counted(documents, 'document')}{of_pieces} ({counted(tokens, 'token')})"
-        )
+    lines += _in_no_part(made)
     lines += _small_vocabulary(made)
     for part in dataset.split.parts:
         sizes = [
@@ -144,8 +129,7 @@ def left_out(dataset: Dataset, built: Built) -> Iterator[str]:
         ]
         if sizes and not sum(sizes):
             lines.append(f"{part}: no text falls into this part")
-    if dropped:
-        lines.append(f"dropped: {', '.join(dropped)}")
+    lines += _dropped(made)
     if without := [one.output.name for one in made if _loses_loss_mask(one)]:
         lines.append(f"without the loss mask of the chats: {', '.join(without)}")
     limit = dataset.documents.limit
@@ -168,6 +152,33 @@ def _rejected(made: Sequence[Made]) -> list[str]:
     more = [f"and {len(lists) - 5:,} more files"] if len(lists) > 5 else []
     total = counted(sum(numbers), "document")
     return [f"rejected: {total}: {', '.join(lists[:5] + more)}"]
+
+
+def _in_no_part(made: Sequence[Made]) -> list[str]:
+    """Return the line that says how much text no part of the split takes."""
+    counts: Counter[str] = Counter()
+    for one in made:
+        if one.output.stage == "split":
+            counts.update(one.manifest.counts)
+    documents, pieces = counts["no_part.num_documents"], counts["no_part.num_cut_pieces"]
+    if not documents and not pieces:
+        return []
+    of_pieces = f" and {counted(pieces, 'piece')} of cut ones" if pieces else ""
+    tokens = counted(counts["no_part.num_tokens"], "token")
+    return [
+        f"in no part of the split: {counts['no_part.num_chars']:,} characters of "
+        f"{counted(documents, 'document')}{of_pieces} ({tokens})"
+    ]
+
+
+def _dropped(made: Sequence[Made]) -> list[str]:
+    """Return the line that says how many tokens each export drops."""
+    dropped = []
+    for one in made:
+        counts = one.manifest.counts if one.output.stage == "export" else {}
+        num = sum(num for name, num in counts.items() if name.endswith(".num_dropped_tokens"))
+        dropped += [f"{counted(num, 'token')} by {one.output.name}"] if num else []
+    return [f"dropped: {', '.join(dropped)}"] if dropped else []
 
 
 def _small_vocabulary(made: Sequence[Made]) -> list[str]:

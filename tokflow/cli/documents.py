@@ -5,8 +5,8 @@ from typing import Any
 
 from tokflow.cli.left_out import document_of_left_out
 from tokflow.dataset import Dataset
-from tokflow.pipeline import Built
 from tokflow.plan import Plan
+from tokflow.results import Built
 
 
 def document_of_plan(plan: Plan, problems: Sequence[str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the patterns of the raw files match and is not read, as the command line says it."""
+"""Things that match a pattern of the raw files and are not read, as the command line says it."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a run prints while it works where no terminal shows bars: few lines, as a log keeps them."""
+"""Lines of a run where no terminal shows bars: few of them, as a log keeps them."""
 
 import time
 from collections import Counter
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tokflow.cli.output import counted, of_asked, print_error
 from tokflow.cli.packing import described_rows, described_tokens
 from tokflow.lineage import Stage
-from tokflow.pipeline import Failed, Made, Reporter
+from tokflow.results import Failed, Made, Reporter
 from tokflow.tokenizer import vocab_size_asked
 
 FILES_SHOWN = 100

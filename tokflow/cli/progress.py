@@ -17,8 +17,8 @@ from rich.text import Text
 
 from tokflow.cli.output import print_error, size
 from tokflow.lineage import Stage
-from tokflow.pipeline import Failed, Made, Reporter
 from tokflow.plan import Plan
+from tokflow.results import Failed, Made, Reporter
 
 
 class Bars(Reporter):

@@ -16,8 +16,9 @@ from tokflow.cli.lines import Errors, Lines
 from tokflow.cli.output import DONE, FAILED, counted, print_error, print_json, size
 from tokflow.cli.selection import Selected
 from tokflow.errors import message_of
-from tokflow.pipeline import Built, Made, build_dataset
+from tokflow.pipeline import build_dataset
 from tokflow.plan import Plan, Planned, make_plan
+from tokflow.results import Built, Made
 from tokflow.storage import point_latest_to
 
 if TYPE_CHECKING:

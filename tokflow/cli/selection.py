@@ -44,15 +44,7 @@ def select(
     with as_usage():
         selected = _load(names, configs, store)
     if not selected:
-        raise UsageError(
-            four_parts(
-                where="arguments",
-                expected="a dataset",
-                found=f"none declared in {project_root() / FOLDER}",
-                remedy="go to a project's folder, declare one there in "
-                "tokflow/defs/<name>/defs.yaml, or name a file by --config",
-            )
-        )
+        raise _none_declared()
     if partitions and len(selected) > 1:
         raise UsageError(
             four_parts(
@@ -79,6 +71,18 @@ def _load(
         Selected(load_declared(name, store=store), is_declared=store is None)
         for name in dict.fromkeys(names or list_declared())
     ]
+
+
+def _none_declared() -> UsageError:
+    return UsageError(
+        four_parts(
+            where="arguments",
+            expected="a dataset",
+            found=f"none declared in {project_root() / FOLDER}",
+            remedy="go to a project's folder, declare one there in "
+            "tokflow/defs/<name>/defs.yaml, or name a file by --config",
+        )
+    )
 
 
 def _check_folders(datasets: Sequence[Dataset], configs: Sequence[Path]) -> None:

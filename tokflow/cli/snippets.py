@@ -6,7 +6,8 @@ from pathlib import Path
 
 from tokflow.cli.output import shown_path
 from tokflow.exports.bin_ import file_of
-from tokflow.pipeline import Made
+from tokflow.results import Made
+from tokflow.storage import LATEST
 
 BATCH_ROWS = 8
 
@@ -24,7 +25,7 @@ def loading_code(exports: Sequence[Made], *, sequence_length: int) -> str | None
 
 
 def _code(made: Made, part: str, sequence_length: int) -> str:
-    folder = made.output.folder.parent / "latest"
+    folder = made.output.folder.parent / LATEST
     details, counts = made.manifest.details, made.manifest.counts
     of_part = re.compile(rf"{part}(/dump-0\.pkl|-\d+-of-\d+\.parquet)")
     files = filter(of_part.fullmatch, sorted(made.manifest.files))

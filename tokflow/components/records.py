@@ -31,7 +31,7 @@ from tokflow.dataset import Dataset
 from tokflow.errors import TokflowError
 from tokflow.lineage import Lineage, Output
 from tokflow.manifest import read_run
-from tokflow.pipeline import Made
+from tokflow.results import Made
 
 
 @dataclass(frozen=True, slots=True)

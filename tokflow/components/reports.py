@@ -13,8 +13,8 @@ from tokflow.auto_tokenizer import describe_rebuilt
 from tokflow.components.previews import preview_of_documents, preview_of_part
 from tokflow.exports import ExportConfig
 from tokflow.lineage import Lineage
-from tokflow.pipeline import Made
 from tokflow.raw import LeftOut, RawFile, RawSource, redact
+from tokflow.results import Made
 from tokflow.tokenizer import Tokenizer, tokenizer_of, vocab_size_asked
 from tokflow.tokens import open_token_shard
 

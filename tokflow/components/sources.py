@@ -17,7 +17,7 @@ from tokflow.components.versions import (
     version_tags,
 )
 from tokflow.dataset import Dataset
-from tokflow.errors import RawFileError, shortened
+from tokflow.errors import RawFileError, first_five
 from tokflow.lineage import Lineage
 from tokflow.raw import LeftOut, RawFile, RawSource, read_raw_file, read_raw_files
 from tokflow.raw.hashes import CACHE_NAME, HashCache, stamp_of
@@ -45,7 +45,7 @@ class Synced:
 
     def __str__(self) -> str:
         parts = [
-            f"{len(keys):,} {what} ({shortened(keys)})"
+            f"{len(keys):,} {what} ({first_five(keys)})"
             for what, keys in (
                 ("added", self.added),
                 ("removed", self.removed),

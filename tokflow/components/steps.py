@@ -12,7 +12,7 @@ from tokflow.components.names import scan_job_name
 from tokflow.components.reports import Report
 from tokflow.components.versions import version_tags
 from tokflow.dataset import Dataset
-from tokflow.errors import ConfigError, TokflowError, four_parts, message_of
+from tokflow.errors import ConfigError, TokflowError, first_five, four_parts, message_of
 from tokflow.lineage import Lineage
 from tokflow.raw import check_key
 
@@ -160,10 +160,7 @@ def _failure(lineage: Lineage, errors: Mapping[str, Exception], *, num_keys: int
     keys_of: dict[str, list[str]] = {}
     for key, error in errors.items():
         keys_of.setdefault(message_of(error, where=key), []).append(key)
-    lines = [
-        f"{', '.join(keys[:5])}{', ...' if len(keys) > 5 else ''}: {message}"
-        for message, keys in keys_of.items()
-    ]
+    lines = [f"{first_five(keys)}: {message}" for message, keys in keys_of.items()]
     more = [f"and {len(lines) - MAX_SHOWN:,} more"] if len(lines) > MAX_SHOWN else []
     head = f"{lineage.dataset.name}: {len(errors):,} of {num_keys:,} files could not be built"
     rest = "; the others were, and are recorded" if len(errors) < num_keys else ""

@@ -36,7 +36,7 @@ class Artifacts(LocalArtifactStorage):
 
 
 class ComputeLogs(LocalComputeLogManager):
-    """What runs print."""
+    """Texts that runs print."""
 
     @classmethod
     def from_config_value(

@@ -296,6 +296,25 @@ class BadDocument:
     """What to do other than mend the record."""
 
 
+Problem: TypeAlias = tuple[str, str, str | None]
+"""What was expected and found of a record, and what to do other than mend it."""
+
+
+def bad_document(
+    problem: Problem, *, row: int, line: int | None, byte_offset: int | None
+) -> BadDocument:
+    """Return the bad document with this problem."""
+    expected, found, remedy = problem
+    return BadDocument(
+        row=row,
+        line=line,
+        byte_offset=byte_offset,
+        expected=expected,
+        found=found,
+        remedy=remedy,
+    )
+
+
 Place: TypeAlias = Callable[[int], tuple[int | None, int | None]]
 """Gives the line and the byte offset of an element of an array."""
 
@@ -326,8 +345,8 @@ Reader: TypeAlias = Callable[[Path, DocumentsConfig, int], Iterator[Found]]
 """Reads a file in stretches of about so many bytes. Reads no further than it is asked to."""
 
 
-def too_large(limit: Limit) -> tuple[str, str, str]:
-    """Return what was expected and found of a document beyond the limit, and what to do."""
+def too_large(limit: Limit) -> Problem:
+    """Return the problem of a document beyond the limit."""
     remedy = "raise documents.limit.document_bytes"
     return f"at most {limit.document_bytes:,} bytes", "more", remedy
 

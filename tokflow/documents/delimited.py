@@ -17,9 +17,10 @@ from tokflow.arrays import texts_of
 from tokflow.documents.columns import missing_column_error
 from tokflow.documents.compression import read_blocks
 from tokflow.documents.contract import (
-    BadDocument,
     DocumentsConfig,
     Found,
+    Problem,
+    bad_document,
     shortened,
     too_large,
 )
@@ -126,18 +127,11 @@ def _bad_record(
     odd: OddRecord, dialect: Dialect, num_fields: int, row: int, config: DocumentsConfig
 ) -> Found:
     """Return every line of the record as a bad document, for each of a record's documents."""
-    expected, found, remedy = _what_is_wrong(odd, dialect, num_fields, config)
+    problem = _what_is_wrong(odd, dialect, num_fields, config)
     num_each = 1 if config.separator_of_columns is not None else len(config.columns)
     places = (place for place in odd.lines() for _ in range(num_each))
     bad = (
-        BadDocument(
-            row=row + nth,
-            line=line,
-            byte_offset=byte_offset,
-            expected=expected,
-            found=found,
-            remedy=remedy,
-        )
+        bad_document(problem, row=row + nth, line=line, byte_offset=byte_offset)
         for nth, (line, byte_offset) in enumerate(places)
     )
     # One more than may be set aside is the end, however many there are.
@@ -146,8 +140,8 @@ def _bad_record(
 
 def _what_is_wrong(
     odd: OddRecord, dialect: Dialect, num_fields: int, config: DocumentsConfig
-) -> tuple[str, str, str | None]:
-    """Return what was expected and found, and what to do other than mend the line."""
+) -> Problem:
+    """Return the problem of a record of another shape."""
     if odd.problem == "too large":
         expected, found, remedy = too_large(config.limit)
         of_record = f" (in the record that begins in line {odd.first_line:,})"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -25,6 +25,8 @@ from tokflow.documents.contract import (
     Batch,
     DocumentsConfig,
     Found,
+    Problem,
+    bad_document,
     correct_column,
     shortened,
 )
@@ -154,15 +156,7 @@ def _values(
         except _UNDECODABLE as error:
             value, problem = _second_look(line, field, error)
             if problem is not None:
-                expected, found, remedy = problem
-                return [], BadDocument(
-                    row=row,
-                    line=number,
-                    byte_offset=byte_offset,
-                    expected=expected,
-                    found=found,
-                    remedy=remedy,
-                )
+                return [], bad_document(problem, row=row, line=number, byte_offset=byte_offset)
             values.append(value)
     return values, None
 
@@ -186,11 +180,7 @@ def _lengths(strings: list[str]) -> npt.NDArray[np.int64]:
     return np.fromiter(map(len, strings), dtype=np.int64, count=len(strings))
 
 
-_Problem: TypeAlias = tuple[str, str, str | None]
-"""What was expected and found, and what to do other than mend the line."""
-
-
-def _second_look(line: bytes, field: _Field, error: Exception) -> tuple[Any, _Problem | None]:
+def _second_look(line: bytes, field: _Field, error: Exception) -> tuple[Any, Problem | None]:
     """Return what a field holds by Python's json, or why it holds no text.
 
     It takes what msgspec does not: a value that another of the same key replaces, and lone
@@ -227,7 +217,7 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
-def _missing_key(value: Any, field: _Field, depth: int) -> _Problem:
+def _missing_key(value: Any, field: _Field, depth: int) -> Problem:
     """Return what is wrong with a value that has no key at that depth."""
     key = field.keys[depth]
     inside = f" in {'.'.join(field.keys[:depth])!r}" if depth else ""

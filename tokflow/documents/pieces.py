@@ -16,7 +16,7 @@ class Pieces:
     byte_offset: int
     """Of the first piece's first byte in the stream."""
     pieces: list[bytes]
-    """None where a piece is too large."""
+    """Empty where a piece is too large."""
     is_too_large: bool = False
     """Whether this stands for one piece that is larger than the pieces may be."""
 

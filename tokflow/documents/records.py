@@ -20,7 +20,7 @@ from tokflow.documents.contract import shortened
 _QUOTE, _LINE_END = b'"\n'
 _NOTHING = re.compile(b"")
 _EMPTY_LINES = re.compile(rb"(?:\r?+\n)*+")
-Problem: TypeAlias = Literal["shape", "open quotes", "too large"]
+Oddity: TypeAlias = Literal["shape", "open quotes", "too large"]
 
 _IN_QUOTES = re.compile(rb'[^"]*+(?:""[^"]*+)*+')
 
@@ -98,7 +98,7 @@ class Run:
 class OddRecord:
     """A record of another shape, or, where it is too large, a part of one."""
 
-    problem: Problem
+    problem: Oddity
     data: bytes
     first_line: int
     """Of the record."""
@@ -206,7 +206,7 @@ class RecordCutter:
             yield self._odd("shape", record)
         self._pass(record, 0, size)
 
-    def _odd(self, problem: Problem, data: bytes, opened_line: int = 0) -> OddRecord:
+    def _odd(self, problem: Oddity, data: bytes, opened_line: int = 0) -> OddRecord:
         return OddRecord(
             problem,
             data,

@@ -14,7 +14,9 @@ from tokflow.documents.contract import (
     Found,
     Limit,
     Place,
+    Problem,
     Spans,
+    bad_document,
     shortened,
     too_large,
 )
@@ -74,18 +76,9 @@ def too_large_alone(
     rows: Iterable[int], limit: Limit, place: tuple[int | None, int | None]
 ) -> Found:
     """Return the documents of a line or piece that is not held, for it is too large."""
-    expected, found, remedy = too_large(limit)
     line, byte_offset = place
     return bad_alone(
-        BadDocument(
-            row=row,
-            line=line,
-            byte_offset=byte_offset,
-            expected=expected,
-            found=found,
-            remedy=remedy,
-        )
-        for row in rows
+        bad_document(too_large(limit), row=row, line=line, byte_offset=byte_offset) for row in rows
     )
 
 
@@ -133,16 +126,9 @@ def _bad_documents(
         problem = next(filter(None, problems), None)
         if problem is None:
             continue
-        expected, found, remedy = problem
         line, byte_offset = place(index)
-        bad[first_row + index] = BadDocument(
-            row=first_row + index,
-            line=line,
-            byte_offset=byte_offset,
-            expected=expected,
-            found=found,
-            remedy=remedy,
-        )
+        row = first_row + index
+        bad[row] = bad_document(problem, row=row, line=line, byte_offset=byte_offset)
     return bad
 
 
@@ -150,8 +136,8 @@ def _values(columns: Sequence[pa.LargeBinaryArray], index: int) -> Iterator[byte
     return (column[index].as_py() for column in columns)
 
 
-def _problem(value: bytes | None) -> tuple[str, str, None] | None:
-    """Return what was expected and found of a value that is no text."""
+def _problem(value: bytes | None) -> Problem | None:
+    """Return the problem of a value that is no text; None of a text."""
     if value is None:
         return "text", "null", None
     invalid = invalid_utf8(value)

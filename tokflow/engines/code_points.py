@@ -135,7 +135,7 @@ class _Model(msgspec.Struct):
 
 
 class _Fields(msgspec.Struct):
-    """What must be known of a tokenizer.json, read without its vocabulary."""
+    """The fields of a tokenizer.json that must be known, read without its vocabulary."""
 
     model: _Model = msgspec.field(default_factory=_Model)
     normalizer: dict[str, Any] | None = None

@@ -31,7 +31,7 @@ longer one. At 1.5 million tokens a second they take 1 ms, where the fast engine
 a batch of 2 MB."""
 
 VERDICT = "gigatoken was wrong: "
-"""How the reason begins where the store keeps a difference."""
+"""The beginning of the reason where the store keeps a verdict."""
 
 GOLDEN_RATIO = 0.618034
 """Steps of this size never fall on the same places of a batch again."""

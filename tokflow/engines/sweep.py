@@ -23,9 +23,9 @@ from tokflow.split_patterns import byte_letters
 from tokflow.tokenizer import Tokenizer, read_tokenizer_json, write_ranks
 
 CONTEXTS = ("a{}a", "1{}1", ".{}.", "a{}A", "'{}a")
-"""Where a code point is tried. Together they tell letters, upper, lower and other case, marks,
-numbers, white space, punctuation and symbols, and what is none of these; the last tries what
-counts as a letter of a contraction."""
+"""Texts in which a code point is tried. Together they tell letters, upper, lower and other case,
+marks, numbers, white space, punctuation and symbols, and what is none of these; the last tries
+what counts as a letter of a contraction."""
 
 RANGES = (
     range(0x80, 0xD800),

@@ -31,7 +31,7 @@ from tokflow.manifest import Manifest
 from tokflow.source_names import SourceNames
 
 UNKNOWN = "Unknown Tokenizer"
-"""What datatrove calls a tokenizer without a name."""
+"""The name that datatrove gives a tokenizer without one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

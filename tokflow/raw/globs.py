@@ -1,4 +1,4 @@
-"""What is on this machine, and in it the regular files, that a pattern matches."""
+"""Match a pattern with the files, the folders and what else is on this machine."""
 
 import fnmatch
 import os
@@ -15,12 +15,12 @@ _Identity = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Matches:
-    """What a pattern matches, by path."""
+    """Files, folders and others that a pattern matches, by path."""
 
     files: set[str] = field(default_factory=set)
     folders: set[str] = field(default_factory=set)
     others: dict[str, str] = field(default_factory=dict)
-    """What is no file and no folder, and what it is."""
+    """By path, the kind of each thing that is no file and no folder."""
 
     def under(self, folder: str) -> "Matches":
         """Return the matches with `folder` before each path."""

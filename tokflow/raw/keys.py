@@ -4,6 +4,7 @@ import re
 import unicodedata
 
 from tokflow.errors import ConfigError, four_parts
+from tokflow.storage import LATEST
 
 _OUTPUT_FOLDER = re.compile(r"[0-9a-fA-F]{16}")
 
@@ -53,7 +54,7 @@ def _problem_of_component(component: str) -> str | None:
         return f"the name {component!r}"
     if len(component.encode()) > 255:
         return f"a name of {len(component.encode())} bytes, where file systems allow 255"
-    if component.lower() == "latest":
+    if component.lower() == LATEST:
         return f"the name {component!r}, which tokflow gives the link to the newest output"
     if _OUTPUT_FOLDER.fullmatch(component):
         return f"the name {component!r}, 16 hexadecimal digits as of an output's folder"

@@ -59,17 +59,17 @@ class LeftOut:
     path: str
     """Absolute path, or URL without what is secret in it."""
     found: str
-    """What it is: `a fifo`."""
+    """The kind of thing it is: `a fifo`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Listing:
-    """What the patterns of a dataset match."""
+    """Everything that the patterns of a dataset match."""
 
     sources: dict[str, RawSource]
     """The raw files by partition key, sorted by key."""
     left_out: tuple[LeftOut, ...] = ()
-    """What else there is, sorted by path."""
+    """The other things, sorted by path."""
 
 
 def list_raw(

@@ -1,4 +1,4 @@
-"""Where a redirect of an http source may lead: never into the network of who fetches.
+"""Redirects of an http source: followed, but never into the network of who fetches.
 
 A server may answer with any URL, such as that of a database on this machine or of a cloud's
 credentials. The host that a URL itself names may have any address.

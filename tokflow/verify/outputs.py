@@ -20,7 +20,7 @@ from tokflow.errors import (
     message_of,
 )
 from tokflow.exports import FORMATS, ExportConfig, options_of
-from tokflow.lineage import Lineage, Output
+from tokflow.lineage import STAGES, Lineage, Output
 from tokflow.manifest import read_manifest
 from tokflow.packing import PackingConfig
 from tokflow.raw.hashes import CACHE_NAME
@@ -32,7 +32,7 @@ from tokflow.verify.raw import verify_against_raw
 from tokflow.verify.sequences import verify_sequences
 from tokflow.verify.split import verify_split
 from tokflow.verify.tokens import verify_tokenizer, verify_tokens
-from tokflow.walk import Finished, PassedBy, Unreadable, walk
+from tokflow.walk import FinishedOutput, PassedBy, Unreadable, walk
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,9 +47,6 @@ class Verified:
     """What could not be looked at, and why."""
     is_output: bool = True
     """False of what lies in a store and is no output: it was not looked at."""
-
-
-STAGES = ("raw", "tokenizer", "tokens", "split", "sequences", "export")
 
 
 def verify_path(path: Path, *, trust_remote_code: bool = False) -> Iterator[Verified]:
@@ -87,17 +84,17 @@ def verify_path(path: Path, *, trust_remote_code: bool = False) -> Iterator[Veri
             yield _verify_found(parent, damage)
 
 
-def _ordinal(found: Finished | Unreadable | PassedBy) -> int:
+def _ordinal(found: FinishedOutput | Unreadable | PassedBy) -> int:
     """Return by what is sorted: what cannot be read, the stages in their order, the rest."""
-    if isinstance(found, Finished):
+    if isinstance(found, FinishedOutput):
         return 1 + STAGES.index(found.manifest.stage) if found.manifest.stage in STAGES else 0
     return 0 if isinstance(found, Unreadable) else 1 + len(STAGES)
 
 
 def _verify(
-    found: Finished | Unreadable | PassedBy, damage: Damage, *, trust_remote_code: bool
+    found: FinishedOutput | Unreadable | PassedBy, damage: Damage, *, trust_remote_code: bool
 ) -> Verified:
-    if isinstance(found, Finished):
+    if isinstance(found, FinishedOutput):
         output = Found(found.folder, found.manifest)
         return _verify_found(output, damage, trust_remote_code=trust_remote_code)
     if isinstance(found, Unreadable):
@@ -240,7 +237,7 @@ def _verify_copies(lineage: Lineage, damage: Damage) -> Iterator[Verified]:
     """Yield the copies of raw files that were fetched, before a damaged one is fetched anew."""
     for found in walk(lineage.dataset.folder / "raw"):
         if isinstance(found, Unreadable) or (
-            isinstance(found, Finished) and found.manifest.partition in lineage.sources
+            isinstance(found, FinishedOutput) and found.manifest.partition in lineage.sources
         ):
             yield _verify(found, damage, trust_remote_code=False)
 

@@ -32,7 +32,7 @@ def unlisted_files(folder: Path, manifest: Manifest) -> list[str]:
 
 
 class Damage:
-    """What is wrong with the files of many outputs, each of them read once."""
+    """Problems of the files of many outputs, each of them read once."""
 
     def __init__(self) -> None:
         self._known: dict[Path, tuple[Found, list[str]]] = {}

@@ -10,12 +10,12 @@ from tokflow.chat import open_renderer
 from tokflow.chat_tokens import ChatEncoder
 from tokflow.document_table import text_hashes
 from tokflow.documents import Batch, DocumentsConfig, read_documents
-from tokflow.engines import Engine, InText, open_reference
+from tokflow.engines import Engine, open_reference
 from tokflow.manifest import read_run
 from tokflow.raw import RawFile, check_unchanged
 from tokflow.special_ids import with_special_ids
 from tokflow.tokenizer import Tokenizer, TokenizerConfig
-from tokflow.tokens import TokenShard
+from tokflow.tokens import TokenShard, config_of_text, in_text_of
 
 LOSSLESS_KINDS = frozenset({"bytes", "tiktoken", "trained"})
 """Kinds of tokenizers whose decoded tokens are the very text; others may normalise it."""
@@ -44,15 +44,10 @@ def verify_against_raw(
     tokens that are not the reference's where gigatoken made the shard.
     """
     render = open_renderer(documents, tokenizer)
-    in_text: InText = "control" if config.special_tokens_in_text == "control" else "ordinary"
-    reference = open_reference(tokenizer, in_text=in_text if render is None else "control")
+    in_text = in_text_of(config_of_text(config, documents))
+    reference = open_reference(tokenizer, in_text=in_text)
     check = _Check(
-        shard,
-        config,
-        tokenizer,
-        reference,
-        num_samples=num_samples,
-        max_characters=max_characters,
+        shard, config, tokenizer, reference, num_samples=num_samples, max_characters=max_characters
     )
     problems: list[str] = []
     for batch in read_documents(raw.path, documents, render=render):

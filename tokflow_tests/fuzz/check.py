@@ -17,7 +17,8 @@ import yaml
 from tokflow.convert import convert_export
 from tokflow.dataset import Dataset, load_dataset, make_export_config, make_packing_config
 from tokflow.errors import BadDocumentError, ConfigError
-from tokflow.pipeline import Built, build_dataset
+from tokflow.pipeline import build_dataset
+from tokflow.results import Built
 from tokflow.verify.outputs import verify_dataset, verify_path
 from tokflow_tests.fuzz.cases import Case
 from tokflow_tests.fuzz.check_export import CheckedExport, Made, check_export, check_texts
