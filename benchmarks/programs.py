@@ -37,6 +37,7 @@ class Program:
     needs: tuple[tuple[Path, str], ...] = ()
     """Paths it cannot do without, and how to get each."""
     environment: Callable[[Place], dict[str, object]] = field(default=lambda place: {})
+    working_folder: Callable[[Place], Path] = field(default=lambda place: ROOT)
     prepare: Callable[[Place], list[object]] | None = None
     """What is run before and not timed."""
     read: Callable[[Place], list[object]] | None = None
@@ -73,17 +74,15 @@ def tokflow_run_name(place):
     """Declare the dataset in a project of its own, with a fresh history of Dagster."""
     project = place.folder / "project"
     if not project.exists():
-        shutil.copytree(ROOT / "tokflow", project / "tokflow")
-        for name in ("pyproject.toml", "dagster.yaml"):
-            shutil.copy2(ROOT / name, project)
         declaration = project / "tokflow/defs/benchmark/defs.yaml"
-        declaration.parent.mkdir()
+        declaration.parent.mkdir(parents=True)
         declaration.write_text(dataset_yaml(place.file))
+        shutil.copy2(ROOT / "dagster.yaml", project)
     return [*TOKFLOW, "run", "benchmark"]
 
 
-def project_environment(place):
-    return {"PYTHONPATH": place.folder / "project", "DAGSTER_DISABLE_TELEMETRY": 1}
+def project_folder(place):
+    return place.folder / "project"
 
 
 def import_dagster(place):
@@ -126,14 +125,14 @@ RUN_NAME = Program(
     command=tokflow_run_name,
     output="project/data/store/benchmark/exports/bin/latest/train.bin",
     needs=(NEEDS_GPT2,),
-    environment=project_environment,
+    working_folder=project_folder,
 )
 RUN_NAME_AGAIN = Program(
     name="tokflow run NAME again",
     command=tokflow_run_name,
     output=None,
     needs=(NEEDS_GPT2,),
-    environment=project_environment,
+    working_folder=project_folder,
 )
 OWN = (
     CORE,

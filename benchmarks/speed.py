@@ -99,7 +99,8 @@ def run(program, place, *, timeout=None):
     if program.prepare:
         measure(program.prepare(place), folder=ROOT, environment=environment)
     command = program.command(place)
-    one = measure(command, folder=ROOT, environment=environment, timeout=timeout)
+    folder = program.working_folder(place)
+    one = measure(command, folder=folder, environment=environment, timeout=timeout)
     if program.read:
         measure(program.read(place), folder=ROOT, environment=environment)
     if program.output is None:
