@@ -6,7 +6,7 @@ import os
 import shutil
 import socket
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -129,6 +129,13 @@ def point_latest_to(folder: Path) -> None:
     temporary = _temporary_beside(link)
     temporary.symlink_to(folder.name, target_is_directory=True)
     temporary.replace(link)
+
+
+def remove_empty(folders: Iterable[Path]) -> None:
+    """Remove folders, each in the next, up to the first that is not empty without them."""
+    with suppress(OSError):  # it is not empty, or another process writes into it now
+        for folder in folders:
+            folder.rmdir()
 
 
 def _take_name(temporary: Path, folder: Path) -> None:
