@@ -27,7 +27,7 @@ from tokflow.manifest import (
 LATEST = "latest"
 """The link beside the outputs of an export that leads to the newest."""
 
-KEPT_BESIDE = ("hashes.sqlite", ".verdicts")
+KEPT_BESIDE = ("hashes.sqlite", ".verdicts", "recorded.json")
 """How the names begin of what tokflow keeps beside outputs."""
 
 
@@ -85,7 +85,7 @@ def walk(folder: Path, *, is_deep: bool = True) -> Iterator[Finished | Unreadabl
             yield from _inside(path)
     if strays:
         more = f" and {len(strays) - 3:,} more" if len(strays) > 3 else ""
-        yield PassedBy(folder, f"{', '.join(strays[:3])}{more}: of no output")
+        yield PassedBy(folder, f"{', '.join(strays[:3])}{more}: belongs to no output")
 
 
 def look_at(folder: Path) -> Finished | Unreadable | None:
@@ -140,4 +140,5 @@ def _inside(folder: Path) -> Iterator[Finished | Unreadable | PassedBy]:
     if any(not isinstance(each, PassedBy) for each in inside):
         yield from inside
     else:
-        yield PassedBy(folder, "without outputs")
+        has_files = any(not path.is_dir() for path in folder.rglob("*"))
+        yield PassedBy(folder, "holds no output" if has_files else "an empty folder")
