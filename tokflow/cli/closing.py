@@ -4,7 +4,9 @@ from collections.abc import Iterator, Sequence
 
 from tokflow.auto_tokenizer import describe_rebuilt
 from tokflow.cli.left_out import line_of_left_out
+from tokflow.cli.lines import described_parts
 from tokflow.cli.output import counted, print_table, shown_path, size, styled
+from tokflow.cli.packing import described_rows
 from tokflow.cli.snippets import loading_code
 from tokflow.dataset import Dataset
 from tokflow.engines.gate import VERDICT
@@ -17,8 +19,8 @@ FILES_SHOWN = 30
 """Files listed on the screen; of more, those that are new come first."""
 
 
-def print_closing(dataset: Dataset, plan: Plan, built: Built) -> None:
-    """Print the tables and lines that end a run."""
+def print_closing(dataset: Dataset, plan: Plan, built: Built, *, with_rows: bool) -> None:
+    """Print the tables and lines that end a run; `with_rows` also what packing made."""
     print()
     _print_files(plan, built)
     exports = [made for made in built.made if made.output.stage == "export"]
@@ -26,7 +28,11 @@ def print_closing(dataset: Dataset, plan: Plan, built: Built) -> None:
         print()
         _print_exports(exports)
     print()
-    for line in (*_notices(built), *left_out(dataset, built)):
+    for line in (
+        *(packed(built) if with_rows else ()),
+        *_notices(built),
+        *left_out(dataset, built),
+    ):
         print(line)
     if not exports:
         print(_why_no_exports(dataset, plan, built))
@@ -94,6 +100,23 @@ def _print_exports(exports: Sequence[Made]) -> None:
         latest = shown_path(made.output.folder.parent / "latest")
         rows.append((made.output.name, tokens, size(num_bytes), latest))
     print_table(("export", "tokens", "bytes", "path"), rows)
+
+
+def packed(built: Built) -> Iterator[str]:
+    """Yield how full the rows are and what was cut, repeated or dropped: a line for each part of
+    the exports of rows, or where there is no such export one for the rows of all files."""
+    rows: dict[str, list[str]] = {}
+    for made in built.made:
+        if made.output.stage == "export":
+            counts = made.manifest.counts
+            for part in made.manifest.details["parts"]:
+                if f"{part}.num_sequences" in counts:
+                    line = f"{part} {described_rows(counts, part)}"
+                    rows.setdefault(line, []).append(made.output.name)
+    yield from (f"rows of {', '.join(names)}: {line}" for line, names in rows.items())
+    sequences = [made for made in built.made if made.output.stage == "sequences"]
+    if sequences and not rows:
+        yield f"rows of {counted(len(sequences), 'file')}: {described_parts(sequences)}"
 
 
 def _notices(built: Built) -> Iterator[str]:

@@ -1,0 +1,37 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokflow.cli.closing import packed, print_closing
+from tokflow.pipeline import build_dataset
+from tokflow.plan import make_plan
+from tokflow_tests.declared import dataset, write_raw
+
+
+def closing_of(
+    folder: Path, capsys: pytest.CaptureFixture[str], *, with_rows: bool = False, **fields: Any
+) -> list[str]:
+    made = dataset(folder, **fields)
+    plan = make_plan(made)
+    built = build_dataset(made)
+    print_closing(made, plan, built, with_rows=with_rows)
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("with_rows", [True, False])
+def test_a_terminal_is_told_how_rows_were_packed_and_a_log_is_not_told_again(
+    *, with_rows: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    lines = closing_of(tmp_path, capsys, with_rows=with_rows)
+
+    said = [line for line in lines if "% full" in line]
+    line = "rows of parquet, pickle: train 9 sequences (100 % full, 5 documents cut)"
+    assert said == ([line] if with_rows else [])
+
+
+def test_rows_that_no_export_holds_are_told_for_all_files(tmp_path: Path):
+    assert list(packed(build_dataset(dataset(tmp_path, exports=["bin"])))) == [
+        "rows of 3 files: train 7 sequences (100 % full, 5 documents cut), 16 tokens for the rows "
+        "of all files' tails"
+    ]
