@@ -3,10 +3,10 @@ from typing import Any
 
 import pytest
 
-from tokflow.cli.closing import packed, print_closing
+from tokflow.cli.closing import left_out, packed, print_closing
 from tokflow.pipeline import build_dataset
 from tokflow.plan import make_plan
-from tokflow_tests.declared import dataset, write_raw
+from tokflow_tests.declared import dataset
 
 
 def closing_of(
@@ -35,3 +35,13 @@ def test_rows_that_no_export_holds_are_told_for_all_files(tmp_path: Path):
         "rows of 3 files: train 7 sequences (100 % full, 5 documents cut), 16 tokens for the rows "
         "of all files' tails"
     ]
+
+
+def test_only_files_in_which_the_limit_stopped_the_reading_are_said_to_have_a_rest(tmp_path: Path):
+    def said(**limit: int) -> list[str]:
+        made = dataset(tmp_path, documents={"limit": limit}, exports=["bin"])
+        return list(left_out(made, build_dataset(made)))
+
+    assert said(documents=5) == said(characters=24) == ["left out: nothing"]
+    assert said(documents=4) == ["not read: anything past documents.limit in a.jsonl, b.jsonl"]
+    assert said(characters=20) == ["not read: anything past documents.limit in a.jsonl"]

@@ -1,6 +1,7 @@
 """What a run says at its end: files, exports, what was left out, and how to load a batch."""
 
 from collections.abc import Iterator, Sequence
+from math import inf
 
 from tokflow.auto_tokenizer import describe_rebuilt
 from tokflow.cli.left_out import line_of_left_out
@@ -9,6 +10,7 @@ from tokflow.cli.output import counted, print_table, shown_path, size, styled
 from tokflow.cli.packing import described_rows
 from tokflow.cli.snippets import loading_code
 from tokflow.dataset import Dataset
+from tokflow.documents import Limit
 from tokflow.engines.gate import VERDICT
 from tokflow.pipeline import Built, Made
 from tokflow.plan import Plan
@@ -171,9 +173,7 @@ def left_out(dataset: Dataset, built: Built) -> Iterator[str]:
         lines.append(f"dropped: {', '.join(dropped)}")
     if without := [one.output.name for one in made if _loses_loss_mask(one)]:
         lines.append(f"without the loss mask of the chats: {', '.join(without)}")
-    limit = dataset.documents.limit
-    if limit.documents or limit.characters:
-        lines.append("not read: what is past documents.limit in each raw file")
+    lines += _limited(dataset.documents.limit, made)
     yield from lines or ["left out: nothing"]
 
 
@@ -191,6 +191,22 @@ def _rejected(made: Sequence[Made]) -> list[str]:
     more = [f"and {len(lists) - 5:,} more files"] if len(lists) > 5 else []
     total = counted(sum(numbers), "document")
     return [f"rejected: {total}: {', '.join(lists[:5] + more)}"]
+
+
+def _limited(limit: Limit, made: Sequence[Made]) -> list[str]:
+    """Return the line that names the files whose reading the limit stopped; it may be their end."""
+    names = [
+        one.output.name
+        for one in made
+        if one.output.stage == "tokens"
+        and (
+            one.manifest.counts["num_documents"] >= (limit.documents or inf)
+            or one.manifest.counts["num_chars"] >= (limit.characters or inf)
+        )
+    ]
+    more = [f"and {counted(len(names) - 5, 'more file')}"] if len(names) > 5 else []
+    shown = ", ".join(names[:5] + more)
+    return [f"not read: anything past documents.limit in {shown}"] if names else []
 
 
 def _small_vocabulary(made: Sequence[Made]) -> list[str]:
