@@ -140,7 +140,7 @@ def test_one_bad_file_is_named_and_the_others_go_on(config: Path):
     )
     assert "small: sequences: 2 files: " in result.stdout
     assert re.search(r"b\.jsonl +failed \(tokens\)", result.stdout)
-    assert "exports: as they were, until every file is built" in result.stdout
+    assert "exports: not made, for not every file is built" in result.stdout
     assert "1 failure (" in result.stdout
 
 
@@ -249,7 +249,7 @@ def test_one_partition_is_built_without_exports(config: Path):
     result = run("run", "--config", config, "--partition", "sub/c.jsonl")
 
     assert result.exit_code == 0
-    assert "exports: as they were; 2 other files not built yet" in result.stdout
+    assert "exports: not made; 2 other files not built yet" in result.stdout
     assert not (config.parent / "store/small/exports").exists()
 
 

@@ -12,10 +12,11 @@ from tokflow.cli.snippets import loading_code
 from tokflow.dataset import Dataset
 from tokflow.documents import Limit
 from tokflow.engines.gate import VERDICT
-from tokflow.pipeline import Built, Made
+from tokflow.pipeline import Built, Failed, Made
 from tokflow.plan import Plan
 from tokflow.shard_writer import REJECTS_NAME
 from tokflow.tokenizer import vocab_size_asked
+from tokflow.walk import LATEST
 
 FILES_SHOWN = 30
 """Files listed on the screen; of more, those that are new come first."""
@@ -23,11 +24,9 @@ FILES_SHOWN = 30
 
 def print_closing(dataset: Dataset, plan: Plan, built: Built, *, with_rows: bool) -> None:
     """Print the tables and lines that end a run; `with_rows` also what packing made."""
-    print()
     _print_files(plan, built)
     exports = [made for made in built.made if made.output.stage == "export"]
     if exports:
-        print()
         _print_exports(exports)
     print()
     for line in (
@@ -36,8 +35,8 @@ def print_closing(dataset: Dataset, plan: Plan, built: Built, *, with_rows: bool
         *left_out(dataset, built),
     ):
         print(line)
-    if not exports:
-        print(_why_no_exports(dataset, plan, built))
+    if reason := _why_no_exports(dataset, plan, built):
+        print(reason)
     elif code := loading_code(exports, sequence_length=dataset.packing.sequence_length):
         print(f"\nload a batch:\n{styled(code, 'cyan')}")
     print()
@@ -61,6 +60,9 @@ def _print_files(plan: Plan, built: Built) -> None:
         _file_row(key, shards.get(key), new_stages.get(key, []), failed.get(key))
         for key in sorted(shown)
     ]
+    if not rows:  # no tokenizer, no files
+        return
+    print()
     print_table(("file", "documents", "tokens", "MB/s", "state"), rows)
     if len(keys) > len(shown):
         print(f"... and {len(keys) - len(shown):,} more")
@@ -101,6 +103,7 @@ def _print_exports(exports: Sequence[Made]) -> None:
         num_bytes = sum(entry.num_bytes for entry in made.manifest.files.values())
         latest = shown_path(made.output.folder.parent / "latest")
         rows.append((made.output.name, tokens, size(num_bytes), latest))
+    print()
     print_table(("export", "tokens", "bytes", "path"), rows)
 
 
@@ -151,7 +154,7 @@ def left_out(dataset: Dataset, built: Built) -> Iterator[str]:
             dropped += [f"{counted(num, 'token')} by {one.output.name}"] if num else []
     lines = []
     if built.failed:
-        names = dict.fromkeys(failed.name for failed in built.failed)
+        names = dict.fromkeys(map(_name_of, built.failed))
         lines.append(f"not built: {', '.join(names)}; see the errors above")
     if built.left_out:
         lines.append(line_of_left_out(built.left_out))
@@ -221,9 +224,20 @@ def _loses_loss_mask(made: Made) -> bool:
     return "loss_mask" in made.manifest.details.get("lost", ())
 
 
-def _why_no_exports(dataset: Dataset, plan: Plan, built: Built) -> str:
+def _why_no_exports(dataset: Dataset, plan: Plan, built: Built) -> str | None:
+    """Return why there was no export to make; None where there was one."""
     if not dataset.exports:
         return "exports: none declared"
+    if any(one.output.stage == "export" for one in built.made):
+        return None
+    if built.failed and all(failed.stage == "export" for failed in built.failed):
+        return None
+    folders = [dataset.folder / "exports" / config.name for config in dataset.exports]
+    state = "as they were" if any((of / LATEST).exists() for of in folders) else "not made"
     if built.failed:
-        return "exports: as they were, until every file is built"
-    return f"exports: as they were; {counted(plan.num_elsewhere, 'other file')} not built yet"
+        return f"exports: {state}, for not every file is built"
+    return f"exports: {state}; {counted(plan.num_elsewhere, 'other file')} not built yet"
+
+
+def _name_of(failed: Failed) -> str:
+    return "the split of all files" if failed.name == "all files" else failed.name
