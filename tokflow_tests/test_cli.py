@@ -116,7 +116,11 @@ def test_a_second_run_imports_neither_dagster_nor_an_engine(store: Path, config:
     assert result.stdout.splitlines()[-1] == "[]"
 
 
-def test_the_module_is_the_command(config: Path):
+def test_the_module_is_the_command_and_its_warnings_say_that_they_are(config: Path):
+    cache = config.parent / "store/small/hashes.sqlite"
+    cache.parent.mkdir(parents=True)
+    cache.write_bytes(b"no database" * 100)
+
     result = subprocess.run(
         [sys.executable, "-m", "tokflow", "plan", "--config", config, "--json"],
         capture_output=True,
@@ -125,6 +129,8 @@ def test_the_module_is_the_command(config: Path):
     )
 
     assert json.loads(result.stdout)["datasets"][0]["num_missing"] == 13
+    assert result.stderr.startswith(f"warning: {cache}: was damaged and is made anew")
+    assert result.stderr.count("\n") == 1
 
 
 def test_one_bad_file_is_named_and_the_others_go_on(config: Path):
