@@ -95,12 +95,17 @@ class Found:
         """
         return open_sequences(self.folder, self.split())
 
+    @property
+    def is_converted(self) -> bool:
+        """Whether `tokflow convert` made it."""
+        return "export" in self.manifest.parents and self.manifest.partition is None
+
     def converted_from(self) -> "Found | None":
         """Return the export that `tokflow convert` made this one from; None of others.
 
         Raises: MissingOutputError where the store does not have it any more.
         """
-        if "export" not in self.manifest.parents or self.manifest.partition is not None:
+        if not self.is_converted:
             return None
         fingerprint = self.manifest.parents["export"]
         for found in walk(self.dataset_folder / "exports"):

@@ -9,7 +9,7 @@ from tokflow.dataset import Dataset
 from tokflow.errors import CorruptOutputError, MissingOutputError, four_parts
 from tokflow.manifest import MANIFEST_NAME
 from tokflow.plan import make_plan
-from tokflow.storage import LATEST
+from tokflow.storage import LATEST, remove_empty
 from tokflow.walk import FinishedOutput, Unreadable, walk
 
 
@@ -25,8 +25,10 @@ def find_garbage(dataset: Dataset, *, keep: int) -> list[Garbage]:
     """Return the outputs that no run of `dataset` would use, without the newest ones.
 
     What the dataset refers to now always stays, and so do the `keep` outputs of each stage and
-    file, or export, that were made last (it counts among them), and what `latest` leads to.
-    Raw files that were fetched stay, too, and what a newer tokflow made; damaged outputs go.
+    file, or export, that were made last (it counts among them), and what `latest` of an export
+    leads to that is still declared. Conversions stay, since they were asked for by hand and no run
+    makes them again; so do raw files that were fetched, and what a newer tokflow made. Damaged
+    outputs go.
 
     Raises: MissingOutputError where the dataset is not built: what it refers to is not known.
     """
@@ -36,7 +38,7 @@ def find_garbage(dataset: Dataset, *, keep: int) -> list[Garbage]:
             four_parts(
                 where=dataset.name,
                 expected="a dataset that is built, to know what it refers to",
-                found=f"{len(plan.missing):,} outputs missing"
+                found=f"{len(plan.missing):,} of {len(plan.planned):,} outputs missing"
                 if plan.missing
                 else f"{plan.bad[0].name}, which cannot be read",
                 remedy="run `tokflow run` first",
@@ -49,25 +51,32 @@ def find_garbage(dataset: Dataset, *, keep: int) -> list[Garbage]:
         for found in stored
         if isinstance(found, Unreadable) and isinstance(found.error, CorruptOutputError)
     ]
+    published = {
+        (planned.folder.parent / LATEST).resolve() for planned in plan.planned if planned.folder
+    }
     older = [
         found.folder
         for folder in sorted(
             {each.folder.parent for each in stored if isinstance(each, FinishedOutput)}
         )
         for found in made_in(folder)[keep:]
-        if found.folder.resolve() != (folder / LATEST).resolve()
+        if found.folder.resolve() not in published and not found.is_converted
     ]
     return [Garbage(path, _num_bytes(path)) for path in [*older, *damaged] if path not in used]
 
 
 def remove(garbage: Garbage) -> None:
-    """Remove an output, its manifest first, so that no reader takes half of it for whole."""
-    (garbage.folder / MANIFEST_NAME).unlink(missing_ok=True)
-    shutil.rmtree(garbage.folder)
-    for parent in garbage.folder.parents[:2]:
-        if any(parent.iterdir()):
-            break
-        parent.rmdir()
+    """Remove an output and what leads to it, and the folders that are empty without it.
+
+    Its manifest goes first, so that no reader takes half of it for whole.
+    """
+    folder = garbage.folder
+    (folder / MANIFEST_NAME).unlink(missing_ok=True)
+    latest = folder.parent / LATEST
+    if latest.is_symlink() and latest.resolve() == folder.resolve():
+        latest.unlink()
+    shutil.rmtree(folder)
+    remove_empty(folder.parents)
 
 
 def _num_bytes(folder: Path) -> int:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tokflow.errors import ConfigError, four_parts
+from tokflow.errors import ConfigError, TokenizerError, four_parts
 
 GPT2 = "gpt2"
 """Not a pattern here: `ByteLevel` has it built in, and gigatoken's trainer as well."""
@@ -35,7 +35,7 @@ Source: tiktoken 0.14 openai_public.py; tokenizer.json of Meta-Llama-3-8B and Qw
 def check_pattern(pattern: str) -> None:
     """Check that `pattern` is a known name or can be meant as a regular expression.
 
-    Raises: ConfigError. Whether a regular expression is right, training finds out.
+    Raises: ConfigError. Whether a regular expression is right, `check_regex` says.
     """
     if pattern == GPT2 or pattern in PATTERNS or not re.fullmatch(r"\w*", pattern):
         return
@@ -47,6 +47,23 @@ def check_pattern(pattern: str) -> None:
             remedy="correct it",
         )
     )
+
+
+def check_regex(pattern: str) -> None:
+    """Make sure that a pattern is one that Oniguruma can read. Raises: TokenizerError."""
+    from tokenizers import Regex
+
+    try:
+        Regex(PATTERNS.get(pattern, pattern))
+    except Exception as error:  # `tokenizers` has no class of its own for it
+        raise TokenizerError(
+            four_parts(
+                where="tokenizer.pattern",
+                expected="a regular expression",
+                found=f"{pattern!r}: {str(error).removeprefix('Oniguruma error: ')}",
+                remedy="correct it as Oniguruma spells them",
+            )
+        ) from error
 
 
 def pre_tokenizer_fields(pattern: str) -> dict[str, Any]:

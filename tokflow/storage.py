@@ -6,7 +6,7 @@ import os
 import shutil
 import socket
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -28,17 +28,18 @@ def new_folder(folder: Path) -> Iterator[Path]:
     """Yield an empty temporary folder that becomes `folder` when the block ends well.
 
     Everything in it is on disk before it takes its name, so a reader sees all of it or
-    nothing, whenever the process is killed. The block must write a manifest. Two processes
+    nothing, whenever the process is killed. Where the block fails, the folders above it that were
+    made for it are gone, too. The block must write a manifest. Two processes
     may make the same folder at once: the first one's stays, the other's is thrown away,
     which loses nothing where equal names mean equal content. A damaged folder stays until
     the new one is whole, and is replaced by it.
 
     Raises: ForeignOutputError where a newer tokflow made the folder that is there.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    made_for_it = [parent for parent in folder.parents if not parent.exists()]
     _remove_leftovers(folder)
     temporary = _temporary_beside(folder)
-    temporary.mkdir()
+    temporary.mkdir(parents=True)
     try:
         with _errors_name(folder, temporary):
             yield temporary
@@ -56,6 +57,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
             _take_name(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+        remove_empty(made_for_it)
 
 
 @contextmanager
@@ -132,6 +134,13 @@ def point_latest_to(folder: Path) -> None:
     temporary = _temporary_beside(link)
     temporary.symlink_to(folder.name, target_is_directory=True)
     temporary.replace(link)
+
+
+def remove_empty(folders: Iterable[Path]) -> None:
+    """Remove folders, each in the next, up to the first that is not empty without them."""
+    with suppress(OSError):  # it is not empty, or another process writes into it now
+        for folder in folders:
+            folder.rmdir()
 
 
 def _take_name(temporary: Path, folder: Path) -> None:

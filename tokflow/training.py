@@ -15,7 +15,7 @@ from tokflow.documents import DocumentsConfig, read_documents
 from tokflow.engines.protocol import text_buffers
 from tokflow.errors import TokenizerError, four_parts
 from tokflow.raw import RawFile, check_unchanged
-from tokflow.split_patterns import GPT2, byte_letters, pre_tokenizer_fields
+from tokflow.split_patterns import GPT2, byte_letters, check_regex, pre_tokenizer_fields
 
 READ_BYTES = 16_000_000
 """Text read at once where `tokenizers` trains."""
@@ -46,7 +46,10 @@ def train_tokenizer(
     or the limit of `documents` if that is lower; no document is cut.
 
     Source: gigatoken 0.10.0 `train_bpe` with ties broken as Hugging Face's trainer breaks them.
+
+    Raises: TokenizerError where the pattern is no regular expression, before anything is read.
     """
+    check_regex(pattern)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".training-") as folder:
         text = Path(folder) / "documents.txt"
         seen = _write_text(raw_files, documents, max_characters, special_tokens, text)
@@ -104,13 +107,18 @@ def _train(text: Path, num_merges: int, pattern: str) -> list[tuple[bytes, bytes
             four_parts(
                 where="tokenizer.kind: trained",
                 expected=f"the trainer of {_trainer(pattern)} to end well",
-                found=f"exit code {done.returncode}: {done.stderr.strip()[-300:]}",
-                remedy="correct tokenizer.pattern if that is what it complains of, give it less "
-                "text with tokenizer.max_characters, or train elsewhere and use kind: file",
+                found=f"exit code {done.returncode}: {_last_line(done.stderr)}",
+                remedy="give it less text with tokenizer.max_characters, or train elsewhere and "
+                "use kind: file",
             )
         )
     pairs = json.loads(output.read_text())
     return [(bytes.fromhex(left), bytes.fromhex(right)) for left, right in pairs]
+
+
+def _last_line(text: str) -> str:
+    """Return what a traceback, or a panic, ends with."""
+    return next(iter(reversed(text.strip().splitlines())), "it said nothing")[-300:]
 
 
 def _tokenizer_json(

@@ -26,8 +26,8 @@ from tokflow.manifest import (
 )
 from tokflow.storage import LATEST
 
-KEPT_BESIDE = ("hashes.sqlite", ".verdicts")
-"""Beginnings of the names of what tokflow keeps beside outputs."""
+KEPT_BESIDE = ("hashes.sqlite", ".verdicts", "recorded.json")
+"""How the names begin of what tokflow keeps beside outputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def walk(folder: Path, *, is_deep: bool = True) -> Iterator[FinishedOutput | Unr
             yield from _inside(path)
     if strays:
         more = f" and {len(strays) - 3:,} more" if len(strays) > 3 else ""
-        yield PassedBy(folder, f"{', '.join(strays[:3])}{more}: of no output")
+        yield PassedBy(folder, f"{', '.join(strays[:3])}{more}: belongs to no output")
 
 
 def look_at(folder: Path) -> FinishedOutput | Unreadable | None:
@@ -132,4 +132,5 @@ def _inside(folder: Path) -> Iterator[FinishedOutput | Unreadable | PassedBy]:
     if any(not isinstance(each, PassedBy) for each in inside):
         yield from inside
     else:
-        yield PassedBy(folder, "without outputs")
+        has_files = any(not path.is_dir() for path in folder.rglob("*"))
+        yield PassedBy(folder, "holds no output" if has_files else "an empty folder")

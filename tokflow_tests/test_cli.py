@@ -116,7 +116,11 @@ def test_a_second_run_imports_neither_dagster_nor_an_engine(store: Path, config:
     assert result.stdout.splitlines()[-1] == "[]"
 
 
-def test_the_module_is_the_command(config: Path):
+def test_the_module_is_the_command_and_its_warnings_say_that_they_are(config: Path):
+    cache = config.parent / "store/small/hashes.sqlite"
+    cache.parent.mkdir(parents=True)
+    cache.write_bytes(b"no database" * 100)
+
     result = subprocess.run(
         [sys.executable, "-m", "tokflow", "plan", "--config", config, "--json"],
         capture_output=True,
@@ -125,6 +129,8 @@ def test_the_module_is_the_command(config: Path):
     )
 
     assert json.loads(result.stdout)["datasets"][0]["num_missing"] == 13
+    assert result.stderr.startswith(f"warning: {cache}: was damaged and is made anew")
+    assert result.stderr.count("\n") == 1
 
 
 def test_one_bad_file_is_named_and_the_others_go_on(config: Path):
@@ -140,7 +146,7 @@ def test_one_bad_file_is_named_and_the_others_go_on(config: Path):
     )
     assert "small: sequences: 2 files: " in result.stdout
     assert re.search(r"b\.jsonl +failed \(tokens\)", result.stdout)
-    assert "exports: as they were, until every file is built" in result.stdout
+    assert "exports: not made, for not every file is built" in result.stdout
     assert "1 failure (" in result.stdout
 
 
@@ -249,7 +255,7 @@ def test_one_partition_is_built_without_exports(config: Path):
     result = run("run", "--config", config, "--partition", "sub/c.jsonl")
 
     assert result.exit_code == 0
-    assert "exports: as they were; 2 other files not built yet" in result.stdout
+    assert "exports: not made; 2 other files not built yet" in result.stdout
     assert not (config.parent / "store/small/exports").exists()
 
 
@@ -392,6 +398,22 @@ def test_garbage_is_listed_and_removed_where_it_is_said_so(store: Path, config: 
     (done,) = json_of("gc", "--config", config, "--keep", "1", "--yes")["datasets"]
     assert done["folders"] == dry["folders"]
     assert not any(Path(folder).exists() for folder in dry["folders"])
+    nothing = run("gc", "--config", config, "--keep", "1")
+    assert nothing.stdout == "small: nothing to remove\n"
+
+
+def test_no_garbage_is_removed_where_one_of_the_datasets_is_not_built(store: Path, config: Path):
+    declare(config.parent, packing={"sequence_length": 16})
+    run("run", "--config", config)
+    before = sorted(store.rglob("*"))
+    other = config.parent / "other"
+    write_raw(other, TEXTS)
+
+    result = run("gc", "--config", config, "--config", declare(other), "--keep", "0", "--yes")
+
+    assert result.exit_code == 1
+    assert "13 of 13 outputs missing" in result.stderr
+    assert sorted(store.rglob("*")) == before
 
 
 def test_the_web_ui_is_for_this_machine_alone():

@@ -2,8 +2,11 @@ from pathlib import Path
 
 import pytest
 
+from tokflow.convert import convert_export
+from tokflow.dataset import make_export_config
 from tokflow.errors import MissingOutputError
 from tokflow.garbage import find_garbage, remove
+from tokflow.packing import PackingConfig
 from tokflow.pipeline import build_dataset
 from tokflow.plan import make_plan
 from tokflow_tests.declared import dataset, write_raw
@@ -63,11 +66,42 @@ def test_outputs_of_a_file_that_is_gone_go_with_their_folder(tmp_path: Path):
     assert not (tmp_path / STORE / "tokens/sub").exists()
 
 
+def test_an_export_that_is_declared_no_more_goes_with_its_link_and_what_was_converted_stays(
+    tmp_path: Path,
+):
+    build_dataset(dataset(tmp_path, exports=["parquet", "bin"]))
+    exports = tmp_path / STORE / "exports"
+    config = make_export_config("pickle", where="test")
+    for length in (4, 8):
+        convert_export(exports / "bin", config, packing=PackingConfig(sequence_length=length))
+    made = dataset(tmp_path, exports=["parquet"])
+
+    assert find_garbage(made, keep=1) == []
+    for garbage in find_garbage(made, keep=0):
+        remove(garbage)
+
+    assert sorted(path.name for path in exports.iterdir()) == ["parquet", "pickle-from-bin"]
+    assert len(list((exports / "pickle-from-bin").iterdir())) == 3
+
+
+def test_latest_of_a_declared_export_stays(tmp_path: Path):
+    for length in (4, 8):
+        packing = {"sequence_length": length}
+        build_dataset(dataset(tmp_path, packing=packing, exports=["parquet"]))
+    going_back = dataset(tmp_path, packing={"sequence_length": 4}, exports=["parquet"])
+
+    removed = {garbage.folder.parent.name for garbage in find_garbage(going_back, keep=0)}
+
+    assert removed == {"a.jsonl", "b.jsonl", "c.jsonl"}
+
+
 def test_a_dataset_that_is_not_built_has_no_known_garbage(tmp_path: Path):
     build_dataset(dataset(tmp_path, exports=["parquet"]))
     write_raw(tmp_path, {"a.jsonl": ["other"]})
 
-    with pytest.raises(MissingOutputError, match="4 outputs missing; run `tokflow run` first"):
+    with pytest.raises(
+        MissingOutputError, match="4 of 11 outputs missing; run `tokflow run` first"
+    ):
         find_garbage(dataset(tmp_path, exports=["parquet"]), keep=0)
 
 

@@ -134,17 +134,20 @@ def test_of_a_thousand_known_files_no_byte_is_read_again(tmp_path: Path):
     assert len(calls) == num_calls
 
 
-def test_a_cache_that_cannot_be_read_costs_only_time(tmp_path: Path, caplog):
+def test_a_cache_that_is_damaged_is_made_anew_and_that_is_said_once(tmp_path: Path, caplog):
     source = make_source(tmp_path)
     (tmp_path / "store").mkdir()
     (tmp_path / "store/hashes.sqlite").write_bytes(b"this is no database" * 100)
 
-    raw, hashed = read(source, tmp_path)
+    found = [read(source, tmp_path) for _ in range(2)]
 
-    assert (raw.sha256, hashed) == (SHA256_OF_ABC, 3)
+    assert [(raw.sha256, hashed) for raw, hashed in found] == [
+        (SHA256_OF_ABC, 3),
+        (SHA256_OF_ABC, 0),
+    ]
     assert caplog.messages == [
-        f"{tmp_path}/store/hashes.sqlite: cannot be used (file is not a database), "
-        "so files are hashed again; delete it"
+        f"{tmp_path}/store/hashes.sqlite: was damaged and is made anew (file is not a database), "
+        "so files are hashed again"
     ]
 
 

@@ -68,6 +68,16 @@ def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
+def test_what_fails_leaves_no_empty_folder_and_takes_none_that_was_there(tmp_path: Path):
+    (tmp_path / "mine").mkdir()
+
+    for name in ("tokens/sub/a.jsonl/0", "mine/0"):
+        with pytest.raises(ValueError, match="bad"), new_folder(tmp_path / name):
+            raise ValueError("bad")
+
+    assert list(tmp_path.rglob("*")) == [tmp_path / "mine"]
+
+
 def test_a_folder_takes_its_name_when_the_block_ends(tmp_path: Path):
     with new_folder(tmp_path / "out") as temporary:
         (temporary / "data").write_text("x")

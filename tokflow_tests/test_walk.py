@@ -48,6 +48,8 @@ def notes(path: Path) -> dict[str, str]:
 
 
 def test_a_store_that_was_built_is_outputs_and_nothing_else(store: Path):
+    (store / "small/recorded.json").write_text("{}")
+
     found = list(walk(store))
 
     assert [type(each) for each in found] == [FinishedOutput] * NUM_OUTPUTS
@@ -89,8 +91,8 @@ def test_what_is_no_output_is_named_and_no_problem(store: Path):
     assert notes(store) == {
         "small/tokens/.a.0.1.2.tmp": "unfinished",
         "small/split/.hidden": "hidden",
-        "small/mine": "without outputs",
-        "small/tokens/a.jsonl": "notes.txt: of no output",
+        "small/mine": "an empty folder",
+        "small/tokens/a.jsonl": "notes.txt: belongs to no output",
     }
 
 
@@ -101,7 +103,7 @@ def test_a_raw_file_called_manifest_is_no_manifest(text: str, store: Path):
         (folder / "manifest.json").write_text(text, encoding="latin-1")
 
     assert problems(store) == []
-    assert notes(store)["small/raw"] == "without outputs"
+    assert notes(store)["small/raw"] == "holds no output"
 
 
 def test_a_partition_may_be_called_manifest(store: Path):
@@ -181,7 +183,7 @@ def test_a_folder_without_outputs_is_said_to_be_so(tmp_path: Path):
     (tmp_path / "a/b").mkdir(parents=True)
     (tmp_path / "a/manifest.json").write_text(json.dumps({"text": "mine"}))
 
-    assert list(walk(tmp_path)) == [PassedBy(tmp_path / "a", "without outputs")]
+    assert list(walk(tmp_path)) == [PassedBy(tmp_path / "a", "holds no output")]
     with pytest.raises(MissingOutputError, match=r"found no manifest\.json"):
         list(verify_path(tmp_path))
 

@@ -2,15 +2,19 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from math import inf
 
 from tokflow.auto_tokenizer import describe_rebuilt
 from tokflow.cli.left_out import line_of_left_out
+from tokflow.cli.lines import described_parts
 from tokflow.cli.output import counted, print_table, shown_path, size, styled
+from tokflow.cli.packing import described_rows
 from tokflow.cli.snippets import loading_code
 from tokflow.dataset import Dataset
+from tokflow.documents import Limit
 from tokflow.engines.gate import VERDICT
 from tokflow.plan import Plan
-from tokflow.results import Built, Made
+from tokflow.results import Built, Failed, Made
 from tokflow.shard_writer import REJECTS_NAME
 from tokflow.storage import LATEST
 from tokflow.tokenizer import vocab_size_asked
@@ -19,19 +23,21 @@ FILES_SHOWN = 30
 """Files listed on the screen; of more, those that are new come first."""
 
 
-def print_closing(dataset: Dataset, plan: Plan, built: Built) -> None:
-    """Print the tables and lines that end a run."""
-    print()
+def print_closing(dataset: Dataset, plan: Plan, built: Built, *, with_rows: bool) -> None:
+    """Print the tables and lines that end a run; `with_rows` also what packing made."""
     _print_files(plan, built)
     exports = [made for made in built.made if made.output.stage == "export"]
     if exports:
-        print()
         _print_exports(exports)
     print()
-    for line in (*_notices(built), *left_out(dataset, built)):
+    for line in (
+        *(packed(built) if with_rows else ()),
+        *_notices(built),
+        *left_out(dataset, built),
+    ):
         print(line)
-    if not exports:
-        print(_why_no_exports(dataset, plan, built))
+    if reason := _why_no_exports(dataset, plan, built):
+        print(reason)
     elif code := loading_code(exports, sequence_length=dataset.packing.sequence_length):
         print(f"\nload a batch:\n{styled(code, 'cyan')}")
     print()
@@ -55,6 +61,9 @@ def _print_files(plan: Plan, built: Built) -> None:
         _file_row(key, shards.get(key), new_stages.get(key, []), failed.get(key))
         for key in sorted(shown)
     ]
+    if not rows:  # no tokenizer, no files
+        return
+    print()
     print_table(("file", "documents", "tokens", "MB/s", "state"), rows)
     if len(keys) > len(shown):
         print(f"... and {len(keys) - len(shown):,} more")
@@ -95,7 +104,25 @@ def _print_exports(exports: Sequence[Made]) -> None:
         num_bytes = sum(entry.num_bytes for entry in made.manifest.files.values())
         latest = shown_path(made.output.folder.parent / LATEST)
         rows.append((made.output.name, tokens, size(num_bytes), latest))
+    print()
     print_table(("export", "tokens", "bytes", "path"), rows)
+
+
+def packed(built: Built) -> Iterator[str]:
+    """Yield how full the rows are and what was cut, repeated or dropped: a line for each part of
+    the exports of rows, or where there is no such export one for the rows of all files."""
+    rows: dict[str, list[str]] = {}
+    for made in built.made:
+        if made.output.stage == "export":
+            counts = made.manifest.counts
+            for part in made.manifest.details["parts"]:
+                if f"{part}.num_sequences" in counts:
+                    line = f"{part} {described_rows(counts, part)}"
+                    rows.setdefault(line, []).append(made.output.name)
+    yield from (f"rows of {', '.join(names)}: {line}" for line, names in rows.items())
+    sequences = [made for made in built.made if made.output.stage == "sequences"]
+    if sequences and not rows:
+        yield f"rows of {counted(len(sequences), 'file')}: {described_parts(sequences)}"
 
 
 def _notices(built: Built) -> Iterator[str]:
@@ -116,7 +143,7 @@ def left_out(dataset: Dataset, built: Built) -> Iterator[str]:
     made = built.made
     lines = []
     if built.failed:
-        names = dict.fromkeys(failed.name for failed in built.failed)
+        names = dict.fromkeys(map(_name_of, built.failed))
         lines.append(f"not built: {', '.join(names)}; see the errors above")
     if built.left_out:
         lines.append(line_of_left_out(built.left_out))
@@ -132,9 +159,7 @@ def left_out(dataset: Dataset, built: Built) -> Iterator[str]:
     lines += _dropped(made)
     if without := [one.output.name for one in made if _loses_loss_mask(one)]:
         lines.append(f"without the loss mask of the chats: {', '.join(without)}")
-    limit = dataset.documents.limit
-    if limit.documents or limit.characters:
-        lines.append("not read: what is past documents.limit in each raw file")
+    lines += _limited(dataset.documents.limit, made)
     yield from lines or ["left out: nothing"]
 
 
@@ -181,6 +206,22 @@ def _dropped(made: Sequence[Made]) -> list[str]:
     return [f"dropped: {', '.join(dropped)}"] if dropped else []
 
 
+def _limited(limit: Limit, made: Sequence[Made]) -> list[str]:
+    """Return the line that names the files whose reading the limit stopped; it may be their end."""
+    names = [
+        one.output.name
+        for one in made
+        if one.output.stage == "tokens"
+        and (
+            one.manifest.counts["num_documents"] >= (limit.documents or inf)
+            or one.manifest.counts["num_chars"] >= (limit.characters or inf)
+        )
+    ]
+    more = [f"and {counted(len(names) - 5, 'more file')}"] if len(names) > 5 else []
+    shown = ", ".join(names[:5] + more)
+    return [f"not read: anything past documents.limit in {shown}"] if names else []
+
+
 def _small_vocabulary(made: Sequence[Made]) -> list[str]:
     for one in made:
         num, asked = one.manifest.counts.get("vocab_size"), vocab_size_asked(one.manifest)
@@ -193,9 +234,20 @@ def _loses_loss_mask(made: Made) -> bool:
     return "loss_mask" in made.manifest.details.get("lost", ())
 
 
-def _why_no_exports(dataset: Dataset, plan: Plan, built: Built) -> str:
+def _why_no_exports(dataset: Dataset, plan: Plan, built: Built) -> str | None:
+    """Return why there was no export to make; None where there was one."""
     if not dataset.exports:
         return "exports: none declared"
+    if any(one.output.stage == "export" for one in built.made):
+        return None
+    if built.failed and all(failed.stage == "export" for failed in built.failed):
+        return None
+    folders = [dataset.folder / "exports" / config.name for config in dataset.exports]
+    state = "as they were" if any((of / LATEST).exists() for of in folders) else "not made"
     if built.failed:
-        return "exports: as they were, until every file is built"
-    return f"exports: as they were; {counted(plan.num_elsewhere, 'other file')} not built yet"
+        return f"exports: {state}, for not every file is built"
+    return f"exports: {state}; {counted(plan.num_elsewhere, 'other file')} not built yet"
+
+
+def _name_of(failed: Failed) -> str:
+    return "the split of all files" if failed.name == "all files" else failed.name

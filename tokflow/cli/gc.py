@@ -10,10 +10,13 @@ from tokflow.garbage import find_garbage, remove
 def collect_garbage(
     selected: Sequence[Selected], *, keep: int, is_dry_run: bool, as_json: bool
 ) -> int:
-    """Remove, or with `is_dry_run` only list, the outputs that are not needed."""
+    """Remove, or with `is_dry_run` only list, the outputs that are not needed.
+
+    Nothing is removed unless every dataset is built.
+    """
     documents = []
-    for dataset in (one.dataset for one in selected):
-        garbage = find_garbage(dataset, keep=keep)
+    found = [(one.dataset, find_garbage(one.dataset, keep=keep)) for one in selected]
+    for dataset, garbage in found:
         num_bytes = sum(output.num_bytes for output in garbage)
         for output in garbage:
             if not as_json:
@@ -29,9 +32,9 @@ def collect_garbage(
             }
         )
         if not as_json:
-            verb = "would be removed by --yes" if is_dry_run and garbage else "removed"
-            outputs = counted(len(garbage), "output")
-            print(f"{dataset.name}: {outputs} of {size(num_bytes)} {verb}")
+            verb = "would be removed by --yes" if is_dry_run else "removed"
+            outputs = f"{counted(len(garbage), 'output')} of {size(num_bytes)} {verb}"
+            print(f"{dataset.name}: {outputs if garbage else 'nothing to remove'}")
     if as_json:
         print_json({"datasets": documents})
     return DONE

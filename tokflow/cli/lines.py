@@ -96,15 +96,20 @@ def described(made: Made) -> str:
 
 def described_stage(made: Sequence[Made]) -> str:
     """Return one line about the splits, or the sequences, of several files."""
+    output = made[0].output
+    seconds = sum(one.run.get("seconds", 0) for one in made)
+    files = counted(len(made), "file")
+    return f"{output.dataset}: {output.stage}: {files}: {described_parts(made)}, {seconds:,.1f} s"
+
+
+def described_parts(made: Sequence[Made]) -> str:
+    """Return what the parts of several files' splits, or sequences, hold together."""
     first = made[0]
-    stage = first.output.stage
     counts: Counter[str] = Counter()
     for one in made:
         counts.update(one.manifest.counts)
-    of_part = described_rows if stage == "sequences" else described_tokens
+    of_part = described_rows if first.output.stage == "sequences" else described_tokens
     said = [f"{part} {of_part(counts, part)}" for part in first.manifest.details["parts"]]
     tail = sum(num for name, num in counts.items() if name.endswith(".num_tail_tokens"))
     said += [f"{counted(tail, 'token')} for the rows of all files' tails"] if tail else []
-    seconds = sum(one.run.get("seconds", 0) for one in made)
-    files = counted(len(made), "file")
-    return f"{first.output.dataset}: {stage}: {files}: {', '.join(said)}, {seconds:,.1f} s"
+    return ", ".join(said)

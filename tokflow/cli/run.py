@@ -79,7 +79,8 @@ def _print_built(selected: Selected, plan: Plan, built: Built) -> None:
     from tokflow.cli.closing import print_closing
 
     if built.num_new or built.failed:
-        print_closing(selected.dataset, plan, built)
+        # Where no terminal shows bars, a line of each stage has said it.
+        print_closing(selected.dataset, plan, built, with_rows=sys.stdout.isatty())
     else:
         _say_nothing_to_do(plan)
 

@@ -138,9 +138,7 @@ class HashCache:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._close()
 
     def find(self, path: Path, stamp: Stamp) -> str | None:
         """Return the checksum the file had when it had this stamp, or None."""
@@ -208,13 +206,27 @@ class HashCache:
         )
 
     def _give_up(self, error: Exception) -> None:
-        """Go on without the cache: it saves time and decides nothing."""
+        """Go on without the cache, which saves time and decides nothing, or with an empty one in
+        the place of one that is damaged."""
+        self._close()
+        state = "cannot be used"
         code = getattr(error, "sqlite_errorcode", None)
-        is_damaged = code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
-        advice = "; delete it" if is_damaged else ""
-        _log.warning(
-            "%s: cannot be used (%s), so files are hashed again%s", self._path, error, advice
-        )
+        if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT) and self._can_keep:
+            state = "was damaged and is made anew" if self._make_anew() else state
+        _log.warning("%s: %s (%s), so files are hashed again", self._path, state, error)
+
+    def _make_anew(self) -> bool:
+        try:
+            for ending in ("", "-wal", "-shm"):
+                self._path.with_name(CACHE_NAME + ending).unlink(missing_ok=True)
+            self._connection = self._open("rwc")
+            self._prepare(self._connection)
+        except (sqlite3.Error, OSError):
+            self._close()
+            return False
+        return True
+
+    def _close(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -1,0 +1,86 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokflow.cli.closing import left_out, packed, print_closing
+from tokflow.pipeline import build_dataset
+from tokflow.plan import make_plan
+from tokflow_tests.declared import dataset, write_raw
+
+
+def closing_of(
+    folder: Path, capsys: pytest.CaptureFixture[str], *, with_rows: bool = False, **fields: Any
+) -> list[str]:
+    made = dataset(folder, **fields)
+    plan = make_plan(made)
+    built = build_dataset(made)
+    print_closing(made, plan, built, with_rows=with_rows)
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("with_rows", [True, False])
+def test_a_terminal_is_told_how_rows_were_packed_and_a_log_is_not_told_again(
+    *, with_rows: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    lines = closing_of(tmp_path, capsys, with_rows=with_rows)
+
+    said = [line for line in lines if "% full" in line]
+    line = "rows of parquet, pickle: train 9 sequences (100 % full, 5 documents cut)"
+    assert said == ([line] if with_rows else [])
+
+
+def test_rows_that_no_export_holds_are_told_for_all_files(tmp_path: Path):
+    assert list(packed(build_dataset(dataset(tmp_path, exports=["bin"])))) == [
+        "rows of 3 files: train 7 sequences (100 % full, 5 documents cut), 16 tokens for the rows "
+        "of all files' tails"
+    ]
+
+
+def test_only_files_in_which_the_limit_stopped_the_reading_are_said_to_have_a_rest(tmp_path: Path):
+    def said(**limit: int) -> list[str]:
+        made = dataset(tmp_path, documents={"limit": limit}, exports=["bin"])
+        return list(left_out(made, build_dataset(made)))
+
+    assert said(documents=5) == said(characters=24) == ["left out: nothing"]
+    assert said(documents=4) == ["not read: anything past documents.limit in a.jsonl, b.jsonl"]
+    assert said(characters=20) == ["not read: anything past documents.limit in a.jsonl"]
+
+
+def test_exports_that_wait_are_said_to_be_as_they_were_or_not_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    write_raw(tmp_path, {"a.jsonl": ["one"], "b.jsonl": ["two"]})
+    good = (tmp_path / "raw/b.jsonl").read_text()
+    fields: dict[str, Any] = {"exports": ["bin"], "split": {"scope": "dataset"}}
+    for text, state in (("{", "not made"), (good, None), ("{", "as they were")):
+        (tmp_path / "raw/b.jsonl").write_text(text)
+
+        lines = closing_of(tmp_path, capsys, **fields)
+
+        if state is not None:
+            assert f"exports: {state}, for not every file is built" in lines
+            waiting = "b.jsonl, the split of all files"
+            assert f"not built: {waiting}; see the errors above" in lines
+
+
+def test_where_only_an_export_failed_nothing_else_is_blamed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "store/small").mkdir(parents=True)
+    (tmp_path / "store/small/exports").write_text("in the way")
+
+    lines = closing_of(tmp_path, capsys, exports=["bin"])
+
+    assert "not built: bin; see the errors above" in lines
+    assert not [line for line in lines if line.startswith(("exports:", "export "))]
+
+
+def test_without_a_tokenizer_there_is_no_table_of_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    tokenizer = {"kind": "trained", "vocab_size": 300, "pattern": "(["}
+
+    lines = closing_of(tmp_path, capsys, tokenizer=tokenizer)
+
+    assert lines[:2] == ["", "not built: tokenizer; see the errors above"]
