@@ -49,8 +49,8 @@ def checked(*outputs: Stored, only: Container[str] | None = None) -> Iterator[No
     Raises: CorruptOutputError that names the damaged files.
     """
     files = _files(outputs, only)
-    numbers = [file for file in files if file.path.suffix == ".bin"]
-    _raise_damage(file for file in files if file not in numbers)
+    numbers = [file for file in files if file.name.endswith(".bin")]
+    _raise_damage(file for file in files if not file.name.endswith(".bin"))
     ahead = threading.Thread(target=_look_ahead, args=(numbers,), daemon=True)
     if numbers:
         ahead.start()

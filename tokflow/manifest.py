@@ -215,7 +215,7 @@ def read_manifest(folder: Path) -> Manifest:
         manifest = _manifest_of(fields)
         for expected, found in _field_problems(manifest, fields["fingerprint"], folder.name):
             raise damaged(path, expected, found)
-    except (KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError, msgspec.ValidationError) as error:
         found = f"{type(error).__name__}: {error}"
         raise damaged(path, "the fields of a manifest", found) from error
     return manifest

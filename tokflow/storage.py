@@ -126,14 +126,21 @@ def check_name(name: object, *, where: str, becomes: str, marks: str) -> None:
 
 
 def point_latest_to(folder: Path) -> None:
-    """Make the link `latest` beside `folder` lead to it, in one step."""
+    """Make the link `latest` beside `folder` lead to it, in one step.
+
+    Raises: OSError, also where something that is no link has that name.
+    """
     link = folder.parent / LATEST
     if link.is_symlink() and os.readlink(link) == folder.name:  # noqa: PTH115 (text, not a path)
         return
     _remove_leftovers(link)
     temporary = _temporary_beside(link)
-    temporary.symlink_to(folder.name, target_is_directory=True)
-    temporary.replace(link)
+    try:
+        with _errors_name(link, temporary):
+            temporary.symlink_to(folder.name, target_is_directory=True)
+            temporary.replace(link)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def remove_empty(folders: Iterable[Path]) -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from tokflow.storage import new_file
 
+VERDICTS_NAME = ".verdicts"
+
 
 def read_verdict(folder: Path, fingerprint: str) -> str | None:
     """Return what gigatoken did wrong with the tokenizer in `folder`; None where nothing is known.
@@ -42,4 +44,4 @@ def write_verdict(folder: Path, fingerprint: str, difference: str) -> None:
 def _path(folder: Path, fingerprint: str) -> Path:
     """Return the path of a verdict on the tokenizer in `<store>/<dataset>/tokenizer/<name>`."""
     store = folder.absolute().joinpath("../../..").resolve()
-    return store / ".verdicts" / f"{fingerprint[:16]}.json"
+    return store / VERDICTS_NAME / f"{fingerprint[:16]}.json"

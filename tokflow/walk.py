@@ -25,9 +25,12 @@ from tokflow.manifest import (
     read_manifest,
 )
 from tokflow.storage import LATEST
+from tokflow.verdicts import VERDICTS_NAME
 
-KEPT_BESIDE = ("hashes.sqlite", ".verdicts", "recorded.json")
-"""How the names begin of what tokflow keeps beside outputs."""
+FILES_BESIDE = {f"hashes.sqlite{end}" for end in ("", "-journal", "-wal", "-shm")} | {
+    "recorded.json"
+}
+"""What tokflow keeps beside outputs, and is passed by without a word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +75,12 @@ def walk(folder: Path, *, is_deep: bool = True) -> Iterator[FinishedOutput | Unr
         yield Unreadable(folder, error)
         return
     for path in paths:
-        if path.name.startswith(KEPT_BESIDE):
+        if path.name.startswith("."):
+            yield from _hidden(path)
+        elif path.is_symlink():
+            yield from _link(path)
+        elif path.name in FILES_BESIDE and path.is_file():
             continue
-        if path.is_symlink() or path.name.startswith("."):
-            yield from _passed_by(path)
         elif not path.is_dir():
             strays.append(path.name)
         elif (found := look_at(path)) is not None:
@@ -109,21 +114,26 @@ def _is_of_tokflow(folder: Path) -> bool:
     return b'"fingerprint"' in data or b'"format_version"' in data
 
 
-def _passed_by(path: Path) -> Iterator[Unreadable | PassedBy]:
-    """Yield what is to be said of a link or of something hidden."""
-    if path.is_symlink():
-        if path.is_dir() and path.name != LATEST:
-            error = MissingOutputError(
-                four_parts(
-                    where=path,
-                    expected="a folder",
-                    found=f"a link to {path.readlink()}, which is not followed",
-                    remedy="name the folder that it leads to",
-                )
+def _hidden(path: Path) -> Iterator[PassedBy]:
+    """Yield what is to be said of something hidden, which is never entered."""
+    if path.name.endswith(".tmp"):
+        yield PassedBy(path, "unfinished")
+    elif path.is_dir() and path.name != VERDICTS_NAME:
+        yield PassedBy(path, "hidden")
+
+
+def _link(path: Path) -> Iterator[Unreadable]:
+    """Yield what is to be said of a link, which is never followed."""
+    if path.is_dir() and path.name != LATEST:
+        error = MissingOutputError(
+            four_parts(
+                where=path,
+                expected="a folder",
+                found=f"a link to {path.readlink()}, which is not followed",
+                remedy="name the folder that it leads to",
             )
-            yield Unreadable(path, error)
-    elif path.is_dir():
-        yield PassedBy(path, "unfinished" if path.name.endswith(".tmp") else "hidden")
+        )
+        yield Unreadable(path, error)
 
 
 def _inside(folder: Path) -> Iterator[FinishedOutput | Unreadable | PassedBy]:

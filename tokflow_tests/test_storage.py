@@ -132,7 +132,7 @@ def test_the_next_writer_removes_what_a_dead_process_left(tmp_path: Path):
     assert names_in(tmp_path) == ["out"]
 
 
-@pytest.mark.parametrize("step", [1, 9, 20, 30, 40])
+@pytest.mark.parametrize("step", [2, 9, 20, 30, 40])
 def test_a_rerun_after_kill_9_gives_the_bytes_of_a_run_in_peace(step: int, tmp_path: Path):
     files = {"a.jsonl": ["abc", "defgh"]}
     peaceful = declare(tmp_path / "peaceful", files, exports=["parquet", "pickle"])
@@ -290,3 +290,14 @@ def test_pointing_latest_where_it_points_touches_nothing(tmp_path: Path):
     point_latest_to(tmp_path / "a")
 
     assert (tmp_path / "latest").lstat().st_ino == before
+
+
+def test_a_folder_in_the_place_of_latest_is_named_and_nothing_is_left(tmp_path: Path):
+    for name in ("a", "latest"):
+        (tmp_path / name).mkdir()
+
+    with pytest.raises(OSError, match="latest'") as raised:
+        point_latest_to(tmp_path / "a")
+
+    assert str(raised.value.filename) == str(tmp_path / "latest")
+    assert names_in(tmp_path) == ["a", "latest"]

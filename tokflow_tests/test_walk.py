@@ -13,7 +13,7 @@ from tokflow.trace import trace_tokens
 from tokflow.verify.outputs import verify_path
 from tokflow.walk import FinishedOutput, PassedBy, Unreadable, walk
 from tokflow_tests.declared import copy_of, dataset
-from tokflow_tests.making import edit_manifest, make_manifest, make_recipe
+from tokflow_tests.making import build, declare, edit_manifest, make_manifest, make_recipe
 
 NUM_OUTPUTS = 1 + 3 * 3 + 1
 
@@ -93,6 +93,30 @@ def test_what_is_no_output_is_named_and_no_problem(store: Path):
         "small/split/.hidden": "hidden",
         "small/mine": "an empty folder",
         "small/tokens/a.jsonl": "notes.txt: belongs to no output",
+    }
+
+
+def test_what_a_kill_left_of_a_link_is_unfinished_and_no_problem(store: Path):
+    exports = store / "small/exports/bin"
+    (exports / ".latest.0.1.2.tmp").symlink_to(only_in(exports).name, target_is_directory=True)
+
+    notes = [found.reason for found in walk(store) if isinstance(found, PassedBy)]
+
+    assert notes == ["unfinished"]
+    assert problems(store) == []
+
+
+def test_a_partition_may_be_called_as_the_cache_of_checksums(tmp_path: Path):
+    made = declare(tmp_path, {"hashes.sqlite-x/q.jsonl": ["a"], "hashes.sqlite/r.jsonl": ["b"]},
+                   raw={"files": "raw/**/*.jsonl"})  # fmt: skip
+    build(made)
+
+    found = [each for each in walk(made.store) if isinstance(each, FinishedOutput)]
+
+    assert {each.manifest.partition for each in found} == {
+        None,
+        "hashes.sqlite-x/q.jsonl",
+        "hashes.sqlite/r.jsonl",
     }
 
 
