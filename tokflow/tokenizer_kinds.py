@@ -147,7 +147,7 @@ def _ingredients(origin: Origin) -> tuple[dict[str, Any], dict[str, str]]:
         fields["max_characters"] = config.max_characters
         fields["pattern"] = config.pattern
         fields["documents"] = deciding_fields(
-            origin.documents, [raw.path for raw in origin.raw_files.values()]
+            origin.documents, {raw.path: raw.num_bytes for raw in origin.raw_files.values()}
         )
         return fields, {key: raw.sha256 for key, raw in origin.raw_files.items()}
     if config.kind == "huggingface":

@@ -99,7 +99,7 @@ def _deciding_config(
     some are other shards than those of the reference.
     """
     return {
-        "documents": deciding_fields(documents, [raw.path]),
+        "documents": deciding_fields(documents, {raw.path: raw.num_bytes}),
         "eos": config.eos,
         "bos": config.bos,
         "special_tokens_in_text": in_text_of(config),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tokflow.dataset import Dataset
-from tokflow.documents import DocumentsConfig, deciding_fields
+from tokflow.documents import DocumentsConfig, Limit, deciding_fields
 from tokflow.pipeline import build_dataset
 from tokflow.plan import make_plan
 from tokflow.results import Built
@@ -100,11 +100,16 @@ def test_what_auto_stands_for_and_an_error_that_does_not_occur_remake_nothing(tm
         ({"format": "txt"}, "a.jsonl", True),
         ({"on_bad_document": "reject", "max_rejects": 1}, "a.csv", False),
         ({"text": "body"}, "a.csv", True),
+        ({"limit": Limit(document_bytes=100)}, "a.jsonl", False),
+        ({"limit": Limit(document_bytes=99)}, "a.jsonl", True),
+        ({"limit": Limit(document_bytes=100)}, "a.jsonl.gz", True),
+        ({"limit": Limit(document_bytes=100)}, "a.parquet", True),
+        ({"limit": Limit(documents=1)}, "a.jsonl", True),
     ],
 )
 def test_a_field_decides_where_the_reader_of_the_file_looks_at_it(
     fields: dict[str, Any], name: str, is_deciding: bool
 ):
-    changed = deciding_fields(DocumentsConfig(**fields), [Path(name)])
+    changed = deciding_fields(DocumentsConfig(**fields), {Path(name): 100})
 
-    assert (changed != deciding_fields(DocumentsConfig(), [Path(name)])) == is_deciding
+    assert (changed != deciding_fields(DocumentsConfig(), {Path(name): 100})) == is_deciding

@@ -16,7 +16,7 @@ RECORDS = [
 ]
 TEXTS = ["größe -- One", " -- ", "b\nc -- Drei 😀"]
 JOINED = DocumentsConfig(text=("meta.body", "title"), join=" -- ")
-JSONL = [Path("a.jsonl")]
+JSONL = {Path("a.jsonl"): 100}
 FLAT = DocumentsConfig(text=("body", "title"), join=" -- ")
 
 

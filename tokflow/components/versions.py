@@ -85,7 +85,7 @@ def tokenizer_version(dataset: Dataset) -> str:
     unused = {*_USED_LATER, *(() if is_trained else _ONLY_FOR_TRAINED)}
     fields = {name: config[name] for name in config if name not in unused}
     if is_trained:
-        fields["documents"] = deciding_fields(dataset.documents, [Path()])
+        fields["documents"] = deciding_fields(dataset.documents, {Path(): 0})
     return _short(Recipe(stage="tokenizer", version=TOKENIZER_VERSION, config=fields, parents={}))
 
 

@@ -103,24 +103,35 @@ def read_documents(
     return _regulated(accepted, batch_bytes)
 
 
-def deciding_fields(config: DocumentsConfig, paths: Iterable[Path]) -> dict[str, Any]:
-    """Return what decides which documents these raw files hold, as plain JSON.
+def deciding_fields(config: DocumentsConfig, num_bytes: Mapping[Path, int]) -> dict[str, Any]:
+    """Return what decides which documents the raw files of these sizes hold, as plain JSON.
 
-    The fields that no reader of their formats looks at are not in it, and `format: auto` is what
-    it stands for. `on_bad_document` and `max_rejects` are not, for they decide whether there is
+    The fields that no reader of their formats looks at are not in it, nor is a limit that no
+    document of such a file can reach, and `format: auto` is what it stands for. `on_bad_document` and `max_rejects` are not, for they decide whether there is
     an output and not what is in it; `is_accepted` asks them. With `messages` there are the
     versions of what writes them as text, for another one may write another text by the same
     template.
     """
     fields = dataclasses.asdict(config)
-    formats = {_found_format(path, config) or "auto" for path in paths}
+    formats = {_found_format(path, config) or "auto" for path in num_bytes}
     fields["format"] = sorted(formats)
     unread = [*_ACCEPTANCE, *(() if formats & {"txt", "auto"} else _OF_TXT)]
     for name in unread:
         del fields[name]
+    if all(_is_within_limit(path, size, config) for path, size in num_bytes.items()):
+        del fields["limit"]["document_bytes"]
     if config.messages is not None:
         fields["written_by"] = dict(_writers())
     return fields
+
+
+def _is_within_limit(path: Path, num_bytes: int, config: DocumentsConfig) -> bool:
+    """Say whether no document can be larger than the limit, for the whole file is not."""
+    is_longer_than_read = config.join is not None or config.messages is not None
+    is_plain = _found_format(path, config) in ("jsonl", "csv", "tsv", "txt")
+    is_compressed = path.suffix.lower() in DECOMPRESSORS
+    is_small = num_bytes <= config.limit.document_bytes
+    return is_small and is_plain and not is_compressed and not is_longer_than_read
 
 
 def is_accepted(config: DocumentsConfig, *, num_rejects: int) -> bool:
