@@ -444,6 +444,7 @@ def test_the_web_ui_is_exposed_by_name():
         (["run", "nothing", "--config", "x.yaml"], "expected names of declared datasets or "),
         (["plan", "--config", "x.yaml"], "x.yaml: expected a YAML file that declares a dataset, "),
         (["verify", "nowhere"], "error: argument 'nowhere': expected a path in a store or a "),
+        (["inspect", "nowhere"], "error: nowhere: expected the folder of a token shard, a "),
         (["trace", "."], "error: arguments: expected --token N or --sequence N, found neither; "),
         (["run", "--frobnicate"], "No such option"),
         (["inspect"], "Missing argument"),

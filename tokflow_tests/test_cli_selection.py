@@ -40,7 +40,9 @@ def test_every_config_is_built_planned_verified_and_collected(two: list[str | Pa
     for command in ("run", "plan", "gc"):
         document = json.loads(run(command, *two, "--json").stdout)
         assert [one["dataset"] for one in document["datasets"]] == ["one", "two"]
-    assert run("verify", *two).stdout.endswith("10 outputs: all well\n")
+    verified = run("verify", *two).stdout.splitlines()
+    assert verified[-1] == "10 outputs: all well"
+    assert [line.split()[1] for line in verified[:-1]] == ["one:"] * 5 + ["two:"] * 5
 
 
 def test_two_configs_of_one_name_and_one_store_are_refused(two: list[str | Path], tmp_path: Path):

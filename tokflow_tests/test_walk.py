@@ -75,6 +75,13 @@ def test_what_cannot_be_read_is_a_problem_of_the_store(store: Path, tmp_path: Pa
         rows: MissingOutputError,
     }
     assert set(map(str, found.values())) <= set(problems(store))
+    names = {verified.folder: verified.name for verified in verify_path(store)}
+    assert [names[folder] for folder in found] == [
+        "sequences of sub/c.jsonl",
+        "split of a.jsonl",
+        "tokenizer",
+        "tokens of a.jsonl",
+    ]
     assert str(found[rows]) == (
         f"{rows}: expected a folder, found a link to {tmp_path}/elsewhere, which is not followed; "
         "name the folder that it leads to"

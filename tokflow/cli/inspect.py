@@ -4,7 +4,17 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from tokflow.cli.output import DONE, counted, print_json, print_table, shown_ids, size, styled
+from tokflow.cli.output import (
+    DONE,
+    UsageError,
+    counted,
+    print_json,
+    print_table,
+    shown_ids,
+    size,
+    styled,
+)
+from tokflow.errors import MissingOutputError
 from tokflow.inspection import Inspection, Segment, inspect_output
 from tokflow.manifest import read_run
 
@@ -15,9 +25,14 @@ def print_inspection(
     path: Path, *, num_sequences: int, trust_remote_code: bool, as_json: bool
 ) -> int:
     """Print what the output at `path` holds; return the exit status."""
-    inspection = inspect_output(
-        path, num_sequences=num_sequences, trust_remote_code=trust_remote_code
-    )
+    try:
+        inspection = inspect_output(
+            path, num_sequences=num_sequences, trust_remote_code=trust_remote_code
+        )
+    except MissingOutputError as error:
+        if path.exists():
+            raise
+        raise UsageError(str(error)) from error
     if as_json:
         print_json(_as_document(inspection))
     else:

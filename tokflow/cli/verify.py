@@ -1,6 +1,7 @@
 """`tokflow verify`: a line per output, and every problem."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tokflow.cli.output import DONE, FAILED, UsageError, counted, print_error, print_json, styled
@@ -56,8 +57,13 @@ def _verify(
             )
         yield from verify_path(path, trust_remote_code=trust_remote_code)
         return
-    for selected in select([target] if target else None, configs=configs, store=store):
-        yield from verify_dataset(selected.dataset)
+    datasets = [
+        one.dataset for one in select([target] if target else None, configs=configs, store=store)
+    ]
+    for dataset in datasets:
+        of_it = f"{dataset.name}: " if len(datasets) > 1 else ""
+        for verified in verify_dataset(dataset):
+            yield replace(verified, name=f"{of_it}{verified.name}")
 
 
 def _print(verified: Verified) -> None:

@@ -1,7 +1,7 @@
 """Read one raw file as batches of documents, in file order, with their text unaltered."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -107,10 +107,10 @@ def deciding_fields(config: DocumentsConfig, num_bytes: Mapping[Path, int]) -> d
     """Return what decides which documents the raw files of these sizes hold, as plain JSON.
 
     The fields that no reader of their formats looks at are not in it, nor is a limit that no
-    document of such a file can reach, and `format: auto` is what it stands for. `on_bad_document` and `max_rejects` are not, for they decide whether there is
-    an output and not what is in it; `is_accepted` asks them. With `messages` there are the
-    versions of what writes them as text, for another one may write another text by the same
-    template.
+    document of such a file can reach, and `format: auto` is what it stands for. `on_bad_document`
+    and `max_rejects` are not, for they decide whether there is an output and not what is in it;
+    `is_accepted` asks them. With `messages` there are the versions of what writes them as text,
+    for another one may write another text by the same template.
     """
     fields = dataclasses.asdict(config)
     formats = {_found_format(path, config) or "auto" for path in num_bytes}

@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tokflow.catalog import Found, find_output, output_at
+from tokflow.catalog import STAGE_FOLDERS, Found, find_output, output_at
 from tokflow.convert import own_packing, parts_of
 from tokflow.dataset import Dataset
 from tokflow.errors import (
@@ -21,9 +22,10 @@ from tokflow.errors import (
 )
 from tokflow.exports import FORMATS, ExportConfig, options_of
 from tokflow.lineage import STAGES, Lineage, Output
-from tokflow.manifest import read_manifest
+from tokflow.manifest import is_output_name, read_manifest
 from tokflow.packing import PackingConfig
 from tokflow.raw.hashes import CACHE_NAME
+from tokflow.storage import LATEST
 from tokflow.tokenizer import tokenizer_of
 from tokflow.verdicts import write_verdict
 from tokflow.verify.export import verify_export
@@ -106,7 +108,21 @@ def _verify(
 
 
 def _unreadable(folder: Path, error: Exception) -> Verified:
-    return Verified(name="unreadable", folder=folder, problems=(str(error),))
+    return Verified(name=_name_at(folder), folder=folder, problems=(str(error),))
+
+
+def _name_at(folder: Path) -> str:
+    """Return what lies in a folder of a store by its path; `unreadable` outside of any."""
+    for stage in reversed(folder.absolute().parents):
+        if stage.name in ("raw", *STAGE_FOLDERS) and (stage.parent / "tokenizer").is_dir():
+            inside = folder.absolute().relative_to(stage).parts
+            key = "/".join(
+                takewhile(lambda part: part != LATEST and not is_output_name(part), inside)
+            )
+            if stage.name == "exports":
+                return f"export {key}"
+            return f"{stage.name} of {key}" if key else stage.name
+    return "unreadable"
 
 
 def verify_dataset(dataset: Dataset) -> Iterator[Verified]:
