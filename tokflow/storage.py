@@ -37,9 +37,10 @@ def new_folder(folder: Path) -> Iterator[Path]:
     Raises: ForeignOutputError where a newer tokflow made the folder that is there.
     """
     made_for_it = [parent for parent in folder.parents if not parent.exists()]
+    folder.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(folder)
     temporary = _temporary_beside(folder)
-    temporary.mkdir(parents=True)
+    temporary.mkdir(parents=True)  # another process that failed may have removed its parent
     try:
         with _errors_name(folder, temporary):
             yield temporary
