@@ -34,6 +34,7 @@ from tokflow.spans import write_split
 from tokflow.storage import new_folder, point_latest_to
 from tokflow.tokenizer_kinds import write_tokenizer
 from tokflow.tokens import config_of_text, open_shard_engine, write_token_shard
+from tokflow.verdicts import spread_verdict
 
 
 def make_raw(lineage: Lineage, key: str) -> RawFile:
@@ -61,6 +62,7 @@ def make_tokens(
     dataset = lineage.dataset
 
     def write(folder: Path) -> None:
+        spread_verdict(lineage.tokenizer.folder, lineage.tokenizer.fingerprint)
         write_token_shard(
             lineage.raw_file(key),
             dataset.documents,
