@@ -74,9 +74,10 @@ def find_other_ids(folder: Path) -> str | None:
         found = loaded.encode(text, add_special_tokens=False)
         if found != encoding.ids:
             start, ids, expected = _around_difference(found, encoding.ids)
+            place = f", from position {start} on" if start else ""
             return (
                 f"AutoTokenizer gives other ids as {type(loaded).__name__}: {text[:40]!r} becomes "
-                f"{ids}, with tokenizer.json {expected}{f', from position {start} on' if start else ''}"
+                f"{ids}, with tokenizer.json {expected}{place}"
             )
     return None
 

@@ -126,6 +126,7 @@ def test_a_verdict_on_a_piece_of_a_cut_document_is_one_on_the_tokens_of_all_file
     cut = Lineage(dataset).open_split("a.jsonl").token_source().cut
     assert cut.tolist() == [*b"strange", 256, *b"!", 256]
     stages = [made.output.stage for made in built.made]
+    assert all(made.is_new for made in built.made)
     assert stages == ["tokenizer", *["tokens"] * 2, *["split"] * 2, *["sequences"] * 2, "export"]
 
 
