@@ -6,6 +6,7 @@ splits text as the class is written, which for OLMo and Dolma 2 is not what thei
 """
 
 import json
+from itertools import zip_longest
 from pathlib import Path
 
 from tokflow.engines.awkward_strings import AWKWARD_STRINGS
@@ -72,11 +73,21 @@ def find_other_ids(folder: Path) -> str | None:
     for text, encoding in zip(strings, encodings, strict=True):
         found = loaded.encode(text, add_special_tokens=False)
         if found != encoding.ids:
+            start, ids, expected = _around_difference(found, encoding.ids)
+            place = f", from position {start} on" if start else ""
             return (
                 f"AutoTokenizer gives other ids as {type(loaded).__name__}: {text[:40]!r} becomes "
-                f"{found[:8]}, with tokenizer.json {encoding.ids[:8]}"
+                f"{ids}, with tokenizer.json {expected}{place}"
             )
     return None
+
+
+def _around_difference(found: list[int], expected: list[int]) -> tuple[int, list[int], list[int]]:
+    """Return eight ids of each with the first that differs among them, and where they begin."""
+    pairs = enumerate(zip_longest(found, expected))
+    first = next(index for index, (one, other) in pairs if one != other)
+    start = max(0, first - 3) if first >= 8 else 0
+    return start, found[start : start + 8], expected[start : start + 8]
 
 
 def _class_name(folder: Path) -> str:

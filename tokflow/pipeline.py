@@ -34,6 +34,7 @@ from tokflow.spans import write_split
 from tokflow.storage import new_folder, point_latest_to
 from tokflow.tokenizer_kinds import write_tokenizer
 from tokflow.tokens import config_of_text, open_shard_engine, write_token_shard
+from tokflow.verdicts import spread_verdict
 
 
 def make_raw(lineage: Lineage, key: str) -> RawFile:
@@ -61,6 +62,7 @@ def make_tokens(
     dataset = lineage.dataset
 
     def write(folder: Path) -> None:
+        spread_verdict(lineage.tokenizer.folder, lineage.tokenizer.fingerprint)
         write_token_shard(
             lineage.raw_file(key),
             dataset.documents,
@@ -78,14 +80,17 @@ def make_tokens(
         return _made(lineage.tokens(key), write)
 
 
-def make_split(lineage: Lineage, key: str) -> Made:
+def make_split(
+    lineage: Lineage, key: str, *, on_tokens: Callable[[Made], None] = lambda _: None
+) -> Made:
     """Decide which text of one file belongs to which part.
 
     Where gigatoken turns out to be wrong on a piece of a document that is cut, that is kept in the
     store, and the reference makes the tokens of the file again, too: `lineage.has_new_verdict`.
+    `on_tokens` hears of tokens that were made so.
     """
-    if lineage.has_new_verdict:
-        make_tokens(lineage, key)
+    if lineage.has_new_verdict and (tokens := make_tokens(lineage, key)).is_new:
+        on_tokens(tokens)
     dataset = lineage.dataset
 
     def write(folder: Path) -> None:
@@ -105,7 +110,7 @@ def make_split(lineage: Lineage, key: str) -> Made:
         return _made(lineage.split(key), write)
     except EngineDiffersError as error:
         lineage.disqualify(str(error))
-        return make_split(lineage, key)
+        return make_split(lineage, key, on_tokens=on_tokens)
 
 
 def make_sequences(lineage: Lineage, key: str) -> Made:
@@ -280,6 +285,8 @@ class _Build:
             make = partial(FILE_STAGES[stage], self.lineage, key)
             if stage == "tokens":
                 make = partial(make, progress=self.reporter.advance)
+            if stage == "split":
+                make = partial(make, on_tokens=self.made.append)
             if not self._try(stage, key, make):
                 del self.raw_files[key]
             if self.lineage.has_new_verdict and not had_verdict:

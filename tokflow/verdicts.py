@@ -1,12 +1,15 @@
-"""Verdicts on gigatoken: kept in the store, for one tokenizer and all its files.
+"""Verdicts on gigatoken: kept for one tokenizer and all its files, in two places.
 
     <store>/.verdicts/<fingerprint of the tokenizer[:16]>.json
+    <store>/<dataset>/.verdicts/<the same name>
 
-A verdict stays until somebody removes it by hand, whatever version of gigatoken comes next: the
-shards it was wrong on may still lie in the store.
+Either counts: the first for all datasets of the store, the second goes where the folder of a
+dataset is copied. A verdict stays until somebody removes it by hand, whatever version of gigatoken
+comes next: the shards it was wrong on may still lie in the store.
 """
 
 import json
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
@@ -20,13 +23,8 @@ def read_verdict(folder: Path, fingerprint: str) -> str | None:
 
     A verdict that cannot be read is one all the same.
     """
-    path = _path(folder, fingerprint)
-    try:
-        return str(json.loads(path.read_text(encoding="utf-8"))["difference"])
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError, LookupError, TypeError):
-        return f"{path} cannot be read"
+    found = map(_read, _paths(folder, fingerprint))
+    return next((verdict for verdict in found if verdict is not None), None)
 
 
 def write_verdict(folder: Path, fingerprint: str, difference: str) -> None:
@@ -37,11 +35,42 @@ def write_verdict(folder: Path, fingerprint: str, difference: str) -> None:
         "tokenizer_fingerprint": fingerprint,
         "difference": difference,
     }
-    with new_file(_path(folder, fingerprint)) as path:
-        path.write_text(json.dumps(fields, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    content = json.dumps(fields, indent=1, ensure_ascii=False) + "\n"
+    for path in _paths(folder, fingerprint):
+        _write(path, content.encode())
 
 
-def _path(folder: Path, fingerprint: str) -> Path:
-    """Return the path of a verdict on the tokenizer in `<store>/<dataset>/tokenizer/<name>`."""
-    store = folder.absolute().joinpath("../../..").resolve()
-    return store / VERDICTS_NAME / f"{fingerprint[:16]}.json"
+def try_to_write_verdict(folder: Path, fingerprint: str, difference: str) -> None:
+    """Keep a verdict unless the store cannot be written to: then nothing in it can be mended."""
+    with suppress(OSError):
+        write_verdict(folder, fingerprint, difference)
+
+
+def spread_verdict(folder: Path, fingerprint: str) -> None:
+    """Put a verdict that is known in one of its places into the other, byte for byte."""
+    paths = _paths(folder, fingerprint)
+    known = [path for path in paths if path.is_file()]
+    for path in paths if known else ():
+        if path not in known:
+            _write(path, known[0].read_bytes())
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return str(json.loads(path.read_text(encoding="utf-8"))["difference"])
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, LookupError, TypeError):
+        return f"{path} cannot be read"
+
+
+def _write(path: Path, content: bytes) -> None:
+    with new_file(path) as unfinished:
+        unfinished.write_bytes(content)
+
+
+def _paths(folder: Path, fingerprint: str) -> list[Path]:
+    """Return the paths of a verdict on the tokenizer in `<store>/<dataset>/tokenizer/<name>`."""
+    dataset = folder.absolute().joinpath("../..").resolve()
+    name = f"{fingerprint[:16]}.json"
+    return [place / VERDICTS_NAME / name for place in (dataset.parent, dataset)]

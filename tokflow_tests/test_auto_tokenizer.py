@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import tokenizers
 
+from tokflow import auto_tokenizer
 from tokflow.auto_tokenizer import describe_rebuilt, find_other_ids
 from tokflow.engines.transformers_ import load_pretrained
 from tokflow.split_patterns import pre_tokenizer_fields
@@ -113,6 +114,25 @@ def test_what_is_said_of_a_class_is_what_auto_tokenizer_does(
 
     assert (said is not None) == is_said
     assert (find_other_ids(folder) is not None) == is_said
+
+
+def test_the_example_shows_the_ids_that_differ_however_late_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    folder = folder_of(tmp_path, "GPT2Tokenizer")
+    text = "a" * 20 + "\n\nb"
+    monkeypatch.setattr(auto_tokenizer, "AWKWARD_STRINGS", (text,))
+    ids = ids_of(folder, text)
+    loaded = load_pretrained(folder, trust_remote_code=False)
+    other = loaded.encode(text, add_special_tokens=False)
+    assert ids[:20] == other[:20]
+    assert ids[20] != other[20]
+
+    said = str(find_other_ids(folder))
+
+    assert said.endswith(
+        f"becomes {other[17:25]}, with tokenizer.json {ids[17:25]}, from position 17 on"
+    )
 
 
 def test_the_report_of_a_tokenizer_shows_a_text_that_differs(tmp_path: Path):

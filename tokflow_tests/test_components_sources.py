@@ -151,8 +151,9 @@ def test_the_sensor_leaves_what_takes_long_to_the_scan_job(
     assert case.partitions() == []
 
 
+@pytest.mark.parametrize("end", ["report_run_failed", "report_run_canceled"])
 def test_a_scan_that_failed_is_asked_for_again_and_one_under_way_is_not(
-    case: Case, monkeypatch: pytest.MonkeyPatch
+    end: str, case: Case, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(sources_module, "QUICK_BYTES", 10)
     first = _scan_asked_for(case)
@@ -161,11 +162,11 @@ def test_a_scan_that_failed_is_asked_for_again_and_one_under_way_is_not(
     )
 
     under_way = _scan_asked_for(case)
-    case.instance.report_run_failed(run)
-    after_failure = _scan_asked_for(case)
+    getattr(case.instance, end)(run)
+    after_end = _scan_asked_for(case)
 
     assert under_way.run_key == first.run_key
-    assert after_failure.run_key != first.run_key
+    assert after_end.run_key != first.run_key
 
 
 def test_the_sensor_says_why_there_are_no_files(case: Case):

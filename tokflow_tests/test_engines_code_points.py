@@ -20,6 +20,8 @@ from tokflow.split_patterns import PATTERNS, byte_letters, pre_tokenizer_fields
 from tokflow.tokenizer import Kind, Tokenizer
 from tokflow_tests.texts import make_texts_dataset, token_lists, tokenize
 
+NO_LONGER_LOWER = 0x295
+"""U+0295, since Unicode 17 a letter without case: only patterns with case tell."""
 NEW_LETTERS = ("\U00033476", "\U00018d09", "\U00018d80", "\U00011db0", "\U00016ea0", "\U0001e6c0")
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
 DEEPSEEK = [
@@ -80,7 +82,9 @@ def dataset_of(tokenizer: Tokenizer, folder: Path, texts: list[str]) -> Dataset:
 def test_the_table_holds_all_that_tokenizers_splits_otherwise(tmp_path: Path):
     tokenizer = crossing_json(tmp_path, pre_tokenizer=splits(*DEEPSEEK))
 
-    assert differing_points(tokenizer) == list(code_points_for_reference(tokenizer))
+    found = differing_points(tokenizer)
+
+    assert [NO_LONGER_LOWER, *found] == list(code_points_for_reference(tokenizer))
 
 
 def test_the_table_holds_all_that_tiktoken_splits_otherwise(
@@ -90,7 +94,8 @@ def test_the_table_holds_all_that_tiktoken_splits_otherwise(
 
     found = differing_points(tokenizer)
 
-    assert len(found) == 4_699
+    assert len(found) == 4_700
+    assert NO_LONGER_LOWER in found
     assert set(found) <= set(code_points_for_reference(tokenizer))
 
 
@@ -130,6 +135,18 @@ def test_documents_with_a_new_letter_have_the_tokens_of_the_reference(pattern: s
     assert encoded.offsets.tolist() == expected.offsets.tolist()
     alone = open_gigatoken(tokenizer, in_text="ordinary")
     assert sweep.unequal(texts, alone, open_reference(tokenizer)) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_letter_that_lost_its_case_has_the_tokens_of_the_reference(tmp_path: Path):
+    tokenizer = crossing_json(tmp_path, pre_tokenizer=pre_tokenizer_fields("o200k"))
+    texts = ["A\u0295Aa", ".\u0295\u4e2dAa"]
+
+    engine = open_engine(tokenizer)
+
+    assert engine.name == "gigatoken"
+    assert sweep.unequal(texts, engine, open_reference(tokenizer)) == []
+    alone = open_gigatoken(tokenizer, in_text="ordinary")
+    assert 0 in sweep.unequal(texts, alone, open_reference(tokenizer))
 
 
 @pytest.mark.parametrize("text", ["\U00011935\U00011930", "a\u0345\u07fd\u0334"])

@@ -422,3 +422,13 @@ def test_llama_3_and_qwen_have_the_ids_that_are_known_of_them():
     assert len(read_ranks("llama3")) == 128_000
     assert read_special_tokens("llama3")["<|begin_of_text|>"] == 128_000
     assert read_special_tokens("qwen3")["<|im_start|>"] == 151_644
+
+
+@pytest.mark.parametrize("ready", ["o200k"], indirect=True)
+def test_o200k_gives_the_tokens_of_tiktoken_for_a_letter_that_unicode_17_took_the_case_of(
+    ready: Ready,
+):
+    auto = open_as_a_shard_does(ready, "auto", "ordinary")
+
+    assert encode(auto, ["\u0295无码AVa"]) == [[134, 243, 9070, 5345, 64]]
+    assert ready.family.reference(["\u0295无码AVa"], "ordinary") == [[134, 243, 9070, 5345, 64]]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,7 @@ def test_a_verdict_on_a_piece_of_a_cut_document_is_one_on_the_tokens_of_all_file
     cut = Lineage(dataset).open_split("a.jsonl").token_source().cut
     assert cut.tolist() == [*b"strange", 256, *b"!", 256]
     stages = [made.output.stage for made in built.made]
+    assert all(made.is_new for made in built.made)
     assert stages == ["tokenizer", *["tokens"] * 2, *["split"] * 2, *["sequences"] * 2, "export"]
 
 
@@ -199,6 +201,38 @@ def test_a_verdict_that_cannot_be_read_is_one(tmp_path: Path):
 
     assert "cannot be read" in str(Lineage(declare(tmp_path)).tokenizer.verdict)
     assert build(declare(tmp_path)).num_new == 0
+
+
+def test_a_copy_of_a_dataset_takes_the_verdict_along(tmp_path: Path):
+    for name in ("one", "two"):
+        write_jsonl(tmp_path / name / "a.jsonl", UNSEEN)
+    write_jsonl(tmp_path / "two" / "b.jsonl", ["strange"])
+    for name in ("two", "one"):  # whose verdict is that of the other
+        build(declare(tmp_path, name))
+    shutil.copytree(tmp_path / "store" / "one", tmp_path / "copy" / "one", symlinks=True)
+
+    copied = dataclasses.replace(declare(tmp_path), store=tmp_path / "copy")
+
+    assert build(copied).num_new == 0
+    assert engines(build(copied)) == {"a.jsonl": "tokenizers"}
+    write_jsonl(tmp_path / "one" / "b.jsonl", ["b"])
+    assert engines(build(copied))["b.jsonl"] == "tokenizers"
+    assert len(list((tmp_path / "copy" / ".verdicts").iterdir())) == 1
+
+
+def test_verify_says_which_shards_no_run_uses_any_more(tmp_path: Path):
+    write_jsonl(tmp_path / "one" / "a.jsonl", UNSEEN)
+    [old] = [made for made in build(declare(tmp_path)).made if made.output.stage == "tokens"]
+    write_jsonl(tmp_path / "one" / "b.jsonl", ["strange"])
+    build(declare(tmp_path))
+
+    found = {one.folder: one.notes for one in verify_path(tmp_path / "store")}
+
+    noted = [folder for folder, notes in found.items() if any("gigatoken" in n for n in notes)]
+    assert noted == [old.output.folder]
+    assert found[old.output.folder] == (
+        "gigatoken made it, and was found wrong with its tokenizer: no run uses it",
+    )
 
 
 def test_verify_finds_what_no_run_has_compared_and_the_next_run_mends_it(tmp_path: Path):

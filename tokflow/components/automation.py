@@ -98,7 +98,7 @@ def files_sensor(dataset: Dataset, job: dg.JobDefinition) -> dg.SensorDefinition
     """Return the sensor that keeps partitions and raw versions up to date.
 
     What takes long (many files, or much to hash) it leaves to the scan job: a tick has 60 s. The
-    same look is scanned once, and again after each scan that failed.
+    same look is scanned once, and again after each scan that failed or was canceled.
     """
 
     @dg.sensor(
@@ -124,9 +124,9 @@ def files_sensor(dataset: Dataset, job: dg.JobDefinition) -> dg.SensorDefinition
 def _scan_of(look: Look, instance: dg.DagsterInstance) -> dg.RunRequest:
     """Return a request that Dagster ignores while, and after, a scan of the same look goes well."""
     tags = {LOOK_TAG: look.digest}
-    failed = dg.RunsFilter(tags=tags, statuses=[dg.DagsterRunStatus.FAILURE])
-    num_failed = instance.get_runs_count(failed)
-    return dg.RunRequest(run_key=f"{look.digest}-{num_failed}", tags=tags)
+    statuses = [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
+    num_ended = instance.get_runs_count(dg.RunsFilter(tags=tags, statuses=statuses))
+    return dg.RunRequest(run_key=f"{look.digest}-{num_ended}", tags=tags)
 
 
 def scan_schedule(dataset: Dataset, job: dg.JobDefinition) -> dg.ScheduleDefinition:

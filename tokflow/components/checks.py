@@ -13,7 +13,7 @@ from tokflow.leakage import find_shared_texts
 from tokflow.lineage import Lineage
 from tokflow.manifest import broken_files
 from tokflow.pipeline import make_raw
-from tokflow.verdicts import write_verdict
+from tokflow.verdicts import try_to_write_verdict
 from tokflow.verify import (
     verify_against_raw,
     verify_export,
@@ -67,7 +67,7 @@ def _tokens_equal_reference(lineage: Lineage, keys: Sequence[str]) -> list[str]:
             tokenizer,
             num_samples=SAMPLED_DOCUMENTS,
             max_characters=SAMPLED_CHARACTERS,
-            on_difference=partial(write_verdict, tokenizer.folder, tokenizer.fingerprint),
+            on_difference=partial(try_to_write_verdict, tokenizer.folder, tokenizer.fingerprint),
         )
     ]
 

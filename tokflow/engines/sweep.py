@@ -22,10 +22,11 @@ from tokflow.engines.reference import open_reference
 from tokflow.split_patterns import byte_letters
 from tokflow.tokenizer import Tokenizer, read_tokenizer_json, write_ranks
 
-CONTEXTS = ("a{}a", "1{}1", ".{}.", "a{}A", "'{}a")
-"""Texts in which a code point is tried. Together they tell letters, upper, lower and other case,
-marks, numbers, white space, punctuation and symbols, and what is none of these; the last tries
-what counts as a letter of a contraction."""
+CONTEXTS = ("a{}a", "1{}1", ".{}.", "a{}A", "A{}Aa", "'{}a")
+"""Texts in which a code point is tried. Together they tell letters, marks, numbers, white space,
+punctuation and symbols, and what is none of these. Of letters, `a{}A` tells upper case (a piece
+ends before it) and `A{}Aa` lower case (a piece ends after it) from those that are neither; the
+last tries what counts as a letter of a contraction."""
 
 RANGES = (
     range(0x80, 0xD800),

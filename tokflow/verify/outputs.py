@@ -1,7 +1,6 @@
 """Verify whole outputs: one at a path, all below a folder, or all of a dataset."""
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
@@ -22,12 +21,12 @@ from tokflow.errors import (
 )
 from tokflow.exports import FORMATS, ExportConfig, options_of
 from tokflow.lineage import STAGES, Lineage, Output
-from tokflow.manifest import is_output_name, read_manifest
+from tokflow.manifest import is_output_name, read_manifest, read_run
 from tokflow.packing import PackingConfig
 from tokflow.raw.hashes import CACHE_NAME
 from tokflow.storage import LATEST
 from tokflow.tokenizer import tokenizer_of
-from tokflow.verdicts import write_verdict
+from tokflow.verdicts import try_to_write_verdict
 from tokflow.verify.export import verify_export
 from tokflow.verify.problems import Damage, unlisted_files
 from tokflow.verify.raw import verify_against_raw
@@ -178,7 +177,7 @@ def _verify_content(
     """Return the problems and the notes of an output whose files are whole."""
     stage = found.manifest.stage
     if stage == "tokens":
-        return verify_tokens(found.shard()), []
+        return verify_tokens(found.shard()), _notes_on_engine(found)
     if stage == "tokenizer":
         return _verify_tokenizer(found, trust_remote_code=trust_remote_code)
     if stage == "raw":
@@ -207,6 +206,16 @@ def _why_not_compared(found: Found, damage: Damage) -> str | None:
         return None
     more = f" and {len(damaged) - 1:,} more" if len(damaged) > 1 else ""
     return f"what it was made from is damaged ({damaged[0].name}{more})"
+
+
+def _notes_on_engine(found: Found) -> list[str]:
+    """Return what is to be said of a shard where gigatoken made it and was found wrong since."""
+    if read_run(found.folder).get("engine") != "gigatoken":
+        return []
+    tokenizer = found.tokenizer()
+    if tokenizer is None or tokenizer.verdict is None:
+        return []
+    return ["gigatoken made it, and was found wrong with its tokenizer: no run uses it"]
 
 
 def _verify_tokenizer(found: Found, *, trust_remote_code: bool) -> tuple[list[str], list[str]]:
@@ -286,8 +295,7 @@ def _compare_with_raw(tokens: Verified, lineage: Lineage, key: str, damage: Dama
     notes = ["its raw file was hashed"]
 
     def disqualify(difference: str) -> None:
-        with suppress(OSError):  # a store that cannot be written to cannot be mended either
-            write_verdict(lineage.tokenizer.folder, lineage.tokenizer.fingerprint, difference)
+        try_to_write_verdict(lineage.tokenizer.folder, lineage.tokenizer.fingerprint, difference)
         notes.append("gigatoken made it; `tokflow run` makes all of them with the reference")
 
     try:
