@@ -38,9 +38,9 @@ def new_folder(folder: Path) -> Iterator[Path]:
     folder.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(folder)
     temporary = _temporary_beside(folder)
-    temporary.mkdir()
     try:
         with _errors_name(folder, temporary):
+            temporary.mkdir()
             yield temporary
             if not is_complete(temporary):
                 raise TokflowError(

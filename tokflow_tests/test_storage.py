@@ -280,3 +280,12 @@ def test_pointing_latest_where_it_points_touches_nothing(tmp_path: Path):
     point_latest_to(tmp_path / "a")
 
     assert (tmp_path / "latest").lstat().st_ino == before
+
+
+def test_a_folder_that_cannot_be_made_is_named_and_nothing_temporary(tmp_path: Path):
+    folder = tmp_path / ("x" * 250)  # the temporary name is longer than any file system takes
+
+    with pytest.raises(OSError, match=r"\[Errno") as raised:
+        write(folder)
+
+    assert raised.value.filename == str(folder)
