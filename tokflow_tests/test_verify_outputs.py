@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
@@ -162,3 +163,14 @@ def test_a_file_that_nobody_listed_does_not_keep_others_from_being_compared(smal
     assert [*problems_of(found)] == ["tokens of a.jsonl"]
     notes = {verified.name: verified.notes for verified in found}
     assert notes["split of a.jsonl"] == notes["export bin"] == ()
+
+
+def test_a_shard_whose_tokenizer_is_gone_is_well_with_a_note(small: Dataset):
+    shutil.rmtree(small.folder / "tokenizer")
+
+    found = list(verify_path(small.folder))
+
+    assert problems_of(found) == {}
+    notes = {verified.name: verified.notes for verified in found}
+    assert notes["tokens of a.jsonl"] == ("its tokenizer is not in this store",)
+    assert notes["split of a.jsonl"] == ()

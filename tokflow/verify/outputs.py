@@ -162,7 +162,8 @@ def _verify_content(
     """Return the problems and the notes of an output whose files are whole."""
     stage = found.manifest.stage
     if stage == "tokens":
-        return verify_tokens(found.shard()), []
+        notes = [] if found.tokenizer() else ["its tokenizer is not in this store"]
+        return verify_tokens(found.shard()), notes
     if stage == "tokenizer":
         return _verify_tokenizer(found, trust_remote_code=trust_remote_code)
     if stage == "raw":
