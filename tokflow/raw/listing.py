@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tokflow.errors import ConfigError, RawFileError, four_parts
 from tokflow.raw.folders import FormatOf, open_folders
-from tokflow.raw.globs import Matches, escaped, find_below, has_wildcard, unescaped
+from tokflow.raw.globs import Matches, escaped, find_below, has_wildcard, list_folder, unescaped
 from tokflow.raw.keys import check_key
 from tokflow.raw.urls import is_url, redact, split_url
 
@@ -242,7 +242,7 @@ def _matches(pattern: _Pattern, format_of: FormatOf) -> Matches:
         matches = Matches(files={pattern.path})
     opened = open_folders(
         matches,
-        list_below=partial(_find, pattern, below=("**",)),
+        list_below=partial(_find, pattern, below=("**",)) if pattern.origin else list_folder,
         format_of=format_of,
         are_entered="**" in pattern.below[-2:],
     )
