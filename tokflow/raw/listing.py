@@ -50,6 +50,8 @@ class RawSource:
     """Absolute path, or URL. It may hold a password: show `redact(url)`."""
     is_local: bool
     """It is a file of this machine, read where it is."""
+    named_hosts: frozenset[str] = field(default=frozenset(), repr=False)
+    """The http hosts that the patterns of its dataset name, to which a server may lead."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,6 +97,7 @@ def list_raw(
     """
     patterns = [_read_pattern(text, base) for text in config.files]
     origins = {pattern.origin for pattern in patterns}
+    hosts = frozenset(_host(origin) for origin in origins if _is_web(origin))
     sources: dict[str, RawSource] = {}
     left_out: dict[str, str] = {}
     for pattern in patterns:
@@ -105,7 +108,12 @@ def list_raw(
         left_out |= {pattern.url_of(path): found for path, found in matches.others.items()}
         for path in sorted(matches.files):
             key = _key(path, pattern, root)
-            source = RawSource(key=key, url=pattern.url_of(path), is_local=not pattern.origin)
+            source = RawSource(
+                key=key,
+                url=pattern.url_of(path),
+                is_local=not pattern.origin,
+                named_hosts=hosts if _is_web(pattern.origin) else frozenset(),
+            )
             check_key(key)
             if store is not None:
                 check_outside(source, store)
@@ -230,6 +238,10 @@ def _num_fixed(names: list[str]) -> int:
 
 def _is_web(origin: str) -> bool:
     return origin.startswith(("http://", "https://"))
+
+
+def _host(origin: str) -> str:
+    return str(urllib.parse.urlsplit(origin).hostname)
 
 
 def _matches(pattern: _Pattern, format_of: FormatOf) -> Matches:
