@@ -121,14 +121,9 @@ class Output:
                 return manifest
             found = f"one with {refused}"
             remedy = "correct the raw file, or the config; `tokflow run` names the first"
-        raise MissingOutputError(
-            four_parts(
-                where=self.asset,
-                expected=f"an output with fingerprint {self.fingerprint[:7]}",
-                found=found,
-                remedy=remedy,
-            )
-        )
+        expected = f"an output with fingerprint {self.fingerprint[:7]}"
+        message = four_parts(where=self.asset, expected=expected, found=found, remedy=remedy)
+        raise MissingOutputError(message)
 
 
 class Lineage:

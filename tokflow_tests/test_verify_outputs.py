@@ -186,4 +186,6 @@ def test_a_shard_that_the_config_does_not_allow_now_is_not_said_to_be_missing(tm
 
     [problem] = problems_of(verify_dataset(strict))["tokens of a.jsonl"]
 
-    assert "found one with 1 in rejects.jsonl, more than documents.on_bad_document allows" in problem
+    assert (
+        "found one with 1 in rejects.jsonl, more than documents.on_bad_document allows" in problem
+    )
