@@ -20,8 +20,9 @@ def open_folders(
 
     A folder with a name as of a data file, such as `x.parquet`, stands for all files of that
     format below it. What begins with `_` there (`_SUCCESS`, `_metadata`) is passed over as by
-    Spark itself, and so is what is hidden; links to folders are not followed. Any other folder is one of the `others`, unless the
-    pattern matches in it, too (`are_entered`).
+    Spark itself, and so is what is hidden. What `list_below` finds there is all that is read of
+    it. Any other folder is one of the `others`, unless the pattern matches in it, too
+    (`are_entered`).
     """
     files, others = set[str](), dict(matches.others)
     opened = set[str]()

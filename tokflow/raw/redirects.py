@@ -140,7 +140,7 @@ def _public_addresses(host: str, port: int) -> list[str]:
     for address in addresses:
         if not _is_public(address):
             raise RefusedRedirectError(
-                expected="redirects to public addresses alone, but for the hosts that raw.files names",
+                expected="redirects to public addresses alone, but for hosts that raw.files names",
                 found=f"one to {host}" + (f", which is {address}" if address != host else ""),
             )
     return addresses
