@@ -29,7 +29,7 @@ from tokflow.spans import Split, open_split, split_recipe
 from tokflow.split import FilePosition, SplitConfig
 from tokflow.tokenizer import Tokenizer, tokenizer_of
 from tokflow.tokenizer_kinds import Origin, select_training_keys, tokenizer_recipe
-from tokflow.tokens import TokenShard, is_allowed, open_token_shard, tokens_recipe
+from tokflow.tokens import TokenShard, open_token_shard, refused, tokens_recipe
 from tokflow.verdicts import write_verdict
 
 Stage = Literal["raw", "tokenizer", "tokens", "split", "sequences", "export"]
@@ -47,8 +47,8 @@ class Output:
     """The partition key; of an export, its name; of the tokenizer, `tokenizer`."""
     recipe: Recipe
     folder: Path
-    allows: Callable[[Mapping[str, int]], bool] | None = None
-    """Says of its counts whether the config allows what is in it; None: whatever it is."""
+    refused: Callable[[Mapping[str, int]], str | None] = lambda _: None
+    """Says of its counts what is in it that the config makes an error; None: nothing."""
 
     @property
     def fingerprint(self) -> str:
@@ -72,6 +72,11 @@ class Output:
         Raises: CorruptOutputError where it is damaged: it is made again, as if it were not there;
         ForeignOutputError where a newer tokflow made it: it is left as it is.
         """
+        manifest = self._stored()
+        return None if manifest is None or self.refused(manifest.counts) else manifest
+
+    def _stored(self) -> Manifest | None:
+        """Return its manifest, whatever is in it; None where it is not in the store."""
         try:
             manifest = read_intact(self.folder)
         except MissingOutputError:
@@ -85,7 +90,7 @@ class Output:
                     remedy="run `tokflow run`, which makes it again",
                 )
             )
-        return manifest if self.allows is None or self.allows(manifest.counts) else None
+        return manifest
 
     @property
     def title(self) -> str:
@@ -108,17 +113,17 @@ class Output:
         Raises: MissingOutputError that says which asset to materialize; CorruptOutputError;
         ForeignOutputError.
         """
-        manifest = self.find()
-        if manifest is None:
-            raise MissingOutputError(
-                four_parts(
-                    where=self.asset,
-                    expected=f"an output with fingerprint {self.fingerprint[:7]}",
-                    found="none in the store for this file and this config",
-                    remedy=f"materialize {self.asset}, or run `tokflow run`",
-                )
-            )
-        return manifest
+        manifest = self._stored()
+        found = "none in the store for this file and this config"
+        remedy = f"materialize {self.asset}, or run `tokflow run`"
+        if manifest is not None:
+            if (refused := self.refused(manifest.counts)) is None:
+                return manifest
+            found = f"one with {refused}"
+            remedy = "correct the raw file, or the config; `tokflow run` names the first"
+        expected = f"an output with fingerprint {self.fingerprint[:7]}"
+        message = four_parts(where=self.asset, expected=expected, found=found, remedy=remedy)
+        raise MissingOutputError(message)
 
 
 class Lineage:
@@ -253,8 +258,8 @@ class Lineage:
         """Return the token shard of one file."""
         documents, config = self.dataset.documents, self.dataset.tokenizer
         recipe = tokens_recipe(self.raw_file(key), documents, config, self.tokenizer)
-        allows = partial(is_allowed, documents=documents, config=config)
-        return replace(self._output("tokens", key, recipe), allows=allows)
+        of_config = partial(refused, documents=documents, config=config)
+        return replace(self._output("tokens", key, recipe), refused=of_config)
 
     def split(self, key: str) -> Output:
         """Return the split of one file."""

@@ -40,9 +40,9 @@ def new_folder(folder: Path) -> Iterator[Path]:
     folder.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(folder)
     temporary = _temporary_beside(folder)
-    temporary.mkdir(parents=True)  # another process that failed may have removed its parent
     try:
         with _errors_name(folder, temporary):
+            temporary.mkdir(parents=True)  # another process that failed may have removed one
             yield temporary
             if not is_complete(temporary):
                 raise TokflowError(

@@ -10,8 +10,8 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from tokflow.errors import ConfigError, TokenizerError, four_parts
-from tokflow.manifest import Manifest, read_manifest
+from tokflow.errors import ConfigError, CorruptOutputError, TokenizerError, four_parts
+from tokflow.manifest import FileEntry, Manifest, Recipe, read_manifest
 from tokflow.split_patterns import check_pattern
 from tokflow.verdicts import read_verdict
 
@@ -202,6 +202,73 @@ def tokenizer_of(manifest: Manifest, folder: Path, *, trust_remote_code: bool = 
         bos_token=details["bos_token"],
         trust_remote_code=trust_remote_code,
         verdict=read_verdict(folder, fingerprint),
+    )
+
+
+def content_fingerprint(
+    details: Mapping[str, Any], files: Mapping[str, FileEntry], *, version: int
+) -> str:
+    """Return the fingerprint of a tokenizer: of its files and special ids, whatever their origin.
+
+    `version` is that of the stage which wrote the files.
+    """
+    content = Recipe(
+        stage="tokenizer files",
+        version=version,
+        config={name: details[name] for name in _SPECIAL},
+        parents={name: entry.sha256 for name, entry in files.items()},
+    )
+    return content.fingerprint
+
+
+_SPECIAL = ("kind", "special_tokens", "eos_token", "eos_id", "bos_token", "bos_id")
+
+
+def check_content(manifest: Manifest, folder: Path) -> None:
+    """Make sure that what a tokenizer's manifest says of its files is what it was made from.
+
+    Files copied from this disk must have the checksums that are in the recipe, which the dataset's
+    config and those files decide; any tokenizer must have the fingerprint of its files and special
+    ids. What was fetched from the hub cannot be told from what somebody put in its place together
+    with a new fingerprint: the recipe names the hub id and the revision, and no checksums. But
+    other tokens are expected then, for a shard's recipe holds that fingerprint.
+
+    Raises: CorruptOutputError.
+    """
+    found = {name: entry.sha256 for name, entry in manifest.files.items()}
+    expected = manifest.parents if _holds_copies(manifest) else found
+    of_recipe = set(expected.values())
+    for name, sha256 in found.items():
+        if sha256 != expected.get(name, sha256) or sha256 not in of_recipe:
+            raise _other_content(folder / name, "the checksum that its recipe has", "another")
+    if len(found) != len(expected):
+        raise _other_content(folder, f"{len(expected)} files, as its recipe has", str(len(found)))
+    fingerprint = content_fingerprint(manifest.details, manifest.files, version=manifest.version)
+    named = str(manifest.details["tokenizer_fingerprint"])
+    if named != fingerprint:
+        wanted = f"the fingerprint {fingerprint[:16]}… of its files and special ids"
+        raise _other_content(folder, wanted, f"{named[:16]}…")
+
+
+def _holds_copies(manifest: Manifest) -> bool:
+    """Say whether a tokenizer's files are copies of those whose checksums its recipe has.
+
+    They are not where transformers made a tokenizer.json of them.
+    """
+    kind, parents = manifest.config.get("kind"), manifest.parents
+    if kind == "huggingface" and "tokenizer.json" not in parents:
+        return bool(parents) and "tokenizer.json" not in manifest.files
+    return kind in ("file", "sentencepiece") or (kind == "huggingface" and bool(parents))
+
+
+def _other_content(where: Path, expected: str, found: str) -> CorruptOutputError:
+    return CorruptOutputError(
+        four_parts(
+            where=where,
+            expected=expected,
+            found=found,
+            remedy="remove the tokenizer's folder and run `tokflow run` again",
+        )
     )
 
 

@@ -20,6 +20,7 @@ from tokflow.tokenizer import (
     END_OF_TEXT,
     Kind,
     TokenizerConfig,
+    content_fingerprint,
     special_id,
     write_ranks,
 )
@@ -112,12 +113,6 @@ def write_tokenizer(origin: Origin, folder: Path, *, dataset: str) -> None:
         "bos_token": bos_token,
         "bos_id": special_id("bos", bos_token, facts.named_tokens, facts.find),
     }
-    content = Recipe(
-        stage="tokenizer files",
-        version=TOKENIZER_VERSION,
-        config=special,
-        parents={name: entry.sha256 for name, entry in files.items()},
-    )
     manifest = Manifest(
         recipe=tokenizer_recipe(origin),
         dataset=dataset,
@@ -125,7 +120,7 @@ def write_tokenizer(origin: Origin, folder: Path, *, dataset: str) -> None:
         counts={"vocab_size": facts.vocab_size},
         details={
             **special,
-            "tokenizer_fingerprint": content.fingerprint,
+            "tokenizer_fingerprint": content_fingerprint(special, files, version=TOKENIZER_VERSION),
             "origin": dict(facts.origin),
         },
         files=files,

@@ -107,18 +107,20 @@ def _deciding_config(
     }
 
 
-def is_allowed(
+def refused(
     counts: Mapping[str, int], documents: DocumentsConfig, config: TokenizerConfig
-) -> bool:
-    """Say whether a shard with these counts holds nothing that the configs make an error.
+) -> str | None:
+    """Return what a shard with these counts holds that the configs make an error, if anything.
 
     It may have been made when they set bad documents aside, or took a special token spelt in a
     text for plain text: its bytes are those of today, but today there is to be an error.
     """
-    is_error = config.special_tokens_in_text == "error"
-    return is_accepted(documents, num_rejects=counts["num_rejects"]) and not (
-        is_error and counts["num_special_tokens_in_text"]
-    )
+    num_rejects, num_special = counts["num_rejects"], counts["num_special_tokens_in_text"]
+    if not is_accepted(documents, num_rejects=num_rejects):
+        return f"{num_rejects:,} in rejects.jsonl, more than documents.on_bad_document allows"
+    if num_special and config.special_tokens_in_text == "error":
+        return f"{num_special:,} special tokens spelt in texts, where that is an error"
+    return None
 
 
 def write_token_shard(

@@ -50,6 +50,27 @@ def test_a_folder_of_data_files_stands_for_them(pattern: str, tmp_path: Path):
     assert left_out(tmp_path, pattern) == {}
 
 
+def test_links_in_such_a_folder_are_read_if_they_lead_to_files_and_else_told(tmp_path: Path):
+    make_files(tmp_path, "raw/x.parquet/a.parquet", "other/b.parquet")
+    for name, target in {
+        "up": "..", "again": ".", "disk": "../../other", "c.parquet": "gone", "_d": "gone",
+        "e.parquet": "../../other/b.parquet",
+    }.items():  # fmt: skip
+        (tmp_path / "raw/x.parquet" / name).symlink_to(target)
+    files = ["x.parquet/a.parquet", "x.parquet/e.parquet"]
+
+    assert list(listing(tmp_path, "raw/*").sources) == files
+    assert left_out(tmp_path, "raw/*") == {
+        "raw/x.parquet/again": "a link to a folder",
+        "raw/x.parquet/c.parquet": "a link that leads nowhere",
+        "raw/x.parquet/disk": "a link to a folder",
+        "raw/x.parquet/up": "a link to a folder",
+    }
+    (tmp_path / "raw/x.parquet/c.parquet").unlink()  # no name that ** matches may lead nowhere
+    (tmp_path / "raw/x.parquet/_d").unlink()
+    assert list(listing(tmp_path, "raw/**").sources) == files
+
+
 def test_such_a_folder_may_be_named(tmp_path: Path):
     make_files(tmp_path, *SPARK, "raw/empty.parquet/_SUCCESS")
 

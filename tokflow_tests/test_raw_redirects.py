@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tokflow.documents import format_of_name
 from tokflow.errors import RawFileError
-from tokflow.raw import RawSource
+from tokflow.raw import RawConfig, RawSource, list_raw
 from tokflow.raw.fetch import Retry, fetch
 
 
@@ -97,8 +98,8 @@ def test_a_redirect_into_ones_own_network_is_refused(host: str, site: Site, tmp_
     told = refusal(url, tmp_path)
 
     assert told.startswith(
-        f"{url}: expected redirects to public addresses alone, but for the host that the URL "
-        "names, found one to "
+        f"{url}: expected redirects to public addresses alone, but for hosts that "
+        "raw.files names, found one to "
     )
     assert told.endswith("; if you trust where it leads to, name that URL under raw.files")
     assert "secret" not in told
@@ -229,3 +230,12 @@ def test_a_redirect_leads_to_no_other_protocol(site: Site, tmp_path: Path):
         f"{url}: expected a file that can be read, found HTTP status 302 (Found); "
         "correct the URL under raw.files"
     )
+
+
+def test_a_redirect_to_another_host_that_the_dataset_names_is_followed(site: Site, tmp_path: Path):
+    site.moved_to = f"http://localhost:{site.port}/a.txt"
+    urls = (f"http://127.0.0.1:{site.port}/moved", f"http://LOCALHOST:{site.port}/b.txt")
+    listing = list_raw(RawConfig(files=urls), base=tmp_path, format_of=format_of_name)
+    [source] = [source for source in listing.sources.values() if source.url == urls[0]]
+
+    assert fetch(source, store=tmp_path).path.read_bytes() == b"text"

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -13,10 +13,11 @@ from tokflow.dataset import load_dataset
 from tokflow.engines import open_reference
 from tokflow.errors import CorruptOutputError, UntrustedCodeError
 from tokflow.lineage import Lineage
-from tokflow.manifest import read_manifest, write_manifest
+from tokflow.manifest import checksums, read_manifest, write_manifest
 from tokflow.pipeline import build_dataset
 from tokflow.tokenizer import open_tokenizer
 from tokflow_tests.declared import copy_of, declare, write_raw
+from tokflow_tests.making import edit_manifest
 from tokflow_tests.special import letter_ids, write_letters
 
 TRUSTING = {"kind": "huggingface", "name": "letters", "trust_remote_code": True}
@@ -170,3 +171,25 @@ def test_code_that_was_added_is_seen_wherever_it_is(place: str, folder: Path):
         open_reference(tokenizer)
     with pytest.raises(CorruptOutputError):
         open_reference(replace(tokenizer, trust_remote_code=True))
+
+
+@pytest.mark.parametrize("command", ["tokenizers", "run", "verify"])
+@pytest.mark.parametrize("origin", ["local", "hub"])
+def test_changed_code_does_not_run_although_the_manifest_names_its_checksum(
+    origin: str, command: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    saved = tokenizer_folder(folder)
+    code = saved / "tokenization_letters.py"
+    code.write_text(code.read_text() + "# another line\n")
+    files = {name: asdict(entry) for name, entry in checksums(saved).items()}
+    edit_manifest(saved, lambda fields: fields.update(files=files))
+    if origin == "hub":  # of which the recipe has no checksums
+        monkeypatch.setattr("tokflow.tokenizer._holds_copies", lambda _: False)
+    write_raw(folder, {"new.jsonl": ["three"]})
+
+    result = run(command, "--config", folder / "dataset.yaml")
+
+    assert not (folder / "ran").exists()
+    assert result.exit_code == 1
+    expected = {"local": "the checksum that its recipe has", "hub": "of its files and special ids"}
+    assert expected[origin] in " ".join((result.stdout + result.stderr).split())

@@ -301,3 +301,12 @@ def test_a_folder_in_the_place_of_latest_is_named_and_nothing_is_left(tmp_path: 
 
     assert str(raised.value.filename) == str(tmp_path / "latest")
     assert names_in(tmp_path) == ["a", "latest"]
+
+
+def test_a_folder_that_cannot_be_made_is_named_and_nothing_temporary(tmp_path: Path):
+    folder = tmp_path / ("x" * 250)  # the temporary name is longer than any file system takes
+
+    with pytest.raises(OSError, match=r"\[Errno") as raised:
+        write(folder)
+
+    assert raised.value.filename == str(folder)

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
@@ -13,9 +14,11 @@ from tokflow.convert import convert_export
 from tokflow.dataset import Dataset, make_export_config
 from tokflow.pipeline import build_dataset
 from tokflow.verify.outputs import Verified, verify_dataset, verify_path
-from tokflow_tests.declared import copy_of, dataset
+from tokflow_tests.declared import copy_of, dataset, write_raw
 
 DAMAGED = "what it was made from is damaged (tokens of a.jsonl): not compared with it"
+
+REJECTING = {"on_bad_document": "reject", "max_rejects": 1}
 
 
 @pytest.fixture(scope="module")
@@ -162,3 +165,27 @@ def test_a_file_that_nobody_listed_does_not_keep_others_from_being_compared(smal
     assert [*problems_of(found)] == ["tokens of a.jsonl"]
     notes = {verified.name: verified.notes for verified in found}
     assert notes["split of a.jsonl"] == notes["export bin"] == ()
+
+
+def test_a_shard_whose_tokenizer_is_gone_is_well_with_a_note(small: Dataset):
+    shutil.rmtree(small.folder / "tokenizer")
+
+    found = list(verify_path(small.folder))
+
+    assert problems_of(found) == {}
+    notes = {verified.name: verified.notes for verified in found}
+    assert notes["tokens of a.jsonl"] == ("its tokenizer is not in this store",)
+    assert notes["split of a.jsonl"] == ()
+
+
+def test_a_shard_that_the_config_does_not_allow_now_is_not_said_to_be_missing(tmp_path: Path):
+    fields = {"raw": {"files": "raw/*.jsonl"}, "exports": ["bin"]}
+    write_raw(tmp_path, {"a.jsonl": ["one", 2]})
+    assert build_dataset(dataset(tmp_path, documents=REJECTING, **fields)).failed == ()
+    strict = dataset(tmp_path, **fields)
+
+    [problem] = problems_of(verify_dataset(strict))["tokens of a.jsonl"]
+
+    assert (
+        "found one with 1 in rejects.jsonl, more than documents.on_bad_document allows" in problem
+    )

@@ -12,6 +12,7 @@ from tokflow.engines.names import any_of
 from tokflow.engines.protocol import Encoded, InText, encoded_from_lists
 from tokflow.errors import CorruptOutputError, TokenizerError, UntrustedCodeError, four_parts
 from tokflow.manifest import checksums, read_manifest
+from tokflow.tokenizer import check_content
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -122,6 +123,8 @@ def holds_code(folder: Path) -> bool:
 def _check_code(folder: Path, *, trust_remote_code: bool) -> None:
     """Make sure that code may run, and that it is the code that was saved.
 
+    The manifest is believed as far as `check_content` can.
+
     Raises: UntrustedCodeError, CorruptOutputError.
     """
     if not trust_remote_code:
@@ -135,7 +138,9 @@ def _check_code(folder: Path, *, trust_remote_code: bool) -> None:
                 "true in the dataset's YAML, or give --trust-remote-code where a path is named",
             )
         )
-    if checksums(folder) != read_manifest(folder).files:
+    manifest = read_manifest(folder)
+    check_content(manifest, folder)
+    if checksums(folder) != manifest.files:
         raise CorruptOutputError(
             four_parts(
                 where=folder,

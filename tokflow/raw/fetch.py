@@ -85,7 +85,8 @@ def fetch(
         known = _read_known(folder, source)
         if offline:
             return _copy_offline(known, source, folder)
-        fetching = _Fetching(source, store, remote_file(source.url), known, progress)
+        remote = remote_file(source.url, source.named_hosts)
+        fetching = _Fetching(source, store, remote, known, progress)
         return _with_retries(fetching, retry or Retry())
 
 

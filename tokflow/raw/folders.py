@@ -20,11 +20,15 @@ def open_folders(
 
     A folder with a name as of a data file, such as `x.parquet`, stands for all files of that
     format below it. What begins with `_` there (`_SUCCESS`, `_metadata`) is passed over as by
-    Spark itself, and so is what is hidden. Any other folder is one of the `others`, unless the
-    pattern matches in it, too (`are_entered`).
+    Spark itself, and so is what is hidden. What `list_below` finds there is all that is read of
+    it. Any other folder is one of the `others`, unless the pattern matches in it, too
+    (`are_entered`).
     """
-    files, others = set(matches.files), dict(matches.others)
+    files, others = set[str](), dict(matches.others)
+    opened = set[str]()
     for folder in sorted(matches.folders):
+        if _is_below(folder, opened):
+            continue
         name = posixpath.basename(folder)
         format_ = format_of(name)
         if format_ is None:
@@ -36,10 +40,24 @@ def open_folders(
         if not data:
             others[folder] = f"a folder without a {format_} file"
             continue
-        files = files - below.files | data
-        others |= below.others
+        opened.add(folder)
+        files |= data
+        others |= {
+            path: found
+            for path, found in below.others.items()
+            if not _is_passed_over(path[len(folder) + 1 :])
+        }
         others |= dict.fromkeys(shown - data, f"no {format_} file, in the folder {name}")
+    files |= {path for path in matches.files if not _is_below(path, opened)}
     return Matches(files=files, others=others)
+
+
+def _is_below(path: str, folders: set[str]) -> bool:
+    """Say whether a path is in one of the folders, or in a folder of theirs."""
+    while folders and (path := posixpath.dirname(path)).strip("/"):
+        if path in folders:
+            return True
+    return False
 
 
 def _is_passed_over(path: str) -> bool:

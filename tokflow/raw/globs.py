@@ -75,6 +75,43 @@ def find_below(folder: str, components: Sequence[str]) -> Matches:
     return matches
 
 
+def list_folder(folder: str) -> Matches:
+    """Return the files below a folder that is read as one table; nothing hidden.
+
+    A link to a folder is one of the `others` and not entered, since what it leads to may be read
+    already, or be no part of the table; so is a link that leads nowhere.
+
+    Raises: RawFileError for a folder that cannot be listed.
+    """
+    matches = Matches()
+    waiting = [folder]
+    while waiting:
+        for entry in _entries(waiting.pop()):
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(entry.path)
+            elif os.path.isfile(entry.path):  # noqa: PTH113
+                matches.files.add(entry.path)
+            else:
+                matches.others[entry.path] = _other(entry)
+    return matches
+
+
+def _other(entry: os.DirEntry[str]) -> str:
+    """Return what a thing in a folder is that is neither a file nor a folder.
+
+    Raises: RawFileError where that cannot be told.
+    """
+    try:
+        mode = os.stat(entry.path).st_mode  # noqa: PTH116
+    except OSError as error:
+        if not entry.is_symlink():
+            raise _no_file(entry.path, error) from error
+        return "a link that leads nowhere"
+    return "a link to a folder" if stat.S_ISDIR(mode) else _kind(mode)
+
+
 def _kind(mode: int) -> str:
     """Return what a thing that is neither a file nor a folder is."""
     kinds = {stat.S_IFIFO: "a fifo", stat.S_IFSOCK: "a socket"}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tokflow.errors import ConfigError, RawFileError, four_parts
 from tokflow.raw.folders import FormatOf, open_folders
-from tokflow.raw.globs import Matches, escaped, find_below, has_wildcard, unescaped
+from tokflow.raw.globs import Matches, escaped, find_below, has_wildcard, list_folder, unescaped
 from tokflow.raw.keys import check_key
 from tokflow.raw.urls import is_url, redact, split_url
 
@@ -50,6 +50,8 @@ class RawSource:
     """Absolute path, or URL. It may hold a password: show `redact(url)`."""
     is_local: bool
     """It is a file of this machine, read where it is."""
+    named_hosts: frozenset[str] = field(default=frozenset(), repr=False)
+    """The http hosts that the patterns of its dataset name, to which a server may lead."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,6 +97,7 @@ def list_raw(
     """
     patterns = [_read_pattern(text, base) for text in config.files]
     origins = {pattern.origin for pattern in patterns}
+    hosts = frozenset(_host(origin) for origin in origins if _is_web(origin))
     sources: dict[str, RawSource] = {}
     left_out: dict[str, str] = {}
     for pattern in patterns:
@@ -105,7 +108,12 @@ def list_raw(
         left_out |= {pattern.url_of(path): found for path, found in matches.others.items()}
         for path in sorted(matches.files):
             key = _key(path, pattern, root)
-            source = RawSource(key=key, url=pattern.url_of(path), is_local=not pattern.origin)
+            source = RawSource(
+                key=key,
+                url=pattern.url_of(path),
+                is_local=not pattern.origin,
+                named_hosts=hosts if _is_web(pattern.origin) else frozenset(),
+            )
             check_key(key)
             if store is not None:
                 check_outside(source, store)
@@ -232,6 +240,10 @@ def _is_web(origin: str) -> bool:
     return origin.startswith(("http://", "https://"))
 
 
+def _host(origin: str) -> str:
+    return str(urllib.parse.urlsplit(origin).hostname)
+
+
 def _matches(pattern: _Pattern, format_of: FormatOf) -> Matches:
     """Return the files that match, those of the folders that do, and what else does."""
     if pattern.is_glob:
@@ -242,7 +254,7 @@ def _matches(pattern: _Pattern, format_of: FormatOf) -> Matches:
         matches = Matches(files={pattern.path})
     opened = open_folders(
         matches,
-        list_below=partial(_find, pattern, below=("**",)),
+        list_below=partial(_find, pattern, below=("**",)) if pattern.origin else list_folder,
         format_of=format_of,
         are_entered="**" in pattern.below[-2:],
     )

@@ -1,7 +1,7 @@
 """Redirects of an http source: followed, but never into the network of who fetches.
 
 A server may answer with any URL, such as that of a database on this machine or of a cloud's
-credentials. The host that a URL itself names may have any address.
+credentials. The hosts that raw.files names may have any address.
 """
 
 import http.client
@@ -26,15 +26,17 @@ class RefusedRedirectError(OSError):
         self.expected, self.found = expected, found
 
 
-def open_redirecting(url: str) -> urllib.request.OpenerDirector:
+def open_redirecting(
+    url: str, named_hosts: frozenset[str] = frozenset()
+) -> urllib.request.OpenerDirector:
     """Return what opens requests for `url`, and follows where it leads.
 
     Its `open` raises RefusedRedirectError, or URLError with it as reason, for a redirect from
-    https to http and for one to another host that is at a loopback, link-local, private or any
-    other address which is not public.
+    https to http and for one to a host which is neither its own nor one of `named_hosts`, and is
+    at a loopback, link-local, private or any other address which is not public.
     """
-    host = str(urllib.parse.urlsplit(split_url(url).origin).hostname)
-    return urllib.request.build_opener(_Redirects, _Http(host), _Https(host))
+    hosts = named_hosts | {str(urllib.parse.urlsplit(split_url(url).origin).hostname)}
+    return urllib.request.build_opener(_Redirects, _Http(hosts), _Https(hosts))
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
@@ -68,24 +70,24 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 class _Http(urllib.request.HTTPHandler):
-    def __init__(self, named_host: str) -> None:
+    def __init__(self, named_hosts: frozenset[str]) -> None:
         super().__init__()
-        self._named_host = named_host
+        self._named_hosts = named_hosts
 
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
         """Send a request."""
-        is_checked = _needs_check(req, self._named_host)
+        is_checked = _needs_check(req, self._named_hosts)
         return self.do_open(_PublicHttp if is_checked else http.client.HTTPConnection, req)
 
 
 class _Https(urllib.request.HTTPSHandler):
-    def __init__(self, named_host: str) -> None:
+    def __init__(self, named_hosts: frozenset[str]) -> None:
         super().__init__()
-        self._named_host = named_host
+        self._named_hosts = named_hosts
 
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
         """Send a request."""
-        is_checked = _needs_check(req, self._named_host)
+        is_checked = _needs_check(req, self._named_hosts)
         return self.do_open(_PublicHttps if is_checked else http.client.HTTPSConnection, req)
 
 
@@ -108,14 +110,14 @@ class _PublicHttps(http.client.HTTPSConnection, _PublicHttp):
     """The same with TLS: HTTPSConnection connects as the next class in this line does."""
 
 
-def _needs_check(req: urllib.request.Request, named_host: str) -> bool:
+def _needs_check(req: urllib.request.Request, named_hosts: frozenset[str]) -> bool:
     """Say whether the address of a request must be looked at when it is connected to.
 
     A proxy connects by itself: what it is asked for is looked at here, if this machine knows the
     name at all.
     """
     target = urllib.parse.urlsplit(req.full_url)
-    if target.hostname == named_host:
+    if target.hostname in named_hosts:
         return False
     if req.host == target.netloc:
         return True
@@ -138,7 +140,7 @@ def _public_addresses(host: str, port: int) -> list[str]:
     for address in addresses:
         if not _is_public(address):
             raise RefusedRedirectError(
-                expected="redirects to public addresses alone, but for the host that the URL names",
+                expected="redirects to public addresses alone, but for hosts that raw.files names",
                 found=f"one to {host}" + (f", which is {address}" if address != host else ""),
             )
     return addresses

@@ -64,12 +64,12 @@ class TransientError(Exception):
         """How long the server asks to be left alone."""
 
 
-def remote_file(url: str) -> RemoteFile:
-    """Return the file at `url`."""
+def remote_file(url: str, named_hosts: frozenset[str] = frozenset()) -> RemoteFile:
+    """Return the file at `url`, whose server may lead to any of `named_hosts`."""
     if url.lower().startswith(("http://", "https://")):
         from tokflow.raw.web import WebFile
 
-        return WebFile(url)
+        return WebFile(url, named_hosts)
     from tokflow.raw.object_store import StoredObject
 
     return StoredObject(url)

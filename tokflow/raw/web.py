@@ -37,23 +37,25 @@ class WebFile:
     """A file at an http or https URL."""
 
     url: str = field(repr=False)
+    named_hosts: frozenset[str] = frozenset()
+    """Hosts that its server may lead to, whatever their address."""
 
     def probe(self) -> Validator:
         """Ask by HEAD; where HEAD is refused, by a GET whose body is not read."""
         try:
-            with _open(self.url, method="HEAD") as response:
+            with _open(self, method="HEAD") as response:
                 return _validator(response)
         except _RefusedError as error:
             if error.status not in _NO_HEAD:
                 raise
-        with _open(self.url, method="GET") as response:
+        with _open(self, method="GET") as response:
             return _validator(response)
 
     @contextmanager
     def open_at(self, offset: int) -> Iterator[Body]:
         """Open one GET for the rest of the file, or all of it if the server cannot skip."""
         try:
-            with _open(self.url, method="GET", offset=offset) as response:
+            with _open(self, method="GET", offset=offset) as response:
                 body = _WebBody(response, self.url)
                 if body.offset in {0, offset}:
                     yield body
@@ -96,9 +98,10 @@ class _RefusedError(RawFileError):
 
 
 @contextmanager
-def _open(url: str, *, method: str, offset: int = 0) -> Iterator[http.client.HTTPResponse]:
+def _open(file: WebFile, *, method: str, offset: int = 0) -> Iterator[http.client.HTTPResponse]:
+    url = file.url
     try:
-        response = open_redirecting(url).open(
+        response = open_redirecting(url, file.named_hosts).open(
             _request(url, method, offset), timeout=TIMEOUT_SECONDS
         )
     except urllib.error.HTTPError as error:

@@ -177,7 +177,7 @@ def _verify_content(
     """Return the problems and the notes of an output whose files are whole."""
     stage = found.manifest.stage
     if stage == "tokens":
-        return verify_tokens(found.shard()), _notes_on_engine(found)
+        return verify_tokens(found.shard()), _notes_on_tokenizer(found)
     if stage == "tokenizer":
         return _verify_tokenizer(found, trust_remote_code=trust_remote_code)
     if stage == "raw":
@@ -208,12 +208,13 @@ def _why_not_compared(found: Found, damage: Damage) -> str | None:
     return f"what it was made from is damaged ({damaged[0].name}{more})"
 
 
-def _notes_on_engine(found: Found) -> list[str]:
-    """Return what is to be said of a shard where gigatoken made it and was found wrong since."""
-    if read_run(found.folder).get("engine") != "gigatoken":
-        return []
+def _notes_on_tokenizer(found: Found) -> list[str]:
+    """Return what is to be said of a shard whose tokenizer is gone, or with which gigatoken, that
+    made the shard, was found wrong since."""
     tokenizer = found.tokenizer()
-    if tokenizer is None or tokenizer.verdict is None:
+    if tokenizer is None:
+        return ["its tokenizer is not in this store"]
+    if tokenizer.verdict is None or read_run(found.folder).get("engine") != "gigatoken":
         return []
     return ["gigatoken made it, and was found wrong with its tokenizer: no run uses it"]
 

@@ -16,7 +16,7 @@ from tokflow.shard_writer import (
     REJECTS_NAME,
     TOKENS_NAME,
 )
-from tokflow.tokenizer import Tokenizer
+from tokflow.tokenizer import Tokenizer, check_content
 from tokflow.tokens import TokenShard
 from tokflow.verify.problems import TOKENS_AT_ONCE, too_large, unequal
 
@@ -164,9 +164,13 @@ def _mask_problems(shard: TokenShard) -> Iterator[str]:
 def verify_tokenizer(tokenizer: Tokenizer) -> list[str]:
     """Return what is wrong with a saved tokenizer: its reference must load and make tokens.
 
+    Before that, its files and special ids are compared with its recipe and its fingerprint, as
+    `check_content` can.
+
     Raises: UntrustedCodeError where it is code, and `tokenizer` does not say that it may run.
     """
     try:
+        check_content(tokenizer.manifest, tokenizer.folder)
         encoded = open_reference(tokenizer).encode(to_texts(["a b"]))
     except UntrustedCodeError:
         raise
