@@ -117,10 +117,11 @@ def known_dataset(
         tokenizer |= {"engine": "reference"}
     if not with_eos:
         tokenizer["eos"] = "none"
+    parts = dict.fromkeys(name.partition("-")[0] for name in sorted(texts))
     given = {
         "tokenizer": tokenizer,
         "packing": {"sequence_length": sequence_length},
-        "split": {"parts": {part: {"files": f"{part}-*"} for part in ("train", "validation")}},
+        "split": {"parts": {part: {"files": f"{part}-*"} for part in parts}},
         "exports": [{"format": format_, "name": "export", **options}],
     }
     made = build(declare(folder, texts, **{**given, **(attributes or {})})).export("export")
