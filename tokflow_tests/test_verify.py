@@ -10,17 +10,17 @@ import pytest
 
 from tokflow.dataset import Dataset
 from tokflow.lineage import Lineage
-from tokflow.manifest import checksums, read_manifest
+from tokflow.manifest import broken_files, checksums, read_manifest
 from tokflow.pipeline import build_dataset
 from tokflow.verify import (
     verify_against_raw,
     verify_export,
-    verify_files,
     verify_sequences,
     verify_split,
     verify_tokens,
 )
 from tokflow.verify.outputs import verify_dataset, verify_path
+from tokflow.verify.problems import unlisted_files
 from tokflow_tests.declared import copy_of, dataset, write_raw
 from tokflow_tests.making import edit_manifest
 
@@ -132,7 +132,7 @@ def test_a_changed_byte_is_found_by_its_checksum(small: tuple[Dataset, Lineage])
 
     (shard.folder / "tokens.bin").write_bytes(data)
 
-    (problem,) = verify_files(shard.folder, shard.manifest)
+    (problem,) = broken_files(shard.folder, shard.manifest)
     assert problem.startswith(f"{shard.folder}/tokens.bin: expected sha256 ")
 
 
@@ -142,7 +142,7 @@ def test_a_file_that_no_manifest_lists_is_a_problem(small: tuple[Dataset, Lineag
 
     (shard.folder / "notes.txt").write_text("mine")
 
-    assert verify_files(shard.folder, shard.manifest) == [
+    assert unlisted_files(shard.folder, shard.manifest) == [
         f"{shard.folder}/notes.txt: expected no file, found one"
     ]
 

@@ -1,6 +1,5 @@
 """Is an output what it says it is: one function per stage, each a list of problems.
 
-    verify_files       any output: size and sha256 of its files
     verify_tokens, verify_split, verify_sequences, verify_export
     verify_against_raw the token shard against the raw file itself
 
@@ -10,7 +9,6 @@ counts close from the raw file's documents to the export's tokens.
 """
 
 from tokflow.verify.export import verify_export
-from tokflow.verify.problems import verify_files
 from tokflow.verify.raw import verify_against_raw
 from tokflow.verify.sequences import verify_sequences
 from tokflow.verify.split import verify_split
@@ -19,7 +17,6 @@ from tokflow.verify.tokens import verify_tokenizer, verify_tokens
 __all__ = [
     "verify_against_raw",
     "verify_export",
-    "verify_files",
     "verify_sequences",
     "verify_split",
     "verify_tokenizer",

@@ -107,7 +107,8 @@ def _verify(
 
 
 def _unreadable(folder: Path, error: Exception) -> Verified:
-    return Verified(name=_name_at(folder), folder=folder, problems=(str(error),))
+    problem = message_of(error, where=folder)
+    return Verified(name=_name_at(folder), folder=folder, problems=(problem,))
 
 
 def _name_at(folder: Path) -> str:

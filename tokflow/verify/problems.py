@@ -15,11 +15,6 @@ TOKENS_AT_ONCE = 8_000_000
 """Token ids looked at together, so that memory does not grow with the output."""
 
 
-def verify_files(folder: Path, manifest: Manifest) -> list[str]:
-    """Return the files of `folder` whose size or sha256 is wrong, and those nobody listed."""
-    return [*broken_files(folder, manifest), *unlisted_files(folder, manifest)]
-
-
 def unlisted_files(folder: Path, manifest: Manifest) -> list[str]:
     """Return one sentence for each file of `folder` that nobody listed."""
     found = {
