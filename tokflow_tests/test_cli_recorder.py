@@ -1,4 +1,3 @@
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -6,7 +5,6 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-import tokflow
 from tokflow.cli.recorder import Recorder, RecorderError
 from tokflow.cli.recording import record
 from tokflow_tests.declared import TEXTS, dataset, declare, write_raw
@@ -15,23 +13,17 @@ from tokflow_tests.declared import TEXTS, dataset, declare, write_raw
 def project_with(folder: Path) -> Path:
     """Return a project of its own that declares the small dataset."""
     project = folder / "project"
-    package = Path(str(tokflow.__file__)).parent
-    shutil.copytree(package, project / "tokflow", ignore=shutil.ignore_patterns("__pycache__"))
-    (project / "pyproject.toml").touch()
+    (project / "tokflow/defs/small").mkdir(parents=True)
     write_raw(project, TEXTS)
-    (project / "tokflow/defs/small").mkdir()
     declare(project, exports=["bin"]).rename(project / "tokflow/defs/small/defs.yaml")
     return project
 
 
-def test_what_a_run_builds_is_recorded_by_another_process(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_what_a_run_builds_is_recorded_by_another_process(home: Path, tmp_path: Path):
     project = project_with(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(project))
 
     run = subprocess.run(
-        [sys.executable, "-m", "tokflow", "run", "small"],
+        [sys.executable, "-P", "-m", "tokflow", "run", "small"],
         capture_output=True,
         text=True,
         cwd=project,

@@ -93,9 +93,7 @@ def start(
         "no_proxy": "127.0.0.1",
         "HF_MODULES_CACHE": str(folder / "modules"),
     }
-    if scenario.project != ".":
-        environment["PYTHONPATH"] = str(project)
-    command = [sys.executable, "-c", STEPPER, str(place), str(number), str(folder / "steps")]
+    command = [sys.executable, "-P", "-c", STEPPER, str(place), str(number), str(folder / "steps")]
     return subprocess.Popen(
         [*command, *scenario.command],
         cwd=project,
