@@ -13,10 +13,7 @@ from tokflow.spans import Split, open_split
 from tokflow.storage import LATEST
 from tokflow.tokenizer import Tokenizer, tokenizer_of
 from tokflow.tokens import TokenShard, open_token_shard
-from tokflow.walk import FinishedOutput, Unreadable, look_at, walk
-
-STAGE_FOLDERS = ("tokenizer", "tokens", "split", "sequences", "exports")
-"""The folders of a dataset that hold what a run makes, in the order of the stages."""
+from tokflow.walk import FinishedOutput, Unreadable, look_at, made_in, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,19 +259,6 @@ def find_export(path: Path) -> Found:
             )
         )
     return found
-
-
-def made_in(folder: Path) -> list[Found]:
-    """Return the finished outputs in `folder`, which holds those of one stage and file, newest
-    first."""
-    made = [found for found in walk(folder, is_deep=False) if isinstance(found, FinishedOutput)]
-    made.sort(key=lambda of: (of.folder / MANIFEST_NAME).stat().st_mtime_ns, reverse=True)
-    return [Found(stored.folder, stored.manifest) for stored in made]
-
-
-def newest_output(folder: Path) -> Found | None:
-    """Return the finished output in `folder` that was made last; None where there is none."""
-    return next(iter(made_in(folder)), None)
 
 
 def find_tokenizer(dataset_folder: Path, fingerprint: str) -> Tokenizer | None:

@@ -4,13 +4,12 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from tokflow.catalog import STAGE_FOLDERS, made_in
 from tokflow.dataset import Dataset
 from tokflow.errors import CorruptOutputError, MissingOutputError, four_parts
 from tokflow.manifest import MANIFEST_NAME
 from tokflow.plan import make_plan
 from tokflow.storage import LATEST, remove_empty
-from tokflow.walk import FinishedOutput, Unreadable, walk
+from tokflow.walk import STAGE_FOLDERS, FinishedOutput, Unreadable, made_in, walk
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from tokflow.errors import CorruptOutputError
 from tokflow.manifest import FileEntry, Manifest, broken_file
-from tokflow.raw.hashes import Stamp
+from tokflow.stamp import Stamp
 
 MAX_NAMED = 20
 """Damaged files that an error lists."""

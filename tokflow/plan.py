@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tokflow.catalog import newest_output
 from tokflow.dataset import Dataset
 from tokflow.errors import CorruptOutputError, TokflowError, message_of
 from tokflow.exports import ExportConfig
@@ -16,6 +15,7 @@ from tokflow.lineage import Lineage, Output, Stage
 from tokflow.manifest import read_run
 from tokflow.raw import LeftOut
 from tokflow.reasons import Cause, why
+from tokflow.walk import newest_output
 
 DEFAULT_SECONDS: dict[Stage, tuple[float, float]] = {
     "tokenizer": (1.0, 1 / 2e6),

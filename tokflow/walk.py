@@ -27,6 +27,9 @@ from tokflow.manifest import (
 from tokflow.storage import LATEST
 from tokflow.verdicts import VERDICTS_NAME
 
+STAGE_FOLDERS = ("tokenizer", "tokens", "split", "sequences", "exports")
+"""The folders of a dataset that hold what a run makes, in the order of the stages."""
+
 FILES_BESIDE = {f"hashes.sqlite{end}" for end in ("", "-journal", "-wal", "-shm")} | {
     "recorded.json"
 }
@@ -39,6 +42,11 @@ class FinishedOutput:
 
     folder: Path
     manifest: Manifest
+
+    @property
+    def is_converted(self) -> bool:
+        """Whether `tokflow convert` made it."""
+        return "export" in self.manifest.parents and self.manifest.partition is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +98,19 @@ def walk(folder: Path, *, is_deep: bool = True) -> Iterator[FinishedOutput | Unr
     if strays:
         more = f" and {len(strays) - 3:,} more" if len(strays) > 3 else ""
         yield PassedBy(folder, f"{', '.join(strays[:3])}{more}: belongs to no output")
+
+
+def made_in(folder: Path) -> list[FinishedOutput]:
+    """Return the finished outputs in `folder`, which holds those of one stage and file, newest
+    first."""
+    made = [found for found in walk(folder, is_deep=False) if isinstance(found, FinishedOutput)]
+    made.sort(key=lambda of: (of.folder / MANIFEST_NAME).stat().st_mtime_ns, reverse=True)
+    return made
+
+
+def newest_output(folder: Path) -> FinishedOutput | None:
+    """Return the finished output in `folder` that was made last; None where there is none."""
+    return next(iter(made_in(folder)), None)
 
 
 def look_at(folder: Path) -> FinishedOutput | Unreadable | None:

@@ -7,7 +7,6 @@ check_unchanged  whoever read a raw file makes sure that it stayed the same mean
 
 from tokflow.raw.files import RawFile, check_unchanged, read_raw_file, read_raw_files
 from tokflow.raw.globs import escaped
-from tokflow.raw.hashes import Stamp
 from tokflow.raw.keys import check_key
 from tokflow.raw.listing import LeftOut, Listing, RawConfig, RawSource, list_raw
 from tokflow.raw.urls import redact
@@ -18,7 +17,6 @@ __all__ = [
     "RawConfig",
     "RawFile",
     "RawSource",
-    "Stamp",
     "check_key",
     "check_unchanged",
     "escaped",

@@ -7,9 +7,10 @@ from functools import partial
 from pathlib import Path
 
 from tokflow.errors import RawFileError, four_parts
-from tokflow.raw.hashes import HashedFile, Progress, Stamp, changed, hash_file, hash_files, stamp_of
+from tokflow.raw.hashes import HashedFile, Progress, changed, hash_file, hash_files, stamp_of
 from tokflow.raw.keys import check_key
 from tokflow.raw.listing import RawSource, check_outside
+from tokflow.stamp import Stamp
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

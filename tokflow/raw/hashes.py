@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from tokflow.errors import RawFileError, four_parts
+from tokflow.stamp import Stamp
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes done so far and all there are to do, or None if that is not known."""
@@ -26,22 +27,6 @@ _BLOCK_BYTES = 4 * 2**20
 _NUM_THREADS = min(4, os.cpu_count() or 1)
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Stamp:
-    """By what a file on this disk is known to be as it was."""
-
-    num_bytes: int
-    mtime_ns: int
-    ctime_ns: int
-    """Changes with the content even where somebody sets mtime back; also by chmod and links."""
-    inode: int
-
-    @staticmethod
-    def of(status: os.stat_result) -> "Stamp":
-        """Return the stamp of a file with this status."""
-        return Stamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tokflow.catalog import STAGE_FOLDERS, Found, find_output, output_at
+from tokflow.catalog import Found, find_output, output_at
 from tokflow.convert import own_packing, parts_of
 from tokflow.dataset import Dataset
 from tokflow.errors import (
@@ -33,7 +33,7 @@ from tokflow.verify.raw import verify_against_raw
 from tokflow.verify.sequences import verify_sequences
 from tokflow.verify.split import verify_split
 from tokflow.verify.tokens import verify_tokenizer, verify_tokens
-from tokflow.walk import FinishedOutput, PassedBy, Unreadable, walk
+from tokflow.walk import STAGE_FOLDERS, FinishedOutput, PassedBy, Unreadable, walk
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

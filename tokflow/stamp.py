@@ -1,0 +1,20 @@
+"""A file on this disk, known again without reading it."""
+
+import os
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """By what a file on this disk is known to be as it was."""
+
+    num_bytes: int
+    mtime_ns: int
+    ctime_ns: int
+    """Changes with the content even where somebody sets mtime back; also by chmod and links."""
+    inode: int
+
+    @staticmethod
+    def of(status: os.stat_result) -> "Stamp":
+        """Return the stamp of a file with this status."""
+        return Stamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
