@@ -6,14 +6,14 @@ from pathlib import Path
 from tokflow.errors import CorruptOutputError, MissingOutputError, four_parts
 from tokflow.exports import Part, layout_of
 from tokflow.exports.part import make_parts
-from tokflow.manifest import MANIFEST_NAME, Manifest, read_manifest
 from tokflow.packing import PackingConfig
 from tokflow.sequences import FileSequences, open_sequences
 from tokflow.spans import Split, open_split
-from tokflow.storage import LATEST
+from tokflow.store.atomic import LATEST
+from tokflow.store.manifest import MANIFEST_NAME, Manifest, read_manifest
+from tokflow.store.outputs import FinishedOutput, Unreadable, look_at, made_in, walk
 from tokflow.tokenizer import Tokenizer, tokenizer_of
 from tokflow.tokens import TokenShard, open_token_shard
-from tokflow.walk import FinishedOutput, Unreadable, look_at, made_in, walk
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from tokflow.arrays import to_texts
 from tokflow.chat_spelling import ChatSpelling
 from tokflow.chat_template import BadChatError, CharSpan, ChatTemplate, Message
 from tokflow.control_tokens import control_tokens
@@ -17,7 +16,8 @@ from tokflow.documents import Batch, DocumentsConfig, Render, Spans
 from tokflow.documents.contract import BadDocument, Found, shortened
 from tokflow.engines.protocol import text_buffers
 from tokflow.errors import ConfigError, four_parts
-from tokflow.integrity import check_files
+from tokflow.store.arrow import to_texts
+from tokflow.store.integrity import check_files
 from tokflow.tokenizer import Tokenizer
 
 TEMPLATE_NAME = "chat_template.jinja"

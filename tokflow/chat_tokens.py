@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.arrays import to_texts
 from tokflow.chat_template import CharSpan
 from tokflow.control_tokens import control_tokens, unknown_id
 from tokflow.documents import Batch
@@ -20,6 +19,7 @@ from tokflow.loss_mask import (
     loss_mask,
 )
 from tokflow.special_ids import ChatMarks
+from tokflow.store.arrow import to_texts
 from tokflow.tokenizer import Tokenizer, TokenizerConfig
 
 Tokens = tuple[npt.NDArray[np.uint32], CharStarts]

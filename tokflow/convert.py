@@ -14,11 +14,11 @@ from tokflow.exports import (
     write_export,
 )
 from tokflow.gathered import gather_parts
-from tokflow.integrity import check_files, checked
-from tokflow.manifest import Manifest, is_intact
 from tokflow.packing import PackingConfig
 from tokflow.source_names import SourceNames
-from tokflow.storage import new_folder, point_latest_to, scratch_folder
+from tokflow.store.atomic import new_folder, point_latest_to, scratch_folder
+from tokflow.store.integrity import check_files, checked
+from tokflow.store.manifest import Manifest, is_intact
 
 COPIED_DETAILS = (
     "dtype",

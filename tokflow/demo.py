@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokflow.errors import RawFileError, four_parts
-from tokflow.storage import new_file
+from tokflow.store.atomic import new_file
 
 NUM_PARTS = 4
 """Raw files, and so partitions: enough to see one rebuilt and the others left alone."""

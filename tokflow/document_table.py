@@ -8,9 +8,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from tokflow.arrays import make_table
 from tokflow.engines.protocol import text_buffers
-from tokflow.tables import TableWriter
+from tokflow.store.arrow import make_table
+from tokflow.store.tables import TableWriter
 
 DOCUMENTS_SCHEMA = pa.schema(
     [

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from tokflow.dataset import Dataset
 from tokflow.errors import CorruptOutputError, MissingOutputError, four_parts
-from tokflow.manifest import MANIFEST_NAME
 from tokflow.plan import make_plan
-from tokflow.storage import LATEST, remove_empty
-from tokflow.walk import STAGE_FOLDERS, FinishedOutput, Unreadable, made_in, walk
+from tokflow.store.atomic import LATEST, remove_empty
+from tokflow.store.manifest import MANIFEST_NAME
+from tokflow.store.outputs import STAGE_FOLDERS, FinishedOutput, Unreadable, made_in, walk
 
 
 @dataclass(frozen=True, slots=True)

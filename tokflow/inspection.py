@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.arrays import to_numpy
 from tokflow.catalog import Found, find_output
 from tokflow.engines import Engine, open_reference
 from tokflow.errors import MissingOutputError, UntrustedCodeError
 from tokflow.exports import FORMATS, INDEX_NAME, Arrays, Part, layout_of
 from tokflow.exports.index import read_runs
 from tokflow.exports.part import make_parts
-from tokflow.integrity import check_files
-from tokflow.manifest import read_intact
 from tokflow.packing import PackingConfig
+from tokflow.store.arrow import to_numpy
+from tokflow.store.integrity import check_files
+from tokflow.store.manifest import read_intact
 from tokflow.tokenizer import Tokenizer
 
 STREAM_TOKENS = 128

@@ -22,15 +22,15 @@ from tokflow.errors import (
 )
 from tokflow.exports import ExportConfig, Part, export_recipe
 from tokflow.exports.texts import TextSource
-from tokflow.manifest import Manifest, Recipe, read_intact
 from tokflow.raw import Listing, RawFile, RawSource, list_raw, read_raw_file, read_raw_files
 from tokflow.sequences import FileSequences, open_sequences, sequences_recipe
 from tokflow.spans import Split, open_split, split_recipe
 from tokflow.split import FilePosition, SplitConfig
+from tokflow.store.manifest import Manifest, Recipe, read_intact
+from tokflow.store.verdicts import write_verdict
 from tokflow.tokenizer import Tokenizer, tokenizer_of
 from tokflow.tokenizer_kinds import Origin, select_training_keys, tokenizer_recipe
 from tokflow.tokens import TokenShard, open_token_shard, refused, tokens_recipe
-from tokflow.verdicts import write_verdict
 
 Stage = Literal["raw", "tokenizer", "tokens", "split", "sequences", "export"]
 STAGES: tuple[Stage, ...] = get_args(Stage)

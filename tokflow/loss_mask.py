@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.arrays import to_arrow, to_numpy
 from tokflow.documents import Spans
 from tokflow.engines import Encoded, InText
 from tokflow.engines.protocol import text_buffers
 from tokflow.engines.reference import load_tokenizer_json
 from tokflow.engines.sentencepiece_ import MODEL_NAME, SentencePieceEngine
 from tokflow.errors import TokenizerError, four_parts
+from tokflow.store.arrow import to_arrow, to_numpy
 from tokflow.tokenizer import Tokenizer, read_encoding, read_ranks, read_tokenizer_json
 
 CharStarts = npt.NDArray[np.int64]

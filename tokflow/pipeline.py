@@ -24,17 +24,17 @@ from tokflow.errors import (
     four_parts,
 )
 from tokflow.exports import ExportConfig, write_export
-from tokflow.integrity import trust_files
 from tokflow.lineage import STAGES, Lineage, Output, Stage
-from tokflow.manifest import Manifest, read_run
 from tokflow.raw import RawFile
 from tokflow.results import Built, Failed, Made, Reporter
 from tokflow.sequences import write_sequences
 from tokflow.spans import write_split
-from tokflow.storage import new_folder, point_latest_to
+from tokflow.store.atomic import new_folder, point_latest_to
+from tokflow.store.integrity import trust_files
+from tokflow.store.manifest import Manifest, read_run
+from tokflow.store.verdicts import spread_verdict
 from tokflow.tokenizer_kinds import write_tokenizer
 from tokflow.tokens import config_of_text, open_shard_engine, write_token_shard
-from tokflow.verdicts import spread_verdict
 
 
 def make_raw(lineage: Lineage, key: str) -> RawFile:

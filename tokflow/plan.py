@@ -12,10 +12,10 @@ from tokflow.dataset import Dataset
 from tokflow.errors import CorruptOutputError, TokflowError, message_of
 from tokflow.exports import ExportConfig
 from tokflow.lineage import Lineage, Output, Stage
-from tokflow.manifest import read_run
 from tokflow.raw import LeftOut
 from tokflow.reasons import Cause, why
-from tokflow.walk import newest_output
+from tokflow.store.manifest import read_run
+from tokflow.store.outputs import newest_output
 
 DEFAULT_SECONDS: dict[Stage, tuple[float, float]] = {
     "tokenizer": (1.0, 1 / 2e6),

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, cast
 
-from tokflow.manifest import Manifest, Recipe
+from tokflow.store.manifest import Manifest, Recipe
 
 Cause = Literal[
     "missing", "damaged", "file changed", "config changed", "code changed", "input changed"

@@ -6,8 +6,8 @@ from typing import Any
 
 from tokflow.errors import message_of
 from tokflow.lineage import Output, Stage
-from tokflow.manifest import Manifest
 from tokflow.raw import LeftOut, RawFile
+from tokflow.store.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True)

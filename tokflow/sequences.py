@@ -11,13 +11,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tokflow.arrays import make_table, repeated
-from tokflow.integrity import checked
-from tokflow.manifest import Manifest, Recipe, checksums, read_intact, write_manifest
 from tokflow.packing import Packed, PackingConfig, Segments, pack_pieces
 from tokflow.shard_writer import DOCUMENTS_NAME
 from tokflow.spans import SPANS_NAME, PartPieces, Split
-from tokflow.tables import Columns, parquet_options, read_part
+from tokflow.store.arrow import make_table, repeated
+from tokflow.store.integrity import checked
+from tokflow.store.manifest import Manifest, Recipe, checksums, read_intact, write_manifest
+from tokflow.store.tables import Columns, parquet_options, read_part
 
 SEQUENCES_VERSION = 2
 """Raised when the same input would give other bytes."""

@@ -14,15 +14,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tokflow.arrays import make_table, to_arrow, to_numpy, to_texts
 from tokflow.cut_tokens import CUT_TOKENS_NAME, write_cut_tokens
 from tokflow.documents import DocumentsConfig
-from tokflow.integrity import checked
-from tokflow.manifest import Manifest, Recipe, checksums, read_intact, write_manifest
 from tokflow.raw import RawFile
 from tokflow.shard_writer import DOCUMENTS_NAME
 from tokflow.split import NO_PART, NOT_TAKEN, FilePosition, Form, Pieces, SplitConfig, assign_parts
-from tokflow.tables import parquet_options, read_part
+from tokflow.store.arrow import make_table, to_arrow, to_numpy, to_texts
+from tokflow.store.integrity import checked
+from tokflow.store.manifest import Manifest, Recipe, checksums, read_intact, write_manifest
+from tokflow.store.tables import parquet_options, read_part
 from tokflow.tokenizer import Tokenizer, TokenizerConfig
 from tokflow.tokens import TokenShard
 

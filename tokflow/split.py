@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.arrays import to_numpy
 from tokflow.draws import mixed, ranks_of_draw
 from tokflow.errors import ConfigError, four_parts
-from tokflow.storage import check_name
+from tokflow.store.arrow import to_numpy
+from tokflow.store.atomic import check_name
 
 Form = Literal["characters", "documents", "fraction", "hash_fraction", "files"]
 

@@ -11,9 +11,9 @@ import msgspec
 import numpy as np
 
 from tokflow.errors import ConfigError, CorruptOutputError, TokenizerError, four_parts
-from tokflow.manifest import FileEntry, Manifest, Recipe, read_manifest
 from tokflow.split_patterns import check_pattern
-from tokflow.verdicts import read_verdict
+from tokflow.store.manifest import FileEntry, Manifest, Recipe, read_manifest
+from tokflow.store.verdicts import read_verdict
 
 Kind = Literal["trained", "bytes", "tiktoken", "huggingface", "file", "sentencepiece"]
 

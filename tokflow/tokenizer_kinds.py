@@ -12,8 +12,8 @@ from typing import Any
 from tokflow.documents import DocumentsConfig, deciding_fields
 from tokflow.engines.sentencepiece_ import MODEL_NAME
 from tokflow.errors import TokenizerError, first_five, four_parts, nearest
-from tokflow.manifest import Manifest, Recipe, checksum, checksums, write_manifest
 from tokflow.raw import RawFile
+from tokflow.store.manifest import Manifest, Recipe, checksum, checksums, write_manifest
 from tokflow.tokenizer import (
     BYTES_BOS_ID,
     BYTES_EOS_ID,

@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from tokflow.arrays import to_texts
 from tokflow.auto_tokenizer import describe_rebuilt, find_other_ids
 from tokflow.chat import open_renderer
 from tokflow.dataset import Dataset
@@ -20,6 +19,7 @@ from tokflow.errors import RawFileError, four_parts
 from tokflow.lineage import Lineage
 from tokflow.pipeline import make_tokenizer
 from tokflow.split_patterns import describe_splitting
+from tokflow.store.arrow import to_texts
 from tokflow.tokenizer import Tokenizer, read_encoding, read_tokenizer_json, vocab_size_asked
 from tokflow.tokens import BATCH_BYTES, config_of_text, open_shard_engine
 

@@ -15,9 +15,9 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from tokflow.dataset import Dataset, make_dataset
 from tokflow.exports import Part
 from tokflow.lineage import Lineage
-from tokflow.manifest import MANIFEST_NAME, RUN_NAME, Manifest, Recipe, sealed
 from tokflow.pipeline import build_dataset
 from tokflow.results import Built
+from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, Manifest, Recipe, sealed
 
 EOS = 256
 

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tokflow.cli.app import app
-from tokflow.manifest import checksum
+from tokflow.store.manifest import checksum
 from tokflow_tests.declared import TEXTS, declare, write_raw
 from tokflow_tests.making import edit_manifest
 

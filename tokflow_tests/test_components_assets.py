@@ -9,8 +9,8 @@ import pytest
 from tokflow.components import make_definitions
 from tokflow.exports import FORMATS
 from tokflow.lineage import Lineage
-from tokflow.manifest import read_run
 from tokflow.pipeline import build_dataset
+from tokflow.store.manifest import read_run
 from tokflow_tests.dagster_case import Case, failure, selection
 from tokflow_tests.making import declare
 from tokflow_tests.wrong_engine import use_wrong_engine

@@ -5,11 +5,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tokflow.arrays import to_texts
 from tokflow.engines.chunks import ChunkedEngine
 from tokflow.engines.cuts import CutRule
 from tokflow.engines.protocol import Encoded
 from tokflow.engines.reference import BytesEngine
+from tokflow.store.arrow import to_texts
 
 BEFORE_SPACE = CutRule(re.compile(rb"[a-z](?= )"))
 

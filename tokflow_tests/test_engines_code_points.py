@@ -10,13 +10,13 @@ import pytest
 import tiktoken
 import tokenizers
 
-from tokflow.arrays import to_texts
 from tokflow.dataset import Dataset
 from tokflow.engines import code_points, fast, open_engine, open_reference, sweep
 from tokflow.engines.code_points import CodePoints, code_points_for_reference, ranges_of
 from tokflow.engines.fast import UNLIKE_PATTERNS, open_gigatoken
 from tokflow.engines.sweep import differing_points, write_crossing_tokenizer
 from tokflow.split_patterns import PATTERNS, byte_letters, pre_tokenizer_fields
+from tokflow.store.arrow import to_texts
 from tokflow.tokenizer import Kind, Tokenizer
 from tokflow_tests.texts import make_texts_dataset, token_lists, tokenize
 

@@ -23,7 +23,6 @@ from tokenizers import (
     trainers,
 )
 
-from tokflow.arrays import to_texts
 from tokflow.engines import cuts, open_engine
 from tokflow.engines.chunks import CHUNKED_BYTES, ChunkedEngine
 from tokflow.engines.cuts import find_cut_rule
@@ -32,6 +31,7 @@ from tokflow.engines.protocol import InText
 from tokflow.engines.reference import TiktokenEngine, TokenizersEngine
 from tokflow.engines.sentencepiece_ import SentencePieceEngine
 from tokflow.engines.sentencepiece_spec import read_spec
+from tokflow.store.arrow import to_texts
 from tokflow.tokenizer import Tokenizer as SavedTokenizer
 from tokflow.tokenizer import write_ranks
 from tokflow_tests.texts import awkward_strings

@@ -3,11 +3,11 @@ from pathlib import Path
 import pytest
 import sentencepiece
 
-from tokflow.arrays import to_texts
 from tokflow.engines import open_engine
 from tokflow.engines.sentencepiece_ import SentencePieceEngine
 from tokflow.errors import TokenizerError
-from tokflow.manifest import read_manifest
+from tokflow.store.arrow import to_texts
+from tokflow.store.manifest import read_manifest
 from tokflow_tests.special import train_model
 from tokflow_tests.texts import make_texts_dataset, save_tokenizer, token_lists, tokenize
 

@@ -8,8 +8,8 @@ import pytest
 from tokflow.engines import open_engine
 from tokflow.errors import ConfigError, TokenizerError
 from tokflow.lineage import Lineage
-from tokflow.manifest import read_manifest
 from tokflow.pipeline import make_tokenizer
+from tokflow.store.manifest import read_manifest
 from tokflow.tokenizer import TokenizerConfig
 from tokflow.tokenizer_hub import files_to_take
 from tokflow_tests.special import letter_ids, write_letters

@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from tokflow.arrays import to_texts
 from tokflow.engines.reference import BytesEngine
 from tokflow.engines.workers import WorkersEngine
 from tokflow.errors import TokenizerError
+from tokflow.store.arrow import to_texts
 
 SERVE = """
 import sys

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from tokflow.cli.app import app
 from tokflow.errors import SYSTEM_ERRORS, RawFileError, message_of
-from tokflow.storage import new_file, new_folder
+from tokflow.store.atomic import new_file, new_folder
 from tokflow_tests.declared import TEXTS, declare, write_raw
 
 BUG = (

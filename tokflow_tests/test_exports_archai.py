@@ -8,7 +8,7 @@ import pytest
 from tokflow.dataset import Dataset
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS
-from tokflow.manifest import Manifest
+from tokflow.store.manifest import Manifest
 from tokflow_tests.making import EOS, build, content, declare, parts
 
 ARCHAI = FORMATS["archai"]

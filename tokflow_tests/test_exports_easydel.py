@@ -8,7 +8,7 @@ import pytest
 
 from tokflow.dataset import Dataset
 from tokflow.errors import ConfigError
-from tokflow.manifest import Manifest
+from tokflow.store.manifest import Manifest
 from tokflow.verify import verify_export
 from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.making import EOS, build, content, declare, parts

@@ -6,11 +6,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokflow.arrays import make_table, repeated
 from tokflow.convert import convert_export
 from tokflow.dataset import make_export_config
 from tokflow.exports import index
 from tokflow.exports.index import INDEX_SCHEMA, read_runs, write_index
+from tokflow.store.arrow import make_table, repeated
 from tokflow_tests.making import build, content, declare, index_of
 
 LENGTHS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]

@@ -12,7 +12,7 @@ from backports import zstd
 from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import FORMATS
 from tokflow.exports.json_text import JsonList, JsonRows
-from tokflow.manifest import read_manifest
+from tokflow.store.manifest import read_manifest
 from tokflow_tests.chats import chat_dataset
 from tokflow_tests.making import EOS, build, declare
 

@@ -10,8 +10,8 @@ from backports import zstd
 from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import FORMATS
 from tokflow.exports.litdata import LitdataOptions
-from tokflow.manifest import Manifest
 from tokflow.pipeline import build_dataset
+from tokflow.store.manifest import Manifest
 from tokflow_tests.making import build, content, declare, many_ids
 
 NO_EOS = {"tokenizer": {"kind": "bytes", "eos": "none"}}

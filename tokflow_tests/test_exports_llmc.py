@@ -7,8 +7,8 @@ import pytest
 from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import FORMATS, layout_of
 from tokflow.exports.llmc import LlmcOptions
-from tokflow.manifest import Manifest
 from tokflow.pipeline import build_dataset
+from tokflow.store.manifest import Manifest
 from tokflow_tests.making import EOS, build, content, declare, many_ids
 
 BOS = 257

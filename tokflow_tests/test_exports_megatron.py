@@ -10,8 +10,8 @@ from tokflow.dataset import Dataset
 from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import FORMATS, Arrays
 from tokflow.exports.megatron import MegatronOptions
-from tokflow.manifest import Manifest
 from tokflow.pipeline import build_dataset
+from tokflow.store.manifest import Manifest
 from tokflow.verify import verify_export
 from tokflow_tests.making import EOS, build, declare, many_ids, parts
 

@@ -8,7 +8,7 @@ import pytest
 from tokflow.errors import CorruptOutputError
 from tokflow.exports import FORMATS
 from tokflow.exports.modalities import INDEX_START, INDEX_STOP, _entries
-from tokflow.manifest import Manifest
+from tokflow.store.manifest import Manifest
 from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.making import build, content, declare, int64
 

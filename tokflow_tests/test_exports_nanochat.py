@@ -8,8 +8,8 @@ import pytest
 from tokflow.dataset import Dataset
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS
-from tokflow.manifest import FileEntry, Manifest
 from tokflow.pipeline import build_dataset
+from tokflow.store.manifest import FileEntry, Manifest
 from tokflow.verify import verify_export
 from tokflow_tests.chats import chat_dataset
 from tokflow_tests.making import build, content, declare, parts

@@ -7,7 +7,7 @@ import pytest
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS, Arrays
 from tokflow.exports.npy import NpyOptions
-from tokflow.manifest import Manifest
+from tokflow.store.manifest import Manifest
 from tokflow_tests.chats import CHATS, MARKED, chat_dataset, documents_of, shard_of
 from tokflow_tests.making import EOS, build, content, declare
 

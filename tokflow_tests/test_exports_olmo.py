@@ -7,7 +7,7 @@ import pytest
 
 from tokflow.errors import CorruptOutputError
 from tokflow.exports import FORMATS
-from tokflow.manifest import Manifest
+from tokflow.store.manifest import Manifest
 from tokflow_tests.chats import CHATS, chat_dataset, documents_of, shard_of
 from tokflow_tests.making import build, content, declare, write_jsonl
 

@@ -10,7 +10,7 @@ import pytest
 from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import FORMATS
 from tokflow.exports.webdataset_ import tar_headers
-from tokflow.manifest import read_manifest
+from tokflow.store.manifest import read_manifest
 from tokflow_tests.making import EOS, build, content, declare
 
 

@@ -9,7 +9,6 @@ import tokflow
 from tokflow import pipeline
 from tokflow.errors import BadDocumentError, ConfigError, MissingOutputError
 from tokflow.lineage import Lineage
-from tokflow.manifest import read_manifest
 from tokflow.pipeline import (
     build_dataset,
     make_export,
@@ -21,7 +20,8 @@ from tokflow.pipeline import (
 from tokflow.raw import RawFile
 from tokflow.results import Made, Reporter
 from tokflow.spans import write_split
-from tokflow.storage import new_folder
+from tokflow.store.atomic import new_folder
+from tokflow.store.manifest import read_manifest
 from tokflow.tokens import write_token_shard
 from tokflow_tests.making import EOS, build, content, declare, ids, touched, write_jsonl
 

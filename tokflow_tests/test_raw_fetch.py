@@ -22,10 +22,10 @@ import fsspec
 import pytest
 
 from tokflow.errors import RawFileError
-from tokflow.manifest import broken_files, read_manifest
 from tokflow.raw import RawSource, check_unchanged, part, read_raw_file
 from tokflow.raw.fetch import Copy, Retry, fetch
-from tokflow.storage import MANIFEST_NAME
+from tokflow.store.atomic import MANIFEST_NAME
+from tokflow.store.manifest import broken_files, read_manifest
 
 CONTENT = b"".join(b"line %04d\n" % number for number in range(1000))
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

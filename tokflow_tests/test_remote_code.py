@@ -13,8 +13,8 @@ from tokflow.dataset import load_dataset
 from tokflow.engines import open_reference
 from tokflow.errors import CorruptOutputError, UntrustedCodeError
 from tokflow.lineage import Lineage
-from tokflow.manifest import checksums, read_manifest, write_manifest
 from tokflow.pipeline import build_dataset
+from tokflow.store.manifest import checksums, read_manifest, write_manifest
 from tokflow.tokenizer import open_tokenizer
 from tokflow_tests.declared import copy_of, declare, write_raw
 from tokflow_tests.making import edit_manifest

@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokflow.lineage import Lineage
-from tokflow.manifest import read_manifest
 from tokflow.sequences import make_rows
+from tokflow.store.manifest import read_manifest
 from tokflow.verify import verify_export, verify_sequences
 from tokflow_tests.making import (
     EOS,

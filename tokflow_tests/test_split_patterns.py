@@ -9,9 +9,9 @@ from tokflow import training
 from tokflow.engines import open_engine
 from tokflow.errors import ConfigError, TokenizerError
 from tokflow.lineage import Lineage
-from tokflow.manifest import read_manifest
 from tokflow.pipeline import make_tokenizer
 from tokflow.split_patterns import PATTERNS, describe_splitting, pre_tokenizer_fields
+from tokflow.store.manifest import read_manifest
 from tokflow.tokenizer import TokenizerConfig
 from tokflow_tests.texts import awkward_strings, make_texts_dataset, save_tokenizer
 

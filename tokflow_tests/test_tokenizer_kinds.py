@@ -17,8 +17,8 @@ from tokenizers import models
 
 from tokflow.errors import TokenizerError
 from tokflow.lineage import Lineage
-from tokflow.manifest import read_manifest
 from tokflow.pipeline import make_tokenizer
+from tokflow.store.manifest import read_manifest
 from tokflow.tokenizer_hub import shown
 from tokflow_tests.test_engines import byte_level_bpe, unigram
 from tokflow_tests.texts import (

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tokflow.errors import ConfigError, MissingOutputError
-from tokflow.manifest import read_manifest
 from tokflow.pipeline import build_dataset
+from tokflow.store.manifest import read_manifest
 from tokflow.trace import Origin, sequence_range, trace_tokens
 from tokflow_tests.chats import byte_level_json
 from tokflow_tests.declared import TEXTS, dataset, write_raw

@@ -10,8 +10,8 @@ import pytest
 
 from tokflow.dataset import Dataset
 from tokflow.lineage import Lineage
-from tokflow.manifest import broken_files, checksums, read_manifest
 from tokflow.pipeline import build_dataset
+from tokflow.store.manifest import broken_files, checksums, read_manifest
 from tokflow.verify import (
     verify_against_raw,
     verify_export,

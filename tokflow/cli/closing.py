@@ -16,7 +16,7 @@ from tokflow.engines.gate import VERDICT
 from tokflow.plan import Plan
 from tokflow.results import Built, Failed, Made
 from tokflow.shard_writer import REJECTS_NAME
-from tokflow.storage import LATEST
+from tokflow.store.atomic import LATEST
 from tokflow.tokenizer import vocab_size_asked
 
 FILES_SHOWN = 30

@@ -14,8 +14,8 @@ from tokflow.convert import convert_export, own_packing
 from tokflow.dataset import make_export_config, make_packing_config
 from tokflow.errors import four_parts
 from tokflow.exports import check_format
-from tokflow.manifest import read_manifest
 from tokflow.packing import PackingConfig
+from tokflow.store.manifest import read_manifest
 
 
 def print_conversion(

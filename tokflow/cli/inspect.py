@@ -16,7 +16,7 @@ from tokflow.cli.output import (
 )
 from tokflow.errors import MissingOutputError
 from tokflow.inspection import Inspection, Segment, inspect_output
-from tokflow.manifest import read_run
+from tokflow.store.manifest import read_run
 
 FILES_SHOWN = 20
 

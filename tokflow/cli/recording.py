@@ -14,7 +14,7 @@ from typing import Any
 from tokflow.cli.recorder import Recorder, RecorderError, tell
 from tokflow.dataset import Dataset
 from tokflow.datasets import project_root
-from tokflow.storage import new_file
+from tokflow.store.atomic import new_file
 
 RECORDED_NAME = "recorded.json"
 

@@ -19,7 +19,7 @@ from tokflow.errors import message_of
 from tokflow.pipeline import build_dataset
 from tokflow.plan import Plan, Planned, make_plan
 from tokflow.results import Built, Made
-from tokflow.storage import point_latest_to
+from tokflow.store.atomic import point_latest_to
 
 if TYPE_CHECKING:
     from tokflow.cli.recorder import Recorder

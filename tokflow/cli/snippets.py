@@ -7,7 +7,7 @@ from pathlib import Path
 from tokflow.cli.output import shown_path
 from tokflow.exports.bin_ import file_of
 from tokflow.results import Made
-from tokflow.storage import LATEST
+from tokflow.store.atomic import LATEST
 
 BATCH_ROWS = 8
 
@@ -58,7 +58,7 @@ def _through_tokflow(folder: Path, part: str) -> str:
     """Return code that reads any format that has a reader."""
     return (
         "from pathlib import Path; from tokflow.exports import FORMATS; "
-        "from tokflow.manifest import read_manifest\n"
+        "from tokflow.store.manifest import read_manifest\n"
         f"folder = Path({shown_path(folder)!r}); manifest = read_manifest(folder)\n"
         f'arrays = next(FORMATS[manifest.details["format"]].read(folder, manifest, {part!r}))'
         f"\nbatch = next(iter(arrays.values()))[:{BATCH_ROWS}]"

@@ -11,9 +11,9 @@ from tokflow.errors import TokflowError, message_of
 from tokflow.exports import ExportConfig, Part, inputs_of
 from tokflow.leakage import find_shared_texts
 from tokflow.lineage import Lineage
-from tokflow.manifest import broken_files
 from tokflow.pipeline import make_raw
-from tokflow.verdicts import try_to_write_verdict
+from tokflow.store.manifest import broken_files
+from tokflow.store.verdicts import try_to_write_verdict
 from tokflow.verify import (
     verify_against_raw,
     verify_export,

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.arrays import to_numpy
 from tokflow.engines import open_engine
 from tokflow.exports import Part
+from tokflow.store.arrow import to_numpy
 from tokflow.tokenizer import Tokenizer
 from tokflow.tokens import TokenShard
 

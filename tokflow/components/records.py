@@ -30,8 +30,8 @@ from tokflow.components.versions import recorded_versions
 from tokflow.dataset import Dataset
 from tokflow.errors import TokflowError
 from tokflow.lineage import Lineage, Output
-from tokflow.manifest import read_run
 from tokflow.results import Made
+from tokflow.store.manifest import read_run
 
 
 @dataclass(frozen=True, slots=True)

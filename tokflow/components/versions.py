@@ -18,12 +18,12 @@ from dagster._core.definitions.data_version import (
 from tokflow.dataset import Dataset
 from tokflow.documents import deciding_fields
 from tokflow.exports import ExportConfig, export_recipe
-from tokflow.manifest import Recipe
 from tokflow.raw import RawFile
 from tokflow.sequences import sequences_recipe
 from tokflow.spans import split_recipe
 from tokflow.split import FilePosition
-from tokflow.stamp import Stamp
+from tokflow.store.manifest import Recipe
+from tokflow.store.stamp import Stamp
 from tokflow.tokenizer import Tokenizer
 from tokflow.tokenizer_kinds import TOKENIZER_VERSION
 from tokflow.tokens import tokens_recipe

@@ -10,10 +10,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tokflow.arrays import texts_of, to_arrow
 from tokflow.documents.contract import DocumentsConfig, Found, correct_column, no_place
 from tokflow.documents.texts import found_in, found_joined
 from tokflow.errors import ConfigError, RawFileError, four_parts
+from tokflow.store.arrow import texts_of, to_arrow
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tokflow.errors import RawFileError, four_parts
-from tokflow.zstd import zstd
+from tokflow.store.zstd import zstd
 
 _READ_BYTES = 256 * 1024
 """Compressed bytes read at once; for text about a fifth of a block of 1 to 2 MB."""

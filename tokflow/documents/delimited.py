@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tokflow.arrays import texts_of
 from tokflow.documents.columns import missing_column_error
 from tokflow.documents.compression import read_blocks
 from tokflow.documents.contract import (
@@ -28,6 +27,7 @@ from tokflow.documents.pieces import without_mark
 from tokflow.documents.records import Dialect, OddRecord, RecordCutter, Run, unquoted
 from tokflow.documents.texts import bad_alone, found_in, found_joined
 from tokflow.errors import ConfigError, RawFileError, four_parts
+from tokflow.store.arrow import texts_of
 
 
 def read_csv(path: Path, config: DocumentsConfig, batch_bytes: int) -> Iterator[Found]:

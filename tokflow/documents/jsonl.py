@@ -18,7 +18,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.arrays import texts_of
 from tokflow.documents.compression import read_blocks
 from tokflow.documents.contract import (
     BadDocument,
@@ -33,6 +32,7 @@ from tokflow.documents.contract import (
 from tokflow.documents.pieces import Pieces, cut, without_mark
 from tokflow.documents.texts import completion_spans, invalid_utf8, too_large_alone
 from tokflow.errors import ConfigError, four_parts
+from tokflow.store.arrow import texts_of
 
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 

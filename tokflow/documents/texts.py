@@ -6,7 +6,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.arrays import texts_of, to_arrow, to_numpy
 from tokflow.documents.contract import (
     BadDocument,
     Batch,
@@ -20,6 +19,7 @@ from tokflow.documents.contract import (
     shortened,
     too_large,
 )
+from tokflow.store.arrow import texts_of, to_arrow, to_numpy
 
 
 def found_in(

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tokflow.arrays import texts_of
 from tokflow.documents.compression import read_blocks
 from tokflow.documents.contract import DocumentsConfig, Found
 from tokflow.documents.pieces import Pieces, cut
 from tokflow.documents.texts import found_in, too_large_alone
 from tokflow.errors import ConfigError, four_parts
+from tokflow.store.arrow import texts_of
 
 
 def read(path: Path, config: DocumentsConfig, batch_bytes: int) -> Iterator[Found]:

@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.arrays import texts_of
 from tokflow.engines.cuts import CutRule
 from tokflow.engines.protocol import Encoded, Engine, text_buffers
+from tokflow.store.arrow import texts_of
 
 CHUNK_BYTES = 1_000_000
 """Text of one chunk: long enough that an engine notices no difference."""

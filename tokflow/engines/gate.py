@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.arrays import to_arrow, to_texts
 from tokflow.engines.awkward_strings import AWKWARD_STRINGS
 from tokflow.engines.chunks import ChunkedEngine
 from tokflow.engines.code_points import code_points_for_reference
@@ -21,6 +20,7 @@ from tokflow.engines.reference import open_reference
 from tokflow.engines.routed import RoutedEngine
 from tokflow.engines.sentencepiece_ import MODEL_NAME, unscored_pieces
 from tokflow.errors import TokenizerError, TokflowError, four_parts
+from tokflow.store.arrow import to_arrow, to_texts
 from tokflow.tokenizer import Tokenizer, read_tokenizer_json
 
 EngineChoice = Literal["auto", "gigatoken", "reference"]

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from tokflow.arrays import to_arrow
 from tokflow.engines.code_points import CodePoints
 from tokflow.engines.protocol import Encoded, Engine
+from tokflow.store.arrow import to_arrow
 
 
 class RoutedEngine:

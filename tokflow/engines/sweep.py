@@ -15,11 +15,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tokflow.arrays import to_texts
 from tokflow.engines.fast import open_gigatoken
 from tokflow.engines.protocol import Engine
 from tokflow.engines.reference import open_reference
 from tokflow.split_patterns import byte_letters
+from tokflow.store.arrow import to_texts
 from tokflow.tokenizer import Tokenizer, read_tokenizer_json, write_ranks
 
 CONTEXTS = ("a{}a", "1{}1", ".{}.", "a{}A", "A{}Aa", "'{}a")

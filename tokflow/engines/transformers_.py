@@ -11,7 +11,7 @@ import pyarrow as pa
 from tokflow.engines.names import any_of
 from tokflow.engines.protocol import Encoded, InText, encoded_from_lists
 from tokflow.errors import CorruptOutputError, TokenizerError, UntrustedCodeError, four_parts
-from tokflow.manifest import checksums, read_manifest
+from tokflow.store.manifest import checksums, read_manifest
 from tokflow.tokenizer import check_content
 
 if TYPE_CHECKING:

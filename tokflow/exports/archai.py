@@ -24,8 +24,8 @@ from tokflow.exports.npy import npy_header, open_npy
 from tokflow.exports.options import check_int32_ids
 from tokflow.exports.part import Part
 from tokflow.exports.token_files import write_numbers
-from tokflow.manifest import Manifest
 from tokflow.source_names import SourceNames
+from tokflow.store.manifest import Manifest
 
 T = TypeVar("T")
 

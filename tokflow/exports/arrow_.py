@@ -35,7 +35,7 @@ from tokflow.exports.row_files import (
     write_tables,
 )
 from tokflow.exports.shards import rows_within
-from tokflow.manifest import Manifest
+from tokflow.store.manifest import Manifest
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.arrays import to_arrow, to_numpy
 from tokflow.errors import ConfigError, four_parts
 from tokflow.exports.formats import Arrays, Layout
 from tokflow.exports.part import Part
-from tokflow.manifest import Manifest
 from tokflow.sequences import Sequences
+from tokflow.store.arrow import to_arrow, to_numpy
+from tokflow.store.manifest import Manifest
 
 TYPES = {
     "input_ids": pa.int32(),

@@ -27,8 +27,8 @@ from tokflow.exports.names import numbered
 from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
 from tokflow.exports.token_files import Shard, cut_by_documents, write_mask, write_numbers
-from tokflow.manifest import Manifest
 from tokflow.source_names import SourceNames
+from tokflow.store.manifest import Manifest
 
 UNKNOWN = "Unknown Tokenizer"
 """The name that datatrove gives a tokenizer without one."""

@@ -29,7 +29,7 @@ from tokflow.exports.parquet_ import open_writer, read_groups
 from tokflow.exports.part import Part
 from tokflow.exports.row_files import rows_per_file, write_tables
 from tokflow.exports.shards import rows_within
-from tokflow.manifest import Manifest
+from tokflow.store.manifest import Manifest
 
 COLUMNS = ("attention_mask", "segment_ids")
 

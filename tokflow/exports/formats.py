@@ -11,9 +11,9 @@ import pyarrow as pa
 from tokflow.exports.index import INDEX_VERSION
 from tokflow.exports.part import Part
 from tokflow.extras import Extra
-from tokflow.manifest import FileEntry, Manifest
 from tokflow.packing import PackingConfig
 from tokflow.source_names import SourceNames
+from tokflow.store.manifest import FileEntry, Manifest
 
 Arrays = dict[str, npt.NDArray[Any]]
 

@@ -29,7 +29,6 @@ from typing import Any, Literal
 import pyarrow as pa
 import xxhash
 
-from tokflow.arrays import to_numpy
 from tokflow.exports.columns import (
     TYPES,
     check_columns,
@@ -43,7 +42,8 @@ from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
 from tokflow.exports.row_files import file_names, named_files, rows_per_file, write_tables
 from tokflow.exports.shards import rows_within
-from tokflow.manifest import Manifest
+from tokflow.store.arrow import to_numpy
+from tokflow.store.manifest import Manifest
 
 MAX_BATCH_ROWS, MAX_BATCH_BYTES = 1_000, 100_000_000
 """A record batch of `save_to_disk`: config.py lines 190 and 201."""

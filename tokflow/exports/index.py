@@ -9,9 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tokflow.arrays import make_table, repeated, to_arrow, to_numpy
 from tokflow.spans import Split
-from tokflow.tables import TableWriter
+from tokflow.store.arrow import make_table, repeated, to_arrow, to_numpy
+from tokflow.store.tables import TableWriter
 
 INDEX_SCHEMA = pa.schema(
     [

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.arrays import to_arrow
 from tokflow.exports.columns import NO_LABEL
+from tokflow.store.arrow import to_arrow
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.arrays import to_arrow, to_numpy
 from tokflow.errors import ConfigError, CorruptOutputError, four_parts
 from tokflow.exports.formats import (
     Arrays,
@@ -49,8 +48,9 @@ from tokflow.exports.part import Part
 from tokflow.exports.shards import blocks_of, cut_runs, rows_within, sizes_by_documents
 from tokflow.exports.token_files import document_lengths, offsets_of
 from tokflow.extras import Extra, import_extra
-from tokflow.manifest import Manifest
 from tokflow.sequences import Sequences
+from tokflow.store.arrow import to_arrow, to_numpy
+from tokflow.store.manifest import Manifest
 
 EXTRA = Extra(name="lance", module="lance")
 

@@ -35,7 +35,7 @@ from tokflow.exports.part import Part
 from tokflow.exports.shards import blocks_of, cut_runs, equal_sizes
 from tokflow.exports.token_files import blocks_of_documents, document_lengths, offsets_of
 from tokflow.extras import Extra, import_extra
-from tokflow.manifest import Manifest
+from tokflow.store.manifest import Manifest
 
 EXTRA = Extra(name="levanter", module="tensorstore")
 

@@ -35,7 +35,7 @@ from tokflow.exports.part import Part
 from tokflow.exports.shards import cut_runs, equal_sizes
 from tokflow.exports.token_files import document_lengths
 from tokflow.exports.zstd_ import MAX_LEVEL, Compression, compress, open_bytes, peer_name
-from tokflow.manifest import Manifest
+from tokflow.store.manifest import Manifest
 
 DTYPES = {2: ("<u2", 20), 4: ("<i4", 16)}
 """Bytes of a token -> dtype in the chunks, and litdata's number for it."""

@@ -38,7 +38,7 @@ from tokflow.exports.names import (
 from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
 from tokflow.exports.token_files import cut_by_documents, write_numbers
-from tokflow.manifest import Manifest
+from tokflow.store.manifest import Manifest
 
 HEADER_NUMBERS = 256
 HEADER_BYTES = 4 * HEADER_NUMBERS

@@ -39,8 +39,8 @@ from tokflow.exports.token_files import (
     offsets_of,
     write_numbers,
 )
-from tokflow.manifest import Manifest
-from tokflow.storage import check_name
+from tokflow.store.atomic import check_name
+from tokflow.store.manifest import Manifest
 
 HEADER = struct.Struct("<9sQBQQ")
 MAGIC, VERSION = b"MMIDIDX\x00\x00", 1

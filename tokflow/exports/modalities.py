@@ -30,7 +30,7 @@ from tokflow.exports.names import numbered
 from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
 from tokflow.exports.token_files import Shard, cut_by_documents, offsets_of, write_numbers
-from tokflow.manifest import Manifest
+from tokflow.store.manifest import Manifest
 
 HEADER = struct.Struct("<QI")
 

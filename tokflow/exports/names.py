@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tokflow.errors import ConfigError, four_parts, nearest
 from tokflow.exports.part import Part
-from tokflow.manifest import Manifest
-from tokflow.storage import check_name
+from tokflow.store.atomic import check_name
+from tokflow.store.manifest import Manifest
 
 
 def val_names(parts: Sequence[str]) -> dict[str, str]:

@@ -23,13 +23,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tokflow.arrays import to_numpy
 from tokflow.errors import ConfigError, four_parts
 from tokflow.exports.formats import Arrays, Counts, Format, Layout, counts_of_stream, fixed
 from tokflow.exports.names import FILE_DIGITS, check_num_files, numbered
 from tokflow.exports.options import check_counts, check_level
 from tokflow.exports.part import Part
-from tokflow.manifest import Manifest
+from tokflow.store.arrow import to_numpy
+from tokflow.store.manifest import Manifest
 
 PARTS = ("train", "validation")
 

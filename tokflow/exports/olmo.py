@@ -31,7 +31,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from tokflow.arrays import make_table, repeated, to_arrow, to_numpy
 from tokflow.errors import CorruptOutputError, four_parts
 from tokflow.exports.formats import Arrays, Counts, Format, Layout, counts_of_stream, fixed
 from tokflow.exports.names import numbered
@@ -39,7 +38,8 @@ from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
 from tokflow.exports.shards import cut_runs
 from tokflow.exports.token_files import cut_by_documents, write_mask, write_numbers
-from tokflow.manifest import Manifest
+from tokflow.store.arrow import make_table, repeated, to_arrow, to_numpy
+from tokflow.store.manifest import Manifest
 
 CSV_SCHEMA = pa.schema(
     [

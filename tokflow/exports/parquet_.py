@@ -36,7 +36,7 @@ from tokflow.exports.row_files import (
     write_tables,
 )
 from tokflow.exports.shards import rows_within
-from tokflow.manifest import Manifest
+from tokflow.store.manifest import Manifest
 
 COLUMNS = ("attention_mask", "segment_ids", "position_ids")
 

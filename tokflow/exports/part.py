@@ -8,16 +8,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.arrays import to_numpy
 from tokflow.errors import ConfigError, four_parts
 from tokflow.exports.index import index_tables
 from tokflow.exports.rows import TOKENS_AT_ONCE, PartRows
 from tokflow.exports.texts import TextSource
-from tokflow.integrity import Stored
 from tokflow.packing import PackingConfig, PackingCounts
 from tokflow.sequences import FileSequences, Sequences
 from tokflow.spans import Split, TokenSource
-from tokflow.tables import Columns
+from tokflow.store.arrow import to_numpy
+from tokflow.store.integrity import Stored
+from tokflow.store.tables import Columns
 from tokflow.tokens import TokenShard
 
 

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.arrays import to_arrow, to_numpy
 from tokflow.exports.index import index_tables
 from tokflow.exports.shards import rows_within
 from tokflow.packing import PackingConfig, PackingCounts, Segments, pack_tails
 from tokflow.sequences import SEGMENTS_COLUMNS, FileSequences, Sequences, make_rows
 from tokflow.spans import Split, TokenSource
-from tokflow.tables import Columns
+from tokflow.store.arrow import to_arrow, to_numpy
+from tokflow.store.tables import Columns
 
 TOKENS_AT_ONCE = 2_048 * 2_048
 """Tokens made into sequences at one go; their arrays take some 50 MB."""

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.zstd import zstd
+from tokflow.store.zstd import zstd
 
 Compression = Literal["none", "zstd"]
 

@@ -18,7 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.errors import RawFileError, four_parts
-from tokflow.manifest import (
+from tokflow.raw.hashes import Progress
+from tokflow.raw.listing import RawSource
+from tokflow.raw.part import BLOCK_BYTES, Part
+from tokflow.raw.remote import RemoteFile, TransientError, Validator, remote_error, remote_file
+from tokflow.raw.urls import is_url, redact, split_url
+from tokflow.store.atomic import new_file, new_folder
+from tokflow.store.manifest import (
     MANIFEST_NAME,
     RUN_NAME,
     FileEntry,
@@ -27,12 +33,6 @@ from tokflow.manifest import (
     is_intact,
     write_manifest,
 )
-from tokflow.raw.hashes import Progress
-from tokflow.raw.listing import RawSource
-from tokflow.raw.part import BLOCK_BYTES, Part
-from tokflow.raw.remote import RemoteFile, TransientError, Validator, remote_error, remote_file
-from tokflow.raw.urls import is_url, redact, split_url
-from tokflow.storage import new_file, new_folder
 
 RAW_VERSION = 1
 

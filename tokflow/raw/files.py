@@ -10,7 +10,7 @@ from tokflow.errors import RawFileError, four_parts
 from tokflow.raw.hashes import HashedFile, Progress, changed, hash_file, hash_files, stamp_of
 from tokflow.raw.keys import check_key
 from tokflow.raw.listing import RawSource, check_outside
-from tokflow.stamp import Stamp
+from tokflow.store.stamp import Stamp
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

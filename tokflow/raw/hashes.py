@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from tokflow.errors import RawFileError, four_parts
-from tokflow.stamp import Stamp
+from tokflow.store.stamp import Stamp
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes done so far and all there are to do, or None if that is not known."""

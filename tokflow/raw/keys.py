@@ -4,7 +4,7 @@ import re
 import unicodedata
 
 from tokflow.errors import ConfigError, four_parts
-from tokflow.storage import LATEST
+from tokflow.store.atomic import LATEST
 
 _OUTPUT_FOLDER = re.compile(r"[0-9a-fA-F]{16}")
 

@@ -10,7 +10,7 @@ from typing import BinaryIO, Self
 
 from tokflow.errors import RawFileError, four_parts
 from tokflow.raw.remote import Validator
-from tokflow.storage import new_file
+from tokflow.store.atomic import new_file
 
 BLOCK_BYTES = 4 * 2**20
 SYNC_BYTES = 16 * BLOCK_BYTES

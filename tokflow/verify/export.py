@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.exports import FORMATS, Arrays, Layout, Part, layout_of
-from tokflow.manifest import Manifest
+from tokflow.store.manifest import Manifest
 from tokflow.verify.expected import NAMES, Expected, expected_fields
 from tokflow.verify.index import compare_index, index_problems
 from tokflow.verify.problems import TOKENS_AT_ONCE, too_large, unequal

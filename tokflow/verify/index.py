@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tokflow.arrays import to_numpy
 from tokflow.exports import INDEX_NAME, Layout, Part, index_of
-from tokflow.manifest import Manifest
-from tokflow.tables import read_part
+from tokflow.store.arrow import to_numpy
+from tokflow.store.manifest import Manifest
+from tokflow.store.tables import read_part
 from tokflow.verify.problems import unequal
 
 

@@ -21,19 +21,19 @@ from tokflow.errors import (
 )
 from tokflow.exports import FORMATS, ExportConfig, options_of
 from tokflow.lineage import STAGES, Lineage, Output
-from tokflow.manifest import is_output_name, read_manifest, read_run
 from tokflow.packing import PackingConfig
 from tokflow.raw.hashes import CACHE_NAME
-from tokflow.storage import LATEST
+from tokflow.store.atomic import LATEST
+from tokflow.store.manifest import is_output_name, read_manifest, read_run
+from tokflow.store.outputs import STAGE_FOLDERS, FinishedOutput, PassedBy, Unreadable, walk
+from tokflow.store.verdicts import try_to_write_verdict
 from tokflow.tokenizer import tokenizer_of
-from tokflow.verdicts import try_to_write_verdict
 from tokflow.verify.export import verify_export
 from tokflow.verify.problems import Damage, unlisted_files
 from tokflow.verify.raw import verify_against_raw
 from tokflow.verify.sequences import verify_sequences
 from tokflow.verify.split import verify_split
 from tokflow.verify.tokens import verify_tokenizer, verify_tokens
-from tokflow.walk import STAGE_FOLDERS, FinishedOutput, PassedBy, Unreadable, walk
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

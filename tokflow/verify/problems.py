@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from tokflow.catalog import Found
 from tokflow.errors import TokflowError
-from tokflow.manifest import MANIFEST_NAME, RUN_NAME, Manifest, broken_files
+from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, Manifest, broken_files
 
 TOKENS_AT_ONCE = 8_000_000
 """Token ids looked at together, so that memory does not grow with the output."""

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from tokflow.packing import PackingConfig
 from tokflow.sequences import SEGMENTS_COLUMNS, SEGMENTS_NAME, FileSequences
-from tokflow.tables import Columns, read_part
+from tokflow.store.tables import Columns, read_part
 from tokflow.verify.problems import unequal
 
 

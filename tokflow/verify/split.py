@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.arrays import to_numpy
 from tokflow.cut_tokens import CUT_TOKENS_NAME
 from tokflow.document_table import DOCUMENTS_SCHEMA
 from tokflow.spans import SPANS_NAME, SPANS_SCHEMA, Split
-from tokflow.tables import read_part
+from tokflow.store.arrow import to_numpy
+from tokflow.store.tables import read_part
 from tokflow.verify.problems import too_large, unequal
 
 

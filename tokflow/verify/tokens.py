@@ -6,7 +6,6 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.arrays import read_table, to_numpy, to_texts
 from tokflow.document_table import DOCUMENTS_SCHEMA
 from tokflow.engines import open_reference
 from tokflow.errors import TokflowError, UntrustedCodeError
@@ -16,6 +15,7 @@ from tokflow.shard_writer import (
     REJECTS_NAME,
     TOKENS_NAME,
 )
+from tokflow.store.arrow import read_table, to_numpy, to_texts
 from tokflow.tokenizer import Tokenizer, check_content
 from tokflow.tokens import TokenShard
 from tokflow.verify.problems import TOKENS_AT_ONCE, too_large, unequal

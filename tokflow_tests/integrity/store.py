@@ -11,8 +11,8 @@ from typing import Any
 
 from tokflow.dataset import Dataset
 from tokflow.exports import FORMATS
-from tokflow.manifest import RUN_NAME
-from tokflow.walk import FinishedOutput, walk
+from tokflow.store.manifest import RUN_NAME
+from tokflow.store.outputs import FinishedOutput, walk
 from tokflow_tests.declared import TEXTS, dataset, write_raw
 from tokflow_tests.making import build
 

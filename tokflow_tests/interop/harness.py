@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from tokflow.manifest import Manifest
+from tokflow.store.manifest import Manifest
 from tokflow_tests.making import EOS, build, declare, many_ids
 
 Arrays = dict[str, np.ndarray]

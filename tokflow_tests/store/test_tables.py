@@ -5,8 +5,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokflow import tables
-from tokflow.tables import TableWriter, parquet_options, read_part
+from tokflow.store import tables
+from tokflow.store.tables import TableWriter, parquet_options, read_part
 
 SCHEMA = pa.schema(
     [

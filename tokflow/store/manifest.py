@@ -18,7 +18,7 @@ from tokflow.errors import (
     MissingOutputError,
     four_parts,
 )
-from tokflow.manifest_fields import check_fields
+from tokflow.store.manifest_fields import check_fields
 
 FORMAT_VERSION = 1
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Protocol
 
 from tokflow.errors import CorruptOutputError
-from tokflow.manifest import FileEntry, Manifest, broken_file
-from tokflow.stamp import Stamp
+from tokflow.store.manifest import FileEntry, Manifest, broken_file
+from tokflow.store.stamp import Stamp
 
 MAX_NAMED = 20
 """Damaged files that an error lists."""

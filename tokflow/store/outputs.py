@@ -16,7 +16,8 @@ from tokflow.errors import (
     TokflowError,
     four_parts,
 )
-from tokflow.manifest import (
+from tokflow.store.atomic import LATEST
+from tokflow.store.manifest import (
     MANIFEST_NAME,
     Manifest,
     damaged,
@@ -24,8 +25,7 @@ from tokflow.manifest import (
     is_output_name,
     read_manifest,
 )
-from tokflow.storage import LATEST
-from tokflow.verdicts import VERDICTS_NAME
+from tokflow.store.verdicts import VERDICTS_NAME
 
 STAGE_FOLDERS = ("tokenizer", "tokens", "split", "sequences", "exports")
 """The folders of a dataset that hold what a run makes, in the order of the stages."""

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from tokflow.errors import ForeignOutputError, TokflowError
-from tokflow.manifest import MANIFEST_NAME, RUN_NAME, checksums, is_complete, write_manifest
-from tokflow.storage import new_file, new_folder, point_latest_to
+from tokflow.store.atomic import new_file, new_folder, point_latest_to
+from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, checksums, is_complete, write_manifest
 from tokflow_tests.making import build, content, declare, edit_manifest, make_manifest
 
 HOLD_FOLDER_OPEN = """
 import sys
 from pathlib import Path
-from tokflow.manifest import write_manifest
-from tokflow.storage import new_folder
+from tokflow.store.manifest import write_manifest
+from tokflow.store.atomic import new_folder
 from tokflow_tests.making import make_manifest
 
 with new_folder(Path(sys.argv[1])) as folder:
@@ -239,7 +239,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path):
 @pytest.mark.parametrize("name", ["file", "a[1].json", "*"])
 def test_the_next_writer_of_a_file_removes_what_a_dead_one_left(name: str, tmp_path: Path):
     code = (
-        "import os, sys; from pathlib import Path; from tokflow.storage import new_file\n"
+        "import os, sys; from pathlib import Path; from tokflow.store.atomic import new_file\n"
         "with new_file(Path(sys.argv[1])) as temporary:\n"
         "    temporary.write_text('half'); os.kill(os.getpid(), 9)"
     )

@@ -13,7 +13,7 @@ from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
-from tokflow.storage import new_file
+from tokflow.store.atomic import new_file
 
 VERDICTS_NAME = ".verdicts"
 

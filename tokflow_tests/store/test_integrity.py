@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from tokflow import integrity
 from tokflow.convert import convert_export
 from tokflow.dataset import Dataset, make_export_config
 from tokflow.errors import CorruptOutputError
-from tokflow.integrity import checked
 from tokflow.lineage import Lineage
 from tokflow.pipeline import build_dataset
+from tokflow.store import integrity
+from tokflow.store.integrity import checked
 from tokflow.trace import trace_tokens
 from tokflow_tests.chats import CHATS, chat_dataset, write_chats
 from tokflow_tests.making import build, content, declare

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError
-from tokflow.manifest import (
+from tokflow.store.manifest import (
     FORMAT_VERSION,
     FileEntry,
     Manifest,

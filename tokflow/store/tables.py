@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tokflow.arrays import to_numpy
+from tokflow.store.arrow import to_numpy
 
 Columns = dict[str, npt.NDArray[Any]]
 """Columns of one table by name, all of one length."""

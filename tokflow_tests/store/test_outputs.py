@@ -7,11 +7,11 @@ import pytest
 from tokflow.catalog import find_output
 from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError
 from tokflow.inspection import inspect_output
-from tokflow.manifest import write_manifest
 from tokflow.pipeline import build_dataset
+from tokflow.store.manifest import write_manifest
+from tokflow.store.outputs import FinishedOutput, PassedBy, Unreadable, newest_output, walk
 from tokflow.trace import trace_tokens
 from tokflow.verify.outputs import verify_path
-from tokflow.walk import FinishedOutput, PassedBy, Unreadable, newest_output, walk
 from tokflow_tests.declared import copy_of, dataset
 from tokflow_tests.making import build, declare, edit_manifest, make_manifest, make_recipe
 

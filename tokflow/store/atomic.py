@@ -17,7 +17,7 @@ from tokflow.errors import (
     TokflowError,
     four_parts,
 )
-from tokflow.manifest import MANIFEST_NAME, is_complete, read_intact, read_manifest
+from tokflow.store.manifest import MANIFEST_NAME, is_complete, read_intact, read_manifest
 
 LATEST = "latest"
 """The link beside the outputs of an export that leads to the newest."""

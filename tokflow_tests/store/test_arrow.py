@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokflow.arrays import make_table, read_table, repeated, to_arrow, to_numpy, to_texts
+from tokflow.store.arrow import make_table, read_table, repeated, to_arrow, to_numpy, to_texts
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint16, np.uint32, np.float64, bool])
@@ -64,7 +64,7 @@ def test_a_table_is_written_and_read_without_pandas(tmp_path):
     code = f"""
 import sys, pathlib
 import numpy as np, pyarrow as pa, pyarrow.parquet as pq
-from tokflow.arrays import *
+from tokflow.store.arrow import *
 schema = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("s", pa.string())])
 pq.write_table(make_table({{"n": np.arange(3), "s": repeated("x", 3)}}, schema), {str(path)!r})
 table = read_table(pathlib.Path({str(path)!r}), ["n"])
