@@ -20,7 +20,7 @@ from typing import Any
 from tokflow.errors import RawFileError, four_parts
 from tokflow.raw.hashes import Progress
 from tokflow.raw.listing import RawSource
-from tokflow.raw.part import BLOCK_BYTES, Part
+from tokflow.raw.partial import BLOCK_BYTES, Part
 from tokflow.raw.remote import RemoteFile, TransientError, Validator, remote_error, remote_file
 from tokflow.raw.urls import is_url, redact, split_url
 from tokflow.store.atomic import new_file, new_folder
