@@ -23,7 +23,7 @@ from tokflow.documents.contract import (
     shortened,
     too_large,
 )
-from tokflow.documents.pieces import without_mark
+from tokflow.documents.lines import without_mark
 from tokflow.documents.records import Dialect, OddRecord, RecordCutter, Run, unquoted
 from tokflow.documents.texts import bad_alone, found_in, found_joined
 from tokflow.errors import ConfigError, RawFileError, four_parts

@@ -29,7 +29,7 @@ from tokflow.documents.contract import (
     correct_column,
     shortened,
 )
-from tokflow.documents.pieces import Pieces, cut, without_mark
+from tokflow.documents.lines import Pieces, cut, without_mark
 from tokflow.documents.texts import completion_spans, invalid_utf8, too_large_alone
 from tokflow.errors import ConfigError, four_parts
 from tokflow.store.arrow import texts_of

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tokflow.documents.compression import read_blocks
 from tokflow.documents.contract import DocumentsConfig, Found
-from tokflow.documents.pieces import Pieces, cut
+from tokflow.documents.lines import Pieces, cut
 from tokflow.documents.texts import found_in, too_large_alone
 from tokflow.errors import ConfigError, four_parts
 from tokflow.store.arrow import texts_of

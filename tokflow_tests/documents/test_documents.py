@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tokflow.documents import READERS, Batch, DocumentsConfig, read_documents
-from tokflow.documents.pieces import cut
+from tokflow.documents.lines import cut
 
 AWKWARD = [
     "plain",
