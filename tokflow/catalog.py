@@ -12,7 +12,7 @@ from tokflow.spans import Split, open_split
 from tokflow.store.atomic import LATEST
 from tokflow.store.manifest import MANIFEST_NAME, Manifest, read_manifest
 from tokflow.store.outputs import FinishedOutput, Unreadable, look_at, made_in, walk
-from tokflow.tokenizer import Tokenizer, tokenizer_of
+from tokflow.tokenizers.tokenizer import Tokenizer, tokenizer_of
 from tokflow.tokens import TokenShard, open_token_shard
 
 

@@ -6,11 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.chat_template import CharSpan
-from tokflow.control_tokens import control_tokens, unknown_id
 from tokflow.documents import Batch
-from tokflow.engines import Encoded, Engine, GatedEngine, InText, open_reference
-from tokflow.engines.names import any_of
 from tokflow.errors import TokenizerError, four_parts
 from tokflow.loss_mask import (
     CharStarts,
@@ -20,7 +16,11 @@ from tokflow.loss_mask import (
 )
 from tokflow.special_ids import ChatMarks
 from tokflow.store.arrow import to_texts
-from tokflow.tokenizer import Tokenizer, TokenizerConfig
+from tokflow.tokenizers.chat.template import CharSpan
+from tokflow.tokenizers.engines import Encoded, Engine, GatedEngine, InText, open_reference
+from tokflow.tokenizers.engines.names import any_of
+from tokflow.tokenizers.special_tokens import control_tokens, unknown_id
+from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
 
 Tokens = tuple[npt.NDArray[np.uint32], CharStarts]
 """Ids, and for each the code points before it."""

@@ -8,9 +8,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from tokflow.engines.protocol import text_buffers
 from tokflow.store.arrow import make_table
 from tokflow.store.tables import TableWriter
+from tokflow.tokenizers.engines.protocol import text_buffers
 
 DOCUMENTS_SCHEMA = pa.schema(
     [

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.catalog import Found, find_output
-from tokflow.engines import Engine, open_reference
 from tokflow.errors import MissingOutputError, UntrustedCodeError
 from tokflow.exports import FORMATS, INDEX_NAME, Arrays, Part, layout_of
 from tokflow.exports.index import read_runs
@@ -18,7 +17,8 @@ from tokflow.packing import PackingConfig
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import check_files
 from tokflow.store.manifest import read_intact
-from tokflow.tokenizer import Tokenizer
+from tokflow.tokenizers.engines import Engine, open_reference
+from tokflow.tokenizers.tokenizer import Tokenizer
 
 STREAM_TOKENS = 128
 """Tokens shown as one stretch where there are no rows."""

@@ -28,8 +28,8 @@ from tokflow.spans import Split, open_split, split_recipe
 from tokflow.split import FilePosition, SplitConfig
 from tokflow.store.manifest import Manifest, Recipe, read_intact
 from tokflow.store.verdicts import write_verdict
-from tokflow.tokenizer import Tokenizer, tokenizer_of
-from tokflow.tokenizer_kinds import Origin, select_training_keys, tokenizer_recipe
+from tokflow.tokenizers.sources import Origin, select_training_keys, tokenizer_recipe
+from tokflow.tokenizers.tokenizer import Tokenizer, tokenizer_of
 from tokflow.tokens import TokenShard, open_token_shard, refused, tokens_recipe
 
 Stage = Literal["raw", "tokenizer", "tokens", "split", "sequences", "export"]

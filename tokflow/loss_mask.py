@@ -9,13 +9,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.documents import Spans
-from tokflow.engines import Encoded, InText
-from tokflow.engines.protocol import text_buffers
-from tokflow.engines.reference import load_tokenizer_json
-from tokflow.engines.sentencepiece_ import MODEL_NAME, SentencePieceEngine
 from tokflow.errors import TokenizerError, four_parts
 from tokflow.store.arrow import to_arrow, to_numpy
-from tokflow.tokenizer import Tokenizer, read_encoding, read_ranks, read_tokenizer_json
+from tokflow.tokenizers.engines import Encoded, InText
+from tokflow.tokenizers.engines.protocol import text_buffers
+from tokflow.tokenizers.engines.reference import load_tokenizer_json
+from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME, SentencePieceEngine
+from tokflow.tokenizers.tokenizer import Tokenizer, read_encoding, read_ranks, read_tokenizer_json
 
 CharStarts = npt.NDArray[np.int64]
 """Shape (num_tokens,): code points of its text before the character that a token begins in."""

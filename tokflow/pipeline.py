@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 
 from tokflow.dataset import Dataset
-from tokflow.engines import EngineDiffersError
 from tokflow.errors import (
     CorruptOutputError,
     MissingOutputError,
@@ -33,7 +32,8 @@ from tokflow.store.atomic import new_folder, point_latest_to
 from tokflow.store.integrity import trust_files
 from tokflow.store.manifest import Manifest, read_run
 from tokflow.store.verdicts import spread_verdict
-from tokflow.tokenizer_kinds import write_tokenizer
+from tokflow.tokenizers.engines import EngineDiffersError
+from tokflow.tokenizers.sources import write_tokenizer
 from tokflow.tokens import config_of_text, open_shard_engine, write_token_shard
 
 

@@ -8,7 +8,7 @@ from tokflow.dataset import make_dataset
 from tokflow.pipeline import build_dataset
 from tokflow.raw import escaped
 from tokflow.results import Reporter
-from tokflow.tokenizer import fields_of_name
+from tokflow.tokenizers.tokenizer import fields_of_name
 
 
 def tokenize_and_save(

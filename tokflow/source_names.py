@@ -6,7 +6,7 @@ from pathlib import PurePath
 from tokflow.documents import DocumentsConfig
 from tokflow.raw import RawConfig, redact
 from tokflow.raw.urls import is_url
-from tokflow.tokenizer import TokenizerConfig
+from tokflow.tokenizers.tokenizer import TokenizerConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -23,7 +23,7 @@ from tokflow.store.arrow import make_table, to_arrow, to_numpy, to_texts
 from tokflow.store.integrity import checked
 from tokflow.store.manifest import Manifest, Recipe, checksums, read_intact, write_manifest
 from tokflow.store.tables import parquet_options, read_part
-from tokflow.tokenizer import Tokenizer, TokenizerConfig
+from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
 from tokflow.tokens import TokenShard
 
 SPLIT_VERSION = 2

@@ -8,9 +8,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.engines.protocol import Encoded
 from tokflow.errors import TokenizerError, four_parts
-from tokflow.tokenizer import Tokenizer, TokenizerConfig
+from tokflow.tokenizers.engines.protocol import Encoded
+from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
 
 LONG_DOCUMENT = 500
 """Tokens from which on copying document by document is faster than by a mask. 27 million ids in

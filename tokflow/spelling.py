@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.documents import Batch
-from tokflow.engines.protocol import text_buffers
+from tokflow.tokenizers.engines.protocol import text_buffers
 
 WINDOW_BYTES = 4_000_000
 """Looked at once; a text may be a thousand times as long."""

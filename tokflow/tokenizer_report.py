@@ -9,18 +9,23 @@ from typing import Any
 
 import pyarrow as pa
 
-from tokflow.auto_tokenizer import describe_rebuilt, find_other_ids
-from tokflow.chat import open_renderer
 from tokflow.dataset import Dataset
 from tokflow.documents import DocumentsConfig, Render, read_documents
-from tokflow.engines import GatedEngine
-from tokflow.engines.protocol import text_buffers
 from tokflow.errors import RawFileError, four_parts
 from tokflow.lineage import Lineage
 from tokflow.pipeline import make_tokenizer
-from tokflow.split_patterns import describe_splitting
 from tokflow.store.arrow import to_texts
-from tokflow.tokenizer import Tokenizer, read_encoding, read_tokenizer_json, vocab_size_asked
+from tokflow.tokenizers.auto_tokenizer import describe_rebuilt, find_other_ids
+from tokflow.tokenizers.chat.renderer import open_renderer
+from tokflow.tokenizers.engines import GatedEngine
+from tokflow.tokenizers.engines.protocol import text_buffers
+from tokflow.tokenizers.patterns import describe_splitting
+from tokflow.tokenizers.tokenizer import (
+    Tokenizer,
+    read_encoding,
+    read_tokenizer_json,
+    vocab_size_asked,
+)
 from tokflow.tokens import BATCH_BYTES, config_of_text, open_shard_engine
 
 SAMPLE_BYTES = 4_000_000

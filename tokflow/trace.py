@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.catalog import Found, find_export, find_output
-from tokflow.engines import Engine, open_reference
 from tokflow.errors import ConfigError, MissingOutputError, UntrustedCodeError, four_parts
 from tokflow.exports import INDEX_NAME
 from tokflow.exports.index import read_runs
@@ -16,7 +15,8 @@ from tokflow.shard_writer import DOCUMENTS_NAME
 from tokflow.spans import SPANS_NAME, Split
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import check_files
-from tokflow.tokenizer import Tokenizer
+from tokflow.tokenizers.engines import Engine, open_reference
+from tokflow.tokenizers.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from tokflow import cut_tokens
-from tokflow.engines import open_reference
 from tokflow.lineage import Lineage
 from tokflow.store.arrow import to_texts
+from tokflow.tokenizers.engines import open_reference
 from tokflow_tests.making import build, declare, int64
 
 TEXT = "größe 漢字 👍🏽 don't stop\n\n  12,345 <|endoftext|> and on " * 9

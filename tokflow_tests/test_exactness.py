@@ -10,9 +10,9 @@ import tokenizers
 
 import tokflow
 from tokflow.dataset import Dataset
-from tokflow.engines import open_engine
 from tokflow.lineage import Lineage
 from tokflow.pipeline import make_tokenizer, make_tokens
+from tokflow.tokenizers.engines import open_engine
 from tokflow.tokens import write_token_shard
 from tokflow_tests.texts import (
     NUM_AWKWARD_STRINGS,

@@ -8,10 +8,10 @@ import pytest
 import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
-from tokflow.engines import open_engine
-from tokflow.engines.chunks import CHUNKED_BYTES
-from tokflow.engines.fast import open_gigatoken
 from tokflow.store.arrow import to_texts
+from tokflow.tokenizers.engines import open_engine
+from tokflow.tokenizers.engines.chunks import CHUNKED_BYTES
+from tokflow.tokenizers.engines.fast import open_gigatoken
 from tokflow_tests.special import train_model
 from tokflow_tests.texts import make_texts_dataset, save_tokenizer
 

@@ -5,14 +5,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokflow.engines import Encoded
 from tokflow.errors import TokenizerError
 from tokflow.special_ids import LONG_DOCUMENT, ChatMarks, with_special_ids
-from tokflow.tokenizer import TokenizerConfig
-from tokflow_tests.test_engines import byte_level_bpe
-from tokflow_tests.test_tokenizer import make_bytes_tokenizer
-from tokflow_tests.test_tokenizer_kinds import save_json
+from tokflow.tokenizers.engines import Encoded
+from tokflow.tokenizers.tokenizer import TokenizerConfig
 from tokflow_tests.texts import make_texts_dataset, token_lists, tokenize
+from tokflow_tests.tokenizers.engines.test_engines import byte_level_bpe
+from tokflow_tests.tokenizers.test_sources import save_json
+from tokflow_tests.tokenizers.test_tokenizer import make_bytes_tokenizer
 
 EOS, BOS = 256, 257
 BOTH = TokenizerConfig(kind="bytes", bos="first")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tokflow.tokenizer import Tokenizer, open_tokenizer
+from tokflow.tokenizers.tokenizer import Tokenizer, open_tokenizer
 from tokflow.verify import verify_tokenizer
 from tokflow_tests.making import edit_manifest
 from tokflow_tests.special import (
@@ -15,8 +15,8 @@ from tokflow_tests.special import (
     of_tiktoken,
     of_tokenizers,
 )
-from tokflow_tests.test_tokenizer_kinds import byte_level_files
 from tokflow_tests.texts import make_texts_dataset, save_tokenizer
+from tokflow_tests.tokenizers.test_sources import byte_level_files
 
 
 def of_folder(folder: Path) -> dict[str, Any]:

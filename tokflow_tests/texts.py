@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from tokflow.dataset import Dataset, make_dataset
 from tokflow.lineage import Lineage
 from tokflow.pipeline import make_tokenizer, make_tokens
-from tokflow.tokenizer import Tokenizer
+from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens import TokenShard, open_token_shard
 
 NUM_AWKWARD_STRINGS = 20_000

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from tokflow import tokens
-from tokflow.engines import Encoded, GatedEngine, open_engine, open_reference
-from tokflow.engines.protocol import encoded_from_lists
-from tokflow.tokenizer import Tokenizer
+from tokflow.tokenizers.engines import Encoded, GatedEngine, open_engine, open_reference
+from tokflow.tokenizers.engines.protocol import encoded_from_lists
+from tokflow.tokenizers.tokenizer import Tokenizer
 
 
 class WrongOn:

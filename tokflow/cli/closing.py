@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import inf
 
-from tokflow.auto_tokenizer import describe_rebuilt
 from tokflow.cli.left_out import line_of_left_out
 from tokflow.cli.lines import described_parts
 from tokflow.cli.output import counted, print_table, shown_path, size, styled
@@ -12,12 +11,13 @@ from tokflow.cli.packing import described_rows
 from tokflow.cli.snippets import loading_code
 from tokflow.dataset import Dataset
 from tokflow.documents import Limit
-from tokflow.engines.gate import VERDICT
 from tokflow.plan import Plan
 from tokflow.results import Built, Failed, Made
 from tokflow.shard_writer import REJECTS_NAME
 from tokflow.store.atomic import LATEST
-from tokflow.tokenizer import vocab_size_asked
+from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
+from tokflow.tokenizers.engines.gate import VERDICT
+from tokflow.tokenizers.tokenizer import vocab_size_asked
 
 FILES_SHOWN = 30
 """Files listed on the screen; of more, those that are new come first."""

@@ -8,7 +8,7 @@ from tokflow.cli.output import counted, of_asked, print_error
 from tokflow.cli.packing import described_rows, described_tokens
 from tokflow.lineage import Stage
 from tokflow.results import Failed, Made, Reporter
-from tokflow.tokenizer import vocab_size_asked
+from tokflow.tokenizers.tokenizer import vocab_size_asked
 
 FILES_SHOWN = 100
 """More files than these have no line each, but one in SECONDS says how far they are."""

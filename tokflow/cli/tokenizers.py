@@ -21,8 +21,8 @@ from tokflow.cli.output import (
 from tokflow.cli.selection import select
 from tokflow.dataset import Dataset, make_dataset
 from tokflow.errors import four_parts, message_of
-from tokflow.tokenizer import fields_of_name
 from tokflow.tokenizer_report import SAMPLE_BYTES, TokenizerReport, report_tokenizer
+from tokflow.tokenizers.tokenizer import fields_of_name
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.engines import open_engine
 from tokflow.exports import Part
 from tokflow.store.arrow import to_numpy
-from tokflow.tokenizer import Tokenizer
+from tokflow.tokenizers.engines import open_engine
+from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens import TokenShard
 
 PREVIEW_CHARS = 300

@@ -9,13 +9,13 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 
-from tokflow.auto_tokenizer import describe_rebuilt
 from tokflow.components.previews import preview_of_documents, preview_of_part
 from tokflow.exports import ExportConfig
 from tokflow.lineage import Lineage
 from tokflow.raw import LeftOut, RawFile, RawSource, redact
 from tokflow.results import Made
-from tokflow.tokenizer import Tokenizer, tokenizer_of, vocab_size_asked
+from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
+from tokflow.tokenizers.tokenizer import Tokenizer, tokenizer_of, vocab_size_asked
 from tokflow.tokens import open_token_shard
 
 MAX_ROWS = 1_000

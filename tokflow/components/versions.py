@@ -24,8 +24,8 @@ from tokflow.spans import split_recipe
 from tokflow.split import FilePosition
 from tokflow.store.manifest import Recipe
 from tokflow.store.stamp import Stamp
-from tokflow.tokenizer import Tokenizer
-from tokflow.tokenizer_kinds import TOKENIZER_VERSION
+from tokflow.tokenizers.sources import TOKENIZER_VERSION
+from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens import tokens_recipe
 
 RAW_VERSION = "1"

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tokflow.chat import open_renderer
 from tokflow.documents import DocumentsConfig, read_documents
 from tokflow.raw import RawFile, check_unchanged
 from tokflow.spans import Split
 from tokflow.store.arrow import to_numpy, to_texts
-from tokflow.tokenizer import Tokenizer
+from tokflow.tokenizers.chat.renderer import open_renderer
+from tokflow.tokenizers.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -27,7 +27,7 @@ from tokflow.store.atomic import LATEST
 from tokflow.store.manifest import is_output_name, read_manifest, read_run
 from tokflow.store.outputs import STAGE_FOLDERS, FinishedOutput, PassedBy, Unreadable, walk
 from tokflow.store.verdicts import try_to_write_verdict
-from tokflow.tokenizer import tokenizer_of
+from tokflow.tokenizers.tokenizer import tokenizer_of
 from tokflow.verify.export import verify_export
 from tokflow.verify.problems import Damage, unlisted_files
 from tokflow.verify.raw import verify_against_raw

@@ -5,16 +5,16 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.chat import open_renderer
 from tokflow.chat_tokens import ChatEncoder
 from tokflow.document_table import text_hashes
 from tokflow.documents import Batch, DocumentsConfig, read_documents
-from tokflow.engines import Engine, open_reference
 from tokflow.raw import RawFile, check_unchanged
 from tokflow.special_ids import with_special_ids
 from tokflow.store.arrow import to_numpy
 from tokflow.store.manifest import read_run
-from tokflow.tokenizer import Tokenizer, TokenizerConfig
+from tokflow.tokenizers.chat.renderer import open_renderer
+from tokflow.tokenizers.engines import Engine, open_reference
+from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
 from tokflow.tokens import TokenShard, config_of_text, in_text_of
 
 LOSSLESS_KINDS = frozenset({"bytes", "tiktoken", "trained"})

@@ -7,7 +7,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.document_table import DOCUMENTS_SCHEMA
-from tokflow.engines import open_reference
 from tokflow.errors import TokflowError, UntrustedCodeError
 from tokflow.shard_writer import (
     DOCUMENTS_NAME,
@@ -16,7 +15,8 @@ from tokflow.shard_writer import (
     TOKENS_NAME,
 )
 from tokflow.store.arrow import read_table, to_numpy, to_texts
-from tokflow.tokenizer import Tokenizer, check_content
+from tokflow.tokenizers.engines import open_reference
+from tokflow.tokenizers.tokenizer import Tokenizer, check_content
 from tokflow.tokens import TokenShard
 from tokflow.verify.problems import TOKENS_AT_ONCE, too_large, unequal
 

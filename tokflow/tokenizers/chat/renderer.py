@@ -1,0 +1,247 @@
+"""Chats -> text: a chat template writes the messages, and with it which characters are learnt."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tokflow.documents import Batch, DocumentsConfig, Render, Spans
+from tokflow.documents.contract import BadDocument, Found, shortened
+from tokflow.errors import ConfigError, four_parts
+from tokflow.store.arrow import to_texts
+from tokflow.store.integrity import check_files
+from tokflow.tokenizers.chat.spelling import ChatSpelling
+from tokflow.tokenizers.chat.template import BadChatError, CharSpan, ChatTemplate, Message
+from tokflow.tokenizers.engines.protocol import text_buffers
+from tokflow.tokenizers.special_tokens import control_tokens
+from tokflow.tokenizers.tokenizer import Tokenizer
+
+TEMPLATE_NAME = "chat_template.jinja"
+CONFIG_NAMES = ("special_tokens_map.json", "tokenizer_config.json")
+
+ROLES = (
+    "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token",
+)  # fmt: skip
+"""What a template may call special tokens, as transformers passes them."""
+
+CHANGING = re.compile(r"\bstrftime_now\s*\(|\|\s*random\b|\blipsum\s*\(")
+"""What gives another text each time; the same raw file must always give the same tokens."""
+
+MAX_TURNS = 500
+"""Of the assistant, where each is found by rendering all before it twice: the time grows with the
+square of the turns, and would take minutes at some thousands."""
+
+GENERATION_REMEDY = (
+    "put what the assistant says between {% generation %} and {% endgeneration %} in the template "
+    "(documents.chat_template)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A chat as text; the spans are (start, stop) in code points."""
+
+    text: str
+    loss_spans: list[CharSpan]
+    """What the assistant says, with what the template ends it with."""
+    spelt: list[CharSpan]
+    """Where the messages, and not the template, spell special tokens."""
+
+
+def open_renderer(documents: DocumentsConfig, tokenizer: Tokenizer | None) -> Render | None:
+    """Return what makes documents of messages; None where the documents are no messages.
+
+    Without `tokenizer`, which may not exist yet, the template is the one of `documents`, and no
+    special token has a name for it.
+
+    Raises: ConfigError where there is no template, or one that gives another text each time;
+    CorruptOutputError where a file of the tokenizer is damaged.
+    """
+    if documents.messages is None:
+        return None
+    template = documents.chat_template
+    names: dict[str, str] = {}
+    special_tokens: Iterable[str] = ()
+    if tokenizer is not None:
+        check_files(tokenizer)
+        template = template or _template_in(tokenizer.folder)
+        names = _names(tokenizer)
+        special_tokens = control_tokens(tokenizer)
+    if template is None:
+        raise ConfigError(
+            four_parts(
+                where="documents.chat_template",
+                expected="a chat template, for documents.messages is given",
+                found=f"none, and the tokenizer brings no {TEMPLATE_NAME} and none in its "
+                "tokenizer_config.json",
+                remedy="set documents.chat_template to Jinja text or to the path of a .jinja file",
+            )
+        )
+    if changing := CHANGING.search(template):
+        raise ConfigError(
+            four_parts(
+                where="documents.chat_template",
+                expected="a template that gives the same text each time",
+                found=repr(changing.group()),
+                remedy="copy the template into a .jinja file, put a fixed text in its place, and "
+                "set documents.chat_template to the file",
+            )
+        )
+    return Renderer(template, names=names, special_tokens=special_tokens)
+
+
+def _template_in(folder: Path) -> str | None:
+    """Return the chat template that a tokenizer brings along."""
+    if (path := folder / TEMPLATE_NAME).is_file():
+        return path.read_text(encoding="utf-8")
+    found = _fields(folder / "tokenizer_config.json").get("chat_template")
+    if isinstance(found, list):  # of named templates
+        found = {entry["name"]: entry["template"] for entry in found}.get("default")
+    return found if isinstance(found, str) else None
+
+
+def _names(tokenizer: Tokenizer) -> dict[str, str]:
+    """Return the special tokens by the names that templates have for them."""
+    if tokenizer.kind == "bytes":  # whose special tokens no text can spell
+        return {}
+    names: dict[str, str] = {}
+    for name in CONFIG_NAMES:
+        fields = _fields(tokenizer.folder / name)
+        for role in ROLES:
+            token = fields.get(role)
+            token = token.get("content") if isinstance(token, dict) else token
+            if isinstance(token, str):
+                names[role] = token
+    if tokenizer.eos_token is not None:
+        names["eos_token"] = tokenizer.eos_token
+    if tokenizer.bos_token is not None:
+        names["bos_token"] = tokenizer.bos_token
+    return names
+
+
+def _fields(path: Path) -> dict[str, Any]:
+    fields = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return fields if isinstance(fields, dict) else {}
+
+
+class Renderer:
+    """A chat template with what it says, or does not say, of what is learnt.
+
+    A template with `{% generation %}` blocks says by them what is learnt. Without, the text of
+    messages[:i] with the generation prompt must be how the text of messages[:i + 1] begins, and
+    that how the whole begins: the assistant's message i is what follows the former in the latter.
+
+    Source: transformers 5.23 `apply_chat_template`.
+    """
+
+    def __init__(
+        self, template: str, *, names: Mapping[str, str], special_tokens: Iterable[str]
+    ) -> None:
+        self._template = ChatTemplate(template, names)
+        self._spelling = ChatSpelling(self._template, special_tokens)
+
+    def __call__(self, found: Found) -> Found:
+        """Return the documents that the template makes of the messages that were found."""
+        rendered: list[Rendered] = []
+        kept: list[int] = []
+        bad = list(found.bad)
+        offsets, data = text_buffers(found.batch.texts)
+        for index, row in enumerate(found.batch.rows.tolist()):
+            try:
+                messages = _messages(data[offsets[index] : offsets[index + 1]].tobytes())
+                rendered.append(self.render(messages))
+            except BadChatError as problem:
+                line, byte_offset = found.place(index)
+                bad.append(
+                    BadDocument(
+                        row=row,
+                        line=line,
+                        byte_offset=byte_offset,
+                        expected=problem.expected,
+                        found=problem.found,
+                        remedy=problem.remedy,
+                    )
+                )
+            else:
+                kept.append(index)
+        batch = Batch(
+            found.batch.rows[kept],
+            to_texts([chat.text for chat in rendered]),
+            np.array([len(chat.text) for chat in rendered], dtype=np.int64),
+            Spans.of([chat.loss_spans for chat in rendered]),
+            Spans.of([chat.spelt for chat in rendered]),
+        )
+        bad.sort(key=lambda document: document.row)
+        return Found(batch, tuple(bad), lambda index: found.place(kept[index]))
+
+    def render(self, messages: Sequence[Message]) -> Rendered:
+        """Return one chat as text."""
+        text = self._template.write(messages)
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            surrogate = repr(error.object[error.start])
+            raise BadChatError("text", f"the lone surrogate {surrogate} in a message") from error
+        if self._template.has_generation:
+            loss_spans = self._template.generated(messages, text)
+        else:
+            loss_spans = self._turns(messages, text)
+        return Rendered(text, loss_spans, self._spelling.find(messages, text))
+
+    def _turns(self, messages: Sequence[Message], text: str) -> list[CharSpan]:
+        """Return what the assistant says, found by rendering up to before and after it."""
+        num_turns = sum(message["role"] == "assistant" for message in messages)
+        if num_turns > MAX_TURNS:
+            raise BadChatError(
+                f"at most {MAX_TURNS:,} turns of the assistant, which a template without "
+                "generation blocks is rendered twice for",
+                f"{num_turns:,}",
+                GENERATION_REMEDY,
+            )
+        spans = []
+        for index, message in enumerate(messages):
+            if message["role"] != "assistant":
+                continue
+            try:
+                before = self._template.write(messages[:index], add_generation_prompt=True)
+                after = text
+                if index + 1 < len(messages):
+                    after = self._template.write(messages[: index + 1])
+            except BadChatError as problem:
+                raise _no_turn(index, f"it takes no shorter chat: {problem.found}") from problem
+            if not after.startswith(before):
+                raise _no_turn(index, "what is before it is not how it begins as a prompt")
+            if not text.startswith(after):
+                raise _no_turn(index, "what follows it changes how it is written")
+            spans.append((len(before), len(after)))
+        return spans
+
+
+def _messages(data: bytes) -> list[Message]:
+    """Return the messages of a chat, without fields that are null, as transformers drops them."""
+    try:
+        value = json.loads(data.decode())
+        if isinstance(value, str):  # a JSON text that holds one
+            value = json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise BadChatError(
+            "the JSON of a list of messages", f"{shortened(data)} ({error})"
+        ) from error
+    if not isinstance(value, list) or not value:
+        raise BadChatError("a list of one message or more", shortened(value))
+    for index, message in enumerate(value):
+        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+            raise BadChatError(f"an object with a `role` as message {index}", shortened(message))
+    return [{key: item for key, item in message.items() if item is not None} for message in value]
+
+
+def _no_turn(index: int, found: str) -> BadChatError:
+    return BadChatError(
+        f"a chat template by which message {index}, the assistant's, can be found in the text",
+        found,
+        GENERATION_REMEDY,
+    )

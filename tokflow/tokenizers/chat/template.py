@@ -1,0 +1,185 @@
+"""A chat template: the text it makes of messages, and what of it stands in generation blocks."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from tokflow.errors import ConfigError, four_parts
+from tokflow.tokenizers.engines.transformers_ import without_advice
+
+TAGS = ("generation", "endgeneration")
+"""They begin and end the block in which a template writes what the model is to say."""
+
+Message = dict[str, Any]
+CharSpan = tuple[int, int]
+
+
+class BadChatError(Exception):
+    """A chat that is no document."""
+
+    def __init__(self, expected: str, found: str, remedy: str | None = None) -> None:
+        super().__init__(expected, found)
+        self.expected, self.found, self.remedy = expected, found, remedy
+
+
+class ChatTemplate:
+    """A chat template, applied as transformers does.
+
+    Source: transformers 5.23 `render_jinja_template`.
+    """
+
+    def __init__(self, template: str, names: Mapping[str, str]) -> None:
+        """Take a template, and the special tokens by the names it has for them.
+
+        Raises: ConfigError where it is no Jinja.
+        """
+        with without_advice():
+            from transformers.utils.chat_template_utils import render_jinja_template
+        self._render: Any = render_jinja_template
+        self._template = re.sub(r"\r\n?", "\n", template)  # as Jinja does
+        self._names = dict(names)
+        self._tags = list(_generation_tags(self._template))
+        self._marks = unused_characters(self._template, 2)
+        self._marked = self._with_marks(*self._marks)
+
+    @property
+    def has_generation(self) -> bool:
+        """Whether the template says what is learnt."""
+        return bool(self._tags)
+
+    def write(self, messages: Sequence[Message], *, add_generation_prompt: bool = False) -> str:
+        """Return the text of messages.
+
+        Raises: ConfigError, BadChatError where the template does not take them.
+        """
+        return self._write(self._template, messages, add_generation_prompt)
+
+    def generated(self, messages: Sequence[Message], text: str) -> list[CharSpan]:
+        """Return where in the text of messages the template's generation blocks are.
+
+        Each is put between two characters that neither the messages nor the template have, and
+        looked for in what the template makes of that: a block may stand in a macro or in a
+        `{% set %}` block, and be written later than it is evaluated.
+
+        Raises: BadChatError where that gives another text.
+        """
+        marks, marked = self._marks, self._marked
+        strings = "".join(strings_of(messages))
+        if any(mark in strings for mark in marks):
+            marks = unused_characters(strings + self._template, 2)
+            marked = self._with_marks(*marks)
+        written = self._write(marked, messages, False)
+        spans = _between(written, *marks)
+        if spans is None or re.sub(f"[{''.join(marks)}]", "", written) != text:
+            raise BadChatError(
+                "a chat template that writes its generation blocks as they are",
+                "one that changes, cuts or measures what such a block gave",
+                "put {% generation %} and {% endgeneration %} where the text is written "
+                "(documents.chat_template)",
+            )
+        return spans
+
+    def unused_mark(self, strings: str) -> str:
+        """Return a character that neither the strings nor the template have."""
+        return unused_characters(strings + self._template, 1)[0]
+
+    def _with_marks(self, opening: str, closing: str) -> str:
+        """Return the template with filters for generation blocks, which put marks around them.
+
+        Jinja has no filter that puts text behind another: it is turned round for that.
+        """
+        marking = f"filter replace('', '{opening}', 1) | reverse"
+        marking += f" | replace('', '{closing}', 1) | reverse"
+        parts, end = [], 0
+        for start, tag in self._tags:
+            parts += [self._template[end:start], marking if tag == TAGS[0] else "endfilter"]
+            end = start + len(tag)
+        return "".join((*parts, self._template[end:]))
+
+    def _write(
+        self, template: str, messages: Sequence[Message], add_generation_prompt: bool
+    ) -> str:
+        import jinja2
+
+        try:
+            [text], _ = self._render(
+                [list(messages)],
+                chat_template=template,
+                add_generation_prompt=add_generation_prompt,
+                **self._names,
+            )
+        except jinja2.TemplateSyntaxError as error:
+            raise _syntax_error(error) from error
+        except ImportError:
+            raise
+        except Exception as error:  # whatever a template does with what it did not expect
+            found = f"{type(error).__name__}: {str(error).strip()[:200]}"
+            raise BadChatError("messages that the chat template takes", found) from error
+        return str(text)
+
+
+def _generation_tags(template: str) -> Iterator[tuple[int, str]]:
+    """Yield where a template has the words of `TAGS` as tags: not in comments and raw blocks."""
+    import jinja2
+
+    lexer = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)
+    at, is_tag = 0, False
+    try:
+        for _, kind, value in lexer.lex(template):
+            at = template.index(value, at)  # past white space that Jinja drops
+            if is_tag and kind == "name" and value in TAGS:
+                yield at, value
+            is_tag = kind == "block_begin" or (is_tag and kind == "whitespace")
+            at += len(value)
+    except jinja2.TemplateSyntaxError as error:
+        raise _syntax_error(error) from error
+
+
+def _syntax_error(error: Any) -> ConfigError:
+    return ConfigError(
+        four_parts(
+            where=f"documents.chat_template: line {error.lineno}",
+            expected="a Jinja template",
+            found=f"{error.message}",
+            remedy="correct the template",
+        )
+    )
+
+
+def _between(written: str, opening: str, closing: str) -> list[CharSpan] | None:
+    """Return what stands between the marks, counted without them; None where one has no other.
+
+    For "a[bc]d" with the marks [ and ] it is (1, 3).
+    """
+    spans, depth, start = [], 0, 0
+    for index, match in enumerate(re.finditer(f"[{opening}{closing}]", written)):
+        is_opening = match.group() == opening
+        if is_opening and depth == 0:
+            start = match.start() - index
+        depth += 1 if is_opening else -1
+        if depth < 0:
+            return None
+        if depth == 0:
+            spans.append((start, match.start() - index))
+    return spans if depth == 0 else None
+
+
+def unused_characters(strings: str, count: int) -> list[str]:
+    """Return private characters that are not in the strings."""
+    used = set(strings)
+    private = map(chr, range(0xF0000, 0xFFFFE))
+    return list(islice((mark for mark in private if mark not in used), count))
+
+
+def strings_of(value: object) -> Iterator[str]:
+    """Yield every string that messages hold, names of fields too: a template may write any."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield key
+            yield from strings_of(item)
+    elif isinstance(value, Iterable):
+        for item in value:
+            yield from strings_of(item)

@@ -1,0 +1,15 @@
+"""How token ids are made: the reference of each kind of tokenizer, and the fast engine."""
+
+from tokflow.tokenizers.engines.gate import EngineDiffersError, GatedEngine, open_engine
+from tokflow.tokenizers.engines.protocol import Encoded, Engine, InText
+from tokflow.tokenizers.engines.reference import open_reference
+
+__all__ = [
+    "Encoded",
+    "Engine",
+    "EngineDiffersError",
+    "GatedEngine",
+    "InText",
+    "open_engine",
+    "open_reference",
+]

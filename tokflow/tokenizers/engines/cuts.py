@@ -1,0 +1,282 @@
+r"""Where a long text may be cut so that the tokens of the chunks are the tokens of the whole.
+
+A cut is proven from what the tokenizer is made of, never tried: between a letter and the white
+space after it, if every step of the tokenizer (added tokens, normalizer, split pattern, model)
+treats the two sides alike whether or not the other is there. A step that is not known here means
+that there is no such place and that a document is encoded whole, however long it is.
+
+Two ways lead to a cut. Either a step cuts there by itself: a pattern in which some alternative
+takes runs of letters and none goes on from a letter to white space or looks back. Or the whole
+text is one piece for a BPE model, and no token of its vocabulary holds a letter with a space
+behind it, so that no merge ever crosses the place. Unigram without such a step has no place: its
+scores are added up from the start of the text, in floating point.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tokflow.tokenizers.engines.protocol import InText
+from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME
+from tokflow.tokenizers.engines.sentencepiece_spec import BPE, ModelSpec, read_spec
+from tokflow.tokenizers.tokenizer import Tokenizer, read_encoding, read_tokenizer_json
+
+
+@dataclass(frozen=True, slots=True)
+class CutRule:
+    """Where chunks may end."""
+
+    place: re.Pattern[bytes]
+    """Matches the UTF-8 bytes before a cut; the cut is at the end of the match."""
+    num_dropped: int = 0
+    """Bytes left out at the start of each chunk but the first: a space that the tokenizer puts
+    in front of every text by itself."""
+
+
+WIDE = CutRule(re.compile(rb"(?:[A-Za-z]|[\xe5-\xe8][\x80-\xbf]{2})(?=[ \n])"))
+"""A Latin letter or an ideograph (U+5000 to U+8FFF) before a space or a line end."""
+NARROW = CutRule(re.compile(rb"[A-Za-z](?= [A-Za-z])"))
+"""One space between two Latin letters."""
+DROPPING = CutRule(NARROW.place, num_dropped=1)
+ANY_CHARACTER = CutRule(re.compile(rb"[\x00-\xff](?=[^\x80-\xbf])", re.DOTALL))
+
+LETTER_ALTERNATIVES = frozenset(
+    (
+        r" ?\p{L}+",
+        r"[\p{L}]+",
+        r"\p{L}+",
+        r"[^\r\n\p{L}\p{N}]?\p{L}+",
+        r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+",
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+",
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*",
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    )
+)
+"""Take runs of letters, and nothing after them but marks and a contraction."""
+
+OTHER_ALTERNATIVES = frozenset(
+    (
+        r"'(?:[sdmt]|ll|ve|re)",
+        r"'(?i:[sdmt]|ll|ve|re)",
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)",
+        *(r"'s", r"'t", r"'re", r"'ve", r"'m", r"'ll", r"'d"),
+        *(r" ?\p{N}+", r"\p{N}{1,3}", r"\p{N}", r"[\p{N}]", r"\p{N}+"),
+        *(r" ?[^\s\p{L}\p{N}]+", r"[^\s\p{L}\p{N}]+", r" ?[^\s\p{L}\p{N}]+[\r\n]*"),
+        r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
+        *(r"\s+$", r"\s*[\r\n]", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+", r"\s"),
+    )
+)
+"""Take no white space after a letter, and look at nothing before them. Source: the patterns of
+GPT-2, cl100k, o200k (tiktoken_ext/openai_public.py of tiktoken 0.14), Llama 3 and Qwen 2
+(convert_slow_tokenizer.py of transformers 5.23), taken apart at their bars."""
+
+
+def find_cut_rule(tokenizer: Tokenizer, *, in_text: InText) -> CutRule | None:
+    """Return where chunks of a text may end, None where no place is known.
+
+    Lets nothing through unproven: an unknown step, an added token that holds a letter before a
+    space, one that takes the white space behind it.
+    """
+    if tokenizer.kind == "bytes":
+        return ANY_CHARACTER
+    if tokenizer.kind == "tiktoken":
+        encoding = read_encoding(tokenizer.folder)
+        names = encoding["special_tokens"] if in_text == "control" else ()
+        is_proven = _splits_words(encoding["pattern"]) and not any(map(_spans_a_place, names))
+        return WIDE if is_proven else None
+    if tokenizer.kind == "sentencepiece":
+        names = tokenizer.special_tokens if in_text == "control" else ()
+        return _rule_of_model(read_spec((tokenizer.folder / MODEL_NAME).read_bytes()), names)
+    fields = read_tokenizer_json(tokenizer.folder)
+    return _rule_of_json(fields, in_text) if fields else None
+
+
+_LOCAL_RULES = frozenset(("identity", "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf"))
+"""SentencePiece's own normalization rules: Unicode's compatibility forms, none of a letter and a
+space together."""
+
+
+def _rule_of_model(spec: ModelSpec, control_symbols: Iterable[str]) -> CutRule | None:
+    """Return the rule of a SentencePiece model: only BPE, whose merges stay on one side.
+
+    The library puts neighbouring unknown pieces together, so the space must be a piece.
+    """
+    if spec.model_type != BPE or spec.has_suffixes or not spec.escapes_spaces:
+        return None
+    if spec.rules not in _LOCAL_RULES or spec.has_own_rules or "▁" not in spec.pieces:
+        return None
+    if any(map(re.compile("[A-Za-z][ ▁]").search, spec.pieces)):
+        return None
+    if any(_spans_a_place(name) or name[:1].isalpha() for name in control_symbols):
+        return None
+    if spec.adds_prefix:
+        return DROPPING
+    return None if spec.removes_spaces else NARROW
+
+
+def _splits_words(pattern: str) -> bool:
+    """Say whether a pattern cuts between a letter and white space, whatever stands around.
+
+    White space must be taken by an alternative of its own: what no alternative takes stands
+    together, letters and all.
+    """
+    alternatives = {_without_possessives(part) for part in _alternatives(pattern)}
+    has_letters = not alternatives.isdisjoint(LETTER_ALTERNATIVES)
+    has_spaces = not alternatives.isdisjoint((r"\s+", r"\s"))
+    is_known = alternatives <= LETTER_ALTERNATIVES | OTHER_ALTERNATIVES
+    return has_letters and has_spaces and is_known
+
+
+def _alternatives(pattern: str) -> list[str]:
+    """Return the parts of a pattern between the bars that stand in no bracket."""
+    parts, depth, is_class, start, index = [], 0, False, 0, 0
+    while index < len(pattern):
+        char = pattern[index]
+        if char == "\\":
+            index += 1
+        elif is_class:
+            is_class = char != "]"
+        elif char == "[":
+            is_class = True
+        elif char in "()":
+            depth += 1 if char == "(" else -1
+        elif char == "|" and depth == 0:
+            parts.append(pattern[start:index])
+            start = index + 1
+        index += 1
+    return [*parts, pattern[start:]]
+
+
+def _without_possessives(alternative: str) -> str:
+    """Return the alternative with `++` as `+` and so on: here both match the same."""
+    return re.sub(r"([+*?]|\{\d+,\d+\})\+", r"\1", alternative)
+
+
+def _spans_a_place(text: str) -> bool:
+    return WIDE.place.search(text.encode()) is not None
+
+
+_UNICODE_FORMS = frozenset(("NFC", "NFD", "NFKC", "NFKD"))
+_LOCAL_NORMALIZERS = frozenset(
+    ("Lowercase", "StripAccents", "Nmt", "Precompiled", "BertNormalizer", *_UNICODE_FORMS)
+)
+"""What they do to a Latin letter and to the space after it does not depend on the other."""
+
+_AT_WHITE_SPACE = frozenset(("Whitespace", "WhitespaceSplit", "BertPreTokenizer"))
+_AT_OTHER_CHARACTERS = frozenset(("Digits", "Punctuation"))
+_SPACES = {"Metaspace": "▁", "ByteLevel": "Ġ"}
+"""What a model sees for a space after the last pre-tokenizer."""
+
+
+def _rule_of_json(fields: Mapping[str, Any], in_text: InText) -> CutRule | None:
+    normalized = _after_normalizer(fields.get("normalizer"))
+    if normalized is None:
+        return None
+    rule, space = normalized
+    steps = flat_steps(fields.get("pre_tokenizer"), "pretokenizers")
+    if any(step["type"] in ("ByteLevel", "Metaspace") for step in steps[:-1]):
+        return None  # what comes after them sees other characters
+    if space != " " and any(map(_adds_space, steps)):
+        return None  # it looks for a space at the start of each chunk
+    seen = _SPACES.get(steps[-1]["type"], space) if steps else space
+    verdicts = [_cuts(step, space) for step in steps]
+    if None in verdicts or not (any(verdicts) or _merges_stay_apart(fields["model"], seen)):
+        return None
+    is_of_patterns = all(step["type"] in ("Split", "ByteLevel") for step in steps)
+    if not any(verdicts) or not is_of_patterns or any(map(_adds_space, steps)):
+        rule = NARROW if rule is WIDE else rule
+    is_found = {False: in_text == "control", True: True}
+    added = fields.get("added_tokens") or []
+    is_kept = all(_is_found_alike(token, rule) for token in added if is_found[not token["special"]])
+    return rule if is_kept else None
+
+
+def _adds_space(step: Mapping[str, Any]) -> bool:
+    return bool(step.get("add_prefix_space"))
+
+
+def flat_steps(step: Mapping[str, Any] | None, inner: str) -> list[Mapping[str, Any]]:
+    """Return a step, or those of a sequence, in order."""
+    if step is None:
+        return []
+    if step["type"] != "Sequence":
+        return [step]
+    return [flat for one in step[inner] for flat in flat_steps(one, inner)]
+
+
+def _after_normalizer(normalizer: Mapping[str, Any] | None) -> tuple[CutRule, str] | None:
+    """Return the widest rule under which the normalizer treats chunks as it does the whole, and
+    what it makes of a space."""
+    rule, space = WIDE, " "
+    steps = flat_steps(normalizer, "normalizers")
+    for step in steps:
+        if step["type"] == "Replace":
+            pattern = step["pattern"].get("String")
+            if (pattern, step["content"], space) == (" ", "▁", " "):
+                space = "▁"
+            elif not pattern or re.search("[A-Za-z \n▁]", pattern + step["content"]):
+                return None
+        elif step["type"] != "Prepend" and step["type"] not in _LOCAL_NORMALIZERS:
+            return None
+        if step["type"] not in _UNICODE_FORMS:
+            rule = NARROW
+    prepended = [step["prepend"] for step in steps if step["type"] == "Prepend"]
+    if prepended:
+        return (DROPPING, space) if prepended == ["▁"] == [space] else None
+    return rule, space
+
+
+def _cuts(step: Mapping[str, Any], space: str) -> bool | None:
+    """Say whether a pre-tokenizer cuts between a letter and `space`; None where it is not known
+    to leave the other cuts as they are."""
+    kind = step["type"]
+    if kind == "ByteLevel":
+        return bool(step.get("use_regex", True))  # GPT-2's pattern, in the library's own code
+    if kind in _AT_WHITE_SPACE:
+        return space == " "
+    if kind in _AT_OTHER_CHARACTERS:
+        return False
+    if kind == "Metaspace":
+        return bool(step.get("split", True)) if step["replacement"] == "▁" else None
+    return _split_cuts(step, space) if kind == "Split" else None
+
+
+def _split_cuts(step: Mapping[str, Any], space: str) -> bool | None:
+    regex, string = step["pattern"].get("Regex"), step["pattern"].get("String")
+    how = step["behavior"], bool(step.get("invert"))
+    if string is not None:
+        is_before = how in (("Isolated", False), ("Removed", False), ("MergedWithNext", False))
+        return True if string == space and is_before else None
+    if _without_possessives(regex) in (r"\p{N}{1,3}", r"\p{N}", r"\d"):
+        return False if how == ("Isolated", False) else None
+    is_plain = how in (("Isolated", False), ("Isolated", True), ("Removed", True))
+    return True if is_plain and _splits_words(regex) else None
+
+
+def _merges_stay_apart(model: Mapping[str, Any], space: str) -> bool:
+    """Say whether no token of a BPE model holds a letter with a space, however spelt, behind it."""
+    vocab = model.get("vocab")
+    if model.get("type") != "BPE" or model.get("ignore_merges") or not vocab:
+        return False
+    if model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
+        return False
+    if model.get("fuse_unk") and space not in vocab:
+        return False  # unknown letters and spaces would become one unknown token
+    crossing = re.compile("[A-Za-z][ ▁Ġ]")
+    return not any(map(crossing.search, vocab))
+
+
+def _is_found_alike(token: Mapping[str, Any], rule: CutRule) -> bool:
+    """Say whether an added token is found in chunks where it is found in the whole."""
+    content = token["content"]
+    if _spans_a_place(content) or (token.get("rstrip") and _spans_a_place(content + " ")):
+        return False
+    if rule.num_dropped and (content[:1].isalpha() or content[:1].isspace()):
+        return False
+    # It is looked for in normalized text, where other characters may have become letters.
+    is_normalized = token.get("normalized") and rule is not WIDE
+    return not (is_normalized and re.search(r"[^\W\d_][\s▁]", content))

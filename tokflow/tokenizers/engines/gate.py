@@ -1,0 +1,224 @@
+"""The equality gate: the fast engine is used only where it gives the reference's tokens."""
+
+from collections.abc import Sequence
+from functools import cache, lru_cache, partial
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tokflow.errors import TokenizerError, TokflowError, four_parts
+from tokflow.store.arrow import to_arrow, to_texts
+from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
+from tokflow.tokenizers.engines.chunks import ChunkedEngine
+from tokflow.tokenizers.engines.code_points import code_points_for_reference
+from tokflow.tokenizers.engines.cuts import CutRule, find_cut_rule
+from tokflow.tokenizers.engines.fast import open_gigatoken
+from tokflow.tokenizers.engines.panics import panics_as_errors
+from tokflow.tokenizers.engines.protocol import Encoded, Engine, InText, text_buffers
+from tokflow.tokenizers.engines.reference import open_reference
+from tokflow.tokenizers.engines.routed import RoutedEngine
+from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME, unscored_pieces
+from tokflow.tokenizers.tokenizer import Tokenizer, read_tokenizer_json
+
+EngineChoice = Literal["auto", "gigatoken", "reference"]
+
+SAMPLE_TOKENS = 500
+"""Longest of the three documents per batch that the reference encodes too, with the head of a
+longer one. At 1.5 million tokens a second they take 1 ms, where the fast engine takes 20 ms for
+a batch of 2 MB."""
+
+VERDICT = "gigatoken was wrong: "
+"""The beginning of the reason where the store keeps a verdict."""
+
+GOLDEN_RATIO = 0.618034
+"""Steps of this size never fall on the same places of a batch again."""
+
+AROUND_ADDED_TOKENS = (
+    ("", ""), ("a", "b"), (" ", " "), ("  ", "  "), ("\n", "\n"), ("1", "2"), ("_", "."), ("é", ""),
+)  # fmt: skip
+"""What an added token is tried in: it may take spaces with it, or count as a whole word only."""
+
+
+class EngineDiffersError(TokflowError):
+    """The fast engine gave other tokens than the reference; what it made must not be kept."""
+
+
+class GatedEngine:
+    """An engine together with the proof that it may be used.
+
+    `reason` says why this engine runs, for the metadata.
+    """
+
+    def __init__(self, engine: Engine, *, reference: Engine | None, reason: str) -> None:
+        self._engine = engine
+        self._reference = reference
+        self.reason = reason
+        self._num_batches = 0
+
+    @property
+    def name(self) -> str:
+        """The library that makes the tokens."""
+        return self._engine.name
+
+    def encode(self, texts: pa.LargeStringArray) -> Encoded:
+        """Return the tokens of each text, a sample of them compared with the reference.
+
+        Raises: EngineDiffersError at the first difference.
+        """
+        encoded = self._engine.encode(texts)
+        if self._reference is not None:
+            self._compare_sample(texts, encoded, self._reference)
+        return encoded
+
+    def _compare_sample(
+        self, texts: pa.LargeStringArray, encoded: Encoded, reference: Engine
+    ) -> None:
+        """Compare some short documents, spread over the batch, and the head of a long one."""
+        lengths = np.diff(encoded.offsets)
+        short = np.flatnonzero((lengths > 0) & (lengths <= SAMPLE_TOKENS))
+        long = np.flatnonzero(lengths > SAMPLE_TOKENS)
+        self._num_batches += 1
+        indices = np.unique(short[self._places(len(short), 3)])
+        heads = to_texts([_head(texts, int(index)) for index in long[self._places(len(long), 1)]])
+        encoded_heads = self._engine.encode(heads)
+        sample = pa.concat_arrays([texts.take(to_arrow(indices)), heads])
+        got = [encoded.document(int(index)) for index in indices]
+        got += [encoded_heads.document(index) for index in range(len(heads))]
+        expected = reference.encode(sample)
+        for position, token_ids in enumerate(got):
+            wanted = expected.document(position)
+            if not np.array_equal(token_ids, wanted):
+                text = sample[position].as_py()
+                difference = _difference(text, token_ids, wanted, reference.name)
+                raise EngineDiffersError(f"{self._engine.name}: {difference}")
+
+    def _places(self, num_documents: int, num_places: int) -> npt.NDArray[np.int64]:
+        """Return places spread evenly over so many documents, others in the next batch."""
+        spread = (np.arange(num_places) / num_places + GOLDEN_RATIO * self._num_batches) % 1
+        places: npt.NDArray[np.int64] = (spread * num_documents).astype(np.int64)
+        return places if num_documents else places[:0]
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Return the text of token ids."""
+        return (self._reference or self._engine).decode(token_ids)
+
+
+@lru_cache(maxsize=4)
+def open_engine(
+    tokenizer: Tokenizer,
+    *,
+    choice: EngineChoice = "auto",
+    in_text: InText = "ordinary",
+    is_parallel: bool | None = None,
+) -> GatedEngine:
+    """Return the engine to use, kept for the next call with the same arguments.
+
+    `auto` takes gigatoken if it encodes the awkward strings, and others that spell the added
+    tokens of this tokenizer, exactly as the reference does, else the reference; `gigatoken`
+    raises where `auto` would turn to the reference. Texts with characters that the two are known
+    to split differently go to the reference either way.
+
+    Raises: TokenizerError.
+    """
+
+    def chunked(engine: Engine) -> Engine:
+        return ChunkedEngine(engine, find_rule, dtype=tokenizer.dtype)
+
+    whole = open_reference(tokenizer, in_text=in_text)
+    find_rule = cache(partial(_tried_rule, tokenizer, in_text, whole))
+    reference = chunked(whole)
+    if tokenizer.kind == "bytes":
+        return GatedEngine(reference, reference=None, reason="the bytes need no other engine")
+    if choice == "reference":
+        return GatedEngine(reference, reference=None, reason="asked for by engine: reference")
+    if tokenizer.verdict is not None:
+        return _without_gigatoken(reference, choice, VERDICT + tokenizer.verdict)
+    strings = (*AWKWARD_STRINGS, *_added_token_strings(tokenizer))
+    try:
+        with panics_as_errors():
+            gigatoken = open_gigatoken(tokenizer, in_text=in_text, is_parallel=is_parallel)
+            code_points = code_points_for_reference(tokenizer)
+            fast = chunked(RoutedEngine(gigatoken, whole, code_points))
+            difference = _first_difference(strings, fast, reference)
+    except Exception as error:
+        first_line = str(error).partition("\n")[0]
+        difference = f"gigatoken does not take this tokenizer: {first_line}"
+    if difference is None:
+        reason = f"equal to {reference.name} on {len(strings):,} awkward strings"
+        return GatedEngine(fast, reference=reference, reason=reason)
+    return _without_gigatoken(reference, choice, difference)
+
+
+def _without_gigatoken(reference: Engine, choice: EngineChoice, difference: str) -> GatedEngine:
+    """Return the reference, with what speaks against gigatoken as the reason.
+
+    Raises: TokenizerError where gigatoken was asked for.
+    """
+    if choice == "gigatoken":
+        raise TokenizerError(
+            four_parts(
+                where="tokenizer.engine: gigatoken",
+                expected=f"the tokens of {reference.name}",
+                found=difference,
+                remedy="set tokenizer.engine: auto to use the reference where they differ",
+            )
+        )
+    return GatedEngine(reference, reference=None, reason=difference)
+
+
+def _tried_rule(tokenizer: Tokenizer, in_text: InText, whole: Engine) -> CutRule | None:
+    """Return where long texts may be cut; None also where cutting the awkward strings there,
+    and those with added tokens, would change a token in spite of the proof."""
+    rule = find_cut_rule(tokenizer, in_text=in_text)
+    if rule is None:
+        return None
+    strings = (*AWKWARD_STRINGS, *_added_token_strings(tokenizer))
+    texts = [f"ab {string} cd{string} é {string}ef g" for string in strings]
+    cut = ChunkedEngine(whole, lambda: rule, dtype=tokenizer.dtype, chunk_bytes=1, chunked_bytes=0)
+    return rule if _first_difference(texts, cut, whole) is None else None
+
+
+def _head(texts: pa.LargeStringArray, index: int) -> str:
+    """Return the first characters of a text, without touching the rest of it."""
+    offsets, data = text_buffers(texts)
+    start, stop = int(offsets[index]), int(offsets[index + 1])
+    head = data[start : min(stop, start + 2 * SAMPLE_TOKENS)].tobytes()
+    return head.decode(errors="ignore")  # the last character may be cut
+
+
+def _added_token_strings(tokenizer: Tokenizer) -> list[str]:
+    """Return strings that spell the tokenizer's own added tokens, special or not.
+
+    gigatoken 0.10.0 finds a `single_word` token inside words too, and of two tokens takes the
+    longer where the reference takes the special one.
+    """
+    names = list(tokenizer.special_tokens)
+    if tokenizer.kind == "sentencepiece":
+        model = (tokenizer.folder / MODEL_NAME).read_bytes()
+        names = list(dict.fromkeys((*names, *unscored_pieces(model))))
+    elif fields := read_tokenizer_json(tokenizer.folder):
+        names = [token["content"] for token in fields.get("added_tokens") or []]
+    return [
+        *(before + name + after for name in names for before, after in AROUND_ADDED_TOKENS),
+        *(name + name for name in names),
+        *(first + second for first, second in pairwise(names)),
+    ]
+
+
+def _first_difference(strings: Sequence[str], fast: Engine, reference: Engine) -> str | None:
+    texts = to_texts(strings)
+    got, expected = fast.encode(texts), reference.encode(texts)
+    for index, text in enumerate(strings):
+        if not np.array_equal(got.document(index), expected.document(index)):
+            return _difference(text, got.document(index), expected.document(index), reference.name)
+    return None
+
+
+def _difference(text: str, got: np.ndarray, expected: np.ndarray, reference: str) -> str:
+    return (
+        f"{text[:40]!r} became {got[:8].tolist()} with gigatoken "
+        f"and {expected[:8].tolist()} with {reference}"
+    )

@@ -1,0 +1,139 @@
+"""The reference engines: each kind of tokenizer through its own library."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from tokflow.tokenizers.engines.panics import panics_as_errors
+from tokflow.tokenizers.engines.protocol import (
+    Encoded,
+    Engine,
+    InText,
+    encoded_from_lists,
+    text_buffers,
+)
+from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME, SentencePieceEngine
+from tokflow.tokenizers.engines.workers import open_transformers
+from tokflow.tokenizers.tokenizer import (
+    BYTES_BOS_ID,
+    BYTES_EOS_ID,
+    Tokenizer,
+    read_encoding,
+    read_ranks,
+)
+
+if TYPE_CHECKING:
+    import tiktoken
+    import tokenizers
+
+
+def open_reference(tokenizer: Tokenizer, *, in_text: InText = "ordinary") -> Engine:
+    """Return the engine whose tokens are right by definition.
+
+    Raises: UntrustedCodeError where it is code, and `tokenizer` does not say that it may run.
+    """
+    if tokenizer.kind == "bytes":
+        return BytesEngine()
+    if tokenizer.kind == "tiktoken":
+        return TiktokenEngine(open_tiktoken(tokenizer), in_text=in_text)
+    if tokenizer.kind == "sentencepiece":
+        return SentencePieceEngine(tokenizer.folder / MODEL_NAME, in_text=in_text)
+    if not (tokenizer.folder / "tokenizer.json").is_file():
+        return open_transformers(
+            tokenizer.folder, in_text=in_text, trust_remote_code=tokenizer.trust_remote_code
+        )
+    return TokenizersEngine(tokenizer.folder / "tokenizer.json", in_text=in_text)
+
+
+class BytesEngine:
+    """Token id = byte of the UTF-8 text; BOS and EOS have ids past 255."""
+
+    name = "bytes"
+
+    def encode(self, texts: pa.LargeStringArray) -> Encoded:
+        """Return the bytes of each text."""
+        offsets, data = text_buffers(texts)
+        token_ids = data[offsets[0] : offsets[-1]].astype(np.uint32)
+        return Encoded(token_ids=token_ids, offsets=offsets - offsets[0])
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Return the text; what is no UTF-8 is shown as U+FFFD."""
+        names = {BYTES_BOS_ID: b"<bos>", BYTES_EOS_ID: b"<eos>"}
+        parts = [names.get(token_id) or bytes([token_id]) for token_id in token_ids]
+        return b"".join(parts).decode(errors="replace")
+
+
+class TokenizersEngine:
+    """A tokenizer.json through Hugging Face's `tokenizers`."""
+
+    name = "tokenizers"
+
+    def __init__(self, path: Path, *, in_text: InText) -> None:
+        self._tokenizer = load_tokenizer_json(path.read_bytes(), in_text)
+
+    def encode(self, texts: pa.LargeStringArray) -> Encoded:
+        """Return the tokens of each text; no special token is added."""
+        encodings = self._tokenizer.encode_batch_fast(texts.to_pylist(), add_special_tokens=False)
+        return encoded_from_lists([encoding.ids for encoding in encodings])
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Return the text of token ids as the tokenizer's own decoder gives it."""
+        return str(self._tokenizer.decode(list(token_ids), skip_special_tokens=False))
+
+
+@lru_cache(maxsize=2)
+def load_tokenizer_json(content: bytes, in_text: InText) -> "tokenizers.Tokenizer":
+    """Return the tokenizer of a tokenizer.json, free of what would change its tokens.
+
+    Kept for the next call, since loading takes 0.2 s: a tokenizer that has just been saved, and
+    so checked, is about to be used.
+    """
+    import tokenizers
+
+    with panics_as_errors():
+        tokenizer = tokenizers.Tokenizer.from_buffer(content)
+    # A file may ask for truncation or padding, which would cut or add tokens silently.
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    if isinstance(tokenizer.model, tokenizers.models.BPE):
+        tokenizer.model.dropout = None  # draws merges at random: other tokens each time
+    tokenizer.encode_special_tokens = in_text == "ordinary"
+    return tokenizer
+
+
+class TiktokenEngine:
+    """An encoding of OpenAI's `tiktoken`."""
+
+    name = "tiktoken"
+
+    def __init__(self, encoding: "tiktoken.Encoding", *, in_text: InText) -> None:
+        self._encoding = encoding
+        self._in_text = in_text
+
+    def encode(self, texts: pa.LargeStringArray) -> Encoded:
+        """Return the tokens of each text."""
+        strings = texts.to_pylist()
+        if self._in_text == "ordinary":
+            return encoded_from_lists(self._encoding.encode_ordinary_batch(strings))
+        return encoded_from_lists(self._encoding.encode_batch(strings, allowed_special="all"))
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Return the text; what is no UTF-8 is shown as U+FFFD."""
+        return self._encoding.decode(list(token_ids))
+
+
+def open_tiktoken(tokenizer: Tokenizer) -> "tiktoken.Encoding":
+    """Return the encoding that was saved into the store; needs no network."""
+    import tiktoken
+
+    encoding = read_encoding(tokenizer.folder)
+    return tiktoken.Encoding(
+        encoding["name"],
+        pat_str=encoding["pattern"],
+        mergeable_ranks=read_ranks(tokenizer.folder / "ranks.tiktoken"),
+        special_tokens=encoding["special_tokens"],
+    )

@@ -1,0 +1,127 @@
+"""The reference engine of a SentencePiece model: the `sentencepiece` library."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from tokflow.tokenizers.engines.names import any_of
+from tokflow.tokenizers.engines.protocol import Encoded, InText, encoded_from_lists
+
+if TYPE_CHECKING:
+    import sentencepiece
+
+MODEL_NAME = "tokenizer.model"
+"""The .model file in the tokenizer's folder."""
+
+
+class SentencePieceEngine:
+    """A .model through `sentencepiece`; its normalisation of the text is the tokenizer's own.
+
+    Left alone, SentencePiece never makes a control symbol of text, which is `ordinary`. For
+    `control` the text is cut at every control symbol it spells, the longest where several begin,
+    the stretches between are encoded each on its own (with its own dummy prefix, if the model has
+    one, as LlamaTokenizer does it) and the symbols' ids stand between. User-defined symbols are
+    part of the text in both.
+    """
+
+    name = "sentencepiece"
+
+    def __init__(self, path: Path, *, in_text: InText) -> None:
+        self._processor = load_processor(path.read_bytes())
+        self._ids = control_symbols(self._processor) if in_text == "control" else {}
+        self._spelt = any_of(self._ids)
+
+    def encode(self, texts: pa.LargeStringArray) -> Encoded:
+        """Return the tokens of each text; no BOS and no EOS."""
+        strings = texts.to_pylist()
+        if not self._ids:
+            return encoded_from_lists(self._of_library(strings, "numpy"))
+        stretches = [self._spelt.split(text) for text in strings]
+        encoded = iter(self._of_library([one for parts in stretches for one in parts], "numpy"))
+        documents = []
+        for text, parts in zip(strings, stretches, strict=True):
+            token_ids = next(encoded).tolist()
+            for symbol, _ in zip(self._spelt.findall(text), parts[1:], strict=True):
+                token_ids += [self._ids[symbol], *next(encoded).tolist()]
+            documents.append(token_ids)
+        return encoded_from_lists(documents)
+
+    def char_starts(self, texts: pa.LargeStringArray) -> list[int]:
+        """Return for each token that `encode` gives how many code points of its text are before
+        it, the texts one after another."""
+        starts: list[int] = []
+        for text in texts.to_pylist():
+            symbols = self._spelt.findall(text)
+            stretches = self._spelt.split(text)
+            position = 0
+            mappings = self._of_library(stretches, "offset_mapping")
+            for index, (stretch, mapping) in enumerate(zip(stretches, mappings, strict=True)):
+                starts += [position + start for start, _ in mapping["offsets"]]
+                position += len(stretch)
+                if index < len(symbols):
+                    starts.append(position)
+                    position += len(symbols[index])
+        return starts
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Return the text of token ids, control symbols by their names, unknown as ` ⁇ `."""
+        symbols = control_symbols(self._processor).items()
+        names = {id_: name for name, id_ in symbols if not self._processor.is_unknown(id_)}
+        parts: list[str] = []
+        run: list[int] = []
+        for token_id in token_ids:
+            if token_id in names:
+                parts += [self._processor.decode(run), names[token_id]]
+                run = []
+            else:
+                run.append(int(token_id))
+        return "".join((*parts, self._processor.decode(run)))
+
+    def _of_library(
+        self, strings: list[str], return_type: Literal["numpy", "offset_mapping"]
+    ) -> list[Any]:
+        encoded: list[Any] = self._processor.encode(
+            strings, return_type=return_type, num_threads=os.cpu_count() or 1
+        )
+        return encoded
+
+
+def load_processor(model: bytes) -> "sentencepiece.SentencePieceProcessor":
+    """Return the processor of the bytes of a .model.
+
+    Raises: ValueError where they are no model.
+    """
+    import sentencepiece
+
+    try:
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model) if model else None
+    except RuntimeError as error:
+        raise ValueError(str(error).strip()) from error
+    if processor is None or processor.get_piece_size() == 0:
+        raise ValueError("a model without pieces")
+    return processor
+
+
+def control_symbols(processor: "sentencepiece.SentencePieceProcessor") -> dict[str, int]:
+    """Return the ids of the control symbols and of the unknown piece, by name."""
+    return {
+        processor.id_to_piece(token_id): token_id
+        for token_id in range(processor.get_piece_size())
+        if processor.is_control(token_id) or processor.is_unknown(token_id)
+    }
+
+
+def unscored_pieces(model: bytes) -> list[str]:
+    """Return the pieces whose score is 0: the user-defined symbols, and often one piece more.
+
+    The library does not say which pieces are user-defined; this is enough to try them all.
+    """
+    processor = load_processor(model)
+    return [
+        processor.id_to_piece(token_id)
+        for token_id in range(processor.get_piece_size())
+        if processor.get_score(token_id) == 0 and not processor.is_byte(token_id)
+    ]

@@ -1,0 +1,192 @@
+"""Tokenizers that are published: their files taken from the hub or a folder, and made ready."""
+
+import fnmatch
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokflow.errors import TokenizerError, four_parts
+from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
+from tokflow.tokenizers.engines.transformers_ import load_pretrained, without_advice
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+HUB_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+)
+"""What is taken from a hub id or a folder; all that a tokenizer needs."""
+
+TOKENIZER_FILES = (
+    "tokenizer*.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "config.json",
+    "vocab.*",
+    "merges.txt",
+    "dict.txt",
+    "bpe.codes",
+    "*.model",
+    "*.spm",
+    "*.tiktoken",
+)
+"""What is taken where there is no tokenizer.json: names that transformers' classes know, and no
+weights. Code comes along only where it may run."""
+
+ERROR_LENGTH = 600
+"""Characters of another library's error that are shown."""
+
+
+def download_tokenizer(
+    name: str, revision: str | None, folder: Path, *, trust_remote_code: bool
+) -> str:
+    """Copy the tokenizer's files from the hub; return the commit they are of."""
+    import huggingface_hub
+
+    try:
+        info = huggingface_hub.HfApi().model_info(name, revision=revision)
+        commit = str(info.sha)
+        published = [file.rfilename for file in info.siblings or ()]
+        for file in files_to_take(published, trust_remote_code=trust_remote_code):
+            path = huggingface_hub.hf_hub_download(name, file, revision=commit)
+            (folder / file).write_bytes(Path(path).read_bytes())
+    except Exception as error:
+        raise TokenizerError(
+            four_parts(
+                where=f"tokenizer.name: {name}",
+                expected="a hub id that can be reached, or an existing local folder",
+                found=shown(error),
+                remedy="correct the name or the revision, log in with `hf auth login` for a "
+                "private one, or name a folder that holds its files",
+            )
+        ) from error
+    return commit
+
+
+def files_to_take(published: Iterable[str], *, trust_remote_code: bool) -> list[str]:
+    """Return which of the files of a repository or folder make its tokenizer, sorted."""
+    names = sorted(published)
+    if "tokenizer.json" in names:
+        return [name for name in names if name in HUB_FILES]
+    patterns = (*TOKENIZER_FILES, *(("*.py",) if trust_remote_code else ()))
+    return [
+        name
+        for name in names
+        if "/" not in name and any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+    ]
+
+
+def make_with_transformers(folder: Path, *, name: str, trust_remote_code: bool) -> None:
+    """Let transformers load the files in `folder`, and make a tokenizer.json of them if it can.
+
+    Where the class has a fast backend that gives the same tokens as the class on all awkward
+    strings, `folder` holds a tokenizer.json in place of the other files afterwards. Where it has
+    none the files stay as they are, and transformers loads them again for each run.
+
+    Raises: TokenizerError.
+    """
+    _refuse_code(folder, name=name, trust_remote_code=trust_remote_code)
+    try:
+        loaded = load_pretrained(folder, trust_remote_code=trust_remote_code)
+        is_fast = _has_equal_backend(loaded)
+    except Exception as error:
+        raise TokenizerError(
+            four_parts(
+                where=f"tokenizer.name: {name}",
+                expected="a tokenizer.json, or files that transformers can load",
+                found=f"{', '.join(sorted(path.name for path in folder.iterdir())) or '(none)'}: "
+                f"{shown(error)}",
+                remedy="name a tokenizer that transformers.AutoTokenizer loads",
+            )
+        ) from error
+    if is_fast:
+        _save_fast(loaded, folder)
+
+
+def _has_equal_backend(loaded: "PreTrainedTokenizerBase") -> bool:
+    backend = getattr(loaded, "backend_tokenizer", None)
+    if backend is None or not type(loaded).__module__.startswith("transformers."):
+        return False  # code of its own may do anything, and is asked each time
+    strings = list(AWKWARD_STRINGS)
+    encodings = backend.encode_batch(strings, add_special_tokens=False)
+    return all(
+        loaded.encode(text, add_special_tokens=False) == encoding.ids
+        for text, encoding in zip(strings, encodings, strict=True)
+    )
+
+
+def _save_fast(loaded: Any, folder: Path) -> None:
+    """Save the backend, the names of EOS and BOS, and keep what else a tokenizer.json needs."""
+    config = folder / "tokenizer_config.json"
+    fields = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
+    fields |= {role: getattr(loaded, role) for role in ("eos_token", "bos_token")}
+    for path in folder.iterdir():
+        if path.name not in HUB_FILES:
+            path.unlink()
+    config.write_text(json.dumps(fields), encoding="utf-8")
+    loaded.backend_tokenizer.save(str(folder / "tokenizer.json"))
+
+
+def _refuse_code(folder: Path, *, name: str, trust_remote_code: bool) -> None:
+    """Stop where a tokenizer is code that may not run, or code that is published elsewhere.
+
+    Raises: TokenizerError.
+    """
+    reference = _class_reference(folder)
+    if reference is None:
+        return
+    if not trust_remote_code and not _is_known_class(folder):
+        raise TokenizerError(
+            four_parts(
+                where=f"tokenizer.trust_remote_code: {name}",
+                expected=f"true, for this tokenizer is Python code, {reference}, that was "
+                "published with it and would run on this machine with your rights",
+                found="false",
+                remedy="read that code and set `trust_remote_code: true` if you want to run it, "
+                "or name a tokenizer that has a tokenizer.json",
+            )
+        )
+    if trust_remote_code and "--" in reference:
+        raise TokenizerError(
+            four_parts(
+                where=f"tokenizer.name: {name}",
+                expected="code that is published beside the tokenizer, so that it can be kept",
+                found=f"a reference to another repository, {reference}",
+                remedy="copy tokenizer and code into one folder, write the class in its "
+                "tokenizer_config.json without the repository, and name the folder",
+            )
+        )
+
+
+def _class_reference(folder: Path) -> str | None:
+    """Return the class `module.Class` that the config asks to be loaded from code, if any."""
+    try:
+        fields = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+        classes = fields["auto_map"]
+        classes = classes["AutoTokenizer"] if isinstance(classes, dict) else classes
+        return next((str(found) for found in reversed(classes) if found), None)
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def _is_known_class(folder: Path) -> bool:
+    """Say whether transformers has a class of its own with the name that the config gives."""
+    with without_advice():
+        from transformers.models.auto.tokenization_auto import tokenizer_class_from_name
+
+    fields = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    name = str(fields.get("tokenizer_class") or "").removesuffix("Fast")
+    return bool(name) and tokenizer_class_from_name(name) is not None
+
+
+def shown(error: Exception) -> str:
+    """Return the type and the message of an error of another library, in one line."""
+    message = " ".join(str(error).split())
+    if len(message) > ERROR_LENGTH:
+        message = f"{message[:ERROR_LENGTH]}…"
+    return f"{type(error).__name__}: {message}"

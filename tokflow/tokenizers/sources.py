@@ -1,0 +1,310 @@
+"""Where tokenizers come from: each kind writes its files into a folder of the store."""
+
+import dataclasses
+import fnmatch
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokflow.documents import DocumentsConfig, deciding_fields
+from tokflow.errors import TokenizerError, first_five, four_parts, nearest
+from tokflow.raw import RawFile
+from tokflow.store.manifest import Manifest, Recipe, checksum, checksums, write_manifest
+from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME
+from tokflow.tokenizers.hub import (
+    download_tokenizer,
+    files_to_take,
+    make_with_transformers,
+    shown,
+)
+from tokflow.tokenizers.tokenizer import (
+    BYTES_BOS_ID,
+    BYTES_EOS_ID,
+    END_OF_TEXT,
+    Kind,
+    TokenizerConfig,
+    content_fingerprint,
+    special_id,
+    write_ranks,
+)
+from tokflow.tokenizers.training import train_tokenizer
+from tokflow.tokenizers.vocabulary import (
+    Facts,
+    facts_of_json,
+    facts_of_sentencepiece,
+    facts_of_transformers,
+)
+
+TOKENIZER_VERSION = 1
+"""Raised when the same origin would be saved as other bytes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Origin:
+    """All that a tokenizer is made from."""
+
+    config: TokenizerConfig
+    base: Path
+    """Folder that relative paths in the config start from."""
+    raw_files: Mapping[str, RawFile]
+    """For kind trained: the raw files it is trained on, by key, sorted."""
+    documents: DocumentsConfig
+    """For kind trained: how their documents are read."""
+
+    @property
+    def local_path(self) -> Path | None:
+        """The file or folder on this disk that `config.name` leads to, if any."""
+        if self.config.kind in ("file", "sentencepiece"):
+            return self.path
+        is_local = self.config.kind == "huggingface" and self.path.exists()
+        return self.path if is_local else None
+
+    @property
+    def path(self) -> Path:
+        """Where `config.name` leads to if it is a path."""
+        return self.base / Path(str(self.config.name)).expanduser()
+
+
+def select_training_keys(config: TokenizerConfig, keys: list[str]) -> list[str]:
+    """Return the keys of the raw files a trained tokenizer reads; none for other kinds.
+
+    Raises: TokenizerError where the pattern matches no key.
+    """
+    if config.kind != "trained":
+        return []
+    selected = [key for key in keys if config.files is None or fnmatch.fnmatch(key, config.files)]
+    if not selected:
+        raise TokenizerError(
+            four_parts(
+                where="tokenizer.files",
+                expected="a pattern that matches a raw file",
+                found=f"{config.files!r}, and the raw files are {first_five(keys) or '(none)'}",
+                remedy=nearest(config.files, keys)
+                or "correct the pattern; it is compared with partition keys",
+            )
+        )
+    return selected
+
+
+def tokenizer_recipe(origin: Origin) -> Recipe:
+    """Return what decides the folder that holds the tokenizer, known before it is made."""
+    config, parents = _ingredients(origin)
+    return Recipe(stage="tokenizer", version=TOKENIZER_VERSION, config=config, parents=parents)
+
+
+def write_tokenizer(origin: Origin, folder: Path, *, dataset: str) -> None:
+    """Write the tokenizer's files and manifest into the empty `folder`.
+
+    Raises: TokenizerError.
+    """
+    started = time.perf_counter()
+    facts = KINDS[origin.config.kind](origin, folder)
+    eos_token = origin.config.eos_token or facts.eos_token
+    bos_token = origin.config.bos_token or facts.bos_token
+    files = checksums(folder)
+    special = {
+        "kind": origin.config.kind,
+        "special_tokens": dict(facts.special_tokens),
+        "eos_token": eos_token,
+        "eos_id": special_id("eos", eos_token, facts.named_tokens, facts.find),
+        "bos_token": bos_token,
+        "bos_id": special_id("bos", bos_token, facts.named_tokens, facts.find),
+    }
+    manifest = Manifest(
+        recipe=tokenizer_recipe(origin),
+        dataset=dataset,
+        partition=None,
+        counts={"vocab_size": facts.vocab_size},
+        details={
+            **special,
+            "tokenizer_fingerprint": content_fingerprint(special, files, version=TOKENIZER_VERSION),
+            "origin": dict(facts.origin),
+        },
+        files=files,
+    )
+    write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
+
+
+def _ingredients(origin: Origin) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the config fields that decide the tokenizer, and its parents' fingerprints."""
+    config = origin.config
+    fields: dict[str, Any] = {
+        "kind": config.kind,
+        "eos_token": config.eos_token,
+        "bos_token": config.bos_token,
+    }
+    if config.kind == "trained":
+        fields["vocab_size"] = config.vocab_size
+        fields["special_tokens"] = list(config.special_tokens)
+        fields["max_characters"] = config.max_characters
+        fields["pattern"] = config.pattern
+        fields["documents"] = deciding_fields(
+            origin.documents, {raw.path: raw.num_bytes for raw in origin.raw_files.values()}
+        )
+        return fields, {key: raw.sha256 for key, raw in origin.raw_files.items()}
+    if config.kind == "huggingface":
+        fields["trust_remote_code"] = config.trust_remote_code
+    if origin.local_path is not None:
+        return fields, {file.name: checksum(file).sha256 for file in _local_files(origin)}
+    if config.kind != "bytes":
+        fields["name"] = config.name
+    if config.kind == "huggingface":
+        fields["revision"] = config.revision
+    return fields, {}
+
+
+def _local_files(origin: Origin) -> list[Path]:
+    """Return the files on this disk that make the tokenizer, the named one first."""
+    path = origin.path
+    if path.is_file():
+        companions = ("tokenizer_config.json", "chat_template.jinja")
+        beside = [path.parent / name for name in companions if origin.config.kind == "file"]
+        return [path, *(file for file in beside if file.is_file())]
+    names = [file.name for file in path.iterdir() if file.is_file()] if path.is_dir() else []
+    taken = files_to_take(names, trust_remote_code=origin.config.trust_remote_code)
+    if taken:
+        return [path / name for name in taken]
+    state = "empty" if path.is_dir() else "missing"
+    raise TokenizerError(
+        four_parts(
+            where="tokenizer.name",
+            expected="an existing file, or a folder with files",
+            found=f"{str(path)!r}, which {'holds none of a tokenizer' if names else f'is {state}'}",
+            remedy="correct the path; a relative one starts at the folder of the YAML file "
+            "or, for a dataset under tokflow/defs, of the project",
+        )
+    )
+
+
+def _make_bytes(origin: Origin, folder: Path) -> Facts:
+    named = {"<eos>": BYTES_EOS_ID, "<bos>": BYTES_BOS_ID}
+    return Facts(
+        vocab_size=258,
+        special_tokens={},  # no text can spell an id past 255
+        named_tokens=named,
+        find=lambda name: name.encode()[0] if len(name.encode()) == 1 else None,
+        eos_token="<eos>",
+        bos_token="<bos>",
+    )
+
+
+def _make_tiktoken(origin: Origin, folder: Path) -> Facts:
+    import tiktoken
+
+    name = str(origin.config.name)
+    try:
+        encoding = tiktoken.get_encoding(name)
+    except Exception as error:
+        raise TokenizerError(
+            four_parts(
+                where=f"tokenizer.name: {name}",
+                expected=f"one of {', '.join(tiktoken.list_encoding_names())}, "
+                "and its files on the network or in TIKTOKEN_CACHE_DIR",
+                found=shown(error),
+                remedy="correct the name, or fetch the files once where there is a network; "
+                "later runs use the copy in the store",
+            )
+        ) from error
+    special_tokens = dict(encoding._special_tokens)
+    write_ranks(encoding._mergeable_ranks, folder / "ranks.tiktoken")
+    fields = {
+        "name": encoding.name,
+        "pattern": encoding._pat_str,
+        "special_tokens": special_tokens,
+    }
+    (folder / "encoding.json").write_text(json.dumps(fields, indent=1), encoding="utf-8")
+    return Facts(
+        vocab_size=encoding.max_token_value + 1,
+        special_tokens=special_tokens,
+        named_tokens=special_tokens,
+        find=lambda name: encoding._mergeable_ranks.get(name.encode()),
+        eos_token=END_OF_TEXT if END_OF_TEXT in special_tokens else None,
+        bos_token=None,
+    )
+
+
+def _make_from_file(origin: Origin, folder: Path) -> Facts:
+    files = _local_files(origin)
+    if origin.path.is_dir() and not any(file.name == "tokenizer.json" for file in files):
+        raise TokenizerError(
+            four_parts(
+                where=f"tokenizer.name: {origin.config.name}",
+                expected="a tokenizer.json, or a folder that holds one",
+                found="a folder without",
+                remedy="set tokenizer.kind: huggingface, which converts what else is there",
+            )
+        )
+    for file in files:
+        name = "tokenizer.json" if file == origin.path else file.name
+        (folder / name).write_bytes(file.read_bytes())
+    return facts_of_json(folder)
+
+
+def _make_huggingface(origin: Origin, folder: Path) -> Facts:
+    config = origin.config
+    name = str(config.name)
+    source: dict[str, Any] = {}
+    if origin.local_path is not None:
+        for file in _local_files(origin):
+            (folder / file.name).write_bytes(file.read_bytes())
+    else:
+        commit = download_tokenizer(
+            name, config.revision, folder, trust_remote_code=config.trust_remote_code
+        )
+        source = {"hub_id": name, "commit": commit}
+    if not (folder / "tokenizer.json").is_file():
+        make_with_transformers(folder, name=name, trust_remote_code=config.trust_remote_code)
+    if (folder / "tokenizer.json").is_file():
+        return facts_of_json(folder, origin=source)
+    return facts_of_transformers(folder, trust_remote_code=config.trust_remote_code, origin=source)
+
+
+def _make_sentencepiece(origin: Origin, folder: Path) -> Facts:
+    if origin.path.is_dir():
+        raise _no_model(origin, "a folder")
+    [path] = _local_files(origin)
+    (folder / MODEL_NAME).write_bytes(path.read_bytes())
+    try:
+        return facts_of_sentencepiece(folder)
+    except ValueError as error:
+        raise _no_model(origin, shown(error)) from error
+
+
+def _no_model(origin: Origin, found: str) -> TokenizerError:
+    return TokenizerError(
+        four_parts(
+            where=f"tokenizer.name: {origin.config.name}",
+            expected="a .model file that SentencePiece has made",
+            found=found,
+            remedy="name the .model itself, and copy it anew if it was cut short; a "
+            "tokenizer.json is kind: file, a folder of transformers kind: huggingface",
+        )
+    )
+
+
+def _make_trained(origin: Origin, folder: Path) -> Facts:
+    trained_on = train_tokenizer(
+        origin.raw_files,
+        origin.documents,
+        vocab_size=origin.config.vocab_size,
+        special_tokens=origin.config.special_tokens,
+        max_characters=origin.config.max_characters,
+        pattern=origin.config.pattern,
+        path=folder / "tokenizer.json",
+    )
+    facts = facts_of_json(folder, origin=trained_on)
+    first = next(iter(origin.config.special_tokens), None)
+    return dataclasses.replace(facts, eos_token=first)
+
+
+KINDS: dict[Kind, Callable[[Origin, Path], Facts]] = {
+    "bytes": _make_bytes,
+    "file": _make_from_file,
+    "huggingface": _make_huggingface,
+    "sentencepiece": _make_sentencepiece,
+    "tiktoken": _make_tiktoken,
+    "trained": _make_trained,
+}

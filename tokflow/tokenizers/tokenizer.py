@@ -1,0 +1,350 @@
+"""One tokenizer, whatever its origin: its files in the store, ids, special ids, fingerprint."""
+
+import base64
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+
+from tokflow.errors import ConfigError, CorruptOutputError, TokenizerError, four_parts
+from tokflow.store.manifest import FileEntry, Manifest, Recipe, read_manifest
+from tokflow.store.verdicts import read_verdict
+from tokflow.tokenizers.patterns import check_pattern
+
+Kind = Literal["trained", "bytes", "tiktoken", "huggingface", "file", "sentencepiece"]
+
+BYTES_EOS_ID = 256
+BYTES_BOS_ID = 257
+END_OF_TEXT = "<|endoftext|>"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokenizerConfig:
+    """Which tokenizer makes the tokens, and what stands around and inside a document."""
+
+    kind: Kind
+    """trained: byte-level BPE trained on the raw files; bytes: a token is a byte; tiktoken: an
+    encoding of OpenAI's; huggingface: a hub id or a local folder; file: a tokenizer.json;
+    sentencepiece: a .model file, BPE or unigram."""
+    name: str | None = None
+    """The encoding's name, the hub id or folder, or the path of the tokenizer.json or .model."""
+    revision: str | None = None
+    """Branch, tag or commit on the hub; the commit it led to is recorded. Default: main."""
+    trust_remote_code: bool = False
+    """huggingface: true lets Python code that was published with the tokenizer run on this
+    machine, with your rights. It is asked for only where there is no tokenizer.json and
+    transformers has no class of its own. The code is copied into the store; later runs use it."""
+    eos: Literal["last", "none"] = "last"
+    """last: the EOS id ends each document; none: nothing ends it."""
+    bos: Literal["first", "none"] = "none"
+    """first: the BOS id begins each document; none: nothing begins it."""
+    eos_token: str | None = None
+    """The vocabulary's name for EOS, a special token or any other; default: what the tokenizer
+    itself names."""
+    bos_token: str | None = None
+    """The vocabulary's name for BOS, likewise."""
+    special_tokens_in_text: Literal["ordinary", "control", "error"] = "ordinary"
+    """What a special token spelt in a text becomes: ordinary: plain text, counted; control: the
+    control token; error: the run stops."""
+    engine: Literal["auto", "gigatoken", "reference"] = "auto"
+    """auto: gigatoken where it proves equal to the reference, else the reference."""
+    vocab_size: int = 8192
+    """trained: how many ids, special tokens included; a text with fewer pairs gives fewer."""
+    special_tokens: tuple[str, ...] = (END_OF_TEXT,)
+    """trained: names of the special tokens, given the last ids in this order."""
+    files: str | None = None
+    """trained: the raw files to train on, a pattern over partition keys; default: all."""
+    max_characters: int | None = None
+    """trained: read so many characters from the beginning of each raw file and no more; the
+    document that reaches the number is taken whole. Ten files and 1,000,000 train on ten million
+    characters. Default: all that the dataset itself reads."""
+    pattern: str = "gpt2"
+    """trained: what text is split by before pairs are merged: gpt2, cl100k, o200k, llama3, qwen2,
+    or a regular expression (Oniguruma's), whose matches and what lies between them are words."""
+
+    def __post_init__(self) -> None:
+        if self.kind in _WHAT_NAME_IS and not self.name:
+            raise ConfigError(
+                four_parts(
+                    where="tokenizer.name",
+                    expected=f"{_WHAT_NAME_IS[self.kind]} for kind {self.kind}",
+                    found="nothing",
+                    remedy="add `name:`",
+                )
+            )
+        names = self.special_tokens
+        if "" in names or len(set(names)) < len(names):
+            raise ConfigError(
+                four_parts(
+                    where="tokenizer.special_tokens",
+                    expected="names of one character or more, each once",
+                    found=repr(list(names)),
+                    remedy="correct them",
+                )
+            )
+        if self.kind == "trained" and self.vocab_size < 256 + len(self.special_tokens):
+            raise ConfigError(
+                four_parts(
+                    where="tokenizer.vocab_size",
+                    expected=f"at least {256 + len(self.special_tokens)} "
+                    "(256 bytes and the special tokens)",
+                    found=repr(self.vocab_size),
+                    remedy="raise it",
+                )
+            )
+        if self.kind != "huggingface" and self.trust_remote_code:
+            raise ConfigError(
+                four_parts(
+                    where="tokenizer.trust_remote_code",
+                    expected="false, since only kind huggingface has code to run",
+                    found=f"true with kind {self.kind}",
+                    remedy="remove it",
+                )
+            )
+        check_pattern(self.pattern)
+
+
+_WHAT_NAME_IS = {
+    "tiktoken": "an encoding's name such as gpt2 or cl100k_base",
+    "huggingface": "a hub id such as openai-community/gpt2 or a local folder",
+    "file": "the path of a tokenizer.json",
+    "sentencepiece": "the path of a .model file",
+}
+
+
+def fields_of_name(name: str) -> dict[str, str]:
+    """Return the config fields that a tokenizer's bare name stands for.
+
+    `bytes`; a path that ends in .json or is a file: kind file; one that ends in .model:
+    sentencepiece; a folder: huggingface; an encoding of tiktoken; anything else is a hub id.
+    Relative paths start at the current folder.
+    """
+    if name == "bytes":
+        return {"kind": "bytes"}
+    path = Path(name).expanduser()
+    if path.suffix == ".model":
+        return {"kind": "sentencepiece", "name": name}
+    if path.suffix == ".json" or path.is_file():
+        return {"kind": "file", "name": name}
+    if path.is_dir():
+        return {"kind": "huggingface", "name": name}
+    import tiktoken
+
+    kind = "tiktoken" if name in tiktoken.list_encoding_names() else "huggingface"
+    return {"kind": kind, "name": name}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tokenizer:
+    """A tokenizer saved in the store. Equal where fingerprint, folder and verdict are equal."""
+
+    folder: Path
+    """Holds the very bytes that later runs use; no network is needed again."""
+    fingerprint: str
+    """sha256 of its files and special ids, wherever they came from."""
+    kind: Kind = field(compare=False)
+    vocab_size: int = field(compare=False)
+    """One more than the largest id it can emit, added tokens included."""
+    special_tokens: Mapping[str, int] = field(compare=False)
+    """Name to id of every token that a text may not be able to spell."""
+    eos_id: int | None = field(compare=False)
+    eos_token: str | None = field(compare=False)
+    bos_id: int | None = field(compare=False)
+    bos_token: str | None = field(compare=False)
+    trust_remote_code: bool = False
+    """Whether Python code that was saved with it may run. What is in a store cannot say so: who
+    opens the tokenizer does, by a dataset's YAML or on the command line."""
+    verdict: str | None = None
+    """What gigatoken did wrong with it, so that the reference makes all its tokens; None where
+    nothing is known."""
+
+    @property
+    def manifest(self) -> Manifest:
+        """What its files must be, read from its folder."""
+        return read_manifest(self.folder)
+
+    @property
+    def dtype(self) -> np.dtype[np.unsignedinteger]:
+        """The little-endian type that holds every id: uint16 up to id 65,535, else uint32."""
+        return np.dtype("<u2") if self.vocab_size <= 65_536 else np.dtype("<u4")
+
+
+def open_tokenizer(folder: Path) -> Tokenizer:
+    """Return the tokenizer saved in `folder`.
+
+    Raises: MissingOutputError, CorruptOutputError.
+    """
+    return tokenizer_of(read_manifest(folder), folder)
+
+
+def vocab_size_asked(manifest: Manifest) -> int | None:
+    """Return how many ids a trained tokenizer was to have; None for any other."""
+    return manifest.config.get("vocab_size")
+
+
+def tokenizer_of(manifest: Manifest, folder: Path, *, trust_remote_code: bool = False) -> Tokenizer:
+    """Return the tokenizer that `manifest` describes."""
+    details = manifest.details
+    fingerprint = details["tokenizer_fingerprint"]
+    return Tokenizer(
+        folder=folder,
+        fingerprint=fingerprint,
+        kind=details["kind"],
+        vocab_size=manifest.counts["vocab_size"],
+        special_tokens=details["special_tokens"],
+        eos_id=details["eos_id"],
+        eos_token=details["eos_token"],
+        bos_id=details["bos_id"],
+        bos_token=details["bos_token"],
+        trust_remote_code=trust_remote_code,
+        verdict=read_verdict(folder, fingerprint),
+    )
+
+
+def content_fingerprint(
+    details: Mapping[str, Any], files: Mapping[str, FileEntry], *, version: int
+) -> str:
+    """Return the fingerprint of a tokenizer: of its files and special ids, whatever their origin.
+
+    `version` is that of the stage which wrote the files.
+    """
+    content = Recipe(
+        stage="tokenizer files",
+        version=version,
+        config={name: details[name] for name in _SPECIAL},
+        parents={name: entry.sha256 for name, entry in files.items()},
+    )
+    return content.fingerprint
+
+
+_SPECIAL = ("kind", "special_tokens", "eos_token", "eos_id", "bos_token", "bos_id")
+
+
+def check_content(manifest: Manifest, folder: Path) -> None:
+    """Make sure that what a tokenizer's manifest says of its files is what it was made from.
+
+    Files copied from this disk must have the checksums that are in the recipe, which the dataset's
+    config and those files decide; any tokenizer must have the fingerprint of its files and special
+    ids. What was fetched from the hub cannot be told from what somebody put in its place together
+    with a new fingerprint: the recipe names the hub id and the revision, and no checksums. But
+    other tokens are expected then, for a shard's recipe holds that fingerprint.
+
+    Raises: CorruptOutputError.
+    """
+    found = {name: entry.sha256 for name, entry in manifest.files.items()}
+    expected = manifest.parents if _holds_copies(manifest) else found
+    of_recipe = set(expected.values())
+    for name, sha256 in found.items():
+        if sha256 != expected.get(name, sha256) or sha256 not in of_recipe:
+            raise _other_content(folder / name, "the checksum that its recipe has", "another")
+    if len(found) != len(expected):
+        raise _other_content(folder, f"{len(expected)} files, as its recipe has", str(len(found)))
+    fingerprint = content_fingerprint(manifest.details, manifest.files, version=manifest.version)
+    named = str(manifest.details["tokenizer_fingerprint"])
+    if named != fingerprint:
+        wanted = f"the fingerprint {fingerprint[:16]}… of its files and special ids"
+        raise _other_content(folder, wanted, f"{named[:16]}…")
+
+
+def _holds_copies(manifest: Manifest) -> bool:
+    """Say whether a tokenizer's files are copies of those whose checksums its recipe has.
+
+    They are not where transformers made a tokenizer.json of them.
+    """
+    kind, parents = manifest.config.get("kind"), manifest.parents
+    if kind == "huggingface" and "tokenizer.json" not in parents:
+        return bool(parents) and "tokenizer.json" not in manifest.files
+    return kind in ("file", "sentencepiece") or (kind == "huggingface" and bool(parents))
+
+
+def _other_content(where: Path, expected: str, found: str) -> CorruptOutputError:
+    return CorruptOutputError(
+        four_parts(
+            where=where,
+            expected=expected,
+            found=found,
+            remedy="remove the tokenizer's folder and run `tokflow run` again",
+        )
+    )
+
+
+def special_id(
+    role: Literal["eos", "bos"],
+    token: str | None,
+    ids: Mapping[str, int],
+    find: Callable[[str], int | None] = lambda _: None,
+) -> int | None:
+    """Return the id of the token named for a role, None where none is named.
+
+    `ids` holds the tokens that are made to play a role; `find` looks in the whole vocabulary.
+
+    Raises: TokenizerError with the choices where the name is not in the vocabulary.
+    """
+    if token is None or token in ids:
+        return None if token is None else ids[token]
+    if (found := find(token)) is not None:
+        return found
+    raise TokenizerError(
+        four_parts(
+            where=f"tokenizer.{role}_token",
+            expected=f"one of {_some(ids)}",
+            found=repr(token),
+            remedy="name a token of the vocabulary",
+        )
+    )
+
+
+def require_special_ids(tokenizer: Tokenizer, config: TokenizerConfig) -> None:
+    """Check that the tokenizer has the EOS and BOS that `config` puts around documents.
+
+    Raises: TokenizerError with the choices.
+    """
+    for role, is_wanted, found in (
+        ("eos", config.eos == "last", tokenizer.eos_id),
+        ("bos", config.bos == "first", tokenizer.bos_id),
+    ):
+        if is_wanted and found is None:
+            raise TokenizerError(
+                four_parts(
+                    where=f"tokenizer.{role}",
+                    expected=f"a tokenizer that names its {role.upper()}",
+                    found=f"none; its special tokens are {_some(tokenizer.special_tokens)}",
+                    remedy=f"set tokenizer.{role}_token to one of them, or tokenizer.{role}: none",
+                )
+            )
+
+
+def write_ranks(ranks: Mapping[bytes, int], path: Path) -> None:
+    """Write tiktoken's ranks in its own text format: base64 of the token, a space, the rank."""
+    lines = sorted(ranks.items(), key=lambda item: item[1])
+    with path.open("wb") as file:
+        file.writelines(b"%s %d\n" % (base64.b64encode(token), rank) for token, rank in lines)
+
+
+def read_ranks(path: Path) -> dict[bytes, int]:
+    """Return the ranks that `write_ranks` wrote."""
+    pairs = (line.split() for line in path.read_bytes().splitlines())
+    return {base64.b64decode(token): int(rank) for token, rank in pairs}
+
+
+def _some(ids: Mapping[str, int]) -> str:
+    names = [repr(name) for name in sorted(ids, key=lambda name: ids[name])]
+    shown = ", ".join(names[:12])
+    return f"{shown}, … ({len(names):,} in all)" if len(names) > 12 else shown or "(none)"
+
+
+def read_encoding(folder: Path) -> dict[str, Any]:
+    """Return name, pattern and special tokens of the tiktoken encoding saved in `folder`."""
+    fields: dict[str, Any] = json.loads((folder / "encoding.json").read_text(encoding="utf-8"))
+    return fields
+
+
+def read_tokenizer_json(folder: Path) -> dict[str, Any]:
+    """Return the tokenizer.json saved in `folder`; empty where a tokenizer has none."""
+    path = folder / "tokenizer.json"
+    fields: dict[str, Any] = msgspec.json.decode(path.read_bytes()) if path.is_file() else {}
+    return fields

@@ -1,0 +1,238 @@
+"""Train a byte-level BPE tokenizer on raw files."""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tokflow.documents import DocumentsConfig, read_documents
+from tokflow.errors import TokenizerError, four_parts
+from tokflow.raw import RawFile, check_unchanged
+from tokflow.tokenizers.chat.renderer import open_renderer
+from tokflow.tokenizers.engines.protocol import text_buffers
+from tokflow.tokenizers.patterns import GPT2, byte_letters, check_regex, pre_tokenizer_fields
+
+READ_BYTES = 16_000_000
+"""Text read at once where `tokenizers` trains."""
+
+SEPARATOR = b"\xff"
+"""Stands between documents while training: a byte that no UTF-8 text holds."""
+
+
+def train_tokenizer(
+    raw_files: Mapping[str, RawFile],
+    documents: DocumentsConfig,
+    *,
+    vocab_size: int,
+    special_tokens: Sequence[str],
+    max_characters: int | None,
+    pattern: str = GPT2,
+    path: Path,
+) -> dict[str, Any]:
+    """Write a tokenizer.json trained on the documents of `raw_files`; return what it saw.
+
+    The same files give the same bytes, whatever the number of cores. Ids 0 to 255 are the bytes,
+    then the merges in the order they were learnt, then the special tokens, which training never
+    sees. A text too small for `vocab_size` gives fewer ids. The merges are those of Hugging
+    Face's `BpeTrainer` with the same split pattern: gigatoken learns them where the pattern is
+    GPT-2's, the only one it has, and `tokenizers` itself for any other, several times slower.
+
+    Of each raw file the documents are read up to the one in which `max_characters` is reached,
+    or the limit of `documents` if that is lower; no document is cut.
+
+    Source: gigatoken 0.10.0 `train_bpe` with ties broken as Hugging Face's trainer breaks them.
+
+    Raises: TokenizerError where the pattern is no regular expression, before anything is read.
+    """
+    check_regex(pattern)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".training-") as folder:
+        text = Path(folder) / "documents.txt"
+        seen = _write_text(raw_files, documents, max_characters, special_tokens, text)
+        num_merges = vocab_size - 256 - len(special_tokens)
+        merges = _train(text, num_merges, pattern) if seen["num_bytes"] else []
+    fields = _tokenizer_json(merges, special_tokens, pattern)
+    path.write_text(json.dumps(fields, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    return {**seen, "trainer": _trainer(pattern), "pattern": pattern}
+
+
+def _trainer(pattern: str) -> str:
+    return "gigatoken" if pattern == GPT2 else "tokenizers"
+
+
+def _write_text(
+    raw_files: Mapping[str, RawFile],
+    documents: DocumentsConfig,
+    max_characters: int | None,
+    special_tokens: Sequence[str],
+    path: Path,
+) -> dict[str, int]:
+    limits = [limit for limit in (documents.limit.characters, max_characters) if limit is not None]
+    limit = replace(documents.limit, characters=min(limits, default=None))
+    seen = {"num_documents": 0, "num_characters": 0, "num_bytes": 0}
+    render = open_renderer(documents, None)
+    # What a chat template writes as control tokens is no text to learn merges from.
+    control = re.compile(b"|".join(re.escape(name.encode()) for name in special_tokens) or b"(?!)")
+    with path.open("wb") as file:
+        for key in sorted(raw_files):
+            limited = replace(documents, limit=limit)
+            for batch in read_documents(raw_files[key].path, limited, render=render):
+                offsets, data = text_buffers(batch.texts)
+                for start, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+                    text = data[start:stop].data
+                    file.write(text if render is None else control.sub(SEPARATOR, text))
+                    file.write(SEPARATOR)
+                seen["num_documents"] += len(batch.rows)
+                seen["num_characters"] += int(batch.num_chars.sum())
+                seen["num_bytes"] += int(offsets[-1] - offsets[0])
+            check_unchanged(raw_files[key])
+    return seen
+
+
+def _train(text: Path, num_merges: int, pattern: str) -> list[tuple[bytes, bytes]]:
+    """Return the merges, learnt in a process of its own: the trainer prints and keeps memory."""
+    output = text.with_suffix(".merges")
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-P",
+            "-m",
+            "tokflow.tokenizers.training",
+            text,
+            str(num_merges),
+            pattern,
+            output,
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise TokenizerError(
+            four_parts(
+                where="tokenizer.kind: trained",
+                expected=f"the trainer of {_trainer(pattern)} to end well",
+                found=f"exit code {done.returncode}: {_last_line(done.stderr)}",
+                remedy="give it less text with tokenizer.max_characters, or train elsewhere and "
+                "use kind: file",
+            )
+        )
+    pairs = json.loads(output.read_text())
+    return [(bytes.fromhex(left), bytes.fromhex(right)) for left, right in pairs]
+
+
+def _last_line(text: str) -> str:
+    """Return what a traceback, or a panic, ends with."""
+    return next(iter(reversed(text.strip().splitlines())), "it said nothing")[-300:]
+
+
+def _tokenizer_json(
+    merges: Sequence[tuple[bytes, bytes]], special_tokens: Sequence[str], pattern: str
+) -> dict[str, Any]:
+    """Return the fields of a tokenizer.json: byte-level BPE with a split pattern."""
+    letters = byte_letters()
+
+    def spell(token: bytes) -> str:
+        return "".join(letters[byte] for byte in token)
+
+    vocab = {letters[byte]: byte for byte in range(256)}
+    for left, right in merges:
+        vocab.setdefault(spell(left + right), len(vocab))
+    if taken := [name for name in special_tokens if name in vocab]:
+        raise TokenizerError(
+            four_parts(
+                where="tokenizer.special_tokens",
+                expected="names that no token learnt from the text has",
+                found=repr(taken[0]),
+                remedy="put brackets around it, as in <|name|>",
+            )
+        )
+    added = [
+        {
+            "id": len(vocab) + index,
+            "content": name,
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+            "special": True,
+        }
+        for index, name in enumerate(special_tokens)
+    ]
+    byte_level = {"type": "ByteLevel", "trim_offsets": True, "use_regex": True}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": added,
+        "normalizer": None,
+        "pre_tokenizer": pre_tokenizer_fields(pattern),
+        "post_processor": None,
+        "decoder": {**byte_level, "add_prefix_space": True},
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": vocab,
+            "merges": [[spell(left), spell(right)] for left, right in merges],
+        },
+    }
+
+
+def _main(text: str, num_merges: str, pattern: str, output: str) -> None:
+    train = _train_gigatoken if _trainer(pattern) == "gigatoken" else _train_tokenizers
+    merges = train(Path(text), int(num_merges), pattern)
+    pairs = [(left.hex(), right.hex()) for left, right in merges]
+    Path(output).write_text(json.dumps(pairs))
+
+
+def _train_gigatoken(text: Path, num_merges: int, _: str) -> list[tuple[bytes, bytes]]:
+    import gigatoken
+
+    _, merges = gigatoken.train_bpe(text, 256 + num_merges, [], separator=SEPARATOR)
+    return list(merges)
+
+
+def _train_tokenizers(text: Path, num_merges: int, pattern: str) -> list[tuple[bytes, bytes]]:
+    import tokenizers
+    from tokenizers import models, pre_tokenizers, trainers
+
+    # `tokenizers` makes a pre-tokenizer from JSON only as part of a whole tokenizer.
+    empty = _tokenizer_json([], [], pattern)
+    tokenizer = tokenizers.Tokenizer.from_str(json.dumps(empty))
+    tokenizer.model = models.BPE()
+    trainer = trainers.BpeTrainer(
+        vocab_size=256 + num_merges,
+        min_frequency=0,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_read_documents(text), trainer)
+    bytes_of = {letter: byte for byte, letter in enumerate(byte_letters())}
+    merges = json.loads(tokenizer.to_str())["model"]["merges"]
+    return [
+        (bytes(map(bytes_of.__getitem__, left)), bytes(map(bytes_of.__getitem__, right)))
+        for left, right in merges
+    ]
+
+
+def _read_documents(path: Path) -> Iterator[str]:
+    """Yield the documents that were written one after another with a separator behind each."""
+    rest = b""
+    with path.open("rb") as file:
+        while block := file.read(READ_BYTES):
+            *documents, rest = (rest + block).split(SEPARATOR)
+            yield from (document.decode() for document in documents)
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

@@ -1,0 +1,150 @@
+"""What a tokenizer's files say of it: how many ids, which tokens are special, EOS and BOS."""
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tokflow.errors import TokenizerError, four_parts
+from tokflow.tokenizers.engines.reference import load_tokenizer_json
+from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME, control_symbols, load_processor
+from tokflow.tokenizers.engines.transformers_ import holds_code, load_pretrained, special_tokens
+from tokflow.tokenizers.hub import shown
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Facts:
+    """What a kind learnt about the tokenizer whose files it wrote."""
+
+    vocab_size: int
+    special_tokens: Mapping[str, int]
+    named_tokens: Mapping[str, int]
+    """The tokens that are made to be EOS or BOS: the special ones and any other added token."""
+    find: Callable[[str], int | None]
+    """The id of any token of the vocabulary by its name there, None where it has none."""
+    eos_token: str | None
+    bos_token: str | None
+    origin: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """What was fetched from where: a hub's commit, how much text was trained on."""
+
+
+def facts_of_json(folder: Path, *, origin: Mapping[str, Any] | None = None) -> Facts:
+    """Read from tokenizer.json and what stands beside it which ids and names there are."""
+    try:
+        content = (folder / "tokenizer.json").read_bytes()
+        load_tokenizer_json(content, "ordinary")
+        fields = msgspec.json.decode(content)
+    except Exception as error:  # the library raises no narrower type
+        raise TokenizerError(
+            four_parts(
+                where="tokenizer.json",
+                expected="the JSON of a Hugging Face fast tokenizer",
+                found=shown(error),
+                remedy="save it with `tokenizer.save(path)` of the tokenizers library",
+            )
+        ) from error
+    added = {token["content"]: token for token in fields.get("added_tokens") or []}
+    vocab = fields["model"]["vocab"]
+    if isinstance(vocab, list):  # Unigram: pieces with their scores, in the order of their ids
+        vocab = {piece: index for index, (piece, _) in enumerate(vocab)}
+    ids = {name: int(token["id"]) for name, token in added.items()}
+    names = _names_beside(folder)
+    return Facts(
+        vocab_size=max([*vocab.values(), *ids.values()], default=0) + 1,
+        special_tokens={name: ids[name] for name, token in added.items() if token["special"]},
+        named_tokens=ids,
+        find=vocab.get,
+        eos_token=names.get("eos_token"),
+        bos_token=names.get("bos_token"),
+        origin=origin or {},
+    )
+
+
+def facts_of_sentencepiece(folder: Path) -> Facts:
+    """Read from the .model which ids and names there are.
+
+    Raises: ValueError where it is no model.
+    """
+    processor = load_processor((folder / MODEL_NAME).read_bytes())
+    special = control_symbols(processor)
+
+    def find(name: str) -> int | None:
+        token_id = int(processor.piece_to_id(name))
+        return token_id if processor.id_to_piece(token_id) == name else None
+
+    def name_of(token_id: int) -> str | None:
+        return None if token_id < 0 else str(processor.id_to_piece(token_id))
+
+    return Facts(
+        vocab_size=processor.get_piece_size(),
+        special_tokens=special,
+        named_tokens=special,
+        find=find,
+        eos_token=name_of(processor.eos_id()),
+        bos_token=name_of(processor.bos_id()),
+    )
+
+
+def facts_of_transformers(
+    folder: Path, *, trust_remote_code: bool, origin: Mapping[str, Any]
+) -> Facts:
+    """Ask the class that only transformers can load which ids and names there are."""
+    loaded = load_pretrained(folder, trust_remote_code=trust_remote_code)
+    vocab = {str(token): int(token_id) for token, token_id in loaded.get_vocab().items()}
+    special = special_tokens(loaded)
+    added = {str(token): int(token_id) for token, token_id in loaded.get_added_vocab().items()}
+    return Facts(
+        vocab_size=max([*vocab.values(), *added.values(), *special.values()], default=0) + 1,
+        special_tokens=special,
+        named_tokens={**added, **special},
+        find=vocab.get,
+        eos_token=_name_of(loaded, "eos_token"),
+        bos_token=_name_of(loaded, "bos_token"),
+        origin={**origin, "class": type(loaded).__name__, "runs_own_code": holds_code(folder)},
+    )
+
+
+def _name_of(loaded: object, role: str) -> str | None:
+    token = getattr(loaded, role, None)
+    return None if token is None else str(token)
+
+
+def _names_beside(folder: Path) -> dict[str, str]:
+    """Return the tokens that the tokenizer's config files name as EOS and BOS."""
+    names: dict[str, str] = {}
+    for file in ("special_tokens_map.json", "tokenizer_config.json"):
+        fields = _fields_beside(folder / file)
+        for role in ("eos_token", "bos_token"):
+            token = fields.get(role)
+            if isinstance(token, dict):
+                token = token.get("content")
+            if token:
+                names[role] = token
+    return names
+
+
+def _fields_beside(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise _unusable_config(path, shown(error)) from error
+    if not isinstance(fields, dict):
+        raise _unusable_config(path, type(fields).__name__)
+    return fields
+
+
+def _unusable_config(path: Path, found: str) -> TokenizerError:
+    return TokenizerError(
+        four_parts(
+            where=path.name,
+            expected="the JSON object that names the tokenizer's EOS and BOS",
+            found=found,
+            remedy="mend the file or remove it",
+        )
+    )

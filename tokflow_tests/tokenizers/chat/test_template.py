@@ -1,0 +1,105 @@
+"""Generation blocks wherever they stand, and what is none."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokflow.errors import BadDocumentError
+from tokflow.tokenizers.chat.template import BadChatError, ChatTemplate
+from tokflow_tests.chats import CHATS, MARKED, PLAIN, chat, chat_dataset, documents_of, shard_of
+
+TURN = (
+    "{{ '<|im_start|>' + m.role + '\n' }}{% if m.role == 'assistant' %}"
+    "{% generation %}{{ m.content + '<|im_end|>' }}{% endgeneration %}"
+    "{% else %}{{ m.content + '<|im_end|>' }}{% endif %}"
+)
+ELSEWHERE = {
+    "macro": "{% macro turn(m) %}" + TURN + "{{ '\n' }}{% endmacro %}"
+    "{% for m in messages %}{{ turn(m) }}{% endfor %}",
+    "set": "{% for m in messages %}{% set turn %}" + TURN + "{% endset %}"
+    "{{ turn }}{{ '\n' }}{% endfor %}",
+    "filter": "{% filter replace('unheard', 'of') %}" + MARKED + "{% endfilter %}",
+    "written later": "{% set ns = namespace(all='') %}{% for m in messages %}{% set turn %}"
+    + TURN
+    + "{% endset %}{% set ns.all = ns.all + turn + '\n' %}{% endfor %}{{ ns.all }}",
+}
+
+
+@pytest.mark.parametrize("template", ELSEWHERE.values(), ids=ELSEWHERE)
+def test_a_generation_block_that_is_written_later_is_learnt_where_it_is_written(
+    template: str, tmp_path: Path
+):
+    assert documents_of(shard_of(chat_dataset(tmp_path, template=template))) == documents_of(
+        shard_of(chat_dataset(tmp_path / "plain", template=MARKED))
+    )
+
+
+def learnt(template: str, messages: Any = None, **names: str) -> list[str]:
+    made = ChatTemplate(template, names)
+    text = made.write(messages or chat("ab", "cd"))
+    return [text[a:b] for a, b in made.generated(messages or chat("ab", "cd"), text)]
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ("a\n  {%- generation -%}  \n b {%- endgeneration %}\nc\n\n", ["b"]),
+        ("a\r\n  {% generation %}\r\n b\r\n  {% endgeneration %}\r\nc", [" b\n"]),
+        ("x {%+ generation %} b {%+ endgeneration +%}\nc", [" b "]),
+        ("{% generation %}{% endgeneration %}x{% generation %}y{% endgeneration %}", ["", "y"]),
+        (
+            "{% generation %}a{% generation %}b{% endgeneration %}c{% endgeneration %}d",
+            ["abc"],
+        ),
+        ("{% set generation = 'no' %}{% generation %}{{ generation }}{% endgeneration %}", ["no"]),
+        ("{% raw %}{% generation %}{% endraw %}-{% generation %}b{% endgeneration %}", ["b"]),
+        ("{{ '{% generation %}' }}-{% generation %}b{% endgeneration %}", ["b"]),
+    ],
+)
+def test_white_space_and_other_uses_of_the_word_change_no_block(template: str, expected: list[str]):
+    assert learnt(template) == expected
+
+
+def test_messages_may_hold_the_marks():
+    marks = "\U000f0000\U000f0001\U000f0002"
+
+    assert learnt(MARKED, chat(marks, marks[::-1]), eos_token="!") == [marks[::-1] + "!"]
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% set a %}{% generation %} b {% endgeneration %}{% endset %}{{ a | trim }}",
+        "{% set a %}{% generation %}b{% endgeneration %}{% endset %}{{ a | length }}",
+        "{% set a %}{% generation %}b{% endgeneration %}{% endset %}{{ a[:-1] }}",
+    ],
+)
+def test_a_block_that_the_template_goes_on_to_change_is_a_bad_chat(template: str):
+    with pytest.raises(BadChatError, match="one that changes, cuts or measures"):
+        learnt(template)
+
+
+def test_a_bad_block_is_a_document_that_can_be_set_aside(tmp_path: Path):
+    template = (
+        "{% for m in messages %}{% set turn %}{% generation %}{{ m.content }}{% endgeneration %}"
+        "{% endset %}{{ turn | trim }}{% endfor %}"
+    )
+    chats = [chat("a", "b"), chat("a", " b ")]
+
+    with pytest.raises(BadDocumentError, match="where the text is written"):
+        shard_of(chat_dataset(tmp_path, chats, template=template))
+    aside = {"on_bad_document": "reject"}
+    shard = shard_of(chat_dataset(tmp_path, chats, template=template, documents=aside))
+
+    assert shard.manifest.counts["num_rejects"] == 1
+    assert [mask for _, mask in documents_of(shard)] == [[1, 1, 1]]
+
+
+def test_a_generation_block_in_a_comment_is_none(tmp_path: Path):
+    with_comment = shard_of(chat_dataset(tmp_path, template=PLAIN + "{# {% generation %} #}"))
+
+    assert documents_of(with_comment) == documents_of(
+        shard_of(chat_dataset(tmp_path / "plain", CHATS, template=PLAIN))
+    )
+    assert with_comment.manifest.counts["num_loss_tokens"] > 20

@@ -1,0 +1,292 @@
+"""Characters that gigatoken and the reference split differently have the reference's tokens."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiktoken
+import tokenizers
+
+from tokflow.dataset import Dataset
+from tokflow.store.arrow import to_texts
+from tokflow.tokenizers.engines import code_points, fast, open_engine, open_reference, sweep
+from tokflow.tokenizers.engines.code_points import CodePoints, code_points_for_reference, ranges_of
+from tokflow.tokenizers.engines.fast import UNLIKE_PATTERNS, open_gigatoken
+from tokflow.tokenizers.engines.sweep import differing_points, write_crossing_tokenizer
+from tokflow.tokenizers.patterns import PATTERNS, byte_letters, pre_tokenizer_fields
+from tokflow.tokenizers.tokenizer import Kind, Tokenizer
+from tokflow_tests.texts import make_texts_dataset, token_lists, tokenize
+
+NO_LONGER_LOWER = 0x295
+"""U+0295, since Unicode 17 a letter without case: only patterns with case tell."""
+NEW_LETTERS = ("\U00033476", "\U00018d09", "\U00018d80", "\U00011db0", "\U00016ea0", "\U0001e6c0")
+BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+DEEPSEEK = [
+    r"\p{N}{1,3}",
+    "[一-龥\u3040-ゟ゠-ヿ]+",
+    r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^"""
+    "\r\n"
+    r"\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+["
+    "\r\n"
+    r"]*|\s*["
+    "\r\n"
+    r"]+|\s+(?!\S)|\s+",
+]
+
+
+def splits(*patterns: str, then: Any = ()) -> dict[str, Any]:
+    """Return a pre-tokenizer of several patterns, and other steps before the bytes."""
+    steps = [
+        {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
+        for regex in patterns
+    ]
+    return {"type": "Sequence", "pretokenizers": [*steps, *then, BYTES]}
+
+
+def crossing_json(folder: Path, **fields: Any) -> Tokenizer:
+    """Return a tokenizer with some fields, all of whose merges cross from character to another."""
+    base = {"version": "1.0", "pre_tokenizer": pre_tokenizer_fields("gpt2"), "normalizer": None}
+    nothing = dict.fromkeys(("truncation", "padding", "post_processor", "decoder"))
+    (folder / "tokenizer.json").write_text(json.dumps({**base, **nothing, **fields}))
+    return crossing("file", folder)
+
+
+def crossing_tiktoken(name: str, folder: Path, patch: pytest.MonkeyPatch) -> Tokenizer:
+    """Return an encoding with the pattern that tiktoken has for `name`, without its vocabulary."""
+    constructors = pytest.importorskip("tiktoken_ext.openai_public")
+    for loader in ("load_tiktoken_bpe", "data_gym_to_mergeable_bpe_ranks"):
+        patch.setattr(constructors, loader, lambda *_, **__: {})
+    pattern = constructors.ENCODING_CONSTRUCTORS[name]()["pat_str"]
+    fields = {"name": name, "pattern": pattern, "special_tokens": {}}
+    (folder / "encoding.json").write_text(json.dumps(fields))
+    return crossing("tiktoken", folder)
+
+
+def crossing(kind: Kind, folder: Path) -> Tokenizer:
+    nobody = dict.fromkeys(("eos_id", "eos_token", "bos_id", "bos_token"))
+    saved = Tokenizer(
+        folder=folder, fingerprint=kind, kind=kind, vocab_size=1_000, special_tokens={}, **nobody
+    )
+    (folder / "crossing").mkdir()
+    return write_crossing_tokenizer(saved, folder / "crossing")
+
+
+def dataset_of(tokenizer: Tokenizer, folder: Path, texts: list[str]) -> Dataset:
+    path = tokenizer.folder / "tokenizer.json"
+    return make_texts_dataset(folder, texts, kind="file", name=str(path), eos="none")
+
+
+def test_the_table_holds_all_that_tokenizers_splits_otherwise(tmp_path: Path):
+    tokenizer = crossing_json(tmp_path, pre_tokenizer=splits(*DEEPSEEK))
+
+    found = differing_points(tokenizer)
+
+    assert [NO_LONGER_LOWER, *found] == list(code_points_for_reference(tokenizer))
+
+
+def test_the_table_holds_all_that_tiktoken_splits_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    tokenizer = crossing_tiktoken("o200k_base", tmp_path, monkeypatch)
+
+    found = differing_points(tokenizer)
+
+    assert len(found) == 4_700
+    assert NO_LONGER_LOWER in found
+    assert set(found) <= set(code_points_for_reference(tokenizer))
+
+
+@pytest.mark.parametrize("pattern", ["gpt2", *PATTERNS])
+def test_each_pattern_splits_the_rest_as_the_reference_does(pattern: str, tmp_path: Path):
+    tokenizer = crossing_json(tmp_path, pre_tokenizer=pre_tokenizer_fields(pattern))
+    table = list(code_points_for_reference(tokenizer))
+    edges = sorted({point + step for point in table for step in (-1, 0, 1)})
+
+    found = differing_points(tokenizer, [edges])
+
+    assert set(NEW_LETTERS) <= set(map(chr, found)) <= set(map(chr, table))
+
+
+def test_the_table_holds_all_marks_that_tokenizers_puts_in_another_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    tokenizer = crossing_json(tmp_path, normalizer={"type": "NFC"})
+    monkeypatch.setattr(sweep, "CONTEXTS", ("a\u0345{}\u0334",))
+
+    found = differing_points(tokenizer, [range(0x80, 0xAC00), range(0xE000, 0x20000)])
+
+    assert {0x7FD, 0x8CA, 0x1E130} <= set(found) <= set(code_points_for_reference(tokenizer))
+
+
+@pytest.mark.parametrize("pattern", ["gpt2", "llama3", "o200k"])
+def test_documents_with_a_new_letter_have_the_tokens_of_the_reference(pattern: str, tmp_path: Path):
+    tokenizer = crossing_json(tmp_path, pre_tokenizer=pre_tokenizer_fields(pattern))
+    texts = ["plain", *(f".{letter}.a{letter}a" for letter in NEW_LETTERS), "", "more"]
+    expected = open_reference(tokenizer).encode(to_texts(texts))
+
+    engine = open_engine(tokenizer)
+
+    encoded = engine.encode(to_texts(texts))
+    assert engine.name == "gigatoken"
+    assert encoded.token_ids.tolist() == expected.token_ids.tolist()
+    assert encoded.offsets.tolist() == expected.offsets.tolist()
+    alone = open_gigatoken(tokenizer, in_text="ordinary")
+    assert sweep.unequal(texts, alone, open_reference(tokenizer)) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_letter_that_lost_its_case_has_the_tokens_of_the_reference(tmp_path: Path):
+    tokenizer = crossing_json(tmp_path, pre_tokenizer=pre_tokenizer_fields("o200k"))
+    texts = ["A\u0295Aa", ".\u0295\u4e2dAa"]
+
+    engine = open_engine(tokenizer)
+
+    assert engine.name == "gigatoken"
+    assert sweep.unequal(texts, engine, open_reference(tokenizer)) == []
+    alone = open_gigatoken(tokenizer, in_text="ordinary")
+    assert 0 in sweep.unequal(texts, alone, open_reference(tokenizer))
+
+
+@pytest.mark.parametrize("text", ["\U00011935\U00011930", "a\u0345\u07fd\u0334"])
+def test_what_tokenizers_does_not_compose_or_reorder_is_left_as_it_leaves_it(
+    text: str, tmp_path: Path
+):
+    tokenizer = crossing_json(tmp_path, normalizer={"type": "NFC"})
+    reference = tokenizers.Tokenizer.from_file(str(tokenizer.folder / "tokenizer.json"))
+
+    shard = tokenize(dataset_of(tokenizer, tmp_path / "made", ["x", text]))
+
+    assert token_lists(shard)[1] == reference.encode(text, add_special_tokens=False).ids
+    alone = open_gigatoken(tokenizer, in_text="ordinary").encode(to_texts([text]))
+    assert alone.token_ids.tolist() != token_lists(shard)[1]
+
+
+def test_gpt2_gives_the_tokens_of_tiktoken_for_an_ideograph_of_unicode_17(
+    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(shared / "tiktoken-cache"))
+    texts = [*["plain"] * 999, "\U00033476\u6000"]
+    dataset = make_texts_dataset(tmp_path, texts, kind="tiktoken", name="gpt2", eos="none")
+
+    shard = tokenize(dataset)
+
+    assert token_lists(shard)[999] == [172, 111, 239, 114, 45250, 222]
+    assert tiktoken.get_encoding("gpt2").encode(texts[999]) == [172, 111, 239, 114, 45250, 222]
+    assert json.loads((shard.folder / "run.json").read_text())["engine"] == "gigatoken"
+
+
+def test_of_a_long_document_only_the_chunk_goes_to_the_reference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    tokenizer = crossing_json(tmp_path)
+    asked: list[int] = []
+    encode = open_reference(tokenizer).__class__.encode
+
+    def record(self: Any, texts: Any) -> Any:
+        asked.extend(len(text) for text in texts.to_pylist())
+        return encode(self, texts)
+
+    engine = open_engine(tokenizer)
+    monkeypatch.setattr(open_reference(tokenizer).__class__, "encode", record)
+
+    engine.encode(to_texts(["word " * 2_000_000 + "a\U00033476a"]))
+
+    assert 0 < max(asked) < 1_100_000
+
+
+def test_texts_with_a_code_point_are_found_wherever_it_stands():
+    choose = random.Random(1)
+    ranges = [(0x7FD, 0x7FD), (0x88F, 0x88F), (0x1ACF, 0x1ADD), (0x1F6D8, 0x1F6D8)]
+    points = CodePoints(ranges)
+    near = [a + step for a, _ in ranges for step in (-1, 0, 1, 64, 4_096)]
+    texts = [
+        "".join(chr(choose.choice((*near, 97, 0xE9))) for _ in range(choose.randint(0, 3)))
+        for _ in range(2_000)
+    ]
+
+    for start, count in ((0, 2_000), (7, 900)):
+        found = points.texts_with(to_texts(texts).slice(start, count)).tolist()
+
+        expected = [
+            index
+            for index, text in enumerate(texts[start : start + count])
+            if any(a <= ord(character) <= b for character in text for a, b in ranges)
+        ]
+        assert found == expected
+        assert len(found) > 100
+
+
+def test_a_set_of_code_points_may_be_empty():
+    assert CodePoints([]).texts_with(to_texts(["a", "中"])).tolist() == []
+    assert ranges_of([]) == []
+    assert ranges_of([5, 6, 9, 7]) == [(5, 7), (9, 9)]
+
+
+def test_versions_that_were_not_compared_are_compared_when_they_are_met(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    tokenizer = crossing_json(tmp_path)
+    monkeypatch.setitem(code_points.COMPARED, "tokenizers", "0.1")
+    points = range(0x10900, 0x10980)
+    monkeypatch.setattr(code_points, "differing_points", lambda of: differing_points(of, [points]))
+
+    assert ranges_of(code_points_for_reference(tokenizer)) == [(0x10940, 0x10959)]
+
+
+def test_a_normalizer_of_another_version_is_left_to_the_reference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    tokenizer = crossing_json(tmp_path, normalizer={"type": "NFC"})
+    monkeypatch.setitem(code_points.COMPARED, "tokenizers", "0.1")
+
+    engine = open_engine(tokenizer)
+
+    assert engine.name == "tokenizers"
+    assert "its NFC was compared with that of tokenizers 0.1, not of " in engine.reason
+
+
+DIGITS = {"type": "Digits", "individual_digits": True}
+LLAMA3 = splits(PATTERNS["llama3"])
+TWICE = {**LLAMA3, "pretokenizers": [LLAMA3["pretokenizers"][0], {**BYTES, "use_regex": True}]}
+
+
+@pytest.mark.parametrize("pattern", UNLIKE_PATTERNS, ids=["any number of digits", "no end"])
+def test_patterns_that_oniguruma_reads_otherwise_go_to_the_reference(
+    pattern: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    tokenizer = crossing_json(tmp_path, pre_tokenizer=splits(pattern))
+
+    engine = open_engine(tokenizer)
+
+    assert engine.name == "tokenizers"
+    assert "it splits otherwise by the pattern " in engine.reason
+    monkeypatch.setattr(fast, "UNLIKE_PATTERNS", ())
+    alone = open_gigatoken(tokenizer, in_text="ordinary")
+    assert sweep.unequal(["\u00bd1\u00bd1\n "], alone, open_reference(tokenizer)) == [0]
+    with pytest.raises(ValueError, match=r"it splits .* otherwise"):
+        differing_points(tokenizer, [])
+
+
+@pytest.mark.parametrize(
+    "pre_tokenizer",
+    [splits(PATTERNS["llama3"], then=[DIGITS]), TWICE],
+    ids=["Digits", "a second pattern"],
+)
+def test_steps_that_gigatoken_leaves_out_go_to_the_reference(
+    pre_tokenizer: dict[str, Any], tmp_path: Path
+):
+    merges = [["9", "8"], [".", "Ċ"]]  # which no awkward string has
+    vocab = {letter: byte for byte, letter in enumerate(byte_letters())} | {"98": 256, ".Ċ": 257}
+    model = {"type": "BPE", "vocab": vocab, "merges": merges}
+    tokenizer = crossing_json(tmp_path, pre_tokenizer=pre_tokenizer)
+    path = tokenizer.folder / "tokenizer.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "model": model}))
+    texts = ["98", "so.\n"]
+
+    engine = open_engine(tokenizer)
+
+    expected = open_reference(tokenizer).encode(to_texts(texts)).token_ids
+    np.testing.assert_array_equal(engine.encode(to_texts(texts)).token_ids, expected)
+    assert engine.name == "tokenizers"

@@ -1,0 +1,487 @@
+import io
+import json
+import re
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sentencepiece
+import tiktoken
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    trainers,
+)
+
+from tokflow.store.arrow import to_texts
+from tokflow.tokenizers.engines import cuts, open_engine
+from tokflow.tokenizers.engines.chunks import CHUNKED_BYTES, ChunkedEngine
+from tokflow.tokenizers.engines.cuts import find_cut_rule
+from tokflow.tokenizers.engines.fast import open_gigatoken
+from tokflow.tokenizers.engines.protocol import InText
+from tokflow.tokenizers.engines.reference import TiktokenEngine, TokenizersEngine
+from tokflow.tokenizers.engines.sentencepiece_ import SentencePieceEngine
+from tokflow.tokenizers.engines.sentencepiece_spec import read_spec
+from tokflow.tokenizers.tokenizer import Tokenizer as SavedTokenizer
+from tokflow.tokenizers.tokenizer import write_ranks
+from tokflow_tests.texts import awkward_strings
+
+GPT2 = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
+CL100K = (
+    r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"""
+    r"""|\s++$|\s*[\r\n]|\s+(?!\S)|\s"""
+)
+O200K = "|".join(
+    (
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+        r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    )
+)
+LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+
+PATTERNS = {"gpt2": GPT2, "cl100k": CL100K, "o200k": O200K, "llama3": LLAMA3, "qwen2": QWEN2}
+
+PIECES = (
+    *("a", "b", "the", "Foo", "x y", "don't", "'s", "é", "e\u0301", "漢字", "中", "ß", "12", "123"),
+    *(" ", "  ", "   ", "\n", "\n\n", "\r\n", "\t", "\u00a0", "\u3000", "\u200b", "\u0301"),
+    *(".", "...", "!/", "_", "<m>", "</s>", "bar", "👍🏽", "▁", "Ġ", "\x00", "``", "Σ", "ſ"),
+)
+TEXTS = st.lists(st.sampled_from(PIECES), max_size=40).map("".join)
+
+TRAINING_TEXTS = [*awkward_strings()[::3], *("the foo bar a b x y don't 12 漢字 中 ..." * 3,) * 40]
+
+
+def trained(
+    model: Any,
+    trainer: Any,
+    pre_tokenizer: Any = None,
+    normalizer: Any = None,
+    texts: Sequence[str] = TRAINING_TEXTS,
+):
+    tokenizer = Tokenizer(model)
+    if pre_tokenizer is not None:
+        tokenizer.pre_tokenizer = pre_tokenizer
+    if normalizer is not None:
+        tokenizer.normalizer = normalizer
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def bpe(pre_tokenizer: Any = None, normalizer: Any = None, **model: Any) -> Tokenizer:
+    trainer = trainers.BpeTrainer(
+        vocab_size=1500,
+        special_tokens=["<unk>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    return trained(models.BPE(**model), trainer, pre_tokenizer, normalizer)
+
+
+def split(pattern: str, normalizer: Any = None, *, prefix: bool = False) -> Tokenizer:
+    steps = [
+        pre_tokenizers.Split(Regex(pattern), "isolated"),
+        pre_tokenizers.ByteLevel(add_prefix_space=prefix, use_regex=False),
+    ]
+    return bpe(pre_tokenizers.Sequence(steps), normalizer)
+
+
+def without_crossing_merges(tokenizer: Tokenizer) -> Tokenizer:
+    """Return a BPE without the merges that lead to a token of a letter before a space.
+
+    As SentencePiece's trainer makes them, which never merges across a space.
+    """
+    fields = json.loads(tokenizer.to_str())
+    model = fields["model"]
+    crosses = {token for token in model["vocab"] if "▁" in token.lstrip("▁")}
+    model["merges"] = [pair for pair in model["merges"] if not {"".join(pair), *pair} & crosses]
+    model["vocab"] = {
+        token: index for token, index in model["vocab"].items() if token not in crosses
+    }
+    return Tokenizer.from_str(json.dumps(fields))
+
+
+def without_spaces(tokenizer: Tokenizer) -> Tokenizer:
+    fields = json.loads(tokenizer.to_str())
+    model = fields["model"]
+    model["vocab"] = {token: id_ for token, id_ in model["vocab"].items() if "▁" not in token}
+    model["merges"] = [pair for pair in model["merges"] if "▁" not in "".join(pair)]
+    model["fuse_unk"] = True
+    return Tokenizer.from_str(json.dumps(fields))
+
+
+def with_crossing_merge(tokenizer: Tokenizer) -> Tokenizer:
+    fields = json.loads(tokenizer.to_str())
+    vocab = fields["model"]["vocab"]
+    vocab["o▁"] = max(vocab.values()) + 1
+    fields["model"]["merges"].append(["o", "▁"])
+    return Tokenizer.from_str(json.dumps(fields))
+
+
+def llama2() -> Tokenizer:
+    normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer = bpe(None, normalizer, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
+    tokenizer.decoder = decoders.ByteFallback()
+    return without_crossing_merges(tokenizer)
+
+
+def metaspace(scheme: str, *, is_split: bool = True) -> Tokenizer:
+    tokenizer = bpe(
+        pre_tokenizers.Metaspace(prepend_scheme=scheme, split=is_split), unk_token="<unk>"
+    )
+    return tokenizer if is_split else without_crossing_merges(tokenizer)
+
+
+def word_piece() -> Tokenizer:
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=800, special_tokens=["[UNK]", "</s>"], show_progress=False
+    )
+    return trained(
+        models.WordPiece(unk_token="[UNK]"),
+        trainer,
+        pre_tokenizers.BertPreTokenizer(),
+        normalizers.BertNormalizer(),
+    )
+
+
+def unigram(pre_tokenizer: Any = None) -> Tokenizer:
+    trainer = trainers.UnigramTrainer(
+        vocab_size=200, special_tokens=["<unk>", "</s>"], unk_token="<unk>", show_progress=False
+    )
+    return trained(models.Unigram(), trainer, pre_tokenizer, texts=["the foo bar 12 don't"] * 9)
+
+
+FAMILIES: dict[str, Callable[[], Tokenizer]] = {
+    "byte_level": lambda: bpe(pre_tokenizers.ByteLevel(add_prefix_space=False)),
+    "byte_level_prefix_space": lambda: bpe(pre_tokenizers.ByteLevel(add_prefix_space=True)),
+    **{name: partial(split, pattern) for name, pattern in PATTERNS.items()},
+    "nfc_qwen2": lambda: split(QWEN2, normalizers.NFC()),
+    "nfkc_lowercase": lambda: split(
+        GPT2, normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+    ),
+    "prefix_space_cl100k": lambda: split(CL100K, prefix=True),
+    "digits_then_gpt2": lambda: bpe(
+        pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Split(Regex(r"\p{N}{1,3}"), "isolated"),
+                pre_tokenizers.Punctuation(),
+                pre_tokenizers.ByteLevel(add_prefix_space=False),
+            ]
+        )
+    ),
+    "metaspace_always": lambda: metaspace("always"),
+    "metaspace_first": lambda: metaspace("first"),
+    "metaspace_never": lambda: metaspace("never"),
+    "metaspace_without_split": lambda: metaspace("first", is_split=False),
+    "llama2": llama2,
+    "word_piece": word_piece,
+    "unigram_of_words": lambda: unigram(
+        pre_tokenizers.Sequence(
+            [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="first")]
+        )
+    ),
+    "unigram_metaspace": lambda: unigram(pre_tokenizers.Metaspace()),
+    "added_tokens": lambda: with_added(bpe(pre_tokenizers.ByteLevel(add_prefix_space=False))),
+}
+
+
+def with_added(tokenizer: Tokenizer) -> Tokenizer:
+    tokenizer.add_tokens(
+        [
+            AddedToken("  ", normalized=False),
+            AddedToken("<m>", lstrip=True, rstrip=True),
+            AddedToken("bar", single_word=True),
+        ]
+    )
+    return tokenizer
+
+
+@cache
+def family(name: str) -> Tokenizer:
+    return FAMILIES[name]()
+
+
+def saved(tokenizer: Tokenizer, folder: Any) -> SavedTokenizer:
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return made(folder)
+
+
+def made(folder: Any, kind: Any = "file") -> SavedTokenizer:
+    return SavedTokenizer(
+        folder=folder,
+        fingerprint="0",
+        kind=kind,
+        vocab_size=2000,
+        special_tokens={},
+        eos_id=None,
+        eos_token=None,
+        bos_id=None,
+        bos_token=None,
+    )
+
+
+def in_chunks(engine: Any, rule: cuts.CutRule | None) -> ChunkedEngine:
+    """Return the engine in chunks of a few bytes."""
+    return ChunkedEngine(
+        engine, lambda: rule, dtype=np.dtype("<u2"), chunk_bytes=2, chunked_bytes=8, group_bytes=20
+    )
+
+
+def assert_same_tokens(few: Any, whole: Any) -> None:
+    """Compare two engines on many texts, some at once."""
+
+    @settings(max_examples=60, deadline=None, derandomize=True)
+    @given(st.lists(TEXTS, min_size=1, max_size=4))
+    def check(texts: list[str]) -> None:
+        got, expected = few.encode(to_texts(texts)), whole.encode(to_texts(texts))
+
+        assert got.offsets.tolist() == expected.offsets.tolist()
+        assert got.token_ids.tolist() == expected.token_ids.tolist()
+
+    check()
+
+
+@cache
+def chunked(name: str, in_text: InText, folder: Any) -> tuple[Any, Any]:
+    """Return an engine and the same in chunks of a few bytes, as its own rule allows."""
+    tokenizer = saved(family(name), folder)
+    engine = TokenizersEngine(folder / "tokenizer.json", in_text=in_text)
+    rule = find_cut_rule(tokenizer, in_text=in_text)
+    assert rule is not None
+    return engine, in_chunks(engine, rule)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
+    return cache(lambda name: tmp_path_factory.mktemp(name))
+
+
+@pytest.mark.parametrize("in_text", ["ordinary", "control"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_tokens_of_the_chunks_are_the_tokens_of_the_whole(
+    name: str, in_text: InText, folders: Callable[[str], Any]
+):
+    whole, few = chunked(name, in_text, folders(f"{name}_{in_text}"))
+
+    assert_same_tokens(few, whole)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS.values(), ids=PATTERNS)
+def test_tiktoken_in_chunks_gives_the_tokens_of_the_whole(pattern: str, tmp_path: Path):
+    ranks = {bytes([byte]): byte for byte in range(256)}
+    for word in (b" a", b"th", b"the", b" f", b"oo", b"\n\n", b"  ", b"x ", b" y", b"r\n"):
+        ranks[word] = len(ranks)
+    special_tokens = {"</s>": 400, "<m>": 401}
+    save_encoding(tmp_path, pattern, ranks, special_tokens)
+    encoding = tiktoken.Encoding(
+        "test", pat_str=pattern, mergeable_ranks=ranks, special_tokens=special_tokens
+    )
+    rule = find_cut_rule(made(tmp_path, "tiktoken"), in_text="control")
+    whole = TiktokenEngine(encoding, in_text="control")
+    assert rule is cuts.WIDE
+
+    assert_same_tokens(in_chunks(whole, rule), whole)
+
+
+def save_encoding(folder: Path, pattern: str, ranks: dict[bytes, int], special: dict[str, int]):
+    write_ranks(ranks, folder / "ranks.tiktoken")
+    fields = {"name": "test", "pattern": pattern, "special_tokens": special}
+    (folder / "encoding.json").write_text(json.dumps(fields))
+
+
+BYTE_LEVEL = partial(pre_tokenizers.ByteLevel, add_prefix_space=False)
+UNPROVEN: dict[str, Callable[[], Tokenizer]] = {
+    "no_step_cuts_and_merges_cross_spaces": lambda: with_crossing_merge(
+        metaspace("first", is_split=False)
+    ),
+    "unigram_without_a_step_that_cuts": lambda: unigram(pre_tokenizers.Metaspace(split=False)),
+    "an_unknown_pattern": lambda: split(r"\w+ \w+|\s|."),
+    "a_pattern_that_looks_back": lambda: split(r"(?<=a) ?\p{L}+| ?\p{L}+|\s+"),
+    "a_pattern_without_letters": lambda: split(r"\p{N}{1,3}|\s*[\r\n]+"),
+    "spaces_stay_with_the_word_before": lambda: bpe(
+        pre_tokenizers.Split(" ", "merged_with_previous")
+    ),
+    "a_normalizer_that_strips": lambda: split(GPT2, normalizers.Strip()),
+    "a_normalizer_that_drops_spaces": lambda: split(GPT2, normalizers.Replace(" ", "")),
+    "a_normalizer_of_a_pattern": lambda: split(GPT2, normalizers.Replace(Regex("a +b"), "c")),
+    "a_prefix_without_its_spaces": lambda: bpe(BYTE_LEVEL(), normalizers.Prepend("▁")),
+    "an_added_token_with_a_space": lambda: with_tokens(AddedToken("foo bar")),
+    "a_prefix_lost_before_an_added_token": lambda: with_tokens(
+        AddedToken("bar", normalized=False), tokenizer=llama2()
+    ),
+    "a_prefix_before_an_added_token_with_a_space": lambda: with_tokens(
+        AddedToken(" b", normalized=False), tokenizer=llama2()
+    ),
+    "an_added_token_of_normalized_text": lambda: with_tokens(
+        AddedToken("a▁b", normalized=True), tokenizer=llama2()
+    ),
+    "an_added_token_whose_accent_goes": lambda: with_tokens(
+        AddedToken("é b", normalized=True),
+        tokenizer=bpe(
+            BYTE_LEVEL(), normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents()])
+        ),
+    ),
+    "spaces_that_are_replaced_twice": lambda: bpe(
+        pre_tokenizers.Metaspace(),
+        normalizers.Sequence([normalizers.Replace(" ", "▁"), normalizers.Replace("▁", "~")]),
+        unk_token="<unk>",
+    ),
+    "a_normalizer_that_replaces_nothing": lambda: with_normalizer(
+        split(GPT2), normalizers.Replace("", "x")
+    ),
+    "a_prefix_space_after_spaces_are_replaced": lambda: bpe(
+        pre_tokenizers.ByteLevel(add_prefix_space=True), normalizers.Replace(" ", "▁")
+    ),
+    "a_pattern_that_leaves_white_space_to_itself": lambda: split(
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    ),
+    "unknown_letters_and_spaces_are_one": lambda: without_spaces(
+        metaspace("first", is_split=False)
+    ),
+    "an_added_token_that_takes_the_space_after_it": lambda: with_tokens(
+        AddedToken("bar", rstrip=True)
+    ),
+}
+
+
+def with_normalizer(tokenizer: Tokenizer, normalizer: Any) -> Tokenizer:
+    tokenizer.normalizer = normalizer  # not before: some make the trainer panic
+    return tokenizer
+
+
+def with_tokens(*added: AddedToken, tokenizer: Tokenizer | None = None) -> Tokenizer:
+    tokenizer = tokenizer or bpe(BYTE_LEVEL())
+    tokenizer.add_tokens(list(added))
+    return tokenizer
+
+
+@pytest.mark.parametrize("name", UNPROVEN)
+def test_where_no_place_is_proven_a_document_goes_whole(name: str, tmp_path: Path):
+    tokenizer = saved(UNPROVEN[name](), tmp_path)
+
+    assert find_cut_rule(tokenizer, in_text="control") is None
+
+
+def test_a_special_token_with_a_space_matters_only_where_it_is_found(tmp_path: Path):
+    tokenizer = bpe(BYTE_LEVEL())
+    tokenizer.add_special_tokens([AddedToken("end of")])
+    kept = saved(tokenizer, tmp_path)
+
+    assert find_cut_rule(kept, in_text="ordinary") is cuts.WIDE
+    assert find_cut_rule(kept, in_text="control") is None
+
+
+def test_merges_that_ignore_the_vocabulary_are_not_taken_for_proof(tmp_path: Path):
+    fields = json.loads(metaspace("first", is_split=False).to_str())
+    fields["model"]["ignore_merges"] = True
+
+    kept = saved(Tokenizer.from_str(json.dumps(fields)), tmp_path)
+
+    assert find_cut_rule(kept, in_text="ordinary") is None
+
+
+def test_bytes_may_be_cut_between_any_two_characters(tmp_path: Path):
+    rule = find_cut_rule(made(tmp_path, "bytes"), in_text="ordinary")
+    assert rule is not None
+
+    cut = [match.end() for match in rule.place.finditer("aé漢".encode())]
+
+    assert cut == [1, 3]
+
+
+MODELS: dict[str, dict[str, Any]] = {
+    "byte_fallback": {"normalization_rule_name": "identity", "remove_extra_whitespaces": False},
+    "nmt_nfkc": {},
+    "without_prefix": {"add_dummy_prefix": False, "remove_extra_whitespaces": False},
+    "user_defined": {"user_defined_symbols": ["<m>", "   "]},
+}
+
+
+def sentencepiece_model(folder: Path, **options: Any) -> SavedTokenizer:
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(
+            ["the foo bar a b x y don't 12 漢字 中 ...", "Foo  bar\tthe 123 été"] * 20
+        ),
+        model_writer=model,
+        vocab_size=400,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        **{"model_type": "bpe", "byte_fallback": True, **options},
+    )
+    (folder / "tokenizer.model").write_bytes(model.getvalue())
+    return made(folder, "sentencepiece")
+
+
+@pytest.mark.parametrize("in_text", ["ordinary", "control"])
+@pytest.mark.parametrize("options", MODELS.values(), ids=MODELS)
+def test_sentencepiece_bpe_in_chunks_gives_the_tokens_of_the_whole(
+    options: dict[str, Any], in_text: InText, tmp_path: Path
+):
+    tokenizer = sentencepiece_model(tmp_path, **options)
+    whole = SentencePieceEngine(tmp_path / "tokenizer.model", in_text=in_text)
+    rule = find_cut_rule(tokenizer, in_text=in_text)
+    assert rule is not None
+
+    assert_same_tokens(in_chunks(whole, rule), whole)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"model_type": "unigram"},
+        {"treat_whitespace_as_suffix": True},
+        {"add_dummy_prefix": False},
+        {"user_defined_symbols": ["foo bar"]},
+    ],
+    ids=str,
+)
+def test_a_sentencepiece_model_without_a_proven_place_has_no_rule(
+    options: dict[str, Any], tmp_path: Path
+):
+    tokenizer = sentencepiece_model(tmp_path, **options)
+
+    assert find_cut_rule(tokenizer, in_text="ordinary") is None
+
+
+def test_what_a_sentencepiece_model_says_of_itself_is_read(tmp_path: Path):
+    sentencepiece_model(tmp_path, add_dummy_prefix=False, user_defined_symbols=["<m>"])
+    path = tmp_path / "tokenizer.model"
+
+    spec = read_spec(path.read_bytes())
+
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    ids = range(processor.get_piece_size())
+    assert spec.pieces == tuple(processor.id_to_piece(token_id) for token_id in ids)
+    assert (spec.model_type, spec.rules, spec.has_own_rules) == (2, "nmt_nfkc", False)
+    assert (spec.adds_prefix, spec.removes_spaces, spec.escapes_spaces) == (False, True, True)
+    assert not spec.has_suffixes
+
+
+def test_a_rule_that_changes_a_token_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    tokenizer = saved(bpe(BYTE_LEVEL()), tmp_path)
+    wrong = cuts.CutRule(re.compile(b"[a-z](?=[a-z])"))
+    monkeypatch.setattr("tokflow.tokenizers.engines.gate.find_cut_rule", lambda *_, **__: wrong)
+    text = "the foo bar " * (CHUNKED_BYTES // 10)
+
+    encoded = open_engine(tokenizer, choice="gigatoken").encode(to_texts([text]))
+
+    whole = open_gigatoken(tokenizer, in_text="ordinary").encode(to_texts([text]))
+    assert np.array_equal(encoded.token_ids, whole.token_ids)
+    assert encoded.token_ids.dtype == np.uint32, "it was encoded in chunks"

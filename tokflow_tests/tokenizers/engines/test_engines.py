@@ -1,0 +1,350 @@
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import tokenizers
+from tokenizers import AddedToken, models, normalizers, pre_tokenizers, trainers
+
+from tokflow import tokens
+from tokflow.errors import TokenizerError
+from tokflow.tokenizers.engines import EngineDiffersError, open_engine
+from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
+from tokflow.tokenizers.engines.protocol import text_buffers
+from tokflow_tests.texts import (
+    FEW_TEXTS,
+    awkward_strings,
+    make_texts_dataset,
+    save_tokenizer,
+    token_lists,
+    tokenize,
+)
+from tokflow_tests.wrong_engine import gate_wrong_engine
+
+TRAINING_TEXT = ["It's 12 o'clock, the naïve café opens its doors.\n", "def f(x):\n    return x\n"]
+SOME_STRINGS = (*TRAINING_TEXT, *FEW_TEXTS, *awkward_strings()[::40])
+BYTE_LEVEL = pre_tokenizers.ByteLevel
+
+
+def train(model: Any, trainer: Any, pre_tokenizer: Any, normalizer: Any = None):
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizer
+    if normalizer is not None:
+        tokenizer.normalizer = normalizer
+    tokenizer.train_from_iterator(TRAINING_TEXT, trainer)
+    return tokenizer
+
+
+def byte_level_bpe(normalizer: Any = None, *, prefix: bool = False) -> tokenizers.Tokenizer:
+    trainer = trainers.BpeTrainer(
+        vocab_size=300,
+        special_tokens=["</s>"],
+        initial_alphabet=BYTE_LEVEL.alphabet(),
+        show_progress=False,
+    )
+    return train(models.BPE(), trainer, BYTE_LEVEL(add_prefix_space=prefix), normalizer)
+
+
+def word_piece() -> tokenizers.Tokenizer:
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=200, special_tokens=["[UNK]", "</s>"], show_progress=False
+    )
+    model = models.WordPiece(unk_token="[UNK]")
+    return train(model, trainer, pre_tokenizers.BertPreTokenizer())
+
+
+def unigram() -> tokenizers.Tokenizer:
+    trainer = trainers.UnigramTrainer(
+        vocab_size=60,
+        special_tokens=["<unk>", "</s>"],
+        unk_token="<unk>",
+        show_progress=False,
+    )
+    return train(models.Unigram(), trainer, pre_tokenizers.Metaspace())
+
+
+def word_level() -> tokenizers.Tokenizer:
+    trainer = trainers.WordLevelTrainer(special_tokens=["[UNK]", "</s>"], show_progress=False)
+    model = models.WordLevel(unk_token="[UNK]")
+    return train(model, trainer, pre_tokenizers.Whitespace())
+
+
+def metaspace_bpe() -> tokenizers.Tokenizer:
+    trainer = trainers.BpeTrainer(
+        vocab_size=200, special_tokens=["<unk>", "</s>"], show_progress=False
+    )
+    model = models.BPE(unk_token="<unk>")
+    return train(model, trainer, pre_tokenizers.Metaspace())
+
+
+UNSUPPORTED: dict[str, Callable[[], tokenizers.Tokenizer]] = {
+    "WordPiece": word_piece,
+    "Unigram": unigram,
+    "WordLevel": word_level,
+    "metaspace BPE": metaspace_bpe,
+    "NFKC": lambda: byte_level_bpe(normalizers.NFKC()),
+    "lowercase": lambda: byte_level_bpe(normalizers.Lowercase()),
+    "strip": lambda: byte_level_bpe(normalizers.Strip()),
+}
+SUPPORTED: dict[str, Callable[[], tokenizers.Tokenizer]] = {
+    "byte-level BPE": byte_level_bpe,
+    "prefix space": lambda: byte_level_bpe(prefix=True),
+    "NFC": lambda: byte_level_bpe(normalizers.NFC()),
+}
+
+
+def save(tokenizer: tokenizers.Tokenizer, folder: Path, **fields: object) -> dict[str, str]:
+    """Return the config of the tokenizer, saved with some fields of its JSON changed."""
+    path = folder / "own.json"
+    path.write_text(json.dumps({**json.loads(tokenizer.to_str()), **fields}), encoding="utf-8")
+    return {"kind": "file", "name": str(path), "eos_token": "</s>"}
+
+
+def reference_tokens(
+    tokenizer: tokenizers.Tokenizer, texts: Sequence[str], *, control: bool = False
+) -> list[list[int]]:
+    tokenizer.encode_special_tokens = not control
+    encodings = tokenizer.encode_batch(list(texts), add_special_tokens=False)
+    return [[*encoding.ids, tokenizer.token_to_id("</s>")] for encoding in encodings]
+
+
+def run_of(shard: tokens.TokenShard) -> dict[str, Any]:
+    return json.loads((shard.folder / "run.json").read_text())
+
+
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_what_gigatoken_does_not_support_goes_to_the_reference_and_says_why(
+    name: str, tmp_path: Path
+):
+    tokenizer = UNSUPPORTED[name]()
+    # Unigram takes its EOS for a piece of plain text.
+    strings = [string for string in SOME_STRINGS if "</s>" not in string]
+    dataset = make_texts_dataset(tmp_path, strings, **save(tokenizer, tmp_path))
+
+    shard = tokenize(dataset)
+
+    assert token_lists(shard) == reference_tokens(tokenizer, strings)
+    assert run_of(shard)["engine"] == "tokenizers"
+    assert run_of(shard)["engine_reason"].startswith("gigatoken does not take this tokenizer: ")
+    assert "\n" not in run_of(shard)["engine_reason"]
+
+
+def test_a_model_that_makes_its_eos_of_plain_text_is_an_error(tmp_path: Path):
+    config = save(unigram(), tmp_path)
+
+    with pytest.raises(TokenizerError, match="document 1: expected the EOS id"):
+        tokenize(make_texts_dataset(tmp_path, ["plain", "spells </s>"], **config))
+
+
+@pytest.mark.parametrize("name", SUPPORTED)
+def test_what_gigatoken_supports_gives_the_tokens_of_the_reference(name: str, tmp_path: Path):
+    tokenizer = SUPPORTED[name]()
+    config = {**save(tokenizer, tmp_path), "engine": "gigatoken"}
+
+    shard = tokenize(make_texts_dataset(tmp_path, SOME_STRINGS, **config))
+
+    assert token_lists(shard) == reference_tokens(tokenizer, SOME_STRINGS)
+    assert run_of(shard)["engine"] == "gigatoken"
+
+
+def test_the_reason_counts_the_strings_that_were_compared(tmp_path: Path):
+    dataset = make_texts_dataset(tmp_path, kind="trained", vocab_size=300)
+
+    run = run_of(tokenize(dataset))
+
+    assert run["engine_reason"] == "equal to tokenizers on 2,113 awkward strings"
+    assert len(AWKWARD_STRINGS) == 2_104
+
+
+def test_asking_for_gigatoken_where_it_is_not_supported_is_an_error(tmp_path: Path):
+    config = {**save(word_piece(), tmp_path), "engine": "gigatoken"}
+
+    with pytest.raises(TokenizerError) as caught:
+        tokenize(make_texts_dataset(tmp_path, **config))
+
+    assert str(caught.value) == (
+        "tokenizer.engine: gigatoken: expected the tokens of tokenizers, found gigatoken does not "
+        'take this tokenizer: Unsupported model type "WordPiece": gigatoken supports BPE '
+        "tokenizers (byte-level, or SentencePiece-style with byte_fallback); set "
+        "tokenizer.engine: auto to use the reference where they differ"
+    )
+
+
+def test_asking_for_gigatoken_where_it_differs_is_an_error_that_shows_a_text(tmp_path: Path):
+    tokenizer = byte_level_bpe()
+    tokenizer.add_tokens([AddedToken("<|x|>", single_word=True)])
+    config = {**save(tokenizer, tmp_path), "engine": "gigatoken"}
+
+    with pytest.raises(TokenizerError) as caught:
+        tokenize(make_texts_dataset(tmp_path, **config))
+
+    assert str(caught.value).startswith(
+        "tokenizer.engine: gigatoken: expected the tokens of tokenizers, found 'a<|x|>b' became ["
+    )
+    assert str(caught.value).endswith(
+        "with tokenizers; set tokenizer.engine: auto to use the reference where they differ"
+    )
+
+
+AROUND = ("a{}b", " {} ", "{0}{0}", "\n {}\n", "_{}_", "é{}é", "{}", "it's {}.", "a\t{}\r\n")
+FLAGS = ("lstrip", "rstrip", "single_word", "normalized")
+
+
+@pytest.mark.parametrize("policy", ["ordinary", "control"])
+@pytest.mark.parametrize("is_special", [True, False], ids=["special", "not special"])
+@pytest.mark.parametrize("flag", ["none", *FLAGS])
+def test_added_tokens_are_found_as_the_reference_finds_them(
+    flag: str, is_special: bool, policy: str, tmp_path: Path
+):
+    tokenizer = byte_level_bpe()
+    flags = {flag: True} if flag != "none" else {}
+    token = AddedToken("<|x|>", special=is_special, **flags)
+    (tokenizer.add_special_tokens if is_special else tokenizer.add_tokens)([token])
+    texts = [around.format("<|x|>") for around in AROUND]
+    config = {**save(tokenizer, tmp_path), "special_tokens_in_text": policy}
+
+    shard = tokenize(make_texts_dataset(tmp_path, texts, **config))
+
+    expected = reference_tokens(tokenizer, texts, control=policy == "control")
+    assert token_lists(shard) == expected
+    is_found = tokenizer.token_to_id("<|x|>") in expected[6]
+    assert is_found == (policy == "control" or not is_special)
+
+
+@pytest.mark.parametrize("engine", ["auto", "reference"])
+@pytest.mark.parametrize("policy", ["ordinary", "control"])
+def test_of_two_added_tokens_that_overlap_the_reference_decides(
+    policy: str, engine: str, tmp_path: Path
+):
+    tokenizer = byte_level_bpe()
+    tokenizer.add_special_tokens([AddedToken("<|x|>")])
+    tokenizer.add_tokens([AddedToken("<|x|>y")])
+    texts = ["<|x|>y", "<|x|><|x|>y z"]
+    config = {**save(tokenizer, tmp_path), "special_tokens_in_text": policy, "engine": engine}
+
+    shard = tokenize(make_texts_dataset(tmp_path, texts, **config))
+
+    assert token_lists(shard) == reference_tokens(tokenizer, texts, control=policy == "control")
+
+
+TRUNCATION = {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0}
+PADDING = {
+    "strategy": {"Fixed": 50},
+    "direction": "Right",
+    "pad_to_multiple_of": None,
+    "pad_id": 0,
+    "pad_type_id": 0,
+    "pad_token": "!",
+}
+TEMPLATE = {
+    "type": "TemplateProcessing",
+    "single": [
+        {"SpecialToken": {"id": "</s>", "type_id": 0}},
+        {"Sequence": {"id": "A", "type_id": 0}},
+    ],
+    "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
+    "special_tokens": {"</s>": {"id": "</s>", "ids": [0], "tokens": ["</s>"]}},
+}
+
+
+@pytest.mark.parametrize("engine", ["gigatoken", "reference"])
+@pytest.mark.parametrize(
+    "fields",
+    [{"truncation": TRUNCATION}, {"padding": PADDING}, {"post_processor": TEMPLATE}],
+    ids=["truncation", "padding", "post_processor"],
+)
+def test_a_file_cannot_make_its_tokenizer_cut_pad_or_add(
+    fields: dict[str, Any], engine: str, tmp_path: Path
+):
+    tokenizer = byte_level_bpe()
+    config = {**save(tokenizer, tmp_path, **fields), "engine": engine}
+
+    shard = tokenize(make_texts_dataset(tmp_path, FEW_TEXTS, **config))
+
+    assert token_lists(shard) == reference_tokens(tokenizer, FEW_TEXTS)
+
+
+@pytest.mark.parametrize("engine", ["gigatoken", "reference"])
+def test_dropout_is_for_training_a_model_and_is_left_out(engine: str, tmp_path: Path):
+    tokenizer = byte_level_bpe()
+    model = {**json.loads(tokenizer.to_str())["model"], "dropout": 0.9}
+    config = {**save(tokenizer, tmp_path, model=model), "engine": engine}
+
+    shard = tokenize(make_texts_dataset(tmp_path, TRAINING_TEXT, **config))
+
+    assert token_lists(shard) == reference_tokens(tokenizer, TRAINING_TEXT)
+
+
+@pytest.mark.parametrize(
+    "text", ["a strange document", "a strange document " * 3_000], ids=["short", "long"]
+)
+def test_an_engine_that_differs_on_a_document_of_the_shard_is_caught(text: str, tmp_path: Path):
+    gated = gate_wrong_engine(save_tokenizer(make_texts_dataset(tmp_path)))
+
+    with pytest.raises(EngineDiffersError) as caught:
+        gated.encode(pa.array([text], pa.large_string()))
+
+    assert "'a strange document" in str(caught.value)
+    assert "gigatoken: " in str(caught.value)
+
+
+def test_a_long_document_among_short_ones_is_compared_too(tmp_path: Path):
+    gated = gate_wrong_engine(save_tokenizer(make_texts_dataset(tmp_path)))
+    texts = ["", "ab", "a strange document " * 3_000, "c"]
+
+    with pytest.raises(EngineDiffersError):
+        gated.encode(pa.array(texts, pa.large_string()))
+
+
+def test_an_engine_that_is_right_on_the_shard_is_trusted(tmp_path: Path):
+    gated = gate_wrong_engine(save_tokenizer(make_texts_dataset(tmp_path)))
+
+    encoded = gated.encode(pa.array(["ab", "c"], pa.large_string()))
+
+    assert encoded.token_ids.tolist() == [97, 98, 99]
+    assert encoded.offsets.tolist() == [0, 2, 3]
+
+
+@pytest.mark.parametrize("engine", ["gigatoken", "reference"])
+@pytest.mark.parametrize("is_parallel", [True, False])
+def test_a_slice_of_an_array_has_the_tokens_of_its_own_texts(
+    engine: str, is_parallel: bool, tmp_path: Path
+):
+    tokenizer = save_tokenizer(make_texts_dataset(tmp_path, kind="trained", vocab_size=300))
+    opened = open_engine(tokenizer, choice=engine, is_parallel=is_parallel)
+    texts = pa.array(["Hello", "", "x", "größe", "tail"], pa.large_string())
+
+    encoded = opened.encode(texts.slice(1, 3))
+
+    assert encoded.offsets[0] == 0
+    assert [opened.decode(encoded.document(index)) for index in range(3)] == ["", "x", "größe"]
+
+
+@pytest.mark.parametrize("engine", ["gigatoken", "reference"])
+def test_a_batch_may_hold_no_document(engine: str, tmp_path: Path):
+    tokenizer = save_tokenizer(make_texts_dataset(tmp_path, kind="trained", vocab_size=300))
+
+    encoded = open_engine(tokenizer, choice=engine)._engine.encode(pa.array([], pa.large_string()))
+
+    assert encoded.token_ids.tolist() == []
+    assert encoded.offsets.tolist() == [0]
+
+
+def test_bytes_show_special_ids_by_name_and_broken_text_as_a_mark(tmp_path: Path):
+    engine = open_engine(save_tokenizer(make_texts_dataset(tmp_path)))
+
+    assert engine.decode([257, 97, 0xC3, 256]) == "<bos>a\ufffd<eos>"
+    assert engine.reason == "the bytes need no other engine"
+
+
+def test_buffers_of_a_slice_are_those_of_the_whole():
+    texts = pa.array(["ab", "c", "def"], pa.large_string())
+
+    offsets, data = text_buffers(texts.slice(1, 2))
+
+    assert offsets.tolist() == [2, 3, 6]
+    assert bytes(data[2:6]) == b"cdef"
+    assert offsets.dtype == np.int64

@@ -1,0 +1,146 @@
+from pathlib import Path
+
+import pytest
+import sentencepiece
+
+from tokflow.errors import TokenizerError
+from tokflow.store.arrow import to_texts
+from tokflow.store.manifest import read_manifest
+from tokflow.tokenizers.engines import open_engine
+from tokflow.tokenizers.engines.sentencepiece_ import SentencePieceEngine
+from tokflow_tests.special import train_model
+from tokflow_tests.texts import make_texts_dataset, save_tokenizer, token_lists, tokenize
+
+
+def save_model(folder: Path, **options: object) -> sentencepiece.SentencePieceProcessor:
+    model = train_model(**options)
+    (folder / "own.model").write_bytes(model)
+    return sentencepiece.SentencePieceProcessor(model_proto=model)
+
+
+def error_of(folder: Path, name: str) -> str:
+    with pytest.raises(TokenizerError) as caught:
+        save_tokenizer(make_texts_dataset(folder, kind="sentencepiece", name=name))
+    return str(caught.value)
+
+
+def test_a_model_says_which_symbols_are_special_and_which_end_and_begin(tmp_path: Path):
+    processor = save_model(tmp_path, control_symbols=["<c>"], user_defined_symbols=["<u>"])
+
+    saved = save_tokenizer(make_texts_dataset(tmp_path, kind="sentencepiece", name="own.model"))
+
+    assert saved.special_tokens == {"<unk>": 0, "<s>": 1, "</s>": 2, "<c>": 3}
+    assert (saved.eos_token, saved.eos_id) == ("</s>", 2)
+    assert (saved.bos_token, saved.bos_id) == ("<s>", 1)
+    assert saved.vocab_size == processor.get_piece_size()
+    names = {path.name for path in saved.folder.iterdir()}
+    assert names == {"tokenizer.model", "manifest.json", "run.json"}
+    model = (tmp_path / "own.model").read_bytes()
+    assert (saved.folder / "tokenizer.model").read_bytes() == model
+
+
+def test_a_model_without_bos_has_none(tmp_path: Path):
+    save_model(tmp_path, bos_id=-1, eos_id=1)
+
+    saved = save_tokenizer(make_texts_dataset(tmp_path, kind="sentencepiece", name="own.model"))
+
+    assert (saved.bos_token, saved.bos_id) == (None, None)
+    assert (saved.eos_token, saved.eos_id) == ("</s>", 1)
+
+
+def test_control_symbols_cut_the_text_and_each_stretch_is_encoded_on_its_own(tmp_path: Path):
+    processor = save_model(tmp_path, control_symbols=["<c>", "<c>c"])
+    long, short = processor.piece_to_id("<c>c"), processor.piece_to_id("<c>")
+    config = {"kind": "sentencepiece", "name": "own.model", "engine": "reference"}
+    texts = ["a<c>b", "<c>ca", "<c>", "", "text"]
+
+    shard = tokenize(
+        make_texts_dataset(tmp_path, texts, **config, special_tokens_in_text="control")
+    )
+
+    a, b, text = (processor.encode(text) for text in ("a", "b", "text"))
+    expected = [[*a, short, *b], [long, *a], [short], [], text]
+    assert token_lists(shard) == [[*ids, 2] for ids in expected]
+
+
+def test_tokens_know_the_character_they_begin_with(tmp_path: Path):
+    save_model(tmp_path, control_symbols=["<c>"])
+    engine = SentencePieceEngine(tmp_path / "own.model", in_text="control")
+    texts = to_texts(["é<c>a", "", "a a"])
+
+    starts = engine.char_starts(texts)
+
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "own.model"))
+    tokens = [pieces.id_to_piece(int(token)) for token in engine.encode(texts).token_ids]
+    assert tokens == ["▁", "<0xC3>", "<0xA9>", "<c>", "▁a", "▁a", "▁a"]
+    assert starts == [0, 0, 0, 1, 4, 0, 1]
+
+
+def test_what_the_model_does_to_spaces_is_its_own_affair(tmp_path: Path):
+    processor = save_model(tmp_path, remove_extra_whitespaces=True)
+    dataset = make_texts_dataset(
+        tmp_path, ["  a   b  ", "a b"], kind="sentencepiece", name="own.model"
+    )
+
+    first, second = token_lists(tokenize(dataset))
+
+    assert first == second == [*processor.encode("a b"), 2]
+
+
+def test_tokens_decode_to_text_with_symbols_by_name(tmp_path: Path):
+    processor = save_model(tmp_path)
+    dataset = make_texts_dataset(tmp_path, kind="sentencepiece", name="own.model")
+    engine = open_engine(save_tokenizer(dataset), choice="reference")
+
+    decoded = engine.decode([1, *processor.encode("a größe"), 2, *processor.encode("b"), 0])
+
+    assert decoded == "<s>a größe</s>b ⁇ "
+
+
+def test_the_same_model_elsewhere_is_the_same_tokenizer(tmp_path: Path):
+    saved = []
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        save_model(tmp_path / name)
+        dataset = make_texts_dataset(tmp_path / name, kind="sentencepiece", name="own.model")
+        saved.append(save_tokenizer(dataset))
+
+    assert saved[0].fingerprint == saved[1].fingerprint
+    assert read_manifest(saved[0].folder) == read_manifest(saved[1].folder)
+
+
+def test_a_missing_model_is_an_error(tmp_path: Path):
+    message = error_of(tmp_path, "own.model")
+
+    assert message.startswith("tokenizer.name: expected an existing file, ")
+    assert f"found '{tmp_path / 'own.model'}', which is missing; correct the path" in message
+
+
+@pytest.mark.parametrize("cut", [0, 1, 40, -1], ids=["empty", "a byte", "forty bytes", "the end"])
+def test_a_model_that_was_cut_short_is_an_error(cut: int, tmp_path: Path):
+    (tmp_path / "own.model").write_bytes(train_model()[:cut])
+
+    message = error_of(tmp_path, "own.model")
+
+    assert message.startswith(
+        "tokenizer.name: own.model: expected a .model file that SentencePiece has made, found "
+    )
+    assert "; name the .model itself, and copy it anew if it was cut short; " in message
+
+
+def test_another_file_is_no_model(tmp_path: Path):
+    (tmp_path / "tokenizer.json").write_text('{"model": {}}')
+
+    message = error_of(tmp_path, "tokenizer.json")
+
+    assert "expected a .model file that SentencePiece has made, found ValueError: " in message
+    assert "a tokenizer.json is kind: file, " in message
+
+
+def test_a_folder_is_no_model(tmp_path: Path):
+    (tmp_path / "own").mkdir()
+    save_model(tmp_path / "own")
+
+    assert "that SentencePiece has made, found a folder; name the .model" in error_of(
+        tmp_path, "own"
+    )

@@ -1,0 +1,243 @@
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokflow.errors import ConfigError, TokenizerError
+from tokflow.lineage import Lineage
+from tokflow.pipeline import make_tokenizer
+from tokflow.store.manifest import read_manifest
+from tokflow.tokenizers.engines import open_engine
+from tokflow.tokenizers.hub import files_to_take
+from tokflow.tokenizers.tokenizer import TokenizerConfig
+from tokflow_tests.special import letter_ids, write_letters
+from tokflow_tests.texts import make_texts_dataset, save_tokenizer, token_lists, tokenize
+from tokflow_tests.tokenizers.test_sources import (
+    COMMIT,
+    HUB_TOKENIZER,
+    byte_level_files,
+    run,
+    serve_hub,
+)
+
+TEXTS = ["a <word> b", "", "it</s>"]
+IDS = [
+    [*letter_ids("a "), 200, *letter_ids(" b"), 2],
+    [2],
+    [*letter_ids("it</s>"), 2],
+]
+LETTERS = {"kind": "huggingface", "name": "letters", "trust_remote_code": True}
+
+
+def error_of(folder: Path, **tokenizer: Any) -> str:
+    with pytest.raises(TokenizerError) as caught:
+        make_tokenizer(Lineage(make_texts_dataset(folder, **tokenizer)))
+    return str(caught.value)
+
+
+def test_code_that_came_with_a_tokenizer_runs_where_the_config_asks_for_it(tmp_path: Path):
+    write_letters(tmp_path / "letters")
+
+    shard = tokenize(make_texts_dataset(tmp_path, TEXTS, **LETTERS))
+
+    assert token_lists(shard) == IDS
+    ran = json.loads((shard.folder / "run.json").read_text())
+    assert ran["engine"] == "transformers"
+    assert ran["engine_reason"] == (
+        "gigatoken does not take this tokenizer: only transformers can load it"
+    )
+
+
+def test_later_runs_use_the_code_in_the_store(tmp_path: Path):
+    write_letters(tmp_path / "letters")
+    saved = save_tokenizer(make_texts_dataset(tmp_path, TEXTS, **LETTERS))
+    shutil.rmtree(tmp_path / "letters")
+    open_engine.cache_clear()
+
+    engine = open_engine(saved, choice="reference")
+
+    assert engine.decode([3, 200, *letter_ids("x y"), 2]) == " <word>x y</s>"
+    files = {path.name for path in saved.folder.iterdir()} - {"manifest.json", "run.json"}
+    assert files == {"tokenization_letters.py", "tokenizer_config.json", "vocab.json"}
+    assert read_manifest(saved.folder).details["origin"] == {
+        "class": "LettersTokenizer",
+        "runs_own_code": True,
+    }
+
+
+def test_code_does_not_run_unless_the_config_asks_for_it(tmp_path: Path):
+    folder = write_letters(tmp_path / "letters")
+    code = folder / "tokenization_letters.py"
+    ran = f"from pathlib import Path\nPath({str(tmp_path / 'ran')!r}).touch()\n"
+    code.write_text(ran + code.read_text())
+
+    message = error_of(tmp_path, **{**LETTERS, "trust_remote_code": False})
+
+    assert message == (
+        "tokenizer.trust_remote_code: letters: expected true, for this tokenizer is Python code, "
+        "tokenization_letters.LettersTokenizer, that was published with it and would run on this "
+        "machine with your rights, found false; read that code and set `trust_remote_code: true` "
+        "if you want to run it, or name a tokenizer that has a tokenizer.json"
+    )
+    assert not (tmp_path / "ran").exists()
+    save_tokenizer(make_texts_dataset(tmp_path, **LETTERS))
+    assert (tmp_path / "ran").exists()
+
+
+def test_trust_is_part_of_the_recipe_and_code_of_the_content(tmp_path: Path):
+    folder = write_letters(tmp_path / "letters")
+    trusting = make_texts_dataset(tmp_path, **LETTERS)
+    careful = make_texts_dataset(tmp_path, **{**LETTERS, "trust_remote_code": False})
+    outputs = [Lineage(dataset).tokenizer_output.fingerprint for dataset in (trusting, careful)]
+    before = save_tokenizer(trusting)
+
+    code = folder / "tokenization_letters.py"
+    code.write_text(code.read_text() + "\n# another line\n")
+    after = save_tokenizer(trusting)
+
+    assert outputs[0] != outputs[1]
+    assert read_manifest(before.folder).config["trust_remote_code"] is True
+    assert before.fingerprint != after.fingerprint
+
+
+def test_trust_without_a_kind_that_has_code_is_refused():
+    with pytest.raises(ConfigError) as caught:
+        TokenizerConfig(kind="bytes", trust_remote_code=True)
+
+    assert str(caught.value) == (
+        "tokenizer.trust_remote_code: expected false, since only kind huggingface has code to "
+        "run, found true with kind bytes; remove it"
+    )
+
+
+def test_code_of_another_repository_cannot_be_kept_and_is_refused(tmp_path: Path):
+    elsewhere = {"AutoTokenizer": ["team/other--tokenization_letters.LettersTokenizer", None]}
+    write_letters(tmp_path / "letters", auto_map=elsewhere)
+
+    message = error_of(tmp_path, **LETTERS)
+
+    assert message.startswith(
+        "tokenizer.name: letters: expected code that is published beside the tokenizer, so that "
+        "it can be kept, found a reference to another repository, team/other--tokenization_let"
+    )
+
+
+def test_code_that_fails_is_an_error_with_what_it_said(tmp_path: Path):
+    folder = write_letters(tmp_path / "letters")
+    (folder / "vocab.json").write_text("no JSON")
+
+    message = error_of(tmp_path, **LETTERS)
+
+    assert message.startswith("tokenizer.name: letters: expected a tokenizer.json, or files that ")
+    assert (
+        "found tokenization_letters.py, tokenizer_config.json, vocab.json: JSONDecodeError: "
+        in message
+    )
+
+
+def test_code_on_the_hub_is_kept_with_its_commit_and_needs_no_network_again(tmp_path: Path):
+    dataset = make_texts_dataset(tmp_path, TEXTS)
+    published = write_letters(tmp_path / "published")
+    (published / "model.safetensors").write_bytes(b"weights")
+    config = {**HUB_TOKENIZER, "trust_remote_code": True}
+
+    with serve_hub(published) as hub:
+        first, _ = run(tmp_path, config, HF_ENDPOINT=hub.url)
+
+    make_texts_dataset(tmp_path, TEXTS[::-1])
+    second, _ = run(tmp_path, config, HF_HUB_OFFLINE="1", HF_HOME=str(tmp_path / "none"))
+    assert first["tokens"] == IDS
+    assert second == {"folder": first["folder"], "tokens": IDS[::-1]}
+    assert read_manifest(Path(first["folder"])).details["origin"] == {
+        "hub_id": "team/tiny",
+        "commit": COMMIT,
+        "class": "LettersTokenizer",
+        "runs_own_code": True,
+    }
+    assert any(f"/resolve/{COMMIT}/tokenization_letters.py" in asked for asked in hub.asked)
+    assert not any("model.safetensors" in asked for asked in hub.asked)
+    assert dataset.tokenizer.kind == "bytes"
+
+
+def test_code_on_the_hub_is_not_even_fetched_where_it_may_not_run(tmp_path: Path):
+    make_texts_dataset(tmp_path, TEXTS)
+    published = write_letters(tmp_path / "published")
+
+    with serve_hub(published) as hub:
+        said, _ = run(tmp_path, HUB_TOKENIZER, HF_ENDPOINT=hub.url)
+
+    assert said["error"].startswith("tokenizer.trust_remote_code: team/tiny: expected true, for ")
+    assert not any(".py" in asked for asked in hub.asked)
+
+
+def test_a_class_of_transformers_without_a_fast_backend_needs_no_trust(tmp_path: Path):
+    (tmp_path / "own").mkdir()
+    config = {"tokenizer_class": "ByT5Tokenizer", "extra_ids": 2}
+    (tmp_path / "own" / "tokenizer_config.json").write_text(json.dumps(config))
+    dataset = make_texts_dataset(
+        tmp_path, ["aé", "b</s>", "<extra_id_0>"], kind="huggingface", name="own"
+    )
+
+    shard = tokenize(dataset)
+
+    def shifted(text: str) -> list[int]:
+        return [byte + 3 for byte in text.encode()]
+
+    assert token_lists(shard) == [
+        [*shifted("aé"), 1],
+        [*shifted("b</s>"), 1],
+        [*shifted("<extra_id_0>"), 1],
+    ]
+    assert shard.manifest.details["vocab_size"] == 261
+    assert shard.manifest.counts["num_special_tokens_in_text"] == 2
+
+
+def test_of_a_model_folder_only_the_tokenizers_files_count(tmp_path: Path):
+    folder = byte_level_files(tmp_path / "own")
+    (folder / "model.safetensors").write_bytes(b"weights")
+    (folder / "modeling_own.py").write_text("raise SystemExit")
+    dataset = make_texts_dataset(tmp_path, kind="huggingface", name="own")
+    before = Lineage(dataset).tokenizer_output
+
+    (folder / "model.safetensors").write_bytes(b"other weights")
+    (folder / "README.md").write_text("about it")
+    after = Lineage(dataset).tokenizer_output
+
+    assert before.fingerprint == after.fingerprint
+    make_tokenizer(Lineage(dataset))
+    assert set(after.manifest().parents) == {
+        "config.json",
+        "merges.txt",
+        "tokenizer_config.json",
+        "vocab.json",
+    }
+
+
+def test_what_a_tokenizers_config_says_besides_is_kept_where_it_is_converted(tmp_path: Path):
+    folder = byte_level_files(tmp_path / "own")
+    config = folder / "tokenizer_config.json"
+    fields = json.loads(config.read_text())
+    config.write_text(json.dumps({**fields, "chat_template": "{{ messages }}"}))
+
+    saved = save_tokenizer(make_texts_dataset(tmp_path, kind="huggingface", name="own"))
+
+    kept = json.loads((saved.folder / "tokenizer_config.json").read_text())
+    assert kept["chat_template"] == "{{ messages }}"
+    assert kept["eos_token"] == "</s>"
+    files = {path.name for path in saved.folder.iterdir()} - {"manifest.json", "run.json"}
+    assert files == {"tokenizer.json", "tokenizer_config.json"}
+
+
+@pytest.mark.parametrize(
+    ("published", "trust", "taken"),
+    [
+        (["tokenizer.json", "vocab.json", "a.py"], True, ["tokenizer.json"]),
+        (["vocab.json", "a.py", "model.bin", "merges.txt"], False, ["merges.txt", "vocab.json"]),
+        (["spiece.model", "a.py", "deep/b.py"], True, ["a.py", "spiece.model"]),
+        (["README.md", "model.safetensors"], True, []),
+    ],
+)
+def test_a_tokenizers_files_are_known_by_name(published: list[str], trust: bool, taken: list[str]):
+    assert files_to_take(published, trust_remote_code=trust) == taken

@@ -1,0 +1,166 @@
+"""Tokens are those of tokenizer.json, also where AutoTokenizer makes another tokenizer of it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+
+from tokflow.tokenizer_report import report_tokenizer
+from tokflow.tokenizers import auto_tokenizer
+from tokflow.tokenizers.auto_tokenizer import describe_rebuilt, find_other_ids
+from tokflow.tokenizers.engines.transformers_ import load_pretrained
+from tokflow.tokenizers.patterns import pre_tokenizer_fields
+from tokflow_tests.chats import (
+    END,
+    START,
+    byte_level_json,
+    chat,
+    chat_dataset,
+    save_chat_tokenizer,
+    shard_of,
+)
+from tokflow_tests.texts import make_texts_dataset, token_lists, tokenize
+
+TEXT = "it is  12345\n\n and\tthen"
+MERGES = [["1", "2"], ["12", "3"], ["4", "5"], ["123", "45"], ["Ċ", "Ċ"], ["ĉ", "t"], [".", "Ċ"]]
+
+
+def folder_of(
+    path: Path, class_name: str | None, pattern: str = "cl100k", normalizer: str | None = None
+) -> Path:
+    """Return a folder like OLMo's: digits by threes in one file, GPT-2's class in the other."""
+    fields = json.loads(byte_level_json())
+    model = fields["model"]
+    for left, right in MERGES:
+        model["vocab"][left + right] = len(model["vocab"])
+    model["merges"] += MERGES
+    for number, token in enumerate(fields["added_tokens"]):
+        token["id"] = model["vocab"][token["content"]] = 1_000 + number
+    fields["pre_tokenizer"] = pre_tokenizer_fields(pattern)
+    fields["normalizer"] = normalizer and {"type": normalizer}
+    folder = save_chat_tokenizer(path, content=json.dumps(fields))
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    config |= dict.fromkeys(("bos_token", "unk_token", "pad_token"), END)  # the class has others
+    config |= {"tokenizer_class": class_name} if class_name else {}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return folder
+
+
+def ids_of(folder: Path, text: str) -> list[int]:
+    reference = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    return list(reference.encode(text, add_special_tokens=False).ids)
+
+
+def test_auto_tokenizer_splits_as_its_class_does(tmp_path: Path):
+    folder = folder_of(tmp_path, "GPT2Tokenizer")
+
+    loaded = load_pretrained(folder, trust_remote_code=False)
+
+    assert loaded.encode(TEXT, add_special_tokens=False) != ids_of(folder, TEXT)
+
+
+@pytest.mark.parametrize("engine", ["auto", "reference"])
+@pytest.mark.parametrize("kind", ["huggingface", "file"])
+def test_a_text_has_the_ids_of_tokenizer_json(kind: str, engine: str, tmp_path: Path):
+    folder = folder_of(tmp_path, "GPT2Tokenizer")
+    dataset = make_texts_dataset(
+        tmp_path / "made", [TEXT], kind=kind, name=str(folder), eos="none", engine=engine
+    )
+
+    assert token_lists(tokenize(dataset)) == [ids_of(folder, TEXT)]
+
+
+@pytest.mark.parametrize("kind", ["huggingface", "file"])
+def test_a_chat_has_the_ids_of_tokenizer_json(kind: str, tmp_path: Path):
+    chats = [chat(TEXT, f"{TEXT} {END}")]  # spelt in a message, so that stretches are encoded
+    fields: dict[str, Any] = {"kind": kind}
+    dataset = chat_dataset(tmp_path, chats, tokenizer=fields)
+    folder = folder_of(tmp_path, "GPT2Tokenizer")
+
+    shard = shard_of(dataset)
+
+    before = f"{START}user\n{TEXT}{END}\n{START}"
+    plain = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    plain.encode_special_tokens = True
+    words = plain.encode(f"assistant\n{TEXT} {END}", add_special_tokens=False).ids
+    expected = [*ids_of(folder, before), *words, *ids_of(folder, f"{END}\n")]
+    assert token_lists(shard)[0][: len(expected)] == expected
+
+
+@pytest.mark.parametrize(
+    ("class_name", "pattern", "normalizer", "is_said"),
+    [
+        ("GPT2Tokenizer", "cl100k", None, True),
+        ("GPT2TokenizerFast", "o200k", None, True),
+        ("GPT2Tokenizer", "gpt2", "NFC", True),
+        ("GPT2Tokenizer", "gpt2", None, False),
+        ("Qwen2Tokenizer", "qwen2", None, True),
+        ("Qwen2TokenizerFast", "qwen2", "NFC", False),
+        ("PreTrainedTokenizerFast", "cl100k", None, False),
+        ("TokenizersBackend", "cl100k", None, False),
+        (None, "cl100k", None, False),
+    ],
+)
+def test_what_is_said_of_a_class_is_what_auto_tokenizer_does(
+    class_name: str | None, pattern: str, normalizer: str | None, is_said: bool, tmp_path: Path
+):
+    folder = folder_of(tmp_path, class_name, pattern, normalizer)
+
+    said = describe_rebuilt(folder)
+
+    assert (said is not None) == is_said
+    assert (find_other_ids(folder) is not None) == is_said
+
+
+def test_the_example_shows_the_ids_that_differ_however_late_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    folder = folder_of(tmp_path, "GPT2Tokenizer")
+    text = "a" * 20 + "\n\nb"
+    monkeypatch.setattr(auto_tokenizer, "AWKWARD_STRINGS", (text,))
+    ids = ids_of(folder, text)
+    loaded = load_pretrained(folder, trust_remote_code=False)
+    other = loaded.encode(text, add_special_tokens=False)
+    assert ids[:20] == other[:20]
+    assert ids[20] != other[20]
+
+    said = str(find_other_ids(folder))
+
+    assert said.endswith(
+        f"becomes {other[17:25]}, with tokenizer.json {ids[17:25]}, from position 17 on"
+    )
+
+
+def test_the_report_of_a_tokenizer_shows_a_text_that_differs(tmp_path: Path):
+    folder = folder_of(tmp_path, "GPT2Tokenizer")
+    dataset = make_texts_dataset(tmp_path / "made", [TEXT], kind="file", name=str(folder))
+
+    report = report_tokenizer(dataset, file=None, is_measured=False)
+
+    assert str(report.auto_tokenizer).startswith("AutoTokenizer gives other ids as GPT2Tokenizer: ")
+    assert report.as_document()["auto_tokenizer"] == report.auto_tokenizer
+
+
+def test_a_run_warns_once_and_does_not_import_transformers(tmp_path: Path):
+    folder_of(tmp_path, "GPT2Tokenizer")
+    make_texts_dataset(tmp_path, [TEXT])
+    yaml = (
+        "name: texts\nraw: {files: raw/*}\ntokenizer: {kind: file, name: tok}\n"
+        "packing: {sequence_length: 4}\nstore: store\n"
+    )
+    (tmp_path / "a.yaml").write_text(yaml)
+    code = "import sys\nfrom tokflow.cli import main\n"
+    code += "try:\n    main()\nfinally:\n    print('transformers' in sys.modules)\n"
+    command = [sys.executable, "-c", code, "run", "--config", str(tmp_path / "a.yaml")]
+
+    first, second = (
+        subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(2)
+    )
+
+    assert first.count("warning: AutoTokenizer of transformers 5 rebuilds this tokenizer as") == 1
+    assert first.rstrip().endswith("False")
+    assert "AutoTokenizer" not in second

@@ -1,0 +1,186 @@
+import json
+from pathlib import Path
+
+import pytest
+import tokenizers
+from tokenizers import Regex, models, pre_tokenizers, trainers
+
+from tokflow.errors import ConfigError, TokenizerError
+from tokflow.lineage import Lineage
+from tokflow.pipeline import make_tokenizer
+from tokflow.store.manifest import read_manifest
+from tokflow.tokenizers import training
+from tokflow.tokenizers.engines import open_engine
+from tokflow.tokenizers.patterns import PATTERNS, describe_splitting, pre_tokenizer_fields
+from tokflow.tokenizers.tokenizer import TokenizerConfig
+from tokflow_tests.texts import awkward_strings, make_texts_dataset, save_tokenizer
+
+SOME_TEXTS = awkward_strings()[2_000:4_000]
+OWN = r"\d|[^\d]+"
+
+
+def split_of(pattern: str, text: str) -> list[str]:
+    """Return the words of an ASCII text, with the space as ByteLevel spells it."""
+    fields = {"pre_tokenizer": pre_tokenizer_fields(pattern), "model": {"type": "BPE"}}
+    model = {"vocab": {}, "merges": [], **fields["model"]}
+    whole = {"version": "1.0", "added_tokens": [], **fields, "model": model}
+    tokenizer = tokenizers.Tokenizer.from_str(json.dumps(whole))
+    return [word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text)]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("gpt2", ["don", "'t", "Ġ(", "x", ")", "Ġ12345", "ĠGoNow"]),
+        ("cl100k", ["don", "'t", "Ġ(", "x", ")", "Ġ", "123", "45", "ĠGoNow"]),
+        ("llama3", ["don", "'t", "Ġ(", "x", ")", "Ġ", "123", "45", "ĠGoNow"]),
+        ("qwen2", ["don", "'t", "Ġ(", "x", ")", "Ġ", "1", "2", "3", "4", "5", "ĠGoNow"]),
+        ("o200k", ["don't", "Ġ(", "x", ")", "Ġ", "123", "45", "ĠGo", "Now"]),
+        (OWN, ["don'tĠ(x)Ġ", "1", "2", "3", "4", "5", "ĠGoNow"]),
+    ],
+)
+def test_each_pattern_splits_in_its_own_way(pattern: str, words: list[str]):
+    assert split_of(pattern, "don't (x) 12345 GoNow") == words
+
+
+@pytest.mark.parametrize("pattern", ["o200k", "qwen2", OWN])
+def test_a_pattern_trains_as_the_tokenizers_library_trains_with_it(pattern: str, tmp_path: Path):
+    dataset = make_texts_dataset(
+        tmp_path,
+        SOME_TEXTS,
+        kind="trained",
+        special_tokens=["end"],
+        vocab_size=701,
+        pattern=pattern,
+    )
+
+    saved = save_tokenizer(dataset)
+
+    reference = tokenizers.Tokenizer(models.BPE())
+    reference.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(PATTERNS.get(pattern, pattern)), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=700, min_frequency=0, initial_alphabet=alphabet, show_progress=False
+    )
+    reference.train_from_iterator(SOME_TEXTS, trainer)
+    made = json.loads((saved.folder / "tokenizer.json").read_text(encoding="utf-8"))
+    assert made["model"]["merges"] == json.loads(reference.to_str())["model"]["merges"]
+    assert len(made["model"]["merges"]) == 444
+    assert made["pre_tokenizer"] == pre_tokenizer_fields(pattern)
+    origin = read_manifest(saved.folder).details["origin"]
+    assert (origin["trainer"], origin["pattern"]) == ("tokenizers", pattern)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_gigatoken_knows_the_patterns_that_have_a_name(pattern: str, tmp_path: Path):
+    dataset = make_texts_dataset(
+        tmp_path, SOME_TEXTS, kind="trained", vocab_size=400, pattern=pattern
+    )
+
+    engine = open_engine(save_tokenizer(dataset))
+
+    assert (engine.name, engine.reason) == (
+        "gigatoken",
+        "equal to tokenizers on 2,113 awkward strings",
+    )
+
+
+def test_a_pattern_of_ones_own_runs_on_the_reference(tmp_path: Path):
+    dataset = make_texts_dataset(tmp_path, kind="trained", vocab_size=300, pattern=OWN)
+
+    assert open_engine(save_tokenizer(dataset)).name == "tokenizers"
+
+
+def test_a_pair_that_stands_once_in_the_text_is_merged_too(tmp_path: Path):
+    dataset = make_texts_dataset(
+        tmp_path, ["ab", "c"], kind="trained", vocab_size=1_000, pattern="qwen2"
+    )
+
+    saved = save_tokenizer(dataset)
+
+    model = json.loads((saved.folder / "tokenizer.json").read_text(encoding="utf-8"))["model"]
+    assert model["merges"] == [["a", "b"]]
+    assert saved.vocab_size == 258
+
+
+def test_documents_are_found_again_whatever_is_read_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(training, "READ_BYTES", 3)
+    (tmp_path / "text").write_bytes("ab\udcffgröße\udcff\udcff".encode(errors="surrogateescape"))
+
+    assert list(training._read_documents(tmp_path / "text")) == ["ab", "größe", ""]
+
+
+def test_the_same_text_and_pattern_give_the_same_bytes(tmp_path: Path):
+    first, second = (
+        save_tokenizer(
+            make_texts_dataset(
+                tmp_path / name, SOME_TEXTS, kind="trained", vocab_size=600, pattern="o200k"
+            )
+        ).folder
+        for name in "ab"
+    )
+
+    name = "tokenizer.json"
+    assert (first / name).read_bytes() == (second / name).read_bytes()
+
+
+def test_another_pattern_is_another_tokenizer(tmp_path: Path):
+    saved = [
+        save_tokenizer(
+            make_texts_dataset(tmp_path, kind="trained", vocab_size=300, pattern=pattern)
+        )
+        for pattern in ("gpt2", "qwen2")
+    ]
+
+    assert saved[0].folder != saved[1].folder
+    assert saved[0].fingerprint != saved[1].fingerprint
+
+
+@pytest.mark.parametrize("pattern", ["gpt4", ""])
+def test_a_misspelt_name_is_not_taken_for_a_regular_expression(pattern: str):
+    with pytest.raises(ConfigError) as caught:
+        TokenizerConfig(kind="trained", pattern=pattern)
+
+    assert str(caught.value) == (
+        "tokenizer.pattern: expected one of gpt2, cl100k, llama3, qwen2, o200k, or a regular "
+        f"expression, found {pattern!r}; correct it"
+    )
+
+
+def test_a_broken_regular_expression_is_an_error_with_the_librarys_complaint(tmp_path: Path):
+    dataset = make_texts_dataset(tmp_path, kind="trained", vocab_size=300, pattern="(a|b")
+
+    with pytest.raises(TokenizerError) as caught:
+        make_tokenizer(Lineage(dataset))
+
+    assert str(caught.value) == (
+        "tokenizer.pattern: expected a regular expression, found '(a|b': end pattern with "
+        "unmatched parenthesis; correct it as Oniguruma spells them"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        (None, "none"),
+        ({"type": "ByteLevel"}, "gpt2"),
+        ({"type": "ByteLevel", "use_regex": False}, "none"),
+        ({"type": "BertPreTokenizer"}, "BertPreTokenizer"),
+        ({"type": "Split", "pattern": {"Regex": PATTERNS["llama3"]}}, "cl100k/llama3"),
+        ({"type": "Split", "pattern": {"String": " "}}, " "),
+        (pre_tokenizer_fields("o200k"), "o200k"),
+        (
+            {"type": "Sequence", "pretokenizers": [{"type": "Digits"}, {"type": "ByteLevel"}]},
+            "Digits, gpt2",
+        ),
+    ],
+)
+def test_how_a_tokenizer_splits_is_said_by_name_where_it_has_one(fields: object, said: str):
+    assert describe_splitting(fields) == said

@@ -1,0 +1,485 @@
+import dataclasses
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+from tokenizers import models
+
+from tokflow.errors import TokenizerError
+from tokflow.lineage import Lineage
+from tokflow.pipeline import make_tokenizer
+from tokflow.store.manifest import read_manifest
+from tokflow.tokenizers.hub import shown
+from tokflow_tests.texts import (
+    FEW_TEXTS,
+    make_texts_dataset,
+    save_tokenizer,
+    token_lists,
+    tokenize,
+    write_texts,
+)
+from tokflow_tests.tokenizers.engines.test_engines import byte_level_bpe, unigram
+
+ROOT = Path(__file__).parents[1]
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+PROGRAM = """
+import json, sys
+from pathlib import Path
+from tokflow.errors import TokenizerError
+from tokflow_tests.texts import make_texts_dataset, save_tokenizer, token_lists, tokenize
+
+dataset = make_texts_dataset(Path(sys.argv[1]), None, **json.loads(sys.argv[2]))
+try:
+    folder = save_tokenizer(dataset).folder
+except TokenizerError as error:
+    print(json.dumps({"error": str(error)}))
+else:
+    print(json.dumps({"folder": str(folder), "tokens": token_lists(tokenize(dataset))}))
+"""
+
+
+def save_json(tokenizer: tokenizers.Tokenizer, folder: Path, **beside: object) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    if beside:
+        (folder / "tokenizer_config.json").write_text(json.dumps(beside))
+    return folder
+
+
+def error_of(folder: Path, **tokenizer: Any) -> str:
+    with pytest.raises(TokenizerError) as caught:
+        make_tokenizer(Lineage(make_texts_dataset(folder, **tokenizer)))
+    return str(caught.value)
+
+
+def test_bytes_have_two_special_ids_that_no_text_can_spell(tmp_path: Path):
+    tokenizer = save_tokenizer(make_texts_dataset(tmp_path))
+
+    assert (tokenizer.vocab_size, tokenizer.eos_id, tokenizer.bos_id) == (258, 256, 257)
+    assert tokenizer.special_tokens == {}
+
+
+@pytest.mark.parametrize(("num_ids", "dtype"), [(65_536, "<u2"), (65_537, "<u4")])
+def test_the_largest_id_decides_the_dtype(num_ids: int, dtype: str, tmp_path: Path):
+    vocab = {f"w{index}": index for index in range(num_ids - 1)} | {"</s>": num_ids - 1}
+    model = models.WordLevel(vocab, unk_token="w0")
+    save_json(tokenizers.Tokenizer(model), tmp_path / "own", eos_token="</s>")
+    dataset = make_texts_dataset(tmp_path, ["w1", "w65534"], kind="huggingface", name="own")
+
+    shard = tokenize(dataset)
+
+    assert shard.token_ids().dtype == dtype
+    assert shard.manifest.details["vocab_size"] == num_ids
+    assert token_lists(shard) == [[1, num_ids - 1], [65_534, num_ids - 1]]
+
+
+def test_added_tokens_count_for_the_vocabulary(tmp_path: Path):
+    tokenizer = byte_level_bpe()
+    num_ids = tokenizer.get_vocab_size()
+    tokenizer.add_tokens(["<more>"])
+    tokenizer.add_special_tokens(["<special>"])
+    save_json(tokenizer, tmp_path / "own", eos_token="</s>")
+
+    saved = save_tokenizer(make_texts_dataset(tmp_path, kind="huggingface", name="own"))
+
+    assert saved.vocab_size == num_ids + 2
+    assert saved.special_tokens == {"</s>": 0, "<special>": num_ids + 1}
+
+
+@pytest.mark.parametrize("as_object", [False, True])
+def test_eos_and_bos_are_those_that_stand_beside_the_tokenizer(as_object: bool, tmp_path: Path):
+    tokenizer = byte_level_bpe()
+    tokenizer.add_special_tokens(["<s>"])
+    names = {"eos_token": "</s>", "bos_token": "<s>"}
+    if as_object:
+        names = {role: {"content": name, "lstrip": False} for role, name in names.items()}
+    save_json(tokenizer, tmp_path / "own", **names)
+
+    saved = save_tokenizer(make_texts_dataset(tmp_path, kind="huggingface", name="own"))
+
+    assert (saved.eos_token, saved.eos_id) == ("</s>", 0)
+    assert (saved.bos_token, saved.bos_id) == ("<s>", tokenizer.token_to_id("<s>"))
+
+
+def test_the_config_names_eos_before_the_tokenizer_does(tmp_path: Path):
+    tokenizer = byte_level_bpe()
+    tokenizer.add_special_tokens(["<end>"])
+    save_json(tokenizer, tmp_path / "own", eos_token="</s>")
+
+    saved = save_tokenizer(
+        make_texts_dataset(tmp_path, kind="huggingface", name="own", eos_token="<end>")
+    )
+
+    assert (saved.eos_token, saved.eos_id) == ("<end>", tokenizer.token_to_id("<end>"))
+
+
+def test_eos_may_be_a_piece_of_a_unigram_vocabulary(tmp_path: Path):
+    fields = json.loads(unigram().to_str())
+    fields["added_tokens"] = []
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "tokenizer.json").write_text(json.dumps(fields))
+    (tmp_path / "own" / "tokenizer_config.json").write_text('{"eos_token": "</s>"}')
+
+    saved = save_tokenizer(make_texts_dataset(tmp_path, kind="huggingface", name="own"))
+
+    assert saved.eos_id == [piece for piece, _ in fields["model"]["vocab"]].index("</s>")
+
+
+def test_eos_that_is_not_in_the_vocabulary_is_an_error_that_names_the_choices(tmp_path: Path):
+    save_json(byte_level_bpe(), tmp_path / "own")
+
+    message = error_of(tmp_path, kind="huggingface", name="own", eos_token="<|endoftext|>")
+
+    assert message == (
+        "tokenizer.eos_token: expected one of '</s>', found '<|endoftext|>'; "
+        "name a token of the vocabulary"
+    )
+
+
+def test_a_tokenizer_that_names_no_eos_is_an_error_that_names_the_choices(tmp_path: Path):
+    save_json(byte_level_bpe(), tmp_path / "own")
+
+    with pytest.raises(TokenizerError) as caught:
+        tokenize(make_texts_dataset(tmp_path, kind="huggingface", name="own"))
+
+    assert str(caught.value) == (
+        "tokenizer.eos: expected a tokenizer that names its EOS, found none; its special tokens "
+        "are '</s>'; set tokenizer.eos_token to one of them, or tokenizer.eos: none"
+    )
+
+
+def test_an_encoding_that_tiktoken_does_not_know_is_an_error_with_those_it_knows(tmp_path: Path):
+    message = error_of(tmp_path, kind="tiktoken", name="gpt-2")
+
+    assert message.startswith("tokenizer.name: gpt-2: expected one of gpt2, r50k_base, ")
+    assert ", found ValueError: Unknown encoding gpt-2" in message
+    assert message.endswith(
+        "; correct the name, or fetch the files once where there is a network; "
+        "later runs use the copy in the store"
+    )
+
+
+@pytest.mark.parametrize("kind", ["file", "huggingface"])
+def test_an_empty_folder_is_no_tokenizer(kind: str, tmp_path: Path):
+    (tmp_path / "own").mkdir()
+
+    message = error_of(tmp_path, kind=kind, name="own")
+
+    assert message.startswith(
+        "tokenizer.name: expected an existing file, or a folder with files, found "
+        f"'{tmp_path / 'own'}', which is empty; "
+    )
+
+
+def test_a_missing_file_is_an_error_that_says_where_paths_start(tmp_path: Path):
+    message = error_of(tmp_path, kind="file", name="tokenizer.json")
+
+    assert message == (
+        "tokenizer.name: expected an existing file, or a folder with files, found "
+        f"'{tmp_path / 'tokenizer.json'}', which is missing; correct the path; a relative one "
+        "starts at the folder of the YAML file or, for a dataset under tokflow/defs, of the project"
+    )
+
+
+def test_a_folder_without_tokenizer_json_is_no_file(tmp_path: Path):
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "vocab.json").write_text("{}")
+
+    message = error_of(tmp_path, kind="file", name="own")
+
+    assert message == (
+        "tokenizer.name: own: expected a tokenizer.json, or a folder that holds one, found a "
+        "folder without; set tokenizer.kind: huggingface, which converts what else is there"
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "null", '{"model": {}}', '{"model": {"vocab": 1}}']
+)
+def test_a_broken_tokenizer_json_is_an_error(text: str, tmp_path: Path):
+    (tmp_path / "own.json").write_text(text)
+
+    message = error_of(tmp_path, kind="file", name="own.json")
+
+    assert message.startswith(
+        "tokenizer.json: expected the JSON of a Hugging Face fast tokenizer, found ValueError: "
+    )
+    assert message.endswith("; save it with `tokenizer.save(path)` of the tokenizers library")
+
+
+def test_a_file_on_which_the_library_panics_is_an_error(tmp_path: Path):
+    fields = json.loads(byte_level_bpe().to_str())
+    fields["added_tokens"] = []
+    fields["model"] |= {
+        "continuing_subword_prefix": "##",
+        "vocab": {"a": 0, "b": 1, "ab": 2},
+        "merges": [["a", "b"]],
+    }
+    (tmp_path / "own.json").write_text(json.dumps(fields))
+
+    message = error_of(tmp_path, kind="file", name="own.json")
+
+    assert message.startswith(
+        "tokenizer.json: expected the JSON of a Hugging Face fast tokenizer, found RuntimeError: "
+        "it panicked: "
+    )
+
+
+def test_an_error_of_another_library_is_shown_in_one_line_and_almost_whole():
+    error = OSError("line one\n  line two " + "x" * 1_000)
+
+    assert shown(error) == "OSError: line one line two " + "x" * 582 + "…"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"), [("{", "JSONDecodeError: Expecting property name"), ("[]", "list")]
+)
+def test_a_broken_tokenizer_config_json_is_an_error(text: str, found: str, tmp_path: Path):
+    folder = save_json(byte_level_bpe(), tmp_path / "own")
+    (folder / "tokenizer_config.json").write_text(text)
+
+    message = error_of(tmp_path, kind="huggingface", name="own")
+
+    assert message.startswith(
+        "tokenizer_config.json: expected the JSON object that names the tokenizer's EOS and BOS, "
+        f"found {found}"
+    )
+    assert message.endswith("; mend the file or remove it")
+
+
+def test_a_path_may_start_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    save_json(byte_level_bpe(), tmp_path / "home", eos_token="</s>")
+
+    saved = save_tokenizer(make_texts_dataset(tmp_path, kind="file", name="~/tokenizer.json"))
+
+    assert saved.eos_id == 0
+
+
+def test_the_same_files_elsewhere_are_the_same_tokenizer(tmp_path: Path):
+    saved = []
+    for name in "ab":
+        save_json(byte_level_bpe(), tmp_path / name / "own", eos_token="</s>")
+        dataset = make_texts_dataset(tmp_path / name, kind="huggingface", name="own")
+        saved.append(save_tokenizer(dataset))
+
+    assert saved[0].fingerprint == saved[1].fingerprint
+    assert saved[0].folder.name == saved[1].folder.name
+
+
+def test_another_file_is_another_tokenizer(tmp_path: Path):
+    folder = save_json(byte_level_bpe(), tmp_path / "own", eos_token="</s>")
+    dataset = make_texts_dataset(tmp_path, kind="huggingface", name="own")
+    before = save_tokenizer(dataset)
+    save_json(byte_level_bpe(prefix=True), folder, eos_token="</s>")
+
+    after = save_tokenizer(dataset)
+
+    assert after.folder != before.folder
+    assert after.fingerprint != before.fingerprint
+
+
+def run(folder: Path, tokenizer: dict[str, Any], **environment: str) -> tuple[dict[str, Any], str]:
+    """Return what a process of its own says and its stderr; environment is read at import."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(folder), json.dumps(tokenizer)],
+        env={**os.environ, "HF_HOME": str(folder / "cache"), **environment},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout), done.stderr
+
+
+def test_a_saved_encoding_needs_no_network(shared: Path, tmp_path: Path):
+    write_texts(tmp_path / "raw" / "texts.jsonl", FEW_TEXTS)
+    tokenizer = {"kind": "tiktoken", "name": "gpt2"}
+    first, _ = run(tmp_path, tokenizer, TIKTOKEN_CACHE_DIR=str(shared / "tiktoken-cache"))
+    write_texts(tmp_path / "raw" / "texts.jsonl", FEW_TEXTS[::-1])
+
+    second, _ = run(tmp_path, tokenizer, TIKTOKEN_CACHE_DIR=str(tmp_path / "empty"))
+
+    assert second == {"folder": first["folder"], "tokens": first["tokens"][::-1]}
+    assert not (tmp_path / "empty").exists()
+
+
+def byte_level_files(folder: Path) -> Path:
+    """Write a tokenizer as GPT-2's was published: vocab.json and merges.txt."""
+    model = json.loads(byte_level_bpe().to_str())["model"]
+    merges = "\n".join(" ".join(pair) for pair in model["merges"])
+    folder.mkdir()
+    (folder / "vocab.json").write_text(json.dumps(model["vocab"]))
+    (folder / "merges.txt").write_text(f"#version: 0.2\n{merges}\n")
+    config = {"tokenizer_class": "GPT2Tokenizer", "eos_token": "</s>", "bos_token": "</s>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps({**config, "unk_token": "</s>"}))
+    (folder / "config.json").write_text('{"model_type": "gpt2"}')
+    return folder
+
+
+def test_a_folder_without_tokenizer_json_goes_through_transformers(tmp_path: Path):
+    byte_level_files(tmp_path / "own")
+    write_texts(tmp_path / "raw" / "texts.jsonl", FEW_TEXTS)
+
+    said, stderr = run(tmp_path, {"kind": "huggingface", "name": "own"}, HF_HUB_OFFLINE="1")
+
+    tokenizer = byte_level_bpe()
+    tokenizer.encode_special_tokens = True
+    expected = [[*encoding.ids, 0] for encoding in tokenizer.encode_batch(list(FEW_TEXTS))]
+    assert said["tokens"] == expected
+    assert "PyTorch" not in stderr
+
+
+def test_what_transformers_makes_nothing_of_is_an_error(tmp_path: Path):
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "vocab.txt").write_text("no tokenizer")
+    write_texts(tmp_path / "raw" / "texts.jsonl", FEW_TEXTS)
+
+    said, _ = run(tmp_path, {"kind": "huggingface", "name": "own"}, HF_HUB_OFFLINE="1")
+
+    assert said["error"].startswith(
+        "tokenizer.name: own: expected a tokenizer.json, or files that transformers can load, "
+        "found vocab.txt: "
+    )
+    assert said["error"].endswith("; name a tokenizer that transformers.AutoTokenizer loads")
+
+
+def test_a_folder_of_other_files_is_no_tokenizer(tmp_path: Path):
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "model.safetensors").write_bytes(b"weights")
+
+    message = error_of(tmp_path, kind="huggingface", name="own")
+
+    assert f"found '{tmp_path / 'own'}', which holds none of a tokenizer; " in message
+
+
+@dataclasses.dataclass
+class Hub:
+    """A server on this machine that answers as the hub does."""
+
+    files: dict[str, bytes]
+    url: str = ""
+    asked: list[str] = dataclasses.field(default_factory=list)
+
+
+@contextmanager
+def serve_hub(folder: Path) -> Iterator[Hub]:
+    hub = Hub({path.name: path.read_bytes() for path in folder.iterdir()})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), make_handler(hub))
+    hub.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield hub
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def make_handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.answer()
+
+        def do_GET(self) -> None:
+            self.answer()
+
+        def answer(self) -> None:
+            hub.asked.append(f"{self.command} {self.path}")
+            if self.path.startswith("/api/models/team/tiny/revision/"):
+                names = [{"rfilename": name} for name in hub.files]
+                fields = {"id": "team/tiny", "modelId": "team/tiny", "sha": COMMIT}
+                self.send(json.dumps({**fields, "siblings": names}).encode())
+                return
+            prefix, name = f"/team/tiny/resolve/{COMMIT}/", self.path.rpartition("/")[2]
+            if self.path.startswith(prefix) and name in hub.files:
+                self.send(hub.files[name], ETag=f'"{name}"')
+            else:
+                self.send(b"", status=404, **{"X-Error-Code": "EntryNotFound"})
+
+        def send(self, body: bytes, *, status: int = 200, **headers: str) -> None:
+            self.send_response(status)
+            headers = {"X-Repo-Commit": COMMIT, "X-Linked-Size": str(len(body)), **headers}
+            for name, value in {"Content-Length": str(len(body)), **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(body)
+
+        def log_message(self, *arguments: object) -> None:
+            """Say nothing."""
+
+    return Handler
+
+
+HUB_TOKENIZER = {"kind": "huggingface", "name": "team/tiny", "revision": "v1"}
+
+
+def test_a_revision_on_the_hub_is_pinned_to_its_commit_and_needs_no_network_again(tmp_path: Path):
+    write_texts(tmp_path / "raw" / "texts.jsonl", FEW_TEXTS)
+    published = save_json(byte_level_bpe(), tmp_path / "published", eos_token="</s>")
+
+    with serve_hub(published) as hub:
+        first, _ = run(tmp_path, HUB_TOKENIZER, HF_ENDPOINT=hub.url)
+
+    write_texts(tmp_path / "raw" / "texts.jsonl", FEW_TEXTS[::-1])
+    second, _ = run(tmp_path, HUB_TOKENIZER, HF_HUB_OFFLINE="1", HF_HOME=str(tmp_path / "none"))
+    origin = read_manifest(Path(first["folder"])).details["origin"]
+    assert origin == {"hub_id": "team/tiny", "commit": COMMIT}
+    assert any(asked.startswith("GET /api/models/team/tiny/revision/v1") for asked in hub.asked)
+    assert Path(first["folder"], "tokenizer.json").read_bytes() == hub.files["tokenizer.json"]
+    assert second == {"folder": first["folder"], "tokens": first["tokens"][::-1]}
+
+
+def test_a_hub_tokenizer_without_tokenizer_json_goes_through_transformers(tmp_path: Path):
+    write_texts(tmp_path / "raw" / "texts.jsonl", FEW_TEXTS)
+    published = byte_level_files(tmp_path / "published")
+
+    with serve_hub(published) as hub:
+        said, stderr = run(tmp_path, HUB_TOKENIZER, HF_ENDPOINT=hub.url)
+
+    local, _ = run(tmp_path, {"kind": "huggingface", "name": "published"}, HF_HUB_OFFLINE="1")
+    assert said["tokens"] == local["tokens"]
+    assert "PyTorch" not in stderr
+
+
+def test_a_hub_id_that_does_not_exist_is_an_error(tmp_path: Path):
+    write_texts(tmp_path / "raw" / "texts.jsonl", FEW_TEXTS)
+    published = save_json(byte_level_bpe(), tmp_path / "published")
+
+    with serve_hub(published) as hub:
+        said, _ = run(tmp_path, {**HUB_TOKENIZER, "name": "team/other"}, HF_ENDPOINT=hub.url)
+
+    assert said["error"].startswith(
+        "tokenizer.name: team/other: expected a hub id that can be reached, or an existing local "
+        "folder, found "
+    )
+
+
+def test_a_hub_that_cannot_be_reached_is_an_error_that_says_what_to_do(tmp_path: Path):
+    write_texts(tmp_path / "raw" / "texts.jsonl", FEW_TEXTS)
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+
+    said, _ = run(tmp_path, HUB_TOKENIZER, HF_ENDPOINT=f"http://127.0.0.1:{port}")
+
+    assert said["error"].startswith(
+        "tokenizer.name: team/tiny: expected a hub id that can be reached, or an existing local "
+        "folder, found ConnectError: "
+    )
+    assert said["error"].endswith(
+        "; correct the name or the revision, log in with `hf auth login` for a private one, or "
+        "name a folder that holds its files"
+    )

@@ -1,0 +1,164 @@
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tokflow.errors import ConfigError, TokenizerError
+from tokflow.tokenizers.tokenizer import (
+    Tokenizer,
+    TokenizerConfig,
+    fields_of_name,
+    open_tokenizer,
+    read_ranks,
+    require_special_ids,
+    special_id,
+    write_ranks,
+)
+from tokflow_tests.texts import make_texts_dataset, save_tokenizer
+
+
+def make_bytes_tokenizer(**changes: object) -> Tokenizer:
+    tokenizer = Tokenizer(
+        folder=Path("somewhere"),
+        fingerprint="0123456789abcdef",
+        kind="bytes",
+        vocab_size=258,
+        special_tokens={"<eos>": 256, "<bos>": 257},
+        eos_id=256,
+        eos_token="<eos>",
+        bos_id=257,
+        bos_token="<bos>",
+    )
+    return dataclasses.replace(tokenizer, **changes)
+
+
+@pytest.mark.parametrize(
+    ("vocab_size", "dtype"), [(258, "<u2"), (65_536, "<u2"), (65_537, "<u4"), (200_000, "<u4")]
+)
+def test_ids_up_to_65_535_take_two_bytes_and_more_take_four(vocab_size: int, dtype: str):
+    tokenizer = make_bytes_tokenizer(vocab_size=vocab_size)
+
+    assert tokenizer.dtype == np.dtype(dtype)
+
+
+def test_a_saved_tokenizer_is_opened_as_it_was(tmp_path: Path):
+    saved = save_tokenizer(make_texts_dataset(tmp_path))
+
+    opened = open_tokenizer(saved.folder)
+
+    assert dataclasses.asdict(opened) == dataclasses.asdict(saved)
+
+
+@pytest.mark.parametrize("kind", ["tiktoken", "huggingface", "file", "sentencepiece"])
+def test_a_kind_that_needs_a_name_says_what_the_name_is(kind: str):
+    with pytest.raises(ConfigError, match=rf"tokenizer.name: expected .* for kind {kind}, found n"):
+        TokenizerConfig(kind=kind)
+
+
+def test_a_vocabulary_without_room_for_bytes_and_special_tokens_is_refused():
+    with pytest.raises(ConfigError) as caught:
+        TokenizerConfig(kind="trained", vocab_size=257, special_tokens=("<a>", "<b>"))
+
+    assert str(caught.value) == (
+        "tokenizer.vocab_size: expected at least 258 (256 bytes and the special tokens), "
+        "found 257; raise it"
+    )
+
+
+@pytest.mark.parametrize("names", [("<a>", "<a>"), ("<a>", "")])
+def test_special_tokens_have_different_names_that_are_not_empty(names: tuple[str, ...]):
+    with pytest.raises(ConfigError) as caught:
+        TokenizerConfig(kind="trained", special_tokens=names)
+
+    assert str(caught.value) == (
+        "tokenizer.special_tokens: expected names of one character or more, each once, "
+        f"found {list(names)!r}; correct them"
+    )
+
+
+def test_a_role_that_no_token_is_named_for_has_no_id():
+    assert special_id("eos", None, {"</s>": 2}) is None
+
+
+def test_a_named_token_that_is_not_in_the_vocabulary_is_an_error_with_the_choices():
+    with pytest.raises(TokenizerError) as caught:
+        special_id("eos", "<eos>", {"</s>": 2, "<s>": 1})
+
+    assert str(caught.value) == (
+        "tokenizer.eos_token: expected one of '<s>', '</s>', found '<eos>'; "
+        "name a token of the vocabulary"
+    )
+
+
+def test_a_token_may_be_found_in_the_vocabulary_where_no_role_is_named_for_it():
+    assert special_id("eos", "b", {"</s>": 2}, {"b": 7}.get) == 7
+    assert special_id("eos", "</s>", {"</s>": 2}, {"</s>": 7}.get) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("bytes", "bytes"),
+        ("cl100k_base", "tiktoken"),
+        ("missing/tokenizer.json", "file"),
+        ("missing/tokenizer.model", "sentencepiece"),
+        ("openai-community/gpt2", "huggingface"),
+        ("folder", "huggingface"),
+        ("vocabulary", "file"),
+    ],
+)
+def test_a_bare_name_stands_for_a_kind(
+    name: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "vocabulary").touch()
+
+    fields = fields_of_name(name)
+
+    assert fields == {"kind": kind, **({} if kind == "bytes" else {"name": name})}
+
+
+def test_of_many_choices_the_first_twelve_are_shown():
+    with pytest.raises(TokenizerError, match=r"'<11>', … \(100 in all\), found '<eos>'"):
+        special_id("eos", "<eos>", {f"<{index}>": index for index in range(100)})
+
+
+def test_a_tokenizer_without_eos_is_an_error_that_names_the_choices():
+    tokenizer = make_bytes_tokenizer(eos_id=None, eos_token=None)
+
+    with pytest.raises(TokenizerError) as caught:
+        require_special_ids(tokenizer, TokenizerConfig(kind="bytes"))
+
+    assert str(caught.value) == (
+        "tokenizer.eos: expected a tokenizer that names its EOS, found none; its special tokens "
+        "are '<eos>', '<bos>'; set tokenizer.eos_token to one of them, or tokenizer.eos: none"
+    )
+
+
+def test_a_tokenizer_without_bos_is_an_error_that_names_the_choices():
+    tokenizer = make_bytes_tokenizer(bos_id=None, bos_token=None, special_tokens={})
+
+    with pytest.raises(TokenizerError) as caught:
+        require_special_ids(tokenizer, TokenizerConfig(kind="bytes", bos="first"))
+
+    assert str(caught.value) == (
+        "tokenizer.bos: expected a tokenizer that names its BOS, found none; its special tokens "
+        "are (none); set tokenizer.bos_token to one of them, or tokenizer.bos: none"
+    )
+
+
+def test_what_stands_nowhere_need_not_be_named():
+    tokenizer = make_bytes_tokenizer(eos_id=None, bos_id=None)
+
+    require_special_ids(tokenizer, TokenizerConfig(kind="bytes", eos="none", bos="none"))
+
+
+def test_ranks_are_read_as_they_were_written(tmp_path: Path):
+    ranks = {b"\x00": 0, b" a": 2, b"\xff\xfe": 1, b"\n": 7}
+
+    write_ranks(ranks, tmp_path / "ranks")
+
+    assert read_ranks(tmp_path / "ranks") == ranks
+    assert (tmp_path / "ranks").read_bytes() == b"AA== 0\n//4= 1\nIGE= 2\nCg== 7\n"

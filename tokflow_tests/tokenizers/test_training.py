@@ -1,0 +1,210 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tokenizers
+from tokenizers import models, pre_tokenizers, trainers
+
+from tokflow.dataset import make_dataset
+from tokflow.errors import RawFileError, TokenizerError
+from tokflow.lineage import Lineage
+from tokflow.pipeline import make_tokenizer
+from tokflow.tokenizers.training import train_tokenizer
+from tokflow_tests.texts import awkward_strings, make_texts_dataset, save_tokenizer, write_texts
+
+SOME_TEXTS = awkward_strings()[2_000:6_000]
+
+
+def train(folder: Path, texts: tuple[str, ...] = SOME_TEXTS, **tokenizer: object) -> Path:
+    dataset = make_texts_dataset(folder, texts, **{"kind": "trained", **tokenizer})
+    return save_tokenizer(dataset).folder / "tokenizer.json"
+
+
+def ids_of(path: Path) -> dict[str, int]:
+    return tokenizers.Tokenizer.from_file(str(path)).get_vocab(with_added_tokens=True)
+
+
+def test_the_same_files_give_the_same_bytes(tmp_path: Path):
+    first, second = (train(tmp_path / name, vocab_size=600) for name in "ab")
+
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_the_number_of_threads_does_not_matter(tmp_path: Path):
+    write_texts(tmp_path / "raw" / "texts.jsonl", SOME_TEXTS)
+    program = (
+        "import sys; from pathlib import Path; from tokflow_tests.texts import *;"
+        "print(save_tokenizer(make_texts_dataset(Path(sys.argv[1]), None, kind='trained',"
+        " vocab_size=600)).folder)"
+    )
+
+    made = {}
+    for num_threads in ("1", "2"):
+        folder = tmp_path / num_threads
+        folder.mkdir()
+        (folder / "raw").symlink_to(tmp_path / "raw")
+        done = subprocess.run(
+            [sys.executable, "-c", program, str(folder)],
+            env={**os.environ, "RAYON_NUM_THREADS": num_threads},
+            cwd=Path(__file__).parents[1],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        made[num_threads] = Path(done.stdout.strip(), "tokenizer.json").read_bytes()
+
+    assert made["1"] == made["2"]
+
+
+def test_the_order_in_which_files_are_listed_does_not_matter(tmp_path: Path):
+    made = []
+    for order in ((0, 1), (1, 0)):
+        folder = tmp_path / str(order[0])
+        dataset = make_texts_dataset(folder, None, kind="trained", vocab_size=600)
+        for index in (0, 1):
+            write_texts(folder / "raw" / f"{index}.jsonl", SOME_TEXTS[index::2])
+        origin = Lineage(dataset).origin()
+        files = {key: origin.raw_files[key] for key in (f"{index}.jsonl" for index in order)}
+        (folder / "made").mkdir()
+        train_tokenizer(
+            files,
+            dataset.documents,
+            vocab_size=600,
+            special_tokens=["<e>"],
+            max_characters=None,
+            path=folder / "made" / "tokenizer.json",
+        )
+        made.append((folder / "made" / "tokenizer.json").read_bytes())
+
+    assert made[0] == made[1]
+
+
+def test_ids_are_the_bytes_then_merges_then_special_tokens(tmp_path: Path):
+    path = train(tmp_path, ("ab ab ab",), vocab_size=260, special_tokens=["<x>", "<y>"])
+
+    ids = ids_of(path)
+    assert sorted(ids.values()) == list(range(260))
+    assert [ids["a"], ids["b"], ids["Ġ"]] == [97, 98, 32]
+    assert {name: token_id for name, token_id in ids.items() if token_id >= 256} == {
+        "ab": 256,
+        "Ġab": 257,
+        "<x>": 258,
+        "<y>": 259,
+    }
+
+
+@pytest.mark.parametrize("vocab_size", [257, 258, 600, 1001])
+def test_vocab_size_is_the_number_of_ids(vocab_size: int, tmp_path: Path):
+    path = train(tmp_path, vocab_size=vocab_size)
+
+    assert sorted(ids_of(path).values()) == list(range(vocab_size))
+
+
+def test_too_little_text_gives_fewer_ids(tmp_path: Path):
+    path = train(tmp_path, ("ab",), vocab_size=1000)
+
+    assert sorted(ids_of(path).values()) == list(range(258))
+
+
+@pytest.mark.parametrize("texts", [(), ("",), ("", "")])
+def test_no_text_gives_the_bytes_alone(texts: tuple[str, ...], tmp_path: Path):
+    path = train(tmp_path, texts, vocab_size=1000)
+
+    assert sorted(ids_of(path).values()) == list(range(257))
+
+
+def test_no_merge_crosses_two_documents(tmp_path: Path):
+    path = train(tmp_path, ("a", "b") * 50, vocab_size=1000)
+
+    assert json.loads(path.read_text(encoding="utf-8"))["model"]["merges"] == []
+
+
+def test_every_awkward_string_comes_back_from_its_tokens(tmp_path: Path):
+    tokenizer = tokenizers.Tokenizer.from_file(str(train(tmp_path, vocab_size=600)))
+    tokenizer.encode_special_tokens = True
+
+    encodings = tokenizer.encode_batch(list(awkward_strings()))
+
+    decoded = tokenizer.decode_batch(
+        [encoding.ids for encoding in encodings], skip_special_tokens=False
+    )
+    assert tuple(decoded) == awkward_strings()
+
+
+def test_merges_are_those_of_the_tokenizers_library_while_the_text_has_pairs_left(tmp_path: Path):
+    path = train(tmp_path, vocab_size=1001)
+
+    reference = tokenizers.Tokenizer(models.BPE())
+    reference.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=1000,
+        min_frequency=0,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    reference.train_from_iterator(SOME_TEXTS, trainer)
+    expected = json.loads(reference.to_str())["model"]["merges"]
+    assert json.loads(path.read_text(encoding="utf-8"))["model"]["merges"] == expected
+    assert len(expected) == 744
+
+
+def test_training_stops_reading_each_file_after_so_many_characters(tmp_path: Path):
+    path = train(tmp_path, ("ab", "cd", "ef"), vocab_size=1000, max_characters=3)
+
+    learnt = {name for name, token_id in ids_of(path).items() if token_id >= 256}
+    assert learnt == {"ab", "cd", "<|endoftext|>"}
+
+
+def test_only_the_named_files_are_read(tmp_path: Path):
+    write_texts(tmp_path / "raw" / "a.jsonl", ["ab"])
+    write_texts(tmp_path / "raw" / "b.jsonl", ["cd"])
+
+    path = train(tmp_path, None, vocab_size=1000, files="b*")
+
+    learnt = {name for name, token_id in ids_of(path).items() if token_id >= 256}
+    assert learnt == {"cd", "<|endoftext|>"}
+
+
+def test_a_pattern_that_matches_no_file_is_an_error(tmp_path: Path):
+    dataset = make_texts_dataset(tmp_path, kind="trained", files="*.parquet")
+
+    with pytest.raises(TokenizerError) as caught:
+        make_tokenizer(Lineage(dataset))
+
+    assert str(caught.value) == (
+        "tokenizer.files: expected a pattern that matches a raw file, found '*.parquet', and the "
+        "raw files are texts.jsonl; correct the pattern; it is compared with partition keys"
+    )
+
+
+def test_a_special_token_that_is_also_learnt_from_the_text_is_an_error(tmp_path: Path):
+    dataset = make_texts_dataset(
+        tmp_path, ["ab ab"], kind="trained", vocab_size=1000, special_tokens=["ab"]
+    )
+
+    with pytest.raises(TokenizerError) as caught:
+        make_tokenizer(Lineage(dataset))
+
+    assert str(caught.value) == (
+        "tokenizer.special_tokens: expected names that no token learnt from the text has, "
+        "found 'ab'; put brackets around it, as in <|name|>"
+    )
+
+
+def test_a_file_that_is_not_the_one_that_was_hashed_trains_nothing(tmp_path: Path):
+    (tmp_path / "a.jsonl").write_text('{"text": "one two one two"}\n')
+    attributes = {
+        "name": "small",
+        "raw": {"files": ["a.jsonl"]},
+        "tokenizer": {"kind": "trained", "vocab_size": 300},
+    }
+    lineage = Lineage(make_dataset(attributes, base=tmp_path, where="test"))
+    lineage.raw_file("a.jsonl")
+    (tmp_path / "a.jsonl").write_text('{"text": "quite another text"}\n')
+
+    with pytest.raises(RawFileError, match=r"a\.jsonl"):
+        make_tokenizer(lineage)
+    assert not (tmp_path / "data/store/small/tokenizer").exists()
