@@ -13,7 +13,7 @@ from tokflow.store.atomic import LATEST
 from tokflow.store.manifest import MANIFEST_NAME, Manifest, read_manifest
 from tokflow.store.outputs import FinishedOutput, Unreadable, look_at, made_in, walk
 from tokflow.tokenizers.tokenizer import Tokenizer, tokenizer_of
-from tokflow.tokens import TokenShard, open_token_shard
+from tokflow.tokens.shard import TokenShard, open_token_shard
 
 
 @dataclass(frozen=True, slots=True)

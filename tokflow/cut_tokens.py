@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from tokflow.documents import DocumentsConfig, read_documents
 from tokflow.raw import RawFile, check_unchanged
-from tokflow.special_ids import with_special_ids
 from tokflow.split import NO_PART, Pieces
 from tokflow.tokenizers.engines.protocol import text_buffers
 from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
-from tokflow.tokens import BATCH_BYTES, open_shard_engine
+from tokflow.tokens.bos_eos import with_special_ids
+from tokflow.tokens.shard import BATCH_BYTES, open_shard_engine
 
 CUT_TOKENS_NAME = "cut_tokens.bin"
 

@@ -16,18 +16,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tokflow.catalog import Found
-from tokflow.document_table import DOCUMENTS_SCHEMA
 from tokflow.errors import ConfigError, CorruptOutputError, four_parts
 from tokflow.exports import FORMATS, INDEX_NAME, Part, layout_of
 from tokflow.exports.part import make_parts
 from tokflow.packing import PackingConfig
 from tokflow.sequences import open_sequences, write_sequences
-from tokflow.shard_writer import DOCUMENTS_NAME, LOSS_MASK_NAME, TOKENS_NAME
 from tokflow.spans import SPANS_NAME, SPANS_SCHEMA, TokenSource, open_split
 from tokflow.store.arrow import make_table, repeated, to_numpy
 from tokflow.store.manifest import FileEntry, Manifest, Recipe, checksum, write_manifest
 from tokflow.store.tables import Columns, parquet_options
-from tokflow.tokens import open_token_shard
+from tokflow.tokens.document_table import DOCUMENTS_SCHEMA
+from tokflow.tokens.shard import open_token_shard
+from tokflow.tokens.writer import DOCUMENTS_NAME, LOSS_MASK_NAME, TOKENS_NAME
 
 TOKENS_AT_ONCE = 2_048 * 2_048
 """Tokens copied at one go."""

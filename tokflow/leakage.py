@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.document_table import hashes_as_array
 from tokflow.spans import Split
 from tokflow.store.arrow import to_numpy
+from tokflow.tokens.document_table import hashes_as_array
 
 MIN_CHARS = 32
 """Shorter texts (an empty file, a licence's one line) are equal by chance and teach nothing."""

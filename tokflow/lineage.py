@@ -30,7 +30,7 @@ from tokflow.store.manifest import Manifest, Recipe, read_intact
 from tokflow.store.verdicts import write_verdict
 from tokflow.tokenizers.sources import Origin, select_training_keys, tokenizer_recipe
 from tokflow.tokenizers.tokenizer import Tokenizer, tokenizer_of
-from tokflow.tokens import TokenShard, open_token_shard, refused, tokens_recipe
+from tokflow.tokens.shard import TokenShard, open_token_shard, refused, tokens_recipe
 
 Stage = Literal["raw", "tokenizer", "tokens", "split", "sequences", "export"]
 STAGES: tuple[Stage, ...] = get_args(Stage)

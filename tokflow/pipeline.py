@@ -34,7 +34,7 @@ from tokflow.store.manifest import Manifest, read_run
 from tokflow.store.verdicts import spread_verdict
 from tokflow.tokenizers.engines import EngineDiffersError
 from tokflow.tokenizers.sources import write_tokenizer
-from tokflow.tokens import config_of_text, open_shard_engine, write_token_shard
+from tokflow.tokens.shard import config_of_text, open_shard_engine, write_token_shard
 
 
 def make_raw(lineage: Lineage, key: str) -> RawFile:

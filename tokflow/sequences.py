@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tokflow.packing import Packed, PackingConfig, Segments, pack_pieces
-from tokflow.shard_writer import DOCUMENTS_NAME
 from tokflow.spans import SPANS_NAME, PartPieces, Split
 from tokflow.store.arrow import make_table, repeated
 from tokflow.store.integrity import checked
 from tokflow.store.manifest import Manifest, Recipe, checksums, read_intact, write_manifest
 from tokflow.store.tables import Columns, parquet_options, read_part
+from tokflow.tokens.writer import DOCUMENTS_NAME
 
 SEQUENCES_VERSION = 2
 """Raised when the same input would give other bytes."""

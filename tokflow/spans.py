@@ -17,14 +17,14 @@ import pyarrow.parquet as pq
 from tokflow.cut_tokens import CUT_TOKENS_NAME, write_cut_tokens
 from tokflow.documents import DocumentsConfig
 from tokflow.raw import RawFile
-from tokflow.shard_writer import DOCUMENTS_NAME
 from tokflow.split import NO_PART, NOT_TAKEN, FilePosition, Form, Pieces, SplitConfig, assign_parts
 from tokflow.store.arrow import make_table, to_arrow, to_numpy, to_texts
 from tokflow.store.integrity import checked
 from tokflow.store.manifest import Manifest, Recipe, checksums, read_intact, write_manifest
 from tokflow.store.tables import parquet_options, read_part
 from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
-from tokflow.tokens import TokenShard
+from tokflow.tokens.shard import TokenShard
+from tokflow.tokens.writer import DOCUMENTS_NAME
 
 SPLIT_VERSION = 2
 """Raised when the same input would give other bytes."""

@@ -26,7 +26,7 @@ from tokflow.tokenizers.tokenizer import (
     read_tokenizer_json,
     vocab_size_asked,
 )
-from tokflow.tokens import BATCH_BYTES, config_of_text, open_shard_engine
+from tokflow.tokens.shard import BATCH_BYTES, config_of_text, open_shard_engine
 
 SAMPLE_BYTES = 4_000_000
 """Most text, in bytes of UTF-8, that a tokenizer is measured on."""

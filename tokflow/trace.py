@@ -11,12 +11,12 @@ from tokflow.catalog import Found, find_export, find_output
 from tokflow.errors import ConfigError, MissingOutputError, UntrustedCodeError, four_parts
 from tokflow.exports import INDEX_NAME
 from tokflow.exports.index import read_runs
-from tokflow.shard_writer import DOCUMENTS_NAME
 from tokflow.spans import SPANS_NAME, Split
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import check_files
 from tokflow.tokenizers.engines import Engine, open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
+from tokflow.tokens.writer import DOCUMENTS_NAME
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,7 +12,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from tokflow.dataset import Dataset, make_dataset
 from tokflow.lineage import Lineage
 from tokflow.pipeline import make_tokenizer, make_tokens
-from tokflow.tokens import TokenShard, open_token_shard
+from tokflow.tokens.shard import TokenShard, open_token_shard
 
 START, END = "<|im_start|>", "<|im_end|>"
 

@@ -22,7 +22,7 @@ from tokflow.results import Made, Reporter
 from tokflow.spans import write_split
 from tokflow.store.atomic import new_folder
 from tokflow.store.manifest import read_manifest
-from tokflow.tokens import write_token_shard
+from tokflow.tokens.shard import write_token_shard
 from tokflow_tests.making import EOS, build, content, declare, ids, touched, write_jsonl
 
 FILES = {

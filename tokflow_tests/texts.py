@@ -16,7 +16,7 @@ from tokflow.dataset import Dataset, make_dataset
 from tokflow.lineage import Lineage
 from tokflow.pipeline import make_tokenizer, make_tokens
 from tokflow.tokenizers.tokenizer import Tokenizer
-from tokflow.tokens import TokenShard, open_token_shard
+from tokflow.tokens.shard import TokenShard, open_token_shard
 
 NUM_AWKWARD_STRINGS = 20_000
 

@@ -6,10 +6,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tokflow import tokens
 from tokflow.tokenizers.engines import Encoded, GatedEngine, open_engine, open_reference
 from tokflow.tokenizers.engines.protocol import encoded_from_lists
 from tokflow.tokenizers.tokenizer import Tokenizer
+from tokflow.tokens import shard as tokens
 
 
 class WrongOn:

@@ -13,11 +13,11 @@ from tokflow.dataset import Dataset
 from tokflow.documents import Limit
 from tokflow.plan import Plan
 from tokflow.results import Built, Failed, Made
-from tokflow.shard_writer import REJECTS_NAME
 from tokflow.store.atomic import LATEST
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
 from tokflow.tokenizers.engines.gate import VERDICT
 from tokflow.tokenizers.tokenizer import vocab_size_asked
+from tokflow.tokens.writer import REJECTS_NAME
 
 FILES_SHOWN = 30
 """Files listed on the screen; of more, those that are new come first."""

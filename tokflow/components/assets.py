@@ -29,7 +29,6 @@ from tokflow.components.steps import (
     materialize_partitions,
 )
 from tokflow.dataset import Dataset
-from tokflow.document_table import DOCUMENTS_SCHEMA
 from tokflow.exports import FORMATS, ExportConfig
 from tokflow.exports.columns import schema_of
 from tokflow.lineage import Lineage
@@ -42,6 +41,7 @@ from tokflow.pipeline import (
     make_tokens,
 )
 from tokflow.raw import redact
+from tokflow.tokens.document_table import DOCUMENTS_SCHEMA
 
 Stage = Literal[
     "raw",

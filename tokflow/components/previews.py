@@ -11,7 +11,7 @@ from tokflow.exports import Part
 from tokflow.store.arrow import to_numpy
 from tokflow.tokenizers.engines import open_engine
 from tokflow.tokenizers.tokenizer import Tokenizer
-from tokflow.tokens import TokenShard
+from tokflow.tokens.shard import TokenShard
 
 PREVIEW_CHARS = 300
 """Characters shown of a document."""

@@ -16,7 +16,7 @@ from tokflow.raw import LeftOut, RawFile, RawSource, redact
 from tokflow.results import Made
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
 from tokflow.tokenizers.tokenizer import Tokenizer, tokenizer_of, vocab_size_asked
-from tokflow.tokens import open_token_shard
+from tokflow.tokens.shard import open_token_shard
 
 MAX_ROWS = 1_000
 """Rows of a table in metadata; the whole list is in the output's manifest."""

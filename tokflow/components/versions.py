@@ -26,7 +26,7 @@ from tokflow.store.manifest import Recipe
 from tokflow.store.stamp import Stamp
 from tokflow.tokenizers.sources import TOKENIZER_VERSION
 from tokflow.tokenizers.tokenizer import Tokenizer
-from tokflow.tokens import tokens_recipe
+from tokflow.tokens.shard import tokens_recipe
 
 RAW_VERSION = "1"
 """Raw files are taken as they are."""

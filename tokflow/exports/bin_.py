@@ -29,8 +29,8 @@ from tokflow.exports.formats import (
 from tokflow.exports.names import check_part_names, renamed, val_names
 from tokflow.exports.part import Part
 from tokflow.exports.token_files import write_numbers
-from tokflow.shard_writer import TOKENS_NAME
 from tokflow.store.manifest import FileEntry, Manifest
+from tokflow.tokens.writer import TOKENS_NAME
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -50,10 +50,10 @@ from tokflow.exports.row_files import (
     write_files,
 )
 from tokflow.exports.shards import rows_within
-from tokflow.overlap import in_order
 from tokflow.sequences import Sequences
 from tokflow.store.manifest import Manifest
 from tokflow.store.zstd import zstd
+from tokflow.tokens.prefetch import in_order
 
 TOKENS_AT_ONCE = 500_000
 """Made into text at one go; a column of them takes some 15 MB meanwhile."""

@@ -18,7 +18,7 @@ from tokflow.spans import Split, TokenSource
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import Stored
 from tokflow.store.tables import Columns
-from tokflow.tokens import TokenShard
+from tokflow.tokens.shard import TokenShard
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

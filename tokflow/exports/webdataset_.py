@@ -39,9 +39,9 @@ from tokflow.exports.options import check_counts, check_level
 from tokflow.exports.part import Part
 from tokflow.exports.row_files import damage_named, write_files
 from tokflow.exports.shards import rows_within
-from tokflow.overlap import in_order
 from tokflow.sequences import Sequences
 from tokflow.store.manifest import Manifest
+from tokflow.tokens.prefetch import in_order
 
 TOKENS_AT_ONCE = 500_000
 """Made into members at one go, by each of two threads."""

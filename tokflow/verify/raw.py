@@ -5,17 +5,17 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.chat_tokens import ChatEncoder
-from tokflow.document_table import text_hashes
 from tokflow.documents import Batch, DocumentsConfig, read_documents
 from tokflow.raw import RawFile, check_unchanged
-from tokflow.special_ids import with_special_ids
 from tokflow.store.arrow import to_numpy
 from tokflow.store.manifest import read_run
 from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.engines import Engine, open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
-from tokflow.tokens import TokenShard, config_of_text, in_text_of
+from tokflow.tokens.bos_eos import with_special_ids
+from tokflow.tokens.chat import ChatEncoder
+from tokflow.tokens.document_table import text_hashes
+from tokflow.tokens.shard import TokenShard, config_of_text, in_text_of
 
 LOSSLESS_KINDS = frozenset({"bytes", "tiktoken", "trained"})
 """Kinds of tokenizers whose decoded tokens are the very text; others may normalise it."""

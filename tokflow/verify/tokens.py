@@ -6,18 +6,18 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.document_table import DOCUMENTS_SCHEMA
 from tokflow.errors import TokflowError, UntrustedCodeError
-from tokflow.shard_writer import (
+from tokflow.store.arrow import read_table, to_numpy, to_texts
+from tokflow.tokenizers.engines import open_reference
+from tokflow.tokenizers.tokenizer import Tokenizer, check_content
+from tokflow.tokens.document_table import DOCUMENTS_SCHEMA
+from tokflow.tokens.shard import TokenShard
+from tokflow.tokens.writer import (
     DOCUMENTS_NAME,
     LOSS_MASK_NAME,
     REJECTS_NAME,
     TOKENS_NAME,
 )
-from tokflow.store.arrow import read_table, to_numpy, to_texts
-from tokflow.tokenizers.engines import open_reference
-from tokflow.tokenizers.tokenizer import Tokenizer, check_content
-from tokflow.tokens import TokenShard
 from tokflow.verify.problems import TOKENS_AT_ONCE, too_large, unequal
 
 

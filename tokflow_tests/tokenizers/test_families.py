@@ -23,7 +23,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 from tokflow.tokenizers.engines import GatedEngine
 from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
 from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
-from tokflow.tokens import open_shard_engine
+from tokflow.tokens.shard import open_shard_engine
 from tokflow_tests.texts import find_shared, make_texts_dataset, save_tokenizer, token_lists
 from tokflow_tests.texts import tokenize as tokenize_dataset
 from tokflow_tests.vocabularies import (

@@ -718,7 +718,7 @@ def test_a_limit_counts_the_characters_that_the_template_writes(tmp_path: Path):
 
 
 def test_what_was_made_does_not_depend_on_the_batches(tmp_path: Path):
-    from tokflow.tokens import write_token_shard
+    from tokflow.tokens.shard import write_token_shard
 
     dataset = chat_dataset(tmp_path, [*CHATS, *INJECTED] * 4)
     whole = shard_of(dataset)

@@ -9,11 +9,11 @@ import pytest
 import tokenizers
 from tokenizers import AddedToken, models, normalizers, pre_tokenizers, trainers
 
-from tokflow import tokens
 from tokflow.errors import TokenizerError
 from tokflow.tokenizers.engines import EngineDiffersError, open_engine
 from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
 from tokflow.tokenizers.engines.protocol import text_buffers
+from tokflow.tokens import shard as tokens
 from tokflow_tests.texts import (
     FEW_TEXTS,
     awkward_strings,

@@ -9,7 +9,7 @@ import pytest
 from tokflow.errors import BadDocumentError, TokenizerError
 from tokflow.tokenizers.engines import open_engine
 from tokflow.tokenizers.tokenizer import Tokenizer
-from tokflow.tokens import TokenShard
+from tokflow.tokens.shard import TokenShard
 from tokflow_tests import special
 from tokflow_tests.special import letter_ids, write_letters
 from tokflow_tests.texts import make_texts_dataset, save_tokenizer, token_lists, tokenize

@@ -9,7 +9,7 @@ import tokenizers
 from tokenizers import models, pre_tokenizers, processors, trainers
 
 from tokflow.errors import TokenizerError
-from tokflow.tokens import TokenShard
+from tokflow.tokens.shard import TokenShard
 from tokflow_tests.chats import (
     END,
     INJECTED,

@@ -13,19 +13,19 @@ import pyarrow as pa
 from tokflow.documents import DocumentsConfig, deciding_fields, is_accepted, read_documents
 from tokflow.errors import CorruptOutputError, four_parts
 from tokflow.raw import RawFile, check_unchanged
-from tokflow.shard_writer import (
-    DOCUMENTS_NAME,
-    LOSS_MASK_NAME,
-    TOKENS_NAME,
-    Progress,
-    ShardWriter,
-)
 from tokflow.store.arrow import read_table
 from tokflow.store.integrity import check_files
 from tokflow.store.manifest import Manifest, Recipe, read_intact, write_manifest
 from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.engines import GatedEngine, InText, open_engine
 from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig, require_special_ids
+from tokflow.tokens.writer import (
+    DOCUMENTS_NAME,
+    LOSS_MASK_NAME,
+    TOKENS_NAME,
+    Progress,
+    ShardWriter,
+)
 
 TOKENS_VERSION = 3
 """Raised when the same input would give other bytes."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tokflow.overlap import in_order, read_ahead, write_behind
+from tokflow.tokens.prefetch import in_order, read_ahead, write_behind
 
 
 def wait_until(condition, *, seconds: float = 5.0) -> None:

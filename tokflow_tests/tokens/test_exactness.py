@@ -13,7 +13,7 @@ from tokflow.dataset import Dataset
 from tokflow.lineage import Lineage
 from tokflow.pipeline import make_tokenizer, make_tokens
 from tokflow.tokenizers.engines import open_engine
-from tokflow.tokens import write_token_shard
+from tokflow.tokens.shard import write_token_shard
 from tokflow_tests.texts import (
     NUM_AWKWARD_STRINGS,
     awkward_strings,

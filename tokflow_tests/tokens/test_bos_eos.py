@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tokflow.errors import TokenizerError
-from tokflow.special_ids import LONG_DOCUMENT, ChatMarks, with_special_ids
 from tokflow.tokenizers.engines import Encoded
 from tokflow.tokenizers.tokenizer import TokenizerConfig
+from tokflow.tokens.bos_eos import LONG_DOCUMENT, ChatMarks, with_special_ids
 from tokflow_tests.texts import make_texts_dataset, token_lists, tokenize
 from tokflow_tests.tokenizers.engines.test_engines import byte_level_bpe
 from tokflow_tests.tokenizers.test_sources import save_json

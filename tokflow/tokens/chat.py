@@ -8,19 +8,19 @@ import numpy.typing as npt
 
 from tokflow.documents import Batch
 from tokflow.errors import TokenizerError, four_parts
-from tokflow.loss_mask import (
-    CharStarts,
-    TokenPlaces,
-    chars_without_white_space_at_end,
-    loss_mask,
-)
-from tokflow.special_ids import ChatMarks
 from tokflow.store.arrow import to_texts
 from tokflow.tokenizers.chat.template import CharSpan
 from tokflow.tokenizers.engines import Encoded, Engine, GatedEngine, InText, open_reference
 from tokflow.tokenizers.engines.names import any_of
 from tokflow.tokenizers.special_tokens import control_tokens, unknown_id
 from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
+from tokflow.tokens.bos_eos import ChatMarks
+from tokflow.tokens.loss_mask import (
+    CharStarts,
+    TokenPlaces,
+    chars_without_white_space_at_end,
+    loss_mask,
+)
 
 Tokens = tuple[npt.NDArray[np.uint32], CharStarts]
 """Ids, and for each the code points before it."""

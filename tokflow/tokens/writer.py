@@ -13,18 +13,18 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.chat_tokens import ChatEncoder
-from tokflow.document_table import DocumentTableWriter
 from tokflow.documents import Batch, DocumentsConfig, Reject
 from tokflow.errors import BadDocumentError, four_parts
-from tokflow.overlap import read_ahead, write_behind
 from tokflow.raw import RawFile
-from tokflow.special_ids import ChatMarks, eos_per_document, with_special_ids
-from tokflow.spelling import SpellingCounter
 from tokflow.store.manifest import FileEntry, checksum
 from tokflow.tokenizers.engines import Encoded, GatedEngine
 from tokflow.tokenizers.engines.protocol import text_buffers
 from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
+from tokflow.tokens.bos_eos import ChatMarks, eos_per_document, with_special_ids
+from tokflow.tokens.chat import ChatEncoder
+from tokflow.tokens.document_table import DocumentTableWriter
+from tokflow.tokens.prefetch import read_ahead, write_behind
+from tokflow.tokens.special_counts import SpellingCounter
 
 TOKENS_NAME = "tokens.bin"
 LOSS_MASK_NAME = "loss_mask.bin"
