@@ -8,7 +8,7 @@ from tokflow.exports import Part, layout_of
 from tokflow.exports.part import make_parts
 from tokflow.packing import PackingConfig
 from tokflow.sequences import FileSequences, open_sequences
-from tokflow.spans import Split, open_split
+from tokflow.split.spans import Split, open_split
 from tokflow.store.atomic import LATEST
 from tokflow.store.manifest import MANIFEST_NAME, Manifest, read_manifest
 from tokflow.store.outputs import FinishedOutput, Unreadable, look_at, made_in, walk

@@ -17,7 +17,7 @@ from tokflow.extras import check_extra
 from tokflow.packing import PackingConfig
 from tokflow.raw import RawConfig
 from tokflow.source_names import SourceNames, source_names
-from tokflow.split import SplitConfig
+from tokflow.split.rule import SplitConfig
 from tokflow.store.atomic import check_name
 from tokflow.tokenizers.tokenizer import TokenizerConfig
 from tokflow.yaml_file import COMPONENT_TYPE, read_yaml

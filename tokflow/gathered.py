@@ -21,7 +21,7 @@ from tokflow.exports import FORMATS, INDEX_NAME, Part, layout_of
 from tokflow.exports.part import make_parts
 from tokflow.packing import PackingConfig
 from tokflow.sequences import open_sequences, write_sequences
-from tokflow.spans import SPANS_NAME, SPANS_SCHEMA, TokenSource, open_split
+from tokflow.split.spans import SPANS_NAME, SPANS_SCHEMA, TokenSource, open_split
 from tokflow.store.arrow import make_table, repeated, to_numpy
 from tokflow.store.manifest import FileEntry, Manifest, Recipe, checksum, write_manifest
 from tokflow.store.tables import Columns, parquet_options

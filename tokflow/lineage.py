@@ -24,8 +24,8 @@ from tokflow.exports import ExportConfig, Part, export_recipe
 from tokflow.exports.texts import TextSource
 from tokflow.raw import Listing, RawFile, RawSource, list_raw, read_raw_file, read_raw_files
 from tokflow.sequences import FileSequences, open_sequences, sequences_recipe
-from tokflow.spans import Split, open_split, split_recipe
-from tokflow.split import FilePosition, SplitConfig
+from tokflow.split.rule import FilePosition, SplitConfig
+from tokflow.split.spans import Split, open_split, split_recipe
 from tokflow.store.manifest import Manifest, Recipe, read_intact
 from tokflow.store.verdicts import write_verdict
 from tokflow.tokenizers.sources import Origin, select_training_keys, tokenizer_recipe

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tokflow.packing import Packed, PackingConfig, Segments, pack_pieces
-from tokflow.spans import SPANS_NAME, PartPieces, Split
+from tokflow.split.spans import SPANS_NAME, PartPieces, Split
 from tokflow.store.arrow import make_table, repeated
 from tokflow.store.integrity import checked
 from tokflow.store.manifest import Manifest, Recipe, checksums, read_intact, write_manifest

@@ -11,7 +11,7 @@ from tokflow.catalog import Found, find_export, find_output
 from tokflow.errors import ConfigError, MissingOutputError, UntrustedCodeError, four_parts
 from tokflow.exports import INDEX_NAME
 from tokflow.exports.index import read_runs
-from tokflow.spans import SPANS_NAME, Split
+from tokflow.split.spans import SPANS_NAME, Split
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import check_files
 from tokflow.tokenizers.engines import Engine, open_reference

@@ -8,7 +8,7 @@ from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS
 from tokflow.exports.bin_ import BinOptions
 from tokflow.exports.parquet_ import ParquetOptions
-from tokflow.split import PartConfig
+from tokflow.split.rule import PartConfig
 from tokflow_tests.making import build, declare, touched, write_jsonl
 
 MINIMAL = """\

@@ -19,7 +19,7 @@ from tokflow.pipeline import (
 )
 from tokflow.raw import RawFile
 from tokflow.results import Made, Reporter
-from tokflow.spans import write_split
+from tokflow.split.spans import write_split
 from tokflow.store.atomic import new_folder
 from tokflow.store.manifest import read_manifest
 from tokflow.tokens.shard import write_token_shard

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from tokflow.errors import TokflowError, message_of
 from tokflow.exports import ExportConfig, Part, inputs_of
-from tokflow.leakage import find_shared_texts
 from tokflow.lineage import Lineage
 from tokflow.pipeline import make_raw
+from tokflow.split.leakage import find_shared_texts
 from tokflow.store.manifest import broken_files
 from tokflow.store.verdicts import try_to_write_verdict
 from tokflow.verify import (

@@ -20,8 +20,8 @@ from tokflow.documents import deciding_fields
 from tokflow.exports import ExportConfig, export_recipe
 from tokflow.raw import RawFile
 from tokflow.sequences import sequences_recipe
-from tokflow.spans import split_recipe
-from tokflow.split import FilePosition
+from tokflow.split.rule import FilePosition
+from tokflow.split.spans import split_recipe
 from tokflow.store.manifest import Recipe
 from tokflow.store.stamp import Stamp
 from tokflow.tokenizers.sources import TOKENIZER_VERSION

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tokflow.spans import Split
+from tokflow.split.spans import Split
 from tokflow.store.arrow import make_table, repeated, to_arrow, to_numpy
 from tokflow.store.tables import TableWriter
 

@@ -14,7 +14,7 @@ from tokflow.exports.rows import TOKENS_AT_ONCE, PartRows
 from tokflow.exports.texts import TextSource
 from tokflow.packing import PackingConfig, PackingCounts
 from tokflow.sequences import FileSequences, Sequences
-from tokflow.spans import Split, TokenSource
+from tokflow.split.spans import Split, TokenSource
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import Stored
 from tokflow.store.tables import Columns

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from tokflow.documents import DocumentsConfig, read_documents
 from tokflow.raw import RawFile, check_unchanged
-from tokflow.spans import Split
+from tokflow.split.spans import Split
 from tokflow.store.arrow import to_numpy, to_texts
 from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.tokenizer import Tokenizer

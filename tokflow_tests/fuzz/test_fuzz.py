@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tokflow import split
 from tokflow.exports import FORMATS, part
+from tokflow.split import rule as split
 from tokflow_tests.fuzz import exports
 from tokflow_tests.fuzz.cases import Case, make_case, tokenizer_of
 from tokflow_tests.fuzz.check import Checker, DifferenceError, Tally

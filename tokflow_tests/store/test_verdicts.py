@@ -16,7 +16,7 @@ from tokflow.lineage import Lineage
 from tokflow.pipeline import build_dataset, make_split, make_tokenizer, make_tokens
 from tokflow.plan import make_plan
 from tokflow.results import Built
-from tokflow.split import PartConfig, SplitConfig
+from tokflow.split.rule import PartConfig, SplitConfig
 from tokflow.tokens.shard import open_token_shard
 from tokflow.verify.outputs import verify_dataset, verify_path
 from tokflow_tests.making import build, write_jsonl

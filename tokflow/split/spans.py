@@ -14,10 +14,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tokflow.cut_tokens import CUT_TOKENS_NAME, write_cut_tokens
 from tokflow.documents import DocumentsConfig
 from tokflow.raw import RawFile
-from tokflow.split import NO_PART, NOT_TAKEN, FilePosition, Form, Pieces, SplitConfig, assign_parts
+from tokflow.split.cut_tokens import CUT_TOKENS_NAME, write_cut_tokens
+from tokflow.split.rule import (
+    NO_PART,
+    NOT_TAKEN,
+    FilePosition,
+    Form,
+    Pieces,
+    SplitConfig,
+    assign_parts,
+)
 from tokflow.store.arrow import make_table, to_arrow, to_numpy, to_texts
 from tokflow.store.integrity import checked
 from tokflow.store.manifest import Manifest, Recipe, checksums, read_intact, write_manifest

@@ -4,8 +4,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokflow import cut_tokens
 from tokflow.lineage import Lineage
+from tokflow.split import cut_tokens
 from tokflow.store.arrow import to_texts
 from tokflow.tokenizers.engines import open_reference
 from tokflow_tests.making import build, declare, int64

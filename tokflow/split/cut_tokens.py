@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tokflow.documents import DocumentsConfig, read_documents
 from tokflow.raw import RawFile, check_unchanged
-from tokflow.split import NO_PART, Pieces
+from tokflow.split.rule import NO_PART, Pieces
 from tokflow.tokenizers.engines.protocol import text_buffers
 from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
 from tokflow.tokens.bos_eos import with_special_ids

@@ -6,7 +6,7 @@ import pytest
 
 from tokflow.cli.closing import left_out
 from tokflow.lineage import Lineage
-from tokflow.spans import Split, TokenSource
+from tokflow.split.spans import Split, TokenSource
 from tokflow_tests.making import EOS, build, declare, ids, int64
 
 TEXTS = ["abc", "", "defg", "😀h", "ijk"]

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from tokflow.leakage import find_shared_texts
 from tokflow.lineage import Lineage
-from tokflow.spans import Split
+from tokflow.split.leakage import find_shared_texts
+from tokflow.split.spans import Split
 from tokflow_tests.making import build, declare
 
 LICENCE = "this text is long enough to be compared"

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokflow.errors import ConfigError
-from tokflow.split import NO_PART, FilePosition, PartConfig, Pieces, SplitConfig, assign_parts
+from tokflow.split.rule import NO_PART, FilePosition, PartConfig, Pieces, SplitConfig, assign_parts
 
 
 def documents_of(texts: list[str]) -> pa.Table:

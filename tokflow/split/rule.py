@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.draws import mixed, ranks_of_draw
 from tokflow.errors import ConfigError, four_parts
+from tokflow.split.draws import mixed, ranks_of_draw
 from tokflow.store.arrow import to_numpy
 from tokflow.store.atomic import check_name
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.spans import Split
+from tokflow.split.spans import Split
 from tokflow.store.arrow import to_numpy
 from tokflow.tokens.document_table import hashes_as_array
 
