@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokflow.packing import PACKERS, PackingConfig, pack_pieces
+from tokflow.sequences.packing import PACKERS, PackingConfig, pack_pieces
 
 MEDIAN_TOKENS = 403
 SIGMA = 1.2

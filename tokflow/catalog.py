@@ -6,8 +6,8 @@ from pathlib import Path
 from tokflow.errors import CorruptOutputError, MissingOutputError, four_parts
 from tokflow.exports import Part, layout_of
 from tokflow.exports.part import make_parts
-from tokflow.packing import PackingConfig
-from tokflow.sequences import FileSequences, open_sequences
+from tokflow.sequences.packing import PackingConfig
+from tokflow.sequences.segments import FileSequences, open_sequences
 from tokflow.split.spans import Split, open_split
 from tokflow.store.atomic import LATEST
 from tokflow.store.manifest import MANIFEST_NAME, Manifest, read_manifest

@@ -14,7 +14,7 @@ from tokflow.exports import (
     write_export,
 )
 from tokflow.gathered import gather_parts
-from tokflow.packing import PackingConfig
+from tokflow.sequences.packing import PackingConfig
 from tokflow.source_names import SourceNames
 from tokflow.store.atomic import new_folder, point_latest_to, scratch_folder
 from tokflow.store.integrity import check_files, checked

@@ -19,8 +19,8 @@ from tokflow.catalog import Found
 from tokflow.errors import ConfigError, CorruptOutputError, four_parts
 from tokflow.exports import FORMATS, INDEX_NAME, Part, layout_of
 from tokflow.exports.part import make_parts
-from tokflow.packing import PackingConfig
-from tokflow.sequences import open_sequences, write_sequences
+from tokflow.sequences.packing import PackingConfig
+from tokflow.sequences.segments import open_sequences, write_sequences
 from tokflow.split.spans import SPANS_NAME, SPANS_SCHEMA, TokenSource, open_split
 from tokflow.store.arrow import make_table, repeated, to_numpy
 from tokflow.store.manifest import FileEntry, Manifest, Recipe, checksum, write_manifest

@@ -13,7 +13,7 @@ from tokflow.errors import MissingOutputError, UntrustedCodeError
 from tokflow.exports import FORMATS, INDEX_NAME, Arrays, Part, layout_of
 from tokflow.exports.index import read_runs
 from tokflow.exports.part import make_parts
-from tokflow.packing import PackingConfig
+from tokflow.sequences.packing import PackingConfig
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import check_files
 from tokflow.store.manifest import read_intact

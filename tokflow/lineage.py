@@ -23,7 +23,7 @@ from tokflow.errors import (
 from tokflow.exports import ExportConfig, Part, export_recipe
 from tokflow.exports.texts import TextSource
 from tokflow.raw import Listing, RawFile, RawSource, list_raw, read_raw_file, read_raw_files
-from tokflow.sequences import FileSequences, open_sequences, sequences_recipe
+from tokflow.sequences.segments import FileSequences, open_sequences, sequences_recipe
 from tokflow.split.rule import FilePosition, SplitConfig
 from tokflow.split.spans import Split, open_split, split_recipe
 from tokflow.store.manifest import Manifest, Recipe, read_intact

@@ -26,7 +26,7 @@ from tokflow.exports import ExportConfig, write_export
 from tokflow.lineage import STAGES, Lineage, Output, Stage
 from tokflow.raw import RawFile
 from tokflow.results import Built, Failed, Made, Reporter
-from tokflow.sequences import write_sequences
+from tokflow.sequences.segments import write_sequences
 from tokflow.split.spans import write_split
 from tokflow.store.atomic import new_folder, point_latest_to
 from tokflow.store.integrity import trust_files

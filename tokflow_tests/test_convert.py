@@ -15,7 +15,7 @@ from tokflow.convert import convert_export
 from tokflow.dataset import Dataset, make_export_config
 from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import FORMATS, ExportConfig
-from tokflow.packing import PackingConfig
+from tokflow.sequences.packing import PackingConfig
 from tokflow.store.manifest import read_manifest
 from tokflow.trace import trace_tokens
 from tokflow.verify.outputs import verify_path

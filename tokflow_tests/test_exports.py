@@ -16,7 +16,7 @@ from tokflow.dataset import Dataset
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS, Layout, Part, layout_of
 from tokflow.pipeline import build_dataset
-from tokflow.sequences import Sequences
+from tokflow.sequences.segments import Sequences
 from tokflow.store.manifest import Manifest, broken_files, read_manifest
 from tokflow.verify import verify_export
 from tokflow_tests.chats import chat, chat_dataset, write_chats

@@ -12,7 +12,7 @@ from tokflow.exports.columns import (
     segment_lengths,
 )
 from tokflow.exports.row_files import files_of
-from tokflow.sequences import Sequences
+from tokflow.sequences.segments import Sequences
 from tokflow.store.manifest import Manifest
 from tokflow_tests.making import make_manifest, make_recipe
 

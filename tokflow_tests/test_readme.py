@@ -5,7 +5,7 @@ import pytest
 
 from tokflow.dataset import load_dataset
 from tokflow.exports import FORMATS
-from tokflow.packing import PACKERS
+from tokflow.sequences.packing import PACKERS
 
 README = Path(__file__).parent.parent / "README.md"
 

@@ -14,7 +14,7 @@ from tokflow.convert import convert_export, own_packing
 from tokflow.dataset import make_export_config, make_packing_config
 from tokflow.errors import four_parts
 from tokflow.exports import check_format
-from tokflow.packing import PackingConfig
+from tokflow.sequences.packing import PackingConfig
 from tokflow.store.manifest import read_manifest
 
 

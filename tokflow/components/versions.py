@@ -19,7 +19,7 @@ from tokflow.dataset import Dataset
 from tokflow.documents import deciding_fields
 from tokflow.exports import ExportConfig, export_recipe
 from tokflow.raw import RawFile
-from tokflow.sequences import sequences_recipe
+from tokflow.sequences.segments import sequences_recipe
 from tokflow.split.rule import FilePosition
 from tokflow.split.spans import split_recipe
 from tokflow.store.manifest import Recipe

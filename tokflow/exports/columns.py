@@ -20,7 +20,7 @@ import pyarrow as pa
 from tokflow.errors import ConfigError, four_parts
 from tokflow.exports.formats import Arrays, Layout
 from tokflow.exports.part import Part
-from tokflow.sequences import Sequences
+from tokflow.sequences.segments import Sequences
 from tokflow.store.arrow import to_arrow, to_numpy
 from tokflow.store.manifest import Manifest
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from tokflow.exports.index import INDEX_VERSION
 from tokflow.exports.part import Part
 from tokflow.extras import Extra
-from tokflow.packing import PackingConfig
+from tokflow.sequences.packing import PackingConfig
 from tokflow.source_names import SourceNames
 from tokflow.store.manifest import FileEntry, Manifest
 

@@ -50,7 +50,7 @@ from tokflow.exports.row_files import (
     write_files,
 )
 from tokflow.exports.shards import rows_within
-from tokflow.sequences import Sequences
+from tokflow.sequences.segments import Sequences
 from tokflow.store.manifest import Manifest
 from tokflow.store.zstd import zstd
 from tokflow.tokens.prefetch import in_order

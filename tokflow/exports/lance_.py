@@ -48,7 +48,7 @@ from tokflow.exports.part import Part
 from tokflow.exports.shards import blocks_of, cut_runs, rows_within, sizes_by_documents
 from tokflow.exports.token_files import document_lengths, offsets_of
 from tokflow.extras import Extra, import_extra
-from tokflow.sequences import Sequences
+from tokflow.sequences.segments import Sequences
 from tokflow.store.arrow import to_arrow, to_numpy
 from tokflow.store.manifest import Manifest
 

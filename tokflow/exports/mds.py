@@ -38,7 +38,7 @@ from tokflow.exports.part import Part
 from tokflow.exports.row_files import write_files
 from tokflow.exports.shards import equal_sizes, rows_within
 from tokflow.exports.zstd_ import MAX_LEVEL, Compression, compress, open_bytes, peer_name
-from tokflow.sequences import Sequences
+from tokflow.sequences.segments import Sequences
 from tokflow.store.manifest import Manifest
 
 Field = Literal["token_ids", "segment_ids", "position_ids", "loss_mask"]

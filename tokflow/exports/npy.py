@@ -55,7 +55,7 @@ from tokflow.exports.part import Part
 from tokflow.exports.row_files import write_files
 from tokflow.exports.shards import equal_sizes, rows_within
 from tokflow.exports.token_files import cut_by_documents, offsets_of, write_mask, write_numbers
-from tokflow.sequences import Sequences
+from tokflow.sequences.segments import Sequences
 from tokflow.store.manifest import Manifest
 
 ROW_DTYPES: dict[str, np.dtype[Any]] = {

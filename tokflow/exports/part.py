@@ -12,8 +12,8 @@ from tokflow.errors import ConfigError, four_parts
 from tokflow.exports.index import index_tables
 from tokflow.exports.rows import TOKENS_AT_ONCE, PartRows
 from tokflow.exports.texts import TextSource
-from tokflow.packing import PackingConfig, PackingCounts
-from tokflow.sequences import FileSequences, Sequences
+from tokflow.sequences.packing import PackingConfig, PackingCounts
+from tokflow.sequences.segments import FileSequences, Sequences
 from tokflow.split.spans import Split, TokenSource
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import Stored

@@ -27,7 +27,7 @@ from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
 from tokflow.exports.row_files import write_files
 from tokflow.exports.shards import rows_within
-from tokflow.sequences import Sequences
+from tokflow.sequences.segments import Sequences
 
 PROTOCOL, EMPTY_LIST, MARK = b"\x80\x04", b"]", b"("
 BININT2, BININT, APPENDS, STOP = b"M", b"J", b"e", b"."

@@ -20,7 +20,7 @@ from tokflow.exports.formats import Counts, counts_of_rows
 from tokflow.exports.names import FILE_DIGITS, check_num_files, in_order_of_number
 from tokflow.exports.part import Part
 from tokflow.exports.shards import rows_within
-from tokflow.sequences import Sequences
+from tokflow.sequences.segments import Sequences
 from tokflow.store.manifest import Manifest
 
 TOKENS_PER_GROUP = 4_000_000

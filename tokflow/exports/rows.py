@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from tokflow.exports.index import index_tables
 from tokflow.exports.shards import rows_within
-from tokflow.packing import PackingConfig, PackingCounts, Segments, pack_tails
-from tokflow.sequences import SEGMENTS_COLUMNS, FileSequences, Sequences, make_rows
+from tokflow.sequences.packing import PackingConfig, PackingCounts, Segments, pack_tails
+from tokflow.sequences.segments import SEGMENTS_COLUMNS, FileSequences, Sequences, make_rows
 from tokflow.split.spans import Split, TokenSource
 from tokflow.store.arrow import to_arrow, to_numpy
 from tokflow.store.tables import Columns

@@ -39,7 +39,7 @@ from tokflow.exports.options import check_counts, check_level
 from tokflow.exports.part import Part
 from tokflow.exports.row_files import damage_named, write_files
 from tokflow.exports.shards import rows_within
-from tokflow.sequences import Sequences
+from tokflow.sequences.segments import Sequences
 from tokflow.store.manifest import Manifest
 from tokflow.tokens.prefetch import in_order
 

@@ -21,8 +21,8 @@ from tokflow.errors import (
 )
 from tokflow.exports import FORMATS, ExportConfig, options_of
 from tokflow.lineage import STAGES, Lineage, Output
-from tokflow.packing import PackingConfig
 from tokflow.raw.hashes import CACHE_NAME
+from tokflow.sequences.packing import PackingConfig
 from tokflow.store.atomic import LATEST
 from tokflow.store.manifest import is_output_name, read_manifest, read_run
 from tokflow.store.outputs import STAGE_FOLDERS, FinishedOutput, PassedBy, Unreadable, walk

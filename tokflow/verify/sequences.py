@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.packing import PackingConfig
-from tokflow.sequences import SEGMENTS_COLUMNS, SEGMENTS_NAME, FileSequences
+from tokflow.sequences.packing import PackingConfig
+from tokflow.sequences.segments import SEGMENTS_COLUMNS, SEGMENTS_NAME, FileSequences
 from tokflow.store.tables import Columns, read_part
 from tokflow.verify.problems import unequal
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tokflow.packing import Packed, PackingConfig, Segments, pack_pieces
+from tokflow.sequences.packing import Packed, PackingConfig, Segments, pack_pieces
 from tokflow.split.spans import SPANS_NAME, PartPieces, Split
 from tokflow.store.arrow import make_table, repeated
 from tokflow.store.integrity import checked

@@ -8,12 +8,19 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.packing.bins import best_fit, first_fit, last_bin, least_filled, next_fit, pooled
-from tokflow.packing.contract import Packed, PackingConfig
-from tokflow.packing.cuts import pack_one_document
+from tokflow.sequences.packing.bins import (
+    best_fit,
+    first_fit,
+    last_bin,
+    least_filled,
+    next_fit,
+    pooled,
+)
+from tokflow.sequences.packing.contract import Packed, PackingConfig
+from tokflow.sequences.packing.cuts import pack_one_document
 
 Fit: TypeAlias = Callable[[npt.NDArray[np.int64], int], npt.NDArray[np.int64]]
-"""From lengths and the room of an empty bin to the bin of each; see `tokflow.packing.bins`."""
+"""From lengths and the room of an empty bin to the bin of each; see `tokflow.sequences.packing.bins`."""
 
 ChooseOpen: TypeAlias = Callable[[npt.NDArray[np.int64], npt.NDArray[np.int64], int], int | None]
 """From bins, lengths and the room of an empty bin to the bin that stays open, if any."""

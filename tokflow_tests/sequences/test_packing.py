@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokflow.errors import ConfigError
-from tokflow.packing import (
+from tokflow.sequences.packing import (
     PACKERS,
     Packed,
     PackingConfig,
@@ -612,7 +612,7 @@ def test_blocks_of_documents_are_packed_as_one(strategy: Strategy, monkeypatch: 
     config = PackingConfig(strategy=strategy, sequence_length=32)
     whole = columns(pack_pieces(sizes, config))
 
-    monkeypatch.setattr("tokflow.packing.bins.DOCUMENTS_AT_ONCE", 7)
+    monkeypatch.setattr("tokflow.sequences.packing.bins.DOCUMENTS_AT_ONCE", 7)
 
     assert columns(pack_pieces(sizes, config)) == whole
 

@@ -26,7 +26,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.packing.contract import (
+from tokflow.sequences.packing.contract import (
     MAX_SEQUENCE_LENGTH,
     Packed,
     PackingConfig,
@@ -34,8 +34,13 @@ from tokflow.packing.contract import (
     Segments,
     Strategy,
 )
-from tokflow.packing.cuts import pack_concat, pack_one_document
-from tokflow.packing.side_by_side import pack_best_fit, pack_first_fit, pack_greedy, pack_pool
+from tokflow.sequences.packing.cuts import pack_concat, pack_one_document
+from tokflow.sequences.packing.side_by_side import (
+    pack_best_fit,
+    pack_first_fit,
+    pack_greedy,
+    pack_pool,
+)
 
 PACKERS: dict[Strategy, Callable[[npt.NDArray[np.int64], PackingConfig], Packed]] = {
     "concat": pack_concat,

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.packing.contract import Packed, PackingConfig, Segments
+from tokflow.sequences.packing.contract import Packed, PackingConfig, Segments
 
 
 def pack_concat(num_tokens: npt.NDArray[np.int64], config: PackingConfig) -> Packed:

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokflow.lineage import Lineage
-from tokflow.sequences import make_rows
+from tokflow.sequences.segments import make_rows
 from tokflow.store.manifest import read_manifest
 from tokflow.verify import verify_export, verify_sequences
 from tokflow_tests.making import (
