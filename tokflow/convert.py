@@ -13,9 +13,9 @@ from tokflow.exports import (
     with_names,
     write_export,
 )
+from tokflow.exports.source_names import SourceNames
 from tokflow.gathered import gather_parts
 from tokflow.sequences.packing import PackingConfig
-from tokflow.source_names import SourceNames
 from tokflow.store.atomic import new_folder, point_latest_to, scratch_folder
 from tokflow.store.integrity import check_files, checked
 from tokflow.store.manifest import Manifest, is_intact

@@ -13,10 +13,10 @@ import msgspec
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError, four_parts, nearest
 from tokflow.exports import FORMATS, Declared, ExportConfig, check_exports, check_format, with_names
-from tokflow.extras import check_extra
+from tokflow.exports.extras import check_extra
+from tokflow.exports.source_names import SourceNames, source_names
 from tokflow.raw import RawConfig
 from tokflow.sequences.packing import PackingConfig
-from tokflow.source_names import SourceNames, source_names
 from tokflow.split.rule import SplitConfig
 from tokflow.store.atomic import check_name
 from tokflow.tokenizers.tokenizer import TokenizerConfig

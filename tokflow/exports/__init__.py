@@ -30,11 +30,11 @@ from tokflow.exports import (
     pickle_,
     webdataset_,
 )
-from tokflow.exports.formats import Arrays, Counts, Declared, Format, Layout, index_of
+from tokflow.exports.format import Arrays, Counts, Declared, Format, Layout, index_of
 from tokflow.exports.index import write_index
 from tokflow.exports.part import Part, check_eos_first, inputs_of
+from tokflow.exports.source_names import SourceNames
 from tokflow.sequences.packing import PackingConfig
-from tokflow.source_names import SourceNames
 from tokflow.store.integrity import checked
 from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
 

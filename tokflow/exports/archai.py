@@ -19,12 +19,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from tokflow.exports.formats import Arrays, Counts, Format, Layout, counts_of_stream, fixed
+from tokflow.exports.format import Arrays, Counts, Format, Layout, counts_of_stream, fixed
 from tokflow.exports.npy import npy_header, open_npy
 from tokflow.exports.options import check_int32_ids
 from tokflow.exports.part import Part
+from tokflow.exports.source_names import SourceNames
 from tokflow.exports.token_files import write_numbers
-from tokflow.source_names import SourceNames
 from tokflow.store.manifest import Manifest
 
 T = TypeVar("T")

@@ -23,7 +23,7 @@ from typing import Literal
 import pyarrow as pa
 
 from tokflow.exports.columns import layout_of_columns, read_columns, schema_of, with_loss_mask
-from tokflow.exports.formats import Arrays, Counts, Format, fixed
+from tokflow.exports.format import Arrays, Counts, Format, fixed
 from tokflow.exports.options import check_counts
 from tokflow.exports.parquet_ import COLUMNS
 from tokflow.exports.part import Part

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tokflow.exports.formats import (
+from tokflow.exports.format import (
     Arrays,
     Counts,
     Format,

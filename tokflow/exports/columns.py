@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.errors import ConfigError, four_parts
-from tokflow.exports.formats import Arrays, Layout
+from tokflow.exports.format import Arrays, Layout
 from tokflow.exports.part import Part
 from tokflow.sequences.segments import Sequences
 from tokflow.store.arrow import to_arrow, to_numpy

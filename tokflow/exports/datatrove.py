@@ -22,12 +22,12 @@ from pathlib import Path
 import numpy as np
 
 from tokflow.errors import ConfigError, four_parts
-from tokflow.exports.formats import Arrays, Counts, Format, Layout, counts_of_stream, fixed
+from tokflow.exports.format import Arrays, Counts, Format, Layout, counts_of_stream, fixed
 from tokflow.exports.names import numbered
 from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
+from tokflow.exports.source_names import SourceNames
 from tokflow.exports.token_files import Shard, cut_by_documents, write_mask, write_numbers
-from tokflow.source_names import SourceNames
 from tokflow.store.manifest import Manifest
 
 UNKNOWN = "Unknown Tokenizer"

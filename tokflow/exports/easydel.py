@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Literal
 
 from tokflow.exports.columns import layout_of_columns, schema_of
-from tokflow.exports.formats import Arrays, Counts, Format, fixed
+from tokflow.exports.format import Arrays, Counts, Format, fixed
 from tokflow.exports.names import numbered
 from tokflow.exports.options import check_counts
 from tokflow.exports.parquet_ import open_writer, read_groups

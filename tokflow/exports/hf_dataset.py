@@ -37,7 +37,7 @@ from tokflow.exports.columns import (
     schema_of,
     with_loss_mask,
 )
-from tokflow.exports.formats import Arrays, Counts, Format
+from tokflow.exports.format import Arrays, Counts, Format
 from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
 from tokflow.exports.row_files import file_names, named_files, rows_per_file, write_tables

@@ -38,7 +38,7 @@ from tokflow.exports.columns import (
     values_of,
     with_loss_mask,
 )
-from tokflow.exports.formats import Arrays, Counts, Format
+from tokflow.exports.format import Arrays, Counts, Format
 from tokflow.exports.json_text import JsonList, JsonRows
 from tokflow.exports.options import check_counts, check_level
 from tokflow.exports.part import Part

@@ -35,7 +35,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.errors import ConfigError, CorruptOutputError, four_parts
-from tokflow.exports.formats import (
+from tokflow.exports.extras import Extra, import_extra
+from tokflow.exports.format import (
     Arrays,
     Counts,
     Format,
@@ -47,7 +48,6 @@ from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
 from tokflow.exports.shards import blocks_of, cut_runs, rows_within, sizes_by_documents
 from tokflow.exports.token_files import document_lengths, offsets_of
-from tokflow.extras import Extra, import_extra
 from tokflow.sequences.segments import Sequences
 from tokflow.store.arrow import to_arrow, to_numpy
 from tokflow.store.manifest import Manifest

@@ -29,12 +29,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.exports.formats import Arrays, Counts, Format, Layout, counts_of_stream, fixed
+from tokflow.exports.extras import Extra, import_extra
+from tokflow.exports.format import Arrays, Counts, Format, Layout, counts_of_stream, fixed
 from tokflow.exports.options import check_int32_ids
 from tokflow.exports.part import Part
 from tokflow.exports.shards import blocks_of, cut_runs, equal_sizes
 from tokflow.exports.token_files import blocks_of_documents, document_lengths, offsets_of
-from tokflow.extras import Extra, import_extra
 from tokflow.store.manifest import Manifest
 
 EXTRA = Extra(name="levanter", module="tensorstore")

@@ -28,7 +28,7 @@ import numpy.typing as npt
 import xxhash
 
 from tokflow.errors import ConfigError, CorruptOutputError, four_parts
-from tokflow.exports.formats import Arrays, Counts, Format, Layout, counts_of_stream, fixed
+from tokflow.exports.format import Arrays, Counts, Format, Layout, counts_of_stream, fixed
 from tokflow.exports.names import numbered
 from tokflow.exports.options import check_counts, check_level
 from tokflow.exports.part import Part

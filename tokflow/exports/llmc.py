@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import CorruptOutputError, four_parts
-from tokflow.exports.formats import Arrays, Counts, Format, Layout, counts_of_stream, fixed
+from tokflow.exports.format import Arrays, Counts, Format, Layout, counts_of_stream, fixed
 from tokflow.exports.names import (
     SHARD_DIGITS,
     check_part_names,

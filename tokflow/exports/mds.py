@@ -31,7 +31,7 @@ import numpy.typing as npt
 import xxhash
 
 from tokflow.errors import ConfigError, CorruptOutputError, four_parts
-from tokflow.exports.formats import Arrays, Counts, Declared, Format, Layout
+from tokflow.exports.format import Arrays, Counts, Declared, Format, Layout
 from tokflow.exports.names import numbered
 from tokflow.exports.options import check_counts, check_level
 from tokflow.exports.part import Part

@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import ConfigError, CorruptOutputError, four_parts
-from tokflow.exports.formats import Arrays, Counts, Format, Layout, counts_of_stream, fixed
+from tokflow.exports.format import Arrays, Counts, Format, Layout, counts_of_stream, fixed
 from tokflow.exports.names import check_prefix, check_size
 from tokflow.exports.part import Part
 from tokflow.exports.token_files import (

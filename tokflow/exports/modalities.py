@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import CorruptOutputError, four_parts
-from tokflow.exports.formats import Arrays, Counts, Format, Layout, counts_of_stream, fixed
+from tokflow.exports.format import Arrays, Counts, Format, Layout, counts_of_stream, fixed
 from tokflow.exports.names import numbered
 from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tokflow.errors import ConfigError, four_parts
-from tokflow.exports.formats import Arrays, Counts, Format, Layout, counts_of_stream, fixed
+from tokflow.exports.format import Arrays, Counts, Format, Layout, counts_of_stream, fixed
 from tokflow.exports.names import FILE_DIGITS, check_num_files, numbered
 from tokflow.exports.options import check_counts, check_level
 from tokflow.exports.part import Part

@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import ConfigError, CorruptOutputError, four_parts
-from tokflow.exports.formats import (
+from tokflow.exports.format import (
     Arrays,
     Counts,
     Format,

@@ -32,7 +32,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from tokflow.errors import CorruptOutputError, four_parts
-from tokflow.exports.formats import Arrays, Counts, Format, Layout, counts_of_stream, fixed
+from tokflow.exports.format import Arrays, Counts, Format, Layout, counts_of_stream, fixed
 from tokflow.exports.names import numbered
 from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tokflow.exports.columns import layout_of_columns, read_columns, schema_of, with_loss_mask
-from tokflow.exports.formats import Arrays, Counts, Format, fixed
+from tokflow.exports.format import Arrays, Counts, Format, fixed
 from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
 from tokflow.exports.row_files import (

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import ConfigError, four_parts
-from tokflow.exports.formats import Counts, Format, Layout, fixed
+from tokflow.exports.format import Counts, Format, Layout, fixed
 from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
 from tokflow.exports.row_files import write_files

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tokflow.errors import CorruptOutputError, four_parts
 from tokflow.exports.columns import make_columns
-from tokflow.exports.formats import Counts, counts_of_rows
+from tokflow.exports.format import Counts, counts_of_rows
 from tokflow.exports.names import FILE_DIGITS, check_num_files, in_order_of_number
 from tokflow.exports.part import Part
 from tokflow.exports.shards import rows_within

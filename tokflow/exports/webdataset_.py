@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import ConfigError, four_parts
-from tokflow.exports.formats import Arrays, Counts, Format, Layout, fixed
+from tokflow.exports.format import Arrays, Counts, Format, Layout, fixed
 from tokflow.exports.json_text import JsonList, JsonRows
 from tokflow.exports.names import numbered
 from tokflow.exports.options import check_counts, check_level

@@ -5,7 +5,7 @@ import pytest
 
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS
-from tokflow.extras import Extra, check_extra, import_extra
+from tokflow.exports.extras import Extra, check_extra, import_extra
 from tokflow_tests.making import build, declare
 
 MISSING = "no_such_package_at_all"

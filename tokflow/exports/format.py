@@ -8,11 +8,11 @@ from typing import Any, Literal
 import numpy.typing as npt
 import pyarrow as pa
 
+from tokflow.exports.extras import Extra
 from tokflow.exports.index import INDEX_VERSION
 from tokflow.exports.part import Part
-from tokflow.extras import Extra
+from tokflow.exports.source_names import SourceNames
 from tokflow.sequences.packing import PackingConfig
-from tokflow.source_names import SourceNames
 from tokflow.store.manifest import FileEntry, Manifest
 
 Arrays = dict[str, npt.NDArray[Any]]
