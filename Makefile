@@ -20,7 +20,7 @@ help: ## List these targets
 	@echo "  PYTHON=python3.12 picks another Python, ARGS='...' adds arguments to pytest and benchmarks"
 
 demo: $(READY) ## Build a real dataset from the Python sources of this machine (60 MB)
-	@$(BIN)/python -m tokflow.demo data/raw/demo
+	@$(BIN)/python -m tokflow.build.demo data/raw/demo
 	@$(BIN)/tokflow run demo
 
 test: $(READY) ## Lint, types and tests (all but the slow ones)

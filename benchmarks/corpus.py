@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks import prose
-from tokflow import demo
+from tokflow.build import demo
 
 
 def main():

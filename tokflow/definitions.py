@@ -2,8 +2,8 @@
 
 import dagster as dg
 
+from tokflow.build.declared import list_declared, load_declared
 from tokflow.components import make_definitions
-from tokflow.datasets import list_declared, load_declared
 
 
 @dg.definitions

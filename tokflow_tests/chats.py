@@ -9,9 +9,9 @@ from typing import Any
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from tokflow.dataset import Dataset, make_dataset
-from tokflow.lineage import Lineage
-from tokflow.pipeline import make_tokenizer, make_tokens
+from tokflow.build.dataset import Dataset, make_dataset
+from tokflow.build.graph import Lineage
+from tokflow.build.pipeline import make_tokenizer, make_tokens
 from tokflow.tokens.shard import TokenShard, open_token_shard
 
 START, END = "<|im_start|>", "<|im_end|>"

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from tokflow.dataset import Dataset, load_dataset
+from tokflow.build.dataset import Dataset, load_dataset
 
 TEXTS = {
     "a.jsonl": ["one", "two and a half", "drei €", ""],

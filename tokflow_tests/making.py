@@ -12,11 +12,11 @@ from tokenizers import AddedToken, Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
-from tokflow.dataset import Dataset, make_dataset
+from tokflow.build.dataset import Dataset, make_dataset
+from tokflow.build.graph import Lineage
+from tokflow.build.pipeline import build_dataset
+from tokflow.build.results import Built
 from tokflow.exports import Part
-from tokflow.lineage import Lineage
-from tokflow.pipeline import build_dataset
-from tokflow.results import Built
 from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, Manifest, Recipe, sealed
 
 EOS = 256

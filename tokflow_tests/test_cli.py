@@ -12,11 +12,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import tokflow
+from tokflow.build.dataset import load_dataset
+from tokflow.build.pipeline import build_dataset
+from tokflow.build.plan import make_plan
 from tokflow.cli.app import app
 from tokflow.cli.progress import Bars
-from tokflow.dataset import load_dataset
-from tokflow.pipeline import build_dataset
-from tokflow.plan import make_plan
 from tokflow_tests.declared import TEXTS, declare, write_raw
 
 BAD_LINE = '{"text": "good"}\n{"text": 5}\n'

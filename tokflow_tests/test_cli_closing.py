@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
+from tokflow.build.pipeline import build_dataset
+from tokflow.build.plan import make_plan
 from tokflow.cli.closing import left_out, packed, print_closing
-from tokflow.pipeline import build_dataset
-from tokflow.plan import make_plan
 from tokflow_tests.declared import dataset, write_raw
 
 

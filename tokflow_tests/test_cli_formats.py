@@ -4,9 +4,9 @@ from dataclasses import dataclass
 import pytest
 from typer.testing import CliRunner
 
+from tokflow.build.field_docs import field_docs
 from tokflow.cli.app import app
 from tokflow.exports import FORMATS
-from tokflow.field_docs import field_docs
 
 
 @dataclass(frozen=True)

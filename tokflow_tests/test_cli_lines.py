@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
+from tokflow.build.pipeline import build_dataset
 from tokflow.cli import lines as lines_module
 from tokflow.cli.lines import Lines
-from tokflow.pipeline import build_dataset
 from tokflow_tests.declared import dataset, write_raw
 
 

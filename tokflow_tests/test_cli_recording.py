@@ -4,8 +4,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from tokflow.build.pipeline import build_dataset
 from tokflow.cli.recording import record
-from tokflow.pipeline import build_dataset
 from tokflow_tests.declared import TEXTS, dataset
 
 TOLD = {"tokens/a.jsonl": "1234"}

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from tokflow.build.dataset import load_dataset
+from tokflow.build.graph import Lineage
 from tokflow.cli.app import app
-from tokflow.dataset import load_dataset
-from tokflow.lineage import Lineage
 from tokflow_tests import special
 from tokflow_tests.declared import TEXTS, declare, write_raw
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from tokflow.build.graph import Lineage
+from tokflow.build.pipeline import build_dataset
 from tokflow.components import make_definitions
 from tokflow.exports import FORMATS
-from tokflow.lineage import Lineage
-from tokflow.pipeline import build_dataset
 from tokflow.store.manifest import read_run
 from tokflow_tests.dagster_case import Case, failure, selection
 from tokflow_tests.making import declare

@@ -8,8 +8,8 @@ from unittest.mock import patch
 import dagster as dg
 import pytest
 
+from tokflow.build.pipeline import build_dataset
 from tokflow.components import record_build, sync_files
-from tokflow.pipeline import build_dataset
 from tokflow_tests.dagster_case import Case
 
 KEYS = ["a.txt", "b.txt", "c.txt"]

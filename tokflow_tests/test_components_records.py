@@ -7,9 +7,9 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from tokflow.build.graph import Lineage
+from tokflow.build.pipeline import build_dataset
 from tokflow.components import Recorded, open_instance, record_build, sync_files
-from tokflow.lineage import Lineage
-from tokflow.pipeline import build_dataset
 from tokflow_tests.dagster_case import RANGE, Case, selection
 
 KEYS = ["a.txt", "b.txt", "c.txt"]

@@ -6,10 +6,10 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from tokflow.build.graph import Lineage
 from tokflow.components import Synced, sync_files
 from tokflow.components import sources as sources_module
 from tokflow.errors import ConfigError
-from tokflow.lineage import Lineage
 from tokflow_tests.dagster_case import QUIET, Case
 
 KEYS = ["a.txt", "b.txt", "c.txt"]

@@ -9,8 +9,8 @@ import pydantic
 import pytest
 from dagster.components.testing import create_defs_folder_sandbox
 
+from tokflow.build.dataset import Dataset
 from tokflow.components import TextDataset
-from tokflow.dataset import Dataset
 
 ATTRIBUTES: dict[str, Any] = {
     "name": "small",
@@ -91,8 +91,8 @@ def test_the_schema_allows_what_a_yaml_holds():
 
 
 def test_assets_lead_to_the_file_that_declares_them(tmp_path: Path):
+    from tokflow.build.dataset import make_dataset
     from tokflow.components import make_definitions
-    from tokflow.dataset import make_dataset
 
     dataset = make_dataset(ATTRIBUTES, base=tmp_path, where="test")
 

@@ -10,9 +10,9 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from tokflow.build.dataset import Dataset, make_export_config
 from tokflow.cli.app import app
 from tokflow.convert import convert_export
-from tokflow.dataset import Dataset, make_export_config
 from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import FORMATS, ExportConfig
 from tokflow.sequences.packing import PackingConfig

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def test_all_declared_datasets_load():
-    from tokflow.datasets import list_declared
+    from tokflow.build.declared import list_declared
     from tokflow.definitions import defs
 
     loaded = defs()

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.dataset import load_dataset
+from tokflow.build.dataset import load_dataset
 from tokflow.exports import FORMATS
 from tokflow.sequences.packing import PACKERS
 

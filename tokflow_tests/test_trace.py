@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from tokflow.build.pipeline import build_dataset
 from tokflow.errors import ConfigError, MissingOutputError
-from tokflow.pipeline import build_dataset
 from tokflow.store.manifest import read_manifest
 from tokflow.trace import Origin, sequence_range, trace_tokens
 from tokflow_tests.chats import byte_level_json

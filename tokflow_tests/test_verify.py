@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokflow.dataset import Dataset
-from tokflow.lineage import Lineage
-from tokflow.pipeline import build_dataset
+from tokflow.build.dataset import Dataset
+from tokflow.build.graph import Lineage
+from tokflow.build.pipeline import build_dataset
 from tokflow.store.manifest import broken_files, checksums, read_manifest
 from tokflow.verify import (
     verify_against_raw,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tokflow.build.dataset import Dataset, make_export_config
+from tokflow.build.pipeline import build_dataset
 from tokflow.convert import convert_export
-from tokflow.dataset import Dataset, make_export_config
-from tokflow.pipeline import build_dataset
 from tokflow.verify.outputs import Verified, verify_dataset, verify_path
 from tokflow_tests.declared import copy_of, dataset, write_raw
 

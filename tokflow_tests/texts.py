@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tokflow.dataset import Dataset, make_dataset
-from tokflow.lineage import Lineage
-from tokflow.pipeline import make_tokenizer, make_tokens
+from tokflow.build.dataset import Dataset, make_dataset
+from tokflow.build.graph import Lineage
+from tokflow.build.pipeline import make_tokenizer, make_tokens
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.shard import TokenShard, open_token_shard
 

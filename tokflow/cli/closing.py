@@ -4,15 +4,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import inf
 
+from tokflow.build.dataset import Dataset
+from tokflow.build.plan import Plan
+from tokflow.build.results import Built, Failed, Made
 from tokflow.cli.left_out import line_of_left_out
 from tokflow.cli.lines import described_parts
 from tokflow.cli.output import counted, print_table, shown_path, size, styled
 from tokflow.cli.packing import described_rows
 from tokflow.cli.snippets import loading_code
-from tokflow.dataset import Dataset
 from tokflow.documents import Limit
-from tokflow.plan import Plan
-from tokflow.results import Built, Failed, Made
 from tokflow.store.atomic import LATEST
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
 from tokflow.tokenizers.engines.gate import VERDICT

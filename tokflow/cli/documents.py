@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
+from tokflow.build.dataset import Dataset
+from tokflow.build.plan import Plan
+from tokflow.build.results import Built
 from tokflow.cli.left_out import document_of_left_out
-from tokflow.dataset import Dataset
-from tokflow.plan import Plan
-from tokflow.results import Built
 
 
 def document_of_plan(plan: Plan, problems: Sequence[str]) -> dict[str, Any]:

@@ -5,9 +5,9 @@ import sys
 import textwrap
 from typing import Any
 
+from tokflow.build.field_docs import field_docs
 from tokflow.cli.output import DONE, as_usage, print_json, print_table, styled
 from tokflow.exports import FORMATS, check_format
-from tokflow.field_docs import field_docs
 
 LINE_LENGTH = 96
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from tokflow.build.gc import find_garbage, remove
 from tokflow.cli.output import DONE, counted, print_json, size
 from tokflow.cli.selection import Selected
-from tokflow.garbage import find_garbage, remove
 
 
 def collect_garbage(

@@ -4,10 +4,10 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
+from tokflow.build.graph import Stage
+from tokflow.build.results import Failed, Made, Reporter
 from tokflow.cli.output import counted, of_asked, print_error
 from tokflow.cli.packing import described_rows, described_tokens
-from tokflow.lineage import Stage
-from tokflow.results import Failed, Made, Reporter
 from tokflow.tokenizers.tokenizer import vocab_size_asked
 
 FILES_SHOWN = 100

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
+from tokflow.build.plan import Plan, Planned, make_plan
 from tokflow.cli.left_out import document_of_left_out, line_of_left_out
 from tokflow.cli.output import DONE, counted, print_error, print_json, print_table, size, styled
 from tokflow.cli.selection import Selected
-from tokflow.plan import Plan, Planned, make_plan
 
 ROWS_SHOWN = 40
 """Lines of a plan on the screen; the JSON has all."""

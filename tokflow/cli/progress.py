@@ -15,10 +15,10 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from tokflow.build.graph import Stage
+from tokflow.build.plan import Plan
+from tokflow.build.results import Failed, Made, Reporter
 from tokflow.cli.output import print_error, size
-from tokflow.lineage import Stage
-from tokflow.plan import Plan
-from tokflow.results import Failed, Made, Reporter
 
 
 class Bars(Reporter):

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tokflow.dataset import Dataset
-from tokflow.datasets import load_declared
+from tokflow.build.dataset import Dataset
+from tokflow.build.declared import load_declared
 from tokflow.errors import TokflowError, four_parts
 
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tokflow.build.dataset import Dataset
+from tokflow.build.declared import project_root
 from tokflow.cli.recorder import Recorder, RecorderError, tell
-from tokflow.dataset import Dataset
-from tokflow.datasets import project_root
 from tokflow.store.atomic import new_file
 
 RECORDED_NAME = "recorded.json"

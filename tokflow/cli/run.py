@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from tokflow.build.pipeline import build_dataset
+from tokflow.build.plan import Plan, Planned, make_plan
+from tokflow.build.results import Built, Made
 from tokflow.cli import STARTED
 from tokflow.cli.documents import document_of_build, document_of_plan
 from tokflow.cli.left_out import line_of_left_out
@@ -16,9 +19,6 @@ from tokflow.cli.lines import Errors, Lines
 from tokflow.cli.output import DONE, FAILED, counted, print_error, print_json, size
 from tokflow.cli.selection import Selected
 from tokflow.errors import message_of
-from tokflow.pipeline import build_dataset
-from tokflow.plan import Plan, Planned, make_plan
-from tokflow.results import Built, Made
 from tokflow.store.atomic import point_latest_to
 
 if TYPE_CHECKING:

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tokflow.build.dataset import Dataset, load_dataset
+from tokflow.build.declared import FOLDER, list_declared, load_declared, project_root
+from tokflow.build.graph import Lineage
 from tokflow.cli.output import UsageError, as_usage
-from tokflow.dataset import Dataset, load_dataset
-from tokflow.datasets import FOLDER, list_declared, load_declared, project_root
 from tokflow.errors import four_parts
-from tokflow.lineage import Lineage
 
 
 @dataclass(frozen=True, slots=True)

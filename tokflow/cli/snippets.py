@@ -4,9 +4,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from tokflow.build.results import Made
 from tokflow.cli.output import shown_path
 from tokflow.exports.bin_ import file_of
-from tokflow.results import Made
 from tokflow.store.atomic import LATEST
 
 BATCH_ROWS = 8

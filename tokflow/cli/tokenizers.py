@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tokflow.build.dataset import Dataset, make_dataset
+from tokflow.build.tokenizer_report import SAMPLE_BYTES, TokenizerReport, report_tokenizer
 from tokflow.cli.output import (
     DONE,
     FAILED,
@@ -19,9 +21,7 @@ from tokflow.cli.output import (
     size,
 )
 from tokflow.cli.selection import select
-from tokflow.dataset import Dataset, make_dataset
 from tokflow.errors import four_parts, message_of
-from tokflow.tokenizer_report import SAMPLE_BYTES, TokenizerReport, report_tokenizer
 from tokflow.tokenizers.tokenizer import fields_of_name
 
 

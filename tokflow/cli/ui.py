@@ -5,8 +5,8 @@ import ipaddress
 import os
 import sys
 
+from tokflow.build.declared import project_root
 from tokflow.cli.output import DONE, UsageError, print_json
-from tokflow.datasets import project_root
 from tokflow.errors import four_parts
 
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from tokflow.build.declared import list_declared
 from tokflow.cli.output import DONE, FAILED, UsageError, counted, print_error, print_json, styled
 from tokflow.cli.selection import select
-from tokflow.datasets import list_declared
 from tokflow.errors import four_parts
 from tokflow.verify.outputs import Verified, verify_dataset, verify_path
 

@@ -6,6 +6,16 @@ from typing import Any, Literal
 
 import dagster as dg
 
+from tokflow.build.dataset import Dataset
+from tokflow.build.graph import Lineage
+from tokflow.build.pipeline import (
+    make_export,
+    make_raw,
+    make_sequences,
+    make_split,
+    make_tokenizer,
+    make_tokens,
+)
 from tokflow.components import versions
 from tokflow.components.automation import when_outdated
 from tokflow.components.checks import check_results, check_specs
@@ -28,18 +38,8 @@ from tokflow.components.steps import (
     materialize_one,
     materialize_partitions,
 )
-from tokflow.dataset import Dataset
 from tokflow.exports import FORMATS, ExportConfig
 from tokflow.exports.columns import schema_of
-from tokflow.lineage import Lineage
-from tokflow.pipeline import (
-    make_export,
-    make_raw,
-    make_sequences,
-    make_split,
-    make_tokenizer,
-    make_tokens,
-)
 from tokflow.raw import redact
 from tokflow.tokens.document_table import DOCUMENTS_SCHEMA
 

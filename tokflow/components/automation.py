@@ -8,10 +8,10 @@ from dagster._core.definitions.unresolved_asset_job_definition import (
     UnresolvedAssetJobDefinition,
 )
 
+from tokflow.build.dataset import Dataset
 from tokflow.components.names import scan_job_name
 from tokflow.components.sources import Look, look_at_sources, record_sources, sync_files
 from tokflow.components.steps import failures_named
-from tokflow.dataset import Dataset
 from tokflow.errors import TokflowError, message_of
 
 Condition = dg.AutomationCondition[Any]

@@ -7,10 +7,10 @@ from functools import partial
 import dagster as dg
 import pyarrow as pa
 
+from tokflow.build.graph import Lineage
+from tokflow.build.pipeline import make_raw
 from tokflow.errors import TokflowError, message_of
 from tokflow.exports import ExportConfig, Part, inputs_of
-from tokflow.lineage import Lineage
-from tokflow.pipeline import make_raw
 from tokflow.split.leakage import find_shared_texts
 from tokflow.store.manifest import broken_files
 from tokflow.store.verdicts import try_to_write_verdict

@@ -11,7 +11,7 @@ import yaml
 from dagster._core.instance.config import DAGSTER_CONFIG_YAML_FILENAME, is_dagster_home_set
 from dagster._core.instance.ref import InstanceRef
 
-from tokflow.datasets import project_root
+from tokflow.build.declared import project_root
 
 STATE_FOLDER = ".dagster"
 

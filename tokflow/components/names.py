@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from tokflow.dataset import Dataset
+from tokflow.build.dataset import Dataset
 
 FILE_STAGES = ("raw", "tokens", "split", "sequences")
 """The assets that have one partition for each raw file, parents first."""

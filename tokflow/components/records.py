@@ -6,6 +6,9 @@ from dataclasses import dataclass
 import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluation
 
+from tokflow.build.dataset import Dataset
+from tokflow.build.graph import Lineage, Output
+from tokflow.build.results import Made
 from tokflow.components import versions
 from tokflow.components.assets import Stage, export_stage, parents
 from tokflow.components.checks import check_results
@@ -27,10 +30,7 @@ from tokflow.components.sources import (
     register,
 )
 from tokflow.components.versions import recorded_versions
-from tokflow.dataset import Dataset
 from tokflow.errors import TokflowError
-from tokflow.lineage import Lineage, Output
-from tokflow.results import Made
 from tokflow.store.manifest import read_run
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 
+from tokflow.build.graph import Lineage
+from tokflow.build.results import Made
 from tokflow.components.previews import preview_of_documents, preview_of_part
 from tokflow.exports import ExportConfig
-from tokflow.lineage import Lineage
 from tokflow.raw import LeftOut, RawFile, RawSource, redact
-from tokflow.results import Made
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
 from tokflow.tokenizers.tokenizer import Tokenizer, tokenizer_of, vocab_size_asked
 from tokflow.tokens.shard import open_token_shard

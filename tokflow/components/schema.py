@@ -1,6 +1,6 @@
 """The schema of a dataset's YAML, made from the config dataclasses and their docstrings.
 
-What is allowed is decided by `tokflow.dataset` alone, whose messages name the nearest key; the
+What is allowed is decided by `tokflow.build.dataset` alone, whose messages name the nearest key; the
 schema tells people and editors.
 """
 
@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 import pydantic
 
-from tokflow.dataset import Dataset, make_dataset
+from tokflow.build.dataset import Dataset, make_dataset
+from tokflow.build.field_docs import field_docs
 from tokflow.exports import FORMATS, ExportConfig
-from tokflow.field_docs import field_docs
 from tokflow.raw import RawConfig
 
 _FROM_DOCSTRINGS = pydantic.ConfigDict(use_attribute_docstrings=True, extra="forbid")
@@ -29,7 +29,7 @@ class Attributes(pydantic.BaseModel):
     @pydantic.model_validator(mode="wrap")
     @classmethod
     def _check(cls, values: object, handler: object) -> "Attributes":
-        """Let `tokflow.dataset` check the values, which stay as they are."""
+        """Let `tokflow.build.dataset` check the values, which stay as they are."""
         if isinstance(values, cls):
             return values
         fields = typing.cast(dict[str, Any], values)

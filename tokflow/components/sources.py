@@ -7,6 +7,8 @@ from pathlib import Path
 
 import dagster as dg
 
+from tokflow.build.dataset import Dataset
+from tokflow.build.graph import Lineage
 from tokflow.components.names import asset_key, partition_set
 from tokflow.components.reports import Report, report_files, report_raw
 from tokflow.components.versions import (
@@ -16,9 +18,7 @@ from tokflow.components.versions import (
     recorded_versions,
     version_tags,
 )
-from tokflow.dataset import Dataset
 from tokflow.errors import RawFileError, first_five
-from tokflow.lineage import Lineage
 from tokflow.raw import LeftOut, RawFile, RawSource, read_raw_file, read_raw_files
 from tokflow.raw.hashes import CACHE_NAME, HashCache, stamp_of
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import dagster as dg
 
+from tokflow.build.dataset import Dataset
+from tokflow.build.graph import Lineage
 from tokflow.components.names import scan_job_name
 from tokflow.components.reports import Report
 from tokflow.components.versions import version_tags
-from tokflow.dataset import Dataset
 from tokflow.errors import ConfigError, TokflowError, first_five, four_parts, message_of
-from tokflow.lineage import Lineage
 from tokflow.raw import check_key
 
 Results = Iterator[dg.MaterializeResult[Any]]

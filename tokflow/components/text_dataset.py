@@ -8,6 +8,7 @@ from typing import Self
 import dagster as dg
 import pydantic
 
+from tokflow.build.dataset import Dataset, make_dataset
 from tokflow.components.assets import make_assets
 from tokflow.components.automation import (
     automation_sensor,
@@ -17,7 +18,6 @@ from tokflow.components.automation import (
     scan_schedule,
 )
 from tokflow.components.schema import attributes_model
-from tokflow.dataset import Dataset, make_dataset
 
 
 @dataclass

@@ -15,7 +15,7 @@ from dagster._core.definitions.data_version import (
     get_input_event_pointer_tag,
 )
 
-from tokflow.dataset import Dataset
+from tokflow.build.dataset import Dataset
 from tokflow.documents import deciding_fields
 from tokflow.exports import ExportConfig, export_recipe
 from tokflow.raw import RawFile

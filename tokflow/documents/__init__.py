@@ -79,7 +79,7 @@ def read_documents(
     No batch is empty; a document larger than a batch is a batch of its own. Which documents
     there are, and their rows, depends on the file and the config alone. Each document is either
     in a batch or given to `on_reject`, in file order and before any batch with documents that
-    come after it. `render`, from `tokflow.tokenizers.chat.renderer`, makes texts of messages; other documents have
+    come after it. `render`, from `tokflow.tokenizers.chat`, makes texts of messages; other documents have
     no need of it.
 
     Memory holds a few batches, or the largest document four times over, whatever the size of
@@ -96,7 +96,7 @@ def read_documents(
     _require_readable(path)
     if config.messages is not None and render is None:
         raise TypeError(
-            "messages are no text: give `render`, from tokflow.tokenizers.chat.renderer.open_renderer"
+            "messages are no text: give `render`, from tokflow.tokenizers.chat.renderer"
         )
     found = reader(path, config, max(batch_bytes, _MIN_READ_BYTES))
     if render is not None:

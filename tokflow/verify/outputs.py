@@ -7,9 +7,10 @@ from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tokflow.build.dataset import Dataset
+from tokflow.build.graph import STAGES, Lineage, Output
 from tokflow.catalog import Found, find_output, output_at
 from tokflow.convert import own_packing, parts_of
-from tokflow.dataset import Dataset
 from tokflow.errors import (
     CorruptOutputError,
     ForeignOutputError,
@@ -20,7 +21,6 @@ from tokflow.errors import (
     message_of,
 )
 from tokflow.exports import FORMATS, ExportConfig, options_of
-from tokflow.lineage import STAGES, Lineage, Output
 from tokflow.raw.hashes import CACHE_NAME
 from tokflow.sequences.packing import PackingConfig
 from tokflow.store.atomic import LATEST

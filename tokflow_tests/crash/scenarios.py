@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tokflow.dataset import load_dataset
+from tokflow.build.dataset import load_dataset
 from tokflow.exports import FORMATS
 from tokflow_tests.declared import declare
 from tokflow_tests.making import build

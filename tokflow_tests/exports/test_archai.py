@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tokflow.dataset import Dataset
+from tokflow.build.dataset import Dataset
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS
 from tokflow.store.manifest import Manifest

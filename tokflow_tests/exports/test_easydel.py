@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokflow.dataset import Dataset
+from tokflow.build.dataset import Dataset
 from tokflow.errors import ConfigError
 from tokflow.store.manifest import Manifest
 from tokflow.verify import verify_export

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokflow.dataset import Dataset
+from tokflow.build.dataset import Dataset
+from tokflow.build.pipeline import build_dataset
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS, Layout, Part, layout_of
-from tokflow.pipeline import build_dataset
 from tokflow.sequences.segments import Sequences
 from tokflow.store.manifest import Manifest, broken_files, read_manifest
 from tokflow.verify import verify_export
@@ -518,7 +518,7 @@ def test_bin_on_a_full_disk_is_an_error_and_not_a_shorter_file(tmp_path: Path):
     code = f"""
 import resource, signal
 from pathlib import Path
-from tokflow.dataset import make_dataset
+from tokflow.build.dataset import make_dataset
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS, Layout, Part, layout_of
 from tokflow_tests.making import declare, parts

@@ -6,7 +6,7 @@ import lance
 import numpy as np
 import pytest
 
-from tokflow.dataset import Dataset
+from tokflow.build.dataset import Dataset
 from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import FORMATS, Part
 from tokflow.exports.lance_ import _fields, _leave_out_time

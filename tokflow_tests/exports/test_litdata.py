@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from backports import zstd
 
+from tokflow.build.pipeline import build_dataset
 from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import FORMATS
 from tokflow.exports.litdata import LitdataOptions
-from tokflow.pipeline import build_dataset
 from tokflow.store.manifest import Manifest
 from tokflow_tests.making import build, content, declare, many_ids
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from tokflow.build.pipeline import build_dataset
 from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import FORMATS, layout_of
 from tokflow.exports.llmc import LlmcOptions
-from tokflow.pipeline import build_dataset
 from tokflow.store.manifest import Manifest
 from tokflow_tests.making import EOS, build, content, declare, many_ids
 

@@ -9,11 +9,11 @@ import pytest
 import xxhash
 from backports import zstd
 
+from tokflow.build.dataset import make_export_config
+from tokflow.build.pipeline import build_dataset
 from tokflow.convert import convert_export
-from tokflow.dataset import make_export_config
 from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import FORMATS
-from tokflow.pipeline import build_dataset
 from tokflow.store.manifest import Manifest
 from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.making import EOS, build, content, declare, parts

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from tokflow.dataset import Dataset
+from tokflow.build.dataset import Dataset
+from tokflow.build.graph import Lineage
 from tokflow.errors import ConfigError
 from tokflow.exports import Part
-from tokflow.lineage import Lineage
 from tokflow_tests.making import EOS, build, declare, ids, parts, tokens_of
 
 BOS = 257

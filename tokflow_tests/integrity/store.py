@@ -9,7 +9,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from tokflow.dataset import Dataset
+from tokflow.build.dataset import Dataset
 from tokflow.exports import FORMATS
 from tokflow.store.manifest import RUN_NAME
 from tokflow.store.outputs import FinishedOutput, walk

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from tokflow.build.dataset import make_export_config
+from tokflow.build.pipeline import build_dataset
+from tokflow.build.plan import make_plan
+from tokflow.build.results import Built
 from tokflow.convert import convert_export
-from tokflow.dataset import make_export_config
 from tokflow.errors import TokflowError
 from tokflow.exports import FORMATS
 from tokflow.inspection import inspect_output
-from tokflow.pipeline import build_dataset
-from tokflow.plan import make_plan
-from tokflow.results import Built
 from tokflow.trace import trace_tokens
 from tokflow_tests.declared import copy_of
 from tokflow_tests.integrity.store import FAULTS, declared, files_of, outputs

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tokflow.lineage import Lineage
+from tokflow.build.graph import Lineage
 from tokflow.sequences.segments import make_rows
 from tokflow.store.manifest import read_manifest
 from tokflow.verify import verify_export, verify_sequences

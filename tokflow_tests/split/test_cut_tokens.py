@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokflow.lineage import Lineage
+from tokflow.build.graph import Lineage
 from tokflow.split import cut_tokens
 from tokflow.store.arrow import to_texts
 from tokflow.tokenizers.engines import open_reference

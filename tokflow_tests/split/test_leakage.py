@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from tokflow.lineage import Lineage
+from tokflow.build.graph import Lineage
 from tokflow.split.leakage import find_shared_texts
 from tokflow.split.spans import Split
 from tokflow_tests.making import build, declare

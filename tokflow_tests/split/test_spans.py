@@ -4,8 +4,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tokflow.build.graph import Lineage
 from tokflow.cli.closing import left_out
-from tokflow.lineage import Lineage
 from tokflow.split.spans import Split, TokenSource
 from tokflow_tests.making import EOS, build, declare, ids, int64
 

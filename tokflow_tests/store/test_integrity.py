@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from tokflow.build.dataset import Dataset, make_export_config
+from tokflow.build.graph import Lineage
+from tokflow.build.pipeline import build_dataset
 from tokflow.convert import convert_export
-from tokflow.dataset import Dataset, make_export_config
 from tokflow.errors import CorruptOutputError
-from tokflow.lineage import Lineage
-from tokflow.pipeline import build_dataset
 from tokflow.store import integrity
 from tokflow.store.integrity import checked
 from tokflow.trace import trace_tokens

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from tokflow.build.pipeline import build_dataset
 from tokflow.catalog import find_output
 from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError
 from tokflow.inspection import inspect_output
-from tokflow.pipeline import build_dataset
 from tokflow.store.manifest import write_manifest
 from tokflow.store.outputs import FinishedOutput, PassedBy, Unreadable, newest_output, walk
 from tokflow.trace import trace_tokens

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from tokflow.dataset import Dataset, make_dataset
+from tokflow.build.dataset import Dataset, make_dataset
+from tokflow.build.gc import find_garbage
+from tokflow.build.graph import Lineage
+from tokflow.build.pipeline import build_dataset, make_split, make_tokenizer, make_tokens
+from tokflow.build.plan import make_plan
+from tokflow.build.results import Built
 from tokflow.errors import TokenizerError
-from tokflow.garbage import find_garbage
-from tokflow.lineage import Lineage
-from tokflow.pipeline import build_dataset, make_split, make_tokenizer, make_tokens
-from tokflow.plan import make_plan
-from tokflow.results import Built
 from tokflow.split.rule import PartConfig, SplitConfig
 from tokflow.tokens.shard import open_token_shard
 from tokflow.verify.outputs import verify_dataset, verify_path

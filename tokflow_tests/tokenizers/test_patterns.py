@@ -5,9 +5,9 @@ import pytest
 import tokenizers
 from tokenizers import Regex, models, pre_tokenizers, trainers
 
+from tokflow.build.graph import Lineage
+from tokflow.build.pipeline import make_tokenizer
 from tokflow.errors import ConfigError, TokenizerError
-from tokflow.lineage import Lineage
-from tokflow.pipeline import make_tokenizer
 from tokflow.store.manifest import read_manifest
 from tokflow.tokenizers import training
 from tokflow.tokenizers.engines import open_engine

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from tokflow.build.dataset import load_dataset
+from tokflow.build.graph import Lineage
+from tokflow.build.pipeline import build_dataset
 from tokflow.cli.app import app
-from tokflow.dataset import load_dataset
 from tokflow.errors import CorruptOutputError, UntrustedCodeError
-from tokflow.lineage import Lineage
-from tokflow.pipeline import build_dataset
 from tokflow.store.manifest import checksums, read_manifest, write_manifest
 from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.tokenizer import open_tokenizer

@@ -15,9 +15,9 @@ import pytest
 import tokenizers
 from tokenizers import models
 
+from tokflow.build.graph import Lineage
+from tokflow.build.pipeline import make_tokenizer
 from tokflow.errors import TokenizerError
-from tokflow.lineage import Lineage
-from tokflow.pipeline import make_tokenizer
 from tokflow.store.manifest import read_manifest
 from tokflow.tokenizers.hub import shown
 from tokflow_tests.texts import (

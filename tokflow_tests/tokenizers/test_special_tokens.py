@@ -7,8 +7,8 @@ from typing import Any
 import tokenizers
 from tokenizers import models
 
-from tokflow.lineage import Lineage
-from tokflow.pipeline import make_tokenizer
+from tokflow.build.graph import Lineage
+from tokflow.build.pipeline import make_tokenizer
 from tokflow.tokenizers.special_tokens import control_tokens, unknown_id
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow_tests.chats import END, START, byte_level_json, chat_dataset, save_chat_tokenizer

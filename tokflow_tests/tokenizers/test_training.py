@@ -8,10 +8,10 @@ import pytest
 import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
-from tokflow.dataset import make_dataset
+from tokflow.build.dataset import make_dataset
+from tokflow.build.graph import Lineage
+from tokflow.build.pipeline import make_tokenizer
 from tokflow.errors import RawFileError, TokenizerError
-from tokflow.lineage import Lineage
-from tokflow.pipeline import make_tokenizer
 from tokflow.tokenizers.training import train_tokenizer
 from tokflow_tests.texts import awkward_strings, make_texts_dataset, save_tokenizer, write_texts
 

@@ -9,9 +9,9 @@ import tiktoken
 import tokenizers
 
 import tokflow
-from tokflow.dataset import Dataset
-from tokflow.lineage import Lineage
-from tokflow.pipeline import make_tokenizer, make_tokens
+from tokflow.build.dataset import Dataset
+from tokflow.build.graph import Lineage
+from tokflow.build.pipeline import make_tokenizer, make_tokens
 from tokflow.tokenizers.engines import open_engine
 from tokflow.tokens.shard import write_token_shard
 from tokflow_tests.texts import (

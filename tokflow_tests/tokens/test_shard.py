@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 import xxhash
 
+from tokflow.build.graph import Lineage
+from tokflow.build.pipeline import make_tokenizer, make_tokens
 from tokflow.errors import BadDocumentError, CorruptOutputError, RawFileError
-from tokflow.lineage import Lineage
-from tokflow.pipeline import make_tokenizer, make_tokens
 from tokflow.store.manifest import broken_files
 from tokflow.tokens.document_table import DOCUMENTS_SCHEMA, ROWS_PER_GROUP
 from tokflow.tokens.shard import open_token_shard, write_token_shard

@@ -20,7 +20,7 @@ from tokflow.sequences.packing.contract import Packed, PackingConfig
 from tokflow.sequences.packing.cuts import pack_one_document
 
 Fit: TypeAlias = Callable[[npt.NDArray[np.int64], int], npt.NDArray[np.int64]]
-"""From lengths and the room of an empty bin to the bin of each; see `tokflow.sequences.packing.bins`."""
+"""From lengths and the room of an empty bin to the bin of each; see `bins`."""
 
 ChooseOpen: TypeAlias = Callable[[npt.NDArray[np.int64], npt.NDArray[np.int64], int], int | None]
 """From bins, lengths and the room of an empty bin to the bin that stays open, if any."""

@@ -13,12 +13,12 @@ import sentencepiece
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
+from tokflow.build.dataset import make_dataset
+from tokflow.build.graph import Lineage
+from tokflow.build.pipeline import build_dataset
 from tokflow.cli.closing import left_out
-from tokflow.dataset import make_dataset
 from tokflow.documents import DocumentsConfig, Reject, read_documents
 from tokflow.errors import BadDocumentError, ConfigError, TokenizerError
-from tokflow.lineage import Lineage
-from tokflow.pipeline import build_dataset
 from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.trace import trace_tokens
 from tokflow.verify.outputs import verify_dataset

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from tokflow.build.graph import Lineage
+from tokflow.build.pipeline import make_tokenizer
 from tokflow.errors import ConfigError, TokenizerError
-from tokflow.lineage import Lineage
-from tokflow.pipeline import make_tokenizer
 from tokflow.store.manifest import read_manifest
 from tokflow.tokenizers.engines import open_engine
 from tokflow.tokenizers.hub import files_to_take

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tokflow.dataset import Dataset, load_dataset
+from tokflow.build.dataset import Dataset, load_dataset
 from tokflow.errors import ConfigError, four_parts
 
 FOLDER = Path("tokflow/defs")

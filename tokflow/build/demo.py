@@ -1,6 +1,6 @@
 """The demo's raw files: the Python source text that every machine with Python has.
 
-    python -m tokflow.demo data/raw/demo
+    python -m tokflow.build.demo data/raw/demo
 
 Real text, tens of MB, with no download: the standard library of the Python that runs this, then
 the packages installed beside tokflow, until `MAX_BYTES` of text are together.
@@ -27,7 +27,7 @@ NUM_PARTS = 4
 MAX_BYTES = 60_000_000
 """Text in all parts together, in bytes of UTF-8."""
 
-COLLECTION_KEY = b"tokflow.demo"
+COLLECTION_KEY = b"tokflow.build.demo"
 """Where each part's parquet metadata says which collection the part belongs to."""
 
 NOT_STDLIB = frozenset({"site-packages", "dist-packages"})
@@ -204,7 +204,7 @@ def _read_collection(paths: Sequence[Path]) -> Collection | None:
 
 def main() -> None:
     """Collect the demo's raw files into the folder named on the command line."""
-    parser = argparse.ArgumentParser(prog="python -m tokflow.demo", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tokflow.build.demo", description=main.__doc__)
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder
     collection, is_new = collect(folder)

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tokflow.dataset import make_dataset
-from tokflow.pipeline import build_dataset
+from tokflow.build.dataset import make_dataset
+from tokflow.build.pipeline import build_dataset
+from tokflow.build.results import Reporter
 from tokflow.raw import escaped
-from tokflow.results import Reporter
 from tokflow.tokenizers.tokenizer import fields_of_name
 
 

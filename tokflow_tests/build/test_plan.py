@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
+from tokflow.build.pipeline import build_dataset
+from tokflow.build.plan import Plan, make_plan
 from tokflow.errors import ConfigError, ForeignOutputError
-from tokflow.pipeline import build_dataset
-from tokflow.plan import Plan, make_plan
 from tokflow.store.manifest import read_manifest
 from tokflow_tests.declared import TEXTS, dataset, write_raw
 from tokflow_tests.making import content, edit_manifest

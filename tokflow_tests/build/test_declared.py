@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.datasets import list_declared, load_declared, project_root
+from tokflow.build.declared import list_declared, load_declared, project_root
 from tokflow.errors import ConfigError
 
 DECLARATION = """\

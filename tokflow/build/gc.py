@@ -4,9 +4,9 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from tokflow.dataset import Dataset
+from tokflow.build.dataset import Dataset
+from tokflow.build.plan import make_plan
 from tokflow.errors import CorruptOutputError, MissingOutputError, four_parts
-from tokflow.plan import make_plan
 from tokflow.store.atomic import LATEST, remove_empty
 from tokflow.store.manifest import MANIFEST_NAME
 from tokflow.store.outputs import STAGE_FOLDERS, FinishedOutput, Unreadable, made_in, walk

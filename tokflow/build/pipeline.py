@@ -14,7 +14,9 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from tokflow.dataset import Dataset
+from tokflow.build.dataset import Dataset
+from tokflow.build.graph import STAGES, Lineage, Output, Stage
+from tokflow.build.results import Built, Failed, Made, Reporter
 from tokflow.errors import (
     CorruptOutputError,
     MissingOutputError,
@@ -23,9 +25,7 @@ from tokflow.errors import (
     four_parts,
 )
 from tokflow.exports import ExportConfig, write_export
-from tokflow.lineage import STAGES, Lineage, Output, Stage
 from tokflow.raw import RawFile
-from tokflow.results import Built, Failed, Made, Reporter
 from tokflow.sequences.segments import write_sequences
 from tokflow.split.spans import write_split
 from tokflow.store.atomic import new_folder, point_latest_to

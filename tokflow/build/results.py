@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tokflow.build.graph import Output, Stage
 from tokflow.errors import message_of
-from tokflow.lineage import Output, Stage
 from tokflow.raw import LeftOut, RawFile
 from tokflow.store.manifest import Manifest
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tokflow import demo
+from tokflow.build import demo
 from tokflow.errors import RawFileError
 
 

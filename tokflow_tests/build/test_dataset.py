@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from tokflow.dataset import Dataset, load_dataset, make_dataset
+from tokflow.build.dataset import Dataset, load_dataset, make_dataset
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS
 from tokflow.exports.bin_ import BinOptions

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tokflow.dataset import Dataset
+from tokflow.build.dataset import Dataset
+from tokflow.build.graph import Lineage, Output, Stage
+from tokflow.build.staleness import Cause, why
 from tokflow.errors import CorruptOutputError, TokflowError, message_of
 from tokflow.exports import ExportConfig
-from tokflow.lineage import Lineage, Output, Stage
 from tokflow.raw import LeftOut
-from tokflow.reasons import Cause, why
 from tokflow.store.manifest import read_run
 from tokflow.store.outputs import newest_output
 

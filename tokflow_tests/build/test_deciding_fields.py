@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from tokflow.dataset import Dataset
+from tokflow.build.dataset import Dataset
+from tokflow.build.pipeline import build_dataset
+from tokflow.build.plan import make_plan
+from tokflow.build.results import Built
 from tokflow.documents import DocumentsConfig, Limit, deciding_fields
-from tokflow.pipeline import build_dataset
-from tokflow.plan import make_plan
-from tokflow.results import Built
 from tokflow.verify.outputs import verify_dataset
 from tokflow_tests.making import build, content, declare, many_ids
 

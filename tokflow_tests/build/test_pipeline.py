@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 import tokflow
-from tokflow import pipeline
-from tokflow.errors import BadDocumentError, ConfigError, MissingOutputError
-from tokflow.lineage import Lineage
-from tokflow.pipeline import (
+from tokflow.build import pipeline
+from tokflow.build.graph import Lineage
+from tokflow.build.pipeline import (
     build_dataset,
     make_export,
     make_sequences,
@@ -17,8 +16,9 @@ from tokflow.pipeline import (
     make_tokenizer,
     make_tokens,
 )
+from tokflow.build.results import Made, Reporter
+from tokflow.errors import BadDocumentError, ConfigError, MissingOutputError
 from tokflow.raw import RawFile
-from tokflow.results import Made, Reporter
 from tokflow.split.spans import write_split
 from tokflow.store.atomic import new_folder
 from tokflow.store.manifest import read_manifest
@@ -418,7 +418,7 @@ def test_the_core_imports_neither_dagster_nor_pandas_nor_transformers(tmp_path: 
     write_jsonl(tmp_path / "a.jsonl", ["ab"])
     code = """
 import sys
-import tokflow.pipeline, tokflow
+import tokflow.build.pipeline, tokflow
 for format in ("bin", "parquet", "pickle"):
     tokflow.tokenize_and_save(sys.argv[1], tokenizer="bytes", output=sys.argv[2], format=format)
 heavy = {"dagster", "pandas", "transformers", "torch", "pydantic", "fsspec", "typer", "rich"}

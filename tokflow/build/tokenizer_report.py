@@ -9,11 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from tokflow.dataset import Dataset
+from tokflow.build.dataset import Dataset
+from tokflow.build.graph import Lineage
+from tokflow.build.pipeline import make_tokenizer
 from tokflow.documents import DocumentsConfig, Render, read_documents
 from tokflow.errors import RawFileError, four_parts
-from tokflow.lineage import Lineage
-from tokflow.pipeline import make_tokenizer
 from tokflow.store.arrow import to_texts
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt, find_other_ids
 from tokflow.tokenizers.chat.renderer import open_renderer

@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal, get_args
 
-from tokflow.dataset import Dataset
+from tokflow.build.dataset import Dataset
 from tokflow.documents import format_of_name
 from tokflow.errors import (
     ConfigError,

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from tokflow.build.yaml_file import COMPONENT_TYPE, read_yaml
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError, four_parts, nearest
 from tokflow.exports import FORMATS, Declared, ExportConfig, check_exports, check_format, with_names
@@ -20,7 +21,6 @@ from tokflow.sequences.packing import PackingConfig
 from tokflow.split.rule import SplitConfig
 from tokflow.store.atomic import check_name
 from tokflow.tokenizers.tokenizer import TokenizerConfig
-from tokflow.yaml_file import COMPONENT_TYPE, read_yaml
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
