@@ -7,11 +7,11 @@ from typing import Any
 
 import yaml
 
+from tokflow.audit.convert import convert_export, own_packing
+from tokflow.audit.stored import find_export
 from tokflow.build.dataset import make_export_config, make_packing_config
-from tokflow.catalog import find_export
 from tokflow.cli.output import DONE, UsageError, as_usage, print_json, shown_path, size
 from tokflow.cli.packing import described_tokens
-from tokflow.convert import convert_export, own_packing
 from tokflow.errors import four_parts
 from tokflow.exports import check_format
 from tokflow.sequences.packing import PackingConfig

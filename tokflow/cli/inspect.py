@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from tokflow.audit.inspection import Inspection, Segment, inspect_output
 from tokflow.cli.output import (
     DONE,
     UsageError,
@@ -15,7 +16,6 @@ from tokflow.cli.output import (
     styled,
 )
 from tokflow.errors import MissingOutputError
-from tokflow.inspection import Inspection, Segment, inspect_output
 from tokflow.store.manifest import read_run
 
 FILES_SHOWN = 20

@@ -3,6 +3,7 @@
 import dataclasses
 from pathlib import Path
 
+from tokflow.audit.trace import Origin, sequence_range, trace_tokens
 from tokflow.cli.output import (
     DONE,
     UsageError,
@@ -13,7 +14,6 @@ from tokflow.cli.output import (
     styled,
 )
 from tokflow.errors import four_parts
-from tokflow.trace import Origin, sequence_range, trace_tokens
 
 CHARS_SHOWN = 400
 

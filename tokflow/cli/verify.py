@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from tokflow.audit.verify.outputs import Verified, verify_dataset, verify_path
 from tokflow.build.declared import list_declared
 from tokflow.cli.output import DONE, FAILED, UsageError, counted, print_error, print_json, styled
 from tokflow.cli.selection import select
 from tokflow.errors import four_parts
-from tokflow.verify.outputs import Verified, verify_dataset, verify_path
 
 
 def print_verification(

@@ -1,4 +1,4 @@
-"""Asset checks: what `tokflow.verify` finds in the outputs of a run, as Dagster shows it."""
+"""Asset checks: what `tokflow.audit.verify` finds in the outputs of a run, as Dagster shows it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,6 +7,13 @@ from functools import partial
 import dagster as dg
 import pyarrow as pa
 
+from tokflow.audit.verify import (
+    verify_against_raw,
+    verify_export,
+    verify_sequences,
+    verify_split,
+    verify_tokens,
+)
 from tokflow.build.graph import Lineage
 from tokflow.build.pipeline import make_raw
 from tokflow.errors import TokflowError, message_of
@@ -14,13 +21,6 @@ from tokflow.exports import ExportConfig, Part, inputs_of
 from tokflow.split.leakage import find_shared_texts
 from tokflow.store.manifest import broken_files
 from tokflow.store.verdicts import try_to_write_verdict
-from tokflow.verify import (
-    verify_against_raw,
-    verify_export,
-    verify_sequences,
-    verify_split,
-    verify_tokens,
-)
 
 SAMPLED_FILES = 4
 """Files of a run that are compared with the reference: opening it takes up to a second each."""

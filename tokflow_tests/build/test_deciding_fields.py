@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from tokflow.audit.verify.outputs import verify_dataset
 from tokflow.build.dataset import Dataset
 from tokflow.build.pipeline import build_dataset
 from tokflow.build.plan import make_plan
 from tokflow.build.results import Built
 from tokflow.documents import DocumentsConfig, Limit, deciding_fields
-from tokflow.verify.outputs import verify_dataset
 from tokflow_tests.making import build, content, declare, many_ids
 
 REJECT = {"on_bad_document": "reject"}

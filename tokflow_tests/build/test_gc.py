@@ -2,11 +2,11 @@ from pathlib import Path
 
 import pytest
 
+from tokflow.audit.convert import convert_export
 from tokflow.build.dataset import make_export_config
 from tokflow.build.gc import find_garbage, remove
 from tokflow.build.pipeline import build_dataset
 from tokflow.build.plan import make_plan
-from tokflow.convert import convert_export
 from tokflow.errors import MissingOutputError
 from tokflow.sequences.packing import PackingConfig
 from tokflow_tests.declared import dataset, write_raw

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from tokflow.audit.verify import verify_export
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS, Arrays
 from tokflow.exports.datatrove import DatatroveOptions, _for_people
 from tokflow.store.manifest import Manifest
-from tokflow.verify import verify_export
 from tokflow_tests.chats import CHATS, chat_dataset, documents_of, shard_of
 from tokflow_tests.making import EOS, build, declare, many_ids, parts
 

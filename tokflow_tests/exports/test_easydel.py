@@ -6,10 +6,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tokflow.audit.verify import verify_export
 from tokflow.build.dataset import Dataset
 from tokflow.errors import ConfigError
 from tokflow.store.manifest import Manifest
-from tokflow.verify import verify_export
 from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.making import EOS, build, content, declare, parts
 

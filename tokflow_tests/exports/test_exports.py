@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tokflow.audit.verify import verify_export
 from tokflow.build.dataset import Dataset
 from tokflow.build.pipeline import build_dataset
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS, Layout, Part, layout_of
 from tokflow.sequences.segments import Sequences
 from tokflow.store.manifest import Manifest, broken_files, read_manifest
-from tokflow.verify import verify_export
 from tokflow_tests.chats import chat, chat_dataset, write_chats
 from tokflow_tests.making import (
     EOS,

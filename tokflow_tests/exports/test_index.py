@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tokflow.audit.convert import convert_export
 from tokflow.build.dataset import make_export_config
-from tokflow.convert import convert_export
 from tokflow.exports import index
 from tokflow.exports.index import INDEX_SCHEMA, read_runs, write_index
 from tokflow.store.arrow import make_table, repeated

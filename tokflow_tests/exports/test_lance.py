@@ -6,12 +6,12 @@ import lance
 import numpy as np
 import pytest
 
+from tokflow.audit.verify import verify_export
 from tokflow.build.dataset import Dataset
 from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import FORMATS, Part
 from tokflow.exports.lance_ import _fields, _leave_out_time
 from tokflow.store.manifest import Manifest
-from tokflow.verify import verify_export
 from tokflow_tests.chats import CHATS, chat_dataset, documents_of, shard_of
 from tokflow_tests.making import EOS, build, content, declare, ids, parts
 

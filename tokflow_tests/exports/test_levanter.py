@@ -10,10 +10,10 @@ import tensorstore
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tokflow.audit.verify import verify_export
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS, levanter
 from tokflow.store.manifest import Manifest
-from tokflow.verify import verify_export
 from tokflow_tests.chats import CHATS, chat, chat_dataset, documents_of, shard_of
 from tokflow_tests.making import EOS, build, content, declare, parts
 

@@ -9,9 +9,9 @@ import pytest
 import xxhash
 from backports import zstd
 
+from tokflow.audit.convert import convert_export
 from tokflow.build.dataset import make_export_config
 from tokflow.build.pipeline import build_dataset
-from tokflow.convert import convert_export
 from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import FORMATS
 from tokflow.store.manifest import Manifest

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tokflow.audit.verify import verify_export
 from tokflow.build.dataset import Dataset
 from tokflow.build.pipeline import build_dataset
 from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import FORMATS, Arrays
 from tokflow.exports.megatron import MegatronOptions
 from tokflow.store.manifest import Manifest
-from tokflow.verify import verify_export
 from tokflow_tests.making import EOS, build, declare, many_ids, parts
 
 WITHOUT_EOS = {"tokenizer": {"kind": "bytes", "eos": "none"}}

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from tokflow.audit.verify import verify_export
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS, Part
 from tokflow.exports.names import check_num_files, in_order_of_number, numbered
 from tokflow.exports.row_files import named_files
 from tokflow.store.manifest import FileEntry, Manifest, read_manifest
-from tokflow.verify import verify_export
 from tokflow_tests.making import build, declare, parts
 
 ONE_TOKEN_EACH = 100_001

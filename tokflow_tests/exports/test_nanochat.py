@@ -5,12 +5,12 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from tokflow.audit.verify import verify_export
 from tokflow.build.dataset import Dataset
 from tokflow.build.pipeline import build_dataset
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS
 from tokflow.store.manifest import FileEntry, Manifest
-from tokflow.verify import verify_export
 from tokflow_tests.chats import chat_dataset
 from tokflow_tests.making import build, content, declare, parts
 

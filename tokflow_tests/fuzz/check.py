@@ -14,12 +14,12 @@ from typing import Any
 import pyarrow as pa
 import yaml
 
+from tokflow.audit.convert import convert_export
+from tokflow.audit.verify.outputs import verify_dataset, verify_path
 from tokflow.build.dataset import Dataset, load_dataset, make_export_config, make_packing_config
 from tokflow.build.pipeline import build_dataset
 from tokflow.build.results import Built
-from tokflow.convert import convert_export
 from tokflow.errors import BadDocumentError, ConfigError
-from tokflow.verify.outputs import verify_dataset, verify_path
 from tokflow_tests.fuzz.cases import Case
 from tokflow_tests.fuzz.check_export import CheckedExport, Made, check_export, check_texts
 from tokflow_tests.fuzz.check_stages import assigned_parts, check_split, check_tokens

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from tokflow.trace import trace_tokens
+from tokflow.audit.trace import trace_tokens
 from tokflow_tests.fuzz.check_export import CheckedExport, IndexRun
 from tokflow_tests.fuzz.difference import same
 from tokflow_tests.fuzz.model import Piece

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from tokflow.audit.verify.outputs import Verified, verify_dataset, verify_path
 from tokflow.errors import CorruptOutputError, ForeignOutputError
 from tokflow.exports import FORMATS
 from tokflow.store.manifest import MANIFEST_NAME, read_manifest
-from tokflow.verify.outputs import Verified, verify_dataset, verify_path
 from tokflow_tests.declared import copy_of
 from tokflow_tests.integrity.store import FAULTS, declared, files_of, outputs
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from tokflow.audit.convert import convert_export
+from tokflow.audit.inspection import inspect_output
+from tokflow.audit.trace import trace_tokens
 from tokflow.build.dataset import make_export_config
 from tokflow.build.pipeline import build_dataset
 from tokflow.build.plan import make_plan
 from tokflow.build.results import Built
-from tokflow.convert import convert_export
 from tokflow.errors import TokflowError
 from tokflow.exports import FORMATS
-from tokflow.inspection import inspect_output
-from tokflow.trace import trace_tokens
 from tokflow_tests.declared import copy_of
 from tokflow_tests.integrity.store import FAULTS, declared, files_of, outputs
 from tokflow_tests.making import content, touched

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tokflow.audit.verify.outputs import verify_dataset, verify_path
 from tokflow.build.graph import Lineage
 from tokflow.build.pipeline import build_dataset
-from tokflow.verify.outputs import verify_dataset, verify_path
 from tokflow_tests.declared import copy_of, dataset
 from tokflow_tests.integrity.store import FAULTS, flip_a_bit
 

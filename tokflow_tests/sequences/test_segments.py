@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from tokflow.audit.verify import verify_export, verify_sequences
 from tokflow.build.graph import Lineage
 from tokflow.sequences.segments import make_rows
 from tokflow.store.manifest import read_manifest
-from tokflow.verify import verify_export, verify_sequences
 from tokflow_tests.making import (
     EOS,
     build,

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from tokflow.audit.convert import convert_export
+from tokflow.audit.trace import trace_tokens
 from tokflow.build.dataset import Dataset, make_export_config
 from tokflow.build.graph import Lineage
 from tokflow.build.pipeline import build_dataset
-from tokflow.convert import convert_export
 from tokflow.errors import CorruptOutputError
 from tokflow.store import integrity
 from tokflow.store.integrity import checked
-from tokflow.trace import trace_tokens
 from tokflow_tests.chats import CHATS, chat_dataset, write_chats
 from tokflow_tests.making import build, content, declare
 

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from tokflow.audit.inspection import inspect_output
+from tokflow.audit.stored import find_output
+from tokflow.audit.trace import trace_tokens
+from tokflow.audit.verify.outputs import verify_path
 from tokflow.build.pipeline import build_dataset
-from tokflow.catalog import find_output
 from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError
-from tokflow.inspection import inspect_output
 from tokflow.store.manifest import write_manifest
 from tokflow.store.outputs import FinishedOutput, PassedBy, Unreadable, newest_output, walk
-from tokflow.trace import trace_tokens
-from tokflow.verify.outputs import verify_path
 from tokflow_tests.declared import copy_of, dataset
 from tokflow_tests.making import build, declare, edit_manifest, make_manifest, make_recipe
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tokflow.audit.verify.outputs import verify_dataset, verify_path
 from tokflow.build.dataset import Dataset, make_dataset
 from tokflow.build.gc import find_garbage
 from tokflow.build.graph import Lineage
@@ -18,7 +19,6 @@ from tokflow.build.results import Built
 from tokflow.errors import TokenizerError
 from tokflow.split.rule import PartConfig, SplitConfig
 from tokflow.tokens.shard import open_token_shard
-from tokflow.verify.outputs import verify_dataset, verify_path
 from tokflow_tests.making import build, write_jsonl
 from tokflow_tests.texts import save_tokenizer, token_lists
 from tokflow_tests.wrong_engine import use_wrong_engine

@@ -13,6 +13,8 @@ import sentencepiece
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
+from tokflow.audit.trace import trace_tokens
+from tokflow.audit.verify.outputs import verify_dataset
 from tokflow.build.dataset import make_dataset
 from tokflow.build.graph import Lineage
 from tokflow.build.pipeline import build_dataset
@@ -20,8 +22,6 @@ from tokflow.cli.closing import left_out
 from tokflow.documents import DocumentsConfig, Reject, read_documents
 from tokflow.errors import BadDocumentError, ConfigError, TokenizerError
 from tokflow.tokenizers.chat.renderer import open_renderer
-from tokflow.trace import trace_tokens
-from tokflow.verify.outputs import verify_dataset
 from tokflow_tests.chats import (
     CHATS,
     END,
@@ -629,7 +629,7 @@ def test_a_mask_that_was_changed_is_found(value: int, tmp_path: Path):
     mask[position] = value
     path.chmod(0o644)
     mask.tofile(path)
-    from tokflow.verify import verify_against_raw, verify_export, verify_tokens
+    from tokflow.audit.verify import verify_against_raw, verify_export, verify_tokens
 
     lineage = Lineage(dataset)
     problems = verify_tokens(shard)

@@ -10,15 +10,15 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from tokflow.audit.convert import convert_export
+from tokflow.audit.trace import trace_tokens
+from tokflow.audit.verify.outputs import verify_path
 from tokflow.build.dataset import Dataset, make_export_config
 from tokflow.cli.app import app
-from tokflow.convert import convert_export
 from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import FORMATS, ExportConfig
 from tokflow.sequences.packing import PackingConfig
 from tokflow.store.manifest import read_manifest
-from tokflow.trace import trace_tokens
-from tokflow.verify.outputs import verify_path
 from tokflow_tests.chats import chat_dataset
 from tokflow_tests.making import EOS, build, content, declare, edit_manifest, index_of
 

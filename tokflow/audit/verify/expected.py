@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tokflow.audit.verify.problems import TOKENS_AT_ONCE
 from tokflow.exports import Arrays, Layout, Part
 from tokflow.exports.shards import rows_within
-from tokflow.verify.problems import TOKENS_AT_ONCE
 
 NAMES = {
     "token_ids": "token",

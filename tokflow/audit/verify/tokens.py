@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from tokflow.audit.verify.problems import TOKENS_AT_ONCE, too_large, unequal
 from tokflow.errors import TokflowError, UntrustedCodeError
 from tokflow.store.arrow import read_table, to_numpy, to_texts
 from tokflow.tokenizers.engines import open_reference
@@ -18,7 +19,6 @@ from tokflow.tokens.writer import (
     REJECTS_NAME,
     TOKENS_NAME,
 )
-from tokflow.verify.problems import TOKENS_AT_ONCE, too_large, unequal
 
 
 def verify_tokens(shard: TokenShard) -> list[str]:

@@ -7,10 +7,16 @@ from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tokflow.audit.convert import own_packing, parts_of
+from tokflow.audit.stored import Found, find_output, output_at
+from tokflow.audit.verify.export import verify_export
+from tokflow.audit.verify.problems import Damage, unlisted_files
+from tokflow.audit.verify.raw import verify_against_raw
+from tokflow.audit.verify.sequences import verify_sequences
+from tokflow.audit.verify.split import verify_split
+from tokflow.audit.verify.tokens import verify_tokenizer, verify_tokens
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import STAGES, Lineage, Output
-from tokflow.catalog import Found, find_output, output_at
-from tokflow.convert import own_packing, parts_of
 from tokflow.errors import (
     CorruptOutputError,
     ForeignOutputError,
@@ -28,12 +34,6 @@ from tokflow.store.manifest import is_output_name, read_manifest, read_run
 from tokflow.store.outputs import STAGE_FOLDERS, FinishedOutput, PassedBy, Unreadable, walk
 from tokflow.store.verdicts import try_to_write_verdict
 from tokflow.tokenizers.tokenizer import tokenizer_of
-from tokflow.verify.export import verify_export
-from tokflow.verify.problems import Damage, unlisted_files
-from tokflow.verify.raw import verify_against_raw
-from tokflow.verify.sequences import verify_sequences
-from tokflow.verify.split import verify_split
-from tokflow.verify.tokens import verify_tokenizer, verify_tokens
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

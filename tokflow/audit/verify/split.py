@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tokflow.audit.verify.problems import too_large, unequal
 from tokflow.split.cut_tokens import CUT_TOKENS_NAME
 from tokflow.split.spans import SPANS_NAME, SPANS_SCHEMA, Split
 from tokflow.store.arrow import to_numpy
 from tokflow.store.tables import read_part
 from tokflow.tokens.document_table import DOCUMENTS_SCHEMA
-from tokflow.verify.problems import too_large, unequal
 
 
 def verify_split(split: Split) -> list[str]:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tokflow.catalog import Found
+from tokflow.audit.stored import Found
 from tokflow.errors import ConfigError, CorruptOutputError, four_parts
 from tokflow.exports import FORMATS, INDEX_NAME, Part, layout_of
 from tokflow.exports.part import make_parts

@@ -8,11 +8,11 @@ disk again and compare it with the manifest and with the output it was made from
 counts close from the raw file's documents to the export's tokens.
 """
 
-from tokflow.verify.export import verify_export
-from tokflow.verify.raw import verify_against_raw
-from tokflow.verify.sequences import verify_sequences
-from tokflow.verify.split import verify_split
-from tokflow.verify.tokens import verify_tokenizer, verify_tokens
+from tokflow.audit.verify.export import verify_export
+from tokflow.audit.verify.raw import verify_against_raw
+from tokflow.audit.verify.sequences import verify_sequences
+from tokflow.audit.verify.split import verify_split
+from tokflow.audit.verify.tokens import verify_tokenizer, verify_tokens
 
 __all__ = [
     "verify_against_raw",

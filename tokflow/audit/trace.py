@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.catalog import Found, find_export, find_output
+from tokflow.audit.stored import Found, find_export, find_output
 from tokflow.errors import ConfigError, MissingOutputError, UntrustedCodeError, four_parts
 from tokflow.exports import INDEX_NAME
 from tokflow.exports.index import read_runs

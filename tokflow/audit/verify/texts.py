@@ -6,12 +6,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tokflow.audit.verify.expected import Expected, Runs
+from tokflow.audit.verify.problems import unequal
 from tokflow.exports import Arrays, Part
 from tokflow.store.arrow import to_numpy, to_texts
 from tokflow.store.manifest import Manifest
 from tokflow.tokens.document_table import hashes_as_array, text_hashes
-from tokflow.verify.expected import Expected, Runs
-from tokflow.verify.problems import unequal
 
 
 def compare_texts(

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tokflow.audit.convert import convert_export
+from tokflow.audit.verify.outputs import Verified, verify_dataset, verify_path
 from tokflow.build.dataset import Dataset, make_export_config
 from tokflow.build.pipeline import build_dataset
-from tokflow.convert import convert_export
-from tokflow.verify.outputs import Verified, verify_dataset, verify_path
 from tokflow_tests.declared import copy_of, dataset, write_raw
 
 DAMAGED = "what it was made from is damaged (tokens of a.jsonl): not compared with it"

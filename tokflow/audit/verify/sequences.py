@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from tokflow.audit.verify.problems import unequal
 from tokflow.sequences.packing import PackingConfig
 from tokflow.sequences.segments import SEGMENTS_COLUMNS, SEGMENTS_NAME, FileSequences
 from tokflow.store.tables import Columns, read_part
-from tokflow.verify.problems import unequal
 
 
 def verify_sequences(sequences: FileSequences) -> list[str]:

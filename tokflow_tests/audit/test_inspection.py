@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
+from tokflow.audit.inspection import Inspection, inspect_output
 from tokflow.build.pipeline import build_dataset
 from tokflow.errors import CorruptOutputError, MissingOutputError
-from tokflow.inspection import Inspection, inspect_output
 from tokflow.store.manifest import write_manifest
 from tokflow_tests.declared import copy_of, dataset
 from tokflow_tests.making import make_manifest, make_recipe

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.catalog import Found, find_output
+from tokflow.audit.stored import Found, find_output
 from tokflow.errors import MissingOutputError, UntrustedCodeError
 from tokflow.exports import FORMATS, INDEX_NAME, Arrays, Part, layout_of
 from tokflow.exports.index import read_runs

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from tokflow.audit.verify import verify_tokenizer
 from tokflow.tokenizers.tokenizer import Tokenizer, open_tokenizer
-from tokflow.verify import verify_tokenizer
 from tokflow_tests.making import edit_manifest
 from tokflow_tests.special import (
     Make,

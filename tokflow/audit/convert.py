@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from tokflow.catalog import Found, find_export
+from tokflow.audit.regather import gather_parts
+from tokflow.audit.stored import Found, find_export
 from tokflow.errors import ConfigError, four_parts
 from tokflow.exports import (
     ExportConfig,
@@ -14,7 +15,6 @@ from tokflow.exports import (
     write_export,
 )
 from tokflow.exports.source_names import SourceNames
-from tokflow.gathered import gather_parts
 from tokflow.sequences.packing import PackingConfig
 from tokflow.store.atomic import new_folder, point_latest_to, scratch_folder
 from tokflow.store.integrity import check_files, checked

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from tokflow.audit.trace import Origin, sequence_range, trace_tokens
 from tokflow.build.pipeline import build_dataset
 from tokflow.errors import ConfigError, MissingOutputError
 from tokflow.store.manifest import read_manifest
-from tokflow.trace import Origin, sequence_range, trace_tokens
 from tokflow_tests.chats import byte_level_json
 from tokflow_tests.declared import TEXTS, dataset, write_raw
 from tokflow_tests.test_cli import run

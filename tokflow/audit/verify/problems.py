@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.catalog import Found
+from tokflow.audit.stored import Found
 from tokflow.errors import TokflowError
 from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, Manifest, broken_files
 

@@ -8,19 +8,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokflow.build.dataset import Dataset
-from tokflow.build.graph import Lineage
-from tokflow.build.pipeline import build_dataset
-from tokflow.store.manifest import broken_files, checksums, read_manifest
-from tokflow.verify import (
+from tokflow.audit.verify import (
     verify_against_raw,
     verify_export,
     verify_sequences,
     verify_split,
     verify_tokens,
 )
-from tokflow.verify.outputs import verify_dataset, verify_path
-from tokflow.verify.problems import unlisted_files
+from tokflow.audit.verify.outputs import verify_dataset, verify_path
+from tokflow.audit.verify.problems import unlisted_files
+from tokflow.build.dataset import Dataset
+from tokflow.build.graph import Lineage
+from tokflow.build.pipeline import build_dataset
+from tokflow.store.manifest import broken_files, checksums, read_manifest
 from tokflow_tests.declared import copy_of, dataset, write_raw
 from tokflow_tests.making import edit_manifest
 

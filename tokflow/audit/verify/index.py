@@ -7,11 +7,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tokflow.audit.verify.problems import unequal
 from tokflow.exports import INDEX_NAME, Layout, Part, index_of
 from tokflow.store.arrow import to_numpy
 from tokflow.store.manifest import Manifest
 from tokflow.store.tables import read_part
-from tokflow.verify.problems import unequal
 
 
 def index_problems(folder: Path, manifest: Manifest, part: str) -> Iterator[str]:

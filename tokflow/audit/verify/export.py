@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tokflow.audit.verify.expected import NAMES, Expected, expected_fields
+from tokflow.audit.verify.index import compare_index, index_problems
+from tokflow.audit.verify.problems import TOKENS_AT_ONCE, too_large, unequal
+from tokflow.audit.verify.texts import compare_texts
 from tokflow.exports import FORMATS, Arrays, Layout, Part, layout_of
 from tokflow.store.manifest import Manifest
-from tokflow.verify.expected import NAMES, Expected, expected_fields
-from tokflow.verify.index import compare_index, index_problems
-from tokflow.verify.problems import TOKENS_AT_ONCE, too_large, unequal
-from tokflow.verify.texts import compare_texts
 
 
 def verify_export(
