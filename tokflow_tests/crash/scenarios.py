@@ -21,10 +21,10 @@ import pyarrow.parquet as pq
 
 from tokflow.build.dataset import load_dataset
 from tokflow.exports import FORMATS
+from tokflow_tests.cli.test_recorder import project_with
 from tokflow_tests.declared import declare
 from tokflow_tests.making import build
 from tokflow_tests.special import write_letters
-from tokflow_tests.test_cli_recorder import project_with
 
 WORDS = ("a", "the", "größe", "def", "return", "\n", "    ", "日本", "😀", "0x1f", "don't", "...")
 

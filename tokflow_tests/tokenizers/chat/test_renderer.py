@@ -37,8 +37,8 @@ from tokflow_tests.chats import (
     shard_of,
     write_chats,
 )
+from tokflow_tests.cli.test_cli import run
 from tokflow_tests.special import train_model
-from tokflow_tests.test_cli import run
 from tokflow_tests.texts import write_texts
 
 
