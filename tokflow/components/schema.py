@@ -1,6 +1,6 @@
 """The schema of a dataset's YAML, made from the config dataclasses and their docstrings.
 
-What is allowed is decided by `tokflow.build.dataset` alone, whose messages name the nearest key; the
+`tokflow.build.dataset` alone decides what is allowed, and names the nearest key; the
 schema tells people and editors.
 """
 

@@ -79,8 +79,8 @@ def read_documents(
     No batch is empty; a document larger than a batch is a batch of its own. Which documents
     there are, and their rows, depends on the file and the config alone. Each document is either
     in a batch or given to `on_reject`, in file order and before any batch with documents that
-    come after it. `render`, from `tokflow.tokenizers.chat`, makes texts of messages; other documents have
-    no need of it.
+    come after it. `render`, from `tokflow.tokenizers.chat`, makes texts of messages; other
+    documents have no need of it.
 
     Memory holds a few batches, or the largest document four times over, whatever the size of
     the file; of a parquet file two pages as well, and of an Arrow file a record batch, which

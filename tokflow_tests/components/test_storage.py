@@ -6,7 +6,7 @@ import pytest
 
 from tokflow.components import open_instance
 
-SETTINGS = Path(__file__).parent.parent / "dagster.yaml"
+SETTINGS = Path(__file__).parents[2] / "dagster.yaml"
 
 
 @pytest.mark.parametrize("folder", ["project", "elsewhere"])

@@ -22,7 +22,7 @@ import fsspec
 import pytest
 
 from tokflow.errors import RawFileError
-from tokflow.raw import RawSource, check_unchanged, part, read_raw_file
+from tokflow.raw import RawSource, check_unchanged, partial, read_raw_file
 from tokflow.raw.fetch import Copy, Retry, fetch
 from tokflow.store.atomic import MANIFEST_NAME
 from tokflow.store.manifest import broken_files, read_manifest
@@ -357,7 +357,7 @@ def test_a_part_of_a_version_that_was_replaced_and_came_back_is_not_taken_up(
     server.content, server.etag, server.breaks = bytes(10_000), '"v2"', [5000]
     with monkeypatch.context() as crash:
         # A process killed before it wrote down what it had begun.
-        crash.setattr(part.Part, "_sync", lambda _: 1 / 0)
+        crash.setattr(partial.Part, "_sync", lambda _: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             fetched(server, tmp_path)
     server.content, server.etag = CONTENT, '"v1"'
@@ -447,8 +447,8 @@ def test_a_killed_download_goes_on_where_it_was(server: Server, tmp_path: Path):
     server.stall_at = 2000
     code = f"""
 from pathlib import Path
-from tokflow.raw import RawSource, fetch, part, read_raw_file
-part.SYNC_BYTES = fetch.BLOCK_BYTES = 1000
+from tokflow.raw import RawSource, fetch, partial, read_raw_file
+partial.SYNC_BYTES = fetch.BLOCK_BYTES = 1000
 source = RawSource(key="en/a.txt", url={server.url!r}, is_local=False)
 read_raw_file(source, store=Path({str(tmp_path)!r}))
 """

@@ -30,7 +30,7 @@ from tokflow_tests.texts import (
 )
 from tokflow_tests.tokenizers.engines.test_engines import byte_level_bpe, unigram
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 PROGRAM = """
 import json, sys

@@ -49,7 +49,7 @@ def test_the_number_of_threads_does_not_matter(tmp_path: Path):
         done = subprocess.run(
             [sys.executable, "-c", program, str(folder)],
             env={**os.environ, "RAYON_NUM_THREADS": num_threads},
-            cwd=Path(__file__).parents[1],
+            cwd=Path(__file__).parents[2],
             capture_output=True,
             text=True,
             check=True,

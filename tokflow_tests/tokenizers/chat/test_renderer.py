@@ -781,7 +781,7 @@ def test_dagster_builds_and_checks_chats(tmp_path: Path):
 def test_messages_without_a_renderer_are_a_mistake_of_the_caller(tmp_path: Path):
     path = write_chats(tmp_path / "a.jsonl", CHATS)
 
-    with pytest.raises(TypeError, match=r"tokflow\.chat\.open_renderer"):
+    with pytest.raises(TypeError, match=r"tokflow\.tokenizers\.chat"):
         read_documents(path, DocumentsConfig(messages="messages"))
     assert open_renderer(DocumentsConfig(), None) is None
 
