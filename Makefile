@@ -27,6 +27,7 @@ test: $(READY) ## Lint, types and tests (all but the slow ones)
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/lint-imports >.venv/imports.txt || { cat .venv/imports.txt; exit 1; }
 	@$(BIN)/pytest --quiet -m "not slow and not interop and not crash and not integrity" \
 		-n 2 --dist loadfile $(ARGS)
 
@@ -71,7 +72,7 @@ bench-peers: ## Install what `make bench` compares with (PEERS='dolma litdata' p
 	test -z "$$failed" || { echo "make bench leaves them out"; exit 1; }
 
 clean: ## Remove environments, caches and the demo; other datasets stay
-	@rm -rf .venv .venv-* *.egg-info build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf .venv .venv-* *.egg-info build dist .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis
 	@rm -rf data/raw/demo data/store/demo .tmp_dagster_home_*
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

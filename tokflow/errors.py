@@ -1,14 +1,29 @@
-"""The errors a caller can act on; each message says where, expected, found, and what to do."""
+"""The errors a caller can act on: where, expected, found, and what to do."""
 
 import difflib
 import errno
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 
 class TokflowError(Exception):
-    """Anything that tokflow found wrong and a user can put right."""
+    """Anything that tokflow found wrong and a user can put right.
+
+    Its text is one line, `where: expected ..., found ...; remedy`; the four are attributes too.
+    """
+
+    def __init__(self, *, where: object, expected: str, found: str, remedy: str) -> None:
+        super().__init__(f"{where}: expected {expected}, found {found}; {remedy}")
+        self.where, self.expected, self.found, self.remedy = str(where), expected, found, remedy
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), self.args, self.__dict__)
+
+    def fields(self) -> dict[str, str]:
+        """Return the four fields by name, as another error takes them and `--json` shows them."""
+        return {name: getattr(self, name) for name in ("where", "expected", "found", "remedy")}
 
 
 class ConfigError(TokflowError, ValueError):
@@ -28,14 +43,14 @@ class BadDocumentError(TokflowError, ValueError):
 
     def __init__(
         self,
-        message: str,
         *,
         path: Path,
         row: int,
         line: int | None = None,
         byte_offset: int | None = None,
+        **fields: Any,
     ) -> None:
-        super().__init__(message)
+        super().__init__(**fields)
         self.path = path
         self.row = row
         self.line = line
@@ -62,12 +77,14 @@ class ForeignOutputError(TokflowError):
     """An output of a newer tokflow, which this one neither reads nor replaces."""
 
 
-def four_parts(*, where: object, expected: str, found: str, remedy: str) -> str:
-    """Return the one form that every message of tokflow has.
-
-    `where: expected ..., found ...; remedy`
-    """
-    return f"{where}: expected {expected}, found {found}; {remedy}"
+def _restored(
+    kind: type[TokflowError], arguments: tuple[Any, ...], attributes: dict[str, Any]
+) -> TokflowError:
+    """Return the error that another process had."""
+    error = kind.__new__(kind, *arguments)
+    Exception.__init__(error, *arguments)
+    error.__dict__.update(attributes)
+    return error
 
 
 def first_five(words: Sequence[str]) -> str:
@@ -76,39 +93,42 @@ def first_five(words: Sequence[str]) -> str:
 
 
 def message_of(error: BaseException, *, where: object) -> str:
-    """Return what to tell a user of an error, whatever it is: always the four parts.
+    """Return what to tell a user of an error on one line; see `explained`."""
+    return str(explained(error, where=where))
+
+
+def explained(error: BaseException, *, where: object) -> TokflowError:
+    """Return an error, whatever it is, with the four fields of a TokflowError.
 
     `where` is what was being done, for an error that names no file itself.
     """
     if isinstance(error, TokflowError):
-        return str(error)
+        return error
     if isinstance(error, OSError):
-        return _message_of_system(error, where)
+        return _explained_by_system(error, where)
     found = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    expected, remedy = "to end well", _BUG
     if isinstance(error, UnicodeEncodeError):
-        name = repr(error.object[:100])
-        return four_parts(where=where, expected="UTF-8", found=name, remedy="give it another name")
-    if isinstance(error, MemoryError):
+        expected, found, remedy = "UTF-8", repr(error.object[:100]), "give it another name"
+    elif isinstance(error, MemoryError):
+        expected = "enough memory"
         remedy = "run it where there is more, or read less at once (documents.limit)"
-        return four_parts(where=where, expected="enough memory", found=found, remedy=remedy)
-    return four_parts(
-        where=where,
-        expected="to end well",
-        found=found,
-        remedy="run `tokflow verify` to see whether the store is damaged; if it is not, this is a "
-        "bug of tokflow, of which TOKFLOW_DEBUG=1 shows the traceback",
-    )
+    return TokflowError(where=where, expected=expected, found=found, remedy=remedy)
 
 
-def _message_of_system(error: OSError, where: object) -> str:
+def _explained_by_system(error: OSError, where: object) -> TokflowError:
     expected, remedy = SYSTEM_ERRORS.get(error.errno or 0, ("a system that does it", "mend that"))
     if error.filename is not None:
         name = error.filename
         where = os.fsdecode(name) if isinstance(name, bytes) else name or repr(name)
     found = str(error) if error.errno is None else os.strerror(error.errno)
-    return four_parts(where=where, expected=expected, found=found, remedy=remedy)
+    return TokflowError(where=where, expected=expected, found=found, remedy=remedy)
 
 
+_BUG = (
+    "run `tokflow verify` to see whether the store is damaged; if it is not, this is a bug of "
+    "tokflow, of which TOKFLOW_DEBUG=1 shows the traceback"
+)
 _ROOM = "free some, or set `store` to another disk, and run again: what is finished stays"
 _DISK = "look into the system's log (dmesg): the disk or the network it is reached by is failing"
 _HANDLES = "raise the limit with `ulimit -n`"

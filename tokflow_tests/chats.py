@@ -10,7 +10,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from tokflow.build.dataset import Dataset, make_dataset
-from tokflow.build.graph import Lineage
+from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import make_tokenizer, make_tokens
 from tokflow.tokens.shard import TokenShard, open_token_shard
 
@@ -117,9 +117,9 @@ def chat_dataset(
 
 def shard_of(dataset: Dataset, key: str | None = None) -> TokenShard:
     """Return the token shard of one raw file, by default the first."""
-    lineage = Lineage(dataset)
-    make_tokenizer(lineage)
-    made = make_tokens(lineage, key or next(iter(lineage.sources)))
+    graph = BuildGraph(dataset)
+    make_tokenizer(graph)
+    made = make_tokens(graph, key or next(iter(graph.sources)))
     return open_token_shard(made.output.folder)
 
 

@@ -13,9 +13,9 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from tokflow.build.dataset import Dataset, make_dataset
-from tokflow.build.graph import Lineage
+from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset
-from tokflow.build.results import Built
+from tokflow.build.results import BuildResult
 from tokflow.exports import Part
 from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, Manifest, Recipe, sealed
 
@@ -74,7 +74,7 @@ def declare(folder: Path, files: Mapping[str, Sequence[str]], **attributes: Any)
     return make_dataset({**defaults, **attributes}, base=folder, where="test")
 
 
-def build(dataset: Dataset) -> Built:
+def build(dataset: Dataset) -> BuildResult:
     built = build_dataset(dataset)
     assert not built.failed, [str(failed.error) for failed in built.failed]
     return built
@@ -83,7 +83,7 @@ def build(dataset: Dataset) -> Built:
 def parts(dataset: Dataset, name: str = "parquet") -> dict[str, Part]:
     """Return what an export of a built dataset is made from."""
     config = next(export for export in dataset.exports if export.name == name)
-    return {part.name: part for part in Lineage(dataset).parts(config)}
+    return {part.name: part for part in BuildGraph(dataset).parts(config)}
 
 
 def ids(*documents: str, eos: bool = True) -> list[int]:

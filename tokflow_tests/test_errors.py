@@ -1,5 +1,6 @@
 import errno
 import os
+import pickle
 import resource
 import shutil
 import subprocess
@@ -11,7 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tokflow.cli.app import app
-from tokflow.errors import SYSTEM_ERRORS, RawFileError, message_of
+from tokflow.errors import SYSTEM_ERRORS, BadDocumentError, RawFileError, message_of
 from tokflow.store.atomic import new_file, new_folder
 from tokflow_tests.declared import TEXTS, declare, write_raw
 
@@ -49,7 +50,10 @@ def test_an_error_of_the_system_names_the_file_and_what_to_do(number: int):
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (RawFileError("a.txt: its own four parts"), "a.txt: its own four parts"),
+        (
+            RawFileError(where="a.txt", expected="its own", found="four", remedy="parts"),
+            "a.txt: expected its own, found four; parts",
+        ),
         (
             OSError("LanceError(IO): no more"),
             "tokens a.jsonl: expected a system that does it, found LanceError(IO): no more; "
@@ -76,6 +80,17 @@ def test_an_error_of_the_system_names_the_file_and_what_to_do(number: int):
 )
 def test_every_error_has_four_parts(error: Exception, told: str):
     assert message_of(error, where="tokens a.jsonl") == told
+
+
+def test_an_error_comes_whole_out_of_another_process():
+    error = BadDocumentError(
+        path=Path("a.jsonl"), row=3, line=4, where="a.jsonl, row 3", expected="a", found="b",
+        remedy="c",
+    )  # fmt: skip
+
+    copy = pickle.loads(pickle.dumps(error))
+
+    assert (type(copy), str(copy), copy.__dict__) == (type(error), str(error), error.__dict__)
 
 
 def full(path: Path) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tokflow.build.dataset import Dataset, make_dataset
-from tokflow.build.graph import Lineage
+from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import make_tokenizer, make_tokens
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.shard import TokenShard, open_token_shard
@@ -121,16 +121,16 @@ def make_texts_dataset(
 
 def save_tokenizer(dataset: Dataset) -> Tokenizer:
     """Return the dataset's tokenizer, saved into its store."""
-    lineage = Lineage(dataset)
-    make_tokenizer(lineage)
-    return lineage.tokenizer
+    graph = BuildGraph(dataset)
+    make_tokenizer(graph)
+    return graph.tokenizer
 
 
 def tokenize(dataset: Dataset, key: str | None = None) -> TokenShard:
     """Return the token shard of one raw file, by default the first, made through the pipeline."""
-    lineage = Lineage(dataset)
-    make_tokenizer(lineage)
-    made = make_tokens(lineage, key or next(iter(lineage.sources)))
+    graph = BuildGraph(dataset)
+    make_tokenizer(graph)
+    made = make_tokens(graph, key or next(iter(graph.sources)))
     return open_token_shard(made.output.folder)
 
 

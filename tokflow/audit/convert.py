@@ -5,7 +5,7 @@ from typing import Any
 
 from tokflow.audit.regather import gather_parts
 from tokflow.audit.stored import Found, find_export
-from tokflow.errors import ConfigError, four_parts
+from tokflow.errors import ConfigError
 from tokflow.exports import (
     ExportConfig,
     Part,
@@ -127,21 +127,17 @@ def _check_kept(found: Found, config: ExportConfig) -> None:
     lost = set(found.manifest.details.get("lost", ()))
     if config.layout.made_of == "texts":
         raise ConfigError(
-            four_parts(
-                where=f"--to {config.format}",
-                expected="a format that holds tokens",
-                found="one that holds the texts of the raw files",
-                remedy="declare it in the dataset's YAML and run `tokflow run`",
-            )
+            where=f"--to {config.format}",
+            expected="a format that holds tokens",
+            found="one that holds the texts of the raw files",
+            remedy="declare it in the dataset's YAML and run `tokflow run`",
         )
     if lost & set(config.layout.keeps):
         raise ConfigError(
-            four_parts(
-                where=found.folder,
-                expected=f"the loss mask of the chats, which {config.format} keeps",
-                found=f"none: {found.manifest.details['format']} does not hold it",
-                remedy="convert an export that keeps it, such as parquet",
-            )
+            where=found.folder,
+            expected=f"the loss mask of the chats, which {config.format} keeps",
+            found=f"none: {found.manifest.details['format']} does not hold it",
+            remedy="convert an export that keeps it, such as parquet",
         )
 
 
@@ -150,13 +146,11 @@ def _check_output(found: Found, output: Path) -> None:
     is_inside = output.resolve().is_relative_to(found.folder)
     if is_taken or is_inside:
         raise ConfigError(
-            four_parts(
-                where="--output",
-                expected="a folder that is empty or not there"
-                + (", outside of the export" if is_inside else ""),
-                found=str(output),
-                remedy="name another, or remove it",
-            )
+            where="--output",
+            expected="a folder that is empty or not there"
+            + (", outside of the export" if is_inside else ""),
+            found=str(output),
+            remedy="name another, or remove it",
         )
 
 
@@ -168,11 +162,9 @@ def _folder_beside(found: Found, config: ExportConfig, fingerprint: str) -> Path
     exports, name = found.folder.parents[1], found.folder.parent.name
     if exports.name != "exports" or found.folder.name != found.manifest.fingerprint[:16]:
         raise ConfigError(
-            four_parts(
-                where=found.folder,
-                expected="<store>/<dataset>/exports/<name>/<fingerprint>, to stand beside it",
-                found="an export outside of a store",
-                remedy="name the folder to write: --output DIR",
-            )
+            where=found.folder,
+            expected="<store>/<dataset>/exports/<name>/<fingerprint>, to stand beside it",
+            found="an export outside of a store",
+            remedy="name the folder to write: --output DIR",
         )
     return exports / f"{config.name}-from-{name}" / fingerprint[:16]

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tokflow.audit.stored import Found
-from tokflow.errors import ConfigError, CorruptOutputError, four_parts
+from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import FORMATS, INDEX_NAME, Part, layout_of
 from tokflow.exports.part import make_parts
 from tokflow.sequences.packing import PackingConfig
@@ -76,13 +76,11 @@ def _check_readable(found: Found) -> None:
     is_read = FORMATS[name].read is not None
     if not is_read or layout_of(found.manifest).made_of == "texts":
         raise ConfigError(
-            four_parts(
-                where=found.folder,
-                expected="an export whose tokens tokflow reads",
-                found=f"{name}, which is {'text' if is_read else 'written and never read'}",
-                remedy="convert another export of the dataset, or declare the format in its YAML "
-                "and run `tokflow run`, which tokenizes nothing again",
-            )
+            where=found.folder,
+            expected="an export whose tokens tokflow reads",
+            found=f"{name}, which is {'text' if is_read else 'written and never read'}",
+            remedy="convert another export of the dataset, or declare the format in its YAML "
+            "and run `tokflow run`, which tokenizes nothing again",
         )
 
 
@@ -123,12 +121,10 @@ def _check_size(found: Found, part: str, num_read: int) -> None:
     expected = counts[f"{part}.num_tokens"] + counts.get(f"{part}.num_padding", 0)
     if num_read != expected:
         raise CorruptOutputError(
-            four_parts(
-                where=f"{found.folder}: {part}",
-                expected=f"{expected:,} tokens, padding among them",
-                found=f"{num_read:,}",
-                remedy="run `tokflow verify` on it, and make it again",
-            )
+            where=f"{found.folder}: {part}",
+            expected=f"{expected:,} tokens, padding among them",
+            found=f"{num_read:,}",
+            remedy="run `tokflow verify` on it, and make it again",
         )
 
 
@@ -258,12 +254,10 @@ def _in_document_order(runs: Columns) -> Columns:
     if is_gap.any():
         at = int(np.argmax(is_gap))
         raise ConfigError(
-            four_parts(
-                where=f"document {runs['row'][at]:,}: token {before[at]:,}",
-                expected="the tokens of a document up to its end or to where it was cut",
-                found=f"none before token {start[at]:,}",
-                remedy="convert an export that dropped no beginning of a document",
-            )
+            where=f"document {runs['row'][at]:,}: token {before[at]:,}",
+            expected="the tokens of a document up to its end or to where it was cut",
+            found=f"none before token {start[at]:,}",
+            remedy="convert an export that dropped no beginning of a document",
         )
     known = np.minimum(before - start, runs["num_tokens"])
     runs["position"] = runs["position"] + known

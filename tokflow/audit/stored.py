@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from tokflow.errors import CorruptOutputError, MissingOutputError, four_parts
+from tokflow.errors import CorruptOutputError, MissingOutputError
 from tokflow.exports import Part, layout_of
 from tokflow.exports.part import make_parts
 from tokflow.sequences.packing import PackingConfig
@@ -109,12 +109,10 @@ class Found:
             if isinstance(found, FinishedOutput) and found.manifest.fingerprint == fingerprint:
                 return Found(found.folder, found.manifest)
         raise MissingOutputError(
-            four_parts(
-                where=self.folder,
-                expected=f"the export {fingerprint[:7]}, which it was converted from",
-                found="none in the same store",
-                remedy="keep both in one store",
-            )
+            where=self.folder,
+            expected=f"the export {fingerprint[:7]}, which it was converted from",
+            found="none in the same store",
+            remedy="keep both in one store",
         )
 
     def inputs(self) -> list["Found"]:
@@ -185,12 +183,10 @@ class Found:
         manifest = read_manifest(folder)
         if manifest.fingerprint != fingerprint:
             raise CorruptOutputError(
-                four_parts(
-                    where=folder,
-                    expected=f"the fingerprint {fingerprint}",
-                    found=manifest.fingerprint,
-                    remedy="run `tokflow run`, which makes it again if it is needed",
-                )
+                where=folder,
+                expected=f"the fingerprint {fingerprint}",
+                found=manifest.fingerprint,
+                remedy="run `tokflow run`, which makes it again if it is needed",
             )
         return Found(folder, manifest)
 
@@ -219,12 +215,10 @@ def find_output(path: Path) -> Found:
     else:
         found_there = f"no {MANIFEST_NAME}" if path.exists() else "no such file or folder"
     raise MissingOutputError(
-        four_parts(
-            where=path,
-            expected="the folder of a token shard, a split, sequences, an export or a tokenizer",
-            found=found_there,
-            remedy="name one of them, or run `tokflow run` first",
-        )
+        where=path,
+        expected="the folder of a token shard, a split, sequences, an export or a tokenizer",
+        found=found_there,
+        remedy="name one of them, or run `tokflow run` first",
     )
 
 
@@ -251,12 +245,10 @@ def find_export(path: Path) -> Found:
     found = find_output(path)
     if found.manifest.stage != "export":
         raise MissingOutputError(
-            four_parts(
-                where=path,
-                expected="an export",
-                found=found.name,
-                remedy="name a folder under <store>/<dataset>/exports",
-            )
+            where=path,
+            expected="an export",
+            found=found.name,
+            remedy="name a folder under <store>/<dataset>/exports",
         )
     return found
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.audit.stored import Found, find_export, find_output
-from tokflow.errors import ConfigError, MissingOutputError, UntrustedCodeError, four_parts
+from tokflow.errors import ConfigError, MissingOutputError, UntrustedCodeError
 from tokflow.exports import INDEX_NAME
 from tokflow.exports.index import read_runs
 from tokflow.split.spans import SPANS_NAME, Split
@@ -90,12 +90,10 @@ def _check_part(found: Found, part: str) -> None:
     parts = found.manifest.details["parts"]
     if part not in parts:
         raise ConfigError(
-            four_parts(
-                where="--part",
-                expected=f"one of {', '.join(parts)}",
-                found=repr(part),
-                remedy="name one of them",
-            )
+            where="--part",
+            expected=f"one of {', '.join(parts)}",
+            found=repr(part),
+            remedy="name one of them",
         )
 
 
@@ -103,12 +101,10 @@ def _no_token(found: Found, part: str, position: int) -> ConfigError:
     counts = found.manifest.counts
     num_slots = counts[f"{part}.num_tokens"] + counts.get(f"{part}.num_padding", 0)
     return ConfigError(
-        four_parts(
-            where=f"{found.name}: {part}: position {position:,}",
-            expected="a token of a document",
-            found="padding" if position < num_slots else f"a part of {num_slots:,} positions",
-            remedy="name an earlier position",
-        )
+        where=f"{found.name}: {part}: position {position:,}",
+        expected="a token of a document",
+        found="padding" if position < num_slots else f"a part of {num_slots:,} positions",
+        remedy="name an earlier position",
     )
 
 
@@ -138,12 +134,10 @@ def sequence_range(path: Path, sequence: int) -> tuple[int, int]:
     length = found.manifest.details.get("sequence_length")
     if length is None:
         raise ConfigError(
-            four_parts(
-                where="--sequence",
-                expected="an export made of sequences",
-                found=f"{found.name}, a stream of tokens",
-                remedy="name a token by --token",
-            )
+            where="--sequence",
+            expected="an export made of sequences",
+            found=f"{found.name}, a stream of tokens",
+            remedy="name a token by --token",
         )
     return sequence * length, (sequence + 1) * length
 

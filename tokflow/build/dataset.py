@@ -12,7 +12,7 @@ import msgspec
 
 from tokflow.build.yaml_file import COMPONENT_TYPE, read_yaml
 from tokflow.documents import DocumentsConfig
-from tokflow.errors import ConfigError, four_parts, nearest
+from tokflow.errors import ConfigError, nearest
 from tokflow.exports import FORMATS, Declared, ExportConfig, check_exports, check_format, with_names
 from tokflow.exports.extras import check_extra
 from tokflow.exports.source_names import SourceNames, source_names
@@ -75,22 +75,18 @@ class Dataset:
 def _check_chat(documents: DocumentsConfig, tokenizer: TokenizerConfig, split: SplitConfig) -> None:
     if documents.is_chat and split.boundary == "character":
         raise ConfigError(
-            four_parts(
-                where="split.boundary",
-                expected="document, for documents are chats",
-                found="'character', which would cut a conversation",
-                remedy="set split.boundary: document",
-            )
+            where="split.boundary",
+            expected="document, for documents are chats",
+            found="'character', which would cut a conversation",
+            remedy="set split.boundary: document",
         )
     needs_template = documents.messages is not None and not documents.chat_template
     if needs_template and tokenizer.kind == "trained":
         raise ConfigError(
-            four_parts(
-                where="documents.chat_template",
-                expected="a chat template, for the tokenizer is trained on what it writes",
-                found="none",
-                remedy="set it to Jinja text or to the path of a .jinja file",
-            )
+            where="documents.chat_template",
+            expected="a chat template, for the tokenizer is trained on what it writes",
+            found="none",
+            remedy="set it to Jinja text or to the path of a .jinja file",
         )
 
 
@@ -111,12 +107,10 @@ def load_dataset(path: Path, *, base: Path | None = None, store: Path | None = N
         attributes = fields.get("attributes") or {}
         if fields.get("type") != COMPONENT_TYPE:
             raise ConfigError(
-                four_parts(
-                    where=f"{path}: type",
-                    expected=COMPONENT_TYPE,
-                    found=repr(fields.get("type")),
-                    remedy="correct it",
-                )
+                where=f"{path}: type",
+                expected=COMPONENT_TYPE,
+                found=repr(fields.get("type")),
+                remedy="correct it",
             )
     return make_dataset(
         attributes, base=base or path.resolve().parent, store=store, where=str(path)
@@ -142,24 +136,20 @@ def make_dataset(
     known = [f.name for f in dataclasses.fields(Dataset) if f.name != "base"]
     if not isinstance(attributes, Mapping):
         raise ConfigError(
-            four_parts(
-                where=where,
-                expected=f"a mapping with keys such as {', '.join(known[:4])}",
-                found=repr(attributes),
-                remedy="correct it",
-            )
+            where=where,
+            expected=f"a mapping with keys such as {', '.join(known[:4])}",
+            found=repr(attributes),
+            remedy="correct it",
         )
     _check_keys(attributes, known, where=where)
     values = dict(attributes)
     entries = values.pop("exports", None) or ()
     if not isinstance(entries, list | tuple):
         raise ConfigError(
-            four_parts(
-                where=f"{where}: exports",
-                expected="a list of formats",
-                found=repr(entries),
-                remedy="put `- ` before each",
-            )
+            where=f"{where}: exports",
+            expected="a list of formats",
+            found=repr(entries),
+            remedy="put `- ` before each",
         )
     exports = tuple(
         make_export_config(entry, where=f"{where}: exports[{index}]")
@@ -168,12 +158,10 @@ def make_dataset(
     declared_store = values.pop("store", None) or "data/store"
     if not isinstance(declared_store, str) or "://" in declared_store:
         raise ConfigError(
-            four_parts(
-                where=f"{where}: store",
-                expected="a local folder",
-                found=repr(declared_store),
-                remedy="name a folder; copy finished exports elsewhere with the tool of the place",
-            )
+            where=f"{where}: store",
+            expected="a local folder",
+            found=repr(declared_store),
+            remedy="name a folder; copy finished exports elsewhere with the tool of the place",
         )
     hints = typing.get_type_hints(Dataset)
     made = {
@@ -186,9 +174,7 @@ def make_dataset(
         made["documents"] = dataclasses.replace(documents, chat_template=template)
     for name in ("name", "raw", "tokenizer"):
         if name not in made:
-            raise ConfigError(
-                four_parts(where=where, expected=f"`{name}:`", found="none", remedy="add it")
-            )
+            raise ConfigError(where=where, expected=f"`{name}:`", found="none", remedy="add it")
     return Dataset(
         **made,
         exports=exports,
@@ -206,12 +192,10 @@ def _template_text(template: str, base: Path, *, where: str) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
-            four_parts(
-                where=f"{where}: documents.chat_template",
-                expected="Jinja text, or the path of a file of it",
-                found=f"{template!r}: {getattr(error, 'strerror', None) or error}",
-                remedy="correct the path; a relative one starts where the raw files' paths do",
-            )
+            where=f"{where}: documents.chat_template",
+            expected="Jinja text, or the path of a file of it",
+            found=f"{template!r}: {getattr(error, 'strerror', None) or error}",
+            remedy="correct the path; a relative one starts where the raw files' paths do",
         ) from error
 
 
@@ -229,12 +213,10 @@ def make_export_config(entry: object, *, where: str) -> ExportConfig:
     fields = {"format": entry} if isinstance(entry, str) else entry
     if not isinstance(fields, Mapping) or not isinstance(fields.get("format"), str):
         raise ConfigError(
-            four_parts(
-                where=where,
-                expected="a format's name, or a mapping with `format:` and its options",
-                found=repr(entry),
-                remedy=f"name one of {', '.join(sorted(FORMATS))}",
-            )
+            where=where,
+            expected="a format's name, or a mapping with `format:` and its options",
+            found=repr(entry),
+            remedy=f"name one of {', '.join(sorted(FORMATS))}",
         )
     options = dict(fields)
     name = options.pop("format")
@@ -259,22 +241,21 @@ def _convert(type_: Any, value: object, *, where: str) -> Any:
         return msgspec.convert(value, type_)
     except msgspec.ValidationError as error:
         if isinstance(error.__cause__, ConfigError):
-            raise ConfigError(f"{where}: {error.__cause__}") from None
+            cause = error.__cause__.fields()
+            raise ConfigError(**{**cause, "where": f"{where}: {cause['where']}"}) from None
         problem, _, path = str(error).partition(" - at `$")
         if "missing required field" in problem:
             lacking = problem.split("`")[-2]
             raise ConfigError(
-                four_parts(where=where, expected=f"`{lacking}:`", found="none", remedy="add it")
+                where=where, expected=f"`{lacking}:`", found="none", remedy="add it"
             ) from None
         expected = problem.partition(", got ")[0].removeprefix("Expected ").replace("`", "")
         path = path.rstrip("`")
         raise ConfigError(
-            four_parts(
-                where=where + path,
-                expected=" or ".join(_JSON_WORDS.get(word, word) for word in expected.split(" | ")),
-                found=repr(found := _value_at(path, value)),
-                remedy=_as_written(found) or "correct it",
-            )
+            where=where + path,
+            expected=" or ".join(_JSON_WORDS.get(word, word) for word in expected.split(" | ")),
+            found=repr(found := _value_at(path, value)),
+            remedy=_as_written(found) or "correct it",
         ) from None
 
 
@@ -303,12 +284,10 @@ def _check_nested_keys(type_: Any, value: object, *, where: str) -> None:
     arguments = typing.get_args(type_)
     if typing.get_origin(type_) is Literal and value not in arguments:
         raise ConfigError(
-            four_parts(
-                where=where,
-                expected=f"one of {', '.join(map(str, arguments))}",
-                found=repr(value),
-                remedy=nearest(value, arguments) or "name one of them",
-            )
+            where=where,
+            expected=f"one of {', '.join(map(str, arguments))}",
+            found=repr(value),
+            remedy=nearest(value, arguments) or "name one of them",
         )
     if not isinstance(value, Mapping):
         return
@@ -327,10 +306,8 @@ def _check_keys(fields: Mapping[str, Any], known: Sequence[str], *, where: str) 
     for key in fields:
         if key not in known:
             raise ConfigError(
-                four_parts(
-                    where=where,
-                    expected=f"one of the keys {', '.join(known)}",
-                    found=repr(key),
-                    remedy=nearest(key, known) or "remove it",
-                )
+                where=where,
+                expected=f"one of the keys {', '.join(known)}",
+                found=repr(key),
+                remedy=nearest(key, known) or "remove it",
             )

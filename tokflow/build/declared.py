@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tokflow.build.dataset import Dataset, load_dataset
-from tokflow.errors import ConfigError, four_parts
+from tokflow.errors import ConfigError
 
 FOLDER = Path("tokflow/defs")
 DECLARATION_NAME = "defs.yaml"
@@ -37,31 +37,25 @@ def load_declared(name: str, store: Path | None = None) -> Dataset:
     declared = list_declared()
     if name not in declared:
         raise ConfigError(
-            four_parts(
-                where=f"dataset {name!r}",
-                expected=f"one of {', '.join(declared) or '(none declared)'}",
-                found=f"none of that name in {project_root() / FOLDER}",
-                remedy=f"name one of them, declare it in {FOLDER / name / DECLARATION_NAME}, or "
-                "go to the folder of its project",
-            )
+            where=f"dataset {name!r}",
+            expected=f"one of {', '.join(declared) or '(none declared)'}",
+            found=f"none of that name in {project_root() / FOLDER}",
+            remedy=f"name one of them, declare it in {FOLDER / name / DECLARATION_NAME}, or "
+            "go to the folder of its project",
         )
     dataset = load_dataset(declared[name], base=project_root(), store=store)
     if dataset.name != name:
         raise ConfigError(
-            four_parts(
-                where=f"{declared[name]}: name",
-                expected=f"the name of its folder, {name!r}",
-                found=repr(dataset.name),
-                remedy="rename one of them",
-            )
+            where=f"{declared[name]}: name",
+            expected=f"the name of its folder, {name!r}",
+            found=repr(dataset.name),
+            remedy="rename one of them",
         )
     if "__exports__" in f"{name}__":
         raise ConfigError(
-            four_parts(
-                where=f"{declared[name]}: name",
-                expected="no '__exports', by which Dagster names the exports of a dataset",
-                found=repr(name),
-                remedy="rename the dataset and its folder",
-            )
+            where=f"{declared[name]}: name",
+            expected="no '__exports', by which Dagster names the exports of a dataset",
+            found=repr(name),
+            remedy="rename the dataset and its folder",
         )
     return dataset

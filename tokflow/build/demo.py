@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tokflow.errors import RawFileError, four_parts
+from tokflow.errors import RawFileError
 from tokflow.store.atomic import new_file
 
 NUM_PARTS = 4
@@ -142,12 +142,10 @@ def gather(roots: Mapping[str, Path], *, max_bytes: int) -> tuple[list[Document]
             num_bytes += len(content.encode())
     if not documents:
         raise RawFileError(
-            four_parts(
-                where=", ".join(map(str, roots.values())),
-                expected="Python source files",
-                found="none that can be read as text",
-                remedy="use a Python that has its standard library as files",
-            )
+            where=", ".join(map(str, roots.values())),
+            expected="Python source files",
+            found="none that can be read as text",
+            remedy="use a Python that has its standard library as files",
         )
     return documents, Collection(
         python=platform.python_version(),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.plan import make_plan
-from tokflow.errors import CorruptOutputError, MissingOutputError, four_parts
+from tokflow.errors import CorruptOutputError, MissingOutputError
 from tokflow.store.atomic import LATEST, remove_empty
 from tokflow.store.manifest import MANIFEST_NAME
 from tokflow.store.outputs import STAGE_FOLDERS, FinishedOutput, Unreadable, made_in, walk
@@ -34,14 +34,12 @@ def find_garbage(dataset: Dataset, *, keep: int) -> list[Garbage]:
     plan = make_plan(dataset)
     if not plan.is_up_to_date:
         raise MissingOutputError(
-            four_parts(
-                where=dataset.name,
-                expected="a dataset that is built, to know what it refers to",
-                found=f"{len(plan.missing):,} of {len(plan.planned):,} outputs missing"
-                if plan.missing
-                else f"{plan.bad[0].name}, which cannot be read",
-                remedy="run `tokflow run` first",
-            )
+            where=dataset.name,
+            expected="a dataset that is built, to know what it refers to",
+            found=f"{len(plan.missing):,} of {len(plan.planned):,} outputs missing"
+            if plan.missing
+            else f"{plan.bad[0].name}, which cannot be read",
+            remedy="run `tokflow run` first",
         )
     used = {planned.folder for planned in plan.planned}
     stored = [found for stage in STAGE_FOLDERS for found in walk(dataset.folder / stage)]

@@ -17,7 +17,6 @@ from tokflow.errors import (
     RawFileError,
     TokflowError,
     first_five,
-    four_parts,
     nearest,
 )
 from tokflow.exports import ExportConfig, Part, export_recipe
@@ -83,12 +82,10 @@ class Output:
             return None
         if (manifest.fingerprint, manifest.stage) != (self.fingerprint, self.stage):
             raise CorruptOutputError(
-                four_parts(
-                    where=self.folder,
-                    expected=f"{self.stage} with the fingerprint {self.fingerprint[:16]}…",
-                    found=f"{manifest.stage} with {manifest.fingerprint[:16]}…",
-                    remedy="run `tokflow run`, which makes it again",
-                )
+                where=self.folder,
+                expected=f"{self.stage} with the fingerprint {self.fingerprint[:16]}…",
+                found=f"{manifest.stage} with {manifest.fingerprint[:16]}…",
+                remedy="run `tokflow run`, which makes it again",
             )
         return manifest
 
@@ -122,11 +119,10 @@ class Output:
             found = f"one with {refused}"
             remedy = "correct the raw file, or the config; `tokflow run` names the first"
         expected = f"an output with fingerprint {self.fingerprint[:7]}"
-        message = four_parts(where=self.asset, expected=expected, found=found, remedy=remedy)
-        raise MissingOutputError(message)
+        raise MissingOutputError(where=self.asset, expected=expected, found=found, remedy=remedy)
 
 
-class Lineage:
+class BuildGraph:
     """The outputs of a dataset, as its config and its raw files of this moment decide them.
 
     A snapshot: raw files are looked at once, when first asked for. With `offline`, those that are
@@ -169,12 +165,10 @@ class Lineage:
         unknown = [key for key in partitions or () if key not in sources]
         if unknown:
             raise ConfigError(
-                four_parts(
-                    where="--partition",
-                    expected=f"a raw file of {self.dataset.name}: {first_five(list(sources))}",
-                    found=repr(unknown[0]),
-                    remedy="name one of them",
-                )
+                where="--partition",
+                expected=f"a raw file of {self.dataset.name}: {first_five(list(sources))}",
+                found=repr(unknown[0]),
+                remedy="name one of them",
             )
         return [key for key in sources if partitions is None or key in partitions]
 
@@ -186,13 +180,11 @@ class Lineage:
         if key not in self._raw_files:
             if key not in self.sources:
                 raise RawFileError(
-                    four_parts(
-                        where=f"{self.dataset.name}: {key}",
-                        expected="the partition key of a raw file",
-                        found="none of that name among "
-                        f"{len(self.sources):,} files such as {next(iter(self.sources), None)!r}",
-                        remedy="put the file back, or name one that `tokflow plan` lists",
-                    )
+                    where=f"{self.dataset.name}: {key}",
+                    expected="the partition key of a raw file",
+                    found="none of that name among "
+                    f"{len(self.sources):,} files such as {next(iter(self.sources), None)!r}",
+                    remedy="put the file back, or name one that `tokflow plan` lists",
                 )
             self._raw_files[key] = read_raw_file(
                 self.sources[key],
@@ -325,13 +317,10 @@ class Lineage:
         if missing:
             stage = "sequences" if is_packed else "split"
             raise MissingOutputError(
-                four_parts(
-                    where=f"{self.dataset.name}/exports/{config.name}",
-                    expected=f"the {stage} of all {len(self.sources):,} raw files",
-                    found=f"{len(missing):,} not built: {first_five(missing)}",
-                    remedy=f"materialize {self.dataset.name}/{stage} for them, or run "
-                    f"`tokflow run`",
-                )
+                where=f"{self.dataset.name}/exports/{config.name}",
+                expected=f"the {stage} of all {len(self.sources):,} raw files",
+                found=f"{len(missing):,} not built: {first_five(missing)}",
+                remedy=f"materialize {self.dataset.name}/{stage} for them, or run `tokflow run`",
             )
         sequences = [self.open_sequences(key) for key in self.sources] if is_packed else []
         splits = (
@@ -388,10 +377,8 @@ def _check_files_of_parts(config: SplitConfig, keys: Sequence[str]) -> None:
     for name, part in config.parts.items():
         if part.files is not None and not fnmatch.filter(keys, part.files):
             raise ConfigError(
-                four_parts(
-                    where=f"split.parts.{name}.files",
-                    expected="a pattern that matches the partition key of a raw file",
-                    found=f"{part.files!r}, and the raw files are {first_five(keys)}",
-                    remedy=nearest(part.files, keys) or "correct the pattern",
-                )
+                where=f"split.parts.{name}.files",
+                expected="a pattern that matches the partition key of a raw file",
+                found=f"{part.files!r}, and the raw files are {first_five(keys)}",
+                remedy=nearest(part.files, keys) or "correct the pattern",
             )

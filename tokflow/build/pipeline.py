@@ -15,14 +15,13 @@ from functools import partial
 from pathlib import Path
 
 from tokflow.build.dataset import Dataset
-from tokflow.build.graph import STAGES, Lineage, Output, Stage
-from tokflow.build.results import Built, Failed, Made, Reporter
+from tokflow.build.graph import STAGES, BuildGraph, Output, Stage
+from tokflow.build.results import BuildResult, Reporter, StageFailure, StageResult
 from tokflow.errors import (
     CorruptOutputError,
     MissingOutputError,
     TokflowError,
     first_five,
-    four_parts,
 )
 from tokflow.exports import ExportConfig, write_export
 from tokflow.raw import RawFile
@@ -37,122 +36,122 @@ from tokflow.tokenizers.sources import write_tokenizer
 from tokflow.tokens.shard import config_of_text, open_shard_engine, write_token_shard
 
 
-def make_raw(lineage: Lineage, key: str) -> RawFile:
+def make_raw(graph: BuildGraph, key: str) -> RawFile:
     """Return one raw file on this disk, fetched if it is elsewhere, with its sha256."""
-    return lineage.raw_file(key)
+    return graph.raw_file(key)
 
 
-def make_tokenizer(lineage: Lineage) -> Made:
+def make_tokenizer(graph: BuildGraph) -> StageResult:
     """Save the tokenizer into the store, so that later runs use exactly its bytes."""
 
     def write(folder: Path) -> None:
-        write_tokenizer(lineage.origin(), folder, dataset=lineage.dataset.name)
+        write_tokenizer(graph.origin(), folder, dataset=graph.dataset.name)
 
-    return _made(lineage.tokenizer_output, write)
+    return _made(graph.tokenizer_output, write)
 
 
 def make_tokens(
-    lineage: Lineage, key: str, *, progress: Callable[[int, int], None] | None = None
-) -> Made:
+    graph: BuildGraph, key: str, *, progress: Callable[[int, int], None] | None = None
+) -> StageResult:
     """Tokenize the documents of one raw file.
 
     Where gigatoken turns out to be wrong on it, that is kept in the store, and the reference makes
-    its tokens. Shards that were made before are to be made again: `lineage.has_new_verdict`.
+    its tokens. Shards that were made before are to be made again: `graph.has_new_verdict`.
     """
-    dataset = lineage.dataset
+    dataset = graph.dataset
 
     def write(folder: Path) -> None:
-        spread_verdict(lineage.tokenizer.folder, lineage.tokenizer.fingerprint)
+        spread_verdict(graph.tokenizer.folder, graph.tokenizer.fingerprint)
         write_token_shard(
-            lineage.raw_file(key),
+            graph.raw_file(key),
             dataset.documents,
             dataset.tokenizer,
-            lineage.tokenizer,
+            graph.tokenizer,
             folder,
             dataset=dataset.name,
             progress=progress,
         )
 
     try:
-        return _made(lineage.tokens(key), write)
+        return _made(graph.tokens(key), write)
     except EngineDiffersError as error:
-        lineage.disqualify(str(error))
-        return _made(lineage.tokens(key), write)
+        graph.disqualify(f"{error.where}: {error.found}")
+        return _made(graph.tokens(key), write)
 
 
 def make_split(
-    lineage: Lineage, key: str, *, on_tokens: Callable[[Made], None] = lambda _: None
-) -> Made:
+    graph: BuildGraph, key: str, *, on_tokens: Callable[[StageResult], None] = lambda _: None
+) -> StageResult:
     """Decide which text of one file belongs to which part.
 
     Where gigatoken turns out to be wrong on a piece of a document that is cut, that is kept in the
-    store, and the reference makes the tokens of the file again, too: `lineage.has_new_verdict`.
+    store, and the reference makes the tokens of the file again, too: `graph.has_new_verdict`.
     `on_tokens` hears of tokens that were made so.
     """
-    if lineage.has_new_verdict and (tokens := make_tokens(lineage, key)).is_new:
+    if graph.has_new_verdict and (tokens := make_tokens(graph, key)).is_new:
         on_tokens(tokens)
-    dataset = lineage.dataset
+    dataset = graph.dataset
 
     def write(folder: Path) -> None:
         write_split(
-            lineage.raw_file(key),
-            lineage.open_tokens(key),
+            graph.raw_file(key),
+            graph.open_tokens(key),
             dataset.documents,
             dataset.tokenizer,
-            lineage.tokenizer,
+            graph.tokenizer,
             dataset.split,
             folder,
             dataset=dataset.name,
-            position=lineage.position(key),
+            position=graph.position(key),
         )
 
     try:
-        return _made(lineage.split(key), write)
+        return _made(graph.split(key), write)
     except EngineDiffersError as error:
-        lineage.disqualify(str(error))
-        return make_split(lineage, key, on_tokens=on_tokens)
+        graph.disqualify(f"{error.where}: {error.found}")
+        return make_split(graph, key, on_tokens=on_tokens)
 
 
-def make_sequences(lineage: Lineage, key: str) -> Made:
+def make_sequences(graph: BuildGraph, key: str) -> StageResult:
     """Pack the tokens of each part of one file into rows."""
-    dataset = lineage.dataset
+    dataset = graph.dataset
 
     def write(folder: Path) -> None:
-        write_sequences(lineage.open_split(key), dataset.packing, folder, dataset=dataset.name)
+        write_sequences(graph.open_split(key), dataset.packing, folder, dataset=dataset.name)
 
-    return _made(lineage.sequences(key), write)
+    return _made(graph.sequences(key), write)
 
 
-def make_export(lineage: Lineage, config: ExportConfig) -> Made:
+def make_export(graph: BuildGraph, config: ExportConfig) -> StageResult:
     """Write one format for all files, and let `latest` lead to it.
 
     Raises: MissingOutputError that names the files which have not been built.
     """
-    dataset = lineage.dataset
+    dataset = graph.dataset
 
     def write(folder: Path) -> None:
         write_export(
-            lineage.parts(config),
+            graph.parts(config),
             config,
             folder,
             dataset=dataset.name,
-            parents=lineage.export_parents(config),
+            parents=graph.export_parents(config),
             details={
-                "dtype": lineage.tokenizer.dtype.str,
-                "vocab_size": lineage.tokenizer.vocab_size,
-                "eos_id": lineage.tokenizer.eos_id if dataset.tokenizer.eos == "last" else None,
-                "bos_id": lineage.tokenizer.bos_id if dataset.tokenizer.bos == "first" else None,
-                "tokenizer_fingerprint": lineage.tokenizer.fingerprint,
+                "dtype": graph.tokenizer.dtype.str,
+                "vocab_size": graph.tokenizer.vocab_size,
+                "eos_id": graph.tokenizer.eos_id if dataset.tokenizer.eos == "last" else None,
+                "bos_id": graph.tokenizer.bos_id if dataset.tokenizer.bos == "first" else None,
+                "tokenizer_fingerprint": graph.tokenizer.fingerprint,
                 "names": asdict(dataset.names),
             },
         )
 
-    made = _made(lineage.export(config), write)
+    made = _made(graph.export(config), write)
     point_latest_to(made.output.folder)
     return made
 
 
-FILE_STAGES: dict[Stage, Callable[[Lineage, str], Made]] = {
+FILE_STAGES: dict[Stage, Callable[[BuildGraph, str], StageResult]] = {
     "tokens": make_tokens,
     "split": make_split,
     "sequences": make_sequences,
@@ -165,20 +164,20 @@ def build_dataset(
     *,
     partitions: Sequence[str] | None = None,
     reporter: Reporter | None = None,
-) -> Built:
+) -> BuildResult:
     """Make every output of `dataset` that is not there yet, for all files or some.
 
     One file that cannot be built does not stop the others; exports are made when all files are
     built. With `partitions`, exports are left alone unless that completes them.
     """
     started = time.perf_counter()
-    build = _Build(Lineage(dataset), reporter or Reporter())
+    build = _Build(BuildGraph(dataset), reporter or Reporter())
     build.run(partitions)
-    return Built(
+    return BuildResult(
         raw_files=build.raw_files,
         made=tuple(sorted(build.made, key=lambda made: STAGES.index(made.output.stage))),
         failed=tuple(build.failures),
-        left_out=build.lineage.listing.left_out,
+        left_out=build.graph.listing.left_out,
         seconds=time.perf_counter() - started,
     )
 
@@ -186,22 +185,22 @@ def build_dataset(
 class _Build:
     """One run over all stages; a file that failed in one stage is left out of the next."""
 
-    def __init__(self, lineage: Lineage, reporter: Reporter) -> None:
-        self.lineage = lineage
+    def __init__(self, graph: BuildGraph, reporter: Reporter) -> None:
+        self.graph = graph
         self.reporter = reporter
         self.raw_files: dict[str, RawFile] = {}
-        self.made: list[Made] = []
-        self.failures: list[Failed] = []
+        self.made: list[StageResult] = []
+        self.failures: list[StageFailure] = []
 
     def run(self, partitions: Sequence[str] | None) -> None:
-        keys = self.lineage.selected_keys(partitions)
+        keys = self.graph.selected_keys(partitions)
         self.reporter.stage("raw", num_outputs=len(keys), num_bytes=0)
         with ThreadPoolExecutor(max_workers=1) as pool:
-            pool.submit(self.lineage.read_raw_files, keys)
+            pool.submit(self.graph.read_raw_files, keys)
             tokenizer = self._load_engine(keys)
         for key in keys:
             self._try("raw", key, partial(self._add_raw, key))
-        make = partial(make_tokenizer, self.lineage) if tokenizer is None else lambda: tokenizer
+        make = partial(make_tokenizer, self.graph) if tokenizer is None else lambda: tokenizer
         if not self._try("tokenizer", "tokenizer", make):
             return
         if not self._run_stages():
@@ -209,12 +208,12 @@ class _Build:
         is_partial = partitions is not None
         if self.failures or (is_partial and not self._is_all_packed()):
             return
-        exports = self.lineage.dataset.exports
+        exports = self.graph.dataset.exports
         self.reporter.stage("export", num_outputs=len(exports), num_bytes=0)
         for config in exports:
-            self._try("export", config.name, partial(make_export, self.lineage, config))
+            self._try("export", config.name, partial(make_export, self.graph, config))
 
-    def _load_engine(self, keys: Sequence[str]) -> Made | None:
+    def _load_engine(self, keys: Sequence[str]) -> StageResult | None:
         """Load the tokenizer's engine, if it will be needed, while the raw files are hashed.
 
         Hashing leaves the interpreter free, and this takes half a second. Returns the tokenizer
@@ -222,13 +221,13 @@ class _Build:
         the tokenizer is made.
         """
         made = None
-        dataset = self.lineage.dataset
+        dataset = self.graph.dataset
         is_first_build = not any((dataset.folder / "tokens" / key).is_dir() for key in keys)
         if dataset.tokenizer.kind != "trained" and is_first_build:
             with suppress(TokflowError, OSError):
-                made = make_tokenizer(self.lineage)
+                made = make_tokenizer(self.graph)
                 config = config_of_text(dataset.tokenizer, dataset.documents)
-                open_shard_engine(self.lineage.tokenizer, config)
+                open_shard_engine(self.graph.tokenizer, config)
         return made
 
     def _may_split(self) -> bool:
@@ -236,28 +235,26 @@ class _Build:
 
         Where a bad file keeps them from being made this is said once, not for every file.
         """
-        lineage = self.lineage
-        if lineage.dataset.split.scope == "file":
+        graph = self.graph
+        if graph.dataset.split.scope == "file":
             return True
-        waiting = [key for key in lineage.sources if not self._has_tokens(key)]
+        waiting = [key for key in graph.sources if not self._has_tokens(key)]
         if waiting and self.failures:
             error = MissingOutputError(
-                four_parts(
-                    where=f"{lineage.dataset.name}: split",
-                    expected=f"the tokens of all {len(lineage.sources):,} raw files, through "
-                    "which scope: dataset counts",
-                    found=f"none of {first_five(waiting)}",
-                    remedy="mend what is wrong with them, or set split.scope: file",
-                )
+                where=f"{graph.dataset.name}: split",
+                expected=f"the tokens of all {len(graph.sources):,} raw files, through "
+                "which scope: dataset counts",
+                found=f"none of {first_five(waiting)}",
+                remedy="mend what is wrong with them, or set split.scope: file",
             )
-            failed = Failed("split", "all files", error)
+            failed = StageFailure("split", "all files", error)
             self.failures.append(failed)
             self.reporter.failed(failed)
         return not waiting
 
     def _has_tokens(self, key: str) -> bool:
         try:
-            return self.lineage.tokens(key).is_made
+            return self.graph.tokens(key).is_made
         except (TokflowError, OSError):
             return False
 
@@ -276,43 +273,43 @@ class _Build:
 
     def _run_stage(self, stage: Stage) -> bool:
         """Make what is not made yet of one stage; say whether no verdict fell on the engine."""
-        had_verdict = self.lineage.has_new_verdict
+        had_verdict = self.graph.has_new_verdict
         done = {made.output.name for made in self.made if made.output.stage == stage}
         keys = [key for key in self.raw_files if key not in done]
         num_bytes = sum(self.raw_files[key].num_bytes for key in keys)
         self.reporter.stage(stage, num_outputs=len(keys), num_bytes=num_bytes)
         for key in keys:
-            make = partial(FILE_STAGES[stage], self.lineage, key)
+            make = partial(FILE_STAGES[stage], self.graph, key)
             if stage == "tokens":
                 make = partial(make, progress=self.reporter.advance)
             if stage == "split":
                 make = partial(make, on_tokens=self.made.append)
             if not self._try(stage, key, make):
                 del self.raw_files[key]
-            if self.lineage.has_new_verdict and not had_verdict:
+            if self.graph.has_new_verdict and not had_verdict:
                 return False
         return True
 
     def _is_overtaken(self, output: Output) -> bool:
         """Say whether a verdict fell on the engine after this output was made or found."""
-        expected = {"tokens": self.lineage.tokens, "split": self.lineage.split}.get(output.stage)
+        expected = {"tokens": self.graph.tokens, "split": self.graph.split}.get(output.stage)
         return expected is not None and expected(output.name).fingerprint != output.fingerprint
 
     def _add_raw(self, key: str) -> None:
-        self.raw_files[key] = make_raw(self.lineage, key)
+        self.raw_files[key] = make_raw(self.graph, key)
 
     def _is_all_packed(self) -> bool:
         try:
-            return all(self.lineage.sequences(key).is_made for key in self.lineage.sources)
+            return all(self.graph.sequences(key).is_made for key in self.graph.sources)
         except (TokflowError, OSError):
             return False
 
-    def _try(self, stage: Stage, name: str, make: Callable[[], Made | None]) -> bool:
+    def _try(self, stage: Stage, name: str, make: Callable[[], StageResult | None]) -> bool:
         self.reporter.start(stage, name)
         try:
             made = make()
         except Exception as error:  # whatever it is, it stops this output and no other
-            failed = Failed(stage, name, error)
+            failed = StageFailure(stage, name, error)
             self.failures.append(failed)
             self.reporter.failed(failed)
             return False
@@ -330,13 +327,13 @@ def _found(output: Output) -> Manifest | None:
         return None
 
 
-def _made(output: Output, write: Callable[[Path], None]) -> Made:
+def _made(output: Output, write: Callable[[Path], None]) -> StageResult:
     manifest = _found(output)
     is_new = manifest is None
     if is_new:
         with new_folder(output.folder) as folder:
             write(folder)
-    made = Made(output, manifest or output.manifest(), is_new, read_run(output.folder))
+    made = StageResult(output, manifest or output.manifest(), is_new, read_run(output.folder))
     if is_new and output.stage != "export":  # nothing else of a run is made from an export
         trust_files(made)
     return made

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokflow.build.dataset import Dataset
-from tokflow.build.graph import Lineage, Output, Stage
+from tokflow.build.graph import BuildGraph, Output, Stage
 from tokflow.build.staleness import Cause, why
-from tokflow.errors import CorruptOutputError, TokflowError, message_of
+from tokflow.errors import CorruptOutputError, TokflowError, explained
 from tokflow.exports import ExportConfig
 from tokflow.raw import LeftOut
 from tokflow.store.manifest import read_run
@@ -29,7 +29,7 @@ cores, about what `make demo` takes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Planned:
+class PlannedOutput:
     """One output: there already, or to be made."""
 
     stage: Stage
@@ -62,9 +62,9 @@ class Bad:
     error: Exception
 
     @property
-    def message(self) -> str:
+    def explained(self) -> TokflowError:
         """What to tell the user."""
-        return message_of(self.error, where=self.name)
+        return explained(self.error, where=self.name)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,7 +72,7 @@ class Plan:
     """What a run would do now."""
 
     dataset: Dataset
-    planned: tuple[Planned, ...]
+    planned: tuple[PlannedOutput, ...]
     """Every output, in the order of the stages."""
     bad: tuple[Bad, ...] = ()
     num_files: int
@@ -85,7 +85,7 @@ class Plan:
     """Other raw files that are not built, without which there is no export."""
 
     @property
-    def missing(self) -> tuple[Planned, ...]:
+    def missing(self) -> tuple[PlannedOutput, ...]:
         """The outputs that a run would make."""
         return tuple(planned for planned in self.planned if not planned.is_made)
 
@@ -118,24 +118,24 @@ def make_plan(
 
     Raises: ConfigError.
     """
-    lineage = Lineage(dataset, offline=True)
-    keys = lineage.selected_keys(partitions)
-    lineage.read_raw_files(
-        [key for key, source in lineage.sources.items() if source.is_local], progress=progress
+    graph = BuildGraph(dataset, offline=True)
+    keys = graph.selected_keys(partitions)
+    graph.read_raw_files(
+        [key for key, source in graph.sources.items() if source.is_local], progress=progress
     )
-    return _Planner(lineage, keys, is_partial=partitions is not None).plan()
+    return _Planner(graph, keys, is_partial=partitions is not None).plan()
 
 
 class _Planner:
     """Goes through the stages as a run does, but only looks."""
 
-    def __init__(self, lineage: Lineage, keys: list[str], *, is_partial: bool) -> None:
-        self.lineage = lineage
-        self.dataset = lineage.dataset
+    def __init__(self, graph: BuildGraph, keys: list[str], *, is_partial: bool) -> None:
+        self.graph = graph
+        self.dataset = graph.dataset
         self.keys = keys
         self.is_partial = is_partial
         self.bad: list[Bad] = []
-        self.planned: list[Planned] = []
+        self.planned: list[PlannedOutput] = []
         self.sizes: dict[str, int] = {}
         self.unfetched: set[str] = set()
         self.changed: set[tuple[Stage, str]] = set()
@@ -143,7 +143,7 @@ class _Planner:
 
     def plan(self) -> Plan:
         """Return what is to be made."""
-        for key in self.lineage.sources:
+        for key in self.graph.sources:
             self._look_at(key)
         bad_keys = {bad.name for bad in self.bad}
         if self._add_tokenizer():
@@ -155,22 +155,22 @@ class _Planner:
             if not self.is_partial or not num_elsewhere:
                 for config in self.dataset.exports:
                     self._add_export(config)
-        sources = self.lineage.sources
+        sources = self.graph.sources
         return Plan(
             dataset=self.dataset,
             planned=tuple(self.planned),
             bad=tuple(self.bad),
             num_files=len(self.keys),
-            left_out=self.lineage.listing.left_out,
+            left_out=self.graph.listing.left_out,
             num_remote=sum(not sources[key].is_local for key in self.keys),
             num_elsewhere=self._num_unbuilt_elsewhere(),
         )
 
     def _look_at(self, key: str) -> None:
         try:
-            self.sizes[key] = self.lineage.raw_file(key).num_bytes
+            self.sizes[key] = self.graph.raw_file(key).num_bytes
         except (TokflowError, OSError) as error:
-            if self.lineage.sources[key].is_local:
+            if self.graph.sources[key].is_local:
                 self.bad.append(Bad(key, error))
             else:
                 self.unfetched.add(key)
@@ -178,14 +178,14 @@ class _Planner:
     def _add_tokenizer(self) -> bool:
         """Plan the tokenizer; say whether anything can be planned after it."""
         try:
-            output = self.lineage.tokenizer_output
+            output = self.graph.tokenizer_output
         except (TokflowError, OSError) as error:
             if self.unfetched:
                 self._add_waiting("tokenizer", "tokenizer", "waits for raw files to be fetched")
                 return True
             self.bad.append(Bad("tokenizer", error))
             return False
-        trained_on = self.lineage.origin().raw_files
+        trained_on = self.graph.origin().raw_files
         return self._add(output, sum(self.sizes.get(key, 0) for key in trained_on))
 
     def _add_file_output(self, stage: Stage, key: str) -> None:
@@ -193,9 +193,9 @@ class _Planner:
             self._add_waiting(stage, key, "waits for the raw file to be fetched")
             return
         outputs: dict[Stage, Callable[[str], Output]] = {
-            "tokens": self.lineage.tokens,
-            "split": self.lineage.split,
-            "sequences": self.lineage.sequences,
+            "tokens": self.graph.tokens,
+            "split": self.graph.split,
+            "sequences": self.graph.sequences,
         }
         try:
             output = outputs[stage](key)
@@ -206,7 +206,7 @@ class _Planner:
 
     def _add_export(self, config: ExportConfig) -> None:
         try:
-            output = self.lineage.export(config)
+            output = self.graph.export(config)
         except (TokflowError, OSError):
             self._add_waiting("export", config.name, f"waits for {self._awaited()}")
             return
@@ -224,7 +224,7 @@ class _Planner:
             return False
         if is_made:
             self.planned.append(
-                Planned(
+                PlannedOutput(
                     stage=output.stage,
                     name=output.name,
                     is_made=True,
@@ -237,7 +237,7 @@ class _Planner:
         self.changed.add((output.stage, output.name))
         cause, details = self._why(output, damage)
         self.planned.append(
-            Planned(
+            PlannedOutput(
                 stage=output.stage,
                 name=output.name,
                 is_made=False,
@@ -267,7 +267,7 @@ class _Planner:
         self.changed.add((stage, name))
         num_bytes = sum(self.sizes.values()) if stage == "export" else self.sizes.get(name, 0)
         self.planned.append(
-            Planned(
+            PlannedOutput(
                 stage=stage,
                 name=name,
                 is_made=False,
@@ -290,11 +290,11 @@ class _Planner:
 
     def _num_unbuilt_elsewhere(self) -> int:
         num = 0
-        for key in self.lineage.sources:
+        for key in self.graph.sources:
             if key in self.keys:
                 continue
             try:
-                num += not self.lineage.sequences(key).is_made
+                num += not self.graph.sequences(key).is_made
             except (TokflowError, OSError):
                 num += 1
         return num

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.build.graph import Output, Stage
-from tokflow.errors import message_of
+from tokflow.errors import TokflowError, explained
 from tokflow.raw import LeftOut, RawFile
 from tokflow.store.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class StageResult:
     """One output, and whether this call made it."""
 
     output: Output
@@ -27,7 +27,7 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class StageFailure:
     """One output that could not be made."""
 
     stage: Stage
@@ -35,19 +35,19 @@ class Failed:
     error: Exception
 
     @property
-    def message(self) -> str:
+    def explained(self) -> TokflowError:
         """What to tell the user."""
-        return message_of(self.error, where=f"{self.stage} {self.name}")
+        return explained(self.error, where=f"{self.stage} {self.name}")
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class BuildResult:
     """What `build_dataset` did."""
 
     raw_files: dict[str, RawFile]
-    made: tuple[Made, ...]
+    made: tuple[StageResult, ...]
     """Every output that is there now, in the order of the stages."""
-    failed: tuple[Failed, ...]
+    failed: tuple[StageFailure, ...]
     """Empty if all is well."""
     left_out: tuple[LeftOut, ...]
     """What the patterns of the raw files match and was not read."""
@@ -58,7 +58,7 @@ class Built:
         """Outputs that were not there before."""
         return sum(made.is_new for made in self.made)
 
-    def export(self, name: str) -> Made:
+    def export(self, name: str) -> StageResult:
         """Return one export.
 
         Raises: the error that kept it from being made.
@@ -83,8 +83,8 @@ class Reporter:
     def advance(self, num_documents: int, num_bytes: int) -> None:
         """Say that documents with so many bytes of text were tokenized."""
 
-    def made(self, made: Made) -> None:
+    def made(self, made: StageResult) -> None:
         """Say that an output is there."""
 
-    def failed(self, failed: Failed) -> None:
+    def failed(self, failed: StageFailure) -> None:
         """Say that an output could not be made."""

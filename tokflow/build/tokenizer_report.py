@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 from tokflow.build.dataset import Dataset
-from tokflow.build.graph import Lineage
+from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import make_tokenizer
 from tokflow.documents import DocumentsConfig, Render, read_documents
-from tokflow.errors import RawFileError, four_parts
+from tokflow.errors import RawFileError
 from tokflow.store.arrow import to_texts
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt, find_other_ids
 from tokflow.tokenizers.chat.renderer import open_renderer
@@ -112,14 +112,14 @@ def report_tokenizer(dataset: Dataset, *, file: Path | None, is_measured: bool) 
 
     Raises: TokflowError.
     """
-    lineage = Lineage(dataset)
-    make_tokenizer(lineage)
-    tokenizer, manifest = lineage.tokenizer, lineage.tokenizer_output.manifest()
+    graph = BuildGraph(dataset)
+    make_tokenizer(graph)
+    tokenizer, manifest = graph.tokenizer, graph.tokenizer_output.manifest()
     render = open_renderer(dataset.documents, tokenizer) if is_measured else None
     config = config_of_text(dataset.tokenizer, dataset.documents)
     engine = open_shard_engine(tokenizer, config)
     if is_measured and file is None:
-        file = lineage.raw_file(_first_key(lineage)).path
+        file = graph.raw_file(_first_key(graph)).path
     sample = None if file is None else _measure(engine, file, dataset.documents, render)
     return TokenizerReport(
         tokenizer=tokenizer,
@@ -135,16 +135,14 @@ def report_tokenizer(dataset: Dataset, *, file: Path | None, is_measured: bool) 
     )
 
 
-def _first_key(lineage: Lineage) -> str:
-    for key in lineage.sources:
+def _first_key(graph: BuildGraph) -> str:
+    for key in graph.sources:
         return key
     raise RawFileError(
-        four_parts(
-            where=f"dataset {lineage.dataset.name}",
-            expected="a raw file to measure its tokenizer on",
-            found="none",
-            remedy="name one with --file",
-        )
+        where=f"dataset {graph.dataset.name}",
+        expected="a raw file to measure its tokenizer on",
+        found="none",
+        remedy="name one with --file",
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from tokflow.errors import ConfigError, four_parts
+from tokflow.errors import ConfigError
 
 COMPONENT_TYPE = "tokflow.components.TextDataset"
 """The `type:` of a dataset."""
@@ -34,12 +34,10 @@ def _read(path: Path) -> str:
     except (OSError, ValueError) as error:  # no UTF-8, or a path with NUL
         found = getattr(error, "strerror", None) or str(error)
     raise ConfigError(
-        four_parts(
-            where=path,
-            expected="a YAML file that declares a dataset",
-            found=found,
-            remedy="correct the path",
-        )
+        where=path,
+        expected="a YAML file that declares a dataset",
+        found=found,
+        remedy="correct the path",
     )
 
 
@@ -49,21 +47,17 @@ def _parse(text: str, path: Path) -> dict[str, Any]:
     except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         raise ConfigError(
-            four_parts(
-                where=f"{path}: line {mark.line + 1}" if mark else path,
-                expected="YAML",
-                found=str(getattr(error, "problem", None) or error),
-                remedy="correct the line",
-            )
+            where=f"{path}: line {mark.line + 1}" if mark else path,
+            expected="YAML",
+            found=str(getattr(error, "problem", None) or error),
+            remedy="correct the line",
         ) from None
     if not isinstance(fields, dict):
         raise ConfigError(
-            four_parts(
-                where=path,
-                expected="a mapping that declares a dataset",
-                found=type(fields).__name__,
-                remedy=f"begin with `type: {COMPONENT_TYPE}` and `attributes:`",
-            )
+            where=path,
+            expected="a mapping that declares a dataset",
+            found=type(fields).__name__,
+            remedy=f"begin with `type: {COMPONENT_TYPE}` and `attributes:`",
         )
     return fields
 

@@ -6,7 +6,7 @@ from math import inf
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.plan import Plan
-from tokflow.build.results import Built, Failed, Made
+from tokflow.build.results import BuildResult, StageFailure, StageResult
 from tokflow.cli.left_out import line_of_left_out
 from tokflow.cli.lines import described_parts
 from tokflow.cli.output import counted, print_table, shown_path, size, styled
@@ -23,7 +23,7 @@ FILES_SHOWN = 30
 """Files listed on the screen; of more, those that are new come first."""
 
 
-def print_closing(dataset: Dataset, plan: Plan, built: Built, *, with_rows: bool) -> None:
+def print_closing(dataset: Dataset, plan: Plan, built: BuildResult, *, with_rows: bool) -> None:
     """Print the tables and lines that end a run; `with_rows` also what packing made."""
     _print_files(plan, built)
     exports = [made for made in built.made if made.output.stage == "export"]
@@ -48,7 +48,7 @@ def print_closing(dataset: Dataset, plan: Plan, built: Built, *, with_rows: bool
     )
 
 
-def _print_files(plan: Plan, built: Built) -> None:
+def _print_files(plan: Plan, built: BuildResult) -> None:
     new_stages: dict[str, list[str]] = {}
     for made in built.made:
         if made.is_new and made.output.stage in ("tokens", "split", "sequences"):
@@ -81,7 +81,9 @@ def _keys(plan: Plan) -> set[str]:
     return files | {bad.name for bad in plan.bad}
 
 
-def _file_row(key: str, made: Made | None, new: Sequence[str], failed: str | None) -> Sequence[str]:
+def _file_row(
+    key: str, made: StageResult | None, new: Sequence[str], failed: str | None
+) -> Sequence[str]:
     if made is None:
         return (key, "", "", "", f"failed ({failed})")
     counts = made.manifest.counts
@@ -95,7 +97,7 @@ def _file_row(key: str, made: Made | None, new: Sequence[str], failed: str | Non
     )
 
 
-def _print_exports(exports: Sequence[Made]) -> None:
+def _print_exports(exports: Sequence[StageResult]) -> None:
     rows = []
     for made in exports:
         counts = made.manifest.counts
@@ -108,7 +110,7 @@ def _print_exports(exports: Sequence[Made]) -> None:
     print_table(("export", "tokens", "bytes", "path"), rows)
 
 
-def packed(built: Built) -> Iterator[str]:
+def packed(built: BuildResult) -> Iterator[str]:
     """Yield how full the rows are and what was cut, repeated or dropped: a line for each part of
     the exports of rows, or where there is no such export one for the rows of all files."""
     rows: dict[str, list[str]] = {}
@@ -125,7 +127,7 @@ def packed(built: Built) -> Iterator[str]:
         yield f"rows of {counted(len(sequences), 'file')}: {described_parts(sequences)}"
 
 
-def _notices(built: Built) -> Iterator[str]:
+def _notices(built: BuildResult) -> Iterator[str]:
     """Yield what to know of the tokenizer and its engine, in the run that has made them."""
     reasons = []
     for made in built.made:
@@ -138,7 +140,7 @@ def _notices(built: Built) -> Iterator[str]:
         yield f"warning: {verdict}; the reference makes all tokens of this tokenizer"
 
 
-def left_out(dataset: Dataset, built: Built) -> Iterator[str]:
+def left_out(dataset: Dataset, built: BuildResult) -> Iterator[str]:
     """Yield a line for each thing of the raw files that is not in the exports."""
     made = built.made
     lines = []
@@ -163,7 +165,7 @@ def left_out(dataset: Dataset, built: Built) -> Iterator[str]:
     yield from lines or ["left out: nothing"]
 
 
-def _rejected(made: Sequence[Made]) -> list[str]:
+def _rejected(made: Sequence[StageResult]) -> list[str]:
     """Return the line that says how many documents were set aside, and where they are listed."""
     shards = [one for one in made if one.output.stage == "tokens"]
     numbers = [one.manifest.counts["num_rejects"] for one in shards]
@@ -179,7 +181,7 @@ def _rejected(made: Sequence[Made]) -> list[str]:
     return [f"rejected: {total}: {', '.join(lists[:5] + more)}"]
 
 
-def _in_no_part(made: Sequence[Made]) -> list[str]:
+def _in_no_part(made: Sequence[StageResult]) -> list[str]:
     """Return the line that says how much text no part of the split takes."""
     counts: Counter[str] = Counter()
     for one in made:
@@ -196,7 +198,7 @@ def _in_no_part(made: Sequence[Made]) -> list[str]:
     ]
 
 
-def _dropped(made: Sequence[Made]) -> list[str]:
+def _dropped(made: Sequence[StageResult]) -> list[str]:
     """Return the line that says how many tokens each export drops."""
     dropped = []
     for one in made:
@@ -206,7 +208,7 @@ def _dropped(made: Sequence[Made]) -> list[str]:
     return [f"dropped: {', '.join(dropped)}"] if dropped else []
 
 
-def _limited(limit: Limit, made: Sequence[Made]) -> list[str]:
+def _limited(limit: Limit, made: Sequence[StageResult]) -> list[str]:
     """Return the line that names the files whose reading the limit stopped; it may be their end."""
     names = [
         one.output.name
@@ -222,7 +224,7 @@ def _limited(limit: Limit, made: Sequence[Made]) -> list[str]:
     return [f"not read: anything past documents.limit in {shown}"] if names else []
 
 
-def _small_vocabulary(made: Sequence[Made]) -> list[str]:
+def _small_vocabulary(made: Sequence[StageResult]) -> list[str]:
     for one in made:
         num, asked = one.manifest.counts.get("vocab_size"), vocab_size_asked(one.manifest)
         if one.output.stage == "tokenizer" and asked is not None and num != asked:
@@ -230,11 +232,11 @@ def _small_vocabulary(made: Sequence[Made]) -> list[str]:
     return []
 
 
-def _loses_loss_mask(made: Made) -> bool:
+def _loses_loss_mask(made: StageResult) -> bool:
     return "loss_mask" in made.manifest.details.get("lost", ())
 
 
-def _why_no_exports(dataset: Dataset, plan: Plan, built: Built) -> str | None:
+def _why_no_exports(dataset: Dataset, plan: Plan, built: BuildResult) -> str | None:
     """Return why there was no export to make; None where there was one."""
     if not dataset.exports:
         return "exports: none declared"
@@ -249,5 +251,5 @@ def _why_no_exports(dataset: Dataset, plan: Plan, built: Built) -> str | None:
     return f"exports: {state}; {counted(plan.num_elsewhere, 'other file')} not built yet"
 
 
-def _name_of(failed: Failed) -> str:
+def _name_of(failed: StageFailure) -> str:
     return "the split of all files" if failed.name == "all files" else failed.name

@@ -12,7 +12,6 @@ from tokflow.audit.stored import find_export
 from tokflow.build.dataset import make_export_config, make_packing_config
 from tokflow.cli.output import DONE, UsageError, as_usage, print_json, shown_path, size
 from tokflow.cli.packing import described_tokens
-from tokflow.errors import four_parts
 from tokflow.exports import check_format
 from tokflow.sequences.packing import PackingConfig
 from tokflow.store.manifest import read_manifest
@@ -35,12 +34,10 @@ def print_conversion(
         of_packing = _fields(packing, "--packing")
         if of_packing and config.layout.made_of != "sequences":
             raise UsageError(
-                four_parts(
-                    where="--packing",
-                    expected="none, for nothing is packed in a stream",
-                    found=", ".join(of_packing),
-                    remedy=f"leave it out, or name a format of sequences in place of {to}",
-                )
+                where="--packing",
+                expected="none, for nothing is packed in a stream",
+                found=", ".join(of_packing),
+                remedy=f"leave it out, or name a format of sequences in place of {to}",
             )
         packed = _packing(export, of_packing) if of_packing else None
         folder = convert_export(export, config, packing=packed, output=output)
@@ -92,12 +89,10 @@ def _fields(given: Sequence[str] | None, where: str) -> dict[str, Any]:
         key, equals, value = entry.partition("=")
         if not equals or not key:
             raise UsageError(
-                four_parts(
-                    where=where,
-                    expected="KEY=VALUE",
-                    found=repr(entry),
-                    remedy=f"write it as {where} {EXAMPLES[where]}",
-                )
+                where=where,
+                expected="KEY=VALUE",
+                found=repr(entry),
+                remedy=f"write it as {where} {EXAMPLES[where]}",
             )
         try:
             fields[key] = yaml.safe_load(value)

@@ -5,7 +5,7 @@ from typing import Any
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.plan import Plan
-from tokflow.build.results import Built
+from tokflow.build.results import BuildResult
 from tokflow.cli.left_out import document_of_left_out
 
 
@@ -32,7 +32,9 @@ def document_of_plan(plan: Plan, problems: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def document_of_build(dataset: Dataset, built: Built, problems: Sequence[str]) -> dict[str, Any]:
+def document_of_build(
+    dataset: Dataset, built: BuildResult, problems: Sequence[str]
+) -> dict[str, Any]:
     """Return what is to be said of a build."""
     return {
         "dataset": dataset.name,
@@ -53,7 +55,7 @@ def document_of_build(dataset: Dataset, built: Built, problems: Sequence[str]) -
             for made in built.made
         ],
         "failed": [
-            {"stage": failed.stage, "name": failed.name, "error": failed.message}
+            {"stage": failed.stage, "name": failed.name, "error": failed.explained.fields()}
             for failed in built.failed
         ],
         "problems": list(problems),

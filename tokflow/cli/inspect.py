@@ -32,7 +32,7 @@ def print_inspection(
     except MissingOutputError as error:
         if path.exists():
             raise
-        raise UsageError(str(error)) from error
+        raise UsageError(**error.fields()) from error
     if as_json:
         print_json(_as_document(inspection))
     else:

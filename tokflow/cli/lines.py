@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tokflow.build.graph import Stage
-from tokflow.build.results import Failed, Made, Reporter
+from tokflow.build.results import Reporter, StageFailure, StageResult
 from tokflow.cli.output import counted, of_asked, print_error
 from tokflow.cli.packing import described_rows, described_tokens
 from tokflow.tokenizers.tokenizer import vocab_size_asked
@@ -19,9 +19,9 @@ SECONDS = 10.0
 class Errors(Reporter):
     """Prints what could not be made as soon as it is known."""
 
-    def failed(self, failed: Failed) -> None:
+    def failed(self, failed: StageFailure) -> None:
         """Print the error."""
-        print_error(failed.message, failed.error)
+        print_error(str(failed.explained), failed.error)
 
 
 class Lines(Errors):
@@ -33,7 +33,7 @@ class Lines(Errors):
     def __init__(self) -> None:
         self._num_files = self._num_done = 0
         """Of the stage."""
-        self._new: list[Made] = []
+        self._new: list[StageResult] = []
         """Outputs of the stage that were made."""
         self._last_line = time.monotonic()
 
@@ -41,7 +41,7 @@ class Lines(Errors):
         """Begin to count."""
         self._num_files, self._num_done, self._new = num_outputs, 0, []
 
-    def made(self, made: Made) -> None:
+    def made(self, made: StageResult) -> None:
         """Print a line where there is one to print."""
         is_of_file = made.output.stage in ("tokens", "split", "sequences")
         if made.is_new and is_of_file:
@@ -52,12 +52,12 @@ class Lines(Errors):
             self._print_tokens(made)
         self._count()
 
-    def failed(self, failed: Failed) -> None:
+    def failed(self, failed: StageFailure) -> None:
         """Print the error."""
         super().failed(failed)
         self._count()
 
-    def _print_tokens(self, made: Made) -> None:
+    def _print_tokens(self, made: StageResult) -> None:
         if self._num_files <= FILES_SHOWN:
             self._print(described(made))
         elif time.monotonic() - self._last_line >= SECONDS:
@@ -75,7 +75,7 @@ class Lines(Errors):
         self._last_line = time.monotonic()
 
 
-def described(made: Made) -> str:
+def described(made: StageResult) -> str:
     """Return one line about the tokenizer, the tokens of a file or an export."""
     counts, run = made.manifest.counts, made.run
     output = made.output
@@ -94,7 +94,7 @@ def described(made: Made) -> str:
     return f"{name}: {', '.join(parts)}, {seconds}"
 
 
-def described_stage(made: Sequence[Made]) -> str:
+def described_stage(made: Sequence[StageResult]) -> str:
     """Return one line about the splits, or the sequences, of several files."""
     output = made[0].output
     seconds = sum(one.run.get("seconds", 0) for one in made)
@@ -102,7 +102,7 @@ def described_stage(made: Sequence[Made]) -> str:
     return f"{output.dataset}: {output.stage}: {files}: {described_parts(made)}, {seconds:,.1f} s"
 
 
-def described_parts(made: Sequence[Made]) -> str:
+def described_parts(made: Sequence[StageResult]) -> str:
     """Return what the parts of several files' splits, or sequences, hold together."""
     first = made[0]
     counts: Counter[str] = Counter()

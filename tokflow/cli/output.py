@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from tokflow.errors import ConfigError, TokflowError, message_of
+from tokflow.errors import ConfigError, TokflowError, explained
 
 DONE, FAILED, WRONG_USAGE = 0, 1, 2
 """Exit status."""
@@ -35,7 +35,7 @@ def as_usage() -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        raise UsageError(str(error)) from error
+        raise UsageError(**error.fields()) from error
 
 
 def reports_errors(command: Callable[..., int]) -> Callable[..., None]:
@@ -58,10 +58,10 @@ def reports_errors(command: Callable[..., int]) -> Callable[..., None]:
         except SystemExit:
             raise
         except BaseException as error:  # a panic of a library in Rust is no Exception
-            message = message_of(error, where=f"tokflow {command.__name__}")
+            problem = explained(error, where=f"tokflow {command.__name__}")
             if options.get("json"):
-                print_json({"error": message})
-            print_error(message, error)
+                print_json({"error": problem.fields()})
+            print_error(str(problem), error)
             code = WRONG_USAGE if isinstance(error, UsageError) else FAILED
         raise typer.Exit(code)
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from tokflow.build.plan import Plan, Planned, make_plan
+from tokflow.build.plan import Plan, PlannedOutput, make_plan
 from tokflow.cli.left_out import document_of_left_out, line_of_left_out
 from tokflow.cli.output import DONE, counted, print_error, print_json, print_table, size, styled
 from tokflow.cli.selection import Selected
@@ -49,7 +49,7 @@ def as_document(plan: Plan) -> dict[str, Any]:
             }
             for planned in plan.missing
         ],
-        "bad": [{"name": bad.name, "error": bad.message} for bad in plan.bad],
+        "bad": [{"name": bad.name, "error": bad.explained.fields()} for bad in plan.bad],
     }
 
 
@@ -79,10 +79,10 @@ def _print(plan: Plan) -> None:
     if plan.left_out:
         print(line_of_left_out(plan.left_out))
     for bad in plan.bad:
-        print_error(bad.message, bad.error)
+        print_error(str(bad.explained), bad.error)
 
 
-def _row(planned: Planned) -> tuple[str, ...]:
+def _row(planned: PlannedOutput) -> tuple[str, ...]:
     return (
         planned.stage,
         planned.name,

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from tokflow.build.graph import Stage
 from tokflow.build.plan import Plan
-from tokflow.build.results import Failed, Made, Reporter
+from tokflow.build.results import Reporter, StageFailure, StageResult
 from tokflow.cli.output import print_error, size
 
 
@@ -85,18 +85,18 @@ class Bars(Reporter):
         text = task.fields["text_bytes"] + num_bytes
         self._progress.update(self._task, completed=self._done + of_file, text_bytes=text)
 
-    def made(self, made: Made) -> None:
+    def made(self, made: StageResult) -> None:
         """Count the output's raw bytes in full."""
         if made.is_new and made.output.stage == "tokens":
             self._all_raw += self._size()
             self._all_text += made.manifest.counts["num_bytes"]
         self._finish()
 
-    def failed(self, failed: Failed) -> None:
+    def failed(self, failed: StageFailure) -> None:
         """Print the error above the bars."""
         self._finish()
         self._progress.stop()
-        print_error(failed.message, failed.error)
+        print_error(str(failed.explained), failed.error)
         self._progress.start()
 
     def _open(self, stage: Stage) -> None:

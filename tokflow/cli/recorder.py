@@ -17,7 +17,7 @@ from typing import Any
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.declared import load_declared
-from tokflow.errors import TokflowError, four_parts
+from tokflow.errors import TokflowError, explained
 
 
 class RecorderError(TokflowError):
@@ -57,13 +57,15 @@ class Recorder:
         """
         # It may have ended already, and then its last line, if any, says why.
         answer, _ = self._process.communicate(json.dumps(list(keys)) + "\n")
-        fields = json.loads(answer) if answer else {"error": self._death()}
+        if not answer:
+            raise self._death()
+        fields = json.loads(answer)
         if "error" in fields:
-            raise RecorderError(fields["error"])
+            raise RecorderError(**fields["error"])
         return Told(tuple(fields["problems"]), tuple(fields["warnings"]))
 
-    def _death(self) -> str:
-        return four_parts(
+    def _death(self) -> RecorderError:
+        return RecorderError(
             where="the process that records",
             expected="an answer",
             found=f"none, and exit status {self._process.returncode}",
@@ -106,7 +108,7 @@ def main() -> None:
     except KeyboardInterrupt:
         return
     except Exception as error:
-        answer = {"error": f"{type(error).__name__}: {error}"}
+        answer = {"error": explained(error, where="the process that records").fields()}
     if answer is not None:
         output.write(json.dumps(answer) + "\n")
 

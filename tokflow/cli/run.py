@@ -10,15 +10,15 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from tokflow.build.pipeline import build_dataset
-from tokflow.build.plan import Plan, Planned, make_plan
-from tokflow.build.results import Built, Made
+from tokflow.build.plan import Plan, PlannedOutput, make_plan
+from tokflow.build.results import BuildResult, StageResult
 from tokflow.cli import STARTED
 from tokflow.cli.documents import document_of_build, document_of_plan
 from tokflow.cli.left_out import line_of_left_out
 from tokflow.cli.lines import Errors, Lines
 from tokflow.cli.output import DONE, FAILED, counted, print_error, print_json, size
 from tokflow.cli.selection import Selected
-from tokflow.errors import message_of
+from tokflow.errors import explained
 from tokflow.store.atomic import point_latest_to
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ def run_datasets(
         except Exception as error:
             if len(selected) == 1:
                 raise
-            message = message_of(error, where=one.dataset.name)
-            print_error(message, error)
-            document, is_well = {"dataset": one.dataset.name, "error": message}, False
+            problem = explained(error, where=one.dataset.name)
+            print_error(str(problem), error)
+            document, is_well = {"dataset": one.dataset.name, "error": problem.fields()}, False
         documents.append(document)
         code = code if is_well else FAILED
     if as_json:
@@ -75,7 +75,7 @@ def _recorder(selected: Selected) -> "AbstractContextManager[Recorder | None]":
     return Recorder(selected.dataset.name)
 
 
-def _print_built(selected: Selected, plan: Plan, built: Built) -> None:
+def _print_built(selected: Selected, plan: Plan, built: BuildResult) -> None:
     from tokflow.cli.closing import print_closing
 
     if built.num_new or built.failed:
@@ -87,7 +87,7 @@ def _print_built(selected: Selected, plan: Plan, built: Built) -> None:
 
 def _build(
     selected: Selected, plan: Plan, partitions: Sequence[str] | None, *, as_json: bool
-) -> Built:
+) -> BuildResult:
     if as_json:
         return build_dataset(selected.dataset, partitions=partitions, reporter=Errors())
     if sys.stdout.isatty():
@@ -98,7 +98,7 @@ def _build(
     return build_dataset(selected.dataset, partitions=partitions, reporter=Lines())
 
 
-def _publish(plan: Plan) -> Sequence[Planned]:
+def _publish(plan: Plan) -> Sequence[PlannedOutput]:
     """Let `latest` lead to the exports of this config again, as after going back to an earlier
     one; return the outputs, which are all there."""
     for planned in plan.planned:
@@ -131,7 +131,7 @@ def _show_hashing(done: int, total: int | None) -> None:
 
 def _record(
     selected: Selected,
-    outputs: Sequence[Made] | Sequence[Planned],
+    outputs: Sequence[StageResult] | Sequence[PlannedOutput],
     *,
     is_partial: bool,
     recorder: "Recorder | None" = None,
@@ -145,11 +145,11 @@ def _record(
     fingerprints: dict[str, str] = {}
     keys: list[str] = []
     for one in outputs:
-        output = one.output if isinstance(one, Made) else one
+        output = one.output if isinstance(one, StageResult) else one
         fingerprints[f"{output.stage}/{output.name}"] = str(output.fingerprint)
         if output.stage == "sequences":
             keys.append(output.name)
-    is_new = any(isinstance(one, Made) and one.is_new for one in outputs)
+    is_new = any(isinstance(one, StageResult) and one.is_new for one in outputs)
     problems = record(
         selected.dataset,
         keys,

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from tokflow.build.dataset import Dataset, load_dataset
 from tokflow.build.declared import FOLDER, list_declared, load_declared, project_root
-from tokflow.build.graph import Lineage
+from tokflow.build.graph import BuildGraph
 from tokflow.cli.output import UsageError, as_usage
-from tokflow.errors import four_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +33,10 @@ def select(
     """
     if names and configs:
         raise UsageError(
-            four_parts(
-                where="arguments",
-                expected="names of declared datasets or --config",
-                found=f"both {names[0]!r} and --config {configs[0]}",
-                remedy="leave one out",
-            )
+            where="arguments",
+            expected="names of declared datasets or --config",
+            found=f"both {names[0]!r} and --config {configs[0]}",
+            remedy="leave one out",
         )
     with as_usage():
         selected = _load(names, configs, store)
@@ -47,16 +44,14 @@ def select(
         raise _none_declared()
     if partitions and len(selected) > 1:
         raise UsageError(
-            four_parts(
-                where="--partition",
-                expected="one dataset, whose raw files the keys are of",
-                found=f"{len(selected):,}",
-                remedy="name the dataset",
-            )
+            where="--partition",
+            expected="one dataset, whose raw files the keys are of",
+            found=f"{len(selected):,}",
+            remedy="name the dataset",
         )
     if partitions:
         with as_usage():
-            Lineage(selected[0].dataset, offline=True).selected_keys(partitions)
+            BuildGraph(selected[0].dataset, offline=True).selected_keys(partitions)
     return selected
 
 
@@ -75,13 +70,11 @@ def _load(
 
 def _none_declared() -> UsageError:
     return UsageError(
-        four_parts(
-            where="arguments",
-            expected="a dataset",
-            found=f"none declared in {project_root() / FOLDER}",
-            remedy="go to a project's folder, declare one there in "
-            "tokflow/defs/<name>/defs.yaml, or name a file by --config",
-        )
+        where="arguments",
+        expected="a dataset",
+        found=f"none declared in {project_root() / FOLDER}",
+        remedy="go to a project's folder, declare one there in "
+        "tokflow/defs/<name>/defs.yaml, or name a file by --config",
     )
 
 
@@ -90,12 +83,10 @@ def _check_folders(datasets: Sequence[Dataset], configs: Sequence[Path]) -> None
     for dataset, config in zip(datasets, configs, strict=True):
         if dataset.folder in first:
             raise UsageError(
-                four_parts(
-                    where="--config",
-                    expected="datasets of different names, or with different stores",
-                    found=f"{dataset.name!r} in {dataset.store} for both {first[dataset.folder]} "
-                    f"and {config}",
-                    remedy="rename one of them, or leave one out",
-                )
+                where="--config",
+                expected="datasets of different names, or with different stores",
+                found=f"{dataset.name!r} in {dataset.store} for both {first[dataset.folder]} "
+                f"and {config}",
+                remedy="rename one of them, or leave one out",
             )
         first[dataset.folder] = config

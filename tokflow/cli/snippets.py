@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from tokflow.build.results import Made
+from tokflow.build.results import StageResult
 from tokflow.cli.output import shown_path
 from tokflow.exports.bin_ import file_of
 from tokflow.store.atomic import LATEST
@@ -12,7 +12,7 @@ from tokflow.store.atomic import LATEST
 BATCH_ROWS = 8
 
 
-def loading_code(exports: Sequence[Made], *, sequence_length: int) -> str | None:
+def loading_code(exports: Sequence[StageResult], *, sequence_length: int) -> str | None:
     """Return three lines of Python for the bin export if there is one, else for the first that
     has some text; None where no export holds a token."""
     by_preference = sorted(exports, key=lambda made: made.manifest.details["format"] != "bin")
@@ -24,7 +24,7 @@ def loading_code(exports: Sequence[Made], *, sequence_length: int) -> str | None
     return None
 
 
-def _code(made: Made, part: str, sequence_length: int) -> str:
+def _code(made: StageResult, part: str, sequence_length: int) -> str:
     folder = made.output.folder.parent / LATEST
     details, counts = made.manifest.details, made.manifest.counts
     of_part = re.compile(rf"{part}(/dump-0\.pkl|-\d+-of-\d+\.parquet)")

@@ -21,7 +21,7 @@ from tokflow.cli.output import (
     size,
 )
 from tokflow.cli.selection import select
-from tokflow.errors import four_parts, message_of
+from tokflow.errors import explained
 from tokflow.tokenizers.tokenizer import fields_of_name
 
 
@@ -51,12 +51,10 @@ def print_tokenizers(
     """
     if file is not None and not file.is_file():
         raise UsageError(
-            four_parts(
-                where="--file",
-                expected="a raw file on this disk",
-                found=f"{str(file)!r}, which is {'a folder' if file.is_dir() else 'missing'}",
-                remedy="correct the path",
-            )
+            where="--file",
+            expected="a raw file on this disk",
+            found=f"{str(file)!r}, which is {'a folder' if file.is_dir() else 'missing'}",
+            remedy="correct the path",
         )
     with tempfile.TemporaryDirectory(prefix="tokflow-tokenizers-") as folder:
         columns = [
@@ -113,7 +111,8 @@ def _column(title: str, dataset: Dataset, file: Path | None, *, is_measured: boo
 
 def _document_of(column: Column) -> dict[str, Any]:
     if isinstance(column.found, Exception):
-        return {"title": column.title, "error": message_of(column.found, where=column.title)}
+        problem = explained(column.found, where=column.title)
+        return {"title": column.title, "error": problem.fields()}
     return {"title": column.title, **column.found.as_document()}
 
 
@@ -136,7 +135,7 @@ def _print(columns: Sequence[Column]) -> None:
             print(f"{title}: measured on {_measured_on(report)}")
     for column in columns:
         if isinstance(column.found, Exception):
-            message = message_of(column.found, where="its tokenizer")
+            message = explained(column.found, where="its tokenizer")
             print_error(f"{column.title}: {message}", column.found)
 
 

@@ -13,7 +13,6 @@ from tokflow.cli.output import (
     shown_ids,
     styled,
 )
-from tokflow.errors import four_parts
 
 CHARS_SHOWN = 400
 
@@ -35,12 +34,10 @@ def print_trace(
     """Print the origin of one token, or of every segment of one sequence."""
     if (token is None) == (sequence is None):
         raise UsageError(
-            four_parts(
-                where="arguments",
-                expected="--token N or --sequence N",
-                found="neither" if token is None else "both",
-                remedy="give one of them",
-            )
+            where="arguments",
+            expected="--token N or --sequence N",
+            found="neither" if token is None else "both",
+            remedy="give one of them",
         )
     with as_usage():
         if token is not None:

@@ -7,7 +7,6 @@ import sys
 
 from tokflow.build.declared import project_root
 from tokflow.cli.output import DONE, UsageError, print_json
-from tokflow.errors import four_parts
 
 
 def start_ui(*, host: str, port: int, is_exposed: bool, as_json: bool) -> int:
@@ -17,13 +16,11 @@ def start_ui(*, host: str, port: int, is_exposed: bool, as_json: bool) -> int:
     """
     if not is_loopback(host) and not is_exposed:
         raise UsageError(
-            four_parts(
-                where="--host",
-                expected="an address of this machine alone, as 127.0.0.1, since the web UI has no "
-                "login and whoever reaches it can run code as you",
-                found=repr(host),
-                remedy="leave it out and use an SSH tunnel, or add --expose-without-login",
-            )
+            where="--host",
+            expected="an address of this machine alone, as 127.0.0.1, since the web UI has no "
+            "login and whoever reaches it can run code as you",
+            found=repr(host),
+            remedy="leave it out and use an SSH tunnel, or add --expose-without-login",
         )
     root = project_root()
     command = [sys.executable, "-m", "dagster", "dev", "-h", host, "-p", str(port)]
@@ -35,12 +32,10 @@ def start_ui(*, host: str, port: int, is_exposed: bool, as_json: bool) -> int:
         return DONE
     if importlib.util.find_spec("dagster_webserver") is None:
         raise UsageError(
-            four_parts(
-                where="tokflow ui",
-                expected="the package dagster-webserver",
-                found="none",
-                remedy="pip install dagster-webserver",
-            )
+            where="tokflow ui",
+            expected="the package dagster-webserver",
+            found="none",
+            remedy="pip install dagster-webserver",
         )
     os.chdir(root)
     os.execve(sys.executable, command, environment)

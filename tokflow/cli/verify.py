@@ -8,7 +8,6 @@ from tokflow.audit.verify.outputs import Verified, verify_dataset, verify_path
 from tokflow.build.declared import list_declared
 from tokflow.cli.output import DONE, FAILED, UsageError, counted, print_error, print_json, styled
 from tokflow.cli.selection import select
-from tokflow.errors import four_parts
 
 
 def print_verification(
@@ -47,13 +46,11 @@ def _verify(
         path = Path(target)
         if not path.exists():
             raise UsageError(
-                four_parts(
-                    where=f"argument {target!r}",
-                    expected="a path in a store or a declared dataset: "
-                    f"{', '.join(list_declared()) or '(none)'}",
-                    found="neither",
-                    remedy="correct it, or name a YAML file by --config",
-                )
+                where=f"argument {target!r}",
+                expected="a path in a store or a declared dataset: "
+                f"{', '.join(list_declared()) or '(none)'}",
+                found="neither",
+                remedy="correct it, or name a YAML file by --config",
             )
         yield from verify_path(path, trust_remote_code=trust_remote_code)
         return

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import dagster as dg
 
 from tokflow.build.dataset import Dataset
-from tokflow.build.graph import Lineage
+from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import (
     make_export,
     make_raw,
@@ -134,11 +134,11 @@ def export_stage(config: ExportConfig) -> Stage:
 
 def _raw(dataset: Dataset) -> dg.AssetsDefinition:
     def raw(context: dg.AssetExecutionContext) -> Results:
-        lineage = Lineage(dataset)
+        graph = BuildGraph(dataset)
         yield from materialize_partitions(
             context,
-            lineage,
-            lambda key: report_raw(make_raw(lineage, key), lineage.sources[key]),
+            graph,
+            lambda key: report_raw(make_raw(graph, key), graph.sources[key]),
         )
 
     return _asset(
@@ -156,10 +156,10 @@ def _raw(dataset: Dataset) -> dg.AssetsDefinition:
 
 def _files(dataset: Dataset) -> dg.AssetsDefinition:
     def files(context: dg.AssetExecutionContext) -> Results:
-        lineage = Lineage(dataset)
+        graph = BuildGraph(dataset)
         yield from materialize_one(
-            lineage,
-            lambda: report_files(known_files(dataset, lineage.sources), lineage.listing.left_out),
+            graph,
+            lambda: report_files(known_files(dataset, graph.sources), graph.listing.left_out),
         )
 
     return _asset(
@@ -178,8 +178,8 @@ def _tokenizer(dataset: Dataset) -> dg.AssetsDefinition:
     kind = dataset.tokenizer.kind
 
     def tokenizer(context: dg.AssetExecutionContext) -> Results:
-        lineage = Lineage(dataset)
-        yield from materialize_one(lineage, lambda: report_tokenizer(make_tokenizer(lineage)))
+        graph = BuildGraph(dataset)
+        yield from materialize_one(graph, lambda: report_tokenizer(make_tokenizer(graph)))
 
     return _asset(
         tokenizer,
@@ -197,15 +197,15 @@ def _tokens(dataset: Dataset) -> dg.AssetsDefinition:
     key = asset_key(dataset, "tokens")
 
     def tokens(context: dg.AssetExecutionContext) -> Results:
-        lineage = Lineage(dataset)
+        graph = BuildGraph(dataset)
 
         def make(partition: str) -> Report:
             progress = log_progress(context, partition)
-            made = make_tokens(lineage, partition, progress=progress)
-            return report_tokens(made, lineage.tokenizer)
+            made = make_tokens(graph, partition, progress=progress)
+            return report_tokens(made, graph.tokenizer)
 
         yield from materialize_partitions(
-            context, lineage, make, lambda keys: check_results("tokens", key, lineage, keys)
+            context, graph, make, lambda keys: check_results("tokens", key, graph, keys)
         )
 
     return _asset(
@@ -225,12 +225,12 @@ def _split(dataset: Dataset) -> dg.AssetsDefinition:
     key = asset_key(dataset, "split")
 
     def split(context: dg.AssetExecutionContext) -> Results:
-        lineage = Lineage(dataset)
+        graph = BuildGraph(dataset)
         yield from materialize_partitions(
             context,
-            lineage,
-            lambda partition: report_split(make_split(lineage, partition)),
-            lambda keys: check_results("split", key, lineage, keys),
+            graph,
+            lambda partition: report_split(make_split(graph, partition)),
+            lambda keys: check_results("split", key, graph, keys),
         )
 
     return _asset(
@@ -250,12 +250,12 @@ def _sequences(dataset: Dataset) -> dg.AssetsDefinition:
     length = dataset.packing.row_length
 
     def sequences(context: dg.AssetExecutionContext) -> Results:
-        lineage = Lineage(dataset)
+        graph = BuildGraph(dataset)
         yield from materialize_partitions(
             context,
-            lineage,
-            lambda partition: report_sequences(make_sequences(lineage, partition)),
-            lambda keys: check_results("sequences", key, lineage, keys),
+            graph,
+            lambda partition: report_sequences(make_sequences(graph, partition)),
+            lambda keys: check_results("sequences", key, graph, keys),
         )
 
     return _asset(
@@ -274,11 +274,11 @@ def _export(dataset: Dataset, config: ExportConfig) -> dg.AssetsDefinition:
     key = asset_key(dataset, "exports", config.name)
 
     def export(context: dg.AssetExecutionContext) -> Results:
-        lineage = Lineage(dataset)
+        graph = BuildGraph(dataset)
         yield from materialize_one(
-            lineage,
-            lambda: report_export(make_export(lineage, config), lineage, config),
-            lambda: check_results(export_stage(config), key, lineage, [config.name]),
+            graph,
+            lambda: report_export(make_export(graph, config), graph, config),
+            lambda: check_results(export_stage(config), key, graph, [config.name]),
         )
 
     columns = config.layout.columns

@@ -14,7 +14,7 @@ from tokflow.audit.verify import (
     verify_split,
     verify_tokens,
 )
-from tokflow.build.graph import Lineage
+from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import make_raw
 from tokflow.errors import TokflowError, message_of
 from tokflow.exports import ExportConfig, Part, inputs_of
@@ -43,27 +43,27 @@ class Check:
 
     name: str
     description: str
-    problems: Callable[[Lineage, Sequence[str]], list[str]]
+    problems: Callable[[BuildGraph, Sequence[str]], list[str]]
     """From the partition keys that were built (of an export, its name) to sentences."""
     is_blocking: bool = True
     """What is downstream is not built when it fails; else it warns."""
 
 
-def _tokens_close(lineage: Lineage, keys: Sequence[str]) -> list[str]:
-    return [problem for key in keys for problem in verify_tokens(lineage.open_tokens(key))]
+def _tokens_close(graph: BuildGraph, keys: Sequence[str]) -> list[str]:
+    return [problem for key in keys for problem in verify_tokens(graph.open_tokens(key))]
 
 
-def _tokens_equal_reference(lineage: Lineage, keys: Sequence[str]) -> list[str]:
+def _tokens_equal_reference(graph: BuildGraph, keys: Sequence[str]) -> list[str]:
     every = -(-len(keys) // SAMPLED_FILES)
-    tokenizer = lineage.tokenizer
+    tokenizer = graph.tokenizer
     return [
         problem
         for key in keys[::every]
         for problem in verify_against_raw(
-            make_raw(lineage, key),
-            lineage.open_tokens(key),
-            lineage.dataset.documents,
-            lineage.dataset.tokenizer,
+            make_raw(graph, key),
+            graph.open_tokens(key),
+            graph.dataset.documents,
+            graph.dataset.tokenizer,
             tokenizer,
             num_samples=SAMPLED_DOCUMENTS,
             max_characters=SAMPLED_CHARACTERS,
@@ -72,25 +72,25 @@ def _tokens_equal_reference(lineage: Lineage, keys: Sequence[str]) -> list[str]:
     ]
 
 
-def _split_closes(lineage: Lineage, keys: Sequence[str]) -> list[str]:
-    return [problem for key in keys for problem in verify_split(lineage.open_split(key))]
+def _split_closes(graph: BuildGraph, keys: Sequence[str]) -> list[str]:
+    return [problem for key in keys for problem in verify_split(graph.open_split(key))]
 
 
-def _split_shares_no_text(lineage: Lineage, keys: Sequence[str]) -> list[str]:
-    return find_shared_texts([lineage.open_split(key) for key in keys])
+def _split_shares_no_text(graph: BuildGraph, keys: Sequence[str]) -> list[str]:
+    return find_shared_texts([graph.open_split(key) for key in keys])
 
 
-def _sequences_close(lineage: Lineage, keys: Sequence[str]) -> list[str]:
-    return [problem for key in keys for problem in verify_sequences(lineage.open_sequences(key))]
+def _sequences_close(graph: BuildGraph, keys: Sequence[str]) -> list[str]:
+    return [problem for key in keys for problem in verify_sequences(graph.open_sequences(key))]
 
 
-def _export_is_complete(lineage: Lineage, names: Sequence[str]) -> list[str]:
-    configs: list[ExportConfig] = [e for e in lineage.dataset.exports if e.name in names]
+def _export_is_complete(graph: BuildGraph, names: Sequence[str]) -> list[str]:
+    configs: list[ExportConfig] = [e for e in graph.dataset.exports if e.name in names]
     problems = []
     for config in configs:
-        output = lineage.export(config)
+        output = graph.export(config)
         manifest = output.manifest()
-        parts = lineage.parts(config)
+        parts = graph.parts(config)
         if sum(entry.num_bytes for entry in manifest.files.values()) <= MAX_READ_BYTES:
             found = verify_export(output.folder, manifest, parts)
             problems += (_damage_of(parts) or found) if found else []
@@ -107,7 +107,7 @@ def _export_is_complete(lineage: Lineage, names: Sequence[str]) -> list[str]:
 
 def _damage_of(parts: Sequence[Part]) -> list[str]:
     """Return which files are damaged that an export was compared with."""
-    return [p for one in inputs_of(parts) for p in broken_files(one.folder, one.manifest)]
+    return [str(p) for one in inputs_of(parts) for p in broken_files(one.folder, one.manifest)]
 
 
 _OF_EXPORTS = (
@@ -172,12 +172,12 @@ def check_specs(stage: str, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
 
 
 def check_results(
-    stage: str, key: dg.AssetKey, lineage: Lineage, names: Sequence[str]
+    stage: str, key: dg.AssetKey, graph: BuildGraph, names: Sequence[str]
 ) -> list[dg.AssetCheckResult]:
     """Return the result of each check of an asset for the partitions (or the export) in `names`."""
     results = []
     for check in CHECKS.get(stage, ()):
-        problems = _problems(check, lineage, names)
+        problems = _problems(check, graph, names)
         shown = problems[:MAX_SHOWN]
         more = [f"and {len(problems) - len(shown):,} more"] if len(problems) > len(shown) else []
         results.append(
@@ -195,9 +195,9 @@ def check_results(
     return results
 
 
-def _problems(check: Check, lineage: Lineage, names: Sequence[str]) -> list[str]:
+def _problems(check: Check, graph: BuildGraph, names: Sequence[str]) -> list[str]:
     """Return what a check finds; an output too damaged to be read is a problem, too."""
     try:
-        return check.problems(lineage, names)
+        return check.problems(graph, names)
     except (TokflowError, OSError, pa.ArrowException) as error:
         return [message_of(error, where=check.name)]

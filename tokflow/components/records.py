@@ -7,8 +7,8 @@ import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluation
 
 from tokflow.build.dataset import Dataset
-from tokflow.build.graph import Lineage, Output
-from tokflow.build.results import Made
+from tokflow.build.graph import BuildGraph, Output
+from tokflow.build.results import StageResult
 from tokflow.components import versions
 from tokflow.components.assets import Stage, export_stage, parents
 from tokflow.components.checks import check_results
@@ -80,37 +80,37 @@ class _Recorder:
         self.dataset = dataset
         self.keys = keys
         self.is_checked = is_checked
-        self.lineage = Lineage(dataset)
+        self.graph = BuildGraph(dataset)
         self.num_materializations = 0
         self.problems: list[str] = []
         self.warnings: list[str] = []
 
     def run(self) -> None:
-        dataset, lineage = self.dataset, self.lineage
+        dataset, graph = self.dataset, self.graph
         self._record_raw()
-        if not lineage.tokenizer_output.is_made:
+        if not graph.tokenizer_output.is_made:
             return
         key = asset_key(dataset, "tokenizer")
-        report = report_tokenizer(_found(lineage.tokenizer_output))
+        report = report_tokenizer(_found(graph.tokenizer_output))
         self._record_one(key, "tokenizer", report, versions.tokenizer_version(dataset))
         self._record_stage("tokens", versions.tokens_version(dataset))
         self._record_stage("split", versions.split_version(dataset))
         self._record_stage("sequences", versions.sequences_version(dataset))
-        if all(self._output("sequences", key) for key in lineage.sources):
+        if all(self._output("sequences", key) for key in graph.sources):
             self._record_exports()
 
     def _record_raw(self) -> None:
         register(self.instance, self.dataset, self.keys)
         recorded = recorded_versions(self.instance, asset_key(self.dataset, "raw"))
-        raw_files = {key: self.lineage.raw_file(key) for key in self.keys}
+        raw_files = {key: self.graph.raw_file(key) for key in self.keys}
         reports = {
-            key: report_raw(raw, self.lineage.sources[key])
+            key: report_raw(raw, self.graph.sources[key])
             for key, raw in raw_files.items()
             if recorded.get(key) != raw.sha256
         }
         self._record_partitions("raw", reports, versions.RAW_VERSION)
-        files = known_files(self.dataset, self.lineage.sources)
-        left_out = self.lineage.listing.left_out
+        files = known_files(self.dataset, self.graph.sources)
+        left_out = self.graph.listing.left_out
         self.num_materializations += record_files(
             self.instance, self.dataset, files, left_out=left_out
         )
@@ -130,10 +130,10 @@ class _Recorder:
 
     def _record_exports(self) -> None:
         for config in self.dataset.exports:
-            output = self.lineage.export(config)
+            output = self.graph.export(config)
             if output.is_made:
                 key = asset_key(self.dataset, "exports", config.name)
-                report = report_export(_found(output), self.lineage, config)
+                report = report_export(_found(output), self.graph, config)
                 version = versions.export_version(self.dataset, config)
                 if self._record_one(key, export_stage(config), report, version):
                     self._check(export_stage(config), key, [config.name])
@@ -141,9 +141,9 @@ class _Recorder:
     def _output(self, stage: Stage, key: str) -> Output | None:
         """Return an output that is made; None for one that is not, or cannot be named yet."""
         outputs = {
-            "tokens": self.lineage.tokens,
-            "split": self.lineage.split,
-            "sequences": self.lineage.sequences,
+            "tokens": self.graph.tokens,
+            "split": self.graph.split,
+            "sequences": self.graph.sequences,
         }
         try:
             output = outputs[stage](key)
@@ -151,9 +151,9 @@ class _Recorder:
             return None
         return output if output.is_made else None
 
-    def _report(self, stage: Stage, made: Made) -> Report:
+    def _report(self, stage: Stage, made: StageResult) -> Report:
         if stage == "tokens":
-            return report_tokens(made, self.lineage.tokenizer)
+            return report_tokens(made, self.graph.tokenizer)
         return report_split(made) if stage == "split" else report_sequences(made)
 
     def _record_partitions(
@@ -185,7 +185,7 @@ class _Recorder:
     def _check(self, stage: Stage, key: dg.AssetKey, names: list[str]) -> None:
         if not self.is_checked:
             return
-        for result in check_results(stage, key, self.lineage, names):
+        for result in check_results(stage, key, self.graph, names):
             if not result.passed:
                 is_error = result.severity is dg.AssetCheckSeverity.ERROR
                 found = self.problems if is_error else self.warnings
@@ -203,6 +203,6 @@ class _Recorder:
             )
 
 
-def _found(output: Output) -> Made:
+def _found(output: Output) -> StageResult:
     """Return an output that is new to Dagster as its maker would have returned it."""
-    return Made(output, output.manifest(), is_new=True, run=read_run(output.folder))
+    return StageResult(output, output.manifest(), is_new=True, run=read_run(output.folder))

@@ -9,8 +9,8 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 
-from tokflow.build.graph import Lineage
-from tokflow.build.results import Made
+from tokflow.build.graph import BuildGraph
+from tokflow.build.results import StageResult
 from tokflow.components.previews import preview_of_documents, preview_of_part
 from tokflow.exports import ExportConfig
 from tokflow.raw import LeftOut, RawFile, RawSource, redact
@@ -72,7 +72,7 @@ def report_files(
     )
 
 
-def report_tokenizer(made: Made) -> Report:
+def report_tokenizer(made: StageResult) -> Report:
     """Return the report of a saved tokenizer.
 
     Its data version is that of its content: tokens depend on nothing else, so a tokenizer that
@@ -104,7 +104,7 @@ def _token(name: str | None, token_id: int | None) -> str:
     return "none" if token_id is None else f"{name!r} = {token_id}"
 
 
-def report_tokens(made: Made, tokenizer: Tokenizer) -> Report:
+def report_tokens(made: StageResult, tokenizer: Tokenizer) -> Report:
     """Return the report of one file's token shard."""
     counts = made.manifest.counts
     shard = open_token_shard(made.output.folder)
@@ -119,7 +119,7 @@ def report_tokens(made: Made, tokenizer: Tokenizer) -> Report:
     )
 
 
-def report_split(made: Made) -> Report:
+def report_split(made: StageResult) -> Report:
     """Return the report of one file's split."""
     counts, parts = made.manifest.counts, made.manifest.details["parts"]
     names = (*parts, "no_part")
@@ -136,7 +136,7 @@ def report_split(made: Made) -> Report:
     return _report(made, {"parts": _table(shares)})
 
 
-def report_sequences(made: Made) -> Report:
+def report_sequences(made: StageResult) -> Report:
     """Return the report of one file's sequences."""
     counts, details = made.manifest.counts, made.manifest.details
     num_sequences = sum(counts[f"{part}.num_sequences"] for part in details["parts"])
@@ -161,24 +161,24 @@ def _packed_part(counts: Mapping[str, int], part: str) -> dict[str, Any]:
     return {"part": part, "fill_fraction": _ratio(of_part["num_tokens"], num_slots), **of_part}
 
 
-def report_export(made: Made, lineage: Lineage, config: ExportConfig) -> Report:
+def report_export(made: StageResult, graph: BuildGraph, config: ExportConfig) -> Report:
     """Return the report of one export."""
     manifest = made.manifest
     counts, parts = manifest.counts, manifest.details["parts"]
     num_tokens = sum(counts[f"{part}.num_tokens"] for part in parts)
     is_rows = f"{parts[0]}.num_sequences" in counts
     rows = sum(counts[f"{part}.num_sequences"] for part in parts) if is_rows else num_tokens
-    first_part = lineage.parts(config)[0]
+    first_part = graph.parts(config)[0]
     return _report(
         made,
         {
             "format": manifest.details["format"],
-            "dtype": lineage.tokenizer.dtype.name,
+            "dtype": graph.tokenizer.dtype.name,
             "num_tokens": num_tokens,
             "num_bytes": sum(entry.num_bytes for entry in manifest.files.values()),
             "dagster/row_count": rows,
             "files": _files(made),
-            "preview": dg.MetadataValue.md(preview_of_part(first_part, lineage.tokenizer)),
+            "preview": dg.MetadataValue.md(preview_of_part(first_part, graph.tokenizer)),
         },
     )
 
@@ -198,7 +198,7 @@ def column_schema(
     )
 
 
-def _report(made: Made, more: Mapping[str, Any]) -> Report:
+def _report(made: StageResult, more: Mapping[str, Any]) -> Report:
     output = made.output
     return Report(
         output.fingerprint,
@@ -214,7 +214,7 @@ def _report(made: Made, more: Mapping[str, Any]) -> Report:
     )
 
 
-def _files(made: Made) -> dg.TableMetadataValue:
+def _files(made: StageResult) -> dg.TableMetadataValue:
     return _table(
         [
             {"file": name, "num_bytes": entry.num_bytes, "sha256": entry.sha256[:16]}

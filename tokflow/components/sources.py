@@ -8,7 +8,7 @@ from pathlib import Path
 import dagster as dg
 
 from tokflow.build.dataset import Dataset
-from tokflow.build.graph import Lineage
+from tokflow.build.graph import BuildGraph
 from tokflow.components.names import asset_key, partition_set
 from tokflow.components.reports import Report, report_files, report_raw
 from tokflow.components.versions import (
@@ -101,7 +101,7 @@ def sync_files(instance: dg.DagsterInstance, dataset: Dataset) -> Synced:
 
 def look_at_sources(instance: dg.DagsterInstance, dataset: Dataset) -> Look:
     """Return what is there, without reading any content."""
-    listing = Lineage(dataset).listing
+    listing = BuildGraph(dataset).listing
     sources = listing.sources
     registered = set(instance.get_dynamic_partitions(str(partition_set(dataset).name)))
     recorded = recorded_versions(instance, asset_key(dataset, "raw"))

@@ -9,11 +9,11 @@ from typing import Any
 import dagster as dg
 
 from tokflow.build.dataset import Dataset
-from tokflow.build.graph import Lineage
+from tokflow.build.graph import BuildGraph
 from tokflow.components.names import scan_job_name
 from tokflow.components.reports import Report
 from tokflow.components.versions import version_tags
-from tokflow.errors import ConfigError, TokflowError, first_five, four_parts, message_of
+from tokflow.errors import ConfigError, TokflowError, first_five, message_of
 from tokflow.raw import check_key
 
 Results = Iterator[dg.MaterializeResult[Any]]
@@ -28,7 +28,7 @@ MAX_SHOWN = 50
 
 def materialize_partitions(
     context: dg.AssetExecutionContext,
-    lineage: Lineage,
+    graph: BuildGraph,
     make: Callable[[str], Report],
     check: CheckResults = lambda _: [],
 ) -> Results:
@@ -37,12 +37,12 @@ def materialize_partitions(
     A file that cannot be built stops no other: the step fails at the end, and names it.
     """
     keys = sorted(context.partition_keys)
-    reports, errors = _make_all(context, lineage, keys, make)
-    if lineage.has_new_verdict:  # those that were made before it are to be made again
-        reports, errors = _make_all(context, lineage, keys, make)
+    reports, errors = _make_all(context, graph, keys, make)
+    if graph.has_new_verdict:  # those that were made before it are to be made again
+        reports, errors = _make_all(context, graph, keys, make)
     if errors:
         _log_materializations(context, reports)
-        raise _failure(lineage, errors, num_keys=len(keys))
+        raise _failure(graph, errors, num_keys=len(keys))
     if len(keys) == 1:
         report = reports[keys[0]]
         yield dg.MaterializeResult(
@@ -62,7 +62,7 @@ def materialize_partitions(
 
 def _make_all(
     context: dg.AssetExecutionContext,
-    lineage: Lineage,
+    graph: BuildGraph,
     keys: Sequence[str],
     make: Callable[[str], Report],
 ) -> tuple[dict[str, Report], dict[str, Exception]]:
@@ -72,7 +72,7 @@ def _make_all(
     log = _slow_log(context)
     for number, key in enumerate(keys):
         try:
-            _check_is_listed(lineage, key)
+            _check_is_listed(graph, key)
             reports[key] = make(key)
         except (TokflowError, OSError) as error:
             errors[key] = error
@@ -81,12 +81,12 @@ def _make_all(
 
 
 def materialize_one(
-    lineage: Lineage,
+    graph: BuildGraph,
     make: Callable[[], Report],
     check: Callable[[], list[dg.AssetCheckResult]] = list,
 ) -> Results:
     """Make an asset without partitions and report it."""
-    with failures_named(lineage.dataset):
+    with failures_named(graph.dataset):
         report = make()
     yield dg.MaterializeResult(
         data_version=dg.DataVersion(report.data_version),
@@ -120,19 +120,17 @@ def log_progress(context: dg.AssetExecutionContext, key: str) -> Callable[[int, 
     return advance
 
 
-def _check_is_listed(lineage: Lineage, key: str) -> None:
+def _check_is_listed(graph: BuildGraph, key: str) -> None:
     """Refuse a partition that somebody registered by hand and that is no raw file."""
     check_key(key)
-    if key not in lineage.sources:
-        name = lineage.dataset.name
+    if key not in graph.sources:
+        name = graph.dataset.name
         raise ConfigError(
-            four_parts(
-                where=f"partition {key!r}",
-                expected=f"the key of a raw file of {name}",
-                found=f"no such file among its {len(lineage.sources):,}",
-                remedy="put the file where raw.files looks for it, or run the job "
-                f"{scan_job_name(lineage.dataset)}, which removes partitions without a file",
-            )
+            where=f"partition {key!r}",
+            expected=f"the key of a raw file of {name}",
+            found=f"no such file among its {len(graph.sources):,}",
+            remedy="put the file where raw.files looks for it, or run the job "
+            f"{scan_job_name(graph.dataset)}, which removes partitions without a file",
         )
 
 
@@ -156,25 +154,25 @@ def _log_materializations(context: dg.AssetExecutionContext, reports: Mapping[st
         )
 
 
-def _failure(lineage: Lineage, errors: Mapping[str, Exception], *, num_keys: int) -> dg.Failure:
+def _failure(graph: BuildGraph, errors: Mapping[str, Exception], *, num_keys: int) -> dg.Failure:
     keys_of: dict[str, list[str]] = {}
     for key, error in errors.items():
         keys_of.setdefault(message_of(error, where=key), []).append(key)
     lines = [f"{first_five(keys)}: {message}" for message, keys in keys_of.items()]
     more = [f"and {len(lines) - MAX_SHOWN:,} more"] if len(lines) > MAX_SHOWN else []
-    head = f"{lineage.dataset.name}: {len(errors):,} of {num_keys:,} files could not be built"
+    head = f"{graph.dataset.name}: {len(errors):,} of {num_keys:,} files could not be built"
     rest = "; the others were, and are recorded" if len(errors) < num_keys else ""
     return dg.Failure(
         "\n".join([head + rest, *lines[:MAX_SHOWN], *more]),
         metadata={"files": dg.MetadataValue.json(list(errors)[:MAX_SHOWN])},
-        allow_retries=any(_is_remote(lineage, key) for key in errors),
+        allow_retries=any(_is_remote(graph, key) for key in errors),
     )
 
 
-def _is_remote(lineage: Lineage, key: str) -> bool:
+def _is_remote(graph: BuildGraph, key: str) -> bool:
     """Say whether another try may help: a server may answer, a file of this disk stays as it is."""
     try:
-        return not lineage.sources[key].is_local
+        return not graph.sources[key].is_local
     except (KeyError, TokflowError, OSError):
         return False
 

@@ -23,7 +23,7 @@ from tokflow.documents.contract import (
     Spans,
 )
 from tokflow.documents.texts import ends_of
-from tokflow.errors import BadDocumentError, ConfigError, RawFileError, four_parts
+from tokflow.errors import BadDocumentError, ConfigError, RawFileError
 
 __all__ = [
     "READERS",
@@ -169,22 +169,18 @@ def _format_of(path: Path, config: DocumentsConfig) -> FileFormat:
     format_ = _found_format(path, config)
     if format_ is None:
         raise ConfigError(
-            four_parts(
-                where=path,
-                expected=f"a suffix of {', '.join(SUFFIXES)}, or of a text format with "
-                f"{', '.join(DECOMPRESSORS)}",
-                found=repr("".join(path.suffixes)),
-                remedy=f"set documents.format to one of {', '.join(READERS)}",
-            )
+            where=path,
+            expected=f"a suffix of {', '.join(SUFFIXES)}, or of a text format with "
+            f"{', '.join(DECOMPRESSORS)}",
+            found=repr("".join(path.suffixes)),
+            remedy=f"set documents.format to one of {', '.join(READERS)}",
         )
     if path.suffix.lower() in DECOMPRESSORS and format_ in ("parquet", "arrow"):
         raise ConfigError(
-            four_parts(
-                where=path,
-                expected=f"{format_}, which compresses inside, without {path.suffix}",
-                found=repr(path.name),
-                remedy="decompress the file",
-            )
+            where=path,
+            expected=f"{format_}, which compresses inside, without {path.suffix}",
+            found=repr(path.name),
+            remedy="decompress the file",
         )
     return format_
 
@@ -195,12 +191,10 @@ def _require_readable(path: Path) -> None:
             pass
     except OSError as error:
         raise RawFileError(
-            four_parts(
-                where=path,
-                expected="a file that can be read",
-                found=f"{error.strerror}",
-                remedy="correct the path or the permissions",
-            )
+            where=path,
+            expected="a file that can be read",
+            found=f"{error.strerror}",
+            remedy="correct the path or the permissions",
         ) from error
 
 
@@ -266,9 +260,15 @@ def _bad_document_error(bad: BadDocument, path: Path, config: DocumentsConfig) -
             f"raise documents.max_rejects, for {config.max_rejects:,} bad documents are set "
             "aside already"
         )
-    message = four_parts(where=where, expected=bad.expected, found=bad.found, remedy=remedy)
     return BadDocumentError(
-        message, path=path, row=bad.row, line=bad.line, byte_offset=bad.byte_offset
+        path=path,
+        row=bad.row,
+        line=bad.line,
+        byte_offset=bad.byte_offset,
+        where=where,
+        expected=bad.expected,
+        found=bad.found,
+        remedy=remedy,
     )
 
 

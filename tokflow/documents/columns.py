@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tokflow.documents.contract import DocumentsConfig, Found, correct_column, no_place
 from tokflow.documents.texts import found_in, found_joined
-from tokflow.errors import ConfigError, RawFileError, four_parts
+from tokflow.errors import ConfigError, RawFileError
 from tokflow.store.arrow import texts_of, to_arrow
 
 
@@ -64,7 +64,7 @@ def missing_column_error(
 
 def _column_error(path: Path, expected: str, found: str, config: DocumentsConfig) -> ConfigError:
     remedy = correct_column(config)
-    return ConfigError(four_parts(where=path, expected=expected, found=found, remedy=remedy))
+    return ConfigError(where=path, expected=expected, found=found, remedy=remedy)
 
 
 def _leaves(fields: Iterable[pa.Field], prefix: str = "") -> list[str]:
@@ -130,7 +130,7 @@ def undamaged(batches: Iterator[pa.RecordBatch], path: Path) -> Iterator[pa.Reco
 def damaged_error(path: Path, *, found: str, expected: str = "an undamaged file") -> RawFileError:
     """Return the error of a file that is not what its format says."""
     remedy = f"download or make the file again, if it is {path.suffix} at all"
-    return RawFileError(four_parts(where=path, expected=expected, found=found, remedy=remedy))
+    return RawFileError(where=path, expected=expected, found=found, remedy=remedy)
 
 
 def _by_record(arrays: list[pa.LargeBinaryArray]) -> pa.LargeBinaryArray:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
-from tokflow.errors import RawFileError, four_parts
+from tokflow.errors import RawFileError
 from tokflow.store.zstd import zstd
 
 _READ_BYTES = 256 * 1024
@@ -95,12 +95,10 @@ def _next_block(
 
 def _damaged(path: Path, found: str, position: int) -> RawFileError:
     return RawFileError(
-        four_parts(
-            where=f"{path}, in the compressed bytes up to {position:,}",
-            expected=f"whole {path.suffix} streams and nothing else",
-            found=found,
-            remedy="download or compress the file again",
-        )
+        where=f"{path}, in the compressed bytes up to {position:,}",
+        expected=f"whole {path.suffix} streams and nothing else",
+        found=found,
+        remedy="download or compress the file again",
     )
 
 

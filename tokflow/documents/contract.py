@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.errors import ConfigError, four_parts
+from tokflow.errors import ConfigError
 
 FileFormat: TypeAlias = Literal["parquet", "jsonl", "csv", "tsv", "txt", "arrow"]
 DocumentPer: TypeAlias = Literal["file", "line", "separator"]
@@ -182,9 +182,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 
 def _field_error(field: str, expected: str, found: object) -> ConfigError:
     where = f"documents.{field}"
-    return ConfigError(
-        four_parts(where=where, expected=expected, found=repr(found), remedy=f"correct {where}")
-    )
+    return ConfigError(where=where, expected=expected, found=repr(found), remedy=f"correct {where}")
 
 
 @dataclass(frozen=True, slots=True)

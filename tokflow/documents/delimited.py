@@ -26,7 +26,7 @@ from tokflow.documents.contract import (
 from tokflow.documents.lines import without_mark
 from tokflow.documents.records import Dialect, OddRecord, RecordCutter, Run, unquoted
 from tokflow.documents.texts import bad_alone, found_in, found_joined
-from tokflow.errors import ConfigError, RawFileError, four_parts
+from tokflow.errors import ConfigError, RawFileError
 from tokflow.store.arrow import texts_of
 
 
@@ -72,12 +72,10 @@ def _header(first: Run | OddRecord | None, dialect: Dialect, path: Path) -> list
         except ValueError as error:
             found = str(error)
     raise RawFileError(
-        four_parts(
-            where=f"{path}, line 1",
-            expected="a header with the names of the columns",
-            found=found,
-            remedy="put the header back, or remove the file",
-        )
+        where=f"{path}, line 1",
+        expected="a header with the names of the columns",
+        found=found,
+        remedy="put the header back, or remove the file",
     )
 
 
@@ -86,12 +84,10 @@ def _index(header: list[str], text: str, config: DocumentsConfig, path: Path) ->
         raise missing_column_error(path, text, header, config)
     if header.count(text) > 1:
         raise ConfigError(
-            four_parts(
-                where=path,
-                expected=f"one column {text!r}",
-                found=f"{header.count(text)} of them",
-                remedy="rename one of them in the header",
-            )
+            where=path,
+            expected=f"one column {text!r}",
+            found=f"{header.count(text)} of them",
+            remedy="rename one of them in the header",
         )
     return header.index(text)
 

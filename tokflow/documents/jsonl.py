@@ -31,7 +31,7 @@ from tokflow.documents.contract import (
 )
 from tokflow.documents.lines import Pieces, cut, without_mark
 from tokflow.documents.texts import completion_spans, invalid_utf8, too_large_alone
-from tokflow.errors import ConfigError, four_parts
+from tokflow.errors import ConfigError
 from tokflow.store.arrow import texts_of
 
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -78,12 +78,10 @@ def _field(text: str, config: DocumentsConfig) -> _Field:
             type_ = msgspec.defstruct("Record", [("f", type_)], rename={"f": key}, gc=False)
     except ValueError as error:
         raise ConfigError(
-            four_parts(
-                where=f"documents.{_name_in_config(text, config)}",
-                expected="a field without quotes, backslashes and control characters",
-                found=repr(text),
-                remedy="rename the field in the raw files",
-            )
+            where=f"documents.{_name_in_config(text, config)}",
+            expected="a field without quotes, backslashes and control characters",
+            found=repr(text),
+            remedy="rename the field in the raw files",
         ) from error
     get = attrgetter(".".join("f" for _ in keys))
     remedy = correct_column(config, unit="field")

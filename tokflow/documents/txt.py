@@ -12,7 +12,7 @@ from tokflow.documents.compression import read_blocks
 from tokflow.documents.contract import DocumentsConfig, Found
 from tokflow.documents.lines import Pieces, cut
 from tokflow.documents.texts import found_in, too_large_alone
-from tokflow.errors import ConfigError, four_parts
+from tokflow.errors import ConfigError
 from tokflow.store.arrow import texts_of
 
 
@@ -20,13 +20,11 @@ def read(path: Path, config: DocumentsConfig, batch_bytes: int) -> Iterator[Foun
     """Yield the documents of about `batch_bytes` of the file at once."""
     if config.is_chat or config.join is not None:
         raise ConfigError(
-            four_parts(
-                where=path,
-                expected="a format with fields, for documents.messages, prompt, completion and "
-                "join name them",
-                found="a text file, which has none",
-                remedy="set documents.format to what the file is, or use another file",
-            )
+            where=path,
+            expected="a format with fields, for documents.messages, prompt, completion and "
+            "join name them",
+            found="a text file, which has none",
+            remedy="set documents.format to what the file is, or use another file",
         )
     blocks = read_blocks(path, block_bytes=batch_bytes)
     if config.document_per == "file":

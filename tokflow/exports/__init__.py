@@ -7,7 +7,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from tokflow.errors import ConfigError, CorruptOutputError, four_parts, nearest
+from tokflow.errors import ConfigError, CorruptOutputError, nearest
 from tokflow.exports import (
     archai,
     arrow_,
@@ -169,12 +169,10 @@ def _check_accounting(parts: Sequence[Part], counts: Counts, config: ExportConfi
         dropped = counts[f"{part.name}.num_dropped_tokens"]
         if written - repeated + dropped != part.num_tokens or dropped < 0:
             raise CorruptOutputError(
-                four_parts(
-                    where=f"export {config.name}: {part.name}",
-                    expected=f"{part.num_tokens:,} tokens, as in the split",
-                    found=f"{written - repeated:,} written and {dropped:,} dropped",
-                    remedy="run `tokflow verify` on the dataset, and delete what is damaged",
-                )
+                where=f"export {config.name}: {part.name}",
+                expected=f"{part.num_tokens:,} tokens, as in the split",
+                found=f"{written - repeated:,} written and {dropped:,} dropped",
+                remedy="run `tokflow verify` on the dataset, and delete what is damaged",
             )
 
 
@@ -185,12 +183,10 @@ def check_format(name: str, *, where: str) -> Format:
     """
     if name not in FORMATS:
         raise ConfigError(
-            four_parts(
-                where=where,
-                expected=f"one of {', '.join(sorted(FORMATS))}",
-                found=repr(name),
-                remedy=nearest(name, list(FORMATS)) or "name one of them",
-            )
+            where=where,
+            expected=f"one of {', '.join(sorted(FORMATS))}",
+            found=repr(name),
+            remedy=nearest(name, list(FORMATS)) or "name one of them",
         )
     return FORMATS[name]
 
@@ -210,12 +206,10 @@ def _check_names(names: Sequence[str]) -> None:
         if first.replace("-", "_") == second.replace("-", "_"):
             same = "twice" if first == second else f"and {second!r}, which are one name in Dagster"
             raise ConfigError(
-                four_parts(
-                    where="exports",
-                    expected="a name of its own for each export",
-                    found=f"{first!r} {same}",
-                    remedy="give one a `name:`",
-                )
+                where="exports",
+                expected="a name of its own for each export",
+                found=f"{first!r} {same}",
+                remedy="give one a `name:`",
             )
 
 
@@ -234,12 +228,10 @@ def check_parts(export: ExportConfig, parts: Sequence[str]) -> None:
     known = FORMATS[export.format].part_names or parts
     if others := [part for part in parts if part not in known]:
         raise ConfigError(
-            four_parts(
-                where=f"exports: {export.name}",
-                expected=f"no parts but {', '.join(known)}, the files that {export.format} has",
-                found=", ".join(others),
-                remedy="rename them in `split.parts`, or name another format",
-            )
+            where=f"exports: {export.name}",
+            expected=f"no parts but {', '.join(known)}, the files that {export.format} has",
+            found=", ".join(others),
+            remedy="rename them in `split.parts`, or name another format",
         )
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.errors import ConfigError, four_parts
+from tokflow.errors import ConfigError
 from tokflow.exports.format import Arrays, Layout
 from tokflow.exports.part import Part
 from tokflow.sequences.segments import Sequences
@@ -63,9 +63,7 @@ def check_columns(columns: Sequence[str], *, padding: bool, where: str) -> None:
     if problem is not None:
         expected, found, remedy = problem
         raise ConfigError(
-            four_parts(
-                where=f"exports: {where}: columns", expected=expected, found=found, remedy=remedy
-            )
+            where=f"exports: {where}: columns", expected=expected, found=found, remedy=remedy
         )
 
 

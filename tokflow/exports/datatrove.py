@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tokflow.errors import ConfigError, four_parts
+from tokflow.errors import ConfigError
 from tokflow.exports.format import Arrays, Counts, Format, Layout, counts_of_stream, fixed
 from tokflow.exports.names import numbered
 from tokflow.exports.options import check_counts
@@ -50,12 +50,10 @@ class DatatroveOptions:
         name = self.tokenizer_name_or_path or UNKNOWN
         if not name.isprintable() or "|" in name:
             raise ConfigError(
-                four_parts(
-                    where="exports: datatrove: tokenizer_name_or_path",
-                    expected="a name in one line and without |, which ends it in .ds.metadata",
-                    found=repr(name),
-                    remedy="give the tokenizer another name by this option",
-                )
+                where="exports: datatrove: tokenizer_name_or_path",
+                expected="a name in one line and without |, which ends it in .ds.metadata",
+                found=repr(name),
+                remedy="give the tokenizer another name by this option",
             )
 
 

@@ -5,7 +5,7 @@ import importlib.util
 from dataclasses import dataclass
 from typing import Any
 
-from tokflow.errors import ConfigError, four_parts
+from tokflow.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,10 +35,8 @@ def check_extra(extra: Extra, *, where: str) -> None:
     """
     if importlib.util.find_spec(extra.module) is None:
         raise ConfigError(
-            four_parts(
-                where=where,
-                expected=f"the package {extra.module}, which comes with the extra {extra.name}",
-                found="none",
-                remedy=f'run `pip install "dagster-tokflow[{extra.name}]"`',
-            )
+            where=where,
+            expected=f"the package {extra.module}, which comes with the extra {extra.name}",
+            found="none",
+            remedy=f'run `pip install "dagster-tokflow[{extra.name}]"`',
         )

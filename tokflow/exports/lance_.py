@@ -34,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.errors import ConfigError, CorruptOutputError, four_parts
+from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports.extras import Extra, import_extra
 from tokflow.exports.format import (
     Arrays,
@@ -100,12 +100,10 @@ class LanceOptions:
         check_counts(self, ["max_rows_per_file"], where="lance")
         if (self.max_rows_per_file or 0) > MAX_ROWS_PER_FILE:
             raise ConfigError(
-                four_parts(
-                    where="exports: lance: max_rows_per_file",
-                    expected=f"at most {MAX_ROWS_PER_FILE:,}, for Lance counts them in 32 bits",
-                    found=f"{self.max_rows_per_file:,}",
-                    remedy="lower it",
-                )
+                where="exports: lance: max_rows_per_file",
+                expected=f"at most {MAX_ROWS_PER_FILE:,}, for Lance counts them in 32 bits",
+                found=f"{self.max_rows_per_file:,}",
+                remedy="lower it",
             )
 
 
@@ -279,12 +277,10 @@ def _leave_out_time(path: Path) -> None:
     message, footer = data[start + 4 : -16], data[-16:]
     if footer[-4:] != b"LANC" or len(message) != size:
         raise CorruptOutputError(
-            four_parts(
-                where=path,
-                expected="a manifest as pylance 14 writes it",
-                found=f"one that ends with {footer!r}",
-                remedy=f'run `pip install "dagster-tokflow[{EXTRA.name}]"`',
-            )
+            where=path,
+            expected="a manifest as pylance 14 writes it",
+            found=f"one that ends with {footer!r}",
+            remedy=f'run `pip install "dagster-tokflow[{EXTRA.name}]"`',
         )
     kept = b"".join(field for number, field in _fields(message) if number != TIME_FIELD)
     path.write_bytes(data[:start] + len(kept).to_bytes(4, "little") + kept + footer)

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from tokflow.errors import ConfigError, CorruptOutputError, four_parts
+from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports.format import Arrays, Counts, Format, Layout, counts_of_stream, fixed
 from tokflow.exports.names import numbered
 from tokflow.exports.options import check_counts, check_level
@@ -139,12 +139,10 @@ def _chunk(
     if offsets[-1] > MAX_CHUNK_BYTES:
         option = "chunk_bytes" if options.tokens_per_file is None else "tokens_per_file"
         raise ConfigError(
-            four_parts(
-                where="exports: litdata",
-                expected=f"chunks of at most {MAX_CHUNK_BYTES:,} bytes, which uint32 counts",
-                found=f"one of {offsets[-1]:,} bytes",
-                remedy=f"lower `{option}`, or `block_size` if a block is longer than that",
-            )
+            where="exports: litdata",
+            expected=f"chunks of at most {MAX_CHUNK_BYTES:,} bytes, which uint32 counts",
+            found=f"one of {offsets[-1]:,} bytes",
+            remedy=f"lower `{option}`, or `block_size` if a block is longer than that",
         )
     data = bytearray(int(offsets[-1]))
     filled = memoryview(data)
@@ -197,12 +195,10 @@ def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
         offsets = data[4 : 4 * (num_items + 2)].view("<u4")
         if offsets[-1] != len(data) or offsets[0] != 4 * (num_items + 2):
             raise CorruptOutputError(
-                four_parts(
-                    where=path,
-                    expected=f"{offsets[-1]:,} bytes, {num_items:,} items in them",
-                    found=f"{len(data):,}",
-                    remedy="delete the export and run again",
-                )
+                where=path,
+                expected=f"{offsets[-1]:,} bytes, {num_items:,} items in them",
+                found=f"{len(data):,}",
+                remedy="delete the export and run again",
             )
         yield {"token_ids": data[offsets[0] :].view(dtype)}
 

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.errors import CorruptOutputError, four_parts
+from tokflow.errors import CorruptOutputError
 from tokflow.exports.format import Arrays, Counts, Format, Layout, counts_of_stream, fixed
 from tokflow.exports.names import (
     SHARD_DIGITS,
@@ -129,12 +129,10 @@ def _open_tokens(path: Path) -> npt.NDArray[np.unsignedinteger]:
     dtype = dtypes.get((magic, version))
     if dtype is None or num_bytes != HEADER_BYTES + num_tokens * np.dtype(dtype).itemsize:
         raise CorruptOutputError(
-            four_parts(
-                where=path,
-                expected="the magic and version of llm.c's files, and as many tokens as it says",
-                found=f"{magic}, {version}, and {num_tokens:,} tokens in {num_bytes:,} bytes",
-                remedy="delete the export and run `tokflow run` again",
-            )
+            where=path,
+            expected="the magic and version of llm.c's files, and as many tokens as it says",
+            found=f"{magic}, {version}, and {num_tokens:,} tokens in {num_bytes:,} bytes",
+            remedy="delete the export and run `tokflow run` again",
         )
     return np.memmap(path, dtype=dtype, mode="r", offset=HEADER_BYTES)
 

@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from tokflow.errors import ConfigError, CorruptOutputError, four_parts
+from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports.format import Arrays, Counts, Declared, Format, Layout
 from tokflow.exports.names import numbered
 from tokflow.exports.options import check_counts, check_level
@@ -91,21 +91,17 @@ class MdsOptions:
         fields = list(self.columns.values())
         if "token_ids" not in fields or len(set(fields)) < len(fields) or "" in self.columns:
             raise ConfigError(
-                four_parts(
-                    where="exports: mds: columns",
-                    expected="named columns: one of token_ids, and of other fields one at most",
-                    found=repr(dict(self.columns)),
-                    remedy="leave it out, or begin with `tokens: token_ids`",
-                )
+                where="exports: mds: columns",
+                expected="named columns: one of token_ids, and of other fields one at most",
+                found=repr(dict(self.columns)),
+                remedy="leave it out, or begin with `tokens: token_ids`",
             )
         if self.size_limit > MAX_SHARD_BYTES:
             raise ConfigError(
-                four_parts(
-                    where="exports: mds: size_limit",
-                    expected=f"at most {MAX_SHARD_BYTES:,}, which uint32 counts",
-                    found=f"{self.size_limit:,}",
-                    remedy="lower it",
-                )
+                where="exports: mds: size_limit",
+                expected=f"at most {MAX_SHARD_BYTES:,}, which uint32 counts",
+                found=f"{self.size_limit:,}",
+                remedy="lower it",
             )
 
 
@@ -177,12 +173,10 @@ def _rows_per_shard(options: MdsOptions, length: int) -> int:
     row_bytes = _row_dtype(options.columns, length).itemsize
     if (rows := (options.size_limit - fixed_bytes) // (row_bytes + 4)) < 1:
         raise ConfigError(
-            four_parts(
-                where="exports: mds: size_limit",
-                expected=f"at least {fixed_bytes + row_bytes + 4:,}, a shard of one row",
-                found=f"{options.size_limit:,}",
-                remedy="raise it, or lower `packing.sequence_length`",
-            )
+            where="exports: mds: size_limit",
+            expected=f"at least {fixed_bytes + row_bytes + 4:,}, a shard of one row",
+            found=f"{options.size_limit:,}",
+            remedy="raise it, or lower `packing.sequence_length`",
         )
     return rows
 
@@ -276,12 +270,10 @@ def _read_shard(path: Path, dtype: np.dtype[np.void]) -> npt.NDArray[np.void]:
     first, stop = data[4 : 4 * (num_rows + 2)].view("<u4")[[0, -1]].tolist()
     if stop != len(data) or stop - first != num_rows * dtype.itemsize:
         raise CorruptOutputError(
-            four_parts(
-                where=path,
-                expected=f"{first + num_rows * dtype.itemsize:,} bytes, {num_rows:,} rows in them",
-                found=f"{len(data):,}",
-                remedy="delete the export and run again",
-            )
+            where=path,
+            expected=f"{first + num_rows * dtype.itemsize:,} bytes, {num_rows:,} rows in them",
+            found=f"{len(data):,}",
+            remedy="delete the export and run again",
         )
     return data[first:].view(dtype)
 

@@ -29,7 +29,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.errors import ConfigError, CorruptOutputError, four_parts
+from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports.format import Arrays, Counts, Format, Layout, counts_of_stream, fixed
 from tokflow.exports.names import check_prefix, check_size
 from tokflow.exports.part import Part
@@ -99,12 +99,10 @@ def _stem(part: str, prefix: str | None, key: str) -> str:
 def _dtype(part: Part, options: MegatronOptions) -> str:
     if options.dtype == "uint16" and part.vocab_size > 2**16:
         raise ConfigError(
-            four_parts(
-                where="exports: megatron: dtype",
-                expected="int32, for uint16 holds 65,536 ids",
-                found=f"uint16 for {part.vocab_size:,} ids",
-                remedy="leave `dtype` out",
-            )
+            where="exports: megatron: dtype",
+            expected="int32, for uint16 holds 65,536 ids",
+            found=f"uint16 for {part.vocab_size:,} ids",
+            remedy="leave `dtype` out",
         )
     if options.dtype == "auto":
         return "uint16" if part.vocab_size < UINT16_BELOW else "int32"
@@ -146,12 +144,10 @@ def _read_index(path: Path) -> tuple[np.dtype[Any], npt.NDArray[np.int64]]:
         dtypes = {number: name for name, number in CODES.items()}
         if (magic, version) != (MAGIC, VERSION) or code not in dtypes:
             raise CorruptOutputError(
-                four_parts(
-                    where=path,
-                    expected=f"{MAGIC!r}, version {VERSION} and dtype 4 or 8",
-                    found=f"{magic!r}, version {version} and dtype {code}",
-                    remedy="delete the export and run `tokflow run` again",
-                )
+                where=path,
+                expected=f"{MAGIC!r}, version {VERSION} and dtype 4 or 8",
+                found=f"{magic!r}, version {version} and dtype {code}",
+                remedy="delete the export and run `tokflow run` again",
             )
         sequences = np.fromfile(file, dtype="<i4", count=num_sequences)
         file.seek(8 * num_sequences, 1)

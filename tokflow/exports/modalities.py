@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.errors import CorruptOutputError, four_parts
+from tokflow.errors import CorruptOutputError
 from tokflow.exports.format import Arrays, Counts, Format, Layout, counts_of_stream, fixed
 from tokflow.exports.names import numbered
 from tokflow.exports.options import check_counts
@@ -133,12 +133,10 @@ def _read_file(path: Path, dtype: np.dtype[np.unsignedinteger]) -> Arrays:
 
 def _not_ours(path: Path, found: str) -> CorruptOutputError:
     return CorruptOutputError(
-        four_parts(
-            where=path,
-            expected="a header, the data it announces, and an index as tokflow writes it",
-            found=found,
-            remedy="delete the export and run again",
-        )
+        where=path,
+        expected="a header, the data it announces, and an index as tokflow writes it",
+        found=found,
+        remedy="delete the export and run again",
     )
 
 

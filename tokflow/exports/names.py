@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from tokflow.errors import ConfigError, four_parts, nearest
+from tokflow.errors import ConfigError, nearest
 from tokflow.exports.part import Part
 from tokflow.store.atomic import check_name
 from tokflow.store.manifest import Manifest
@@ -27,12 +27,10 @@ def check_part_names(names: Mapping[str, str], *, where: str, suffix: str = "") 
         option = f"exports: {where}: names.{part}"
         if not name.endswith(suffix):
             raise ConfigError(
-                four_parts(
-                    where=option,
-                    expected=f"a name that ends in {suffix}",
-                    found=repr(name),
-                    remedy=f"write {name + suffix!r}",
-                )
+                where=option,
+                expected=f"a name that ends in {suffix}",
+                found=repr(name),
+                remedy=f"write {name + suffix!r}",
             )
         check_name(name.removesuffix(suffix), where=option, becomes="a file", marks="-_")
 
@@ -44,23 +42,19 @@ def renamed(own: Mapping[str, str], names: Mapping[str, str], *, where: str) -> 
     """
     if unknown := [part for part in names if part not in own]:
         raise ConfigError(
-            four_parts(
-                where=f"exports: {where}: names",
-                expected=f"parts of the split: {', '.join(own)}",
-                found=repr(unknown[0]),
-                remedy=nearest(unknown[0], list(own)) or "remove it",
-            )
+            where=f"exports: {where}: names",
+            expected=f"parts of the split: {', '.join(own)}",
+            found=repr(unknown[0]),
+            remedy=nearest(unknown[0], list(own)) or "remove it",
         )
     taken: dict[str, str] = {}
     for part, name in (named := {**own, **names}).items():
         if other := taken.get(name.casefold()):
             raise ConfigError(
-                four_parts(
-                    where=f"exports: {where}: names",
-                    expected="a file name of its own for each part",
-                    found=f"{name!r} for {other} and {part}",
-                    remedy="give one of them another",
-                )
+                where=f"exports: {where}: names",
+                expected="a file name of its own for each part",
+                found=f"{name!r} for {other} and {part}",
+                remedy="give one of them another",
             )
         taken[name.casefold()] = part
     return named
@@ -101,13 +95,11 @@ def check_num_files(num_files: int, *, digits: int, where: str, option: str) -> 
     """
     if num_files > 10**digits:
         raise ConfigError(
-            four_parts(
-                where=f"exports: {where}: {option}",
-                expected=f"at most {10**digits:,} files of a part, whose names sort as they follow "
-                "each other",
-                found=f"{num_files:,}",
-                remedy=f"raise `{option}`",
-            )
+            where=f"exports: {where}: {option}",
+            expected=f"at most {10**digits:,} files of a part, whose names sort as they follow "
+            "each other",
+            found=f"{num_files:,}",
+            remedy=f"raise `{option}`",
         )
 
 
@@ -148,14 +140,12 @@ def check_size(
         return
     is_option = option is not None and (value is None or value > limit)
     raise ConfigError(
-        four_parts(
-            where=f"exports: {where}",
-            expected=f"at most {limit:,} tokens in a file"
-            if option
-            else f"at most {limit:,} tokens in a document",
-            found=f"{num_tokens:,}" if is_option else f"{num_tokens:,} in one document",
-            remedy=f"set `{option}` to {limit} or less"
-            if is_option
-            else "cut the raw text into shorter documents, or name another format",
-        )
+        where=f"exports: {where}",
+        expected=f"at most {limit:,} tokens in a file"
+        if option
+        else f"at most {limit:,} tokens in a document",
+        found=f"{num_tokens:,}" if is_option else f"{num_tokens:,} in one document",
+        remedy=f"set `{option}` to {limit} or less"
+        if is_option
+        else "cut the raw text into shorter documents, or name another format",
     )

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tokflow.errors import ConfigError, four_parts
+from tokflow.errors import ConfigError
 from tokflow.exports.format import Arrays, Counts, Format, Layout, counts_of_stream, fixed
 from tokflow.exports.names import FILE_DIGITS, check_num_files, numbered
 from tokflow.exports.options import check_counts, check_level
@@ -91,12 +91,10 @@ def _check_parts(names: Sequence[str]) -> None:
 
 def _refused(expected: str, found: str) -> ConfigError:
     return ConfigError(
-        four_parts(
-            where="exports: nanochat",
-            expected=expected,
-            found=found,
-            remedy="change `split.parts`, or name another format",
-        )
+        where="exports: nanochat",
+        expected=expected,
+        found=found,
+        remedy="change `split.parts`, or name another format",
     )
 
 

@@ -32,7 +32,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.errors import ConfigError, CorruptOutputError, four_parts
+from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports.format import (
     Arrays,
     Counts,
@@ -99,12 +99,10 @@ class NpyOptions:
         for name, default in of_other[self.layout].items():
             if getattr(self, name) != default:
                 raise ConfigError(
-                    four_parts(
-                        where=f"exports: npy: {name}",
-                        expected=f"nothing, for it means nothing in `layout: {self.layout}`",
-                        found=repr(getattr(self, name)),
-                        remedy="leave it out, or name the other layout",
-                    )
+                    where=f"exports: npy: {name}",
+                    expected=f"nothing, for it means nothing in `layout: {self.layout}`",
+                    found=repr(getattr(self, name)),
+                    remedy="leave it out, or name the other layout",
                 )
 
     @property
@@ -258,12 +256,10 @@ def open_npy(path: Path) -> npt.NDArray[Any]:
 
 def _no_numbers(path: Path, found: str) -> CorruptOutputError:
     return CorruptOutputError(
-        four_parts(
-            where=path,
-            expected="a .npy file of whole numbers or booleans",
-            found=found,
-            remedy="remove the export's folder and run `tokflow run` again",
-        )
+        where=path,
+        expected="a .npy file of whole numbers or booleans",
+        found=found,
+        remedy="remove the export's folder and run `tokflow run` again",
     )
 
 

@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from tokflow.errors import CorruptOutputError, four_parts
+from tokflow.errors import CorruptOutputError
 from tokflow.exports.format import Arrays, Counts, Format, Layout, counts_of_stream, fixed
 from tokflow.exports.names import numbered
 from tokflow.exports.options import check_counts
@@ -194,12 +194,10 @@ def _read_offsets(path: Path, num_tokens: int) -> npt.NDArray[np.int64]:
     offsets = np.concatenate([np.zeros(1, dtype=np.int64), ends])
     if (starts != offsets[:-1]).any() or offsets[-1] != num_tokens:
         raise CorruptOutputError(
-            four_parts(
-                where=path,
-                expected=f"documents end to end, {num_tokens:,} tokens in all",
-                found=f"{len(ends):,} that are not, or end at {offsets[-1]:,}",
-                remedy="delete the export and run again",
-            )
+            where=path,
+            expected=f"documents end to end, {num_tokens:,} tokens in all",
+            found=f"{len(ends):,} that are not, or end at {offsets[-1]:,}",
+            remedy="delete the export and run again",
         )
     return offsets
 

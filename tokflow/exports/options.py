@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tokflow.errors import ConfigError, four_parts
+from tokflow.errors import ConfigError
 from tokflow.exports.part import Part
 
 
@@ -15,12 +15,10 @@ def check_counts(options: object, names: Sequence[str], *, where: str) -> None:
         value = getattr(options, name)
         if value is not None and value < 1:
             raise ConfigError(
-                four_parts(
-                    where=f"exports: {where}: {name}",
-                    expected="1 or more",
-                    found=repr(value),
-                    remedy="raise it",
-                )
+                where=f"exports: {where}: {name}",
+                expected="1 or more",
+                found=repr(value),
+                remedy="raise it",
             )
 
 
@@ -34,12 +32,10 @@ def check_level(level: int | None, largest: int | None, *, where: str) -> None:
     if level is None or (largest is not None and 1 <= level <= largest):
         return
     raise ConfigError(
-        four_parts(
-            where=f"exports: {where}: compression_level",
-            expected=f"1 to {largest}" if largest else "none, for nothing is compressed",
-            found=repr(level),
-            remedy="change it or leave it out",
-        )
+        where=f"exports: {where}: compression_level",
+        expected=f"1 to {largest}" if largest else "none, for nothing is compressed",
+        found=repr(level),
+        remedy="change it or leave it out",
     )
 
 
@@ -50,10 +46,8 @@ def check_int32_ids(part: Part, *, where: str, why: str) -> None:
     """
     if part.vocab_size > 2**31:
         raise ConfigError(
-            four_parts(
-                where=f"exports: {where}",
-                expected=f"ids below 2,147,483,648, for {why}",
-                found=f"a vocabulary of {part.vocab_size:,}",
-                remedy="name another format",
-            )
+            where=f"exports: {where}",
+            expected=f"ids below 2,147,483,648, for {why}",
+            found=f"a vocabulary of {part.vocab_size:,}",
+            remedy="name another format",
         )

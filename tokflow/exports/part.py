@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.errors import ConfigError, four_parts
+from tokflow.errors import ConfigError
 from tokflow.exports.index import index_tables
 from tokflow.exports.rows import TOKENS_AT_ONCE, PartRows
 from tokflow.exports.texts import TextSource
@@ -63,12 +63,10 @@ class Part:
         largest = int(np.iinfo(self.dtype).max)
         if not 0 <= self.pad_id <= largest:
             raise ConfigError(
-                four_parts(
-                    where="packing.pad_id",
-                    expected=f"an id from 0 to {largest:,}, for tokens are {self.dtype.name}",
-                    found=f"{self.pad_id:,}",
-                    remedy="name an id that the model knows or ignores",
-                )
+                where="packing.pad_id",
+                expected=f"an id from 0 to {largest:,}, for tokens are {self.dtype.name}",
+                found=f"{self.pad_id:,}",
+                remedy="name an id that the model knows or ignores",
             )
         rows = PartRows(
             part=self.name, files=self.sequences_of, packing=self.packing, pad_id=self.pad_id
@@ -198,12 +196,10 @@ class Part:
             if len(wrong := np.flatnonzero(found != self.eos_id)):
                 row = split.shard.documents(["row"])["row"][pieces.document[is_some][wrong[0]]]
                 raise ConfigError(
-                    four_parts(
-                        where=f"{split.manifest.partition}: document {row.as_py():,}",
-                        expected=f"EOS ({self.eos_id}) as its last token, to be moved before it",
-                        found=f"token {int(found[wrong[0]])}",
-                        remedy="name a format that keeps EOS last",
-                    )
+                    where=f"{split.manifest.partition}: document {row.as_py():,}",
+                    expected=f"EOS ({self.eos_id}) as its last token, to be moved before it",
+                    found=f"token {int(found[wrong[0]])}",
+                    remedy="name a format that keeps EOS last",
                 )
 
     @property
@@ -276,12 +272,10 @@ def check_eos_first(*, has_eos: bool, has_bos: bool, where: str) -> None:
     """
     if not (has_eos or has_bos):
         raise ConfigError(
-            four_parts(
-                where=f"exports: {where}",
-                expected="documents with an EOS, which this format has before each of them",
-                found="documents without EOS and BOS",
-                remedy="set `tokenizer.eos: last`, or name another format",
-            )
+            where=f"exports: {where}",
+            expected="documents with an EOS, which this format has before each of them",
+            found="documents without EOS and BOS",
+            remedy="set `tokenizer.eos: last`, or name another format",
         )
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.errors import ConfigError, four_parts
+from tokflow.errors import ConfigError
 from tokflow.exports.format import Counts, Format, Layout, fixed
 from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
@@ -50,12 +50,10 @@ class PickleOptions:
         check_counts(self, ("sequences_per_file",), where="pickle")
         if self.pad_id is not None and not -(2**31) <= self.pad_id < 2**31:
             raise ConfigError(
-                four_parts(
-                    where="exports: pickle: pad_id",
-                    expected=f"{-(2**31):,} to {2**31 - 1:,}, for ids are written as int32",
-                    found=f"{self.pad_id:,}",
-                    remedy="name an id that the model knows or ignores, such as -100",
-                )
+                where="exports: pickle: pad_id",
+                expected=f"{-(2**31):,} to {2**31 - 1:,}, for ids are written as int32",
+                found=f"{self.pad_id:,}",
+                remedy="name an id that the model knows or ignores, such as -100",
             )
 
 

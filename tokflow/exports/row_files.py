@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tokflow.errors import CorruptOutputError, four_parts
+from tokflow.errors import CorruptOutputError
 from tokflow.exports.columns import make_columns
 from tokflow.exports.format import Counts, counts_of_rows
 from tokflow.exports.names import FILE_DIGITS, check_num_files, in_order_of_number
@@ -82,12 +82,10 @@ def damage_named(path: Path, *, expected: str) -> Iterator[None]:
         yield
     except (msgspec.MsgspecError, tarfile.TarError, zlib.error, ValueError, KeyError) as error:
         raise CorruptOutputError(
-            four_parts(
-                where=path,
-                expected=expected,
-                found=f"{type(error).__name__}: {error}",
-                remedy="delete the export and run `tokflow run` again",
-            )
+            where=path,
+            expected=expected,
+            found=f"{type(error).__name__}: {error}",
+            remedy="delete the export and run `tokflow run` again",
         ) from error
 
 

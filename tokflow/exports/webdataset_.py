@@ -31,7 +31,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.errors import ConfigError, four_parts
+from tokflow.errors import ConfigError
 from tokflow.exports.format import Arrays, Counts, Format, Layout, fixed
 from tokflow.exports.json_text import JsonList, JsonRows
 from tokflow.exports.names import numbered
@@ -73,12 +73,10 @@ class WebdatasetOptions:
         check_counts(self, ("sequences_per_file",), where="webdataset")
         if self.sequences_per_file > MAX_ROWS:
             raise ConfigError(
-                four_parts(
-                    where="exports: webdataset: sequences_per_file",
-                    expected=f"{MAX_ROWS:,} or less, for a member's name has eight digits",
-                    found=f"{self.sequences_per_file:,}",
-                    remedy="lower it",
-                )
+                where="exports: webdataset: sequences_per_file",
+                expected=f"{MAX_ROWS:,} or less, for a member's name has eight digits",
+                found=f"{self.sequences_per_file:,}",
+                remedy="lower it",
             )
         largest = 9 if self.compression == "gz" else None
         check_level(self.compression_level, largest, where="webdataset")

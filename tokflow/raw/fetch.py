@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tokflow.errors import RawFileError, four_parts
+from tokflow.errors import RawFileError
 from tokflow.raw.hashes import Progress
 from tokflow.raw.listing import RawSource
 from tokflow.raw.partial import BLOCK_BYTES, Part
@@ -263,12 +263,9 @@ def _locked(path: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX)
         except OSError as error:  # some cluster file systems have no locks
             _log.warning(
-                "%s",
-                four_parts(
-                    where=path,
-                    expected="a file system with locks",
-                    found=error.strerror or str(error),
-                    remedy="do not let two runs fetch this file at once",
-                ),
+                "%s: expected a file system with locks, found %s; do not let two runs fetch this "
+                "file at once",
+                path,
+                error.strerror or error,
             )
         yield

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tokflow.errors import RawFileError, four_parts
+from tokflow.errors import RawFileError
 from tokflow.raw.hashes import HashedFile, Progress, changed, hash_file, hash_files, stamp_of
 from tokflow.raw.keys import check_key
 from tokflow.raw.listing import RawSource, check_outside
@@ -120,11 +120,9 @@ def _fetch(
         hashed = hash_copy(rehash=True)[copy.path]
     if hashed.sha256 != copy.sha256:
         raise RawFileError(
-            four_parts(
-                where=copy.path,
-                expected=f"{copy.num_bytes:,} bytes with sha256 {copy.sha256[:16]}…",
-                found=f"{hashed.stamp.num_bytes:,} bytes with sha256 {hashed.sha256[:16]}…",
-                remedy=f"delete the folder {copy.path.parent} and run again to fetch it anew",
-            )
+            where=copy.path,
+            expected=f"{copy.num_bytes:,} bytes with sha256 {copy.sha256[:16]}…",
+            found=f"{hashed.stamp.num_bytes:,} bytes with sha256 {hashed.sha256[:16]}…",
+            remedy=f"delete the folder {copy.path.parent} and run again to fetch it anew",
         )
     return hashed

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tokflow.errors import RawFileError, four_parts
+from tokflow.errors import RawFileError
 
 _Identity = tuple[int, int]
 
@@ -171,12 +171,10 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         return []
     except OSError as error:
         raise RawFileError(
-            four_parts(
-                where=folder,
-                expected="a folder that can be listed",
-                found=error.strerror or str(error),
-                remedy="grant permission to read it, or name files that are not below it",
-            )
+            where=folder,
+            expected="a folder that can be listed",
+            found=error.strerror or str(error),
+            remedy="grant permission to read it, or name files that are not below it",
         ) from error
 
 
@@ -186,10 +184,8 @@ def _leads_nowhere(path: str) -> bool:
 
 def _no_file(path: str, error: OSError) -> RawFileError:
     return RawFileError(
-        four_parts(
-            where=path,
-            expected="a file, as its name matches a pattern of raw.files",
-            found=f"a name that leads to none ({error.strerror})",
-            remedy="mend or remove the link",
-        )
+        where=path,
+        expected="a file, as its name matches a pattern of raw.files",
+        found=f"a name that leads to none ({error.strerror})",
+        remedy="mend or remove the link",
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tokflow.errors import RawFileError, four_parts
+from tokflow.errors import RawFileError
 from tokflow.store.stamp import Stamp
 
 Progress = Callable[[int, int | None], None]
@@ -222,7 +222,7 @@ def unreadable(path: Path, error: OSError) -> RawFileError:
     found, remedy = error.strerror or type(error).__name__, "make it readable"
     if isinstance(error, FileNotFoundError):
         found, remedy = "no such file", "restore it, or list the raw files again"
-    return RawFileError(four_parts(where=path, expected="a raw file", found=found, remedy=remedy))
+    return RawFileError(where=path, expected="a raw file", found=found, remedy=remedy)
 
 
 def changed(path: Path, before: Stamp, after: Stamp) -> RawFileError:
@@ -232,12 +232,10 @@ def changed(path: Path, before: Stamp, after: Stamp) -> RawFileError:
     else:
         what = f"another version of the same {after.num_bytes:,} bytes"
     return RawFileError(
-        four_parts(
-            where=path,
-            expected="a raw file that stays as it is while it is read",
-            found=what,
-            remedy="wait until whatever writes it is done, then run again",
-        )
+        where=path,
+        expected="a raw file that stays as it is while it is read",
+        found=what,
+        remedy="wait until whatever writes it is done, then run again",
     )
 
 

@@ -3,7 +3,7 @@
 import re
 import unicodedata
 
-from tokflow.errors import ConfigError, four_parts
+from tokflow.errors import ConfigError
 from tokflow.store.atomic import LATEST
 
 _OUTPUT_FOLDER = re.compile(r"[0-9a-fA-F]{16}")
@@ -21,12 +21,10 @@ def check_key(key: str) -> None:
         problem = problem or _problem_of_component(component)
     if problem is not None:
         raise ConfigError(
-            four_parts(
-                where=f"partition key {key!r}",
-                expected="a path relative to the raw folder, in printable UTF-8",
-                found=problem,
-                remedy="rename the file or its folder",
-            )
+            where=f"partition key {key!r}",
+            expected="a path relative to the raw folder, in printable UTF-8",
+            found=problem,
+            remedy="rename the file or its folder",
         )
 
 

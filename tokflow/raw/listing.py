@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from tokflow.errors import ConfigError, RawFileError, four_parts
+from tokflow.errors import ConfigError, RawFileError
 from tokflow.raw.folders import FormatOf, open_folders
 from tokflow.raw.globs import Matches, escaped, find_below, has_wildcard, list_folder, unescaped
 from tokflow.raw.keys import check_key
@@ -285,12 +285,10 @@ def _check_file(pattern: _Pattern) -> None:
     elif path.exists():
         found, remedy = "something that is no regular file", "copy its content into a file"
     raise RawFileError(
-        four_parts(
-            where=f"raw.files {pattern.text!r}",
-            expected=f"the file {pattern.path}",
-            found=found,
-            remedy=remedy,
-        )
+        where=f"raw.files {pattern.text!r}",
+        expected=f"the file {pattern.path}",
+        found=found,
+        remedy=remedy,
     )
 
 
@@ -352,4 +350,4 @@ def _check_same(source: RawSource, first: RawSource) -> None:
 
 
 def _config_error(where: str, *, expected: str, found: str, remedy: str) -> ConfigError:
-    return ConfigError(four_parts(where=where, expected=expected, found=found, remedy=remedy))
+    return ConfigError(where=where, expected=expected, found=found, remedy=remedy)

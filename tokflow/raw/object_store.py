@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import IO, Any, TypeVar
 
-from tokflow.errors import ConfigError, four_parts
+from tokflow.errors import ConfigError
 from tokflow.raw.globs import Matches, escaped
 from tokflow.raw.remote import Body, TransientError, Validator, remote_error
 from tokflow.raw.urls import redact, safe_text
@@ -136,12 +136,10 @@ def _file_system(url: str) -> tuple[Any, str]:
     except (ImportError, ValueError) as error:
         protocol = url.split("://", 1)[0]
         raise ConfigError(
-            four_parts(
-                where=f"raw.files {redact(url)!r}",
-                expected=f"fsspec to know the protocol {protocol!r}",
-                found=safe_text(error, url),
-                remedy=f"install the package that fsspec needs for {protocol}://, or correct it",
-            )
+            where=f"raw.files {redact(url)!r}",
+            expected=f"fsspec to know the protocol {protocol!r}",
+            found=safe_text(error, url),
+            remedy=f"install the package that fsspec needs for {protocol}://, or correct it",
         ) from None
     return file_system, str(path)
 

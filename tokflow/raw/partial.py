@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
-from tokflow.errors import RawFileError, four_parts
+from tokflow.errors import RawFileError
 from tokflow.raw.remote import Validator
 from tokflow.store.atomic import new_file
 
@@ -127,10 +127,8 @@ class Part:
 
     def _no_room(self, error: OSError) -> RawFileError:
         return RawFileError(
-            four_parts(
-                where=self._path,
-                expected=f"room for {self.total or self.num_bytes:,} bytes",
-                found=error.strerror or str(error),
-                remedy="free disk space and run again; what has arrived is kept",
-            )
+            where=self._path,
+            expected=f"room for {self.total or self.num_bytes:,} bytes",
+            found=error.strerror or str(error),
+            remedy="free disk space and run again; what has arrived is kept",
         )

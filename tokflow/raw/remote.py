@@ -4,7 +4,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from tokflow.errors import RawFileError, four_parts
+from tokflow.errors import RawFileError
 from tokflow.raw.urls import is_url, redact
 
 
@@ -80,4 +80,4 @@ def remote_error(
 ) -> RawFileError:
     """Return the error for a URL, without what is secret in it."""
     where = redact(url) if is_url(url) else url
-    return RawFileError(four_parts(where=where, expected=expected, found=found, remedy=remedy))
+    return RawFileError(where=where, expected=expected, found=found, remedy=remedy)

@@ -140,8 +140,7 @@ def _refusal(url: str, error: urllib.error.HTTPError) -> Exception:
     remedy = "correct the URL under raw.files"
     if error.code in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
         remedy = "give credentials that may read it, or correct the URL under raw.files"
-    message = remote_error(url, _status(error.code), remedy=remedy)
-    refused = _RefusedError(str(message))
+    refused = _RefusedError(**remote_error(url, _status(error.code), remedy=remedy).fields())
     refused.status = error.code
     return refused
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.errors import ConfigError, four_parts
+from tokflow.errors import ConfigError
 from tokflow.split.draws import mixed, ranks_of_draw
 from tokflow.store.arrow import to_numpy
 from tokflow.store.atomic import check_name
@@ -50,23 +50,21 @@ class PartConfig:
         if len(given) > 1 or (self.start is not None and given and given[0] not in forms[:2]):
             names = [*given, *(["start"] if self.start is not None else [])]
             raise ConfigError(
-                four_parts(
-                    where="split.parts",
-                    expected="one form per part: {start, characters}, {start, documents}, "
-                    "{fraction}, {hash_fraction} or {files}",
-                    found=" and ".join(names),
-                    remedy="keep one",
-                )
+                where="split.parts",
+                expected="one form per part: {start, characters}, {start, documents}, "
+                "{fraction}, {hash_fraction} or {files}",
+                found=" and ".join(names),
+                remedy="keep one",
             )
         return given[0] if given else None
 
     def __post_init__(self) -> None:
         for name in ("start", "characters", "documents"):
             if (value := getattr(self, name)) is not None and value < 0:
-                raise ConfigError(_out_of_range(name, "0 or more", value))
+                raise _out_of_range(name, "0 or more", value)
         for name in ("fraction", "hash_fraction"):
             if (value := getattr(self, name)) is not None and not 0 <= value <= 1:
-                raise ConfigError(_out_of_range(name, "a share from 0 to 1", value))
+                raise _out_of_range(name, "a share from 0 to 1", value)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,33 +85,27 @@ class SplitConfig:
     def __post_init__(self) -> None:
         if not self.parts:
             raise ConfigError(
-                four_parts(
-                    where="split.parts",
-                    expected="at least one part",
-                    found="none",
-                    remedy="name one, or leave `split` out to put everything into train",
-                )
+                where="split.parts",
+                expected="at least one part",
+                found="none",
+                remedy="name one, or leave `split` out to put everything into train",
             )
         for name in self.parts:
             if name == NOT_TAKEN:
                 raise ConfigError(
-                    four_parts(
-                        where="split.parts",
-                        expected="another name",
-                        found=repr(name),
-                        remedy="rename the part: counts use it for what no part takes",
-                    )
+                    where="split.parts",
+                    expected="another name",
+                    found=repr(name),
+                    remedy="rename the part: counts use it for what no part takes",
                 )
             check_name(name, where="split.parts", becomes="a file", marks="-_")
         form = self.form
         if self.boundary == "character" and form != "characters":
             raise ConfigError(
-                four_parts(
-                    where="split.boundary: character",
-                    expected="parts of the form {start, characters}",
-                    found=f"parts by {form}",
-                    remedy="set split.boundary: document",
-                )
+                where="split.boundary: character",
+                expected="parts of the form {start, characters}",
+                found=f"parts by {form}",
+                remedy="set split.boundary: document",
             )
         if form in ("characters", "documents"):
             _check_ranges(self.ranges(), unit=form)
@@ -121,12 +113,10 @@ class SplitConfig:
             total = sum(getattr(part, form) for part in self.parts.values())
             if total > 1 + 1e-9:
                 raise ConfigError(
-                    four_parts(
-                        where="split.parts",
-                        expected="fractions that add up to at most 1",
-                        found=f"{total:g}",
-                        remedy="lower one, since parts may not overlap",
-                    )
+                    where="split.parts",
+                    expected="fractions that add up to at most 1",
+                    found=f"{total:g}",
+                    remedy="lower one, since parts may not overlap",
                 )
 
     @property
@@ -135,24 +125,20 @@ class SplitConfig:
         forms = {part.form for part in self.parts.values()} - {None}
         if len(forms) > 1:
             raise ConfigError(
-                four_parts(
-                    where="split.parts",
-                    expected="the same form in all parts",
-                    found=" and ".join(sorted(map(str, forms))),
-                    remedy="declare all parts by characters, documents, fraction, hash_fraction "
-                    "or files",
-                )
+                where="split.parts",
+                expected="the same form in all parts",
+                found=" and ".join(sorted(map(str, forms))),
+                remedy="declare all parts by characters, documents, fraction, hash_fraction "
+                "or files",
             )
         form = forms.pop() if forms else "characters"
         open_parts = [name for name, part in self.parts.items() if part.form is None]
         if open_parts and form not in ("characters", "documents"):
             raise ConfigError(
-                four_parts(
-                    where=f"split.parts.{open_parts[0]}",
-                    expected=f"a {form}, as the other parts have",
-                    found="none",
-                    remedy=f"add `{form}:`",
-                )
+                where=f"split.parts.{open_parts[0]}",
+                expected=f"a {form}, as the other parts have",
+                found="none",
+                remedy=f"add `{form}:`",
             )
         return form or "characters"
 
@@ -284,12 +270,10 @@ def _by_files(
     if len(matching) > 1:
         names = [list(config.parts)[ordinal] for ordinal in matching]
         raise ConfigError(
-            four_parts(
-                where=f"split.parts: {key}",
-                expected="a raw file in at most one part",
-                found=f"it matches {' and '.join(names)}",
-                remedy="narrow the patterns, since parts may not overlap",
-            )
+            where=f"split.parts: {key}",
+            expected="a raw file in at most one part",
+            found=f"it matches {' and '.join(names)}",
+            remedy="narrow the patterns, since parts may not overlap",
         )
     part = matching[0] if matching else NO_PART
     return np.full(documents.num_rows, part, dtype=np.int64)
@@ -358,17 +342,15 @@ def _check_ranges(ranges: dict[str, tuple[int, int | None]], *, unit: str) -> No
         if stop is None or stop > next_start:
             end = "the end" if stop is None else f"{stop:,}"
             raise ConfigError(
-                four_parts(
-                    where=f"split.parts: {left} and {right}",
-                    expected="parts that do not overlap",
-                    found=f"{left} takes {unit} {start:,} to {end} "
-                    f"and {right} starts at {next_start:,}",
-                    remedy=f"start {right} where {left} ends, or shorten {left}",
-                )
+                where=f"split.parts: {left} and {right}",
+                expected="parts that do not overlap",
+                found=f"{left} takes {unit} {start:,} to {end} "
+                f"and {right} starts at {next_start:,}",
+                remedy=f"start {right} where {left} ends, or shorten {left}",
             )
 
 
-def _out_of_range(name: str, expected: str, value: object) -> str:
-    return four_parts(
+def _out_of_range(name: str, expected: str, value: object) -> ConfigError:
+    return ConfigError(
         where=f"split.parts: {name}", expected=expected, found=repr(value), remedy="correct it"
     )

@@ -15,7 +15,6 @@ from tokflow.errors import (
     CorruptOutputError,
     MissingOutputError,
     TokflowError,
-    four_parts,
 )
 from tokflow.store.manifest import MANIFEST_NAME, is_complete, read_intact, read_manifest
 
@@ -46,12 +45,10 @@ def new_folder(folder: Path) -> Iterator[Path]:
             yield temporary
             if not is_complete(temporary):
                 raise TokflowError(
-                    four_parts(
-                        where=folder,
-                        expected=f"a {MANIFEST_NAME} written last",
-                        found="none",
-                        remedy="this is a bug of the stage that wrote the folder; please report it",
-                    )
+                    where=folder,
+                    expected=f"a {MANIFEST_NAME} written last",
+                    found="none",
+                    remedy="this is a bug of the stage that wrote the folder; please report it",
                 )
             for path in (*temporary.rglob("*"), temporary):
                 _sync(path)
@@ -116,13 +113,11 @@ def check_name(name: object, *, where: str, becomes: str, marks: str) -> None:
     is_safe = isinstance(name, str) and name.isascii() and 0 < len(name) <= 100
     if not is_safe or not str(name).translate(str.maketrans("", "", marks)).isalnum():
         raise ConfigError(
-            four_parts(
-                where=where,
-                expected=f"{', '.join(['letters', 'digits', *marks[:-1]])} and {marks[-1]} "
-                f"(it becomes {becomes})",
-                found=repr(name),
-                remedy="rename it",
-            )
+            where=where,
+            expected=f"{', '.join(['letters', 'digits', *marks[:-1]])} and {marks[-1]} "
+            f"(it becomes {becomes})",
+            found=repr(name),
+            remedy="rename it",
         )
 
 

@@ -100,7 +100,7 @@ class _File:
         except OSError:
             return None
 
-    def problem(self) -> str | None:
+    def problem(self) -> CorruptOutputError | None:
         """Return what is wrong with the file, read if that is not known."""
         stamp = self.stamp()
         if stamp is not None and _whole.get(self.path) == (self.entry, stamp):
@@ -129,5 +129,8 @@ def _look_ahead(files: Iterable[_File]) -> None:
 def _raise_damage(files: Iterable[_File], *, cause: Exception | None = None) -> None:
     problems = [problem for file in files if (problem := file.problem())]
     if problems:
+        first, *others = problems
+        named = [first.found, *(str(other) for other in others[: MAX_NAMED - 1])]
         more = [f"and {len(problems) - MAX_NAMED:,} more"] if len(problems) > MAX_NAMED else []
-        raise CorruptOutputError("\n".join([*problems[:MAX_NAMED], *more])) from cause
+        fields = {**first.fields(), "found": "\n".join([*named, *more])}
+        raise CorruptOutputError(**fields) from cause

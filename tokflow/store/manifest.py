@@ -16,7 +16,6 @@ from tokflow.errors import (
     CorruptOutputError,
     ForeignOutputError,
     MissingOutputError,
-    four_parts,
 )
 from tokflow.store.manifest_fields import check_fields
 
@@ -199,12 +198,10 @@ def read_manifest(folder: Path) -> Manifest:
         data = path.read_bytes()
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         raise MissingOutputError(
-            four_parts(
-                where=folder,
-                expected=f"a finished output with a {MANIFEST_NAME}",
-                found="none",
-                remedy="name the folder of a token shard or an export, or run `tokflow run` first",
-            )
+            where=folder,
+            expected=f"a finished output with a {MANIFEST_NAME}",
+            found="none",
+            remedy="name the folder of a token shard or an export, or run `tokflow run` first",
         ) from None
     fields = _parsed(path, data)
     _check_version(path, fields.get("format_version"))
@@ -235,12 +232,10 @@ def _check_version(path: Path, version: object) -> None:
     """Refuse a newer format first: whatever its digest is, it is not ours to mend."""
     if isinstance(version, int) and version > FORMAT_VERSION:
         raise ForeignOutputError(
-            four_parts(
-                where=path,
-                expected=f"format_version {FORMAT_VERSION}, which this tokflow reads and writes",
-                found=str(version),
-                remedy="use the tokflow that wrote it, or name another store; it is left as it is",
-            )
+            where=path,
+            expected=f"format_version {FORMAT_VERSION}, which this tokflow reads and writes",
+            found=str(version),
+            remedy="use the tokflow that wrote it, or name another store; it is left as it is",
         )
     if version != FORMAT_VERSION:
         raise damaged(path, f"format_version {FORMAT_VERSION}", repr(version))
@@ -290,12 +285,10 @@ def _stays_inside(name: str) -> bool:
 def damaged(where: Path, expected: str, found: str) -> CorruptOutputError:
     """Return the error of an output that is not as it was written."""
     return CorruptOutputError(
-        four_parts(
-            where=where,
-            expected=expected,
-            found=found,
-            remedy="run `tokflow run`, which makes it again if it is needed, or `tokflow gc`",
-        )
+        where=where,
+        expected=expected,
+        found=found,
+        remedy="run `tokflow run`, which makes it again if it is needed, or `tokflow gc`",
     )
 
 
@@ -333,13 +326,13 @@ def checksums(
         return {name: known[name] if name in known else entries[name].result() for name in names}
 
 
-def broken_files(folder: Path, manifest: Manifest) -> list[str]:
-    """Return one sentence for each file that is not what `manifest` says; empty when all are."""
+def broken_files(folder: Path, manifest: Manifest) -> list[CorruptOutputError]:
+    """Return an error for each file that is not what `manifest` says; empty when all are."""
     problems = (broken_file(folder, name, entry) for name, entry in manifest.files.items())
     return [problem for problem in problems if problem]
 
 
-def broken_file(folder: Path, name: str, entry: FileEntry) -> str | None:
+def broken_file(folder: Path, name: str, entry: FileEntry) -> CorruptOutputError | None:
     """Return how a file of the output in `folder` differs from its entry; None if it does not."""
     path = folder / name
     expected = f"{entry.num_bytes:,} bytes"
@@ -355,7 +348,7 @@ def broken_file(folder: Path, name: str, entry: FileEntry) -> str | None:
         found = f"{there.num_bytes:,}"
         if there.num_bytes == entry.num_bytes:
             expected, found = f"sha256 {entry.sha256[:16]}…", f"{there.sha256[:16]}…"
-    return four_parts(
+    return CorruptOutputError(
         where=path,
         expected=expected,
         found=found,

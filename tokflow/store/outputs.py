@@ -14,7 +14,6 @@ from tokflow.errors import (
     ForeignOutputError,
     MissingOutputError,
     TokflowError,
-    four_parts,
 )
 from tokflow.store.atomic import LATEST
 from tokflow.store.manifest import (
@@ -147,12 +146,10 @@ def _link(path: Path) -> Iterator[Unreadable]:
     """Yield what is to be said of a link, which is never followed."""
     if path.is_dir() and path.name != LATEST:
         error = MissingOutputError(
-            four_parts(
-                where=path,
-                expected="a folder",
-                found=f"a link to {path.readlink()}, which is not followed",
-                remedy="name the folder that it leads to",
-            )
+            where=path,
+            expected="a folder",
+            found=f"a link to {path.readlink()}, which is not followed",
+            remedy="name the folder that it leads to",
         )
         yield Unreadable(path, error)
 

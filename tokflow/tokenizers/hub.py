@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokflow.errors import TokenizerError, four_parts
+from tokflow.errors import TokenizerError
 from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
 from tokflow.tokenizers.engines.transformers_ import load_pretrained, without_advice
 
@@ -57,13 +57,11 @@ def download_tokenizer(
             (folder / file).write_bytes(Path(path).read_bytes())
     except Exception as error:
         raise TokenizerError(
-            four_parts(
-                where=f"tokenizer.name: {name}",
-                expected="a hub id that can be reached, or an existing local folder",
-                found=shown(error),
-                remedy="correct the name or the revision, log in with `hf auth login` for a "
-                "private one, or name a folder that holds its files",
-            )
+            where=f"tokenizer.name: {name}",
+            expected="a hub id that can be reached, or an existing local folder",
+            found=shown(error),
+            remedy="correct the name or the revision, log in with `hf auth login` for a "
+            "private one, or name a folder that holds its files",
         ) from error
     return commit
 
@@ -96,13 +94,11 @@ def make_with_transformers(folder: Path, *, name: str, trust_remote_code: bool) 
         is_fast = _has_equal_backend(loaded)
     except Exception as error:
         raise TokenizerError(
-            four_parts(
-                where=f"tokenizer.name: {name}",
-                expected="a tokenizer.json, or files that transformers can load",
-                found=f"{', '.join(sorted(path.name for path in folder.iterdir())) or '(none)'}: "
-                f"{shown(error)}",
-                remedy="name a tokenizer that transformers.AutoTokenizer loads",
-            )
+            where=f"tokenizer.name: {name}",
+            expected="a tokenizer.json, or files that transformers can load",
+            found=f"{', '.join(sorted(path.name for path in folder.iterdir())) or '(none)'}: "
+            f"{shown(error)}",
+            remedy="name a tokenizer that transformers.AutoTokenizer loads",
         ) from error
     if is_fast:
         _save_fast(loaded, folder)
@@ -142,24 +138,20 @@ def _refuse_code(folder: Path, *, name: str, trust_remote_code: bool) -> None:
         return
     if not trust_remote_code and not _is_known_class(folder):
         raise TokenizerError(
-            four_parts(
-                where=f"tokenizer.trust_remote_code: {name}",
-                expected=f"true, for this tokenizer is Python code, {reference}, that was "
-                "published with it and would run on this machine with your rights",
-                found="false",
-                remedy="read that code and set `trust_remote_code: true` if you want to run it, "
-                "or name a tokenizer that has a tokenizer.json",
-            )
+            where=f"tokenizer.trust_remote_code: {name}",
+            expected=f"true, for this tokenizer is Python code, {reference}, that was "
+            "published with it and would run on this machine with your rights",
+            found="false",
+            remedy="read that code and set `trust_remote_code: true` if you want to run it, "
+            "or name a tokenizer that has a tokenizer.json",
         )
     if trust_remote_code and "--" in reference:
         raise TokenizerError(
-            four_parts(
-                where=f"tokenizer.name: {name}",
-                expected="code that is published beside the tokenizer, so that it can be kept",
-                found=f"a reference to another repository, {reference}",
-                remedy="copy tokenizer and code into one folder, write the class in its "
-                "tokenizer_config.json without the repository, and name the folder",
-            )
+            where=f"tokenizer.name: {name}",
+            expected="code that is published beside the tokenizer, so that it can be kept",
+            found=f"a reference to another repository, {reference}",
+            remedy="copy tokenizer and code into one folder, write the class in its "
+            "tokenizer_config.json without the repository, and name the folder",
         )
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tokflow.errors import ConfigError, TokenizerError, four_parts
+from tokflow.errors import ConfigError, TokenizerError
 
 GPT2 = "gpt2"
 """Not a pattern here: `ByteLevel` has it built in, and gigatoken's trainer as well."""
@@ -40,12 +40,10 @@ def check_pattern(pattern: str) -> None:
     if pattern == GPT2 or pattern in PATTERNS or not re.fullmatch(r"\w*", pattern):
         return
     raise ConfigError(
-        four_parts(
-            where="tokenizer.pattern",
-            expected=f"one of {', '.join((GPT2, *PATTERNS))}, or a regular expression",
-            found=repr(pattern),
-            remedy="correct it",
-        )
+        where="tokenizer.pattern",
+        expected=f"one of {', '.join((GPT2, *PATTERNS))}, or a regular expression",
+        found=repr(pattern),
+        remedy="correct it",
     )
 
 
@@ -57,12 +55,10 @@ def check_regex(pattern: str) -> None:
         Regex(PATTERNS.get(pattern, pattern))
     except Exception as error:  # `tokenizers` has no class of its own for it
         raise TokenizerError(
-            four_parts(
-                where="tokenizer.pattern",
-                expected="a regular expression",
-                found=f"{pattern!r}: {str(error).removeprefix('Oniguruma error: ')}",
-                remedy="correct it as Oniguruma spells them",
-            )
+            where="tokenizer.pattern",
+            expected="a regular expression",
+            found=f"{pattern!r}: {str(error).removeprefix('Oniguruma error: ')}",
+            remedy="correct it as Oniguruma spells them",
         ) from error
 
 

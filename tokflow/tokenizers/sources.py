@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.documents import DocumentsConfig, deciding_fields
-from tokflow.errors import TokenizerError, first_five, four_parts, nearest
+from tokflow.errors import TokenizerError, first_five, nearest
 from tokflow.raw import RawFile
 from tokflow.store.manifest import Manifest, Recipe, checksum, checksums, write_manifest
 from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME
@@ -78,13 +78,11 @@ def select_training_keys(config: TokenizerConfig, keys: list[str]) -> list[str]:
     selected = [key for key in keys if config.files is None or fnmatch.fnmatch(key, config.files)]
     if not selected:
         raise TokenizerError(
-            four_parts(
-                where="tokenizer.files",
-                expected="a pattern that matches a raw file",
-                found=f"{config.files!r}, and the raw files are {first_five(keys) or '(none)'}",
-                remedy=nearest(config.files, keys)
-                or "correct the pattern; it is compared with partition keys",
-            )
+            where="tokenizer.files",
+            expected="a pattern that matches a raw file",
+            found=f"{config.files!r}, and the raw files are {first_five(keys) or '(none)'}",
+            remedy=nearest(config.files, keys)
+            or "correct the pattern; it is compared with partition keys",
         )
     return selected
 
@@ -169,13 +167,11 @@ def _local_files(origin: Origin) -> list[Path]:
         return [path / name for name in taken]
     state = "empty" if path.is_dir() else "missing"
     raise TokenizerError(
-        four_parts(
-            where="tokenizer.name",
-            expected="an existing file, or a folder with files",
-            found=f"{str(path)!r}, which {'holds none of a tokenizer' if names else f'is {state}'}",
-            remedy="correct the path; a relative one starts at the folder of the YAML file "
-            "or, for a dataset under tokflow/defs, of the project",
-        )
+        where="tokenizer.name",
+        expected="an existing file, or a folder with files",
+        found=f"{str(path)!r}, which {'holds none of a tokenizer' if names else f'is {state}'}",
+        remedy="correct the path; a relative one starts at the folder of the YAML file "
+        "or, for a dataset under tokflow/defs, of the project",
     )
 
 
@@ -199,14 +195,12 @@ def _make_tiktoken(origin: Origin, folder: Path) -> Facts:
         encoding = tiktoken.get_encoding(name)
     except Exception as error:
         raise TokenizerError(
-            four_parts(
-                where=f"tokenizer.name: {name}",
-                expected=f"one of {', '.join(tiktoken.list_encoding_names())}, "
-                "and its files on the network or in TIKTOKEN_CACHE_DIR",
-                found=shown(error),
-                remedy="correct the name, or fetch the files once where there is a network; "
-                "later runs use the copy in the store",
-            )
+            where=f"tokenizer.name: {name}",
+            expected=f"one of {', '.join(tiktoken.list_encoding_names())}, "
+            "and its files on the network or in TIKTOKEN_CACHE_DIR",
+            found=shown(error),
+            remedy="correct the name, or fetch the files once where there is a network; "
+            "later runs use the copy in the store",
         ) from error
     special_tokens = dict(encoding._special_tokens)
     write_ranks(encoding._mergeable_ranks, folder / "ranks.tiktoken")
@@ -230,12 +224,10 @@ def _make_from_file(origin: Origin, folder: Path) -> Facts:
     files = _local_files(origin)
     if origin.path.is_dir() and not any(file.name == "tokenizer.json" for file in files):
         raise TokenizerError(
-            four_parts(
-                where=f"tokenizer.name: {origin.config.name}",
-                expected="a tokenizer.json, or a folder that holds one",
-                found="a folder without",
-                remedy="set tokenizer.kind: huggingface, which converts what else is there",
-            )
+            where=f"tokenizer.name: {origin.config.name}",
+            expected="a tokenizer.json, or a folder that holds one",
+            found="a folder without",
+            remedy="set tokenizer.kind: huggingface, which converts what else is there",
         )
     for file in files:
         name = "tokenizer.json" if file == origin.path else file.name
@@ -275,13 +267,11 @@ def _make_sentencepiece(origin: Origin, folder: Path) -> Facts:
 
 def _no_model(origin: Origin, found: str) -> TokenizerError:
     return TokenizerError(
-        four_parts(
-            where=f"tokenizer.name: {origin.config.name}",
-            expected="a .model file that SentencePiece has made",
-            found=found,
-            remedy="name the .model itself, and copy it anew if it was cut short; a "
-            "tokenizer.json is kind: file, a folder of transformers kind: huggingface",
-        )
+        where=f"tokenizer.name: {origin.config.name}",
+        expected="a .model file that SentencePiece has made",
+        found=found,
+        remedy="name the .model itself, and copy it anew if it was cut short; a "
+        "tokenizer.json is kind: file, a folder of transformers kind: huggingface",
     )
 
 

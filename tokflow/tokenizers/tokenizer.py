@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from tokflow.errors import ConfigError, CorruptOutputError, TokenizerError, four_parts
+from tokflow.errors import ConfigError, CorruptOutputError, TokenizerError
 from tokflow.store.manifest import FileEntry, Manifest, Recipe, read_manifest
 from tokflow.store.verdicts import read_verdict
 from tokflow.tokenizers.patterns import check_pattern
@@ -69,41 +69,33 @@ class TokenizerConfig:
     def __post_init__(self) -> None:
         if self.kind in _WHAT_NAME_IS and not self.name:
             raise ConfigError(
-                four_parts(
-                    where="tokenizer.name",
-                    expected=f"{_WHAT_NAME_IS[self.kind]} for kind {self.kind}",
-                    found="nothing",
-                    remedy="add `name:`",
-                )
+                where="tokenizer.name",
+                expected=f"{_WHAT_NAME_IS[self.kind]} for kind {self.kind}",
+                found="nothing",
+                remedy="add `name:`",
             )
         names = self.special_tokens
         if "" in names or len(set(names)) < len(names):
             raise ConfigError(
-                four_parts(
-                    where="tokenizer.special_tokens",
-                    expected="names of one character or more, each once",
-                    found=repr(list(names)),
-                    remedy="correct them",
-                )
+                where="tokenizer.special_tokens",
+                expected="names of one character or more, each once",
+                found=repr(list(names)),
+                remedy="correct them",
             )
         if self.kind == "trained" and self.vocab_size < 256 + len(self.special_tokens):
             raise ConfigError(
-                four_parts(
-                    where="tokenizer.vocab_size",
-                    expected=f"at least {256 + len(self.special_tokens)} "
-                    "(256 bytes and the special tokens)",
-                    found=repr(self.vocab_size),
-                    remedy="raise it",
-                )
+                where="tokenizer.vocab_size",
+                expected=f"at least {256 + len(self.special_tokens)} "
+                "(256 bytes and the special tokens)",
+                found=repr(self.vocab_size),
+                remedy="raise it",
             )
         if self.kind != "huggingface" and self.trust_remote_code:
             raise ConfigError(
-                four_parts(
-                    where="tokenizer.trust_remote_code",
-                    expected="false, since only kind huggingface has code to run",
-                    found=f"true with kind {self.kind}",
-                    remedy="remove it",
-                )
+                where="tokenizer.trust_remote_code",
+                expected="false, since only kind huggingface has code to run",
+                found=f"true with kind {self.kind}",
+                remedy="remove it",
             )
         check_pattern(self.pattern)
 
@@ -263,12 +255,10 @@ def _holds_copies(manifest: Manifest) -> bool:
 
 def _other_content(where: Path, expected: str, found: str) -> CorruptOutputError:
     return CorruptOutputError(
-        four_parts(
-            where=where,
-            expected=expected,
-            found=found,
-            remedy="remove the tokenizer's folder and run `tokflow run` again",
-        )
+        where=where,
+        expected=expected,
+        found=found,
+        remedy="remove the tokenizer's folder and run `tokflow run` again",
     )
 
 
@@ -289,12 +279,10 @@ def special_id(
     if (found := find(token)) is not None:
         return found
     raise TokenizerError(
-        four_parts(
-            where=f"tokenizer.{role}_token",
-            expected=f"one of {_some(ids)}",
-            found=repr(token),
-            remedy="name a token of the vocabulary",
-        )
+        where=f"tokenizer.{role}_token",
+        expected=f"one of {_some(ids)}",
+        found=repr(token),
+        remedy="name a token of the vocabulary",
     )
 
 
@@ -309,12 +297,10 @@ def require_special_ids(tokenizer: Tokenizer, config: TokenizerConfig) -> None:
     ):
         if is_wanted and found is None:
             raise TokenizerError(
-                four_parts(
-                    where=f"tokenizer.{role}",
-                    expected=f"a tokenizer that names its {role.upper()}",
-                    found=f"none; its special tokens are {_some(tokenizer.special_tokens)}",
-                    remedy=f"set tokenizer.{role}_token to one of them, or tokenizer.{role}: none",
-                )
+                where=f"tokenizer.{role}",
+                expected=f"a tokenizer that names its {role.upper()}",
+                found=f"none; its special tokens are {_some(tokenizer.special_tokens)}",
+                remedy=f"set tokenizer.{role}_token to one of them, or tokenizer.{role}: none",
             )
 
 

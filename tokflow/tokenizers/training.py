@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.documents import DocumentsConfig, read_documents
-from tokflow.errors import TokenizerError, four_parts
+from tokflow.errors import TokenizerError
 from tokflow.raw import RawFile, check_unchanged
 from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.engines.protocol import text_buffers
@@ -113,13 +113,11 @@ def _train(text: Path, num_merges: int, pattern: str) -> list[tuple[bytes, bytes
     )
     if done.returncode != 0:
         raise TokenizerError(
-            four_parts(
-                where="tokenizer.kind: trained",
-                expected=f"the trainer of {_trainer(pattern)} to end well",
-                found=f"exit code {done.returncode}: {_last_line(done.stderr)}",
-                remedy="give it less text with tokenizer.max_characters, or train elsewhere and "
-                "use kind: file",
-            )
+            where="tokenizer.kind: trained",
+            expected=f"the trainer of {_trainer(pattern)} to end well",
+            found=f"exit code {done.returncode}: {_last_line(done.stderr)}",
+            remedy="give it less text with tokenizer.max_characters, or train elsewhere and "
+            "use kind: file",
         )
     pairs = json.loads(output.read_text())
     return [(bytes.fromhex(left), bytes.fromhex(right)) for left, right in pairs]
@@ -144,12 +142,10 @@ def _tokenizer_json(
         vocab.setdefault(spell(left + right), len(vocab))
     if taken := [name for name in special_tokens if name in vocab]:
         raise TokenizerError(
-            four_parts(
-                where="tokenizer.special_tokens",
-                expected="names that no token learnt from the text has",
-                found=repr(taken[0]),
-                remedy="put brackets around it, as in <|name|>",
-            )
+            where="tokenizer.special_tokens",
+            expected="names that no token learnt from the text has",
+            found=repr(taken[0]),
+            remedy="put brackets around it, as in <|name|>",
         )
     added = [
         {

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from tokflow.errors import TokenizerError, four_parts
+from tokflow.errors import TokenizerError
 from tokflow.tokenizers.engines.reference import load_tokenizer_json
 from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME, control_symbols, load_processor
 from tokflow.tokenizers.engines.transformers_ import holds_code, load_pretrained, special_tokens
@@ -40,12 +40,10 @@ def facts_of_json(folder: Path, *, origin: Mapping[str, Any] | None = None) -> F
         fields = msgspec.json.decode(content)
     except Exception as error:  # the library raises no narrower type
         raise TokenizerError(
-            four_parts(
-                where="tokenizer.json",
-                expected="the JSON of a Hugging Face fast tokenizer",
-                found=shown(error),
-                remedy="save it with `tokenizer.save(path)` of the tokenizers library",
-            )
+            where="tokenizer.json",
+            expected="the JSON of a Hugging Face fast tokenizer",
+            found=shown(error),
+            remedy="save it with `tokenizer.save(path)` of the tokenizers library",
         ) from error
     added = {token["content"]: token for token in fields.get("added_tokens") or []}
     vocab = fields["model"]["vocab"]
@@ -141,10 +139,8 @@ def _fields_beside(path: Path) -> dict[str, Any]:
 
 def _unusable_config(path: Path, found: str) -> TokenizerError:
     return TokenizerError(
-        four_parts(
-            where=path.name,
-            expected="the JSON object that names the tokenizer's EOS and BOS",
-            found=found,
-            remedy="mend the file or remove it",
-        )
+        where=path.name,
+        expected="the JSON object that names the tokenizer's EOS and BOS",
+        found=found,
+        remedy="mend the file or remove it",
     )

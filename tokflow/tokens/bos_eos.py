@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.errors import TokenizerError, four_parts
+from tokflow.errors import TokenizerError
 from tokflow.tokenizers.engines.protocol import Encoded
 from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
 
@@ -106,13 +106,11 @@ def _check_range(encoded: Encoded, tokenizer: Tokenizer) -> None:
     token_ids = encoded.token_ids
     if len(token_ids) and (largest := int(token_ids.max())) >= tokenizer.vocab_size:
         raise TokenizerError(
-            four_parts(
-                where=f"tokenizer {tokenizer.fingerprint[:7]}",
-                expected=f"ids below vocab_size {tokenizer.vocab_size:,} ({tokenizer.dtype.name})",
-                found=f"id {largest:,}",
-                remedy="the tokenizer's files disagree with its engine; "
-                "set tokenizer.engine: reference and report it",
-            )
+            where=f"tokenizer {tokenizer.fingerprint[:7]}",
+            expected=f"ids below vocab_size {tokenizer.vocab_size:,} ({tokenizer.dtype.name})",
+            found=f"id {largest:,}",
+            remedy="the tokenizer's files disagree with its engine; "
+            "set tokenizer.engine: reference and report it",
         )
 
 
@@ -177,12 +175,10 @@ def _in_text_error(
     token = tokenizer.eos_token if role == "eos" else tokenizer.bos_token
     what = "ends" if role == "eos" else "begins"
     return TokenizerError(
-        four_parts(
-            where=name(document),
-            expected=f"the {role.upper()} id {token_id:,} ({token!r}), which {what} a document, "
-            "nowhere in its text",
-            found=f"it as token {position - int(encoded.offsets[document]):,} of the text",
-            remedy=f"set tokenizer.{role}_token to a token that no text spells, or "
-            "tokenizer.special_tokens_in_text: control to accept it",
-        )
+        where=name(document),
+        expected=f"the {role.upper()} id {token_id:,} ({token!r}), which {what} a document, "
+        "nowhere in its text",
+        found=f"it as token {position - int(encoded.offsets[document]):,} of the text",
+        remedy=f"set tokenizer.{role}_token to a token that no text spells, or "
+        "tokenizer.special_tokens_in_text: control to accept it",
     )

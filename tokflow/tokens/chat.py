@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.documents import Batch
-from tokflow.errors import TokenizerError, four_parts
+from tokflow.errors import TokenizerError
 from tokflow.store.arrow import to_texts
 from tokflow.tokenizers.chat.template import CharSpan
 from tokflow.tokenizers.engines import Encoded, Engine, GatedEngine, InText, open_reference
@@ -200,23 +200,19 @@ def _filler(names: Iterable[str]) -> str:
 
 def _stray_error(where: str) -> TokenizerError:
     return TokenizerError(
-        four_parts(
-            where=where,
-            expected="no special token spelt in the text",
-            found="one that the tokenizer makes of other characters, which it normalises",
-            remedy="set tokenizer.special_tokens_in_text: ordinary to encode it as plain text, or "
-            "control to let it become the control token",
-        )
+        where=where,
+        expected="no special token spelt in the text",
+        found="one that the tokenizer makes of other characters, which it normalises",
+        remedy="set tokenizer.special_tokens_in_text: ordinary to encode it as plain text, or "
+        "control to let it become the control token",
     )
 
 
 def _not_separable(where: str, expected: str) -> TokenizerError:
     return TokenizerError(
-        four_parts(
-            where=where,
-            expected=f"a tokenizer {expected}, for a message spells a special token",
-            found="one that does not",
-            remedy="set tokenizer.special_tokens_in_text: control to let it become the control "
-            "token, or error to find such documents",
-        )
+        where=where,
+        expected=f"a tokenizer {expected}, for a message spells a special token",
+        found="one that does not",
+        remedy="set tokenizer.special_tokens_in_text: control to let it become the control "
+        "token, or error to find such documents",
     )

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.documents import Spans
-from tokflow.errors import TokenizerError, four_parts
+from tokflow.errors import TokenizerError
 from tokflow.store.arrow import to_arrow, to_numpy
 from tokflow.tokenizers.engines import Encoded, InText
 from tokflow.tokenizers.engines.protocol import text_buffers
@@ -112,12 +112,10 @@ class TokenPlaces:
 
     def _error(self, expected: str, found: str) -> TokenizerError:
         return TokenizerError(
-            four_parts(
-                where=f"tokenizer.kind: {self._tokenizer.kind}",
-                expected=f"{expected}, for a loss mask needs the character each token begins with",
-                found=found,
-                remedy="save the tokenizer as a tokenizer.json and use kind: file",
-            )
+            where=f"tokenizer.kind: {self._tokenizer.kind}",
+            expected=f"{expected}, for a loss mask needs the character each token begins with",
+            found=found,
+            remedy="save the tokenizer as a tokenizer.json and use kind: file",
         )
 
 

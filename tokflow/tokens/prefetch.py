@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 T = TypeVar("T")
-Made = TypeVar("Made")
+StageResult = TypeVar("StageResult")
 
 _END = object()
 
@@ -97,10 +97,10 @@ def write_behind(write: Callable[[T], None], *, depth: int = 2) -> Iterator[Call
 
 
 def in_order(
-    function: Callable[[T], Made], items: Iterable[T], *, workers: int = 2
-) -> Iterator[Made]:
+    function: Callable[[T], StageResult], items: Iterable[T], *, workers: int = 2
+) -> Iterator[StageResult]:
     """Yield what `function` makes of each item, in order, made by some threads ahead of time."""
-    waiting: deque[Future[Made]] = deque()
+    waiting: deque[Future[StageResult]] = deque()
     with ThreadPoolExecutor(max_workers=workers) as pool:
         for item in items:
             waiting.append(pool.submit(function, item))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.documents import DocumentsConfig, deciding_fields, is_accepted, read_documents
-from tokflow.errors import CorruptOutputError, four_parts
+from tokflow.errors import CorruptOutputError
 from tokflow.raw import RawFile, check_unchanged
 from tokflow.store.arrow import read_table
 from tokflow.store.integrity import check_files
@@ -213,13 +213,11 @@ def open_token_shard(folder: Path) -> TokenShard:
         num_bytes = (folder / name).stat().st_size
         if num_bytes != shard.num_tokens * size:
             raise CorruptOutputError(
-                four_parts(
-                    where=folder / name,
-                    expected=f"{shard.num_tokens:,} tokens of {size} bytes "
-                    f"({shard.num_tokens * size:,} bytes)",
-                    found=f"{num_bytes:,} bytes",
-                    remedy="delete the folder and run `tokflow run` again",
-                )
+                where=folder / name,
+                expected=f"{shard.num_tokens:,} tokens of {size} bytes "
+                f"({shard.num_tokens * size:,} bytes)",
+                found=f"{num_bytes:,} bytes",
+                remedy="delete the folder and run `tokflow run` again",
             )
     return shard
 

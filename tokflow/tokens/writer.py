@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.documents import Batch, DocumentsConfig, Reject
-from tokflow.errors import BadDocumentError, four_parts
+from tokflow.errors import BadDocumentError
 from tokflow.raw import RawFile
 from tokflow.store.manifest import FileEntry, checksum
 from tokflow.tokenizers.engines import Encoded, GatedEngine
@@ -127,13 +127,11 @@ class ShardWriter:
         if found and self._config.special_tokens_in_text == "error":
             index, name = min(found)
             raise BadDocumentError(
-                four_parts(
-                    where=self._name(batch, index),
-                    expected="no special token spelt in the text",
-                    found=repr(name),
-                    remedy="set tokenizer.special_tokens_in_text: ordinary to encode it as "
-                    "plain text, or control to let it become the control token",
-                ),
+                where=self._name(batch, index),
+                expected="no special token spelt in the text",
+                found=repr(name),
+                remedy="set tokenizer.special_tokens_in_text: ordinary to encode it as "
+                "plain text, or control to let it become the control token",
                 path=self._raw.path,
                 row=int(batch.rows[index]),
             )

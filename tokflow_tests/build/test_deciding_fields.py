@@ -9,14 +9,14 @@ from tokflow.audit.verify.outputs import verify_dataset
 from tokflow.build.dataset import Dataset
 from tokflow.build.pipeline import build_dataset
 from tokflow.build.plan import make_plan
-from tokflow.build.results import Built
+from tokflow.build.results import BuildResult
 from tokflow.documents import DocumentsConfig, Limit, deciding_fields
 from tokflow_tests.making import build, content, declare, many_ids
 
 REJECT = {"on_bad_document": "reject"}
 
 
-def new(built: Built) -> list[tuple[str, str]]:
+def new(built: BuildResult) -> list[tuple[str, str]]:
     return [(made.output.stage, made.output.name) for made in built.made if made.is_new]
 
 
@@ -59,7 +59,7 @@ def test_a_bad_line_set_aside_is_an_error_again_once_it_is_to_be_one(folder: Pat
 
     built = build_dataset(strict)
 
-    assert [failed.message.split(": ")[0] for failed in built.failed] == [
+    assert [str(failed.explained).split(": ")[0] for failed in built.failed] == [
         f"{folder / 'raw/b.jsonl'}, row 2, line 3, byte 39"
     ]
     assert content(folder / "store") == before
@@ -78,7 +78,7 @@ def test_a_special_token_in_a_text_is_an_error_once_it_is_to_be_one(folder: Path
     built = build_dataset(dataset(folder, tokenizer={"special_tokens_in_text": "error"}))
 
     assert [failed.name for failed in built.failed] == ["b.jsonl"]
-    assert "expected no special token spelt in the text" in built.failed[0].message
+    assert "expected no special token spelt in the text" in str(built.failed[0].explained)
 
 
 def test_what_auto_stands_for_and_an_error_that_does_not_occur_remake_nothing(tmp_path: Path):

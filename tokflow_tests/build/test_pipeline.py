@@ -7,7 +7,7 @@ import pytest
 
 import tokflow
 from tokflow.build import pipeline
-from tokflow.build.graph import Lineage
+from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import (
     build_dataset,
     make_export,
@@ -16,7 +16,7 @@ from tokflow.build.pipeline import (
     make_tokenizer,
     make_tokens,
 )
-from tokflow.build.results import Made, Reporter
+from tokflow.build.results import Reporter, StageResult
 from tokflow.errors import BadDocumentError, ConfigError, MissingOutputError
 from tokflow.raw import RawFile
 from tokflow.split.spans import write_split
@@ -41,7 +41,7 @@ EVERYTHING: dict[str, Any] = {
 }
 
 
-def stages_of(made: tuple[Made, ...]) -> list[tuple[str, str]]:
+def stages_of(made: tuple[StageResult, ...]) -> list[tuple[str, str]]:
     return [(one.output.stage, one.output.name) for one in made]
 
 
@@ -80,26 +80,26 @@ def test_bytes_do_not_depend_on_batches_threads_or_the_order_of_partitions(
     usual = declare(tmp_path / "usual", FILES, **EVERYTHING)
     build(usual)
     other = declare(tmp_path / "other", FILES, **EVERYTHING)
-    lineage = Lineage(other)
-    make_tokenizer(lineage)
-    for key in reversed(lineage.sources):
-        with new_folder(lineage.tokens(key).folder) as folder:
+    graph = BuildGraph(other)
+    make_tokenizer(graph)
+    for key in reversed(graph.sources):
+        with new_folder(graph.tokens(key).folder) as folder:
             write_token_shard(
-                lineage.raw_file(key),
+                graph.raw_file(key),
                 other.documents,
                 other.tokenizer,
-                lineage.tokenizer,
+                graph.tokenizer,
                 folder,
                 dataset=other.name,
                 batch_bytes=batch_bytes,
                 is_parallel=False,
             )
-    for key in reversed(lineage.sources):
-        make_split(lineage, key)
-        make_sequences(lineage, key)
+    for key in reversed(graph.sources):
+        make_split(graph, key)
+        make_sequences(graph, key)
 
     for config in reversed(other.exports):
-        make_export(lineage, config)
+        make_export(graph, config)
 
     assert content(other.store) == content(usual.store)
 
@@ -166,7 +166,7 @@ def test_an_export_refuses_and_names_the_files_that_are_not_built(
     build_dataset(dataset, partitions=["b.jsonl"])
 
     with pytest.raises(MissingOutputError) as raised:
-        make_export(Lineage(dataset), dataset.exports[0])
+        make_export(BuildGraph(dataset), dataset.exports[0])
 
     assert str(raised.value) == (
         f"tiny/exports/{export}: expected the {stage} of all 8 raw files, found 7 not built: "
@@ -228,7 +228,7 @@ def test_with_scope_dataset_what_waits_for_a_bad_file_is_said_once(tmp_path: Pat
         ("tokens", "b.jsonl"),
         ("split", "all files"),
     ]
-    assert built.failed[1].message == (
+    assert str(built.failed[1].explained) == (
         "tiny: split: expected the tokens of all 4 raw files, through which scope: dataset "
         "counts, found none of b.jsonl; mend what is wrong with them, or set split.scope: file"
     )
@@ -263,7 +263,7 @@ def test_an_error_nobody_foresaw_stops_its_output_and_no_other(
     built = build_dataset(declare(tmp_path, FILES))
 
     assert [(failed.stage, failed.name) for failed in built.failed] == [("split", "c.jsonl")]
-    assert built.failed[0].message.startswith(
+    assert str(built.failed[0].explained).startswith(
         "split c.jsonl: expected to end well, found ZeroDivisionError: of c; "
     )
     assert sum(made.output.stage == "sequences" for made in built.made) == 1
@@ -271,12 +271,12 @@ def test_an_error_nobody_foresaw_stops_its_output_and_no_other(
 
 def test_a_missing_output_says_which_asset_to_materialize(tmp_path: Path):
     dataset = declare(tmp_path, {"a.jsonl": ["a"]})
-    lineage = Lineage(dataset)
-    make_tokenizer(lineage)
-    fingerprint = lineage.tokens("a.jsonl").fingerprint
+    graph = BuildGraph(dataset)
+    make_tokenizer(graph)
+    fingerprint = graph.tokens("a.jsonl").fingerprint
 
     with pytest.raises(MissingOutputError) as raised:
-        make_split(lineage, "a.jsonl")
+        make_split(graph, "a.jsonl")
 
     assert str(raised.value) == (
         f"tiny/tokens (partition a.jsonl): expected an output with fingerprint {fingerprint[:7]}, "
@@ -290,18 +290,18 @@ def test_tokens_made_with_another_config_are_not_taken(tmp_path: Path):
     other = declare(tmp_path, {}, tokenizer={"kind": "bytes", "eos": "none"})
 
     with pytest.raises(MissingOutputError):
-        Lineage(other).open_tokens("a.jsonl")
+        BuildGraph(other).open_tokens("a.jsonl")
 
 
 def test_stages_can_be_made_one_by_one(tmp_path: Path):
     dataset = declare(tmp_path, {"a.jsonl": ["ab"]}, exports=["bin"])
-    lineage = Lineage(dataset)
+    graph = BuildGraph(dataset)
 
     made = [
-        make_tokenizer(lineage),
-        make_tokens(lineage, "a.jsonl"),
-        make_split(lineage, "a.jsonl"),
-        make_export(lineage, dataset.exports[0]),
+        make_tokenizer(graph),
+        make_tokens(graph, "a.jsonl"),
+        make_split(graph, "a.jsonl"),
+        make_export(graph, dataset.exports[0]),
     ]
 
     assert [one.is_new for one in made] == [True] * 4
@@ -319,7 +319,7 @@ def test_a_reporter_hears_of_every_stage_output_and_byte(tmp_path: Path):
         def advance(self, num_documents: int, num_bytes: int) -> None:
             heard.append((num_documents, num_bytes))
 
-        def made(self, made: Made) -> None:
+        def made(self, made: StageResult) -> None:
             heard.append(made.output.asset)
 
     build_dataset(declare(tmp_path, {"a.jsonl": ["ab", "é"]}, exports=["bin"]), reporter=Listener())

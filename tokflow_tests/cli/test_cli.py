@@ -17,6 +17,7 @@ from tokflow.build.pipeline import build_dataset
 from tokflow.build.plan import make_plan
 from tokflow.cli.app import app
 from tokflow.cli.progress import Bars
+from tokflow.errors import TokflowError
 from tokflow_tests.declared import TEXTS, declare, write_raw
 
 BAD_LINE = '{"text": "good"}\n{"text": 5}\n'
@@ -504,7 +505,7 @@ def test_an_error_is_in_the_json_too(config: Path):
     result = run("inspect", config.parent, "--json")
 
     assert result.exit_code == 1
-    assert json.loads(result.stdout)["error"] in result.stderr
+    assert result.stderr == f"error: {TokflowError(**json.loads(result.stdout)['error'])}\n"
 
 
 def test_a_traceback_comes_where_it_is_asked_for(config: Path, monkeypatch: pytest.MonkeyPatch):

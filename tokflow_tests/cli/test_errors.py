@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tokflow.cli.app import app
+from tokflow.errors import TokflowError
 from tokflow.store.manifest import checksum
 from tokflow_tests.declared import TEXTS, declare, write_raw
 from tokflow_tests.making import edit_manifest
@@ -192,4 +193,5 @@ def test_an_error_that_nobody_foresaw_has_four_parts(
     )
     assert result.exit_code == 1
     assert result.stderr == f"error: {told}\n"
-    assert result.stdout == (f'{{\n "error": "{told}"\n}}\n' if as_json else "")
+    fields = json.loads(result.stdout)["error"] if as_json else {}
+    assert not as_json or str(TokflowError(**fields)) == told

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tokflow.build.dataset import load_dataset
-from tokflow.build.graph import Lineage
+from tokflow.build.graph import BuildGraph
 from tokflow.cli.app import app
 from tokflow_tests import special
 from tokflow_tests.declared import TEXTS, declare, write_raw
@@ -71,10 +71,10 @@ def test_a_datasets_tokenizer_is_shown_and_measured_on_its_first_raw_file(config
 def test_the_tokenizer_is_made_in_the_store_as_a_run_would_make_it(config: Path):
     [shown] = json_of("--config", config)
 
-    lineage = Lineage(load_dataset(config))
-    assert lineage.tokenizer_output.is_made
-    assert shown["folder"] == str(lineage.tokenizer.folder)
-    assert shown["fingerprint"] == lineage.tokenizer.fingerprint
+    graph = BuildGraph(load_dataset(config))
+    assert graph.tokenizer_output.is_made
+    assert shown["folder"] == str(graph.tokenizer.folder)
+    assert shown["fingerprint"] == graph.tokenizer.fingerprint
 
 
 def test_tokenizers_stand_side_by_side(tmp_path: Path, file: Path):
@@ -163,7 +163,7 @@ def test_one_that_fails_leaves_the_others_standing(tmp_path: Path, file: Path):
     assert result.stderr.startswith(f"error: {missing}: tokenizer.name: expected an existing file")
     failed, shown = json.loads(as_json.stdout)["tokenizers"]
     assert failed["title"] == str(missing)
-    assert "which is missing" in failed["error"]
+    assert "which is missing" in failed["error"]["found"]
     assert shown["vocab_size"] == 258
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from tokflow.build.graph import Lineage
+from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset
 from tokflow.components import make_definitions
 from tokflow.exports import FORMATS
@@ -39,21 +39,21 @@ def test_one_partition_alone_is_built(case: Case):
     result = case.run(selection("tokens"), keys=["b.txt"])
 
     assert result.success, failure(result)
-    lineage = Lineage(case.dataset)
-    assert [lineage.tokens(key).is_made for key in KEYS] == [False, True, False]
+    graph = BuildGraph(case.dataset)
+    assert [graph.tokens(key).is_made for key in KEYS] == [False, True, False]
 
 
 def test_every_partition_of_one_run_has_the_data_version_of_its_own_output(case: Case):
     case.run(keys=KEYS)
 
-    lineage = Lineage(case.dataset)
+    graph = BuildGraph(case.dataset)
     assert [case.data_version("raw", partition=key) for key in KEYS] == [
-        lineage.raw_file(key).sha256 for key in KEYS
+        graph.raw_file(key).sha256 for key in KEYS
     ]
     for stage, output in (
-        ("tokens", lineage.tokens),
-        ("split", lineage.split),
-        ("sequences", lineage.sequences),
+        ("tokens", graph.tokens),
+        ("split", graph.split),
+        ("sequences", graph.sequences),
     ):
         assert [case.data_version(stage, partition=key) for key in KEYS] == [
             output(key).fingerprint for key in KEYS
@@ -94,9 +94,9 @@ def test_a_file_that_cannot_be_built_is_named_and_stops_no_other(case: Case):
     assert not result.success
     assert "1 of 3 files could not be built; the others were" in failure(result)
     assert "b.txt: " in failure(result)
-    lineage = Lineage(case.dataset)
-    assert [lineage.tokens(key).is_made for key in KEYS] == [True, False, True]
-    assert case.data_version("tokens", partition="c.txt") == lineage.tokens("c.txt").fingerprint
+    graph = BuildGraph(case.dataset)
+    assert [graph.tokens(key).is_made for key in KEYS] == [True, False, True]
+    assert case.data_version("tokens", partition="c.txt") == graph.tokens("c.txt").fingerprint
     assert case.not_fresh()["tokens:b.txt"] == "MISSING"
     assert "tokens:a.txt" not in case.not_fresh()
 
@@ -112,8 +112,8 @@ def test_a_verdict_on_gigatoken_makes_the_partitions_before_it_again(
     result = case.run(keys=KEYS)
 
     assert result.success, failure(result)
-    lineage = Lineage(case.dataset)
-    outputs = [lineage.tokens(key) for key in KEYS]
+    graph = BuildGraph(case.dataset)
+    outputs = [graph.tokens(key) for key in KEYS]
     assert [read_run(output.folder)["engine"] for output in outputs] == ["tokenizers"] * 3
     assert [case.data_version("tokens", partition=key) for key in KEYS] == [
         output.fingerprint for output in outputs
@@ -248,7 +248,7 @@ def test_checks_of_a_good_build_pass(case: Case):
 
 def test_damaged_tokens_stop_what_would_be_made_of_them(case: Case):
     case.run(keys=["a.txt"])
-    folder = Lineage(case.dataset).tokens("a.txt").folder
+    folder = BuildGraph(case.dataset).tokens("a.txt").folder
     content = bytearray((folder / "tokens.bin").read_bytes())
     content[0] ^= 1
     (folder / "tokens.bin").write_bytes(content)
@@ -264,7 +264,7 @@ def test_damaged_tokens_stop_what_would_be_made_of_them(case: Case):
 
 def test_the_check_of_an_export_names_the_shard_that_is_damaged(case: Case):
     case.run(keys=KEYS)
-    path = Lineage(case.dataset).tokens("a.txt").folder / "tokens.bin"
+    path = BuildGraph(case.dataset).tokens("a.txt").folder / "tokens.bin"
     content = bytearray(path.read_bytes())
     content[0] ^= 1
     path.write_bytes(content)

@@ -7,7 +7,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from tokflow.build.graph import Lineage
+from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset
 from tokflow.components import Recorded, open_instance, record_build, sync_files
 from tokflow_tests.dagster_case import RANGE, Case, selection
@@ -112,8 +112,8 @@ def test_files_that_do_not_lie_side_by_side_are_recorded(case: Case):
 
     record_build(case.instance, case.dataset, ["a.txt", "c.txt"])
 
-    lineage = Lineage(case.dataset)
-    assert case.data_version("tokens", partition="c.txt") == lineage.tokens("c.txt").fingerprint
+    graph = BuildGraph(case.dataset)
+    assert case.data_version("tokens", partition="c.txt") == graph.tokens("c.txt").fingerprint
     assert case.partitions() == ["a.txt", "c.txt"]
     assert case.not_fresh() == {"exports/bin": "MISSING", "exports/parquet": "MISSING"}
 
@@ -130,7 +130,7 @@ def test_with_offsets_over_the_dataset_a_part_of_it_is_recorded_as_far_as_it_is(
 
 def test_damage_is_a_problem_and_a_failed_check(case: Case):
     build_dataset(case.dataset)
-    folder = Lineage(case.dataset).tokens("a.txt").folder
+    folder = BuildGraph(case.dataset).tokens("a.txt").folder
     (folder / "tokens.bin").write_bytes(b"\xff\xff" + (folder / "tokens.bin").read_bytes()[2:])
 
     recorded = record_build(case.instance, case.dataset, KEYS)

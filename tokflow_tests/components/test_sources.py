@@ -6,7 +6,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from tokflow.build.graph import Lineage
+from tokflow.build.graph import BuildGraph
 from tokflow.components import Synced, sync_files
 from tokflow.components import sources as sources_module
 from tokflow.errors import ConfigError
@@ -26,7 +26,7 @@ def test_new_files_become_partitions_with_the_version_of_their_content(case: Cas
 
     assert synced == Synced(added=("a.txt", "b.txt", "c.txt"))
     assert case.partitions() == KEYS
-    sha256 = Lineage(case.dataset).raw_file("b.txt").sha256
+    sha256 = BuildGraph(case.dataset).raw_file("b.txt").sha256
     assert case.data_version("raw", partition="b.txt") == sha256
 
 

@@ -774,7 +774,7 @@ def test_an_export_that_lost_a_token_is_an_error(tmp_path: Path, monkeypatch: py
 
     [failed] = build_dataset(dataset).failed
 
-    assert failed.message == (
+    assert str(failed.explained) == (
         "export bin: train: expected 3 tokens, as in the split, found 2 written and 0 dropped; "
         "run `tokflow verify` on the dataset, and delete what is damaged"
     )

@@ -177,7 +177,7 @@ def test_a_chunk_past_4_gib_is_refused_with_the_option_to_change(
     [failed] = build_dataset(too_large).failed
 
     assert not build_dataset(fits).failed
-    assert failed.message == (
+    assert str(failed.explained) == (
         "exports: litdata: expected chunks of at most 100 bytes, which uint32 counts, found one "
         "of 102 bytes; lower `tokens_per_file`, or `block_size` if a block is longer than that"
     )

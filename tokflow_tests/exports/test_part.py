@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tokflow.build.dataset import Dataset
-from tokflow.build.graph import Lineage
+from tokflow.build.graph import BuildGraph
 from tokflow.errors import ConfigError
 from tokflow.exports import Part
 from tokflow_tests.making import EOS, build, declare, ids, parts, tokens_of
@@ -134,11 +134,11 @@ def test_texts_are_those_that_were_tokenized(
     files = {"a.jsonl": ["ab", "", "çdeföh", "i", "", "jk"], "b.jsonl": ["lmnopqr"]}
     dataset = declare(tmp_path, files, exports=["bin"], split=CUT_IN_THREE)
     build(dataset)
-    lineage = Lineage(dataset)
+    graph = BuildGraph(dataset)
 
     found = {}
     for name, part in parts(dataset, "bin").items():
-        whole = replace(part, text_source=lineage._text_source())
+        whole = replace(part, text_source=graph._text_source())
         found[name] = [text for texts in whole.texts() for text in texts.to_pylist()]
         assert [token for text in found[name] for token in ids(text)] == tokens_of(part)
 
@@ -156,6 +156,6 @@ def test_rejected_documents_are_not_among_the_texts(tmp_path: Path):
     documents = {"on_bad_document": "reject"}
     dataset, part = part_of(tmp_path, {}, documents=documents)
 
-    whole = replace(part, text_source=Lineage(dataset)._text_source())
+    whole = replace(part, text_source=BuildGraph(dataset)._text_source())
 
     assert [text for texts in whole.texts() for text in texts.to_pylist()] == ["ab", "c"]

@@ -18,10 +18,10 @@ from tokflow.audit.convert import convert_export
 from tokflow.audit.verify.outputs import verify_dataset, verify_path
 from tokflow.build.dataset import Dataset, load_dataset, make_export_config, make_packing_config
 from tokflow.build.pipeline import build_dataset
-from tokflow.build.results import Built
+from tokflow.build.results import BuildResult
 from tokflow.errors import BadDocumentError, ConfigError
 from tokflow_tests.fuzz.cases import Case
-from tokflow_tests.fuzz.check_export import CheckedExport, Made, check_export, check_texts
+from tokflow_tests.fuzz.check_export import CheckedExport, StageResult, check_export, check_texts
 from tokflow_tests.fuzz.check_stages import assigned_parts, check_split, check_tokens
 from tokflow_tests.fuzz.check_trace import check_traces
 from tokflow_tests.fuzz.difference import DifferenceError, same
@@ -143,7 +143,7 @@ class _Run:
         elif done.returncode and not self._refused(None):
             raise DifferenceError(f"tokflow run: {done.returncode}: {done.stderr[-2000:]}")
 
-    def _check_errors(self, built: Built) -> None:
+    def _check_errors(self, built: BuildResult) -> None:
         """A file with a bad document fails, at that row, and no other; no export is made."""
         found = {}
         for failed in built.failed:
@@ -160,7 +160,7 @@ class _Run:
         made = [made for made in built.made if made.output.stage == "export"]
         same("exports of a dataset with a bad file", expected=0, found=len(made))
 
-    def _check_stages(self, built: Built) -> Pieces:
+    def _check_stages(self, built: BuildResult) -> Pieces:
         """Compare tokens and splits of all files; return the pieces of the parts."""
         outputs = {(made.output.stage, made.output.name): made for made in built.made}
         config = self.config["tokenizer"]
@@ -168,7 +168,7 @@ class _Run:
         failed = [f for f in built.failed if f.stage != "export"]
         if failed:
             where = f"{failed[0].stage} of {failed[0].name}"
-            raise DifferenceError(f"{where}: {failed[0].message}") from failed[0].error
+            raise DifferenceError(f"{where}: {failed[0].explained!s}") from failed[0].error
         for key, documents in self.documents.items():
             check_tokens(outputs["tokens", key], documents, encode, self.reference)
             self.tally.documents += len(documents.accepted)
@@ -200,15 +200,15 @@ class _Run:
             return names
         return names if not all(any(pieces[p].values()) for p in ("train", "validation")) else []
 
-    def _check_failures(self, built: Built, pieces: Pieces) -> None:
+    def _check_failures(self, built: BuildResult, pieces: Pieces) -> None:
         refused = self._refused(pieces) if self._refused(None) else []
         for failed in built.failed:
             if failed.name not in refused or not isinstance(failed.error, ConfigError):
                 where = f"{failed.stage} {failed.name}"
-                raise DifferenceError(f"{where}: {failed.message}") from failed.error
+                raise DifferenceError(f"{where}: {failed.explained!s}") from failed.error
         same("exports that fail", expected=refused, found=[failed.name for failed in built.failed])
 
-    def _check_exports(self, built: Built, pieces: Pieces) -> dict[str, CheckedExport]:
+    def _check_exports(self, built: BuildResult, pieces: Pieces) -> dict[str, CheckedExport]:
         checked = {}
         parts = {name: of_files for name, of_files in pieces.items() if name != NO_PART}
         for entry in self.config["exports"]:
@@ -216,7 +216,7 @@ class _Run:
             if name in [failed.name for failed in built.failed]:
                 continue
             made = built.export(name)
-            export = Made(
+            export = StageResult(
                 folder=made.output.folder,
                 manifest=made.manifest,
                 options={key: value for key, value in entry.items() if key != "name"},
@@ -256,7 +256,7 @@ class _Run:
         if is_refused or left is None:
             raise DifferenceError(f"convert {source.made.folder.parent.name} to {entry}: no error")
         own = source.made.packing if not source.is_stream else {}
-        converted = Made(
+        converted = StageResult(
             folder=folder,
             manifest=None,
             options=entry,

@@ -13,7 +13,7 @@ from tokflow.audit.trace import trace_tokens
 from tokflow.build.dataset import make_export_config
 from tokflow.build.pipeline import build_dataset
 from tokflow.build.plan import make_plan
-from tokflow.build.results import Built
+from tokflow.build.results import BuildResult
 from tokflow.errors import TokflowError
 from tokflow.exports import FORMATS
 from tokflow_tests.declared import copy_of
@@ -41,12 +41,12 @@ CHANGES: dict[str, dict[str, Any]] = {
 """What is declared otherwise, so that an output of the stage is read again."""
 
 
-def rebuilt(folder: Path, url: str, stage: str) -> Built:
+def rebuilt(folder: Path, url: str, stage: str) -> BuildResult:
     """Build what reads the outputs of `stage`, and three exports that are new."""
     return build_dataset(declared(folder, url, **{**CHANGES[stage], "exports": NEW_EXPORTS}))
 
 
-def made_by(built: Built, folder: Path) -> dict[str, dict[str, bytes]]:
+def made_by(built: BuildResult, folder: Path) -> dict[str, dict[str, bytes]]:
     """Return the content of each output that is new, by its path below `folder`."""
     return {
         made.output.folder.relative_to(folder).as_posix(): content(made.output.folder)

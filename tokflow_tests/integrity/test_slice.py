@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tokflow.audit.verify.outputs import verify_dataset, verify_path
-from tokflow.build.graph import Lineage
+from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset
 from tokflow_tests.declared import copy_of, dataset
 from tokflow_tests.integrity.store import FAULTS, flip_a_bit
@@ -31,7 +31,7 @@ def test_a_fault_is_found_by_the_output_the_store_and_the_dataset(
     fault: Callable[[Path], None], name: str, small: Path, tmp_path: Path
 ):
     made = dataset(copy_of(small, tmp_path), **FIELDS)
-    output = Lineage(made).tokens("a.jsonl").folder
+    output = BuildGraph(made).tokens("a.jsonl").folder
     fault(output / name)
 
     for found in (verify_path(output), verify_path(made.store), verify_dataset(made)):
@@ -41,10 +41,10 @@ def test_a_fault_is_found_by_the_output_the_store_and_the_dataset(
 def test_nothing_is_made_from_a_flipped_bit(small: Path, tmp_path: Path):
     folder = copy_of(small, tmp_path)
     made = dataset(folder, **{**FIELDS, "exports": ["bin", "npy"]})
-    flip_a_bit(Lineage(made).tokens("a.jsonl").folder / "tokens.bin")
+    flip_a_bit(BuildGraph(made).tokens("a.jsonl").folder / "tokens.bin")
 
     [failed] = build_dataset(made).failed
 
     assert (failed.stage, failed.name) == ("export", "npy")
-    assert "tokens.bin: expected sha256" in failed.message
+    assert "tokens.bin: expected sha256" in str(failed.explained)
     assert not (made.folder / "exports/npy").exists()

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokflow.audit.verify import verify_export, verify_sequences
-from tokflow.build.graph import Lineage
+from tokflow.build.graph import BuildGraph
 from tokflow.sequences.segments import make_rows
 from tokflow.store.manifest import read_manifest
 from tokflow_tests.making import (
@@ -80,7 +80,7 @@ def test_the_tail_of_a_file_is_kept_and_counted(tmp_path: Path):
     dataset = declare(tmp_path, {"a.jsonl": ["abcd", "ef"]})
     build(dataset)
 
-    sequences = Lineage(dataset).open_sequences("a.jsonl")
+    sequences = BuildGraph(dataset).open_sequences("a.jsonl")
 
     assert sequences.manifest.counts == {
         "train.num_sequences": 2,
@@ -100,7 +100,7 @@ def test_rows_and_tail_are_read_apart(tmp_path: Path):
     dataset = declare(tmp_path, {"a.jsonl": ["abcd", "e"]})
     build(dataset)
 
-    sequences = Lineage(dataset).open_sequences("a.jsonl")
+    sequences = BuildGraph(dataset).open_sequences("a.jsonl")
 
     assert sequences.manifest.counts["train.num_tail_tokens"] == 3
     assert {name: values.tolist() for name, values in sequences.rows("train").items()} == {
@@ -124,7 +124,7 @@ def test_one_document_pads_each_documents_last_row(tmp_path: Path):
     )
     build(dataset)
 
-    sequences = Lineage(dataset).open_sequences("a.jsonl")
+    sequences = BuildGraph(dataset).open_sequences("a.jsonl")
 
     assert sequences.manifest.counts == {
         "train.num_sequences": 3,
@@ -276,9 +276,9 @@ def test_each_token_of_the_split_is_read_back_or_declared(fields: dict, tmp_path
     assert counts["num_dropped_tokens"] == every - len(found)
     documents = {(name, row) for name, texts in FILES.items() for row in range(len(texts))}
     assert counts["num_dropped_documents"] == len(documents - {token[:2] for token in found})
-    lineage = Lineage(dataset)
+    graph = BuildGraph(dataset)
     for name in FILES:
-        assert verify_sequences(lineage.open_sequences(name)) == []
+        assert verify_sequences(graph.open_sequences(name)) == []
     assert verify_export(folder, manifest, list(parts(dataset).values())) == []
 
 
@@ -293,7 +293,7 @@ def test_a_new_file_changes_no_other_files_rows_whatever_the_packing(fields: dic
         exports=["parquet"],
     )
     build(before)
-    sequences = {name: Lineage(before).open_sequences(name) for name in (names[0], names[2])}
+    sequences = {name: BuildGraph(before).open_sequences(name) for name in (names[0], names[2])}
     kept = {name: content(one.folder) for name, one in sequences.items()}
     num_rows = [one.num_sequences("train") for one in sequences.values()]
     old_rows = rows_of(parts(before)["train"])
@@ -302,8 +302,8 @@ def test_a_new_file_changes_no_other_files_rows_whatever_the_packing(fields: dic
 
     new_rows = rows_of(parts(after)["train"])
 
-    num_new = Lineage(after).open_sequences(names[1]).num_sequences("train")
-    assert kept == {name: content(Lineage(after).open_sequences(name).folder) for name in kept}
+    num_new = BuildGraph(after).open_sequences(names[1]).num_sequences("train")
+    assert kept == {name: content(BuildGraph(after).open_sequences(name).folder) for name in kept}
     assert new_rows[: num_rows[0]] == old_rows[: num_rows[0]]
     assert (
         new_rows[num_rows[0] + num_new :][: num_rows[1]] == old_rows[num_rows[0] :][: num_rows[1]]

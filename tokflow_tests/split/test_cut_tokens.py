@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokflow.build.graph import Lineage
+from tokflow.build.graph import BuildGraph
 from tokflow.split import cut_tokens
 from tokflow.store.arrow import to_texts
 from tokflow.tokenizers.engines import open_reference
@@ -33,8 +33,8 @@ def test_many_pieces_of_one_document_have_the_reference_s_tokens_of_each(
 
     build(dataset)
 
-    lineage = Lineage(dataset)
-    split, tokenizer = lineage.open_split("a.jsonl"), lineage.tokenizer
+    graph = BuildGraph(dataset)
+    split, tokenizer = graph.open_split("a.jsonl"), graph.tokenizer
     whole = "before" + TEXT
     sides = [whole[start : start + 7] for start in range(7, 350, 7)]
     expected = open_reference(tokenizer).encode(to_texts(["before", TEXT[:1], *sides]))

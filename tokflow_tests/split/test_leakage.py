@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from tokflow.build.graph import Lineage
+from tokflow.build.graph import BuildGraph
 from tokflow.split.leakage import find_shared_texts
 from tokflow.split.spans import Split
 from tokflow_tests.making import build, declare
@@ -17,8 +17,8 @@ def splits(
     halves = {"parts": {"train": {"documents": 2}, "validation": {"start": 2, "documents": 9}}}
     dataset = declare(folder, files, split=split or halves)
     build(dataset)
-    lineage = Lineage(dataset)
-    return [lineage.open_split(key) for key in lineage.sources]
+    graph = BuildGraph(dataset)
+    return [graph.open_split(key) for key in graph.sources]
 
 
 def test_a_text_in_two_parts_of_one_file_is_found_with_its_place(tmp_path: Path):

@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokflow.build.graph import Lineage
+from tokflow.build.graph import BuildGraph
 from tokflow.cli.closing import left_out
 from tokflow.split.spans import Split, TokenSource
 from tokflow_tests.making import EOS, build, declare, ids, int64
@@ -15,7 +15,7 @@ TEXTS = ["abc", "", "defg", "😀h", "ijk"]
 def make_split(folder: Path, texts: list[str] = TEXTS, **attributes: Any) -> Split:
     dataset = declare(folder, {"a.jsonl": texts}, **attributes)
     build(dataset)
-    return Lineage(dataset).open_split("a.jsonl")
+    return BuildGraph(dataset).open_split("a.jsonl")
 
 
 def tokens_by_piece(split: Split, part: str) -> list[list[int]]:
@@ -161,10 +161,10 @@ def test_parts_and_what_is_in_none_add_up_to_the_token_shard(form: str, scope: s
         split={"scope": scope, **FORMS[form]},
     )
     build(dataset)
-    lineage = Lineage(dataset)
+    graph = BuildGraph(dataset)
 
-    for key in lineage.sources:
-        counts, shard = lineage.open_split(key).manifest.counts, lineage.open_tokens(key)
+    for key in graph.sources:
+        counts, shard = graph.open_split(key).manifest.counts, graph.open_tokens(key)
 
         def total(unit: str, counts=counts) -> int:
             return sum(count for name, count in counts.items() if name.endswith(unit))
@@ -224,11 +224,11 @@ def test_a_file_is_split_again_only_if_what_comes_before_it_decides(
     attributes = {"split": {"scope": "dataset", **FORMS[form]}}
     two_files = declare(tmp_path, {"b.jsonl": TEXTS, "c.jsonl": ["c"]}, **attributes)
     build(two_files)
-    before = Lineage(two_files).split("b.jsonl").fingerprint
+    before = BuildGraph(two_files).split("b.jsonl").fingerprint
     three_files = declare(tmp_path, {"a.jsonl": ["new"]}, **attributes)
     build(three_files)
 
-    assert (Lineage(three_files).split("b.jsonl").fingerprint == before) is is_untouched
+    assert (BuildGraph(three_files).split("b.jsonl").fingerprint == before) is is_untouched
 
 
 def test_a_part_of_no_characters_cuts_no_document(tmp_path: Path):

@@ -11,7 +11,7 @@ import pytest
 from tokflow.audit.convert import convert_export
 from tokflow.audit.trace import trace_tokens
 from tokflow.build.dataset import Dataset, make_export_config
-from tokflow.build.graph import Lineage
+from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset
 from tokflow.errors import CorruptOutputError
 from tokflow.store import integrity
@@ -138,7 +138,7 @@ def test_the_run_after_the_damaged_folder_is_removed_mends_it(
 def test_a_file_that_is_written_to_while_it_is_read_is_found(tmp_path: Path):
     dataset = declare(tmp_path, TEXTS)
     build(dataset)
-    shard = Lineage(dataset).open_tokens("a.jsonl")
+    shard = BuildGraph(dataset).open_tokens("a.jsonl")
 
     with pytest.raises(CorruptOutputError, match=r"tokens\.bin: expected sha256"), checked(shard):
         flip(shard.folder / "tokens.bin")
@@ -149,7 +149,7 @@ def test_an_error_gives_way_to_the_damage_that_may_be_its_cause(
 ):
     dataset = declare(tmp_path, TEXTS)
     build(dataset)
-    shard = Lineage(dataset).open_tokens("a.jsonl")
+    shard = BuildGraph(dataset).open_tokens("a.jsonl")
     flip(shard.folder / "tokens.bin")
     next_run()
 
@@ -162,7 +162,10 @@ def test_an_error_of_what_reads_whole_files_stays_what_it_is(tmp_path: Path):
     dataset = declare(tmp_path, TEXTS)
     build(dataset)
 
-    with pytest.raises(ValueError, match="mine"), checked(Lineage(dataset).open_tokens("a.jsonl")):
+    with (
+        pytest.raises(ValueError, match="mine"),
+        checked(BuildGraph(dataset).open_tokens("a.jsonl")),
+    ):
         raise ValueError("mine")
 
 

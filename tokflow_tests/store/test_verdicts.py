@@ -12,10 +12,10 @@ import pytest
 from tokflow.audit.verify.outputs import verify_dataset, verify_path
 from tokflow.build.dataset import Dataset, make_dataset
 from tokflow.build.gc import find_garbage
-from tokflow.build.graph import Lineage
+from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset, make_split, make_tokenizer, make_tokens
 from tokflow.build.plan import make_plan
-from tokflow.build.results import Built
+from tokflow.build.results import BuildResult
 from tokflow.errors import TokenizerError
 from tokflow.split.rule import PartConfig, SplitConfig
 from tokflow.tokens.shard import open_token_shard
@@ -63,13 +63,13 @@ def declare(folder: Path, name: str = "one", **tokenizer: Any) -> Dataset:
 
 
 def shards(dataset: Dataset) -> dict[str, list[list[int]]]:
-    lineage = Lineage(dataset)
-    folders = {key: lineage.tokens(key).manifest() and lineage.tokens(key).folder
-               for key in lineage.sources}  # fmt: skip
+    graph = BuildGraph(dataset)
+    folders = {key: graph.tokens(key).manifest() and graph.tokens(key).folder
+               for key in graph.sources}  # fmt: skip
     return {key: token_lists(open_token_shard(folder)) for key, folder in folders.items()}
 
 
-def engines(built: Built) -> dict[str, str]:
+def engines(built: BuildResult) -> dict[str, str]:
     return {
         made.output.name: made.run["engine"] for made in built.made if made.output.stage == "tokens"
     }
@@ -123,7 +123,7 @@ def test_a_verdict_on_a_piece_of_a_cut_document_is_one_on_the_tokens_of_all_file
 
     assert engines(built) == {"a.jsonl": "tokenizers", "b.jsonl": "tokenizers"}
     assert shards(dataset)["a.jsonl"] == true_tokens("strange!", *UNSEEN[1:])
-    cut = Lineage(dataset).open_split("a.jsonl").token_source().cut
+    cut = BuildGraph(dataset).open_split("a.jsonl").token_source().cut
     assert cut.tolist() == [*b"strange", 256, *b"!", 256]
     stages = [made.output.stage for made in built.made]
     assert all(made.is_new for made in built.made)
@@ -135,16 +135,16 @@ def test_a_split_after_such_a_verdict_makes_the_tokens_of_its_file_again(tmp_pat
     write_jsonl(tmp_path / "one" / "b.jsonl", ["b"])
     parts = {"train": PartConfig(characters=7), "validation": PartConfig(start=7)}
     split = SplitConfig(parts=parts, boundary="character")
-    lineage = Lineage(dataclasses.replace(declare(tmp_path), split=split))
-    make_tokenizer(lineage)
-    for key in lineage.sources:
-        make_tokens(lineage, key)
+    graph = BuildGraph(dataclasses.replace(declare(tmp_path), split=split))
+    make_tokenizer(graph)
+    for key in graph.sources:
+        make_tokens(graph, key)
 
-    made = [make_split(lineage, key) for key in lineage.sources]
+    made = [make_split(graph, key) for key in graph.sources]
 
-    assert lineage.has_new_verdict
+    assert graph.has_new_verdict
     tokens = {made.manifest.parents["tokens"] for made in made}
-    assert tokens == {lineage.tokens(key).fingerprint for key in lineage.sources}
+    assert tokens == {graph.tokens(key).fingerprint for key in graph.sources}
 
 
 def test_a_plan_says_that_gigatoken_was_wrong(tmp_path: Path):
@@ -170,7 +170,7 @@ def test_gigatoken_by_force_fails_then_and_in_the_next_run(tmp_path: Path):
 
     for [failure] in failed:
         assert isinstance(failure.error, TokenizerError)
-        assert failure.message.startswith(
+        assert str(failure.explained).startswith(
             "tokenizer.engine: gigatoken: expected the tokens of tokenizers, found gigatoken was "
             "wrong: gigatoken: 'strange' became [101, 103, "
         )
@@ -182,7 +182,7 @@ def test_the_verdict_names_engine_version_tokenizer_and_difference(tmp_path: Pat
 
     build(dataset)
 
-    tokenizer = Lineage(dataset).tokenizer
+    tokenizer = BuildGraph(dataset).tokenizer
     [path] = (tmp_path / "store" / ".verdicts").iterdir()
     verdict = json.loads(path.read_text())
     assert path.name == f"{tokenizer.fingerprint[:16]}.json"
@@ -199,7 +199,7 @@ def test_a_verdict_that_cannot_be_read_is_one(tmp_path: Path):
     [path] = (tmp_path / "store" / ".verdicts").iterdir()
     path.write_text("")
 
-    assert "cannot be read" in str(Lineage(declare(tmp_path)).tokenizer.verdict)
+    assert "cannot be read" in str(BuildGraph(declare(tmp_path)).tokenizer.verdict)
     assert build(declare(tmp_path)).num_new == 0
 
 

@@ -5,7 +5,7 @@ import pytest
 import tokenizers
 from tokenizers import Regex, models, pre_tokenizers, trainers
 
-from tokflow.build.graph import Lineage
+from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import make_tokenizer
 from tokflow.errors import ConfigError, TokenizerError
 from tokflow.store.manifest import read_manifest
@@ -158,7 +158,7 @@ def test_a_broken_regular_expression_is_an_error_with_the_librarys_complaint(tmp
     dataset = make_texts_dataset(tmp_path, kind="trained", vocab_size=300, pattern="(a|b")
 
     with pytest.raises(TokenizerError) as caught:
-        make_tokenizer(Lineage(dataset))
+        make_tokenizer(BuildGraph(dataset))
 
     assert str(caught.value) == (
         "tokenizer.pattern: expected a regular expression, found '(a|b': end pattern with "

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tokflow.build.dataset import load_dataset
-from tokflow.build.graph import Lineage
+from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset
 from tokflow.cli.app import app
 from tokflow.errors import CorruptOutputError, UntrustedCodeError
@@ -65,7 +65,7 @@ def planted(folder: Path) -> Path:
     """
     careful = {**TRUSTING, "trust_remote_code": False}
     config = declare(folder, tokenizer=careful)
-    output = Lineage(load_dataset(config)).tokenizer_output
+    output = BuildGraph(load_dataset(config)).tokenizer_output
     source = tokenizer_folder(folder)
     shutil.copytree(source, output.folder)
     manifest = read_manifest(source)
@@ -139,10 +139,9 @@ def test_a_named_tokenizer_runs_its_code_by_the_flag_alone(folder: Path):
     without = run("tokenizers", "--tokenizer", "letters", "--json")
 
     assert not (folder / "ran").exists()
-    assert (
-        "trust_remote_code: letters: expected true"
-        in json.loads(without.stdout)["tokenizers"][0]["error"]
-    )
+    error = json.loads(without.stdout)["tokenizers"][0]["error"]
+    assert error["where"] == "tokenizer.trust_remote_code: letters"
+    assert error["expected"].startswith("true")
 
     assert run("tokenizers", "--tokenizer", "letters", "--trust-remote-code").exit_code == 0
     assert (folder / "ran").exists()

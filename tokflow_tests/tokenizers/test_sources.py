@@ -15,7 +15,7 @@ import pytest
 import tokenizers
 from tokenizers import models
 
-from tokflow.build.graph import Lineage
+from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import make_tokenizer
 from tokflow.errors import TokenizerError
 from tokflow.store.manifest import read_manifest
@@ -58,7 +58,7 @@ def save_json(tokenizer: tokenizers.Tokenizer, folder: Path, **beside: object) -
 
 def error_of(folder: Path, **tokenizer: Any) -> str:
     with pytest.raises(TokenizerError) as caught:
-        make_tokenizer(Lineage(make_texts_dataset(folder, **tokenizer)))
+        make_tokenizer(BuildGraph(make_texts_dataset(folder, **tokenizer)))
     return str(caught.value)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import tokenizers
 from tokenizers import models
 
-from tokflow.build.graph import Lineage
+from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import make_tokenizer
 from tokflow.tokenizers.special_tokens import control_tokens, unknown_id
 from tokflow.tokenizers.tokenizer import Tokenizer
@@ -19,9 +19,9 @@ def saved(folder: Path, content: str | None = None, **tokenizer: Any) -> Tokeniz
     dataset = chat_dataset(folder, None, tokenizer=tokenizer)
     if content is not None:
         save_chat_tokenizer(folder, content=content)
-    lineage = Lineage(dataset)
-    make_tokenizer(lineage)
-    return lineage.tokenizer
+    graph = BuildGraph(dataset)
+    make_tokenizer(graph)
+    return graph.tokenizer
 
 
 def test_an_eos_counts_where_it_was_added_and_not_where_it_is_a_word(tmp_path: Path):

@@ -9,7 +9,7 @@ import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
 from tokflow.build.dataset import make_dataset
-from tokflow.build.graph import Lineage
+from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import make_tokenizer
 from tokflow.errors import RawFileError, TokenizerError
 from tokflow.tokenizers.training import train_tokenizer
@@ -66,7 +66,7 @@ def test_the_order_in_which_files_are_listed_does_not_matter(tmp_path: Path):
         dataset = make_texts_dataset(folder, None, kind="trained", vocab_size=600)
         for index in (0, 1):
             write_texts(folder / "raw" / f"{index}.jsonl", SOME_TEXTS[index::2])
-        origin = Lineage(dataset).origin()
+        origin = BuildGraph(dataset).origin()
         files = {key: origin.raw_files[key] for key in (f"{index}.jsonl" for index in order)}
         (folder / "made").mkdir()
         train_tokenizer(
@@ -172,7 +172,7 @@ def test_a_pattern_that_matches_no_file_is_an_error(tmp_path: Path):
     dataset = make_texts_dataset(tmp_path, kind="trained", files="*.parquet")
 
     with pytest.raises(TokenizerError) as caught:
-        make_tokenizer(Lineage(dataset))
+        make_tokenizer(BuildGraph(dataset))
 
     assert str(caught.value) == (
         "tokenizer.files: expected a pattern that matches a raw file, found '*.parquet', and the "
@@ -186,7 +186,7 @@ def test_a_special_token_that_is_also_learnt_from_the_text_is_an_error(tmp_path:
     )
 
     with pytest.raises(TokenizerError) as caught:
-        make_tokenizer(Lineage(dataset))
+        make_tokenizer(BuildGraph(dataset))
 
     assert str(caught.value) == (
         "tokenizer.special_tokens: expected names that no token learnt from the text has, "
@@ -201,10 +201,10 @@ def test_a_file_that_is_not_the_one_that_was_hashed_trains_nothing(tmp_path: Pat
         "raw": {"files": ["a.jsonl"]},
         "tokenizer": {"kind": "trained", "vocab_size": 300},
     }
-    lineage = Lineage(make_dataset(attributes, base=tmp_path, where="test"))
-    lineage.raw_file("a.jsonl")
+    graph = BuildGraph(make_dataset(attributes, base=tmp_path, where="test"))
+    graph.raw_file("a.jsonl")
     (tmp_path / "a.jsonl").write_text('{"text": "quite another text"}\n')
 
     with pytest.raises(RawFileError, match=r"a\.jsonl"):
-        make_tokenizer(lineage)
+        make_tokenizer(graph)
     assert not (tmp_path / "data/store/small/tokenizer").exists()

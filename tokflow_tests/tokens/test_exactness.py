@@ -10,7 +10,7 @@ import tokenizers
 
 import tokflow
 from tokflow.build.dataset import Dataset
-from tokflow.build.graph import Lineage
+from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import make_tokenizer, make_tokens
 from tokflow.tokenizers.engines import open_engine
 from tokflow.tokens.shard import write_token_shard
@@ -167,14 +167,14 @@ def make_dataset_of_kind(
 
 def write_shard(dataset: Dataset, folder: Path, **options: int) -> tuple[bytes, bytes, bytes]:
     """Return tokens.bin, documents.parquet and manifest.json of the one raw file."""
-    lineage = Lineage(dataset)
-    make_tokenizer(lineage)
+    graph = BuildGraph(dataset)
+    make_tokenizer(graph)
     folder.mkdir()
     write_token_shard(
-        lineage.raw_file("texts.jsonl"),
+        graph.raw_file("texts.jsonl"),
         dataset.documents,
         dataset.tokenizer,
-        lineage.tokenizer,
+        graph.tokenizer,
         folder,
         dataset="texts",
         **options,
@@ -227,12 +227,12 @@ def test_the_bytes_do_not_depend_on_the_order_in_which_files_are_built(
         write_texts(tmp_path / order / "raw" / "a.jsonl", strings[:1_000])
         write_texts(tmp_path / order / "raw" / "b.parquet", strings[1_000:3_000])
         write_texts(tmp_path / order / "raw" / "c.jsonl", strings[3_000:6_000])
-        lineage = Lineage(dataset)
-        make_tokenizer(lineage)
+        graph = BuildGraph(dataset)
+        make_tokenizer(graph)
         open_engine.cache_clear()
 
         keys = {"a": "a.jsonl", "b": "b.parquet", "c": "c.jsonl"}
-        outputs = {name: make_tokens(lineage, keys[name]).output.folder for name in order}
+        outputs = {name: make_tokens(graph, keys[name]).output.folder for name in order}
         made[order] = {
             name: [path.read_bytes() for path in sorted(outputs[name].glob("[!r]*"))]
             for name in "abc"

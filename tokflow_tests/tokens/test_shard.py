@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import xxhash
 
-from tokflow.build.graph import Lineage
+from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import make_tokenizer, make_tokens
 from tokflow.errors import BadDocumentError, CorruptOutputError, RawFileError
 from tokflow.store.manifest import broken_files
@@ -158,7 +158,7 @@ def test_counts_are_those_of_the_texts(suffix: str, tmp_path: Path):
 def test_row_groups_do_not_depend_on_batches(batch_bytes: int, tmp_path: Path):
     dataset = make_texts_dataset(tmp_path, ["a"] * 70_000, suffix=".parquet")
     tokenizer = save_tokenizer(dataset)
-    raw = Lineage(dataset).raw_file("texts.parquet")
+    raw = BuildGraph(dataset).raw_file("texts.parquet")
     (tmp_path / "shard").mkdir()
 
     write_token_shard(
@@ -199,16 +199,16 @@ def test_a_truncated_tokens_bin_is_corrupt(tmp_path: Path):
 
 def test_a_raw_file_that_changes_while_it_is_read_is_an_error_and_leaves_nothing(tmp_path: Path):
     dataset = make_texts_dataset(tmp_path, ["a"])
-    lineage = Lineage(dataset)
-    make_tokenizer(lineage)
-    output = lineage.tokens("texts.jsonl")
+    graph = BuildGraph(dataset)
+    make_tokenizer(graph)
+    output = graph.tokens("texts.jsonl")
 
     def append(num_documents: int, num_bytes: int) -> None:
         with (tmp_path / "raw" / "texts.jsonl").open("a") as file:
             file.write('{"text": "b"}\n')
 
     with pytest.raises(RawFileError) as caught:
-        make_tokens(lineage, "texts.jsonl", progress=append)
+        make_tokens(graph, "texts.jsonl", progress=append)
 
     assert str(caught.value) == (
         f"{tmp_path / 'raw' / 'texts.jsonl'}: expected a raw file that stays as it is while it is "
@@ -233,7 +233,7 @@ def file_size_limit(num_bytes: int) -> Iterator[None]:
 def test_a_disk_that_is_full_at_the_last_batch_is_an_error(tmp_path: Path):
     dataset = make_texts_dataset(tmp_path, ["a" * 30_000])
     tokenizer = save_tokenizer(dataset)
-    raw = Lineage(dataset).raw_file("texts.jsonl")
+    raw = BuildGraph(dataset).raw_file("texts.jsonl")
     (tmp_path / "shard").mkdir()
 
     with file_size_limit(20_000), pytest.raises(OSError, match="File too large"):

@@ -16,14 +16,13 @@ from tokflow.audit.verify.sequences import verify_sequences
 from tokflow.audit.verify.split import verify_split
 from tokflow.audit.verify.tokens import verify_tokenizer, verify_tokens
 from tokflow.build.dataset import Dataset
-from tokflow.build.graph import STAGES, Lineage, Output
+from tokflow.build.graph import STAGES, BuildGraph, Output
 from tokflow.errors import (
     CorruptOutputError,
     ForeignOutputError,
     MissingOutputError,
     TokflowError,
     UntrustedCodeError,
-    four_parts,
     message_of,
 )
 from tokflow.exports import FORMATS, ExportConfig, options_of
@@ -135,18 +134,18 @@ def verify_dataset(dataset: Dataset) -> Iterator[Verified]:
 
     Raises: TokflowError where the raw files or the tokenizer cannot be found.
     """
-    lineage = Lineage(dataset, rehash=True)
+    graph = BuildGraph(dataset, rehash=True)
     damage = Damage()
     trust = dataset.tokenizer.trust_remote_code
-    yield from _verify_copies(lineage, damage)
-    lineage.read_raw_files(list(lineage.sources))
-    yield _attempt("tokenizer", lambda: lineage.tokenizer_output, damage, trust_remote_code=trust)
-    if not _is_made(lineage.tokenizer_output):
+    yield from _verify_copies(graph, damage)
+    graph.read_raw_files(list(graph.sources))
+    yield _attempt("tokenizer", lambda: graph.tokenizer_output, damage, trust_remote_code=trust)
+    if not _is_made(graph.tokenizer_output):
         return
-    for key in lineage.sources:
-        yield from _verify_file(lineage, key, damage)
+    for key in graph.sources:
+        yield from _verify_file(graph, key, damage)
     for config in dataset.exports:
-        yield _attempt(f"export {config.name}", partial(lineage.export, config), damage)
+        yield _attempt(f"export {config.name}", partial(graph.export, config), damage)
 
 
 def _verify_found(found: Found, damage: Damage, *, trust_remote_code: bool = False) -> Verified:
@@ -244,13 +243,13 @@ def _verify_export(found: Found) -> tuple[list[str], list[str]]:
         return verify_export(found.folder, manifest, parts), notes
 
 
-def _verify_file(lineage: Lineage, key: str, damage: Damage) -> Iterator[Verified]:
+def _verify_file(graph: BuildGraph, key: str, damage: Damage) -> Iterator[Verified]:
     """Yield the outputs of one raw file, the token shard compared with the file itself."""
-    yield from _verify_remembered(lineage, key)
-    tokens = _attempt(f"tokens of {key}", lambda: lineage.tokens(key), damage)
-    yield tokens if tokens.problems else _compare_with_raw(tokens, lineage, key, damage)
-    yield _attempt(f"split of {key}", lambda: lineage.split(key), damage)
-    yield _attempt(f"sequences of {key}", lambda: lineage.sequences(key), damage)
+    yield from _verify_remembered(graph, key)
+    tokens = _attempt(f"tokens of {key}", lambda: graph.tokens(key), damage)
+    yield tokens if tokens.problems else _compare_with_raw(tokens, graph, key, damage)
+    yield _attempt(f"split of {key}", lambda: graph.split(key), damage)
+    yield _attempt(f"sequences of {key}", lambda: graph.sequences(key), damage)
 
 
 def _is_made(output: Output) -> bool:
@@ -260,53 +259,53 @@ def _is_made(output: Output) -> bool:
         return False
 
 
-def _verify_copies(lineage: Lineage, damage: Damage) -> Iterator[Verified]:
+def _verify_copies(graph: BuildGraph, damage: Damage) -> Iterator[Verified]:
     """Yield the copies of raw files that were fetched, before a damaged one is fetched anew."""
-    for found in walk(lineage.dataset.folder / "raw"):
+    for found in walk(graph.dataset.folder / "raw"):
         if isinstance(found, Unreadable) or (
-            isinstance(found, FinishedOutput) and found.manifest.partition in lineage.sources
+            isinstance(found, FinishedOutput) and found.manifest.partition in graph.sources
         ):
             yield _verify(found, damage, trust_remote_code=False)
 
 
-def _verify_remembered(lineage: Lineage, key: str) -> Iterator[Verified]:
+def _verify_remembered(graph: BuildGraph, key: str) -> Iterator[Verified]:
     """Yield what is wrong in the cache of checksums with that of a raw file."""
     try:
-        raw = lineage.raw_file(key)
+        raw = graph.raw_file(key)
     except (TokflowError, OSError):
         return  # said of its outputs
     if raw.remembered is None:
         return
-    cache = lineage.dataset.folder / CACHE_NAME
-    problem = four_parts(
+    cache = graph.dataset.folder / CACHE_NAME
+    problem = TokflowError(
         where=cache,
         expected=f"sha256 {raw.sha256[:16]}… of {raw.path}, as the file is now",
         found=f"{raw.remembered[:16]}… for a file of its size and times",
         remedy="the cache is right again; if it was the file that changed, restore it, else run "
         "`tokflow run` to build what is missing",
     )
-    yield Verified(name=f"raw file {key}", folder=cache.parent, problems=(problem,))
+    yield Verified(name=f"raw file {key}", folder=cache.parent, problems=(str(problem),))
 
 
-def _compare_with_raw(tokens: Verified, lineage: Lineage, key: str, damage: Damage) -> Verified:
+def _compare_with_raw(tokens: Verified, graph: BuildGraph, key: str, damage: Damage) -> Verified:
     """Return what is found of a token shard, of which the rest is well, in its raw file."""
-    tokenizer = lineage.tokenizer_output
+    tokenizer = graph.tokenizer_output
     if damage.of(Found(tokenizer.folder, tokenizer.manifest())):
         return replace(tokens, notes=("its tokenizer is damaged: not compared with the raw file",))
-    dataset = lineage.dataset
+    dataset = graph.dataset
     notes = ["its raw file was hashed"]
 
     def disqualify(difference: str) -> None:
-        try_to_write_verdict(lineage.tokenizer.folder, lineage.tokenizer.fingerprint, difference)
+        try_to_write_verdict(graph.tokenizer.folder, graph.tokenizer.fingerprint, difference)
         notes.append("gigatoken made it; `tokflow run` makes all of them with the reference")
 
     try:
         problems = verify_against_raw(
-            lineage.raw_file(key),
-            lineage.open_tokens(key),
+            graph.raw_file(key),
+            graph.open_tokens(key),
             dataset.documents,
             dataset.tokenizer,
-            lineage.tokenizer,
+            graph.tokenizer,
             on_difference=disqualify,
         )
     except (TokflowError, OSError) as error:

@@ -37,7 +37,8 @@ class Damage:
     def of(self, output: Found) -> list[str]:
         """Return what `broken_files` finds of an output."""
         if output.folder not in self._known:
-            self._known[output.folder] = output, broken_files(output.folder, output.manifest)
+            problems = [str(each) for each in broken_files(output.folder, output.manifest)]
+            self._known[output.folder] = output, problems
         return self._known[output.folder][1]
 
     def outputs(self) -> list[Found]:

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.errors import ConfigError, four_parts
+from tokflow.errors import ConfigError
 
 Strategy: TypeAlias = Literal["concat", "greedy", "first_fit", "best_fit", "pool", "one_document"]
 Overlong: TypeAlias = Literal["split", "truncate", "drop"]
@@ -100,12 +100,10 @@ class PackingConfig:
 
     def _error(self, name: str, expected: str, remedy: str) -> ConfigError:
         return ConfigError(
-            four_parts(
-                where=f"packing.{name}",
-                expected=expected,
-                found=repr(getattr(self, name)),
-                remedy=remedy,
-            )
+            where=f"packing.{name}",
+            expected=expected,
+            found=repr(getattr(self, name)),
+            remedy=remedy,
         )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from tokflow.documents import Batch, DocumentsConfig, Render, Spans
 from tokflow.documents.contract import BadDocument, Found, shortened
-from tokflow.errors import ConfigError, four_parts
+from tokflow.errors import ConfigError
 from tokflow.store.arrow import to_texts
 from tokflow.store.integrity import check_files
 from tokflow.tokenizers.chat.spelling import ChatSpelling
@@ -73,23 +73,19 @@ def open_renderer(documents: DocumentsConfig, tokenizer: Tokenizer | None) -> Re
         special_tokens = control_tokens(tokenizer)
     if template is None:
         raise ConfigError(
-            four_parts(
-                where="documents.chat_template",
-                expected="a chat template, for documents.messages is given",
-                found=f"none, and the tokenizer brings no {TEMPLATE_NAME} and none in its "
-                "tokenizer_config.json",
-                remedy="set documents.chat_template to Jinja text or to the path of a .jinja file",
-            )
+            where="documents.chat_template",
+            expected="a chat template, for documents.messages is given",
+            found=f"none, and the tokenizer brings no {TEMPLATE_NAME} and none in its "
+            "tokenizer_config.json",
+            remedy="set documents.chat_template to Jinja text or to the path of a .jinja file",
         )
     if changing := CHANGING.search(template):
         raise ConfigError(
-            four_parts(
-                where="documents.chat_template",
-                expected="a template that gives the same text each time",
-                found=repr(changing.group()),
-                remedy="copy the template into a .jinja file, put a fixed text in its place, and "
-                "set documents.chat_template to the file",
-            )
+            where="documents.chat_template",
+            expected="a template that gives the same text each time",
+            found=repr(changing.group()),
+            remedy="copy the template into a .jinja file, put a fixed text in its place, and "
+            "set documents.chat_template to the file",
         )
     return Renderer(template, names=names, special_tokens=special_tokens)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from tokflow.errors import ConfigError, four_parts
+from tokflow.errors import ConfigError
 from tokflow.tokenizers.engines.transformers_ import without_advice
 
 TAGS = ("generation", "endgeneration")
@@ -138,12 +138,10 @@ def _generation_tags(template: str) -> Iterator[tuple[int, str]]:
 
 def _syntax_error(error: Any) -> ConfigError:
     return ConfigError(
-        four_parts(
-            where=f"documents.chat_template: line {error.lineno}",
-            expected="a Jinja template",
-            found=f"{error.message}",
-            remedy="correct the template",
-        )
+        where=f"documents.chat_template: line {error.lineno}",
+        expected="a Jinja template",
+        found=f"{error.message}",
+        remedy="correct the template",
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.errors import TokenizerError, TokflowError, four_parts
+from tokflow.errors import TokenizerError, TokflowError
 from tokflow.store.arrow import to_arrow, to_texts
 from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
 from tokflow.tokenizers.engines.chunks import ChunkedEngine
@@ -93,7 +93,12 @@ class GatedEngine:
             if not np.array_equal(token_ids, wanted):
                 text = sample[position].as_py()
                 difference = _difference(text, token_ids, wanted, reference.name)
-                raise EngineDiffersError(f"{self._engine.name}: {difference}")
+                raise EngineDiffersError(
+                    where=self._engine.name,
+                    expected=f"the tokens of {reference.name}",
+                    found=difference,
+                    remedy="set `tokenizer.engine: reference`",
+                )
 
     def _places(self, num_documents: int, num_places: int) -> npt.NDArray[np.int64]:
         """Return places spread evenly over so many documents, others in the next batch."""
@@ -159,12 +164,10 @@ def _without_gigatoken(reference: Engine, choice: EngineChoice, difference: str)
     """
     if choice == "gigatoken":
         raise TokenizerError(
-            four_parts(
-                where="tokenizer.engine: gigatoken",
-                expected=f"the tokens of {reference.name}",
-                found=difference,
-                remedy="set tokenizer.engine: auto to use the reference where they differ",
-            )
+            where="tokenizer.engine: gigatoken",
+            expected=f"the tokens of {reference.name}",
+            found=difference,
+            remedy="set tokenizer.engine: auto to use the reference where they differ",
         )
     return GatedEngine(reference, reference=None, reason=difference)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tokflow.errors import CorruptOutputError, TokenizerError, UntrustedCodeError, four_parts
+from tokflow.errors import CorruptOutputError, TokenizerError, UntrustedCodeError
 from tokflow.store.manifest import checksums, read_manifest
 from tokflow.tokenizers.engines.names import any_of
 from tokflow.tokenizers.engines.protocol import Encoded, InText, encoded_from_lists
@@ -129,26 +129,22 @@ def _check_code(folder: Path, *, trust_remote_code: bool) -> None:
     """
     if not trust_remote_code:
         raise UntrustedCodeError(
-            four_parts(
-                where=folder,
-                expected="consent to run the Python code that is in this tokenizer's folder, "
-                "with your rights",
-                found="none",
-                remedy="read that code, and if you want to run it set tokenizer.trust_remote_code: "
-                "true in the dataset's YAML, or give --trust-remote-code where a path is named",
-            )
+            where=folder,
+            expected="consent to run the Python code that is in this tokenizer's folder, "
+            "with your rights",
+            found="none",
+            remedy="read that code, and if you want to run it set tokenizer.trust_remote_code: "
+            "true in the dataset's YAML, or give --trust-remote-code where a path is named",
         )
     manifest = read_manifest(folder)
     check_content(manifest, folder)
     if checksums(folder) != manifest.files:
         raise CorruptOutputError(
-            four_parts(
-                where=folder,
-                expected="the code that was saved, with the checksums of its manifest, and "
-                "nothing else",
-                found="other files",
-                remedy="remove the folder and run `tokflow run` again",
-            )
+            where=folder,
+            expected="the code that was saved, with the checksums of its manifest, and "
+            "nothing else",
+            found="other files",
+            remedy="remove the folder and run `tokflow run` again",
         )
 
 
@@ -169,11 +165,9 @@ def without_advice() -> Iterator[None]:
 
 def _not_ordinary(class_name: str, name: str) -> TokenizerError:
     return TokenizerError(
-        four_parts(
-            where="tokenizer.special_tokens_in_text: ordinary",
-            expected=f"the class {class_name} to encode a special token spelt in a text as text",
-            found=f"the special token itself for {name!r}",
-            remedy="set tokenizer.special_tokens_in_text: control to let it become that, "
-            "or error to stop at such a text",
-        )
+        where="tokenizer.special_tokens_in_text: ordinary",
+        expected=f"the class {class_name} to encode a special token spelt in a text as text",
+        found=f"the special token itself for {name!r}",
+        remedy="set tokenizer.special_tokens_in_text: control to let it become that, "
+        "or error to stop at such a text",
     )

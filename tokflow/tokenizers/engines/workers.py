@@ -11,6 +11,7 @@ engines, and multiprocessing imports the user's script again.
     error      int64 -1, int64 num_bytes, the message in UTF-8
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -26,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.errors import TokenizerError, four_parts
+from tokflow.errors import TokenizerError
 from tokflow.tokenizers.engines.protocol import Encoded, Engine, InText, text_buffers
 from tokflow.tokenizers.engines.transformers_ import TransformersEngine
 
@@ -123,15 +124,13 @@ def _ask(worker: "subprocess.Popen[bytes]", texts: pa.LargeStringArray) -> Encod
         answer = _receive(worker.stdout)
     except (BrokenPipeError, EOFError):
         raise TokenizerError(
-            four_parts(
-                where="a worker process of the tokenizer",
-                expected="the tokens of a batch",
-                found=f"its end, with exit status {worker.wait()}",
-                remedy="run again; with status -9 the machine was probably out of memory",
-            )
+            where="a worker process of the tokenizer",
+            expected="the tokens of a batch",
+            found=f"its end, with exit status {worker.wait()}",
+            remedy="run again; with status -9 the machine was probably out of memory",
         ) from None
     if isinstance(answer, str):
-        raise TokenizerError(answer)
+        raise TokenizerError(**json.loads(answer))
     offsets, token_ids = answer
     return Encoded(token_ids=token_ids.view(np.uint32), offsets=offsets)
 
@@ -193,7 +192,7 @@ def serve(open_engine: Callable[[], Engine], requests: IO[bytes], answers: IO[by
             )
             encoded = engine.encode(texts)
         except Exception as error:
-            message = f"{error}" if isinstance(error, TokenizerError) else _unexpected(error)
+            message = json.dumps(_explained(error).fields())
             text = np.frombuffer(message.encode(), dtype=np.uint8)
             answers.write(np.array([-1, len(text)], dtype=np.int64).tobytes() + text.tobytes())
             answers.flush()
@@ -201,8 +200,10 @@ def serve(open_engine: Callable[[], Engine], requests: IO[bytes], answers: IO[by
             _send(answers, encoded.offsets, encoded.token_ids.astype(np.uint32))
 
 
-def _unexpected(error: Exception) -> str:
-    return four_parts(
+def _explained(error: Exception) -> TokenizerError:
+    if isinstance(error, TokenizerError):
+        return error
+    return TokenizerError(
         where="the tokenizer, in a worker process",
         expected="the tokens of a batch",
         found=f"{type(error).__name__}: {error}",

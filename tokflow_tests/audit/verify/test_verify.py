@@ -18,7 +18,7 @@ from tokflow.audit.verify import (
 from tokflow.audit.verify.outputs import verify_dataset, verify_path
 from tokflow.audit.verify.problems import unlisted_files
 from tokflow.build.dataset import Dataset
-from tokflow.build.graph import Lineage
+from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset
 from tokflow.store.manifest import broken_files, checksums, read_manifest
 from tokflow_tests.declared import copy_of, dataset, write_raw
@@ -42,10 +42,10 @@ SPLITS: dict[str, dict[str, Any]] = {
 }
 
 
-def built(folder: Path, **fields: Any) -> tuple[Dataset, Lineage]:
+def built(folder: Path, **fields: Any) -> tuple[Dataset, BuildGraph]:
     made = dataset(folder, **fields)
     assert build_dataset(made).failed == ()
-    return made, Lineage(made)
+    return made, BuildGraph(made)
 
 
 @pytest.fixture(scope="module")
@@ -56,10 +56,10 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def small(template: Path, tmp_path: Path) -> tuple[Dataset, Lineage]:
+def small(template: Path, tmp_path: Path) -> tuple[Dataset, BuildGraph]:
     """The dataset without any field of its own, built."""
     made = dataset(copy_of(template, tmp_path))
-    return made, Lineage(made)
+    return made, BuildGraph(made)
 
 
 def problems_of(made: Dataset) -> list[str]:
@@ -107,9 +107,9 @@ def test_rejects_are_accounted_for(tmp_path: Path):
     write_raw(tmp_path, {"a.jsonl": ["one", "two"]})
     with (tmp_path / "raw/a.jsonl").open("a") as file:
         file.write('{"text": 5}\n{"text": "last"}\n')
-    made, lineage = built(tmp_path, documents={"on_bad_document": "reject"})
+    made, graph = built(tmp_path, documents={"on_bad_document": "reject"})
     assert problems_of(made) == []
-    shard = lineage.open_tokens("a.jsonl")
+    shard = graph.open_tokens("a.jsonl")
 
     (shard.folder / "rejects.jsonl").write_text("")
 
@@ -124,21 +124,21 @@ def test_an_output_that_is_not_built_is_a_problem(tmp_path: Path):
     assert problems_of(made) == ["small/tokenizer: not built; run `tokflow run`"]
 
 
-def test_a_changed_byte_is_found_by_its_checksum(small: tuple[Dataset, Lineage]):
-    _, lineage = small
-    shard = lineage.open_tokens("a.jsonl")
+def test_a_changed_byte_is_found_by_its_checksum(small: tuple[Dataset, BuildGraph]):
+    _, graph = small
+    shard = graph.open_tokens("a.jsonl")
     data = bytearray((shard.folder / "tokens.bin").read_bytes())
     data[0] ^= 1
 
     (shard.folder / "tokens.bin").write_bytes(data)
 
     (problem,) = broken_files(shard.folder, shard.manifest)
-    assert problem.startswith(f"{shard.folder}/tokens.bin: expected sha256 ")
+    assert str(problem).startswith(f"{shard.folder}/tokens.bin: expected sha256 ")
 
 
-def test_a_file_that_no_manifest_lists_is_a_problem(small: tuple[Dataset, Lineage]):
-    _, lineage = small
-    shard = lineage.open_tokens("a.jsonl")
+def test_a_file_that_no_manifest_lists_is_a_problem(small: tuple[Dataset, BuildGraph]):
+    _, graph = small
+    shard = graph.open_tokens("a.jsonl")
 
     (shard.folder / "notes.txt").write_text("mine")
 
@@ -147,9 +147,9 @@ def test_a_file_that_no_manifest_lists_is_a_problem(small: tuple[Dataset, Lineag
     ]
 
 
-def test_a_truncated_shard_is_found(small: tuple[Dataset, Lineage]):
-    _, lineage = small
-    shard = lineage.open_tokens("b.jsonl")
+def test_a_truncated_shard_is_found(small: tuple[Dataset, BuildGraph]):
+    _, graph = small
+    shard = graph.open_tokens("b.jsonl")
     path = shard.folder / "tokens.bin"
 
     path.write_bytes(path.read_bytes()[:-2])
@@ -159,9 +159,9 @@ def test_a_truncated_shard_is_found(small: tuple[Dataset, Lineage]):
     ]
 
 
-def test_an_id_past_the_vocabulary_is_found(small: tuple[Dataset, Lineage]):
-    _, lineage = small
-    shard = lineage.open_tokens("a.jsonl")
+def test_an_id_past_the_vocabulary_is_found(small: tuple[Dataset, BuildGraph]):
+    _, graph = small
+    shard = graph.open_tokens("a.jsonl")
     token_ids = np.fromfile(shard.folder / "tokens.bin", dtype="<u2")
     token_ids[1] = 300
 
@@ -172,9 +172,9 @@ def test_an_id_past_the_vocabulary_is_found(small: tuple[Dataset, Lineage]):
     ]
 
 
-def test_a_document_without_its_eos_is_found(small: tuple[Dataset, Lineage]):
-    _, lineage = small
-    shard = lineage.open_tokens("a.jsonl")
+def test_a_document_without_its_eos_is_found(small: tuple[Dataset, BuildGraph]):
+    _, graph = small
+    shard = graph.open_tokens("a.jsonl")
     token_ids = np.fromfile(shard.folder / "tokens.bin", dtype="<u2")
     token_ids[3] = 0
 
@@ -186,9 +186,9 @@ def test_a_document_without_its_eos_is_found(small: tuple[Dataset, Lineage]):
     ]
 
 
-def test_an_eos_too_many_is_found(small: tuple[Dataset, Lineage]):
-    _, lineage = small
-    shard = lineage.open_tokens("a.jsonl")
+def test_an_eos_too_many_is_found(small: tuple[Dataset, BuildGraph]):
+    _, graph = small
+    shard = graph.open_tokens("a.jsonl")
     token_ids = np.fromfile(shard.folder / "tokens.bin", dtype="<u2")
     token_ids[1] = 256
 
@@ -209,10 +209,10 @@ def test_an_eos_too_many_is_found(small: tuple[Dataset, Lineage]):
     ],
 )
 def test_a_wrong_document_is_found(
-    column: str, position: int, value: int, expected: str, small: tuple[Dataset, Lineage]
+    column: str, position: int, value: int, expected: str, small: tuple[Dataset, BuildGraph]
 ):
-    _, lineage = small
-    shard = lineage.open_tokens("a.jsonl")
+    _, graph = small
+    shard = graph.open_tokens("a.jsonl")
     path = shard.folder / "documents.parquet"
 
     edit_table(path, column, lambda values: values.__setitem__(position, value))
@@ -220,9 +220,9 @@ def test_a_wrong_document_is_found(
     assert f"{path}: {expected}" in verify_tokens(shard)
 
 
-def test_a_row_that_is_neither_document_nor_reject_is_found(small: tuple[Dataset, Lineage]):
-    _, lineage = small
-    shard = lineage.open_tokens("a.jsonl")
+def test_a_row_that_is_neither_document_nor_reject_is_found(small: tuple[Dataset, BuildGraph]):
+    _, graph = small
+    shard = graph.open_tokens("a.jsonl")
 
     edit_table(shard.folder / "documents.parquet", "row", lambda rows: rows.__setitem__(3, 4))
 
@@ -234,8 +234,8 @@ def test_a_row_that_is_neither_document_nor_reject_is_found(small: tuple[Dataset
 
 def test_a_document_in_two_parts_is_found(tmp_path: Path):
     split = {"parts": {"train": {"documents": 2}, "validation": {"start": 2}}}
-    _, lineage = built(tmp_path, split=split)
-    made = lineage.open_split("a.jsonl")
+    _, graph = built(tmp_path, split=split)
+    made = graph.open_split("a.jsonl")
     path = made.folder / "spans.parquet"
 
     edit_table(path, "document", lambda values: values.__setitem__(1, 1))
@@ -246,21 +246,21 @@ def test_a_document_in_two_parts_is_found(tmp_path: Path):
     )
 
 
-def test_a_split_whose_counts_do_not_close_is_found(small: tuple[Dataset, Lineage]):
-    _, lineage = small
-    folder = lineage.split("a.jsonl").folder
+def test_a_split_whose_counts_do_not_close_is_found(small: tuple[Dataset, BuildGraph]):
+    _, graph = small
+    folder = graph.split("a.jsonl").folder
 
     edit_manifest(folder, lambda fields: fields["counts"].update({"train.num_chars": 22}))
 
-    assert verify_split(lineage.open_split("a.jsonl")) == [
+    assert verify_split(graph.open_split("a.jsonl")) == [
         f"{folder}: train: expected num_chars 22, found 23",
         f"{folder}: all parts and no part together: expected num_chars 23, found 22",
     ]
 
 
 def test_tokens_of_a_cut_piece_that_are_lost_are_found(tmp_path: Path):
-    _, lineage = built(tmp_path, split=SPLITS["cut"])
-    made = lineage.open_split("a.jsonl")
+    _, graph = built(tmp_path, split=SPLITS["cut"])
+    made = graph.open_split("a.jsonl")
     path = made.folder / "cut_tokens.bin"
 
     path.write_bytes(path.read_bytes()[:-2])
@@ -268,9 +268,9 @@ def test_tokens_of_a_cut_piece_that_are_lost_are_found(tmp_path: Path):
     assert any(p.startswith(f"{path}: expected num_tokens") for p in verify_split(made))
 
 
-def test_a_segment_that_is_made_twice_is_found(small: tuple[Dataset, Lineage]):
-    _, lineage = small
-    made = lineage.open_sequences("a.jsonl")
+def test_a_segment_that_is_made_twice_is_found(small: tuple[Dataset, BuildGraph]):
+    _, graph = small
+    made = graph.open_sequences("a.jsonl")
     path = made.folder / "segments.parquet"
 
     edit_table(path, "token_start", lambda values: values.__setitem__(1, 0))
@@ -297,8 +297,8 @@ ONE_OF_MANY = "expected each token of the split in exactly one sequence, found o
 def test_what_is_neither_there_nor_declared_is_found(
     packing: dict, column: str, by: int, problem: str, tmp_path: Path
 ):
-    _, lineage = built(tmp_path, packing={"sequence_length": 8, **packing}, exports=["parquet"])
-    made = lineage.open_sequences("a.jsonl")
+    _, graph = built(tmp_path, packing={"sequence_length": 8, **packing}, exports=["parquet"])
+    made = graph.open_sequences("a.jsonl")
     assert verify_sequences(made) == []
 
     edit_table(
@@ -310,9 +310,9 @@ def test_what_is_neither_there_nor_declared_is_found(
     assert any(problem in found for found in verify_sequences(made))
 
 
-def test_a_row_that_is_too_long_is_found(small: tuple[Dataset, Lineage]):
-    _, lineage = small
-    made = lineage.open_sequences("a.jsonl")
+def test_a_row_that_is_too_long_is_found(small: tuple[Dataset, BuildGraph]):
+    _, graph = small
+    made = graph.open_sequences("a.jsonl")
 
     edit_table(made.folder / "segments.parquet", "sequence", lambda values: values.sort(key=bool))
     edit_table(
@@ -325,10 +325,10 @@ def test_a_row_that_is_too_long_is_found(small: tuple[Dataset, Lineage]):
 
 
 @pytest.mark.parametrize("name", ["bin", "parquet"])
-def test_an_export_with_another_token_is_found(name: str, small: tuple[Dataset, Lineage]):
-    made, lineage = small
+def test_an_export_with_another_token_is_found(name: str, small: tuple[Dataset, BuildGraph]):
+    made, graph = small
     config = next(export for export in made.exports if export.name == name)
-    output = lineage.export(config)
+    output = graph.export(config)
     if name == "bin":
         token_ids = np.fromfile(output.folder / "train.bin", dtype="<u2")
         token_ids[[20, 21]] = token_ids[[21, 20]]
@@ -338,7 +338,7 @@ def test_an_export_with_another_token_is_found(name: str, small: tuple[Dataset, 
         edit_table(path, "input_ids", lambda rows: rows[2].reverse())
     believe_files(output.folder)
 
-    problems = verify_export(output.folder, output.manifest(), lineage.parts(config))
+    problems = verify_export(output.folder, output.manifest(), graph.parts(config))
 
     first = 20 if name == "bin" else 16
     assert problems == [f"{output.folder}: train: token {first} is not the one of the split"]
@@ -347,15 +347,15 @@ def test_an_export_with_another_token_is_found(name: str, small: tuple[Dataset, 
 @pytest.mark.parametrize("column", ["row", "char_start", "token_in_piece"])
 @pytest.mark.parametrize("name", ["bin", "parquet"])
 def test_an_index_that_leads_elsewhere_is_found(
-    name: str, column: str, small: tuple[Dataset, Lineage]
+    name: str, column: str, small: tuple[Dataset, BuildGraph]
 ):
-    made, lineage = small
+    made, graph = small
     config = next(export for export in made.exports if export.name == name)
-    output = lineage.export(config)
+    output = graph.export(config)
     edit_table(output.folder / "index.parquet", column, lambda rows: rows.__setitem__(1, 5))
     believe_files(output.folder)
 
-    problems = verify_export(output.folder, output.manifest(), lineage.parts(config))
+    problems = verify_export(output.folder, output.manifest(), graph.parts(config))
 
     position = pq.read_table(output.folder / "index.parquet")["position"][1].as_py()
     assert problems == [
@@ -380,9 +380,9 @@ def test_a_format_that_is_never_read_says_so(tmp_path: Path):
     assert notes[-1] == ("pickle files are never read: compared by counts and checksums",)
 
 
-def test_an_export_that_lost_a_row_is_found_without_its_parents(small: tuple[Dataset, Lineage]):
-    made, lineage = small
-    output = lineage.export(made.exports[1])
+def test_an_export_that_lost_a_row_is_found_without_its_parents(small: tuple[Dataset, BuildGraph]):
+    made, graph = small
+    output = graph.export(made.exports[1])
     path = output.folder / "train-00000-of-00001.parquet"
     pq.write_table(pq.read_table(path).slice(1), path)
 
@@ -392,10 +392,10 @@ def test_an_export_that_lost_a_row_is_found_without_its_parents(small: tuple[Dat
 
 
 def test_an_export_that_was_copied_elsewhere_is_verified_as_far_as_it_goes(
-    small: tuple[Dataset, Lineage], tmp_path: Path
+    small: tuple[Dataset, BuildGraph], tmp_path: Path
 ):
-    made, lineage = small
-    folder = lineage.export(made.exports[0]).folder
+    made, graph = small
+    folder = graph.export(made.exports[0]).folder
     elsewhere = tmp_path / "elsewhere" / "bin"
     elsewhere.parent.mkdir()
     folder.rename(elsewhere)
@@ -406,26 +406,26 @@ def test_an_export_that_was_copied_elsewhere_is_verified_as_far_as_it_goes(
     assert verified.notes == ("what it was made from is not in this store: not compared with it",)
 
 
-def test_a_shard_of_other_text_is_found_in_the_raw_file(small: tuple[Dataset, Lineage]):
-    made, lineage = small
-    shard = lineage.open_tokens("a.jsonl")
+def test_a_shard_of_other_text_is_found_in_the_raw_file(small: tuple[Dataset, BuildGraph]):
+    made, graph = small
+    shard = graph.open_tokens("a.jsonl")
     write_raw(made.base, {"a.jsonl": ["one", "two and a HALF", "drei €", ""]})
-    other = Lineage(made).raw_file("a.jsonl")
+    other = BuildGraph(made).raw_file("a.jsonl")
 
-    problems = verify_against_raw(other, shard, made.documents, made.tokenizer, lineage.tokenizer)
+    problems = verify_against_raw(other, shard, made.documents, made.tokenizer, graph.tokenizer)
 
     assert problems == [f"{shard.folder}: documents 0 to 4: the text is not the same"]
 
 
-def test_other_tokens_than_the_reference_are_found(small: tuple[Dataset, Lineage]):
-    made, lineage = small
-    shard = lineage.open_tokens("b.jsonl")
+def test_other_tokens_than_the_reference_are_found(small: tuple[Dataset, BuildGraph]):
+    made, graph = small
+    shard = graph.open_tokens("b.jsonl")
     token_ids = np.fromfile(shard.folder / "tokens.bin", dtype="<u2")
     token_ids[0] = ord("F")
     token_ids.tofile(shard.folder / "tokens.bin")
 
     problems = verify_against_raw(
-        lineage.raw_file("b.jsonl"), shard, made.documents, made.tokenizer, lineage.tokenizer
+        graph.raw_file("b.jsonl"), shard, made.documents, made.tokenizer, graph.tokenizer
     )
 
     assert problems == [
@@ -434,43 +434,43 @@ def test_other_tokens_than_the_reference_are_found(small: tuple[Dataset, Lineage
     ]
 
 
-def test_a_raw_file_with_more_documents_than_the_shard_is_found(small: tuple[Dataset, Lineage]):
-    made, lineage = small
-    shard = lineage.open_tokens("b.jsonl")
+def test_a_raw_file_with_more_documents_than_the_shard_is_found(small: tuple[Dataset, BuildGraph]):
+    made, graph = small
+    shard = graph.open_tokens("b.jsonl")
     write_raw(made.base, {"b.jsonl": ["four", "fünf", "six\nlines", "7", "more"]})
 
     problems = verify_against_raw(
-        Lineage(made).raw_file("b.jsonl"), shard, made.documents, made.tokenizer, lineage.tokenizer
+        BuildGraph(made).raw_file("b.jsonl"), shard, made.documents, made.tokenizer, graph.tokenizer
     )
 
     assert problems == [f"{shard.folder}: expected all documents of the raw file, found 4"]
 
 
-def test_reading_the_raw_file_stops_where_it_is_asked_to(small: tuple[Dataset, Lineage]):
-    made, lineage = small
-    shard = lineage.open_tokens("b.jsonl")
+def test_reading_the_raw_file_stops_where_it_is_asked_to(small: tuple[Dataset, BuildGraph]):
+    made, graph = small
+    shard = graph.open_tokens("b.jsonl")
     token_ids = np.fromfile(shard.folder / "tokens.bin", dtype="<u2")
     token_ids[-2] = ord("8")
     token_ids.tofile(shard.folder / "tokens.bin")
 
     problems = verify_against_raw(
-        lineage.raw_file("b.jsonl"),
+        graph.raw_file("b.jsonl"),
         shard,
         made.documents,
         made.tokenizer,
-        lineage.tokenizer,
+        graph.tokenizer,
         max_characters=5,
     )
 
     assert problems == []
 
 
-def test_an_error_that_has_four_parts_is_a_problem_as_it_is(small: tuple[Dataset, Lineage]):
-    made, lineage = small
-    manifest = lineage.open_tokens("a.jsonl").folder / "manifest.json"
+def test_an_error_that_has_four_parts_is_a_problem_as_it_is(small: tuple[Dataset, BuildGraph]):
+    made, graph = small
+    manifest = graph.open_tokens("a.jsonl").folder / "manifest.json"
     manifest.write_text("{")
 
-    export, verified = verify_path(lineage.export(made.exports[0]).folder)
+    export, verified = verify_path(graph.export(made.exports[0]).folder)
 
     assert export.problems == ()
     assert [problem.count("expected") for problem in verified.problems] == [1]

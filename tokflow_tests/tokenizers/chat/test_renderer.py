@@ -16,7 +16,7 @@ from tokenizers import models, normalizers, pre_tokenizers, trainers
 from tokflow.audit.trace import trace_tokens
 from tokflow.audit.verify.outputs import verify_dataset
 from tokflow.build.dataset import make_dataset
-from tokflow.build.graph import Lineage
+from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset
 from tokflow.cli.closing import left_out
 from tokflow.documents import DocumentsConfig, Reject, read_documents
@@ -404,12 +404,12 @@ def test_where_a_template_comes_from(tmp_path: Path):
         *tokenizers.Tokenizer.from_str(byte_level_json()).encode("yes").ids, 1
     ]  # fmt: skip
     (tmp_path / "b/tok/chat_template.jinja").write_text(written("file"))
-    before = Lineage(dataset).tokenizer_output.fingerprint
+    before = BuildGraph(dataset).tokenizer_output.fingerprint
     [(ids, mask)] = documents_of(shard_of(dataset))
     assert tokenizers.Tokenizer.from_str(byte_level_json()).decode(ids) == "file"
     assert mask == [1] * len(ids)
     (tmp_path / "b/tok/chat_template.jinja").write_text(written("other"))
-    assert Lineage(dataset).tokenizer_output.fingerprint != before
+    assert BuildGraph(dataset).tokenizer_output.fingerprint != before
     by_name = {"name": "tok/tokenizer.json"}
     (tmp_path / "c/tok").mkdir(parents=True)
     (tmp_path / "c/tok/chat_template.jinja").write_text(written("beside"))
@@ -564,7 +564,7 @@ def test_the_mask_goes_through_split_packing_tails_and_parquet(
         assert built.export(name).manifest.details["lost"] == ["loss_mask"]
         assert "train.num_loss_tokens" not in built.export(name).manifest.counts
     assert [verified.problems for verified in verify_dataset(dataset) if verified.problems] == []
-    [part] = [p for p in Lineage(dataset).parts(dataset.exports[1]) if p.name == "rest"]
+    [part] = [p for p in BuildGraph(dataset).parts(dataset.exports[1]) if p.name == "rest"]
     assert [bit for run in part.stream_loss_mask() for bit in run.tolist()] == [
         bit for documents in in_files["rest"] for _, mask in documents for bit in mask
     ]
@@ -601,7 +601,7 @@ def test_a_text_dataset_has_no_mask_anywhere(tmp_path: Path):
     )  # fmt: skip
     built = build_dataset(dataset)
 
-    shard = Lineage(dataset).open_tokens("a.jsonl")
+    shard = BuildGraph(dataset).open_tokens("a.jsonl")
     assert not shard.has_loss_mask
     assert not (shard.folder / "loss_mask.bin").exists()
     assert "num_loss_tokens" not in shard.manifest.counts
@@ -622,7 +622,7 @@ def test_a_run_names_the_formats_that_lost_the_mask(tmp_path: Path):
 def test_a_mask_that_was_changed_is_found(value: int, tmp_path: Path):
     dataset = chat_dataset(tmp_path, exports=["parquet"])
     assert not build_dataset(dataset).failed
-    shard = Lineage(dataset).open_tokens("chats.jsonl")
+    shard = BuildGraph(dataset).open_tokens("chats.jsonl")
     path = shard.folder / "loss_mask.bin"
     mask = np.fromfile(path, dtype=np.uint8)
     position = int(np.flatnonzero(mask != value)[5])
@@ -631,11 +631,11 @@ def test_a_mask_that_was_changed_is_found(value: int, tmp_path: Path):
     mask.tofile(path)
     from tokflow.audit.verify import verify_against_raw, verify_export, verify_tokens
 
-    lineage = Lineage(dataset)
+    graph = BuildGraph(dataset)
     problems = verify_tokens(shard)
     of_raw = verify_against_raw(
-        lineage.raw_file("chats.jsonl"), shard, dataset.documents, dataset.tokenizer,
-        lineage.tokenizer,
+        graph.raw_file("chats.jsonl"), shard, dataset.documents, dataset.tokenizer,
+        graph.tokenizer,
     )  # fmt: skip
 
     if value == 7:
@@ -643,8 +643,8 @@ def test_a_mask_that_was_changed_is_found(value: int, tmp_path: Path):
     else:
         assert any("expected num_loss_tokens" in problem for problem in problems)
     assert any("expected the loss mask of its loss spans" in problem for problem in of_raw)
-    output = lineage.export(dataset.exports[0])
-    found = verify_export(output.folder, output.manifest(), lineage.parts(dataset.exports[0]))
+    output = graph.export(dataset.exports[0])
+    found = verify_export(output.folder, output.manifest(), graph.parts(dataset.exports[0]))
     if value != 7:  # which is True, as 1 is
         assert any("loss mask of token" in problem for problem in found)
 
@@ -682,11 +682,11 @@ def test_a_trained_tokenizer_never_sees_control_tokens_and_needs_the_template(tm
     }  # fmt: skip
     shard = shard_of(chat_dataset(tmp_path, CHATS * 5, **fields))
 
-    lineage = Lineage(chat_dataset(tmp_path, None, **fields))
-    vocab = json.loads((lineage.tokenizer.folder / "tokenizer.json").read_text())["model"]["vocab"]
+    graph = BuildGraph(chat_dataset(tmp_path, None, **fields))
+    vocab = json.loads((graph.tokenizer.folder / "tokenizer.json").read_text())["model"]["vocab"]
     assert not [token for token in vocab if "im_" in token or "<|" in token]
     assert "as" in "".join(vocab)
-    end = lineage.tokenizer.special_tokens[END]
+    end = graph.tokenizer.special_tokens[END]
     assert documents_of(shard)[0][0].count(end) == 2
     with pytest.raises(ConfigError, match="the tokenizer is trained on what it writes"):
         chat_dataset(tmp_path, None, tokenizer=fields["tokenizer"])
@@ -722,12 +722,12 @@ def test_what_was_made_does_not_depend_on_the_batches(tmp_path: Path):
 
     dataset = chat_dataset(tmp_path, [*CHATS, *INJECTED] * 4)
     whole = shard_of(dataset)
-    lineage = Lineage(dataset)
+    graph = BuildGraph(dataset)
     folder = tmp_path / "small"
     folder.mkdir()
 
     write_token_shard(
-        lineage.raw_file("chats.jsonl"), dataset.documents, dataset.tokenizer, lineage.tokenizer,
+        graph.raw_file("chats.jsonl"), dataset.documents, dataset.tokenizer, graph.tokenizer,
         folder, dataset="chats", batch_bytes=200,
     )  # fmt: skip
 

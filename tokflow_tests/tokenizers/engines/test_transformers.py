@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tokflow.build.graph import Lineage
+from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import make_tokenizer
 from tokflow.errors import ConfigError, TokenizerError
 from tokflow.store.manifest import read_manifest
@@ -33,7 +33,7 @@ LETTERS = {"kind": "huggingface", "name": "letters", "trust_remote_code": True}
 
 def error_of(folder: Path, **tokenizer: Any) -> str:
     with pytest.raises(TokenizerError) as caught:
-        make_tokenizer(Lineage(make_texts_dataset(folder, **tokenizer)))
+        make_tokenizer(BuildGraph(make_texts_dataset(folder, **tokenizer)))
     return str(caught.value)
 
 
@@ -90,7 +90,7 @@ def test_trust_is_part_of_the_recipe_and_code_of_the_content(tmp_path: Path):
     folder = write_letters(tmp_path / "letters")
     trusting = make_texts_dataset(tmp_path, **LETTERS)
     careful = make_texts_dataset(tmp_path, **{**LETTERS, "trust_remote_code": False})
-    outputs = [Lineage(dataset).tokenizer_output.fingerprint for dataset in (trusting, careful)]
+    outputs = [BuildGraph(dataset).tokenizer_output.fingerprint for dataset in (trusting, careful)]
     before = save_tokenizer(trusting)
 
     code = folder / "tokenization_letters.py"
@@ -199,14 +199,14 @@ def test_of_a_model_folder_only_the_tokenizers_files_count(tmp_path: Path):
     (folder / "model.safetensors").write_bytes(b"weights")
     (folder / "modeling_own.py").write_text("raise SystemExit")
     dataset = make_texts_dataset(tmp_path, kind="huggingface", name="own")
-    before = Lineage(dataset).tokenizer_output
+    before = BuildGraph(dataset).tokenizer_output
 
     (folder / "model.safetensors").write_bytes(b"other weights")
     (folder / "README.md").write_text("about it")
-    after = Lineage(dataset).tokenizer_output
+    after = BuildGraph(dataset).tokenizer_output
 
     assert before.fingerprint == after.fingerprint
-    make_tokenizer(Lineage(dataset))
+    make_tokenizer(BuildGraph(dataset))
     assert set(after.manifest().parents) == {
         "config.json",
         "merges.txt",
