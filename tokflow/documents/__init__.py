@@ -9,20 +9,10 @@ from typing import Any
 import numpy as np
 
 from tokflow.documents import arrow, delimited, jsonl, parquet, txt
+from tokflow.documents.batch import BadDocument, Batch, ParsedBatch, Reader, Reject, Render, Spans
 from tokflow.documents.compression import DECOMPRESSORS
-from tokflow.documents.contract import (
-    BadDocument,
-    Batch,
-    DocumentsConfig,
-    FileFormat,
-    Found,
-    Limit,
-    Reader,
-    Reject,
-    Render,
-    Spans,
-)
-from tokflow.documents.texts import ends_of
+from tokflow.documents.config import DocumentsConfig, FileFormat, Limit
+from tokflow.documents.text_arrays import ends_of
 from tokflow.errors import BadDocumentError, ConfigError, RawFileError
 
 __all__ = [
@@ -198,7 +188,7 @@ def _require_readable(path: Path) -> None:
         ) from error
 
 
-def _until(limit: Limit, stretches: Iterator[Found]) -> Iterator[Found]:
+def _until(limit: Limit, stretches: Iterator[ParsedBatch]) -> Iterator[ParsedBatch]:
     """Yield what was found up to and with the document that reaches the limit."""
     documents_left, characters_left = limit.documents, limit.characters
     for found in stretches:
@@ -217,14 +207,14 @@ def _until(limit: Limit, stretches: Iterator[Found]) -> Iterator[Found]:
         yield found
 
 
-def _first_of(found: Found, num_documents: int) -> Found:
+def _first_of(found: ParsedBatch, num_documents: int) -> ParsedBatch:
     """Return the first documents and the bad ones before the last of them."""
     batch = found.batch.slice(0, num_documents)
-    return Found(batch, tuple(bad for bad in found.bad if bad.row < batch.rows[-1]))
+    return ParsedBatch(batch, tuple(bad for bad in found.bad if bad.row < batch.rows[-1]))
 
 
 def _accepted(
-    stretches: Iterator[Found],
+    stretches: Iterator[ParsedBatch],
     path: Path,
     config: DocumentsConfig,
     on_reject: Callable[[Reject], None] | None,
