@@ -120,7 +120,7 @@ def shard_of(dataset: Dataset, key: str | None = None) -> TokenShard:
     graph = BuildGraph(dataset)
     make_tokenizer(graph)
     made = make_tokens(graph, key or next(iter(graph.sources)))
-    return open_token_shard(made.output.folder)
+    return open_token_shard(made)
 
 
 def documents_of(shard: TokenShard) -> list[tuple[list[int], list[int]]]:
