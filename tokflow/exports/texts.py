@@ -31,7 +31,7 @@ class TextSource:
         Raises: RawFileError where the file changes meanwhile.
         """
         raw = self.raw_files[str(split.manifest.partition)]
-        spans = split.spans(part)
+        spans = split.span_table(part)
         columns = [
             to_numpy(spans[name]).tolist()
             for name in ("document", "num_documents", "char_start", "num_chars", "is_cut")

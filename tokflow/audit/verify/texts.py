@@ -46,7 +46,7 @@ def _known_of(part: Part) -> Iterator[Arrays]:
     """Yield what is known of the texts of a part, those of one file at a time."""
     for split in part.splits:
         table = split.shard.documents(["num_chars", "text_hash"])
-        spans = split.spans(part.name)
+        spans = split.span_table(part.name)
         counts = to_numpy(spans["num_documents"])
         ends = np.cumsum(counts)
         document = np.arange(ends[-1] if len(ends) else 0)
