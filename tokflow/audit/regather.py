@@ -276,7 +276,7 @@ def _copy_tokens(flat: _Flat, runs: Columns, shard: Path) -> None:
         if source is None:
             continue
         with (shard / name).open("ab") as file:
-            for run in source.blocks(runs["position"], runs["num_tokens"], TOKENS_AT_ONCE):
+            for run in source.batches(runs["position"], runs["num_tokens"], TOKENS_AT_ONCE):
                 file.write(run.data.cast("B"))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tokflow.audit.verify.outputs import Verified, verify_dataset, verify_path
+from tokflow.audit.verify.outputs import Verification, verify_dataset, verify_path
 from tokflow.build.declared import list_declared
 from tokflow.cli.output import DONE, FAILED, UsageError, counted, print_error, print_json, styled
 from tokflow.cli.selection import select
@@ -19,7 +19,7 @@ def print_verification(
     as_json: bool,
 ) -> int:
     """Print what is found of each output as soon as it is known; return the exit status."""
-    results: list[Verified] = []
+    results: list[Verification] = []
     for verified in _verify(
         target, configs=configs, store=store, trust_remote_code=trust_remote_code
     ):
@@ -41,7 +41,7 @@ def _verify(
     configs: Sequence[Path] | None,
     store: Path | None,
     trust_remote_code: bool,
-) -> Iterator[Verified]:
+) -> Iterator[Verification]:
     if target is not None and not configs and target not in list_declared():
         path = Path(target)
         if not path.exists():
@@ -63,7 +63,7 @@ def _verify(
             yield replace(verified, name=f"{of_it}{verified.name}")
 
 
-def _print(verified: Verified) -> None:
+def _print(verified: Verification) -> None:
     state = styled("failed", "red") if verified.problems else styled("ok", "green")
     note = f" ({'; '.join(verified.notes)})" if verified.notes else ""
     if verified.is_output:
@@ -74,7 +74,7 @@ def _print(verified: Verified) -> None:
         print_error(problem)
 
 
-def _as_document(verified: Verified) -> dict[str, object]:
+def _as_document(verified: Verification) -> dict[str, object]:
     return {
         "name": verified.name,
         "is_output": verified.is_output,

@@ -108,7 +108,7 @@ class Part:
         A piece of a cut document counts as a document, one without tokens too.
         """
         for split in self.splits:
-            pieces = split.pieces(self.name)
+            pieces = split.spans(self.name)
             row = to_numpy(split.shard.documents(["row"])["row"])
             yield DocumentsOfFile(
                 raw_file=str(split.manifest.partition),
@@ -126,7 +126,7 @@ class Part:
         if len(splits) != 1:
             return None
         shard = splits[0].shard
-        spans = splits[0].spans(self.name)
+        spans = splits[0].span_table(self.name)
         is_whole = len(spans) == 1 and self.num_tokens == shard.num_tokens
         return shard if is_whole and not to_numpy(spans["is_cut"])[0] else None
 
@@ -140,16 +140,16 @@ class Part:
                 yield from self._stream_of(split, source)
 
     def _stream_of(self, split: Split, source: TokenSource) -> Iterator[npt.NDArray[Any]]:
-        spans = split.spans(self.name)
+        spans = split.span_table(self.name)
         starts, lengths = to_numpy(spans["token_start"]), to_numpy(spans["num_tokens"])
-        return source.blocks(starts, lengths, TOKENS_AT_ONCE)
+        return source.batches(starts, lengths, TOKENS_AT_ONCE)
 
     def stream_index(self, *, eos_first: bool = False) -> Iterator[pa.Table]:
         """Yield the index of `stream` in order, each table of one file."""
         position = 0
         moves_eos = eos_first and self._eos_to_move() is not None
         for split in self.splits:
-            pieces = split.pieces(self.name)
+            pieces = split.spans(self.name)
             ends = np.cumsum(pieces.num_tokens)
             columns = {
                 "position": position + ends - pieces.num_tokens,
@@ -176,7 +176,7 @@ class Part:
     def _check_last_tokens(self) -> None:
         """Make sure that each document ends with EOS."""
         for split in self.splits:
-            pieces = split.pieces(self.name)
+            pieces = split.spans(self.name)
             is_some = pieces.num_tokens > 0
             last = (pieces.token_start + pieces.num_tokens - 1)[is_some]
             found = split.token_source().at(last)

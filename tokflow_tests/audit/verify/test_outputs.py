@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tokflow.audit.convert import convert_export
-from tokflow.audit.verify.outputs import Verified, verify_dataset, verify_path
+from tokflow.audit.verify.outputs import Verification, verify_dataset, verify_path
 from tokflow.build.dataset import Dataset, make_export_config
 from tokflow.build.pipeline import build_dataset
 from tokflow_tests.declared import copy_of, dataset, write_raw
@@ -48,7 +48,7 @@ def file_of(small: Dataset, key: str, name: str) -> Path:
     return path
 
 
-def problems_of(found: Iterable[Verified]) -> dict[str, tuple[str, ...]]:
+def problems_of(found: Iterable[Verification]) -> dict[str, tuple[str, ...]]:
     return {verified.name: verified.problems for verified in found if verified.problems}
 
 
