@@ -280,3 +280,21 @@ def test_hashing_one_file_starts_no_thread(tmp_path: Path):
     )
 
     assert during == [before]
+
+
+def test_listing_urls_and_reading_local_files_loads_nothing_of_the_network(tmp_path: Path):
+    source = make_source(tmp_path)
+    code = f"""
+import sys
+from pathlib import Path
+from tokflow.raw import RawConfig, list_raw, read_raw_files
+base, urls = Path({str(tmp_path)!r}), ("https://host.test/dump/b.txt", "s3://bucket/c.txt")
+config = RawConfig(files=({source.url!r}, *urls))
+listing = list_raw(config, base=base, format_of=lambda _: None)
+read_raw_files([source for source in listing.sources.values() if source.is_local], store=base / "s")
+print({{"urllib3", "ssl", "fsspec", "urllib.request"}} & set(sys.modules))
+"""
+
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert loaded.stdout == "set()\n"
