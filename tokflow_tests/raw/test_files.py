@@ -295,6 +295,7 @@ read_raw_files([source for source in listing.sources.values() if source.is_local
 print({{"urllib3", "ssl", "fsspec", "urllib.request"}} & set(sys.modules))
 """
 
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", code]
+    loaded = subprocess.run(command, capture_output=True, text=True, check=True)
 
     assert loaded.stdout == "set()\n"
