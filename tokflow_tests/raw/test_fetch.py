@@ -6,14 +6,12 @@ import logging
 import os
 import resource
 import signal
-import sqlite3
 import ssl
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -24,6 +22,7 @@ import pytest
 from tokflow.errors import RawFileError
 from tokflow.raw import RawSource, check_unchanged, partial, read_raw_file
 from tokflow.raw.fetch import Copy, Retry, fetch
+from tokflow.raw.hashes import HashCache, HashedFile, stamp_of
 from tokflow.store.atomic import MANIFEST_NAME
 from tokflow.store.manifest import broken_files, read_manifest
 from tokflow_tests.raw.servers import QuietServer, make_certificate, needs_openssl, running
@@ -695,12 +694,12 @@ def test_a_wrong_remembered_checksum_does_not_make_a_copy_damaged(server: Server
     copy = fetched(server, tmp_path)
     os.utime(copy.path, (1_000_000_000, 1_000_000_000))
     read_raw_file(source_of(server.url), store=tmp_path)
-    with closing(sqlite3.connect(tmp_path / "hashes.sqlite")) as connection, connection:
-        assert connection.execute("UPDATE hashes SET sha256 = 'wrong'").rowcount == 1
+    wrong = HashedFile(copy.path, stamp_of(copy.path), "0" * 64)
+    HashCache(tmp_path).keep(wrong, started=time.time())
 
     raw = read_raw_file(source_of(server.url), store=tmp_path)
 
-    assert (raw.sha256, raw.remembered) == (SHA256, "wrong")
+    assert (raw.sha256, raw.remembered) == (SHA256, "0" * 64)
     assert read_raw_file(source_of(server.url), store=tmp_path).remembered is None
 
 
