@@ -30,7 +30,7 @@ from tokflow.raw.hashes import CACHE_NAME
 from tokflow.sequences.packing import PackingConfig
 from tokflow.store.atomic import LATEST
 from tokflow.store.manifest import is_output_name, read_manifest, read_run
-from tokflow.store.outputs import STAGE_FOLDERS, FinishedOutput, PassedBy, Unreadable, walk
+from tokflow.store.outputs import STAGE_FOLDERS, PassedBy, StoredOutput, Unreadable, walk
 from tokflow.store.verdicts import try_to_write_verdict
 from tokflow.tokenizers.tokenizer import tokenizer_of
 
@@ -84,17 +84,17 @@ def verify_path(path: Path, *, trust_remote_code: bool = False) -> Iterator[Veri
             yield _verify_found(parent, damage)
 
 
-def _ordinal(found: FinishedOutput | Unreadable | PassedBy) -> int:
+def _ordinal(found: StoredOutput | Unreadable | PassedBy) -> int:
     """Return by what is sorted: what cannot be read, the stages in their order, the rest."""
-    if isinstance(found, FinishedOutput):
+    if isinstance(found, StoredOutput):
         return 1 + STAGES.index(found.manifest.stage) if found.manifest.stage in STAGES else 0
     return 0 if isinstance(found, Unreadable) else 1 + len(STAGES)
 
 
 def _verify(
-    found: FinishedOutput | Unreadable | PassedBy, damage: Damage, *, trust_remote_code: bool
+    found: StoredOutput | Unreadable | PassedBy, damage: Damage, *, trust_remote_code: bool
 ) -> Verified:
-    if isinstance(found, FinishedOutput):
+    if isinstance(found, StoredOutput):
         output = Found(found.folder, found.manifest)
         return _verify_found(output, damage, trust_remote_code=trust_remote_code)
     if isinstance(found, Unreadable):
@@ -263,7 +263,7 @@ def _verify_copies(graph: BuildGraph, damage: Damage) -> Iterator[Verified]:
     """Yield the copies of raw files that were fetched, before a damaged one is fetched anew."""
     for found in walk(graph.dataset.folder / "raw"):
         if isinstance(found, Unreadable) or (
-            isinstance(found, FinishedOutput) and found.manifest.partition in graph.sources
+            isinstance(found, StoredOutput) and found.manifest.partition in graph.sources
         ):
             yield _verify(found, damage, trust_remote_code=False)
 
