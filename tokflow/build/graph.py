@@ -3,7 +3,7 @@
 import fnmatch
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -21,7 +21,6 @@ from tokflow.errors import (
 )
 from tokflow.exports import ExportConfig, Part, export_recipe
 from tokflow.exports.part import make_parts
-from tokflow.exports.texts import TextSource
 from tokflow.raw import Listing, RawFile, RawSource, list_raw, read_raw_file, read_raw_files
 from tokflow.sequences.segments import FileSequences, open_sequences, sequences_recipe
 from tokflow.split.rule import FilePosition, SplitConfig
@@ -361,22 +360,12 @@ class BuildGraph:
             )
         sequences = [self.open_sequences(key) for key in self.sources] if is_packed else []
         splits = [f.split for f in sequences] or [self.open_split(key) for key in self.sources]
-        parts = make_parts(
+        return make_parts(
             dataset.split.parts,
             self.export_details(),
             splits=splits,
             sequences_of=sequences,
             packing=dataset.packing,
-        )
-        if config.layout.made_of != "texts":
-            return parts
-        return [replace(part, text_source=self._text_source()) for part in parts]
-
-    def _text_source(self) -> TextSource:
-        return TextSource(
-            raw_files={key: self.raw_file(key) for key in self.sources},
-            documents=self.dataset.documents,
-            tokenizer=self.tokenizer,
         )
 
     def export_details(self) -> dict[str, Any]:
