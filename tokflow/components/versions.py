@@ -14,7 +14,7 @@ from dagster._core.definitions.data_version import (
 )
 
 from tokflow.build.dataset import Dataset
-from tokflow.build.graph import BuildGraph, Stage
+from tokflow.build.graph import BuildGraph
 from tokflow.exports import export_recipe
 from tokflow.sequences.segments import sequences_recipe
 from tokflow.split.rule import FilePosition
@@ -30,12 +30,12 @@ FILES_VERSION = "1"
 """Raised when the same raw files would give another list."""
 
 
-def code_version(dataset: Dataset, stage: Stage, name: str = "") -> str:
+def code_version(dataset: Dataset, stage: str, name: str = "") -> str:
     """Return what the config and the code contribute to the recipes of a stage's outputs.
 
     By the stage's own rule, without a look at any file. `name`: that of an export.
     """
-    recipes: dict[Stage, Callable[[], Recipe]] = {
+    recipes: dict[str, Callable[[], Recipe]] = {
         "tokenizer": lambda: named_tokenizer_recipe(dataset.tokenizer, dataset.documents),
         "tokens": lambda: tokens_recipe(None, dataset.documents, dataset.tokenizer, None),
         "split": lambda: split_recipe("", dataset.split, FilePosition(), ""),
