@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from tokflow.audit.stored import Found
 from tokflow.errors import ConfigError, CorruptOutputError
-from tokflow.exports import FORMATS, INDEX_NAME, Part, layout_of
+from tokflow.exports import FORMATS, INDEX_NAME, Part
 from tokflow.exports.part import make_parts
 from tokflow.sequences.packing import PackingConfig
 from tokflow.sequences.segments import open_sequences, write_sequences
@@ -42,9 +42,8 @@ def gather_parts(found: Found, packing: PackingConfig | None, folder: Path) -> l
     export did not hold (dropped tokens, documents of no tokens) is not there. `packing` makes
     sequences; None is for formats that need none. `folder` must stay as long as the parts do.
 
-    Raises: ConfigError for a format that is never read, or that holds texts, and where the
-    beginning of a document was dropped; CorruptOutputError where the files hold more or less
-    than their manifest says.
+    Raises: ConfigError for a format that is never read, and where the beginning of a document was
+    dropped; CorruptOutputError where the files hold more or less than their manifest says.
     """
     _check_readable(found)
     details = found.manifest.details
@@ -73,12 +72,11 @@ def gather_parts(found: Found, packing: PackingConfig | None, folder: Path) -> l
 
 def _check_readable(found: Found) -> None:
     name = found.manifest.details["format"]
-    is_read = FORMATS[name].read is not None
-    if not is_read or layout_of(found.manifest).made_of == "texts":
+    if FORMATS[name].read is None:
         raise ConfigError(
             where=found.folder,
             expected="an export whose tokens tokflow reads",
-            found=f"{name}, which is {'text' if is_read else 'written and never read'}",
+            found=f"{name}, which is written and never read",
             remedy="convert another export of the dataset, or declare the format in its YAML "
             "and run `tokflow run`, which tokenizes nothing again",
         )
@@ -278,7 +276,7 @@ def _copy_tokens(flat: _Flat, runs: Columns, shard: Path) -> None:
         if source is None:
             continue
         with (shard / name).open("ab") as file:
-            for run in source.blocks(runs["position"], runs["num_tokens"], TOKENS_AT_ONCE):
+            for run in source.batches(runs["position"], runs["num_tokens"], TOKENS_AT_ONCE):
                 file.write(run.data.cast("B"))
 
 

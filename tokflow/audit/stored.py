@@ -10,46 +10,15 @@ from tokflow.sequences.packing import PackingConfig
 from tokflow.sequences.segments import FileSequences, open_sequences
 from tokflow.split.spans import Split, open_split
 from tokflow.store.atomic import LATEST
-from tokflow.store.manifest import MANIFEST_NAME, Manifest, read_manifest
-from tokflow.store.outputs import FinishedOutput, Unreadable, look_at, made_in, walk
+from tokflow.store.manifest import MANIFEST_NAME, read_manifest
+from tokflow.store.outputs import StoredOutput, Unreadable, look_at, made_in, walk
 from tokflow.tokenizers.tokenizer import Tokenizer, tokenizer_of
 from tokflow.tokens.shard import TokenShard, open_token_shard
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Found(StoredOutput):
     """A finished output in a store, its parents found by its manifest."""
-
-    folder: Path
-    manifest: Manifest
-
-    @property
-    def name(self) -> str:
-        """`tokens of a.jsonl`, or `export bin`: how messages call it."""
-        manifest = self.manifest
-        if manifest.stage == "export":
-            return f"export {self.folder.parent.name}"
-        return f"{manifest.stage} of {manifest.partition}" if manifest.partition else manifest.stage
-
-    @property
-    def dataset_folder(self) -> Path:
-        """`<store>/<dataset>`, if the folder is where it was made; else a folder above it."""
-        parents = self.folder.parents
-        return parents[min(len(self._place().parts), len(parents)) - 1]
-
-    @property
-    def is_misplaced(self) -> bool:
-        """Whether it lies in a store, and not where a run looks for it."""
-        is_stored = (self.dataset_folder / "tokenizer").is_dir()
-        return is_stored and self.folder != self.dataset_folder / self._place()
-
-    def _place(self) -> Path:
-        """Return where it must lie below its dataset's folder."""
-        manifest = self.manifest
-        name = manifest.fingerprint[:16]
-        if manifest.stage == "export":
-            return Path("exports", self.folder.parent.name, name)
-        return Path(manifest.stage, manifest.partition or "", name)
 
     def tokenizer(self) -> Tokenizer | None:
         """Return the tokenizer that made its tokens; None where the store does not have it, and of
@@ -92,11 +61,6 @@ class Found:
         """
         return open_sequences(self.folder, self.split())
 
-    @property
-    def is_converted(self) -> bool:
-        """Whether `tokflow convert` made it."""
-        return "export" in self.manifest.parents and self.manifest.partition is None
-
     def converted_from(self) -> "Found | None":
         """Return the export that `tokflow convert` made this one from; None of others.
 
@@ -106,7 +70,7 @@ class Found:
             return None
         fingerprint = self.manifest.parents["export"]
         for found in walk(self.dataset_folder / "exports"):
-            if isinstance(found, FinishedOutput) and found.manifest.fingerprint == fingerprint:
+            if isinstance(found, StoredOutput) and found.manifest.fingerprint == fingerprint:
                 return Found(found.folder, found.manifest)
         raise MissingOutputError(
             where=self.folder,
@@ -202,7 +166,7 @@ def find_output(path: Path) -> Found:
     if (found := output_at(path)) is not None:
         return found
     below = [
-        found for found in walk(path.resolve()) if isinstance(found, FinishedOutput | Unreadable)
+        found for found in walk(path.resolve()) if isinstance(found, StoredOutput | Unreadable)
     ]
     if len(below) == 1:
         [only] = below

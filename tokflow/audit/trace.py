@@ -224,7 +224,7 @@ def _num_chars(split: Split, run: dict[str, Any]) -> int:
     """Return the code points of the text that a run is of: a document, or a piece of a cut one."""
     table = split.shard.documents(["row", "num_chars"])
     document = int(np.searchsorted(to_numpy(table["row"]), run["row"]))
-    spans = split.spans(run["part"])
+    spans = split.span_table(run["part"])
     is_piece = to_numpy(spans["is_cut"]) & (to_numpy(spans["document"]) == document)
     is_piece &= to_numpy(spans["char_start"]) == run["char_start"]
     if is_piece.any():
@@ -236,7 +236,7 @@ def _piece_tokens(split: Split, part: str, run: dict[str, Any]) -> npt.NDArray[A
     """Return all tokens of the text that the run is of: a document, or a piece of a cut one."""
     rows = to_numpy(split.shard.documents(["row"])["row"])
     document = int(np.searchsorted(rows, run["row"]))
-    pieces = split.pieces(part)
+    pieces = split.spans(part)
     is_it = (pieces.document == document) & (pieces.char_start == run["char_start"])
     return split.token_source().take(pieces.token_start[is_it][:1], pieces.num_tokens[is_it][:1])
 

@@ -26,6 +26,7 @@ from tokflow.errors import (
 from tokflow.exports import ExportConfig, write_export
 from tokflow.raw import RawFile
 from tokflow.sequences.segments import write_sequences
+from tokflow.split.cut_tokens import CutEncoder, write_cut_tokens
 from tokflow.split.spans import write_split
 from tokflow.store.atomic import new_folder, point_latest_to
 from tokflow.store.integrity import trust_files
@@ -94,15 +95,12 @@ def make_split(
 
     def write(folder: Path) -> None:
         write_split(
-            graph.raw_file(key),
             graph.open_tokens(key),
-            dataset.documents,
-            dataset.tokenizer,
-            graph.tokenizer,
             dataset.split,
             folder,
             dataset=dataset.name,
             position=graph.position(key),
+            encode_cut=cut_encoder(graph, key),
         )
 
     try:
@@ -110,6 +108,17 @@ def make_split(
     except EngineDiffersError as error:
         graph.disqualify(f"{error.where}: {error.found}")
         return make_split(graph, key, on_tokens=on_tokens)
+
+
+def cut_encoder(graph: BuildGraph, key: str) -> CutEncoder:
+    """Return the encoder of what the split of one file cuts."""
+    return partial(
+        write_cut_tokens,
+        raw=graph.raw_file(key),
+        documents=graph.dataset.documents,
+        config=graph.dataset.tokenizer,
+        tokenizer=graph.tokenizer,
+    )
 
 
 def make_sequences(graph: BuildGraph, key: str) -> StageResult:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tokflow.audit.verify.outputs import Verified, verify_dataset, verify_path
+from tokflow.audit.verify.outputs import Verification, verify_dataset, verify_path
 from tokflow.build.declared import list_declared
 from tokflow.cli.output import (
     DONE,
@@ -27,7 +27,7 @@ def main(
     json: bool,
 ) -> int:
     """Print what is found of each output as soon as it is known; return the exit status."""
-    results: list[Verified] = []
+    results: list[Verification] = []
     for verified in _verify(
         target, configs=configs, store=store, trust_remote_code=trust_remote_code
     ):
@@ -49,7 +49,7 @@ def _verify(
     configs: Sequence[Path] | None,
     store: Path | None,
     trust_remote_code: bool,
-) -> Iterator[Verified]:
+) -> Iterator[Verification]:
     if target is not None and not configs and target not in list_declared():
         path = Path(target)
         if not path.exists():
@@ -69,7 +69,7 @@ def _verify(
             yield replace(verified, name=f"{of_it}{verified.name}")
 
 
-def _print(verified: Verified) -> None:
+def _print(verified: Verification) -> None:
     note = f" ({'; '.join(verified.notes)})" if verified.notes else ""
     if not verified.is_output:
         print_styled(("note", "dim"), f"  {verified.name}: {verified.folder}{note}")
@@ -80,7 +80,7 @@ def _print(verified: Verified) -> None:
         print_error(problem)
 
 
-def _as_document(verified: Verified) -> dict[str, object]:
+def _as_document(verified: Verification) -> dict[str, object]:
     return {
         "name": verified.name,
         "is_output": verified.is_output,

@@ -118,9 +118,8 @@ def test_a_second_run_imports_neither_dagster_nor_an_engine(store: Path, config:
 
 
 def test_the_module_is_the_command_and_its_warnings_say_that_they_are(config: Path):
-    cache = config.parent / "store/small/hashes.sqlite"
-    cache.parent.mkdir(parents=True)
-    cache.write_bytes(b"no database" * 100)
+    cache = config.parent / "store/small/hashes.jsonl"
+    cache.mkdir(parents=True)
 
     result = subprocess.run(
         [sys.executable, "-m", "tokflow", "plan", "--config", config, "--json"],
@@ -130,7 +129,7 @@ def test_the_module_is_the_command_and_its_warnings_say_that_they_are(config: Pa
     )
 
     assert json.loads(result.stdout)["datasets"][0]["num_missing"] == 13
-    assert result.stderr.startswith(f"warning: {cache}: was damaged and is made anew")
+    assert result.stderr.startswith(f"warning: {cache}: cannot be used (Is a directory), so files")
     assert result.stderr.count("\n") == 1
 
 

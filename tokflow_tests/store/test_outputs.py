@@ -11,7 +11,7 @@ from tokflow.audit.verify.outputs import verify_path
 from tokflow.build.pipeline import build_dataset
 from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError
 from tokflow.store.manifest import write_manifest
-from tokflow.store.outputs import FinishedOutput, PassedBy, Unreadable, newest_output, walk
+from tokflow.store.outputs import PassedBy, StoredOutput, Unreadable, newest_output, walk
 from tokflow_tests.declared import copy_of, dataset
 from tokflow_tests.making import build, declare, edit_manifest, make_manifest, make_recipe
 
@@ -52,7 +52,7 @@ def test_a_store_that_was_built_is_outputs_and_nothing_else(store: Path):
 
     found = list(walk(store))
 
-    assert [type(each) for each in found] == [FinishedOutput] * NUM_OUTPUTS
+    assert [type(each) for each in found] == [StoredOutput] * NUM_OUTPUTS
 
 
 def test_what_cannot_be_read_is_a_problem_of_the_store(store: Path, tmp_path: Path):
@@ -114,16 +114,16 @@ def test_what_a_kill_left_of_a_link_is_unfinished_and_no_problem(store: Path):
 
 
 def test_a_partition_may_be_called_as_the_cache_of_checksums(tmp_path: Path):
-    made = declare(tmp_path, {"hashes.sqlite-x/q.jsonl": ["a"], "hashes.sqlite/r.jsonl": ["b"]},
+    made = declare(tmp_path, {"hashes.jsonl-x/q.jsonl": ["a"], "hashes.jsonl/r.jsonl": ["b"]},
                    raw={"files": "raw/**/*.jsonl"})  # fmt: skip
     build(made)
 
-    found = [each for each in walk(made.store) if isinstance(each, FinishedOutput)]
+    found = [each for each in walk(made.store) if isinstance(each, StoredOutput)]
 
     assert {each.manifest.partition for each in found} == {
         None,
-        "hashes.sqlite-x/q.jsonl",
-        "hashes.sqlite/r.jsonl",
+        "hashes.jsonl-x/q.jsonl",
+        "hashes.jsonl/r.jsonl",
     }
 
 
@@ -150,7 +150,7 @@ def test_an_export_with_an_output_s_name_is_walked_through(tmp_path: Path):
     made = dataset(tmp_path, exports=[{"format": "bin", "name": "0123456789abcdef"}])
     assert build_dataset(made).failed == ()
 
-    assert [type(each) for each in walk(tmp_path / "store")] == [FinishedOutput] * NUM_OUTPUTS
+    assert [type(each) for each in walk(tmp_path / "store")] == [StoredOutput] * NUM_OUTPUTS
 
 
 def test_outputs_that_were_copied_out_of_a_store_are_found_under_any_name(
@@ -160,7 +160,7 @@ def test_outputs_that_were_copied_out_of_a_store_are_found_under_any_name(
     shutil.copytree(store / "small/exports/bin/latest", tmp_path / "copies/two")
     (tmp_path / "copies/two/manifest.json").write_text('{"fingerprint": ')
 
-    assert [type(each) for each in walk(tmp_path / "copies")] == [FinishedOutput, Unreadable]
+    assert [type(each) for each in walk(tmp_path / "copies")] == [StoredOutput, Unreadable]
 
 
 def test_an_output_in_another_s_place_is_a_problem(store: Path):

@@ -26,15 +26,9 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.sequences.packing.contract import (
-    MAX_SEQUENCE_LENGTH,
-    Packed,
-    PackingConfig,
-    PackingCounts,
-    Segments,
-    Strategy,
-)
+from tokflow.sequences.packing.config import MAX_SEQUENCE_LENGTH, PackingConfig, Strategy
 from tokflow.sequences.packing.cuts import pack_concat, pack_one_document
+from tokflow.sequences.packing.packed import Packed, PackingCounts, Segments
 from tokflow.sequences.packing.side_by_side import (
     pack_best_fit,
     pack_first_fit,

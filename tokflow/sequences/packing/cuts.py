@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.sequences.packing.contract import Packed, PackingConfig, Segments
+from tokflow.sequences.packing.config import PackingConfig
+from tokflow.sequences.packing.packed import Packed, Segments
 
 
 def pack_concat(num_tokens: npt.NDArray[np.int64], config: PackingConfig) -> Packed:

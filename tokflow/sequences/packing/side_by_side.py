@@ -16,8 +16,9 @@ from tokflow.sequences.packing.bins import (
     next_fit,
     pooled,
 )
-from tokflow.sequences.packing.contract import Packed, PackingConfig
+from tokflow.sequences.packing.config import PackingConfig
 from tokflow.sequences.packing.cuts import pack_one_document
+from tokflow.sequences.packing.packed import Packed
 
 Fit: TypeAlias = Callable[[npt.NDArray[np.int64], int], npt.NDArray[np.int64]]
 """From lengths and the room of an empty bin to the bin of each; see `bins`."""
