@@ -13,6 +13,15 @@ from tokflow.cli.recording import dagster_process, record
 from tokflow_tests.declared import TEXTS, dataset, declare, write_raw
 
 
+def project_with(folder: Path) -> Path:
+    """Return a project of its own that declares the small dataset."""
+    project = folder / "project"
+    (project / "tokflow/defs/small").mkdir(parents=True)
+    write_raw(project, TEXTS)
+    declare(project, exports=["bin"]).rename(project / "tokflow/defs/small/defs.yaml")
+    return project
+
+
 def outputs(*, is_new: bool) -> list[dict[str, Any]]:
     """Return some outputs as the JSON of a run has them."""
     of_file = {"stage": "sequences", "fingerprint": "1234", "is_new": is_new}
@@ -58,10 +67,7 @@ def test_what_dagster_does_not_take_is_a_warning_and_tried_again(
 
 
 def test_what_a_run_builds_is_recorded_by_another_process(home: Path, tmp_path: Path):
-    project = tmp_path / "project"
-    (project / "tokflow/defs/small").mkdir(parents=True)
-    write_raw(project, TEXTS)
-    declare(project, exports=["bin"]).rename(project / "tokflow/defs/small/defs.yaml")
+    project = project_with(tmp_path)
 
     run = subprocess.run(
         [sys.executable, "-P", "-m", "tokflow", "run", "small", "--json"],
