@@ -16,7 +16,7 @@ from tokflow.exports.part import make_parts
 from tokflow.sequences.packing import PackingConfig
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import check_files
-from tokflow.store.manifest import read_intact
+from tokflow.store.manifest import check_sizes
 from tokflow.tokenizers.engines import Engine, open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 
@@ -70,7 +70,7 @@ def inspect_output(
     Raises: MissingOutputError where there is none, CorruptOutputError.
     """
     found = find_output(path)
-    read_intact(found.folder)
+    check_sizes(found.folder, found.manifest)
     tokenizer, notes = _find_tokenizer(found)
     engine = None
     if tokenizer is not None:

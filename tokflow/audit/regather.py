@@ -24,6 +24,7 @@ from tokflow.sequences.segments import open_sequences, write_sequences
 from tokflow.split.spans import SPANS_NAME, SPANS_SCHEMA, TokenSource, open_split
 from tokflow.store.arrow import make_table, repeated, to_numpy
 from tokflow.store.manifest import FileEntry, Manifest, Recipe, checksum, write_manifest
+from tokflow.store.outputs import read_output
 from tokflow.store.tables import Columns, parquet_options
 from tokflow.tokens.document_table import DOCUMENTS_SCHEMA
 from tokflow.tokens.shard import open_token_shard
@@ -54,13 +55,15 @@ def gather_parts(found: Found, packing: PackingConfig | None, folder: Path) -> l
             of_file = folder / f"{number:06d}"
             runs = index.runs(raw_file, flat)
             split_folder = _write_file(found, flat, raw_file, runs, of_file)
-            split = open_split(split_folder, open_token_shard(of_file / "tokens"))
+            split = open_split(
+                read_output(split_folder), open_token_shard(read_output(of_file / "tokens"))
+            )
             splits.append(split)
             if packing is not None:
                 rows = of_file / "sequences"
                 rows.mkdir()
                 write_sequences(split, packing, rows, dataset=found.manifest.dataset)
-                sequences.append(open_sequences(rows, split))
+                sequences.append(open_sequences(read_output(rows), split))
     return make_parts(
         details["parts"],
         details,

@@ -40,7 +40,7 @@ class Found(StoredOutput):
         Raises: MissingOutputError.
         """
         if self.manifest.stage == "tokens":
-            return open_token_shard(self.folder)
+            return open_token_shard(self)
         if self.manifest.stage == "sequences":
             return self.split().shard
         return self._made_from()[0].shard()
@@ -51,7 +51,7 @@ class Found(StoredOutput):
         Raises: MissingOutputError.
         """
         if self.manifest.stage == "split":
-            return open_split(self.folder, self.shard())
+            return open_split(self, self.shard())
         return self._made_from()[0].split()
 
     def sequences(self) -> FileSequences:
@@ -59,7 +59,7 @@ class Found(StoredOutput):
 
         Raises: MissingOutputError.
         """
-        return open_sequences(self.folder, self.split())
+        return open_sequences(self, self.split())
 
     def converted_from(self) -> "Found | None":
         """Return the export that `tokflow convert` made this one from; None of others.

@@ -92,10 +92,10 @@ class _Recorder:
             return
         key = asset_key(dataset, "tokenizer")
         report = report_tokenizer(_found(graph.tokenizer_output))
-        self._record_one(key, "tokenizer", report, versions.tokenizer_version(dataset))
-        self._record_stage("tokens", versions.tokens_version(dataset))
-        self._record_stage("split", versions.split_version(dataset))
-        self._record_stage("sequences", versions.sequences_version(dataset))
+        self._record_one(key, "tokenizer", report, versions.code_version(dataset, "tokenizer"))
+        self._record_stage("tokens", versions.code_version(dataset, "tokens"))
+        self._record_stage("split", versions.code_version(dataset, "split"))
+        self._record_stage("sequences", versions.code_version(dataset, "sequences"))
         if all(self._output("sequences", key) for key in graph.sources):
             self._record_exports()
 
@@ -134,7 +134,7 @@ class _Recorder:
             if output.is_made:
                 key = asset_key(self.dataset, "exports", config.name)
                 report = report_export(_found(output), self.graph, config)
-                version = versions.export_version(self.dataset, config)
+                version = versions.code_version(self.dataset, "export", config.name)
                 if self._record_one(key, export_stage(config), report, version):
                     self._check(export_stage(config), key, [config.name])
 
