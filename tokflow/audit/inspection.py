@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.audit.stored import Found, find_output
+from tokflow.audit.stored import (
+    find_output,
+    open_stored_parts,
+    open_stored_sequences,
+    open_stored_shard,
+    open_stored_split,
+    open_stored_tokenizer,
+)
 from tokflow.errors import MissingOutputError, UntrustedCodeError
 from tokflow.exports import FORMATS, INDEX_NAME, Arrays, Part, layout_of
 from tokflow.exports.index import read_runs
@@ -17,6 +24,7 @@ from tokflow.sequences.packing import PackingConfig
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import check_files
 from tokflow.store.manifest import read_intact
+from tokflow.store.outputs import StoredOutput
 from tokflow.tokenizers.engines import Engine, open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 
@@ -49,7 +57,7 @@ class Stretch:
 class Inspection:
     """What is to be said of an output."""
 
-    found: Found
+    found: StoredOutput
     num_bytes: int
     tokenizer: Tokenizer | None
     stretches: tuple[Stretch, ...]
@@ -96,11 +104,11 @@ def inspect_output(
     )
 
 
-def _find_tokenizer(found: Found) -> tuple[Tokenizer | None, list[str]]:
+def _find_tokenizer(found: StoredOutput) -> tuple[Tokenizer | None, list[str]]:
     """Return the tokenizer of an output, if it is in the same store, and else notes on why not."""
     tokenizer, notes = None, []
     try:
-        tokenizer = found.tokenizer()
+        tokenizer = open_stored_tokenizer(found)
     except MissingOutputError:
         notes.append("what it was made from is not in this store")
     if tokenizer is None and found.manifest.stage != "raw":
@@ -138,12 +146,12 @@ class _Shown:
         return Stretch(name=name, segments=tuple(segments))
 
 
-def _stretches(found: Found, shown: _Shown, num: int) -> Iterator[Stretch]:
+def _stretches(found: StoredOutput, shown: _Shown, num: int) -> Iterator[Stretch]:
     stage = found.manifest.stage
     if num == 0 or stage in ("tokenizer", "raw"):
         return
     if stage == "tokens":
-        shard = found.shard()
+        shard = open_stored_shard(found)
         table = shard.documents(["row", "token_offset"])
         yield from _of_stream(
             shown,
@@ -162,15 +170,15 @@ def _stretches(found: Found, shown: _Shown, num: int) -> Iterator[Stretch]:
         yield from _of_export(found, shown, num)
 
 
-def _of_export(found: Found, shown: _Shown, num: int) -> Iterator[Stretch]:
+def _of_export(found: StoredOutput, shown: _Shown, num: int) -> Iterator[Stretch]:
     manifest = found.manifest
     made_of = layout_of(manifest).made_of
     read = FORMATS[manifest.details["format"]].read
     if made_of == "texts":
-        for part in found.parts():
+        for part in open_stored_parts(found):
             yield from _of_part(shown, part, num)
     elif read is None:
-        for part in found.parts():
+        for part in open_stored_parts(found):
             yield from _of_rows(shown, part, num)
     else:
         show = _of_stream_read if made_of == "stream" else _of_rows_read
@@ -179,7 +187,7 @@ def _of_export(found: Found, shown: _Shown, num: int) -> Iterator[Stretch]:
 
 
 def _of_stream_read(
-    found: Found, shown: _Shown, name: str, arrays: Iterator[Arrays], num: int
+    found: StoredOutput, shown: _Shown, name: str, arrays: Iterator[Arrays], num: int
 ) -> Iterator[Stretch]:
     run = _first((fields["token_ids"] for fields in arrays), num * STREAM_TOKENS)
     index = read_runs(found.folder / INDEX_NAME, name, 0, num * STREAM_TOKENS)
@@ -187,7 +195,7 @@ def _of_stream_read(
 
 
 def _of_rows_read(
-    found: Found, shown: _Shown, name: str, arrays: Iterator[Arrays], num: int
+    found: StoredOutput, shown: _Shown, name: str, arrays: Iterator[Arrays], num: int
 ) -> Iterator[Stretch]:
     length = found.manifest.details["sequence_length"]
     fields = _first_rows(arrays, num)
@@ -276,11 +284,11 @@ def _of_stream(
         yield Stretch(name=f"{prefix}tokens {start:,} to {stop:,}", segments=tuple(segments))
 
 
-def _parts_of_file(found: Found) -> list[Part]:
+def _parts_of_file(found: StoredOutput) -> list[Part]:
     """Return the parts of one file's split or sequences as exports see them."""
     is_split = found.manifest.stage == "split"
-    sequences = [] if is_split else [found.sequences()]
-    split = found.split() if is_split else sequences[0].split
+    sequences = [] if is_split else [open_stored_sequences(found)]
+    split = open_stored_split(found) if is_split else sequences[0].split
     config = {} if is_split else found.manifest.config
     details = split.shard.manifest.details
     return make_parts(

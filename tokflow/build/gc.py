@@ -9,7 +9,7 @@ from tokflow.build.plan import make_plan
 from tokflow.errors import CorruptOutputError, MissingOutputError
 from tokflow.store.atomic import LATEST, remove_empty
 from tokflow.store.manifest import MANIFEST_NAME
-from tokflow.store.outputs import STAGE_FOLDERS, FinishedOutput, Unreadable, made_in, walk
+from tokflow.store.outputs import STAGE_FOLDERS, StoredOutput, Unreadable, made_in, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def find_garbage(dataset: Dataset, *, keep: int) -> list[Garbage]:
     older = [
         found.folder
         for folder in sorted(
-            {each.folder.parent for each in stored if isinstance(each, FinishedOutput)}
+            {each.folder.parent for each in stored if isinstance(each, StoredOutput)}
         )
         for found in made_in(folder)[keep:]
         if found.folder.resolve() not in published and not found.is_converted

@@ -11,8 +11,9 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from tokflow.documents.batch import ParsedBatch
 from tokflow.documents.columns import damaged_error, documents_in, find_columns, undamaged
-from tokflow.documents.contract import DocumentsConfig, Found
+from tokflow.documents.config import DocumentsConfig
 
 _FILE_MAGIC = b"ARROW1"
 _STREAM_END = b"\xff\xff\xff\xff\0\0\0\0"
@@ -22,7 +23,7 @@ _MAX_ROWS = 1024
 _Reader: TypeAlias = pa.RecordBatchFileReader | pa.RecordBatchStreamReader
 
 
-def read(path: Path, config: DocumentsConfig, batch_bytes: int) -> Iterator[Found]:
+def read(path: Path, config: DocumentsConfig, batch_bytes: int) -> Iterator[ParsedBatch]:
     """Yield the documents of the file, up to `_MAX_ROWS` records at once."""
     with path.open("rb") as file:
         is_stream = file.read(len(_FILE_MAGIC)) != _FILE_MAGIC

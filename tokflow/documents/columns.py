@@ -10,8 +10,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tokflow.documents.contract import DocumentsConfig, Found, correct_column, no_place
-from tokflow.documents.texts import found_in, found_joined
+from tokflow.documents.batch import ParsedBatch, no_place
+from tokflow.documents.config import DocumentsConfig, correct_column
+from tokflow.documents.text_arrays import found_in, found_joined
 from tokflow.errors import ConfigError, RawFileError
 from tokflow.store.arrow import texts_of, to_arrow
 
@@ -102,7 +103,7 @@ def documents_in(
     columns: list[Column],
     config: DocumentsConfig,
     path: Path,
-) -> Iterator[Found]:
+) -> Iterator[ParsedBatch]:
     """Yield the documents of each record batch, those of one record side by side or joined."""
     row = 0
     for record_batch in record_batches:

@@ -13,36 +13,30 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from tokflow.documents.batch import ParsedBatch, Problem, bad_document, shortened, too_large
 from tokflow.documents.columns import missing_column_error
 from tokflow.documents.compression import read_blocks
-from tokflow.documents.contract import (
-    DocumentsConfig,
-    Found,
-    Problem,
-    bad_document,
-    shortened,
-    too_large,
-)
+from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.lines import without_mark
 from tokflow.documents.records import Dialect, OddRecord, RecordCutter, Run, unquoted
-from tokflow.documents.texts import bad_alone, found_in, found_joined
+from tokflow.documents.text_arrays import bad_alone, found_in, found_joined
 from tokflow.errors import ConfigError, RawFileError
 from tokflow.store.arrow import texts_of
 
 
-def read_csv(path: Path, config: DocumentsConfig, batch_bytes: int) -> Iterator[Found]:
+def read_csv(path: Path, config: DocumentsConfig, batch_bytes: int) -> Iterator[ParsedBatch]:
     """Yield the documents of a file with commas between its fields."""
     return _read(path, config, batch_bytes, Dialect(b","))
 
 
-def read_tsv(path: Path, config: DocumentsConfig, batch_bytes: int) -> Iterator[Found]:
+def read_tsv(path: Path, config: DocumentsConfig, batch_bytes: int) -> Iterator[ParsedBatch]:
     """Yield the documents of a file with tabs between its fields, quoted as in csv."""
     return _read(path, config, batch_bytes, Dialect(b"\t"))
 
 
 def _read(
     path: Path, config: DocumentsConfig, batch_bytes: int, dialect: Dialect
-) -> Iterator[Found]:
+) -> Iterator[ParsedBatch]:
     byte_offset, blocks = without_mark(read_blocks(path, block_bytes=batch_bytes))
     max_bytes = config.limit.document_bytes
     cutter = RecordCutter(blocks, dialect, max_bytes=max_bytes, byte_offset=byte_offset)
@@ -94,7 +88,7 @@ def _index(header: list[str], text: str, config: DocumentsConfig, path: Path) ->
 
 def _documents(
     run: Run, pattern: re.Pattern[bytes], order: list[int], row: int, config: DocumentsConfig
-) -> Found:
+) -> ParsedBatch:
     """Return the documents of the records, those of one record side by side or joined."""
     in_file = [list(map(unquoted, column)) for column in zip(*run.records, strict=True)]
     columns = [in_file[index] for index in order]
@@ -121,7 +115,7 @@ def _array(values: list[bytes]) -> pa.LargeBinaryArray:
 
 def _bad_record(
     odd: OddRecord, dialect: Dialect, num_fields: int, row: int, config: DocumentsConfig
-) -> Found:
+) -> ParsedBatch:
     """Return every line of the record as a bad document, for each of a record's documents."""
     problem = _what_is_wrong(odd, dialect, num_fields, config)
     num_each = 1 if config.separator_of_columns is not None else len(config.columns)

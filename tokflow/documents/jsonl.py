@@ -18,26 +18,25 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.documents.compression import read_blocks
-from tokflow.documents.contract import (
+from tokflow.documents.batch import (
     BadDocument,
     Batch,
-    DocumentsConfig,
-    Found,
+    ParsedBatch,
     Problem,
     bad_document,
-    correct_column,
     shortened,
 )
+from tokflow.documents.compression import read_blocks
+from tokflow.documents.config import DocumentsConfig, correct_column
 from tokflow.documents.lines import Pieces, cut, without_mark
-from tokflow.documents.texts import completion_spans, invalid_utf8, too_large_alone
+from tokflow.documents.text_arrays import completion_spans, invalid_utf8, too_large_alone
 from tokflow.errors import ConfigError
 from tokflow.store.arrow import texts_of
 
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-def read(path: Path, config: DocumentsConfig, batch_bytes: int) -> Iterator[Found]:
+def read(path: Path, config: DocumentsConfig, batch_bytes: int) -> Iterator[ParsedBatch]:
     """Yield the documents of about `batch_bytes` of the file at once.
 
     With several columns each line is decoded once for each.
@@ -94,13 +93,17 @@ def _name_in_config(text: str, config: DocumentsConfig) -> str:
     return next((name for name in names if getattr(config, name) == text), "text")
 
 
-def _too_large(lines: Pieces, fields: list[_Field], row: int, config: DocumentsConfig) -> Found:
+def _too_large(
+    lines: Pieces, fields: list[_Field], row: int, config: DocumentsConfig
+) -> ParsedBatch:
     num_documents = 1 if config.separator_of_columns is not None else len(fields)
     place = (lines.first + 1, lines.byte_offset)
     return too_large_alone(range(row, row + num_documents), config.limit, place)
 
 
-def _whole(lines: Pieces, fields: list[_Field], row: int, config: DocumentsConfig) -> Found | None:
+def _whole(
+    lines: Pieces, fields: list[_Field], row: int, config: DocumentsConfig
+) -> ParsedBatch | None:
     """Return the documents of the lines, or None if one of them is blank or bad."""
     try:
         columns = [list(map(field.get, map(field.decode, lines.pieces))) for field in fields]
@@ -117,10 +120,12 @@ def _whole(lines: Pieces, fields: list[_Field], row: int, config: DocumentsConfi
         return lines.first + line + 1, lines.byte_offset + before
 
     rows = np.arange(row, row + num_documents, dtype=np.int64)
-    return Found(_batch(columns, rows, config), place=place)
+    return ParsedBatch(_batch(columns, rows, config), place=place)
 
 
-def _line_by_line(lines: Pieces, fields: list[_Field], row: int, config: DocumentsConfig) -> Found:
+def _line_by_line(
+    lines: Pieces, fields: list[_Field], row: int, config: DocumentsConfig
+) -> ParsedBatch:
     is_joined = config.separator_of_columns is not None
     columns: list[list[Any]] = [[] for _ in (fields if is_joined else fields[:1])]
     rows, places, bad = [], [], []
@@ -140,7 +145,7 @@ def _line_by_line(lines: Pieces, fields: list[_Field], row: int, config: Documen
             row += 1
         byte_offset += len(line) + 1
     batch = _batch(columns, np.array(rows, dtype=np.int64), config)
-    return Found(batch, tuple(bad), places.__getitem__)
+    return ParsedBatch(batch, tuple(bad), places.__getitem__)
 
 
 def _values(

@@ -6,8 +6,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tokflow.documents.batch import ParsedBatch
 from tokflow.documents.columns import damaged_error, documents_in, find_columns, undamaged
-from tokflow.documents.contract import DocumentsConfig, Found
+from tokflow.documents.config import DocumentsConfig
 
 _READ_BUFFER_BYTES = 1024 * 1024
 """Without it a whole column chunk, compressed, is in memory at once."""
@@ -17,7 +18,7 @@ last, and no more than its mean is known; 64 MB of 14 kB documents take 0.12 s w
 1024 are decoded at once, 40 MB of 70-byte documents 0.1 s more with 256 than with 4096."""
 
 
-def read(path: Path, config: DocumentsConfig, batch_bytes: int) -> Iterator[Found]:
+def read(path: Path, config: DocumentsConfig, batch_bytes: int) -> Iterator[ParsedBatch]:
     """Yield the documents of the file in stretches of a few pages, not of row groups."""
     try:
         file = pq.ParquetFile(

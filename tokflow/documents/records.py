@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from tokflow.documents.contract import shortened
+from tokflow.documents.batch import shortened
 
 _QUOTE, _LINE_END = b'"\n'
 _NOTHING = re.compile(b"")

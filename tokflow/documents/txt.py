@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from tokflow.documents.batch import ParsedBatch
 from tokflow.documents.compression import read_blocks
-from tokflow.documents.contract import DocumentsConfig, Found
+from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.lines import Pieces, cut
-from tokflow.documents.texts import found_in, too_large_alone
+from tokflow.documents.text_arrays import found_in, too_large_alone
 from tokflow.errors import ConfigError
 from tokflow.store.arrow import texts_of
 
 
-def read(path: Path, config: DocumentsConfig, batch_bytes: int) -> Iterator[Found]:
+def read(path: Path, config: DocumentsConfig, batch_bytes: int) -> Iterator[ParsedBatch]:
     """Yield the documents of about `batch_bytes` of the file at once."""
     if config.is_chat or config.join is not None:
         raise ConfigError(
@@ -47,7 +48,7 @@ def _whole(blocks: Iterator[bytes], max_bytes: int) -> Pieces:
     return Pieces(0, 0, [b"".join(held)])
 
 
-def _found(pieces: Pieces, separator: bytes, config: DocumentsConfig) -> Found:
+def _found(pieces: Pieces, separator: bytes, config: DocumentsConfig) -> ParsedBatch:
     def place(index: int) -> tuple[int | None, int]:
         before = sum(map(len, pieces.pieces[:index])) + len(separator) * index
         line = pieces.first + index + 1 if separator == b"\n" else None

@@ -36,11 +36,39 @@ FILES_BESIDE = {f"hashes.sqlite{end}" for end in ("", "-journal", "-wal", "-shm"
 
 
 @dataclass(frozen=True, slots=True)
-class FinishedOutput:
-    """A finished output: a folder with a manifest that can be believed."""
+class StoredOutput:
+    """A finished output in a store: a folder with a manifest that can be believed."""
 
     folder: Path
     manifest: Manifest
+
+    @property
+    def name(self) -> str:
+        """`tokens of a.jsonl`, or `export bin`: how messages call it."""
+        manifest = self.manifest
+        if manifest.stage == "export":
+            return f"export {self.folder.parent.name}"
+        return f"{manifest.stage} of {manifest.partition}" if manifest.partition else manifest.stage
+
+    @property
+    def dataset_folder(self) -> Path:
+        """`<store>/<dataset>`, if the folder is where it was made; else a folder above it."""
+        parents = self.folder.parents
+        return parents[min(len(self._place().parts), len(parents)) - 1]
+
+    @property
+    def is_misplaced(self) -> bool:
+        """Whether it lies in a store, and not where a run looks for it."""
+        is_stored = (self.dataset_folder / "tokenizer").is_dir()
+        return is_stored and self.folder != self.dataset_folder / self._place()
+
+    def _place(self) -> Path:
+        """Return where it must lie below its dataset's folder."""
+        manifest = self.manifest
+        name = manifest.fingerprint[:16]
+        if manifest.stage == "export":
+            return Path("exports", self.folder.parent.name, name)
+        return Path(manifest.stage, manifest.partition or "", name)
 
     @property
     def is_converted(self) -> bool:
@@ -64,7 +92,7 @@ class PassedBy:
     reason: str
 
 
-def walk(folder: Path, *, is_deep: bool = True) -> Iterator[FinishedOutput | Unreadable | PassedBy]:
+def walk(folder: Path, *, is_deep: bool = True) -> Iterator[StoredOutput | Unreadable | PassedBy]:
     """Yield what is in `folder` and below it, sorted by path.
 
     An output is a folder called by 16 hexadecimal digits, as no part of a partition key is; or
@@ -99,25 +127,25 @@ def walk(folder: Path, *, is_deep: bool = True) -> Iterator[FinishedOutput | Unr
         yield PassedBy(folder, f"{', '.join(strays[:3])}{more}: belongs to no output")
 
 
-def made_in(folder: Path) -> list[FinishedOutput]:
+def made_in(folder: Path) -> list[StoredOutput]:
     """Return the finished outputs in `folder`, which holds those of one stage and file, newest
     first."""
-    made = [found for found in walk(folder, is_deep=False) if isinstance(found, FinishedOutput)]
+    made = [found for found in walk(folder, is_deep=False) if isinstance(found, StoredOutput)]
     made.sort(key=lambda of: (of.folder / MANIFEST_NAME).stat().st_mtime_ns, reverse=True)
     return made
 
 
-def newest_output(folder: Path) -> FinishedOutput | None:
+def newest_output(folder: Path) -> StoredOutput | None:
     """Return the finished output in `folder` that was made last; None where there is none."""
     return next(iter(made_in(folder)), None)
 
 
-def look_at(folder: Path) -> FinishedOutput | Unreadable | None:
+def look_at(folder: Path) -> StoredOutput | Unreadable | None:
     """Return the output that a folder is; None where it is none."""
     is_named = is_output_name(folder.name) and not (folder / LATEST).is_symlink()
     try:
         if is_complete(folder) or (is_named and folder.is_dir()):
-            return FinishedOutput(folder, read_manifest(folder))
+            return StoredOutput(folder, read_manifest(folder))
         return None
     except MissingOutputError:
         expected = f"a {MANIFEST_NAME} in a folder with an output's name"
@@ -154,7 +182,7 @@ def _link(path: Path) -> Iterator[Unreadable]:
         yield Unreadable(path, error)
 
 
-def _inside(folder: Path) -> Iterator[FinishedOutput | Unreadable | PassedBy]:
+def _inside(folder: Path) -> Iterator[StoredOutput | Unreadable | PassedBy]:
     """Yield what is in a folder that is no output itself; one line for one without outputs."""
     inside = list(walk(folder))
     if any(not isinstance(each, PassedBy) for each in inside):

@@ -12,7 +12,7 @@ from typing import Any
 from tokflow.build.dataset import Dataset
 from tokflow.exports import FORMATS
 from tokflow.store.manifest import RUN_NAME
-from tokflow.store.outputs import FinishedOutput, walk
+from tokflow.store.outputs import StoredOutput, walk
 from tokflow_tests.declared import TEXTS, dataset, write_raw
 from tokflow_tests.making import build
 
@@ -68,7 +68,7 @@ def outputs(store: Path) -> dict[str, list[Path]]:
     """Return the folders of a store's outputs by their kind: stage, or format of an export."""
     found: dict[str, list[Path]] = {}
     for each in walk(store):
-        assert isinstance(each, FinishedOutput), each
+        assert isinstance(each, StoredOutput), each
         kind = each.manifest.details.get("format", each.manifest.stage)
         found.setdefault(kind, []).append(each.folder)
     return found

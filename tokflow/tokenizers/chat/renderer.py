@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tokflow.documents import Batch, DocumentsConfig, Render, Spans
-from tokflow.documents.contract import BadDocument, Found, shortened
+from tokflow.documents.batch import BadDocument, ParsedBatch, shortened
 from tokflow.errors import ConfigError
 from tokflow.store.arrow import to_texts
 from tokflow.store.integrity import check_files
@@ -140,7 +140,7 @@ class Renderer:
         self._template = ChatTemplate(template, names)
         self._spelling = ChatSpelling(self._template, special_tokens)
 
-    def __call__(self, found: Found) -> Found:
+    def __call__(self, found: ParsedBatch) -> ParsedBatch:
         """Return the documents that the template makes of the messages that were found."""
         rendered: list[Rendered] = []
         kept: list[int] = []
@@ -172,7 +172,7 @@ class Renderer:
             Spans.of([chat.spelt for chat in rendered]),
         )
         bad.sort(key=lambda document: document.row)
-        return Found(batch, tuple(bad), lambda index: found.place(kept[index]))
+        return ParsedBatch(batch, tuple(bad), lambda index: found.place(kept[index]))
 
     def render(self, messages: Sequence[Message]) -> Rendered:
         """Return one chat as text."""

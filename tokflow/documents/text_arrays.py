@@ -6,12 +6,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.documents.contract import (
+from tokflow.documents.batch import (
     BadDocument,
     Batch,
-    DocumentsConfig,
-    Found,
-    Limit,
+    ParsedBatch,
     Place,
     Problem,
     Spans,
@@ -19,12 +17,13 @@ from tokflow.documents.contract import (
     shortened,
     too_large,
 )
+from tokflow.documents.config import DocumentsConfig, Limit
 from tokflow.store.arrow import texts_of, to_arrow, to_numpy
 
 
 def found_in(
     array: pa.LargeBinaryArray, config: DocumentsConfig, *, first_row: int, place: Place
-) -> Found:
+) -> ParsedBatch:
     """Return the documents of consecutive rows; null, invalid UTF-8 and too large ones are bad."""
     bad = _bad_documents([array], config.limit, first_row, place)
     rows = first_row + np.arange(len(array), dtype=np.int64)
@@ -32,7 +31,7 @@ def found_in(
         is_good = ~np.isin(rows, list(bad))
         rows, array = rows[is_good], array.filter(to_arrow(is_good))
     texts = array.view(pa.large_string())
-    return Found(Batch(rows, texts, num_chars_of(texts)), tuple(bad.values()))
+    return ParsedBatch(Batch(rows, texts, num_chars_of(texts)), tuple(bad.values()))
 
 
 def found_joined(
@@ -41,7 +40,7 @@ def found_joined(
     *,
     first_row: int,
     place: Place,
-) -> Found:
+) -> ParsedBatch:
     """Return the documents of consecutive rows, each the joined columns of one record.
 
     A record is bad where any of its columns is.
@@ -63,18 +62,18 @@ def found_joined(
     if config.is_chat:
         first_chars = num_chars_of(columns[0].view(pa.large_string()))
         spans = completion_spans(first_chars, num_chars)
-    return Found(Batch(rows, texts, num_chars, spans), tuple(bad.values()))
+    return ParsedBatch(Batch(rows, texts, num_chars, spans), tuple(bad.values()))
 
 
-def bad_alone(bad: Iterable[BadDocument]) -> Found:
+def bad_alone(bad: Iterable[BadDocument]) -> ParsedBatch:
     """Return bad documents without any good ones."""
     none = np.zeros(0, dtype=np.int64)
-    return Found(Batch(none, texts_of([]), none), tuple(bad))
+    return ParsedBatch(Batch(none, texts_of([]), none), tuple(bad))
 
 
 def too_large_alone(
     rows: Iterable[int], limit: Limit, place: tuple[int | None, int | None]
-) -> Found:
+) -> ParsedBatch:
     """Return the documents of a line or piece that is not held, for it is too large."""
     line, byte_offset = place
     return bad_alone(

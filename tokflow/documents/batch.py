@@ -1,0 +1,183 @@
+"""Batches of documents, and of what is none, as readers give them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tokflow.documents.config import DocumentsConfig, Limit
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Stretches of characters of documents, some for each; in code points, int64."""
+
+    offsets: npt.NDArray[np.int64]
+    """Shape (num_documents + 1,), offsets[0] = 0: which spans are each document's."""
+    starts: npt.NDArray[np.int64]
+    """Shape (num_spans,), counted from the start of the document; ascending in each."""
+    stops: npt.NDArray[np.int64]
+    """Shape (num_spans,)."""
+
+    @classmethod
+    def of(cls, spans: Sequence[Sequence[tuple[int, int]]]) -> "Spans":
+        """Return spans given as (start, stop), a list for each document."""
+        offsets = np.zeros(len(spans) + 1, dtype=np.int64)
+        np.cumsum([len(of_document) for of_document in spans], out=offsets[1:])
+        flat = [span for of_document in spans for span in of_document]
+        edges = np.array(flat, dtype=np.int64).reshape(-1, 2)
+        return cls(offsets, edges[:, 0].copy(), edges[:, 1].copy())
+
+    @classmethod
+    def joined(cls, spans: Sequence["Spans"]) -> "Spans":
+        """Return the spans of all documents, one after another."""
+        counts = np.concatenate([np.diff(some.offsets) for some in spans])
+        offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
+        starts = np.concatenate([some.starts for some in spans])
+        return cls(offsets, starts, np.concatenate([some.stops for some in spans]))
+
+    def slice(self, start: int, end: int) -> "Spans":
+        """Return the spans of the documents `start` to `end`."""
+        offsets = self.offsets[start : end + 1]
+        kept = slice(int(offsets[0]), int(offsets[-1]))
+        return Spans(offsets - offsets[0], self.starts[kept], self.stops[kept])
+
+    def document(self, index: int) -> list[tuple[int, int]]:
+        """Return the spans of one document as (start, stop)."""
+        kept = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
+        return list(zip(self.starts[kept].tolist(), self.stops[kept].tolist(), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Documents of one raw file in their order. Every array has shape (num_documents,)."""
+
+    rows: npt.NDArray[np.int64]
+    """Ordinal of each document in the raw file, ascending; rejects leave a gap."""
+    texts: pa.LargeStringArray
+    """Valid UTF-8 without nulls, laid end to end; the array's own `offset` may be above 0."""
+    num_chars: npt.NDArray[np.int64]
+    """Unicode code points of each document."""
+    loss_spans: Spans | None = None
+    """Of chats: the characters that are learnt; None: all of them."""
+    spelt: Spans | None = None
+    """Of texts that a chat template wrote: where what it was given, and not the template itself,
+    spells special tokens. None for all other texts."""
+
+    def slice(self, start: int, end: int) -> "Batch":
+        """Return the documents `start` to `end` of the batch, without a copy."""
+        return Batch(
+            self.rows[start:end],
+            self.texts.slice(start, end - start),
+            self.num_chars[start:end],
+            None if self.loss_spans is None else self.loss_spans.slice(start, end),
+            None if self.spelt is None else self.spelt.slice(start, end),
+        )
+
+    @staticmethod
+    def joined(batches: Sequence["Batch"]) -> "Batch":
+        """Return the documents of all batches, which are of one dataset, in one."""
+        if len(batches) == 1:
+            return batches[0]
+        loss_spans = [some.loss_spans for some in batches if some.loss_spans is not None]
+        spelt = [some.spelt for some in batches if some.spelt is not None]
+        return Batch(
+            np.concatenate([some.rows for some in batches]),
+            pa.concat_arrays([some.texts for some in batches]),
+            np.concatenate([some.num_chars for some in batches]),
+            Spans.joined(loss_spans) if loss_spans else None,
+            Spans.joined(spelt) if spelt else None,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reject:
+    """A bad document that was set aside."""
+
+    row: int
+    """Ordinal in the raw file; no document takes it."""
+    line: int | None
+    """Line of the decompressed file, from 1; null where the format has no lines."""
+    byte_offset: int | None
+    """Byte of the decompressed file, of the record's first byte."""
+    reason: str
+    """What was expected and what was found."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BadDocument:
+    """A record that is no document: where it is, and the parts of its error."""
+
+    row: int
+    expected: str
+    found: str
+    line: int | None = None
+    byte_offset: int | None = None
+    remedy: str | None = None
+    """What to do other than mend the record."""
+
+
+Problem: TypeAlias = tuple[str, str, str | None]
+"""What was expected and found of a record, and what to do other than mend it."""
+
+
+def bad_document(
+    problem: Problem, *, row: int, line: int | None, byte_offset: int | None
+) -> BadDocument:
+    """Return the bad document with this problem."""
+    expected, found, remedy = problem
+    return BadDocument(
+        row=row,
+        line=line,
+        byte_offset=byte_offset,
+        expected=expected,
+        found=found,
+        remedy=remedy,
+    )
+
+
+Place: TypeAlias = Callable[[int], tuple[int | None, int | None]]
+"""Gives the line and the byte offset of an element of an array."""
+
+
+def no_place(index: int) -> tuple[None, None]:
+    """Say that a format has no lines."""
+    return None, None
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedBatch:
+    """Documents and bad documents that a reader found in consecutive records of a raw file."""
+
+    batch: Batch
+    """May be empty, and of any size. Of messages the texts are JSON, which `Render` turns into
+    the documents."""
+    bad: tuple[BadDocument, ...] = ()
+    """In the order of their rows."""
+    place: Place = no_place
+    """Where each document of the batch is."""
+
+
+Render: TypeAlias = Callable[[ParsedBatch], ParsedBatch]
+"""Makes documents of the messages that were found."""
+
+
+Reader: TypeAlias = Callable[[Path, DocumentsConfig, int], Iterator[ParsedBatch]]
+"""Reads a file in stretches of about so many bytes. Reads no further than it is asked to."""
+
+
+def too_large(limit: Limit) -> Problem:
+    """Return the problem of a document beyond the limit."""
+    remedy = "raise documents.limit.document_bytes"
+    return f"at most {limit.document_bytes:,} bytes", "more", remedy
+
+
+def shortened(value: object, *, length: int = 60) -> str:
+    """Return the value's repr, cut to about `length` characters."""
+    head = value[:length] if isinstance(value, (str, bytes)) else value
+    text = repr(head)
+    return text if len(text) <= length and head == value else f"{text[: length - 3]}..."

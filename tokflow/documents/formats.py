@@ -1,0 +1,115 @@
+"""The formats of raw files: by name, their readers, and the config fields that each looks at."""
+
+import dataclasses
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from tokflow.documents.batch import Reader
+from tokflow.documents.compression import DECOMPRESSORS
+from tokflow.documents.config import DocumentsConfig, FileFormat
+from tokflow.errors import ConfigError
+
+READERS: dict[FileFormat, str] = {
+    "parquet": "parquet.read",
+    "jsonl": "jsonl.read",
+    "csv": "delimited.read_csv",
+    "tsv": "delimited.read_tsv",
+    "txt": "txt.read",
+    "arrow": "arrow.read",
+}
+"""The function that reads each format; its module is imported when such a file is read."""
+
+SUFFIXES: dict[str, FileFormat] = {
+    ".parquet": "parquet",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".txt": "txt",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+}
+"""What `format: auto` goes by, in capitals too, before a suffix of compression."""
+
+_ACCEPTANCE = ("on_bad_document", "max_rejects")
+_OF_TXT = ("document_per", "separator")
+
+
+def reader_of(path: Path, config: DocumentsConfig) -> Reader:
+    """Return the reader of a raw file.
+
+    Raises: ConfigError if its format is not known, or cannot be compressed as its suffix says.
+    """
+    format_ = _format_of(path, config)
+    if format_ is None:
+        raise ConfigError(
+            where=path,
+            expected=f"a suffix of {', '.join(SUFFIXES)}, or of a text format with "
+            f"{', '.join(DECOMPRESSORS)}",
+            found=repr("".join(path.suffixes)),
+            remedy=f"set documents.format to one of {', '.join(READERS)}",
+        )
+    if path.suffix.lower() in DECOMPRESSORS and format_ in ("parquet", "arrow"):
+        raise ConfigError(
+            where=path,
+            expected=f"{format_}, which compresses inside, without {path.suffix}",
+            found=repr(path.name),
+            remedy="decompress the file",
+        )
+    module, function = READERS[format_].split(".")
+    reader: Reader = getattr(import_module(f"tokflow.documents.{module}"), function)
+    return reader
+
+
+def format_of_name(name: str) -> FileFormat | None:
+    """Return the format that `format: auto` takes for a file of that name; None if it is none."""
+    path = Path(name)
+    is_compressed = path.suffix.lower() in DECOMPRESSORS
+    return SUFFIXES.get((path.with_suffix("") if is_compressed else path).suffix.lower())
+
+
+def deciding_fields(config: DocumentsConfig, num_bytes: Mapping[Path, int]) -> dict[str, Any]:
+    """Return what decides which documents the raw files of these sizes hold, as plain JSON.
+
+    The fields that no reader of their formats looks at are not in it, nor is a limit that no
+    document of such a file can reach, and `format: auto` is what it stands for. `on_bad_document`
+    and `max_rejects` are not, for they decide whether there is an output and not what is in it;
+    `is_accepted` asks them. With `messages` there are the versions of what writes them as text,
+    for another one may write another text by the same template.
+    """
+    fields = dataclasses.asdict(config)
+    formats = {_format_of(path, config) or "auto" for path in num_bytes}
+    fields["format"] = sorted(formats)
+    for name in (*_ACCEPTANCE, *(() if formats & {"txt", "auto"} else _OF_TXT)):
+        del fields[name]
+    if all(_is_within_limit(path, size, config) for path, size in num_bytes.items()):
+        del fields["limit"]["document_bytes"]
+    if config.messages is not None:
+        fields["written_by"] = dict(_writers())
+    return fields
+
+
+def _is_within_limit(path: Path, num_bytes: int, config: DocumentsConfig) -> bool:
+    """Return whether no document can be larger than the limit, for the whole file is not."""
+    is_longer_than_read = config.join is not None or config.messages is not None
+    is_plain = _format_of(path, config) in ("jsonl", "csv", "tsv", "txt")
+    is_compressed = path.suffix.lower() in DECOMPRESSORS
+    is_small = num_bytes <= config.limit.document_bytes
+    return is_small and is_plain and not is_compressed and not is_longer_than_read
+
+
+@cache
+def _writers() -> Mapping[str, str]:
+    """Return the version of each package that writes messages, without importing it."""
+    from importlib.metadata import version  # 0.06 s that other datasets need not pay
+
+    return {name: version(name) for name in ("transformers", "jinja2")}
+
+
+def _format_of(path: Path, config: DocumentsConfig) -> FileFormat | None:
+    return format_of_name(path.name) if config.format == "auto" else config.format

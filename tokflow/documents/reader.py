@@ -1,0 +1,172 @@
+"""Documents of one raw file in batches, in file order, with their text unaltered."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from tokflow.documents.batch import BadDocument, Batch, ParsedBatch, Reject, Render
+from tokflow.documents.config import DocumentsConfig, Limit
+from tokflow.documents.formats import reader_of
+from tokflow.documents.text_arrays import ends_of
+from tokflow.errors import BadDocumentError, RawFileError
+
+_MIN_READ_BYTES = 64 * 1024
+"""Read at once, however small the batches are."""
+
+
+def read_documents(
+    path: Path,
+    config: DocumentsConfig,
+    *,
+    batch_bytes: int = 2_000_000,
+    on_reject: Callable[[Reject], None] | None = None,
+    render: Render | None = None,
+) -> Iterator[Batch]:
+    """Return the documents of a raw file in batches of about `batch_bytes` of text.
+
+    No batch is empty; a document larger than a batch is a batch of its own. Which documents
+    there are, and their rows, depends on the file and the config alone. Each document is either
+    in a batch or given to `on_reject`, in file order and before any batch with documents that
+    come after it. `render`, from `tokflow.tokenizers.chat`, makes texts of messages; other
+    documents have no need of it.
+
+    Memory holds a few batches, or the largest document four times over, whatever the size of
+    the file; of a parquet file two pages as well, and of an Arrow file a record batch, which
+    its writer made as large as it liked. `limit.document_bytes` says how large a document is.
+    The path and the format are checked at once, the rest when the first batch is asked for.
+
+    Raises:
+        ConfigError: the file has no such column, or its format is not known.
+        RawFileError: the file is missing, damaged or cut short.
+        BadDocumentError: a record is no document, or too many are not.
+    """
+    reader = reader_of(path, config)
+    _require_readable(path)
+    if config.messages is not None and render is None:
+        raise TypeError(
+            "messages are no text: give `render`, from tokflow.tokenizers.chat.renderer"
+        )
+    found = reader(path, config, max(batch_bytes, _MIN_READ_BYTES))
+    if render is not None:
+        found = map(render, found)
+    accepted = _accepted(_until(config.limit, found), path, config, on_reject)
+    return _regulated(accepted, batch_bytes)
+
+
+def is_accepted(config: DocumentsConfig, *, num_rejects: int) -> bool:
+    """Say whether a raw file with so many bad documents is one that may be taken."""
+    return num_rejects <= (0 if config.on_bad_document == "error" else config.max_rejects)
+
+
+def _require_readable(path: Path) -> None:
+    try:
+        with path.open("rb"):
+            pass
+    except OSError as error:
+        raise RawFileError(
+            where=path,
+            expected="a file that can be read",
+            found=f"{error.strerror}",
+            remedy="correct the path or the permissions",
+        ) from error
+
+
+def _until(limit: Limit, stretches: Iterator[ParsedBatch]) -> Iterator[ParsedBatch]:
+    """Yield what was found up to and with the document that reaches the limit."""
+    documents_left, characters_left = limit.documents, limit.characters
+    for found in stretches:
+        num_documents = len(found.batch.rows)
+        end = num_documents + 1  # where the limit is reached; not in this stretch
+        if documents_left is not None:
+            end = min(end, documents_left)
+            documents_left -= num_documents
+        if characters_left is not None:
+            so_far = np.cumsum(found.batch.num_chars)
+            end = min(end, int(np.searchsorted(so_far, characters_left)) + 1)
+            characters_left -= int(so_far[-1]) if num_documents else 0
+        if end <= num_documents:
+            yield _first_of(found, end)
+            return
+        yield found
+
+
+def _first_of(found: ParsedBatch, num_documents: int) -> ParsedBatch:
+    """Return the first documents and the bad ones before the last of them."""
+    batch = found.batch.slice(0, num_documents)
+    return ParsedBatch(batch, tuple(bad for bad in found.bad if bad.row < batch.rows[-1]))
+
+
+def _accepted(
+    stretches: Iterator[ParsedBatch],
+    path: Path,
+    config: DocumentsConfig,
+    on_reject: Callable[[Reject], None] | None,
+) -> Iterator[Batch]:
+    """Yield the batches without the empty ones; the bad documents are errors or rejects."""
+    num_rejects = 0
+    for found in stretches:
+        for bad in found.bad:
+            num_rejects += 1
+            if not is_accepted(config, num_rejects=num_rejects):
+                raise _bad_document_error(bad, path, config)
+            if on_reject is not None:
+                on_reject(_reject(bad))
+        if len(found.batch.rows):
+            yield found.batch
+
+
+def _reject(bad: BadDocument) -> Reject:
+    reason = f"expected {bad.expected}, found {bad.found}"
+    return Reject(row=bad.row, line=bad.line, byte_offset=bad.byte_offset, reason=reason)
+
+
+def _bad_document_error(bad: BadDocument, path: Path, config: DocumentsConfig) -> BadDocumentError:
+    unit = "row" if bad.line is None else "line"
+    where = f"{path}, row {bad.row:,}"
+    where += "" if bad.line is None else f", line {bad.line:,}"
+    where += "" if bad.byte_offset is None else f", byte {bad.byte_offset:,}"
+    remedy = f"{bad.remedy or f'fix the {unit}'}, or "
+    if config.on_bad_document == "error":
+        remedy += f"set documents.on_bad_document: reject to set such {unit}s aside"
+    else:
+        remedy += (
+            f"raise documents.max_rejects, for {config.max_rejects:,} bad documents are set "
+            "aside already"
+        )
+    return BadDocumentError(
+        path=path,
+        row=bad.row,
+        line=bad.line,
+        byte_offset=bad.byte_offset,
+        where=where,
+        expected=bad.expected,
+        found=bad.found,
+        remedy=remedy,
+    )
+
+
+def _regulated(batches: Iterator[Batch], batch_bytes: int) -> Iterator[Batch]:
+    """Yield the documents in batches of about `batch_bytes`: small ones joined, large ones cut."""
+    waiting: list[Batch] = []
+    num_bytes = 0
+    for batch in batches:
+        waiting.append(batch)
+        num_bytes += batch.texts.nbytes  # offsets included, for all texts may be empty
+        if num_bytes >= batch_bytes // 2:
+            yield from _cut(Batch.joined(waiting), batch_bytes)
+            waiting, num_bytes = [], 0
+    if waiting:
+        yield from _cut(Batch.joined(waiting), batch_bytes)
+
+
+def _cut(batch: Batch, batch_bytes: int) -> Iterator[Batch]:
+    """Yield parts of about equal size, the nearest to `batch_bytes`."""
+    ends = ends_of(batch.texts)
+    start, start_byte = 0, 0
+    while start < len(ends):
+        left = int(ends[-1]) - start_byte
+        target = left / max(1, round(left / batch_bytes))
+        end = max(start + 1, int(np.searchsorted(ends, start_byte + target, side="right")))
+        yield batch.slice(start, end)
+        start, start_byte = end, int(ends[end - 1])
