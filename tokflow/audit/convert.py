@@ -126,13 +126,6 @@ def _left_out(manifest: Manifest) -> dict[str, int]:
 def _check_kept(found: StoredOutput, config: ExportConfig) -> None:
     """Refuse a format that would say of a chat that every token is learnt."""
     lost = set(found.manifest.details.get("lost", ()))
-    if config.layout.made_of == "texts":
-        raise ConfigError(
-            where=f"--to {config.format}",
-            expected="a format that holds tokens",
-            found="one that holds the texts of the raw files",
-            remedy="declare it in the dataset's YAML and run `tokflow run`",
-        )
     if lost & set(config.layout.keeps):
         raise ConfigError(
             where=found.folder,

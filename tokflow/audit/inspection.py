@@ -174,10 +174,7 @@ def _of_export(found: StoredOutput, shown: _Shown, num: int) -> Iterator[Stretch
     manifest = found.manifest
     made_of = layout_of(manifest).made_of
     read = FORMATS[manifest.details["format"]].read
-    if made_of == "texts":
-        for part in open_stored_parts(found):
-            yield from _of_part(shown, part, num)
-    elif read is None:
+    if read is None:
         for part in open_stored_parts(found):
             yield from _of_rows(shown, part, num)
     else:

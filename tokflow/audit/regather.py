@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tokflow.errors import ConfigError, CorruptOutputError
-from tokflow.exports import FORMATS, INDEX_NAME, Part, layout_of
+from tokflow.exports import FORMATS, INDEX_NAME, Part
 from tokflow.exports.part import make_parts
 from tokflow.sequences.packing import PackingConfig
 from tokflow.sequences.segments import open_sequences, write_sequences
@@ -42,9 +42,8 @@ def gather_parts(found: StoredOutput, packing: PackingConfig | None, folder: Pat
     export did not hold (dropped tokens, documents of no tokens) is not there. `packing` makes
     sequences; None is for formats that need none. `folder` must stay as long as the parts do.
 
-    Raises: ConfigError for a format that is never read, or that holds texts, and where the
-    beginning of a document was dropped; CorruptOutputError where the files hold more or less
-    than their manifest says.
+    Raises: ConfigError for a format that is never read, and where the beginning of a document was
+    dropped; CorruptOutputError where the files hold more or less than their manifest says.
     """
     _check_readable(found)
     details = found.manifest.details
@@ -73,12 +72,11 @@ def gather_parts(found: StoredOutput, packing: PackingConfig | None, folder: Pat
 
 def _check_readable(found: StoredOutput) -> None:
     name = found.manifest.details["format"]
-    is_read = FORMATS[name].read is not None
-    if not is_read or layout_of(found.manifest).made_of == "texts":
+    if FORMATS[name].read is None:
         raise ConfigError(
             where=found.folder,
             expected="an export whose tokens tokflow reads",
-            found=f"{name}, which is {'text' if is_read else 'written and never read'}",
+            found=f"{name}, which is written and never read",
             remedy="convert another export of the dataset, or declare the format in its YAML "
             "and run `tokflow run`, which tokenizes nothing again",
         )

@@ -20,7 +20,6 @@ from tokflow.errors import (
     nearest,
 )
 from tokflow.exports import ExportConfig, Part, export_recipe
-from tokflow.exports.texts import TextSource
 from tokflow.raw import Listing, RawFile, RawSource, list_raw, read_raw_file, read_raw_files
 from tokflow.sequences.segments import FileSequences, open_sequences, sequences_recipe
 from tokflow.split.rule import FilePosition, SplitConfig
@@ -328,13 +327,11 @@ class BuildGraph:
             if is_packed
             else [self.open_split(key) for key in self.sources]
         )
-        has_texts = config.layout.made_of == "texts"
         return [
             Part(
                 name=name,
                 splits=splits,
                 sequences_of=sequences,
-                text_source=self._text_source() if has_texts else None,
                 packing=self.dataset.packing,
                 eos_id=self.tokenizer.eos_id if self.dataset.tokenizer.eos == "last" else None,
                 bos_id=self.tokenizer.bos_id if self.dataset.tokenizer.bos == "first" else None,
@@ -343,13 +340,6 @@ class BuildGraph:
             )
             for name in self.dataset.split.parts
         ]
-
-    def _text_source(self) -> TextSource:
-        return TextSource(
-            raw_files={key: self.raw_file(key) for key in self.sources},
-            documents=self.dataset.documents,
-            tokenizer=self.tokenizer,
-        )
 
     @cached_property
     def _positions(self) -> dict[str, FilePosition]:

@@ -6,17 +6,25 @@ from pathlib import Path
 
 from tokflow.audit.verify.outputs import Verification, verify_dataset, verify_path
 from tokflow.build.declared import list_declared
-from tokflow.cli.output import DONE, FAILED, UsageError, counted, print_error, print_json, styled
+from tokflow.cli.output import (
+    DONE,
+    FAILED,
+    UsageError,
+    counted,
+    print_error,
+    print_json,
+    print_styled,
+)
 from tokflow.cli.selection import select
 
 
-def print_verification(
+def main(
     target: str | None,
     *,
     configs: Sequence[Path] | None,
     store: Path | None,
     trust_remote_code: bool,
-    as_json: bool,
+    json: bool,
 ) -> int:
     """Print what is found of each output as soon as it is known; return the exit status."""
     results: list[Verification] = []
@@ -24,10 +32,10 @@ def print_verification(
         target, configs=configs, store=store, trust_remote_code=trust_remote_code
     ):
         results.append(verified)
-        if not as_json:
+        if not json:
             _print(verified)
     num_problems = sum(len(verified.problems) for verified in results)
-    if as_json:
+    if json:
         print_json({"num_problems": num_problems, "outputs": [_as_document(v) for v in results]})
     else:
         outputs = counted(sum(verified.is_output for verified in results), "output")
@@ -54,9 +62,7 @@ def _verify(
             )
         yield from verify_path(path, trust_remote_code=trust_remote_code)
         return
-    datasets = [
-        one.dataset for one in select([target] if target else None, configs=configs, store=store)
-    ]
+    datasets = select([target] if target else None, configs=configs, store=store)
     for dataset in datasets:
         of_it = f"{dataset.name}: " if len(datasets) > 1 else ""
         for verified in verify_dataset(dataset):
@@ -64,12 +70,12 @@ def _verify(
 
 
 def _print(verified: Verification) -> None:
-    state = styled("failed", "red") if verified.problems else styled("ok", "green")
     note = f" ({'; '.join(verified.notes)})" if verified.notes else ""
-    if verified.is_output:
-        print(f"{state}  {verified.name}  {verified.folder.name}{note}", flush=True)
+    if not verified.is_output:
+        print_styled(("note", "dim"), f"  {verified.name}: {verified.folder}{note}")
     else:
-        print(f"{styled('note', 'dim')}  {verified.name}: {verified.folder}{note}")
+        state = ("failed", "red") if verified.problems else ("ok", "green")
+        print_styled(state, f"  {verified.name}  {verified.folder.name}{note}")
     for problem in verified.problems:
         print_error(problem)
 

@@ -11,7 +11,6 @@ import pyarrow as pa
 from tokflow.errors import ConfigError
 from tokflow.exports.index import index_tables
 from tokflow.exports.rows import TOKENS_AT_ONCE, PartRows
-from tokflow.exports.texts import TextSource
 from tokflow.sequences.packing import PackingConfig, PackingCounts
 from tokflow.sequences.segments import FileSequences, Sequences
 from tokflow.split.spans import Split, TokenSource
@@ -48,8 +47,6 @@ class Part:
     splits: Sequence[Split]
     sequences_of: Sequence[FileSequences] = ()
     """Empty for the formats that are made from the split alone."""
-    text_source: TextSource | None = None
-    """Only for the formats that hold texts."""
     packing: PackingConfig
     eos_id: int | None
     """The id that ends each document; None where none does."""
@@ -104,16 +101,6 @@ class Part:
         )
         eos_id = self._eos_to_move() if eos_first else None
         return runs if eos_id is None else _with_eos_first(runs, eos_id)
-
-    def texts(self) -> Iterator[pa.Array]:
-        """Yield the texts of `documents` in order, some megabytes at a time.
-
-        Only where `text_source` is given.
-        """
-        if self.text_source is None:
-            raise TypeError("texts are read for formats that are made of them, and for no other")
-        for split in self.splits:
-            yield from self.text_source.texts(split, self.name)
 
     def documents(self) -> Iterator[DocumentsOfFile]:
         """Yield what `stream` is made of, in order, the documents of one file at a time.

@@ -29,9 +29,7 @@ from tokflow.store.verdicts import VERDICTS_NAME
 STAGE_FOLDERS = ("tokenizer", "tokens", "split", "sequences", "exports")
 """The folders of a dataset that hold what a run makes, in the order of the stages."""
 
-FILES_BESIDE = {f"hashes.sqlite{end}" for end in ("", "-journal", "-wal", "-shm")} | {
-    "recorded.json"
-}
+FILES_BESIDE = {"hashes.jsonl", "recorded.json"}
 """What tokflow keeps beside outputs, and is passed by without a word."""
 
 

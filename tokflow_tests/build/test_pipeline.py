@@ -169,7 +169,7 @@ def test_an_export_refuses_and_names_the_files_that_are_not_built(
 
     assert str(raised.value) == (
         f"tiny/exports/{export}: expected the {stage} of all 8 raw files, found 7 not built: "
-        "a.jsonl, c.jsonl, d.jsonl, e.jsonl, f.jsonl, ...; "
+        "a.jsonl, c.jsonl, d.jsonl, e.jsonl, f.jsonl, and 2 more; "
         f"materialize tiny/{stage} for them, or run `tokflow run`"
     )
     assert not (dataset.folder / "exports" / export / "latest").exists()

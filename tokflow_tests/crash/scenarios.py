@@ -28,7 +28,7 @@ from tokflow_tests.special import write_letters
 
 WORDS = ("a", "the", "größe", "def", "return", "\n", "    ", "日本", "😀", "0x1f", "don't", "...")
 
-COMMON = ["bin", "parquet", "pickle", "jsonl", "megatron", "mds", "lance", "nanochat"]
+COMMON = ["bin", "parquet", "pickle", "jsonl", "megatron", "mds", "lance"]
 """Formats with one file, with many, with folders, of texts, and of a library that writes itself."""
 
 

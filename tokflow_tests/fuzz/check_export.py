@@ -15,7 +15,7 @@ from tokflow_tests.fuzz.difference import DifferenceError, same
 from tokflow_tests.fuzz.exports import DROPS_EMPTY, Options, is_eos_first, is_stream
 from tokflow_tests.fuzz.model import Piece, Pieces
 from tokflow_tests.fuzz.packing import row_length
-from tokflow_tests.fuzz.readers import READERS, Export, Rows, Stream, read_texts
+from tokflow_tests.fuzz.readers import READERS, Export, Rows, Stream
 from tokflow_tests.fuzz.references import Reference
 
 
@@ -152,19 +152,6 @@ def check_export(made: CheckedExport) -> CheckedExport:
         else:
             num_tokens += _check_rows(where, made, part, found, runs[part])
     return CheckedExport(made=made, is_stream=stream, runs=runs, num_tokens=num_tokens)
-
-
-def check_texts(made: CheckedExport) -> CheckedExport:
-    """Compare nanochat's texts, and its index, which counts in tokens."""
-    runs = read_index(made)
-    num_tokens = 0
-    for part in made.parts:
-        pieces = made.pieces(part)
-        texts = [piece.text for piece in pieces]
-        same(f"nanochat: {part}", expected=texts, found=read_texts(made.folder, part))
-        _check_index(f"nanochat: {part}", _origins(pieces, moves_eos=False), runs[part])
-        num_tokens += sum(len(piece.tokens) for piece in pieces)
-    return CheckedExport(made=made, is_stream=True, runs=runs, num_tokens=num_tokens)
 
 
 def read_index(made: CheckedExport) -> dict[str, list[IndexRun]]:

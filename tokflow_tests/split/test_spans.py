@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tokflow.build.graph import BuildGraph
-from tokflow.cli.closing import left_out
+from tokflow.cli.summary import left_out
 from tokflow.split.spans import Split, TokenSource
 from tokflow_tests.making import EOS, build, declare, ids, int64
 
@@ -119,7 +119,7 @@ def test_a_run_says_what_no_part_takes_of_cut_documents(tmp_path: Path):
     lines = list(left_out(dataset, build(dataset)))
 
     assert lines == [
-        "in no part of the split: 3 characters of 1 document and 2 pieces of cut ones (6 tokens)"
+        "in no part of the split: 3 characters of 1 document and 2 spans of cut ones (6 tokens)"
     ]
 
 

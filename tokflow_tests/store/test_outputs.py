@@ -109,7 +109,7 @@ def test_what_a_kill_left_of_a_link_is_unfinished_and_no_problem(store: Path):
 
 
 def test_a_partition_may_be_called_as_the_cache_of_checksums(tmp_path: Path):
-    made = declare(tmp_path, {"hashes.sqlite-x/q.jsonl": ["a"], "hashes.sqlite/r.jsonl": ["b"]},
+    made = declare(tmp_path, {"hashes.jsonl-x/q.jsonl": ["a"], "hashes.jsonl/r.jsonl": ["b"]},
                    raw={"files": "raw/**/*.jsonl"})  # fmt: skip
     build(made)
 
@@ -117,8 +117,8 @@ def test_a_partition_may_be_called_as_the_cache_of_checksums(tmp_path: Path):
 
     assert {each.manifest.partition for each in found} == {
         None,
-        "hashes.sqlite-x/q.jsonl",
-        "hashes.sqlite/r.jsonl",
+        "hashes.jsonl-x/q.jsonl",
+        "hashes.jsonl/r.jsonl",
     }
 
 
