@@ -32,6 +32,21 @@ SAMPLE_BYTES = 4_000_000
 """Most text, in bytes of UTF-8, that a tokenizer is measured on."""
 
 
+TOKENIZER_FIELDS = (
+    "fingerprint",
+    "kind",
+    "vocab_size",
+    "special_tokens",
+    "eos_id",
+    "eos_token",
+    "bos_id",
+    "bos_token",
+    "trust_remote_code",
+    "verdict",
+)
+"""What JSON says of a tokenizer, besides what is worked out."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
     """What a tokenizer made of a raw file's first documents, without BOS and EOS."""
@@ -90,7 +105,7 @@ class TokenizerReport:
         """Return everything as plain JSON."""
         folder = self.tokenizer.folder
         return {
-            **dataclasses.asdict(self.tokenizer),
+            **{name: getattr(self.tokenizer, name) for name in TOKENIZER_FIELDS},
             "folder": str(folder) if folder.is_dir() else None,  # one that was not to be kept
             "dtype": self.tokenizer.dtype.name,
             "name": self.name,
