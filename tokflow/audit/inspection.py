@@ -24,7 +24,7 @@ from tokflow.exports.part import make_parts
 from tokflow.sequences.packing import PackingConfig
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import check_files
-from tokflow.store.manifest import read_intact
+from tokflow.store.manifest import check_sizes
 from tokflow.store.outputs import StoredOutput
 from tokflow.tokenizers.engines import Engine, open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
@@ -80,7 +80,8 @@ def inspect_output(
     Raises: MissingOutputError where there is none, CorruptOutputError.
     """
     found = find_output(path)
-    manifest = read_intact(found.folder)
+    manifest = found.manifest
+    check_sizes(found.folder, manifest)
     tokenizer, engine, notes = _open_tokenizer(found, trust_remote_code=trust_remote_code)
     excerpts: list[Excerpt] = []
     try:

@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from tokflow.errors import CorruptOutputError, MissingOutputError
+from tokflow.errors import MissingOutputError
 from tokflow.exports import Part, layout_of
 from tokflow.exports.part import make_parts
 from tokflow.sequences.packing import PackingConfig
 from tokflow.sequences.segments import FileSequences, open_sequences
 from tokflow.split.spans import Split, open_split
 from tokflow.store.atomic import LATEST
-from tokflow.store.manifest import MANIFEST_NAME, read_manifest
+from tokflow.store.manifest import MANIFEST_NAME, read_expected
 from tokflow.store.outputs import StoredOutput, Unreadable, look_at, made_in, walk
 from tokflow.tokenizers.tokenizer import Tokenizer, tokenizer_of
 from tokflow.tokens.shard import TokenShard, open_token_shard
@@ -104,7 +104,7 @@ def open_stored_shard(output: StoredOutput) -> TokenShard:
     Raises: MissingOutputError.
     """
     if output.manifest.stage == "tokens":
-        return open_token_shard(output.folder)
+        return open_token_shard(output)
     return open_stored_shard(parents_of(output)[0])
 
 
@@ -114,7 +114,7 @@ def open_stored_split(output: StoredOutput) -> Split:
     Raises: MissingOutputError.
     """
     if output.manifest.stage == "split":
-        return open_split(output.folder, open_stored_shard(output))
+        return open_split(output, open_stored_shard(output))
     return open_stored_split(parents_of(output)[0])
 
 
@@ -123,7 +123,7 @@ def open_stored_sequences(output: StoredOutput) -> FileSequences:
 
     Raises: MissingOutputError.
     """
-    return open_sequences(output.folder, open_stored_split(output))
+    return open_sequences(output, open_stored_split(output))
 
 
 def open_stored_parts(export: StoredOutput) -> list[Part]:
@@ -215,12 +215,4 @@ def _parent(output: StoredOutput, stage: str, key: str, name: str) -> StoredOutp
     """Return the output of the raw file `key` that is called `name` among the parents."""
     fingerprint = output.manifest.parents[name]
     folder = output.dataset_folder / stage / key / fingerprint[:16]
-    manifest = read_manifest(folder)
-    if manifest.fingerprint != fingerprint:
-        raise CorruptOutputError(
-            where=folder,
-            expected=f"the fingerprint {fingerprint}",
-            found=manifest.fingerprint,
-            remedy="run `tokflow run`, which makes it again if it is needed",
-        )
-    return StoredOutput(folder, manifest)
+    return StoredOutput(folder, read_expected(folder, stage, fingerprint))

@@ -65,7 +65,10 @@ def _document(plan: Plan) -> dict[str, Any]:
             }
             for planned in plan.missing
         ],
-        "bad": [{"name": bad.name, "error": bad.explained.fields()} for bad in plan.bad],
+        "bad": [
+            {"stage": bad.stage, "name": bad.name, "error": bad.explained.fields()}
+            for bad in plan.bad
+        ],
     }
 
 

@@ -26,8 +26,8 @@ from tokflow.split.rule import (
     assign_parts,
 )
 from tokflow.store.arrow import make_table, to_arrow, to_numpy, to_texts
-from tokflow.store.integrity import checked
-from tokflow.store.manifest import Manifest, Recipe, checksums, read_intact, write_manifest
+from tokflow.store.integrity import Stored, checked
+from tokflow.store.manifest import Manifest, Recipe, check_sizes, checksums, write_manifest
 from tokflow.store.tables import parquet_options, read_part
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.writer import DOCUMENTS_NAME
@@ -245,12 +245,13 @@ def write_split(
     write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
 
 
-def open_split(folder: Path, shard: TokenShard) -> Split:
-    """Return the split in `folder`, made from `shard`.
+def open_split(stored: Stored, shard: TokenShard) -> Split:
+    """Return a split that is in a store, made from `shard`.
 
-    Raises: MissingOutputError, CorruptOutputError.
+    Raises: CorruptOutputError where a file is missing or cut short.
     """
-    return Split(folder, read_intact(folder), shard)
+    check_sizes(stored.folder, stored.manifest)
+    return Split(stored.folder, stored.manifest, shard)
 
 
 def _deciding_config(config: SplitConfig, position: FilePosition, key: str) -> dict[str, Any]:
