@@ -23,14 +23,15 @@ GETTERS = {
 
 
 def read(folder, part, *, sequence_length=8):
-    """Return the tokens as they are mapped, and inputs and labels as a loader takes them."""
+    """Return the tokens as they are mapped, and as a loader takes them with the next ones."""
     provider = FastHfDatasetProvider.from_cache(str(folder))
     dataset = getattr(provider, GETTERS[part])(seq_len=sequence_length)
     pairs = [dataset[number] for number in range(len(dataset))]
     return {
         "token_ids": np.array(dataset.input_ids),
+        "signed": np.array(str(dataset.input_ids.dtype)),
         "inputs": np.array([inputs.numpy() for inputs, _ in pairs]),
-        "labels": np.array([labels.numpy() for _, labels in pairs]),
+        "next": np.array([labels.numpy() for _, labels in pairs]),
         "has_tokenizer": np.array(provider.tokenizer is not None),
     }
 

@@ -30,10 +30,10 @@ def read(folder, part, sequence_length=7, token_size=2, has_loss=False):
     width = sequence_length + 1
     return {
         "names": np.array(names),
-        "rows": np.array([row["input_ids"].numpy() for row in rows]).reshape(-1, width),
+        "blocks": np.array([row["input_ids"].numpy() for row in rows]).reshape(-1, width),
         "positions": np.array([row["positions"].numpy() for row in rows]).reshape(-1, width),
         "token_ids": np.frombuffer(b"".join(documents), dtype=f"<u{token_size}"),
-        "offsets": np.cumsum([0, *lengths], dtype=np.int64),
+        "offsets_of_tokens": np.cumsum([0, *lengths], dtype=np.int64),
         **({"loss_mask": np.frombuffer(b"".join(losses), dtype=np.uint8)} if has_loss else {}),
     }
 

@@ -45,7 +45,7 @@ def stream(dataset, block_size):
         for start, stop in zip(starts, stops, strict=True)
     ]
     scanned = dataset.to_table()["input_ids"].to_numpy()
-    return {"token_ids": np.concatenate(blocks) if blocks else scanned, "scanned": scanned}
+    return {"token_ids": np.concatenate(blocks) if blocks else scanned, "again": scanned}
 
 
 def sequences(dataset):
@@ -56,8 +56,7 @@ def sequences(dataset):
     ]
     table = pa.concat_tables(takes).combine_chunks()
     return {
-        "token_ids" if name == "input_ids" else name: as_rows(table[name])
-        for name in table.column_names
+        "rows" if name == "input_ids" else name: as_rows(table[name]) for name in table.column_names
     }
 
 

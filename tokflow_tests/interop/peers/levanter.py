@@ -40,13 +40,13 @@ def read(folder, part, *, form="text", sequence_length=8):
         "token_ids": joined(rows, "input_ids"),
         "offsets": np.cumsum([0, *lengths]),
         "num_tokens": np.array(cached_token_count(str(folder / part))),
-        "single": joined([cache[number] for number in range(len(cache))], "input_ids"),
+        "again": joined([cache[number] for number in range(len(cache))], "input_ids"),
     }
     if form == "chat":
         found["loss_mask"] = joined(rows, "assistant_masks")
         return found | chat_examples(cache, sequence_length)
     dataset = TokenSeqDataset(cache, sequence_length)
-    return found | {"sequences": examples(dataset)}
+    return found | {"blocks": np.array(examples(dataset))}
 
 
 def joined(rows, field):
@@ -57,23 +57,15 @@ def examples(dataset):
     async def get():
         return await dataset.get_batch(range(await dataset.async_len()))
 
-    return np.array(asyncio.run(get()))
+    return asyncio.run(get())
 
 
 def chat_examples(cache, sequence_length):
-    dataset = MultiturnChatDataset(cache, haliax.Axis("position", sequence_length))
-    made = examples_of(dataset)
-    return {
-        "sequences": np.array([example.tokens.array for example in made]),
-        "loss_masks": np.array([example.loss_mask.array for example in made]),
-    }
-
-
-def examples_of(dataset):
-    async def get():
-        return await dataset.get_batch(range(await dataset.async_len()))
-
-    return asyncio.run(get())
+    """Return the tokens that are learnt: each is the label of the one before it."""
+    made = examples(MultiturnChatDataset(cache, haliax.Axis("position", sequence_length)))
+    sequences = np.array([example.tokens.array for example in made])
+    loss_masks = np.array([example.loss_mask.array for example in made])
+    return {"learnt": np.roll(sequences, -1, axis=1)[loss_masks.astype(bool)]}
 
 
 def write(documents, folder, *, form="text"):

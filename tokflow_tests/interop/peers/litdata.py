@@ -27,7 +27,7 @@ def read(folder, part, *, block_size):
         iterated = [block.numpy().astype(np.int64) for block in dataset]
     return {
         "blocks": np.array(blocks).reshape(-1, block_size),
-        "iterated": np.array(iterated).reshape(-1, block_size),
+        "blocks_again": np.array(iterated).reshape(-1, block_size),
     }
 
 

@@ -24,7 +24,7 @@ def read(folder, part, key="text", prefix=None, sequence_length=None, eod=0):
         "token_ids": np.concatenate(sequences),
         "offsets": in_tokens[dataset.document_indices],
         "sequence_lengths": dataset.sequence_lengths,
-        "dtype": np.array(dataset.index.dtype.__name__),
+        "signed": np.array(dataset.index.dtype.__name__),
     }
     return found if sequence_length is None else found | samples(dataset, sequence_length, eod)
 

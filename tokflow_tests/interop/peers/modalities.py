@@ -50,7 +50,7 @@ def read(folder, part, *, block_size, reuse_last_target=False):
         "token_ids": np.concatenate(documents).astype(np.int64),
         "offsets": np.array([*itertools.accumulate(map(len, documents), initial=0)]),
         "blocks": np.array(blocks, dtype=np.int64).reshape(-1, block_size),
-        "token_bytes": np.array(dataset.token_size_in_bytes),
+        "dtype": np.array(f"uint{8 * dataset.token_size_in_bytes}"),
     }
 
 
