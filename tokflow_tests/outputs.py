@@ -57,19 +57,14 @@ def content(folder: Path) -> dict[str, bytes]:
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != RUN_NAME and not path.name.startswith("hashes.sqlite")
+        if path.is_file() and path.name not in (RUN_NAME, "hashes.jsonl")
     }
 
 
 def touched(folder: Path) -> dict[str, int]:
-    """Return when each file, folder and link below `folder` was last changed.
-
-    But for the database of checksums, and the folder in which sqlite makes its journal.
-    """
+    """Return when each file, folder and link below `folder` was last changed."""
     return {
-        path.relative_to(folder).as_posix(): path.lstat().st_mtime_ns
-        for path in folder.rglob("*")
-        if not path.name.startswith("hashes.sqlite") and not (path / "hashes.sqlite").exists()
+        path.relative_to(folder).as_posix(): path.lstat().st_mtime_ns for path in folder.rglob("*")
     }
 
 

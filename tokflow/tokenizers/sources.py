@@ -89,8 +89,28 @@ def select_training_keys(config: TokenizerConfig, keys: list[str]) -> list[str]:
 
 def tokenizer_recipe(origin: Origin) -> Recipe:
     """Return what decides the folder that holds the tokenizer, known before it is made."""
-    config, parents = _ingredients(origin)
-    return Recipe(stage="tokenizer", version=TOKENIZER_VERSION, config=config, parents=parents)
+    config, raw_files = origin.config, origin.raw_files.values()
+    documents = deciding_fields(origin.documents, {raw.path: raw.num_bytes for raw in raw_files})
+    parents = {key: raw.sha256 for key, raw in origin.raw_files.items()}
+    is_local = origin.local_path is not None
+    if is_local:
+        parents = {file.name: checksum(file).sha256 for file in _local_files(origin)}
+    return Recipe(
+        stage="tokenizer",
+        version=TOKENIZER_VERSION,
+        config=_deciding_config(config, documents, is_local=is_local),
+        parents=parents,
+    )
+
+
+def named_tokenizer_recipe(config: TokenizerConfig, documents: DocumentsConfig) -> Recipe:
+    """Return what the config and the code decide of a tokenizer, whatever its name leads to."""
+    return Recipe(
+        stage="tokenizer",
+        version=TOKENIZER_VERSION,
+        config=_deciding_config(config, deciding_fields(documents, {}), is_local=False),
+        parents={},
+    )
 
 
 def write_tokenizer(origin: Origin, folder: Path, *, dataset: str) -> None:
@@ -126,32 +146,26 @@ def write_tokenizer(origin: Origin, folder: Path, *, dataset: str) -> None:
     write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
 
 
-def _ingredients(origin: Origin) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the config fields that decide the tokenizer, and its parents' fingerprints."""
-    config = origin.config
+def _deciding_config(
+    config: TokenizerConfig, documents: Mapping[str, Any], *, is_local: bool
+) -> dict[str, Any]:
+    """Return the fields that decide a tokenizer; `is_local`: its files are among its parents."""
     fields: dict[str, Any] = {
         "kind": config.kind,
         "eos_token": config.eos_token,
         "bos_token": config.bos_token,
     }
     if config.kind == "trained":
-        fields["vocab_size"] = config.vocab_size
-        fields["special_tokens"] = list(config.special_tokens)
-        fields["max_characters"] = config.max_characters
-        fields["pattern"] = config.pattern
-        fields["documents"] = deciding_fields(
-            origin.documents, {raw.path: raw.num_bytes for raw in origin.raw_files.values()}
-        )
-        return fields, {key: raw.sha256 for key, raw in origin.raw_files.items()}
+        trained = ("vocab_size", "special_tokens", "max_characters", "pattern")
+        fields |= {name: getattr(config, name) for name in trained}
+        return {**fields, "documents": documents}
     if config.kind == "huggingface":
         fields["trust_remote_code"] = config.trust_remote_code
-    if origin.local_path is not None:
-        return fields, {file.name: checksum(file).sha256 for file in _local_files(origin)}
-    if config.kind != "bytes":
+    if not is_local and config.kind != "bytes":
         fields["name"] = config.name
-    if config.kind == "huggingface":
+    if not is_local and config.kind == "huggingface":
         fields["revision"] = config.revision
-    return fields, {}
+    return fields
 
 
 def _local_files(origin: Origin) -> list[Path]:

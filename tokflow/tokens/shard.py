@@ -14,8 +14,8 @@ from tokflow.documents import DocumentsConfig, deciding_fields, is_accepted, rea
 from tokflow.errors import CorruptOutputError
 from tokflow.raw import RawFile, check_unchanged
 from tokflow.store.arrow import read_table
-from tokflow.store.integrity import check_files
-from tokflow.store.manifest import Manifest, Recipe, read_intact, write_manifest
+from tokflow.store.integrity import Stored, check_files
+from tokflow.store.manifest import Manifest, Recipe, check_sizes, write_manifest
 from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.engines import GatedEngine, InText, open_engine
 from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig, require_special_ids
@@ -79,32 +79,32 @@ class TokenShard:
 
 
 def tokens_recipe(
-    raw: RawFile, documents: DocumentsConfig, config: TokenizerConfig, tokenizer: Tokenizer
+    raw: RawFile | None,
+    documents: DocumentsConfig,
+    config: TokenizerConfig,
+    tokenizer: Tokenizer | None,
 ) -> Recipe:
-    """Return what decides the token shard of `raw`, known before it is made."""
+    """Return what decides the token shard of `raw`, known before it is made.
+
+    The engine is no part of it until gigatoken is found wrong: from then on shards of which it
+    made some are other shards than those of the reference. Without a raw file and a tokenizer: what
+    the config and the code decide of any file's.
+    """
+    is_wrong = tokenizer is not None and tokenizer.verdict is not None
     return Recipe(
         stage="tokens",
         version=TOKENS_VERSION,
-        config=_deciding_config(raw, documents, config, tokenizer),
-        parents={"raw": raw.sha256, "tokenizer": tokenizer.fingerprint},
+        config={
+            "documents": deciding_fields(documents, {raw.path: raw.num_bytes} if raw else {}),
+            "eos": config.eos,
+            "bos": config.bos,
+            "special_tokens_in_text": in_text_of(config),
+            **({"engine": "reference"} if is_wrong else {}),
+        },
+        parents={"raw": raw.sha256, "tokenizer": tokenizer.fingerprint}
+        if raw and tokenizer
+        else {},
     )
-
-
-def _deciding_config(
-    raw: RawFile, documents: DocumentsConfig, config: TokenizerConfig, tokenizer: Tokenizer
-) -> dict[str, Any]:
-    """Return the fields that decide the tokens of `raw`, as plain JSON.
-
-    The engine is none of them until gigatoken is found wrong: from then on shards of which it made
-    some are other shards than those of the reference.
-    """
-    return {
-        "documents": deciding_fields(documents, {raw.path: raw.num_bytes}),
-        "eos": config.eos,
-        "bos": config.bos,
-        "special_tokens_in_text": in_text_of(config),
-        **({} if tokenizer.verdict is None else {"engine": "reference"}),
-    }
 
 
 def refused(
@@ -200,13 +200,14 @@ def in_text_of(config: TokenizerConfig) -> InText:
     return "control" if config.special_tokens_in_text == "control" else "ordinary"
 
 
-def open_token_shard(folder: Path) -> TokenShard:
-    """Return the token shard in `folder`, its sizes checked against its manifest.
+def open_token_shard(stored: Stored) -> TokenShard:
+    """Return a token shard that is in a store, its sizes checked against its manifest.
 
-    Raises: MissingOutputError, CorruptOutputError.
+    Raises: CorruptOutputError.
     """
-    manifest = read_intact(folder)
-    shard = TokenShard(folder, manifest)
+    folder = stored.folder
+    check_sizes(folder, stored.manifest)
+    shard = TokenShard(folder, stored.manifest)
     sizes = {TOKENS_NAME: shard.dtype.itemsize}
     sizes |= {LOSS_MASK_NAME: 1} if shard.has_loss_mask else {}
     for name, size in sizes.items():

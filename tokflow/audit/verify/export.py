@@ -10,7 +10,6 @@ import numpy.typing as npt
 from tokflow.audit.verify.expected import NAMES, Expected, expected_fields
 from tokflow.audit.verify.index import compare_index, index_problems
 from tokflow.audit.verify.problems import TOKENS_AT_ONCE, too_large, unequal
-from tokflow.audit.verify.texts import compare_texts
 from tokflow.exports import FORMATS, Arrays, Layout, Part, layout_of
 from tokflow.store.manifest import Manifest
 
@@ -62,9 +61,6 @@ def _read_problems(folder: Path, manifest: Manifest, name: str, part: Part | Non
         return
     where = f"{folder}: {name}"
     layout = layout_of(manifest)
-    if layout.made_of == "texts":
-        yield from compare_texts(where, read(folder, manifest, name), manifest, part, name)
-        return
     compared = _Compared(where, manifest, layout, part)
     for fields in read(folder, manifest, name):
         yield from compared.problems(fields)

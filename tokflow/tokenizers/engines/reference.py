@@ -17,7 +17,7 @@ from tokflow.tokenizers.engines.protocol import (
     text_buffers,
 )
 from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME, SentencePieceEngine
-from tokflow.tokenizers.engines.workers import open_transformers
+from tokflow.tokenizers.engines.transformers_ import TransformersEngine
 from tokflow.tokenizers.tokenizer import (
     BYTES_BOS_ID,
     BYTES_EOS_ID,
@@ -43,7 +43,7 @@ def open_reference(tokenizer: Tokenizer, *, in_text: InText = "ordinary") -> Eng
     if tokenizer.kind == "sentencepiece":
         return SentencePieceEngine(tokenizer.folder / MODEL_NAME, in_text=in_text)
     if not (tokenizer.folder / "tokenizer.json").is_file():
-        return open_transformers(
+        return TransformersEngine(
             tokenizer.folder, in_text=in_text, trust_remote_code=tokenizer.trust_remote_code
         )
     return TokenizersEngine(tokenizer.folder / "tokenizer.json", in_text=in_text)

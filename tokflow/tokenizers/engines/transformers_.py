@@ -1,11 +1,15 @@
 """The reference engine of what only `transformers` can load: tokenizers written in Python."""
 
 import logging
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.errors import CorruptOutputError, TokenizerError, UntrustedCodeError
@@ -15,7 +19,13 @@ from tokflow.tokenizers.engines.protocol import Encoded, InText, encoded_from_li
 from tokflow.tokenizers.tokenizer import check_content
 
 if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
+
     from transformers import PreTrainedTokenizerBase
+
+MIN_POOL_BYTES = 300_000
+"""Text below which processes are not worth starting: one second of a tokenizer in Python, where
+importing transformers takes two."""
 
 
 class TransformersEngine:
@@ -44,13 +54,35 @@ class TransformersEngine:
         self._special = special
         self._spells_special = any_of(special if in_text == "ordinary" else ())
         self._spells_word = any_of(self._words)
+        self._in_process = partial(_encode_in_process, folder, in_text, trust_remote_code)
 
     def encode(self, texts: pa.LargeStringArray) -> Encoded:
         """Return the tokens of each text, one after another; no special token is added.
 
-        Raises: TokenizerError where a special token spelt in a text cannot be kept as text.
+        Large batches go to a process for each core, since tokenizers in Python hold the
+        interpreter; the processes start with the first of them and end with this engine.
+
+        Raises: TokenizerError where a special token spelt in a text cannot be kept as text, the
+        tokenizer fails at a text, or a process has died.
         """
-        return encoded_from_lists([self._encode(text) for text in texts.to_pylist()])
+        num_workers = os.cpu_count() or 1
+        if num_workers == 1 or len(texts) == 1 or texts.nbytes < MIN_POOL_BYTES:
+            return encoded_from_lists([self._encode(text) for text in texts.to_pylist()])
+        num_texts = -(-len(texts) // (4 * num_workers))
+        try:
+            encoded = self._pool.map(self._in_process, texts.to_pylist(), chunksize=num_texts)
+            return encoded_from_lists(list(encoded))
+        except TokenizerError:
+            raise
+        except Exception as error:  # of the tokenizer's code, or of a process that was killed
+            self.__dict__.pop("_pool").shutdown(wait=False, cancel_futures=True)
+            raise TokenizerError(
+                where="the tokenizer, in a worker process",
+                expected="the tokens of a batch",
+                found=f"{type(error).__name__}: {error}",
+                remedy="see whether transformers alone can encode these documents; where a "
+                "process ended abruptly the machine was probably out of memory",
+            ) from error
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the text of token ids as the tokenizer itself decodes them."""
@@ -60,6 +92,12 @@ class TransformersEngine:
             clean_up_tokenization_spaces=False,
         )
         return str(decoded)
+
+    @cached_property
+    def _pool(self) -> "ProcessPoolExecutor":
+        from tokflow.tokenizers.processes import ProcessPool  # 0.04 s to import
+
+        return ProcessPool(os.cpu_count() or 1)
 
     def _encode(self, text: str) -> list[int]:
         if not self._spells_special.search(text):
@@ -83,6 +121,20 @@ class TransformersEngine:
             if token_id in token_ids and token_id != unknown and name in text:
                 raise _not_ordinary(type(self._loaded).__name__, name)
         return token_ids
+
+
+def _encode_in_process(
+    folder: Path, in_text: InText, trust_remote_code: bool, text: str
+) -> npt.NDArray[np.uint32]:
+    engine = _engine_of_process(folder, in_text, trust_remote_code)
+    return np.array(engine._encode(text), dtype=np.uint32)
+
+
+@cache
+def _engine_of_process(
+    folder: Path, in_text: InText, trust_remote_code: bool
+) -> TransformersEngine:
+    return TransformersEngine(folder, in_text=in_text, trust_remote_code=trust_remote_code)
 
 
 def load_pretrained(folder: Path, *, trust_remote_code: bool) -> "PreTrainedTokenizerBase":

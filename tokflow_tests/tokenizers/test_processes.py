@@ -1,0 +1,177 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tokflow.errors import TokenizerError
+from tokflow.store.arrow import to_texts
+from tokflow.tokenizers.engines import transformers_
+from tokflow.tokenizers.engines.reference import open_reference
+from tokflow.tokenizers.engines.transformers_ import TransformersEngine
+from tokflow.tokenizers.processes import ProcessPool
+from tokflow.tokenizers.tokenizer import Tokenizer
+from tokflow_tests.special import letter_ids, write_letters
+from tokflow_tests.texts import make_texts_dataset, save_tokenizer
+
+TEXTS = ["one", "", "two and a half", "a <word> b", "five", "", "seven"]
+FAILS_AT_BAD = "list(text) if text != 'bad' else [][0]"
+
+SCRIPT = """
+import os, sys
+import tokflow
+
+print("begun", os.getpid(), flush=True)
+tokenizer = {"kind": "huggingface", "name": "letters", "trust_remote_code": True}
+tokflow.tokenize_and_save("texts.jsonl", tokenizer=tokenizer, output="store")
+print("ended", flush=True)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _every_batch_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transformers_, "MIN_POOL_BYTES", 0)
+
+
+def save_letters(folder: Path, **letters: str) -> Tokenizer:
+    write_letters(folder / "letters", **letters)
+    return save_tokenizer(
+        make_texts_dataset(folder, kind="huggingface", name="letters", trust_remote_code=True)
+    )
+
+
+def open_letters(folder: Path, **letters: str) -> TransformersEngine:
+    engine = open_reference(save_letters(folder, **letters))
+    assert isinstance(engine, TransformersEngine)
+    return engine
+
+
+def ids_of(engine: TransformersEngine, texts: list[str]) -> list[list[int]]:
+    encoded = engine.encode(to_texts(texts))
+    return [encoded.document(index).tolist() for index in range(len(texts))]
+
+
+def test_processes_give_the_tokens_of_all_texts_in_order(tmp_path: Path):
+    engine = open_letters(tmp_path)
+
+    got = [ids_of(engine, texts) for texts in (TEXTS, TEXTS[::-1], ["x", "y"])]
+
+    expected = [engine._encode(text) for text in TEXTS]
+    assert got == [expected, expected[::-1], [letter_ids("x"), letter_ids("y")]]
+
+
+def test_a_small_batch_starts_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(transformers_, "MIN_POOL_BYTES", 1_000)
+    engine = open_letters(tmp_path)
+
+    assert ids_of(engine, ["ab", "c"]) == [letter_ids("ab"), letter_ids("c")]
+    assert "_pool" not in vars(engine)
+
+
+def test_an_error_in_a_process_is_an_error_here_and_the_next_batch_works(tmp_path: Path):
+    engine = open_letters(tmp_path, tokenize=FAILS_AT_BAD)
+
+    with pytest.raises(TokenizerError, match="IndexError: list index out of range"):
+        ids_of(engine, ["good", "fine", "bad"])
+    assert ids_of(engine, ["ab", "c"]) == [letter_ids("ab"), letter_ids("c")]
+
+
+def test_a_process_that_is_killed_is_an_error_and_the_next_batch_works(tmp_path: Path):
+    engine = open_letters(tmp_path)
+    ids_of(engine, TEXTS)
+    for process in engine._pool._processes:
+        os.kill(process, signal.SIGKILL)
+
+    with pytest.raises(TokenizerError, match="ended abruptly"):
+        ids_of(engine, TEXTS)
+    assert ids_of(engine, ["ab", "c"]) == [letter_ids("ab"), letter_ids("c")]
+
+
+def test_processes_end_with_their_engine(tmp_path: Path):
+    engine = open_letters(tmp_path)
+    ids_of(engine, TEXTS)
+    processes = list(engine._pool._processes.values())
+
+    del engine
+
+    for process in processes:
+        process.join(timeout=30)
+    assert {process.exitcode for process in processes} == {0}
+
+
+def write_project(folder: Path) -> None:
+    write_letters(folder / "letters")
+    (folder / "texts.jsonl").write_text('{"text": "two words and more"}\n' * 40_000)
+    (folder / "script.py").write_text(SCRIPT)
+
+
+def test_a_script_without_a_guard_is_run_once(tmp_path: Path):
+    write_project(tmp_path)
+
+    done = subprocess.run(
+        [sys.executable, "script.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["begun", "ended"]
+
+
+def processes_in(folder: Path) -> list[int]:
+    """Return the processes that work in a folder."""
+    found = []
+    for link in Path("/proc").glob("[0-9]*/cwd"):
+        try:
+            if link.resolve() == folder:
+                found.append(int(link.parent.name))
+        except OSError:  # of another user, or ended since
+            continue
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_processes_end_when_what_started_them_is_killed(tmp_path: Path):
+    write_project(tmp_path)
+    (tmp_path / "letters" / "tokenization_letters.py").write_text(
+        "import time\n"
+        + (tmp_path / "letters" / "tokenization_letters.py")
+        .read_text()
+        .replace("return list(text)", "time.sleep(0.01); return list(text)")
+    )
+    run = subprocess.Popen(
+        [sys.executable, "script.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while len(processes_in(tmp_path)) < 3 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert len(processes_in(tmp_path)) >= 3
+    finally:
+        run.kill()
+        run.wait()
+
+    deadline = time.monotonic() + 30
+    while processes_in(tmp_path) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert processes_in(tmp_path) == []
+
+
+def test_an_interrupted_block_does_not_wait_for_its_processes():
+    started = time.monotonic()
+
+    with pytest.raises(KeyboardInterrupt), ProcessPool(1) as pool:  # noqa: PT012
+        pool.submit(time.sleep, 0).result()
+        pool.submit(time.sleep, 60)
+        raise KeyboardInterrupt
+
+    assert time.monotonic() - started < 30
