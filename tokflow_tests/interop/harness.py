@@ -89,11 +89,6 @@ class Known:
         """The dtype that holds every id."""
         return "uint32" if self.vocab_size > 65_536 else "uint16"
 
-    def full_rows(self, part: str, length: int = 8) -> np.ndarray:
-        """Return the stream cut into rows, what fills none left out; (num_rows, length)."""
-        token_ids = self.token_ids(part)
-        return token_ids[: len(token_ids) // length * length].reshape(-1, length)
-
     def rows(self, part: str) -> Arrays:
         """Return the rows of the strategy concat, padded: token_ids, segment_ids, position_ids.
 

@@ -5,14 +5,13 @@ cuts row 0 short if it is asked for it twice.
 """
 
 import asyncio
-import itertools
 
 import haliax
 import jax
 import numpy as np
 from levanter.data.text import MultiturnChatDataset, TokenSeqDataset, cached_token_count
 from levanter.store.cache import SerialCacheWriter, TreeCache
-from peer_command import run
+from peer_command import each, run
 
 ROWS_PER_BATCH = 3
 
@@ -71,16 +70,14 @@ def chat_examples(cache, sequence_length):
 def write(documents, folder, *, form="text"):
     """Write a cache with the writer that needs no cluster."""
     jax.config.update("jax_platforms", "cpu")
-    offsets = documents["offsets"].tolist()
-    fields = {"input_ids": documents["token_ids"].astype(np.int32)}
+    fields = {"input_ids": each(documents)}
     if form == "chat":
-        fields["assistant_masks"] = documents["loss_mask"].astype(np.int32)
+        fields["assistant_masks"] = each(documents, "loss_mask")
+    fields = {name: [row.astype(np.int32) for row in rows] for name, rows in fields.items()}
     with SerialCacheWriter(str(folder / "train"), EXEMPLARS[form]) as writer:
-        for start in range(0, len(offsets) - 1, ROWS_PER_BATCH):
-            edges = offsets[start : start + ROWS_PER_BATCH + 1]
-            pairs = list(itertools.pairwise(edges))
-            batch = {name: [values[a:b] for a, b in pairs] for name, values in fields.items()}
-            writer.write_batch(batch)
+        for start in range(0, len(fields["input_ids"]), ROWS_PER_BATCH):
+            some = slice(start, start + ROWS_PER_BATCH)
+            writer.write_batch({name: rows[some] for name, rows in fields.items()})
 
 
 if __name__ == "__main__":
