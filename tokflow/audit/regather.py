@@ -15,7 +15,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tokflow.audit.stored import Found
 from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import FORMATS, INDEX_NAME, Part
 from tokflow.exports.part import make_parts
@@ -24,7 +23,7 @@ from tokflow.sequences.segments import open_sequences, write_sequences
 from tokflow.split.spans import SPANS_NAME, SPANS_SCHEMA, TokenSource, open_split
 from tokflow.store.arrow import make_table, repeated, to_numpy
 from tokflow.store.manifest import FileEntry, Manifest, Recipe, checksum, write_manifest
-from tokflow.store.outputs import read_output
+from tokflow.store.outputs import StoredOutput, read_output
 from tokflow.store.tables import Columns, parquet_options
 from tokflow.tokens.document_table import DOCUMENTS_SCHEMA
 from tokflow.tokens.shard import open_token_shard
@@ -36,7 +35,7 @@ TOKENS_AT_ONCE = 2_048 * 2_048
 RUN_COLUMNS = ("position", "num_tokens", "row", "char_start", "token_in_piece")
 
 
-def gather_parts(found: Found, packing: PackingConfig | None, folder: Path) -> list[Part]:
+def gather_parts(found: StoredOutput, packing: PackingConfig | None, folder: Path) -> list[Part]:
     """Return what another export of the same tokens is made from; its files are in `folder`.
 
     The documents have the order of their raw files again, each token stands once, and what the
@@ -73,7 +72,7 @@ def gather_parts(found: Found, packing: PackingConfig | None, folder: Path) -> l
     )
 
 
-def _check_readable(found: Found) -> None:
+def _check_readable(found: StoredOutput) -> None:
     name = found.manifest.details["format"]
     if FORMATS[name].read is None:
         raise ConfigError(
@@ -93,7 +92,7 @@ class _Flat:
     loss_mask: TokenSource | None
 
 
-def _flat(found: Found, part: str, folder: Path) -> _Flat:
+def _flat(found: StoredOutput, part: str, folder: Path) -> _Flat:
     """Return a part's positions, copied into flat files of `folder`."""
     manifest = found.manifest
     read = FORMATS[manifest.details["format"]].read
@@ -117,7 +116,7 @@ def _flat(found: Found, part: str, folder: Path) -> _Flat:
     return _Flat(sources["token_ids"], sources.get("loss_mask"))
 
 
-def _check_size(found: Found, part: str, num_read: int) -> None:
+def _check_size(found: StoredOutput, part: str, num_read: int) -> None:
     counts = found.manifest.counts
     expected = counts[f"{part}.num_tokens"] + counts.get(f"{part}.num_padding", 0)
     if num_read != expected:
@@ -144,7 +143,7 @@ of whole rows and those of tails. 5 MB each."""
 class _Index:
     """The index of an export, opened once; by raw file and part."""
 
-    def __init__(self, found: Found) -> None:
+    def __init__(self, found: StoredOutput) -> None:
         path = found.folder / INDEX_NAME
         self._file = pq.ParquetFile(path, read_dictionary=["part", "raw_file"])
         self._read = lru_cache(maxsize=GROUPS_KEPT)(self._read_group)
@@ -209,7 +208,7 @@ class _Group:
 
 
 def _write_file(
-    found: Found,
+    found: StoredOutput,
     flat: Mapping[str, _Flat],
     raw_file: str,
     runs_of: Mapping[str, Columns],
@@ -337,7 +336,7 @@ def _spans_table(pieces: Columns, part: str, first_document: int) -> pa.Table:
 
 
 def _write_manifests(
-    found: Found, raw_file: str, folder: Path, counts: dict[str, int], num_tokens: int
+    found: StoredOutput, raw_file: str, folder: Path, counts: dict[str, int], num_tokens: int
 ) -> None:
     manifest = found.manifest
     parents = {"export": manifest.fingerprint}

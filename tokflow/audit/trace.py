@@ -7,13 +7,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.audit.stored import Found, find_export, find_output
+from tokflow.audit.stored import (
+    find_export,
+    find_output,
+    open_stored_split_of,
+    open_stored_tokenizer,
+)
 from tokflow.errors import ConfigError, MissingOutputError, UntrustedCodeError
 from tokflow.exports import INDEX_NAME
 from tokflow.exports.index import read_runs
 from tokflow.split.spans import SPANS_NAME, Split
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import check_files
+from tokflow.store.outputs import StoredOutput
 from tokflow.tokenizers.engines import Engine, open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.writer import DOCUMENTS_NAME
@@ -67,8 +73,10 @@ def trace_tokens(
     if not runs:
         raise _no_token(found, part, start)
     try:
-        tokenizer = found.tokenizer()
-        splits = {name: found.split_of(name) for name in {run["raw_file"] for run in runs}}
+        tokenizer = open_stored_tokenizer(found)
+        splits = {
+            name: open_stored_split_of(found, name) for name in {run["raw_file"] for run in runs}
+        }
     except MissingOutputError:
         tokenizer = None
     if tokenizer is None:
@@ -86,7 +94,7 @@ def trace_tokens(
     return origins
 
 
-def _check_part(found: Found, part: str) -> None:
+def _check_part(found: StoredOutput, part: str) -> None:
     parts = found.manifest.details["parts"]
     if part not in parts:
         raise ConfigError(
@@ -97,7 +105,7 @@ def _check_part(found: Found, part: str) -> None:
         )
 
 
-def _no_token(found: Found, part: str, position: int) -> ConfigError:
+def _no_token(found: StoredOutput, part: str, position: int) -> ConfigError:
     counts = found.manifest.counts
     num_slots = counts[f"{part}.num_tokens"] + counts.get(f"{part}.num_padding", 0)
     return ConfigError(

@@ -332,7 +332,7 @@ def test_the_json_of_an_inspection_has_the_manifest(store: Path):
     document = json_of("inspect", store / "tokens/a.jsonl", "--sequences", "1")
 
     assert document["manifest"]["counts"]["num_tokens"] == 29
-    assert document["stretches"][0]["segments"][0]["text"] == "one<eos>"
+    assert document["excerpts"][0]["segments"][0]["text"] == "one<eos>"
 
 
 def test_verifying_a_dataset_says_a_line_per_output(store: Path, config: Path):

@@ -7,7 +7,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tokflow.audit.convert import own_packing, parts_of
-from tokflow.audit.stored import Found, find_output, output_at
+from tokflow.audit.stored import (
+    ancestors_of,
+    find_output,
+    open_stored_parts,
+    open_stored_sequences,
+    open_stored_shard,
+    open_stored_split,
+    open_stored_tokenizer,
+    output_at,
+    source_of,
+)
 from tokflow.audit.verify.export import verify_export
 from tokflow.audit.verify.problems import unlisted_files
 from tokflow.audit.verify.raw import verify_against_raw
@@ -163,7 +173,7 @@ class _Verifier:
         self._trust = trust_remote_code
         self._graph = graph
         self._verified: set[Path] = set()
-        self._broken: dict[Path, tuple[Found, list[str]]] = {}
+        self._broken: dict[Path, tuple[StoredOutput, list[str]]] = {}
         self.unreadable_parents: list[TokflowError] = []
         """Why outputs could not be read that others were to be compared with."""
 
@@ -181,7 +191,7 @@ class _Verifier:
             problem = message_of(error, where=folder if folder != Path() else name)
         else:
             if manifest.fingerprint == expected.fingerprint:
-                return self.verify(Found(folder, manifest))
+                return self.verify(StoredOutput(folder, manifest))
             problem = (
                 f"{folder}: expected the fingerprint {expected.fingerprint[:16]}, found another"
             )
@@ -190,7 +200,7 @@ class _Verifier:
     def verify_any(self, found: StoredOutput | Unreadable | PassedBy) -> Verification:
         """Return what is wrong with something found in a store."""
         if isinstance(found, StoredOutput):
-            return self.verify(Found(found.folder, found.manifest))
+            return self.verify(found)
         if isinstance(found, Unreadable):
             return _unreadable(found.folder, found.error)
         notes = (found.reason,)
@@ -202,7 +212,7 @@ class _Verifier:
         damaged = [output for output, problems in self._broken.values() if problems]
         yield from (self.verify(one) for one in damaged if one.folder not in self._verified)
 
-    def verify(self, found: Found) -> Verification:
+    def verify(self, found: StoredOutput) -> Verification:
         """Return what is wrong with an output: its files first and, if they are whole, the rest."""
         self._verified.add(found.folder)
         problems = [*self._broken_files(found), *unlisted_files(found.folder, found.manifest)]
@@ -223,13 +233,13 @@ class _Verifier:
             name=found.name, folder=found.folder, problems=tuple(problems), notes=tuple(notes)
         )
 
-    def _broken_files(self, found: Found) -> list[str]:
+    def _broken_files(self, found: StoredOutput) -> list[str]:
         if found.folder not in self._broken:
             problems = [str(each) for each in broken_files(found.folder, found.manifest)]
             self._broken[found.folder] = found, problems
         return self._broken[found.folder][1]
 
-    def _content(self, found: Found) -> Result:
+    def _content(self, found: StoredOutput) -> Result:
         """Return the problems and the notes of an output whose files are whole."""
         manifest = found.manifest
         if manifest.stage == "raw":
@@ -247,27 +257,29 @@ class _Verifier:
         is_split = manifest.stage == "split"
         if manifest.version != (SPLIT_VERSION if is_split else SEQUENCES_VERSION):
             return [], ["another version of tokflow made it: not made again"]
-        return self._split(found) if is_split else (verify_sequences(found.sequences()), [])
+        return (
+            self._split(found) if is_split else (verify_sequences(open_stored_sequences(found)), [])
+        )
 
-    def _split(self, found: Found) -> Result:
+    def _split(self, found: StoredOutput) -> Result:
         if self._graph is not None:
             encode_cut = cut_encoder(self._graph, str(found.manifest.partition))
-            return verify_split(found.split(), encode_cut), []
+            return verify_split(open_stored_split(found), encode_cut), []
         is_cut = CUT_TOKENS_NAME in found.manifest.files
         notes = ["the text of cut documents is not here: their tokens were not made again"]
-        return verify_split(found.split()), notes if is_cut else []
+        return verify_split(open_stored_split(found)), notes if is_cut else []
 
-    def _tokenizer(self, found: Found) -> Result:
+    def _tokenizer(self, found: StoredOutput) -> Result:
         tokenizer = tokenizer_of(found.manifest, found.folder, trust_remote_code=self._trust)
         try:
             return verify_tokenizer(tokenizer), []
         except UntrustedCodeError as error:
             return [], [f"it was not loaded: {error}"]
 
-    def _tokens(self, found: Found) -> Result:
+    def _tokens(self, found: StoredOutput) -> Result:
         """Compare a token shard with its counts and, if there is a graph, with the raw file."""
-        tokenizer = found.tokenizer()
-        if problems := verify_tokens(found.shard()):
+        tokenizer = open_stored_tokenizer(found)
+        if problems := verify_tokens(open_stored_shard(found)):
             return problems, []
         if tokenizer is None:
             return [], ["its tokenizer is not in this store"]
@@ -277,9 +289,9 @@ class _Verifier:
             return [], []
         return [], ["gigatoken made it, and was found wrong with its tokenizer: no run uses it"]
 
-    def _compare_with_raw(self, found: Found, graph: BuildGraph) -> Result:
+    def _compare_with_raw(self, found: StoredOutput, graph: BuildGraph) -> Result:
         tokenizer, dataset = graph.tokenizer, graph.dataset
-        if self._broken_files(Found(tokenizer.folder, tokenizer.manifest)):
+        if self._broken_files(StoredOutput(tokenizer.folder, tokenizer.manifest)):
             return [], ["its tokenizer is damaged: not compared with the raw file"]
         notes = ["its raw file was hashed"]
 
@@ -298,10 +310,10 @@ class _Verifier:
         )
         return problems, notes
 
-    def _why_not_compared(self, found: Found) -> str | None:
+    def _why_not_compared(self, found: StoredOutput) -> str | None:
         """Return why an output cannot be compared with what it was made from; None if it can."""
         try:
-            damaged = [parent for parent in found.inputs() if self._broken_files(parent)]
+            damaged = [parent for parent in ancestors_of(found) if self._broken_files(parent)]
         except MissingOutputError:
             return "what it was made from is not in this store"
         except (CorruptOutputError, ForeignOutputError) as error:
@@ -313,15 +325,15 @@ class _Verifier:
         return f"what it was made from is damaged ({damaged[0].name}{more})"
 
 
-def _verify_export(found: Found) -> Result:
+def _verify_export(found: StoredOutput) -> Result:
     """Compare an export with what it was made from or, if it was converted, converted from."""
     manifest = found.manifest
     name = manifest.details["format"]
     is_read = FORMATS[name].read is not None
     notes = [] if is_read else [f"{name} files are never read: compared by counts and checksums"]
-    source = found.converted_from()
+    source = source_of(found)
     if source is None:
-        return verify_export(found.folder, manifest, found.parts()), notes
+        return verify_export(found.folder, manifest, open_stored_parts(found)), notes
     config = ExportConfig(format=name, name="", options=options_of(manifest))
     with TemporaryDirectory(prefix="tokflow.") as scratch:
         packing = own_packing(found) or PackingConfig()
