@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import FORMATS, INDEX_NAME, Part
@@ -144,6 +143,8 @@ class _Index:
     """The index of an export, opened once; by raw file and part."""
 
     def __init__(self, found: StoredOutput) -> None:
+        import pyarrow.parquet as pq  # late: it imports ssl and every file system
+
         path = found.folder / INDEX_NAME
         self._file = pq.ParquetFile(path, read_dictionary=["part", "raw_file"])
         self._read = lru_cache(maxsize=GROUPS_KEPT)(self._read_group)
@@ -215,6 +216,8 @@ def _write_file(
     folder: Path,
 ) -> Path:
     """Write the tokens of one raw file as a token shard and a split; return the split's folder."""
+    import pyarrow.parquet as pq  # late: it imports ssl and every file system
+
     shard, split = folder / "tokens", folder / "split"
     shard.mkdir(parents=True)
     split.mkdir()

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tokflow.audit.verify.problems import unequal
 from tokflow.exports import INDEX_NAME, Layout, Part, index_of
@@ -70,6 +69,8 @@ class _Rows:
 
 
 def _row_groups(path: Path) -> Iterator[pa.Table]:
+    import pyarrow.parquet as pq  # late: it imports ssl and every file system
+
     with pq.ParquetFile(path) as file:
         for number in range(file.num_row_groups):
             yield file.read_row_group(number)
