@@ -155,14 +155,15 @@ class _Planner:
         sources = self.graph.sources
         for key in sources:
             self._look_at_raw(key)
-        is_elsewhere = {key: not self._is_packed(key) for key in sources if key not in keys}
+        elsewhere = [key for key in sources if key not in keys]
+        num_elsewhere = sum(not self.graph.sequences(key).is_made for key in elsewhere)
         bad = {failure.name for failure in self.bad}
         for output in self.graph.outputs([key for key in keys if key not in bad]):
-            if output.stage == "export" and is_partial and any(is_elsewhere.values()):
+            if output.stage == "export" and is_partial and num_elsewhere:
                 break
             if not self._look_at(output):
                 break
-        return sum(is_elsewhere.values())
+        return num_elsewhere
 
     def _look_at_raw(self, key: str) -> None:
         try:
@@ -172,12 +173,6 @@ class _Planner:
                 self.bad.append(StageFailure("raw", key, error))
             else:
                 self.unfetched.add(key)
-
-    def _is_packed(self, key: str) -> bool:
-        try:
-            return self.graph.sequences(key).is_made
-        except (TokflowError, OSError):
-            return False
 
     def _look_at(self, output: Output) -> bool:
         """Plan an output; say whether anything can be planned after it."""

@@ -14,7 +14,6 @@ from tokflow.components.history import record, unrecorded
 from tokflow.components.names import FILE_STAGES, asset_key
 from tokflow.components.reports import data_version, report
 from tokflow.components.sources import known_files, record_listing, record_raw, register
-from tokflow.errors import TokflowError
 from tokflow.store.manifest import read_run
 
 
@@ -55,31 +54,20 @@ def record_build(
     problems: list[str] = []
     warnings: list[str] = []
     for (stage, name), outputs in groupby(graph.outputs(keys), _asset_of):
-        if stage == "export" and not all(_is_made(graph.sequences(key)) for key in graph.sources):
+        if stage == "export" and not all(graph.sequences(key).is_made for key in graph.sources):
             break
-        made = {of.name if stage in FILE_STAGES else "": of for of in outputs if _is_made(of)}
+        made = {of.name if stage in FILE_STAGES else "": of for of in outputs if of.is_made}
         versions = {partition: data_version(of) for partition, of in made.items()}
         new = unrecorded(instance, dataset, stage, versions, name)
         reports = {of: report(_as_new(made[of])) for of in new}
         record(instance, dataset, stage, reports, name)
         num_new += len(new)
         for result in check_results(graph, stage, name, new) if new and is_checked else ():
-            key = asset_key(dataset, stage, name)
-            is_error = result.severity is dg.AssetCheckSeverity.ERROR
+            _record_check(instance, asset_key(dataset, stage, name), result)
             if not result.passed:
-                found = problems if is_error else warnings
-                found.append(f"{key.to_user_string()}: {result.description}")
-            instance.report_runless_asset_event(
-                dg.AssetCheckEvaluation(
-                    asset_key=key,
-                    check_name=str(result.check_name),
-                    passed=result.passed,
-                    metadata=result.metadata,
-                    severity=result.severity,
-                    description=result.description,
-                    blocking=is_error,
-                )
-            )
+                is_error = result.severity is dg.AssetCheckSeverity.ERROR
+                key = asset_key(dataset, stage, name).to_user_string()
+                (problems if is_error else warnings).append(f"{key}: {result.description}")
     return RecordedBuild(num_new, tuple(problems), tuple(warnings))
 
 
@@ -87,13 +75,22 @@ def _asset_of(output: Output) -> tuple[str, str]:
     return output.stage, output.name if output.stage == "export" else ""
 
 
-def _is_made(output: Output) -> bool:
-    try:
-        return output.is_made
-    except (TokflowError, OSError):  # with scope dataset, it takes the tokens of all files
-        return False
-
-
 def _as_new(output: Output) -> StageResult:
     """Return an output that is new to Dagster as its maker would have returned it."""
     return StageResult(output, output.manifest(), is_new=True, run=read_run(output.folder))
+
+
+def _record_check(
+    instance: dg.DagsterInstance, key: dg.AssetKey, result: dg.AssetCheckResult
+) -> None:
+    instance.report_runless_asset_event(
+        dg.AssetCheckEvaluation(
+            asset_key=key,
+            check_name=str(result.check_name),
+            passed=result.passed,
+            metadata=result.metadata,
+            severity=result.severity,
+            description=result.description,
+            blocking=result.severity is dg.AssetCheckSeverity.ERROR,
+        )
+    )
