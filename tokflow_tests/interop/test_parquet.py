@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tokflow.exports import FORMATS
+from tokflow.exports import Export
 from tokflow_tests.interop.harness import BYTES, Known, known_dataset, read_with, write_with
 from tokflow_tests.interop.row_columns import COLUMNS, PARTS, assert_columns, flat
 
@@ -65,13 +65,13 @@ def map_texts(texts: list[str], folder: Path, **options: str) -> None:
 
 
 def tokens_in_bin(known: Known, part: str) -> list[int]:
-    arrays = FORMATS["bin"].read(known.folder, known.manifest, part)
+    arrays = Export(known.folder, known.manifest).read(part)
     return [token for fields in arrays for token in fields["token_ids"].tolist()]
 
 
 def tokens_in_rows(known: Known, part: str) -> list[int]:
     """Return the tokens of the rows, padding left out, of a dataset with one file per part."""
-    arrays = FORMATS["parquet"].read(known.folder, known.manifest, part)
+    arrays = Export(known.folder, known.manifest).read(part)
     rows = [fields["token_ids"][fields["segment_ids"] != 0] for fields in arrays]
     return np.concatenate(rows).tolist()
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from tokflow.audit.verify.problems import TOKENS_AT_ONCE
 from tokflow.exports import Arrays, Layout, Part
-from tokflow.exports.shards import rows_within
+from tokflow.exports.sequence_files import sequences_within
 
 NAMES = {
     "token_ids": "token",
@@ -86,6 +86,6 @@ class Runs:
 
 
 def _rows(layout: Layout, part: Part) -> Iterator[Arrays]:
-    num_rows = rows_within(TOKENS_AT_ONCE, part.sequence_length)
+    num_rows = sequences_within(TOKENS_AT_ONCE, part.sequence_length)
     for rows in part.sequences(num_rows):
         yield {name: getattr(rows, name).reshape(-1) for name in layout.keeps}

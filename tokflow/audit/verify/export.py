@@ -10,7 +10,7 @@ import numpy.typing as npt
 from tokflow.audit.verify.expected import NAMES, Expected, expected_fields
 from tokflow.audit.verify.index import compare_index, index_problems
 from tokflow.audit.verify.problems import TOKENS_AT_ONCE, too_large, unequal
-from tokflow.exports import FORMATS, Arrays, Layout, Part, layout_of
+from tokflow.exports import Arrays, Export, Layout, Part
 from tokflow.store.manifest import Manifest
 
 
@@ -38,7 +38,7 @@ def verify_export(
             num_tokens=(part.num_tokens, written - repeated + dropped),
         )
     if parts and not problems:
-        problems += compare_index(folder, layout_of(manifest), parts)
+        problems += compare_index(folder, Export(folder, manifest).layout, parts)
     by_name = {part.name: part for part in parts or ()}
     for name in manifest.details["parts"]:
         problems += _read_problems(folder, manifest, name, by_name.get(name))
@@ -56,18 +56,18 @@ def _export_counts(folder: Path, manifest: Manifest, part: str) -> Iterator[str]
 
 def _read_problems(folder: Path, manifest: Manifest, name: str, part: Part | None) -> Iterator[str]:
     """Read a part as its users do and compare every field with `part`."""
-    read = FORMATS[manifest.details["format"]].read
-    if read is None:
+    export = Export(folder, manifest)
+    if not export.is_read:
         return
     where = f"{folder}: {name}"
-    layout = layout_of(manifest)
+    layout = export.layout
     compared = _Compared(where, manifest, layout, part)
-    for fields in read(folder, manifest, name):
+    for fields in export.read(name):
         yield from compared.problems(fields)
     yield from compared.rest()
     counts = manifest.counts
     num_tokens = compared.num_tokens
-    if layout.made_of == "sequences" and "segment_ids" not in layout.keeps:
+    if layout.is_packed and "segment_ids" not in layout.keeps:
         num_tokens -= counts[f"{name}.num_padding"]  # the files do not tell: believe the manifest
     yield from unequal(where, num_tokens=(counts[f"{name}.num_tokens"], num_tokens))
     for what, found in (

@@ -34,7 +34,7 @@ from tokflow.errors import (
     UntrustedCodeError,
     message_of,
 )
-from tokflow.exports import FORMATS, ExportConfig, options_of
+from tokflow.exports import Export, ExportConfig
 from tokflow.raw.hashes import CACHE_NAME
 from tokflow.sequences.packing import PackingConfig
 from tokflow.sequences.segments import SEQUENCES_VERSION
@@ -329,12 +329,13 @@ def _verify_export(found: StoredOutput) -> Result:
     """Compare an export with what it was made from or, if it was converted, converted from."""
     manifest = found.manifest
     name = manifest.details["format"]
-    is_read = FORMATS[name].read is not None
-    notes = [] if is_read else [f"{name} files are never read: compared by counts and checksums"]
+    export = Export(found.folder, manifest)
+    never = f"{name} files are never read: compared by counts and checksums"
+    notes = [] if export.is_read else [never]
     source = source_of(found)
     if source is None:
         return verify_export(found.folder, manifest, open_stored_parts(found)), notes
-    config = ExportConfig(format=name, name="", options=options_of(manifest))
+    config = ExportConfig(format=name, name="", options=export.options)
     with TemporaryDirectory(prefix="tokflow.") as scratch:
         packing = own_packing(found) or PackingConfig()
         parts = parts_of(source, config, packing, scratch=Path(scratch))
