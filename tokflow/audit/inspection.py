@@ -18,8 +18,8 @@ from tokflow.audit.stored import (
     open_stored_tokenizer,
 )
 from tokflow.errors import MissingOutputError, UntrustedCodeError
-from tokflow.exports import FORMATS, INDEX_NAME, Part, layout_of
-from tokflow.exports.index import read_runs
+from tokflow.exports import FORMATS, INDEX_NAME, Export, Part
+from tokflow.exports.index import read_index
 from tokflow.exports.part import make_parts
 from tokflow.sequences.packing import PackingConfig
 from tokflow.store.arrow import to_numpy
@@ -175,18 +175,17 @@ def _beginnings(found: StoredOutput, num: int) -> Iterator[_Beginning]:
     elif stage == "sequences":
         yield from (_of_sequences(part, num) for part in _parts_of_file(found))
     elif stage == "export":
-        read = FORMATS[manifest.details["format"]].read
-        if read is None:
+        export = Export(found.folder, manifest)
+        if not export.is_read:
             yield from (_of_sequences(part, num) for part in open_stored_parts(found))
             return
-        is_packed = layout_of(manifest).made_of == "sequences"
-        length = int(manifest.details["sequence_length"]) if is_packed else None
-        for part in manifest.details["parts"]:
+        index, length = found.folder / INDEX_NAME, export.sequence_length
+        for part in export.parts:
             yield _Beginning(
                 part=part,
                 sequence_length=length,
-                token_ids=(fields["token_ids"] for fields in read(found.folder, manifest, part)),
-                runs=read_runs(found.folder / INDEX_NAME, part, 0, num * (length or STREAM_TOKENS)),
+                token_ids=(fields["token_ids"] for fields in export.read(part)),
+                runs=read_index(index, part, 0, num * (length or STREAM_TOKENS)),
             )
 
 

@@ -15,7 +15,7 @@ from tokflow.audit.stored import (
 )
 from tokflow.errors import ConfigError, MissingOutputError, UntrustedCodeError
 from tokflow.exports import INDEX_NAME
-from tokflow.exports.index import read_runs
+from tokflow.exports.index import read_index
 from tokflow.split.spans import SPANS_NAME, Split
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import check_files
@@ -69,7 +69,7 @@ def trace_tokens(
     found = find_export(path)
     _check_part(found, part)
     check_files(found, only={INDEX_NAME})
-    runs = read_runs(found.folder / INDEX_NAME, part, start, stop)
+    runs = read_index(found.folder / INDEX_NAME, part, start, stop)
     if not runs:
         raise _no_token(found, part, start)
     try:
