@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tokflow.audit.convert import own_packing, parts_of
+from tokflow.audit.convert import own_packing
+from tokflow.audit.regather import gather_parts
 from tokflow.audit.stored import (
     ancestors_of,
     find_output,
@@ -33,9 +34,8 @@ from tokflow.errors import (
     UntrustedCodeError,
     message_of,
 )
-from tokflow.exports import FORMATS, ExportConfig, options_of
+from tokflow.exports import FORMATS
 from tokflow.raw.hashes import CACHE_NAME
-from tokflow.sequences.packing import PackingConfig
 from tokflow.sequences.segments import SEQUENCES_VERSION
 from tokflow.split.cut_tokens import CUT_TOKENS_NAME
 from tokflow.split.spans import SPLIT_VERSION
@@ -317,8 +317,6 @@ def _verify_export(found: StoredOutput) -> Result:
     source = source_of(found)
     if source is None:
         return verify_export(found.folder, manifest, open_stored_parts(found)), notes
-    config = ExportConfig(format=name, name="", options=options_of(manifest))
     with TemporaryDirectory(prefix="tokflow.") as scratch:
-        packing = own_packing(found) or PackingConfig()
-        parts = parts_of(source, config, packing, scratch=Path(scratch))
+        parts = gather_parts(source, own_packing(found), Path(scratch))
         return verify_export(found.folder, manifest, parts), notes
