@@ -9,7 +9,8 @@ import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluation
 
 from tokflow.build.dataset import Dataset
-from tokflow.build.graph import FILE_STAGES, BuildGraph, Output, by_stage
+from tokflow.build.graph import BuildGraph
+from tokflow.build.output import FILE_STAGES, Output, by_stage
 from tokflow.build.results import StageResult
 from tokflow.components import versions
 from tokflow.components.assets import Stage, export_stage, parents
