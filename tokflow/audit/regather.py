@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import FORMATS, INDEX_NAME, Part
@@ -28,6 +27,9 @@ from tokflow.store.tables import Columns, has_name, parquet_options
 from tokflow.tokens.document_table import DOCUMENTS_SCHEMA
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.writer import DOCUMENTS_NAME, LOSS_MASK_NAME, TOKENS_NAME
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 TOKENS_AT_ONCE = 2_048 * 2_048
 """Tokens copied at one go."""
@@ -53,6 +55,8 @@ def gather_parts(found: StoredOutput, packing: PackingConfig | None, folder: Pat
     flat = {name: _flat(found, name, folder) for name in details["parts"]}
     splits: list[Split] = []
     sequences: list[FileSequences] = []
+    import pyarrow.parquet as pq  # late: it imports ssl and every file system
+
     with pq.ParquetFile(found.folder / INDEX_NAME, read_dictionary=["part", "raw_file"]) as file:
         index = _Index(file)
         for number, raw_file in enumerate(sorted(index.groups)):
@@ -132,7 +136,7 @@ of whole sequences and those of tails. 5 MB each."""
 class _Index:
     """The index of an export, by raw file and part."""
 
-    def __init__(self, file: pq.ParquetFile) -> None:
+    def __init__(self, file: "pq.ParquetFile") -> None:
         self._read = lru_cache(maxsize=GROUPS_KEPT)(file.read_row_group)
         self.groups: dict[str, list[int]] = {}
         """The row groups of each raw file."""
@@ -212,6 +216,8 @@ def _write_tables(spans_of: Mapping[str, Columns], folder: Path) -> None:
     )
     for name, schema in ((DOCUMENTS_NAME, DOCUMENTS_SCHEMA), (SPANS_NAME, SPANS_SCHEMA)):
         table = make_table({field: columns[field] for field in schema.names}, schema)
+        import pyarrow.parquet as pq  # late: it imports ssl and every file system
+
         pq.write_table(table, folder / name, **parquet_options(schema))
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tokflow.audit.verify.expected import Rechunked, expected_fields
 from tokflow.audit.verify.problems import TOKENS_AT_ONCE, first_other_row, too_large, unequal
@@ -73,6 +72,8 @@ def _index_problems(folder: Path, manifest: Manifest, part: str) -> Iterator[str
 
 def _compare_index(folder: Path, layout: Layout, parts: Sequence[Part]) -> Iterator[str]:
     """Yield the first run of the index that is not the one which the parts have there."""
+    import pyarrow.parquet as pq  # late: it imports ssl and every file system
+
     path = folder / INDEX_NAME
     with pq.ParquetFile(path) as file:
         groups = (file.read_row_group(number) for number in range(file.num_row_groups))
