@@ -17,7 +17,7 @@ from tokflow.sequences.packing import PackingConfig
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import check_files
 from tokflow.store.manifest import read_intact
-from tokflow.tokenizers.engines import Engine, open_reference
+from tokflow.tokenizers.engines import ReferenceEngine, open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 
 STREAM_TOKENS = 128
@@ -111,7 +111,7 @@ def _find_tokenizer(found: Found) -> tuple[Tokenizer | None, list[str]]:
 class _Shown:
     """Turns token ids into segments with their text."""
 
-    def __init__(self, engine: Engine | None) -> None:
+    def __init__(self, engine: ReferenceEngine | None) -> None:
         self._engine = engine
 
     def segment(self, token_ids: npt.NDArray[Any], document: str | None) -> Segment:

@@ -27,7 +27,8 @@ from tokflow.split.rule import FilePosition, SplitConfig
 from tokflow.split.spans import Split, open_split, split_recipe
 from tokflow.store.manifest import Manifest, Recipe, read_intact
 from tokflow.store.verdicts import write_verdict
-from tokflow.tokenizers.sources import Origin, select_training_keys, tokenizer_recipe
+from tokflow.tokenizers.encoding import Encoding, resolve_encoding
+from tokflow.tokenizers.sources import TokenizerSource, select_training_keys, tokenizer_recipe
 from tokflow.tokenizers.tokenizer import Tokenizer, tokenizer_of
 from tokflow.tokens.shard import TokenShard, open_token_shard, refused, tokens_recipe
 
@@ -215,12 +216,12 @@ class BuildGraph:
                 rehash=self.rehash,
             )
 
-    def origin(self) -> Origin:
+    def tokenizer_source(self) -> TokenizerSource:
         """Return what the tokenizer is made from."""
         config = self.dataset.tokenizer
         is_trained = config.kind == "trained"  # others are made without a look at the raw files
         keys = select_training_keys(config, list(self.sources)) if is_trained else []
-        return Origin(
+        return TokenizerSource(
             config=config,
             base=self.dataset.base,
             raw_files={key: self.raw_file(key) for key in keys},
@@ -230,7 +231,7 @@ class BuildGraph:
     @cached_property
     def tokenizer_output(self) -> Output:
         """The tokenizer's folder."""
-        return self._output("tokenizer", "tokenizer", tokenizer_recipe(self.origin()))
+        return self._output("tokenizer", "tokenizer", tokenizer_recipe(self.tokenizer_source()))
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -238,6 +239,14 @@ class BuildGraph:
         output = self.tokenizer_output
         trust = self.dataset.tokenizer.trust_remote_code
         return tokenizer_of(output.manifest(), output.folder, trust_remote_code=trust)
+
+    @property
+    def encoding(self) -> Encoding:
+        """The tokenizer, which must have been made, as the dataset's config uses it.
+
+        Raises: TokenizerError where it has no such EOS or BOS.
+        """
+        return resolve_encoding(self.dataset.tokenizer, self.tokenizer)
 
     def disqualify(self, difference: str) -> None:
         """Keep in the store what gigatoken did wrong with the tokenizer, and expect the tokens of
@@ -248,9 +257,9 @@ class BuildGraph:
 
     def tokens(self, key: str) -> Output:
         """Return the token shard of one file."""
-        documents, config = self.dataset.documents, self.dataset.tokenizer
-        recipe = tokens_recipe(self.raw_file(key), documents, config, self.tokenizer)
-        of_config = partial(refused, documents=documents, config=config)
+        documents, encoding = self.dataset.documents, self.encoding
+        recipe = tokens_recipe(self.raw_file(key), documents, encoding)
+        of_config = partial(refused, documents=documents, encoding=encoding)
         return replace(self._output("tokens", key, recipe), refused=of_config)
 
     def split(self, key: str) -> Output:
@@ -336,8 +345,8 @@ class BuildGraph:
                 sequences_of=sequences,
                 text_source=self._text_source() if has_texts else None,
                 packing=self.dataset.packing,
-                eos_id=self.tokenizer.eos_id if self.dataset.tokenizer.eos == "last" else None,
-                bos_id=self.tokenizer.bos_id if self.dataset.tokenizer.bos == "first" else None,
+                eos_id=self.encoding.eos_id,
+                bos_id=self.encoding.bos_id,
                 vocab_size=self.tokenizer.vocab_size,
                 dtype=self.tokenizer.dtype,
             )

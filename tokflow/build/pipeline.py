@@ -33,7 +33,8 @@ from tokflow.store.manifest import Manifest, read_run
 from tokflow.store.verdicts import spread_verdict
 from tokflow.tokenizers.engines import EngineDiffersError
 from tokflow.tokenizers.sources import write_tokenizer
-from tokflow.tokens.shard import config_of_text, open_shard_engine, write_token_shard
+from tokflow.tokens.encoder import engine_for
+from tokflow.tokens.shard import write_token_shard
 
 
 def make_raw(graph: BuildGraph, key: str) -> RawFile:
@@ -45,7 +46,7 @@ def make_tokenizer(graph: BuildGraph) -> StageResult:
     """Save the tokenizer into the store, so that later runs use exactly its bytes."""
 
     def write(folder: Path) -> None:
-        write_tokenizer(graph.origin(), folder, dataset=graph.dataset.name)
+        write_tokenizer(graph.tokenizer_source(), folder, dataset=graph.dataset.name)
 
     return _made(graph.tokenizer_output, write)
 
@@ -65,8 +66,7 @@ def make_tokens(
         write_token_shard(
             graph.raw_file(key),
             dataset.documents,
-            dataset.tokenizer,
-            graph.tokenizer,
+            graph.encoding,
             folder,
             dataset=dataset.name,
             progress=progress,
@@ -97,8 +97,7 @@ def make_split(
             graph.raw_file(key),
             graph.open_tokens(key),
             dataset.documents,
-            dataset.tokenizer,
-            graph.tokenizer,
+            graph.encoding,
             dataset.split,
             folder,
             dataset=dataset.name,
@@ -139,8 +138,8 @@ def make_export(graph: BuildGraph, config: ExportConfig) -> StageResult:
             details={
                 "dtype": graph.tokenizer.dtype.str,
                 "vocab_size": graph.tokenizer.vocab_size,
-                "eos_id": graph.tokenizer.eos_id if dataset.tokenizer.eos == "last" else None,
-                "bos_id": graph.tokenizer.bos_id if dataset.tokenizer.bos == "first" else None,
+                "eos_id": graph.encoding.eos_id,
+                "bos_id": graph.encoding.bos_id,
                 "tokenizer_fingerprint": graph.tokenizer.fingerprint,
                 "names": asdict(dataset.names),
             },
@@ -226,8 +225,7 @@ class _Build:
         if dataset.tokenizer.kind != "trained" and is_first_build:
             with suppress(TokflowError, OSError):
                 made = make_tokenizer(self.graph)
-                config = config_of_text(dataset.tokenizer, dataset.documents)
-                open_shard_engine(self.graph.tokenizer, config)
+                engine_for(self.graph.encoding, dataset.documents)
         return made
 
     def _may_split(self) -> bool:

@@ -185,7 +185,7 @@ class _Planner:
                 return True
             self.bad.append(Bad("tokenizer", error))
             return False
-        trained_on = self.graph.origin().raw_files
+        trained_on = self.graph.tokenizer_source().raw_files
         return self._add(output, sum(self.sizes.get(key, 0) for key in trained_on))
 
     def _add_file_output(self, stage: Stage, key: str) -> None:

@@ -24,6 +24,7 @@ from tokflow.split.rule import FilePosition
 from tokflow.split.spans import split_recipe
 from tokflow.store.manifest import Recipe
 from tokflow.store.stamp import Stamp
+from tokflow.tokenizers.encoding import resolve_encoding
 from tokflow.tokenizers.sources import TOKENIZER_VERSION
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.shard import tokens_recipe
@@ -41,9 +42,9 @@ _NO_TOKENIZER = Tokenizer(
     kind="bytes",
     vocab_size=0,
     special_tokens={},
-    eos_id=None,
+    eos_id=0,
     eos_token=None,
-    bos_id=None,
+    bos_id=0,
     bos_token=None,
 )
 
@@ -57,8 +58,8 @@ def tokens_version(dataset: Dataset) -> str:
 
     So do the other stages: what the config and the code contribute, by the stage's own rule.
     """
-    config = dataset.tokenizer
-    return _short(tokens_recipe(_NO_RAW_FILE, dataset.documents, config, _NO_TOKENIZER))
+    encoding = resolve_encoding(dataset.tokenizer, _NO_TOKENIZER)
+    return _short(tokens_recipe(_NO_RAW_FILE, dataset.documents, encoding))
 
 
 def split_version(dataset: Dataset) -> str:

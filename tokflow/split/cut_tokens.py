@@ -12,10 +12,11 @@ import pyarrow as pa
 from tokflow.documents import DocumentsConfig, read_documents
 from tokflow.raw import RawFile, check_unchanged
 from tokflow.split.rule import NO_PART, Pieces
+from tokflow.tokenizers.encoding import Encoding
 from tokflow.tokenizers.engines.protocol import text_buffers
-from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
-from tokflow.tokens.bos_eos import with_special_ids
-from tokflow.tokens.shard import BATCH_BYTES, open_shard_engine
+from tokflow.tokens.bos_eos import add_bos_eos
+from tokflow.tokens.encoder import engine_for
+from tokflow.tokens.shard import BATCH_BYTES
 
 CUT_TOKENS_NAME = "cut_tokens.bin"
 
@@ -24,8 +25,7 @@ def write_cut_tokens(
     pieces: Pieces,
     raw: RawFile,
     documents: DocumentsConfig,
-    config: TokenizerConfig,
-    tokenizer: Tokenizer,
+    encoding: Encoding,
     folder: Path,
 ) -> npt.NDArray[np.int64]:
     """Write the tokens of the cut pieces that parts take, end to end, and count those of all.
@@ -42,14 +42,14 @@ def write_cut_tokens(
     if not pieces.is_cut.any():
         return num_tokens
 
-    engine = open_shard_engine(tokenizer, config)
+    engine = engine_for(encoding, documents)
     with (folder / CUT_TOKENS_NAME).open("wb") as file:
         for ordinals, texts in _texts_of_cut_pieces(pieces, raw, documents):
             name = partial(_name, raw, pieces.document[ordinals])
-            finished = with_special_ids(engine.encode(texts), config, tokenizer, name=name)
-            num_tokens[ordinals] = finished.num_tokens
-            is_taken = np.repeat(pieces.part[ordinals] != NO_PART, finished.num_tokens)
-            finished.token_ids[is_taken].tofile(file)
+            tokens = add_bos_eos(engine.encode(texts), encoding, name=name)
+            num_tokens[ordinals] = tokens.num_tokens
+            is_taken = np.repeat(pieces.part[ordinals] != NO_PART, tokens.num_tokens)
+            tokens.token_ids[is_taken].tofile(file)
     check_unchanged(raw)
     return num_tokens
 

@@ -30,7 +30,7 @@ from tokflow.store.arrow import make_table, to_arrow, to_numpy, to_texts
 from tokflow.store.integrity import checked
 from tokflow.store.manifest import Manifest, Recipe, checksums, read_intact, write_manifest
 from tokflow.store.tables import parquet_options, read_part
-from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
+from tokflow.tokenizers.encoding import Encoding
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.writer import DOCUMENTS_NAME
 
@@ -214,8 +214,7 @@ def write_split(
     raw: RawFile,
     shard: TokenShard,
     documents: DocumentsConfig,
-    tokenizer_config: TokenizerConfig,
-    tokenizer: Tokenizer,
+    encoding: Encoding,
     config: SplitConfig,
     folder: Path,
     *,
@@ -234,7 +233,7 @@ def write_split(
     with checked(shard, only={DOCUMENTS_NAME}):
         table = shard.documents(columns)
     pieces = assign_parts(table, config, key=raw.key, position=position)
-    cut_tokens = write_cut_tokens(pieces, raw, documents, tokenizer_config, tokenizer, folder)
+    cut_tokens = write_cut_tokens(pieces, raw, documents, encoding, folder)
     whole_tokens = to_numpy(table["num_tokens"])[pieces.document]
     num_tokens = np.where(pieces.is_cut, cut_tokens, whole_tokens)
     spans = _spans(pieces, table, num_tokens, shard.num_tokens, tuple(config.parts))

@@ -304,8 +304,7 @@ def _compare_with_raw(tokens: Verified, graph: BuildGraph, key: str, damage: Dam
             graph.raw_file(key),
             graph.open_tokens(key),
             dataset.documents,
-            dataset.tokenizer,
-            graph.tokenizer,
+            graph.encoding,
             on_difference=disqualify,
         )
     except (TokflowError, OSError) as error:

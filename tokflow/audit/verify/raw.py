@@ -10,12 +10,12 @@ from tokflow.raw import RawFile, check_unchanged
 from tokflow.store.arrow import to_numpy
 from tokflow.store.manifest import read_run
 from tokflow.tokenizers.chat.renderer import open_renderer
-from tokflow.tokenizers.engines import Engine, open_reference
-from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
-from tokflow.tokens.bos_eos import with_special_ids
+from tokflow.tokenizers.encoding import Encoding
+from tokflow.tokenizers.engines import ReferenceEngine, open_reference
+from tokflow.tokens.bos_eos import add_bos_eos
 from tokflow.tokens.chat import ChatEncoder
 from tokflow.tokens.document_table import text_hashes
-from tokflow.tokens.shard import TokenShard, config_of_text, in_text_of
+from tokflow.tokens.shard import TokenShard
 
 LOSSLESS_KINDS = frozenset({"bytes", "tiktoken", "trained"})
 """Kinds of tokenizers whose decoded tokens are the very text; others may normalise it."""
@@ -28,8 +28,7 @@ def verify_against_raw(
     raw: RawFile,
     shard: TokenShard,
     documents: DocumentsConfig,
-    config: TokenizerConfig,
-    tokenizer: Tokenizer,
+    encoding: Encoding,
     *,
     num_samples: int = 64,
     max_characters: int | None = None,
@@ -43,11 +42,10 @@ def verify_against_raw(
     reading after `max_characters`; without it, the whole file is read. `on_difference` hears of
     tokens that are not the reference's where gigatoken made the shard.
     """
-    render = open_renderer(documents, tokenizer)
-    in_text = in_text_of(config_of_text(config, documents))
-    reference = open_reference(tokenizer, in_text=in_text)
+    render = open_renderer(documents, encoding.tokenizer)
+    reference = open_reference(encoding.tokenizer, in_text=encoding.in_text(documents))
     check = _Check(
-        shard, config, tokenizer, reference, num_samples=num_samples, max_characters=max_characters
+        shard, encoding, reference, num_samples=num_samples, max_characters=max_characters
     )
     problems: list[str] = []
     for batch in read_documents(raw.path, documents, render=render):
@@ -71,16 +69,14 @@ class _Check:
     def __init__(
         self,
         shard: TokenShard,
-        config: TokenizerConfig,
-        tokenizer: Tokenizer,
-        reference: Engine,
+        encoding: Encoding,
+        reference: ReferenceEngine,
         *,
         num_samples: int,
         max_characters: int | None,
     ) -> None:
         self._shard = shard
-        self._config = config
-        self._tokenizer = tokenizer
+        self._encoding = encoding
         table = shard.documents()
         names = ("row", "num_chars", "token_offset", "num_tokens")
         self._columns = {name: to_numpy(table[name]) for name in names}
@@ -92,7 +88,7 @@ class _Check:
         )
         self._loss_mask = shard.loss_mask() if shard.has_loss_mask else None
         self._reference = reference
-        self._chats = ChatEncoder(reference, tokenizer, config) if shard.has_loss_mask else None
+        self._chats = ChatEncoder(reference, encoding) if shard.has_loss_mask else None
         self.num_read = 0
         self.difference: str | None = None
         """The last problem that was one of tokens which are not the reference's."""
@@ -141,14 +137,14 @@ class _Check:
             encoded = self._reference.encode(batch.texts)
         else:
             encoded, chat = self._chats.encode(batch)
-        expected = with_special_ids(encoded, self._config, self._tokenizer, chat=chat)
+        expected = add_bos_eos(encoded, self._encoding, chat=chat)
         if not np.array_equal(expected.token_ids, found):
             self.difference = (
                 f"{where}: expected the tokens {expected.token_ids[:8].tolist()} … of "
                 f"{self._reference.name}, found {found[:8].tolist()} …"
             )
             yield self.difference
-        elif self._tokenizer.kind in LOSSLESS_KINDS:
+        elif self._encoding.tokenizer.kind in LOSSLESS_KINDS:
             decoded = self._reference.decode(encoded.token_ids.tolist())
             if decoded != batch.texts[0].as_py():
                 yield f"{where}: expected its text when decoded, found {decoded[:40]!r} …"

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from tokflow.audit.verify import verify_tokenizer
-from tokflow.tokenizers.tokenizer import Tokenizer, open_tokenizer
+from tokflow.store.manifest import read_manifest
+from tokflow.tokenizers.tokenizer import Tokenizer, tokenizer_of
 from tokflow_tests.making import edit_manifest
 from tokflow_tests.special import (
     Make,
@@ -62,7 +63,7 @@ def test_a_copied_file_has_the_checksum_that_is_in_the_recipe(make: Make, tmp_pa
 
     edit_manifest(tokenizer.folder, forge)
 
-    [problem] = verify_tokenizer(open_tokenizer(tokenizer.folder))
+    [problem] = verify_tokenizer(tokenizer_of(read_manifest(tokenizer.folder), tokenizer.folder))
     assert problem.startswith(
         f"{tokenizer.folder / name}: expected the checksum that its recipe has, found another; "
     )
