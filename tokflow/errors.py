@@ -87,9 +87,15 @@ def _restored(
     return error
 
 
+def shortened(words: Sequence[object], shown: int = 5) -> list[str]:
+    """Return the first words and, if there are others, `and 3 more`."""
+    more = [f"and {len(words) - shown:,} more"] if len(words) > shown else []
+    return [*map(str, words[:shown]), *more]
+
+
 def first_five(words: Sequence[str]) -> str:
-    """Return the first five words on one line."""
-    return ", ".join(words[:5]) + (", ..." if len(words) > 5 else "")
+    """Return the first five words on one line, and how many there are more."""
+    return ", ".join(shortened(words))
 
 
 def message_of(error: BaseException, *, where: object) -> str:

@@ -9,10 +9,10 @@ from typing import Any
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from tokflow.build.dataset import Dataset, make_dataset
-from tokflow.build.graph import BuildGraph
-from tokflow.build.pipeline import make_tokenizer, make_tokens
-from tokflow.tokens.shard import TokenShard, open_token_shard
+from tokflow.build.dataset import Dataset
+from tokflow_tests.outputs import documents_of  # noqa: F401
+from tokflow_tests.tiny import declare
+from tokflow_tests.tiny import tokenize as shard_of  # noqa: F401
 
 START, END = "<|im_start|>", "<|im_end|>"
 
@@ -109,25 +109,5 @@ def chat_dataset(
         "documents": {"messages": "messages", **(documents or {})},
         "tokenizer": {"kind": "file", "name": "tok", **(tokenizer or {})},
         "packing": {"sequence_length": 16},
-        "store": "store",
-        **attributes,
     }
-    return make_dataset(fields, base=folder, where="test")
-
-
-def shard_of(dataset: Dataset, key: str | None = None) -> TokenShard:
-    """Return the token shard of one raw file, by default the first."""
-    graph = BuildGraph(dataset)
-    make_tokenizer(graph)
-    made = make_tokens(graph, key or next(iter(graph.sources)))
-    return open_token_shard(made.output.folder)
-
-
-def documents_of(shard: TokenShard) -> list[tuple[list[int], list[int]]]:
-    """Return the tokens and the loss mask of each document."""
-    rows = shard.documents(["token_offset", "num_tokens"]).to_pydict()
-    token_ids, mask = shard.token_ids(), shard.loss_mask()
-    return [
-        (token_ids[start : start + count].tolist(), mask[start : start + count].tolist())
-        for start, count in zip(rows["token_offset"], rows["num_tokens"], strict=True)
-    ]
+    return declare(folder, **{**fields, **attributes})

@@ -1,26 +1,16 @@
-"""Texts on which tokenizers go wrong, raw files that hold them, and datasets made of those."""
+"""Texts on which tokenizers go wrong."""
 
-import json
 import os
 import random
 import unicodedata
-from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from tokflow.build.dataset import Dataset, make_dataset
-from tokflow.build.graph import BuildGraph
-from tokflow.build.pipeline import make_tokenizer, make_tokens
-from tokflow.tokenizers.tokenizer import Tokenizer
-from tokflow.tokens.shard import TokenShard, open_token_shard
+from tokflow_tests.outputs import token_lists  # noqa: F401
+from tokflow_tests.tiny import FEW_TEXTS, save_tokenizer, tokenize, write_texts  # noqa: F401
+from tokflow_tests.tiny import declare_texts as make_texts_dataset  # noqa: F401
 
 NUM_AWKWARD_STRINGS = 20_000
-
-FEW_TEXTS = ("Hello, world!", "", " don't\r\n", "größe 漢字 👍🏽", "a\x00b", "12 <|endoftext|>")
 
 _FAMILY = "👩\u200d👩\u200d👧\u200d👦"
 _EMOJI = ("👍", "👍🏽", _FAMILY, "🏳️\u200d🌈", "🇩🇪🇫", "❤\ufe0f", "1\ufe0f\u20e3", "\u200d", "\ufe0f")
@@ -82,66 +72,6 @@ def _code_points(choose: random.Random) -> list[str]:
         found.update({*by_plane[plane][:2], *by_plane[plane][-2:]})
         found.update(choose.sample(by_plane[plane], 12))
     return [chr(point) for point in sorted(found)]
-
-
-def write_texts(path: Path, texts: Iterable[str]) -> Path:
-    """Write a raw file with one document per text, in the format of its suffix."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".parquet":
-        pq.write_table(pa.table({"text": pa.array(texts, pa.large_string())}), path)
-    else:
-        lines = (json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts)
-        path.write_bytes("".join(lines).encode())
-    return path
-
-
-def make_texts_dataset(
-    folder: Path,
-    texts: Sequence[str] | None = FEW_TEXTS,
-    *,
-    suffix: str = ".jsonl",
-    documents: dict[str, Any] | None = None,
-    **tokenizer: Any,
-) -> Dataset:
-    """Return a dataset over `<folder>/raw`, with `texts` as its one file unless they are None."""
-    if texts is not None:
-        write_texts(folder / "raw" / f"texts{suffix}", texts)
-    return make_dataset(
-        {
-            "name": "texts",
-            "raw": {"files": "raw/*"},
-            "documents": documents or {},
-            "tokenizer": {"kind": "bytes", **tokenizer},
-            "store": "store",
-        },
-        base=folder,
-        where="test",
-    )
-
-
-def save_tokenizer(dataset: Dataset) -> Tokenizer:
-    """Return the dataset's tokenizer, saved into its store."""
-    graph = BuildGraph(dataset)
-    make_tokenizer(graph)
-    return graph.tokenizer
-
-
-def tokenize(dataset: Dataset, key: str | None = None) -> TokenShard:
-    """Return the token shard of one raw file, by default the first, made through the pipeline."""
-    graph = BuildGraph(dataset)
-    make_tokenizer(graph)
-    made = make_tokens(graph, key or next(iter(graph.sources)))
-    return open_token_shard(made.output.folder)
-
-
-def token_lists(shard: TokenShard) -> list[list[int]]:
-    """Return the token ids of each document, BOS and EOS included."""
-    rows = shard.documents(["token_offset", "num_tokens"]).to_pydict()
-    token_ids = shard.token_ids()
-    return [
-        token_ids[start : start + count].tolist()
-        for start, count in zip(rows["token_offset"], rows["num_tokens"], strict=True)
-    ]
 
 
 def find_shared() -> Path:

@@ -1,10 +1,13 @@
-"""The commands and their options; the work is in the modules beside this one, imported late.
+"""Commands and their options. The module called as a command does its work, imported when used.
 
 Exit status: 0 done, 1 failed, 2 wrong usage (of the command line or of a dataset's YAML).
 """
 
+import functools
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -56,44 +59,43 @@ Trust = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+Export = Annotated[Path, typer.Argument(help="The folder of an export, or its `latest` link.")]
 
 
-@app.command()
-@reports_errors
+def command(declared: Callable[..., None]) -> Callable[..., None]:
+    """Register a command, which has no more than its options; `main` of its module takes them."""
+
+    @functools.wraps(declared)
+    def run(**options: Any) -> int:
+        status: int = import_module(f"tokflow.cli.{declared.__name__}").main(**options)
+        return status
+
+    return app.command()(reports_errors(run))
+
+
+@command
 def run(
     names: Names = None,
     configs: Configs = None,
     store: Store = None,
     partitions: Partitions = None,
     json: Json = False,
-) -> int:
+) -> None:
     """Build what is missing or has changed, and export it."""
-    from tokflow.cli.run import run_datasets
-    from tokflow.cli.selection import select
-
-    selected = select(names, configs=configs, store=store, partitions=partitions)
-    return run_datasets(selected, partitions=partitions, as_json=json)
 
 
-@app.command()
-@reports_errors
+@command
 def plan(
     names: Names = None,
     configs: Configs = None,
     store: Store = None,
     partitions: Partitions = None,
     json: Json = False,
-) -> int:
+) -> None:
     """Say what a run would build, and why. Builds nothing."""
-    from tokflow.cli.plan import print_plans
-    from tokflow.cli.selection import select
-
-    selected = select(names, configs=configs, store=store, partitions=partitions)
-    return print_plans(selected, partitions=partitions, as_json=json)
 
 
-@app.command()
-@reports_errors
+@command
 def inspect(
     path: Annotated[
         Path, typer.Argument(help="An output's folder, a link to it, or a file in it.")
@@ -104,20 +106,14 @@ def inspect(
     ] = 2,
     trust_remote_code: Trust = False,
     json: Json = False,
-) -> int:
+) -> None:
     """Show what an output holds: counts, files, parents, the first sequences decoded.
 
     Checksums are shown as they are listed; `tokflow verify` compares them.
     """
-    from tokflow.cli.inspect import print_inspection
-
-    return print_inspection(
-        path, num_sequences=sequences, trust_remote_code=trust_remote_code, as_json=json
-    )
 
 
-@app.command()
-@reports_errors
+@command
 def tokenizers(
     names: Names = None,
     configs: Configs = None,
@@ -140,23 +136,11 @@ def tokenizers(
     store: Store = None,
     trust_remote_code: Trust = False,
     json: Json = False,
-) -> int:
+) -> None:
     """Show tokenizers side by side: ids, EOS, engine, and bytes per token on a file."""
-    from tokflow.cli.tokenizers import print_tokenizers
-
-    return print_tokenizers(
-        names,
-        configs=configs,
-        tokenizers=tokenizer,
-        file=file,
-        store=store,
-        trust_remote_code=trust_remote_code,
-        as_json=json,
-    )
 
 
-@app.command()
-@reports_errors
+@command
 def verify(
     target: Annotated[
         str | None,
@@ -168,19 +152,13 @@ def verify(
     store: Store = None,
     trust_remote_code: Trust = False,
     json: Json = False,
-) -> int:
+) -> None:
     """Check checksums, structure and counts; for a dataset also a sample against the raw files."""
-    from tokflow.cli.verify import print_verification
-
-    return print_verification(
-        target, configs=configs, store=store, trust_remote_code=trust_remote_code, as_json=json
-    )
 
 
-@app.command()
-@reports_errors
+@command
 def trace(
-    export: Annotated[Path, typer.Argument(help="The folder of an export, or its `latest` link.")],
+    export: Export,
     token: Annotated[
         int | None,
         typer.Option(
@@ -193,38 +171,23 @@ def trace(
     part: Annotated[str, typer.Option(help="Part of the split.")] = "train",
     trust_remote_code: Trust = False,
     json: Json = False,
-) -> int:
+) -> None:
     """Say which raw file, row and characters a token or a sequence comes from."""
-    from tokflow.cli.trace import print_trace
-
-    return print_trace(
-        export,
-        token=token,
-        sequence=sequence,
-        part=part,
-        trust_remote_code=trust_remote_code,
-        as_json=json,
-    )
 
 
-@app.command()
-@reports_errors
+@command
 def formats(
     name: Annotated[
         str | None, typer.Argument(metavar="[FORMAT]", help="One format, with its options.")
     ] = None,
     json: Json = False,
-) -> int:
+) -> None:
     """List the export formats, or show the files and options of one."""
-    from tokflow.cli.formats import print_formats
-
-    return print_formats(name, as_json=json)
 
 
-@app.command()
-@reports_errors
+@command
 def convert(
-    export: Annotated[Path, typer.Argument(help="The folder of an export, or its `latest` link.")],
+    export: Export,
     to: Annotated[str, typer.Option(metavar="FORMAT", help="The format to make of it.")],
     options: Annotated[
         list[str] | None,
@@ -249,17 +212,11 @@ def convert(
         typer.Option(metavar="DIR", help="Folder to write; by default one beside the export."),
     ] = None,
     json: Json = False,
-) -> int:
+) -> None:
     """Make another format of an export, from its files alone; nothing is tokenized again."""
-    from tokflow.cli.convert import print_conversion
-
-    return print_conversion(
-        export, to=to, options=options, packing=packing, output=output, as_json=json
-    )
 
 
-@app.command()
-@reports_errors
+@command
 def gc(
     names: Names = None,
     configs: Configs = None,
@@ -271,17 +228,11 @@ def gc(
         bool, typer.Option("--yes", help="Remove it; without this only say what would go.")
     ] = False,
     json: Json = False,
-) -> int:
+) -> None:
     """List, and with --yes remove, outputs that the datasets as declared do not refer to."""
-    from tokflow.cli.gc import collect_garbage
-    from tokflow.cli.selection import select
-
-    selected = select(names, configs=configs, store=store)
-    return collect_garbage(selected, keep=keep, is_dry_run=not yes, as_json=json)
 
 
-@app.command()
-@reports_errors
+@command
 def ui(
     host: Annotated[
         str, typer.Option(help="Address to listen on; it must lead to this machine alone.")
@@ -298,8 +249,5 @@ def ui(
     json: Annotated[
         bool, typer.Option("--json", help="Print the command instead of starting it.")
     ] = False,
-) -> int:
+) -> None:
     """Start Dagster's web UI on this machine, telemetry off."""
-    from tokflow.cli.ui import start_ui
-
-    return start_ui(host=host, port=port, is_exposed=expose, as_json=json)

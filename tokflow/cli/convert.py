@@ -10,24 +10,31 @@ import yaml
 from tokflow.audit.convert import convert_export, own_packing
 from tokflow.audit.stored import find_export
 from tokflow.build.dataset import make_export_config, make_packing_config
-from tokflow.cli.output import DONE, UsageError, as_usage, print_json, shown_path, size
-from tokflow.cli.packing import described_tokens
+from tokflow.cli.output import (
+    DONE,
+    UsageError,
+    as_usage,
+    described_tokens,
+    print_json,
+    shown_path,
+    size,
+)
 from tokflow.exports import check_format
 from tokflow.sequences.packing import PackingConfig
 from tokflow.store.manifest import read_manifest
 
 
-def print_conversion(
+def main(
     export: Path,
     *,
     to: str,
     options: Sequence[str] | None,
     packing: Sequence[str] | None,
     output: Path | None,
-    as_json: bool,
+    json: bool,
 ) -> int:
     """Convert, and say what was written where."""
-    with as_usage():
+    with as_usage(export):
         check_format(to, where="--to")
         fields = _fields(options, "--option")
         config = make_export_config({**fields, "format": to}, where="--option")
@@ -41,7 +48,7 @@ def print_conversion(
             )
         packed = _packing(export, of_packing) if of_packing else None
         folder = convert_export(export, config, packing=packed, output=output)
-    _print_folder(folder, to, as_json=as_json)
+    _print_folder(folder, to, as_json=json)
     return DONE
 
 

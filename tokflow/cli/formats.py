@@ -6,19 +6,19 @@ import textwrap
 from typing import Any
 
 from tokflow.build.field_docs import field_docs
-from tokflow.cli.output import DONE, as_usage, print_json, print_table, styled
+from tokflow.cli.output import DONE, as_usage, print_json, print_styled, print_table
 from tokflow.exports import FORMATS, check_format
 
 LINE_LENGTH = 96
 
 
-def print_formats(name: str | None, *, as_json: bool) -> int:
+def main(name: str | None, *, json: bool) -> int:
     """Print all formats in a table, or one with its files and options."""
     if name is not None:
         with as_usage():
             check_format(name, where="FORMAT")
     names = [name] if name is not None else sorted(FORMATS)
-    if as_json:
+    if json:
         print_json({"formats": [_document(each) for each in names]})
     elif name is None:
         rows = [(each, _made_of(each), FORMATS[each].description) for each in names]
@@ -34,7 +34,8 @@ def _print_format(name: str) -> None:
     documented = _options(name)
     if not documented:
         return
-    print(styled("\noptions", "bold"))
+    print()
+    print_styled(("options", "bold"))
     for option in documented:
         default = "" if option["default"] is None else f" = {option['default']!r}"
         print(f"  {option['name']}{default}")

@@ -7,33 +7,27 @@ from typing import Any
 from tokflow.audit.inspection import Inspection, Segment, inspect_output
 from tokflow.cli.output import (
     DONE,
-    UsageError,
+    as_usage,
     counted,
     print_json,
+    print_styled,
     print_table,
     shown_ids,
     size,
-    styled,
 )
-from tokflow.errors import MissingOutputError
+from tokflow.errors import shortened
 from tokflow.store.manifest import read_run
 
 FILES_SHOWN = 20
 
 
-def print_inspection(
-    path: Path, *, num_sequences: int, trust_remote_code: bool, as_json: bool
-) -> int:
+def main(path: Path, *, sequences: int, trust_remote_code: bool, json: bool) -> int:
     """Print what the output at `path` holds; return the exit status."""
-    try:
+    with as_usage(path):
         inspection = inspect_output(
-            path, num_sequences=num_sequences, trust_remote_code=trust_remote_code
+            path, num_sequences=sequences, trust_remote_code=trust_remote_code
         )
-    except MissingOutputError as error:
-        if path.exists():
-            raise
-        raise UsageError(**error.fields()) from error
-    if as_json:
+    if json:
         print_json(_as_document(inspection))
     else:
         _print(inspection)
@@ -43,7 +37,7 @@ def print_inspection(
 def _print(inspection: Inspection) -> None:
     found = inspection.found
     manifest = found.manifest
-    print(f"{styled(found.name, 'bold')} of dataset {manifest.dataset}")
+    print_styled((found.name, "bold"), f" of dataset {manifest.dataset}")
     print(f"folder       {found.folder}")
     print(f"fingerprint  {manifest.fingerprint}")
     print(f"size         {size(inspection.num_bytes)} in {counted(len(manifest.files), 'file')}")
@@ -56,45 +50,38 @@ def _print(inspection: Inspection) -> None:
             if token is None and inspection.tokenizer is not None:
                 token = getattr(inspection.tokenizer, f"{role}_token")
             print(f"{role:<11}  {token_id:,}" + (f" {token!r}" if token else ""))
-    for name, parent in list(manifest.parents.items())[:FILES_SHOWN]:
-        print(f"made from    {name} {parent[:16]}")
-    if len(manifest.parents) > FILES_SHOWN:
-        print(f"made from    {len(manifest.parents) - FILES_SHOWN:,} more")
+    parents = [f"{name} {parent[:16]}" for name, parent in manifest.parents.items()]
+    for parent in shortened(parents, FILES_SHOWN):
+        print(f"made from    {parent}")
     print()
     print_table(("count", ""), [(name, f"{num:,}") for name, num in manifest.counts.items()])
     print()
-    _print_files(inspection)
+    rows = [(name, size(of.num_bytes), of.sha256[:16]) for name, of in manifest.files.items()]
+    print_table(("file", "size", "sha256"), rows, max_rows=FILES_SHOWN)
     for note in inspection.notes:
         print(f"\nnote: {note}")
-    for stretch in inspection.stretches:
-        num_tokens = sum(len(s.token_ids) for s in stretch.segments if not s.is_padding)
-        num_segments = sum(not segment.is_padding for segment in stretch.segments)
+    for excerpt in inspection.excerpts:
+        num_tokens = sum(len(s.token_ids) for s in excerpt.segments if not s.is_padding)
+        num_segments = sum(not segment.is_padding for segment in excerpt.segments)
         tokens, segments = counted(num_tokens, "token"), counted(num_segments, "segment")
-        print(f"\n{styled(stretch.name, 'bold')}: {tokens} of {segments}")
-        for number, segment in enumerate(stretch.segments):
+        print()
+        print_styled((excerpt.name, "bold"), f": {tokens} of {segments}")
+        for number, segment in enumerate(excerpt.segments):
             _print_segment(segment, number)
-
-
-def _print_files(inspection: Inspection) -> None:
-    files = list(inspection.found.manifest.files.items())
-    rows = [(name, size(entry.num_bytes), entry.sha256[:16]) for name, entry in files[:FILES_SHOWN]]
-    print_table(("file", "size", "sha256"), rows)
-    if len(files) > FILES_SHOWN:
-        print(f"... and {len(files) - FILES_SHOWN:,} more")
 
 
 def _print_segment(segment: Segment, number: int) -> None:
     """Print a document's tokens behind a bar that shows where it begins and ends."""
     if segment.is_padding:
-        print(styled(f"  {counted(len(segment.token_ids), 'token')} of padding", "dim"))
+        print_styled((f"  {counted(len(segment.token_ids), 'token')} of padding", "dim"))
         return
-    print(styled(f"  {segment.document or 'document'}", "dim"))
+    print_styled((f"  {segment.document or 'document'}", "dim"))
     if segment.text is None:
         print(f"  │ {shown_ids(segment.token_ids)}")
         return
     color = ("cyan", "yellow")[number % 2]
     for line in _lines(segment.text):
-        print(f"  │ {styled(line, color)}")
+        print_styled("  │ ", (line, color))
 
 
 def _lines(text: str) -> list[str]:
@@ -117,5 +104,5 @@ def _as_document(inspection: Inspection) -> dict[str, Any]:
         "num_bytes": inspection.num_bytes,
         "tokenizer": None if inspection.tokenizer is None else str(inspection.tokenizer.folder),
         "notes": list(inspection.notes),
-        "stretches": [dataclasses.asdict(stretch) for stretch in inspection.stretches],
+        "excerpts": [dataclasses.asdict(excerpt) for excerpt in inspection.excerpts],
     }

@@ -1,28 +1,47 @@
-"""How the command line speaks: results on stdout, errors on stderr, JSON alone where asked."""
+"""Output of the command line: results on stdout, errors on stderr, JSON alone where asked.
+
+rich colours what goes to a terminal; everything else gets the same text, plain.
+"""
 
 import functools
 import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tokflow.errors import ConfigError, TokflowError, explained
+from tokflow.errors import ConfigError, MissingOutputError, TokflowError, explained, shortened
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tokflow.raw import LeftOut
 
 DONE, FAILED, WRONG_USAGE = 0, 1, 2
 """Exit status."""
 
 INTERRUPTED = 130
-"""What shells expect of a command that Ctrl-C ended."""
-
+"""Exit status that shells expect of a command that Ctrl-C ended."""
 
 IDS_SHOWN = 16
 """Token ids shown in a row."""
+
+MAX_TABLE_WIDTH = 1_000_000
+"""Columns of text: no table is ever cut off or folded."""
+
+PACKING_COUNTS = {
+    "num_padding": ("token", "of padding"),
+    "num_cut_documents": ("document", "cut"),
+    "num_truncated_documents": ("document", "truncated"),
+    "num_dropped_documents": ("document", "dropped"),
+    "num_dropped_tokens": ("token", "dropped"),
+    "num_repeated_tokens": ("token", "repeated"),
+}
 
 
 class UsageError(TokflowError, ValueError):
@@ -30,11 +49,18 @@ class UsageError(TokflowError, ValueError):
 
 
 @contextmanager
-def as_usage() -> Iterator[None]:
-    """Let a ConfigError in the block be wrong usage: of the command line, or of a YAML file."""
+def as_usage(path: Path | None = None) -> Iterator[None]:
+    """Let a ConfigError in the block be wrong usage, and a `path` that is not there, too.
+
+    Raises: UsageError.
+    """
     try:
         yield
     except ConfigError as error:
+        raise UsageError(**error.fields()) from error
+    except MissingOutputError as error:
+        if path is None or path.exists():
+            raise
         raise UsageError(**error.fields()) from error
 
 
@@ -68,14 +94,33 @@ def reports_errors(command: Callable[..., int]) -> Callable[..., None]:
     return run
 
 
+@functools.cache
+def console(*, is_stderr: bool = False) -> "Console":
+    """Return rich's view of stdout or stderr, which takes all text as it is."""
+    from rich.console import Console
+
+    return Console(stderr=is_stderr, soft_wrap=True, markup=False, highlight=False, emoji=False)
+
+
+def print_styled(*fragments: str | tuple[str, str]) -> None:
+    """Print one line made of texts, some of them with a style: `("small", "bold"), ": 3 files"`."""
+    if sys.stdout.isatty():
+        from rich.text import Text
+
+        console().print(Text.assemble(*fragments))
+    else:
+        print("".join(of if isinstance(of, str) else of[0] for of in fragments), flush=True)
+
+
 def print_error(message: str, error: BaseException | None = None) -> None:
     """Print one block on stderr, red on a terminal.
 
     With TOKFLOW_DEBUG=1 the traceback of `error` follows.
     """
-    is_red = sys.stderr.isatty() and "NO_COLOR" not in os.environ
-    text = f"error: {message}"
-    print(f"\033[31m{text}\033[0m" if is_red else text, file=sys.stderr, flush=True)
+    if sys.stderr.isatty():
+        console(is_stderr=True).print(f"error: {message}", style="red")
+    else:
+        print(f"error: {message}", file=sys.stderr, flush=True)
     if error is not None and os.environ.get("TOKFLOW_DEBUG") == "1":
         traceback.print_exception(error, file=sys.stderr)
 
@@ -87,28 +132,31 @@ def print_json(document: object) -> None:
     sys.stdout.flush()
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print rows under their columns' names, numbers to the right; nothing is ever cut off."""
-    cells = [tuple(columns), *(tuple(row) for row in rows)]
-    widths = [max(len(row[index]) for row in cells) for index in range(len(columns))]
-    is_number = [all(_is_number(row[index]) for row in cells[1:]) for index in range(len(columns))]
-    for number, row in enumerate(cells):
-        padded = [
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(row, widths, is_number, strict=True)
-        ]
-        line = "  ".join(padded).rstrip()
-        print(styled(line, "bold") if number == 0 else line)
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], *, max_rows: int | None = None
+) -> None:
+    """Print rows, the first `max_rows` of them, under their columns' names, numbers to the right.
 
+    A row is one line, however long.
+    """
+    from rich.table import Table
+    from rich.text import Text
 
-def styled(text: str, style: str) -> str:
-    """Return `text` in a style of STYLES on a terminal, and as it is elsewhere."""
-    if not sys.stdout.isatty() or "NO_COLOR" in os.environ:
-        return text
-    return f"\033[{STYLES[style]}m{text}\033[0m"
-
-
-STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+    rows = list(rows)
+    shown = rows[:max_rows]
+    table = Table.grid(padding=(0, 2))
+    for index in range(len(columns)):
+        is_number = all(_is_number(row[index]) for row in shown)
+        table.add_column(justify="right" if is_number else "left", no_wrap=True)
+    for row in (columns, *shown):
+        table.add_row(*map(Text, row))
+    options = console().options.update(width=MAX_TABLE_WIDTH)
+    header, *lines = console().render_lines(table, options, pad=False)
+    print_styled(("".join(segment.text for segment in header).rstrip(), "bold"))
+    for line in lines:
+        print("".join(segment.text for segment in line).rstrip())
+    if len(rows) > len(shown):
+        print(f"and {len(rows) - len(shown):,} more")
 
 
 def size(num_bytes: float) -> str:
@@ -131,14 +179,7 @@ def of_asked(number: int, asked: int | None) -> str:
 
 def shown_ids(token_ids: Sequence[int]) -> str:
     """Return the first token ids, and how many there are more."""
-    shown = " ".join(str(token_id) for token_id in token_ids[:IDS_SHOWN])
-    rest = len(token_ids) - IDS_SHOWN
-    return shown + (f" ... {rest:,} more" if rest > 0 else "")
-
-
-def _is_number(cell: str) -> bool:
-    number = cell.removesuffix(" B").removesuffix(" kB").removesuffix(" MB").removesuffix(" GB")
-    return not cell or number.replace(",", "").replace(".", "").isdigit()
+    return " ".join(shortened(token_ids, IDS_SHOWN))
 
 
 def shown_path(path: Path) -> str:
@@ -147,3 +188,40 @@ def shown_path(path: Path) -> str:
         return str(path.relative_to(Path.cwd()))
     except ValueError:
         return str(path)
+
+
+def described_left_out(left_out: "Sequence[LeftOut]") -> str:
+    """Return the line that names what a pattern matches and is not read."""
+    named = [
+        f"{shown_path(Path(of.path)) if of.path.startswith('/') else of.path} ({of.found})"
+        for of in left_out
+    ]
+    return f"matched, but not read: {', '.join(shortened(named))}"
+
+
+def described_tokens(counts: Mapping[str, int], part: str) -> str:
+    """Return `72 tokens` of a stream, and of sequences `72 tokens in 9 sequences (...)`."""
+    tokens = counted(counts[f"{part}.num_tokens"], "token")
+    is_packed = f"{part}.num_sequences" in counts
+    return f"{tokens} in {described_sequences(counts, part)}" if is_packed else tokens
+
+
+def described_sequences(counts: Mapping[str, int], part: str) -> str:
+    """Return `12 sequences (98.4 % full, 31 tokens of padding, 2 documents cut)`.
+
+    What is 0 is not said. The percentage is rounded down: with padding it is never 100.
+    """
+    said = []
+    if num_slots := counts[f"{part}.num_tokens"] + counts[f"{part}.num_padding"]:
+        permille = counts[f"{part}.num_tokens"] * 1_000 // num_slots
+        said.append(f"{permille / 10:.1f} % full".replace(".0 ", " "))
+    for name, (noun, what) in PACKING_COUNTS.items():
+        if num := counts.get(f"{part}.{name}"):
+            said.append(f"{counted(num, noun)} {what}")
+    sequences = counted(counts[f"{part}.num_sequences"], "sequence")
+    return f"{sequences} ({', '.join(said)})" if said else sequences
+
+
+def _is_number(cell: str) -> bool:
+    number = cell.removesuffix(" B").removesuffix(" kB").removesuffix(" MB").removesuffix(" GB")
+    return not cell or number.replace(",", "").replace(".", "").isdigit()

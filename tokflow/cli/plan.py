@@ -1,31 +1,47 @@
 """`tokflow plan`: what a run would build, and why."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from tokflow.build.plan import Plan, PlannedOutput, make_plan
-from tokflow.cli.left_out import document_of_left_out, line_of_left_out
-from tokflow.cli.output import DONE, counted, print_error, print_json, print_table, size, styled
-from tokflow.cli.selection import Selected
+from tokflow.cli.output import (
+    DONE,
+    counted,
+    described_left_out,
+    print_error,
+    print_json,
+    print_styled,
+    print_table,
+    size,
+)
+from tokflow.cli.selection import select
 
 ROWS_SHOWN = 40
 """Lines of a plan on the screen; the JSON has all."""
 
 
-def print_plans(
-    selected: Sequence[Selected], *, partitions: Sequence[str] | None, as_json: bool
+def main(
+    names: Sequence[str] | None,
+    configs: Sequence[Path] | None,
+    store: Path | None,
+    partitions: Sequence[str] | None,
+    *,
+    json: bool,
 ) -> int:
     """Print the plan of each dataset; return the exit status."""
-    plans = [make_plan(of.dataset, partitions=partitions) for of in selected]
-    if as_json:
-        print_json({"datasets": [as_document(plan) for plan in plans]})
+    datasets = select(names, configs=configs, store=store, partitions=partitions)
+    plans = [make_plan(dataset, partitions=partitions) for dataset in datasets]
+    if json:
+        print_json({"datasets": [_document(plan) for plan in plans]})
     else:
         for plan in plans:
             _print(plan)
     return DONE
 
 
-def as_document(plan: Plan) -> dict[str, Any]:
+def _document(plan: Plan) -> dict[str, Any]:
     """Return a plan as plain JSON."""
     return {
         "dataset": plan.dataset.name,
@@ -34,7 +50,8 @@ def as_document(plan: Plan) -> dict[str, Any]:
         "num_missing": len(plan.missing),
         "num_files": plan.num_files,
         "num_remote_files": plan.num_remote,
-        "left_out": document_of_left_out(plan.left_out),
+        "left_out": [asdict(left) for left in plan.left_out],
+        "library_changes": plan.library_changes,
         "num_bytes": plan.num_bytes,
         "estimated_seconds": round(plan.seconds, 2),
         "missing": [
@@ -49,7 +66,10 @@ def as_document(plan: Plan) -> dict[str, Any]:
             }
             for planned in plan.missing
         ],
-        "bad": [{"name": bad.name, "error": bad.explained.fields()} for bad in plan.bad],
+        "bad": [
+            {"stage": bad.stage, "name": bad.name, "error": bad.explained.fields()}
+            for bad in plan.bad
+        ],
     }
 
 
@@ -61,23 +81,25 @@ def _print(plan: Plan) -> None:
     if plan.is_up_to_date:
         print(f"{name}: nothing to build: {outputs} are up to date")
     elif missing:
-        print(
-            f"{styled(name, 'bold')}: {counted(len(missing), 'output')} to build, "
+        print_styled(
+            (name, "bold"),
+            f": {counted(len(missing), 'output')} to build, "
             f"{size(plan.num_bytes)} to tokenize, about {_duration(plan.seconds)}; "
-            f"{counted(num_made, 'output')} up to date"
+            f"{counted(num_made, 'output')} up to date",
         )
         print_table(
             ("stage", "name", "raw bytes", "about", "why"),
-            [_row(planned) for planned in missing[:ROWS_SHOWN]],
+            map(_row, missing),
+            max_rows=ROWS_SHOWN,
         )
-        if len(missing) > ROWS_SHOWN:
-            print(f"... and {len(missing) - ROWS_SHOWN:,} more; --json lists them all")
     if plan.num_remote:
         print(f"{counted(plan.num_remote, 'file')} elsewhere: a run asks whether they changed")
     if plan.num_elsewhere:
         print(f"exports wait for {counted(plan.num_elsewhere, 'other file')} to be built")
     if plan.left_out:
-        print(line_of_left_out(plan.left_out))
+        print(described_left_out(plan.left_out))
+    for change in plan.library_changes:
+        print(change)
     for bad in plan.bad:
         print_error(str(bad.explained), bad.error)
 

@@ -1,28 +1,120 @@
-"""Progress on a terminal: a bar per stage with bytes, MB/s and the time that is left."""
+"""Progress of a run: bars on a terminal, and lines elsewhere, few enough for a log to keep."""
 
+import time
+from collections import Counter
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
-
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
-from rich.text import Text
+from typing import Any, Self
 
 from tokflow.build.graph import Stage
 from tokflow.build.plan import Plan
 from tokflow.build.results import Reporter, StageFailure, StageResult
-from tokflow.cli.output import print_error, size
+from tokflow.cli.output import (
+    console,
+    counted,
+    described_sequences,
+    described_tokens,
+    of_asked,
+    print_error,
+    size,
+)
+from tokflow.tokenizers.tokenizer import vocab_size_asked
+
+FILES_SHOWN = 100
+"""More files than these have no line each, but one in SECONDS says how far they are."""
+
+SECONDS = 10.0
 
 
-class Bars(Reporter):
-    """A bar for each stage that has something to make.
+class Errors(Reporter):
+    """Prints what could not be made as soon as it is known."""
+
+    def failed(self, failed: StageFailure) -> None:
+        """Print the error."""
+        print_error(str(failed.explained), failed.error)
+
+
+class Lines(Errors):
+    """A line for the tokens of each file and for each export; splits and sequences have one each.
+
+    What was there already has none.
+    """
+
+    def __init__(self) -> None:
+        self._num_files = self._num_done = 0
+        """Of the stage."""
+        self._new: list[StageResult] = []
+        """Outputs of the stage that were made."""
+        self._last_line = time.monotonic()
+
+    def stage(self, stage: Stage, *, num_outputs: int, num_bytes: int) -> None:
+        """Begin to count."""
+        self._num_files, self._num_done, self._new = num_outputs, 0, []
+
+    def made(self, made: StageResult) -> None:
+        """Print a line where there is one to print."""
+        stage = made.output.stage
+        if made.is_new and stage in ("split", "sequences"):
+            self._new.append(made)
+        elif made.is_new and (stage != "tokens" or self._num_files <= FILES_SHOWN):
+            self._print(described(made))
+        elif made.is_new and time.monotonic() - self._last_line >= SECONDS:
+            name = f"{made.output.dataset}: tokens: file {self._num_done + 1:,} of"
+            self._print(f"{name} {self._num_files:,}, {made.output.name}")
+        self._count()
+
+    def failed(self, failed: StageFailure) -> None:
+        """Print the error."""
+        super().failed(failed)
+        self._count()
+
+    def _count(self) -> None:
+        self._num_done += 1
+        if self._num_done == self._num_files and self._new:
+            output = self._new[0].output
+            seconds = sum(one.run.get("seconds", 0) for one in self._new)
+            files = f"{counted(len(self._new), 'file')}: {described_parts(self._new)}"
+            self._print(f"{output.dataset}: {output.stage}: {files}, {seconds:,.1f} s")
+
+    def _print(self, line: str) -> None:
+        print(line, flush=True)
+        self._last_line = time.monotonic()
+
+
+def described(made: StageResult) -> str:
+    """Return one line about the tokenizer, the tokens of a file or an export."""
+    counts, run = made.manifest.counts, made.run
+    output = made.output
+    seconds = f"{run.get('seconds', 0):,.1f} s"
+    if output.stage == "tokenizer":
+        num_ids = of_asked(counts["vocab_size"], vocab_size_asked(made.manifest))
+        return f"{output.dataset}: tokenizer: {num_ids} ids, {seconds}"
+    name = f"{output.dataset}: {output.stage} {output.name}"
+    if output.stage == "tokens":
+        speed = f"{run['megabytes_per_second']:,.1f} MB/s" if run else "unknown speed"
+        return (
+            f"{name}: {counted(counts['num_documents'], 'document')}, "
+            f"{counted(counts['num_tokens'], 'token')}, {speed}, {run.get('engine')}"
+        )
+    parts = [f"{part} {described_tokens(counts, part)}" for part in made.manifest.details["parts"]]
+    return f"{name}: {', '.join(parts)}, {seconds}"
+
+
+def described_parts(made: Sequence[StageResult]) -> str:
+    """Return what the parts of several files' splits, or sequences, hold together."""
+    first = made[0]
+    counts: Counter[str] = Counter()
+    for one in made:
+        counts.update(one.manifest.counts)
+    described = described_sequences if first.output.stage == "sequences" else described_tokens
+    said = [f"{part} {described(counts, part)}" for part in first.manifest.details["parts"]]
+    num_left = sum(num for name, num in counts.items() if name.endswith(".num_tail_tokens"))
+    said += [f"{counted(num_left, 'leftover token')}, packed at export"] if num_left else []
+    return ", ".join(said)
+
+
+class Bars(Errors):
+    """A bar for each stage that has something to make, on a terminal.
 
     A stage's total is the raw bytes of the files it has to do. Within a file, tokenized text is
     turned into raw bytes by the ratio that the files before it had, since raw files may be
@@ -30,25 +122,24 @@ class Bars(Reporter):
     """
 
     def __init__(self, plan: Plan) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
         self._sizes = {(p.stage, p.name): p.num_bytes for p in plan.missing}
+        fields = ("{task.fields[stage]:<10}", None, "{task.fields[size]}", "{task.fields[speed]}")
         self._progress = Progress(
-            TextColumn("{task.fields[stage]:<10}"),
-            BarColumn(),
-            _Bytes(),
-            _Speed(),
+            *(TextColumn(text, markup=False) if text else BarColumn() for text in fields),
             TimeRemainingColumn(compact=True),
-            TextColumn("{task.fields[current]}"),
-            console=Console(),
+            TextColumn("{task.fields[name]}", markup=False),
+            console=console(),
         )
-        self._task: TaskID | None = None
         self._stage: Stage = "raw"
         self._name = ""
-        self._done = 0
-        """Raw bytes of the files of the stage that are done."""
-        self._text_bytes = 0
-        """Of the file under way."""
-        self._all_text = 0
-        self._all_raw = 0
+        self._raw_bytes = self._text_bytes = 0
+        """Of the files of the stage that are done, and of the text of this stage."""
+        self._text_of_file = 0
+        self._ratio = 1.0
+        """Raw bytes per byte of text, of the files whose tokens are done."""
+        self._started = time.monotonic()
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -62,76 +153,49 @@ class Bars(Reporter):
     ) -> None:
         self._progress.stop()
 
-    def stage(self, stage: Stage, *, num_outputs: int, num_bytes: int) -> None:
-        """Open the stage's bar."""
-        self._open(stage)
-
     def start(self, stage: Stage, name: str) -> None:
-        """Show the output under way."""
+        """Show the output under way, on a new bar where a stage begins."""
         if stage != self._stage:
-            self._open(stage)
-        self._name, self._text_bytes = name, 0
-        if self._task is not None:
-            self._progress.update(self._task, current=name)
+            self._show(self._raw_bytes, name="")
+            self._stage, self._started = stage, time.monotonic()
+            self._raw_bytes = self._text_bytes = 0
+            sizes = [num_bytes for (of, _), num_bytes in self._sizes.items() if of == stage]
+            if sizes:
+                self._progress.add_task(
+                    "", total=max(sum(sizes), 1), stage=stage, size="", speed="", name=""
+                )
+        self._name, self._text_of_file = name, 0
+        self._show(self._raw_bytes, name=name)
 
     def advance(self, num_documents: int, num_bytes: int) -> None:
         """Move the bar by text that was tokenized."""
-        if self._task is None:
-            return
         self._text_bytes += num_bytes
-        ratio = self._all_raw / self._all_text if self._all_text else 1.0
-        of_file = min(self._text_bytes * ratio, 0.99 * self._size())
-        task = self._progress.tasks[self._progress.task_ids.index(self._task)]
-        text = task.fields["text_bytes"] + num_bytes
-        self._progress.update(self._task, completed=self._done + of_file, text_bytes=text)
+        self._text_of_file += num_bytes
+        of_file = min(self._text_of_file * self._ratio, 0.99 * self._size())
+        speed = self._text_bytes / 1e6 / max(time.monotonic() - self._started, 1e-3)
+        self._show(self._raw_bytes + of_file, name=self._name, speed=f"{speed:8,.1f} MB/s")
 
     def made(self, made: StageResult) -> None:
         """Count the output's raw bytes in full."""
-        if made.is_new and made.output.stage == "tokens":
-            self._all_raw += self._size()
-            self._all_text += made.manifest.counts["num_bytes"]
-        self._finish()
+        self._raw_bytes += self._size()
+        if made.is_new and made.output.stage == "tokens" and self._text_bytes:
+            self._ratio = self._raw_bytes / self._text_bytes
+        self._show(self._raw_bytes, name=self._name)
 
     def failed(self, failed: StageFailure) -> None:
         """Print the error above the bars."""
-        self._finish()
+        self._raw_bytes += self._size()
+        self._show(self._raw_bytes, name=self._name)
         self._progress.stop()
-        print_error(str(failed.explained), failed.error)
+        super().failed(failed)
         self._progress.start()
 
-    def _open(self, stage: Stage) -> None:
-        if self._task is not None:
-            self._progress.update(self._task, current="")
-        self._stage, self._done, self._task = stage, 0, None
-        total = sum(num_bytes for (of, _), num_bytes in self._sizes.items() if of == stage)
-        if any(of == stage for of, _ in self._sizes):
-            self._task = self._progress.add_task(
-                "", total=max(total, 1), stage=stage, current="", text_bytes=0
-            )
-
-    def _finish(self) -> None:
-        self._done += self._size()
-        if self._task is not None:
-            self._progress.update(self._task, completed=self._done)
+    def _show(self, num_bytes: float, **fields: Any) -> None:
+        """Bring the bar of the stage, if it has one, up to date."""
+        bars = [task for task in self._progress.tasks if task.fields["stage"] == self._stage]
+        for bar in bars:
+            shown = f"{size(num_bytes)} of {size(bar.total or 0)}"
+            self._progress.update(bar.id, completed=num_bytes, size=shown, **fields)
 
     def _size(self) -> int:
         return self._sizes.get((self._stage, self._name), 0)
-
-
-class _Bytes(ProgressColumn):
-    """Raw bytes done, of all that the stage has to do."""
-
-    def render(self, task: Task) -> Text:
-        """Return the column's text."""
-        return Text(f"{size(task.completed)} of {size(task.total or 0)}", style="progress.download")
-
-
-class _Speed(ProgressColumn):
-    """Text per second, where text is tokenized; else nothing."""
-
-    def render(self, task: Task) -> Text:
-        """Return the column's text."""
-        elapsed = task.finished_time or task.elapsed
-        num_bytes = task.fields["text_bytes"]
-        speed = f"{num_bytes / 1e6 / elapsed:,.1f} MB/s" if elapsed and num_bytes else ""
-        return Text(f"{speed:>11}", style="progress.data.speed")

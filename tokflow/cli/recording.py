@@ -1,88 +1,126 @@
-"""Tell Dagster what a run did, unless it has been told.
+"""Record of a run in Dagster's history, unless the same is there already.
 
-`<store>/<dataset>/recorded.json` remembers which outputs were told to which instance, so that a
+`<store>/<dataset>/recorded.json` remembers which outputs are recorded in which instance, so that a
 run that finds nothing to do imports nothing.
 """
 
 import json
+import multiprocessing
 import os
+import signal
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.declared import project_root
-from tokflow.cli.recorder import Recorder, RecorderError, tell
+from tokflow.errors import explained, message_of
 from tokflow.store.atomic import new_file
 
 RECORDED_NAME = "recorded.json"
 
 
+@contextmanager
+def dagster_process() -> Iterator[Executor]:
+    """Yield a process for `record` that gets ready while a dataset is being built.
+
+    To import Dagster and to open its history take three seconds of one core.
+    """
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawn, initializer=_begin_process) as pool:
+        pool.submit(_prepare)
+        yield pool
+
+
 def record(
     dataset: Dataset,
-    keys: Sequence[str],
-    fingerprints: Mapping[str, str],
+    outputs: Sequence[Mapping[str, Any]],
     *,
     is_partial: bool,
-    is_new: bool,
-    recorder: Recorder | None = None,
+    process: Executor | None = None,
 ) -> list[str]:
-    """Register the raw files as partitions and record what there is of `keys`; return what
-    Dagster's asset checks found wrong.
+    """Register the raw files as partitions and record what there is; return what Dagster's asset
+    checks found wrong.
 
-    Nothing is done where the same was done before. `fingerprints`: of every output that is there,
-    by stage and name; with `is_partial` those of some files only. `is_new`: something was built
-    just now. `recorder` does it in its process, by default it is done in this one. What Dagster
-    does not take is a warning: what was built is complete without it, and the next run tries
-    again.
+    Nothing is done where the same was done before. `outputs`: every output that is there, as in
+    the JSON of a run; with `is_partial` those of some files only. `process` records them, by
+    default this process does. What Dagster does not take is a warning: what was built is complete
+    without it, and the next run tries again.
     """
     path = dataset.folder / RECORDED_NAME
-    home = _instance_folder()
+    home = os.environ.get("DAGSTER_HOME") or str(project_root() / ".dagster")
     known = _read(path, home)
-    outputs = {**known, **fingerprints} if is_partial else dict(fingerprints)
-    if outputs == known and home.is_dir() and not is_new:
-        return list(_read_fields(path, home).get("problems", []))
+    there = dict(known["outputs"]) if is_partial else {}
+    there |= {f"{of['stage']}/{of['name']}": of["fingerprint"] for of in outputs}
+    is_new = any(of["is_new"] for of in outputs)
+    if there == known["outputs"] and Path(home).is_dir() and not is_new:
+        return list(known["problems"])
+    keys = [of["name"] for of in outputs if of["stage"] == "sequences"]
     try:
-        told = recorder.tell(keys) if recorder else tell(dataset, keys)
+        recorded = process.submit(_record, dataset, keys).result() if process else None
+        problems, warnings = recorded or _record(dataset, keys)
     except Exception as error:
         if os.environ.get("TOKFLOW_DEBUG") == "1":
             raise
         print(
             f"warning: {dataset.name}: Dagster did not record this run "
-            f"({_described(error)}); what was built is complete, and the next run tries again",
+            f"({message_of(error, where='the record')}); what was built is complete, and the "
+            "next run tries again",
             file=sys.stderr,
         )
         return []
-    for warning in told.warnings:
+    for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
     with new_file(path) as temporary:
-        fields = {"instance": str(home), "outputs": outputs, "problems": list(told.problems)}
+        fields = {"instance": home, "outputs": there, "problems": problems}
         text = json.dumps(fields, indent=1, sort_keys=True)
         temporary.write_text(text + "\n", encoding="utf-8")
-    return list(told.problems)
+    return problems
 
 
-def _described(error: Exception) -> str:
-    is_told = isinstance(error, RecorderError)
-    return str(error) if is_told else f"{type(error).__name__}: {error}"
-
-
-def _instance_folder() -> Path:
-    """Return where `open_instance` keeps Dagster's state."""
-    home = os.environ.get("DAGSTER_HOME")
-    return Path(home) if home else project_root() / ".dagster"
-
-
-def _read(path: Path, home: Path) -> dict[str, str]:
-    """Return what was told to the instance in `home`."""
-    return dict(_read_fields(path, home).get("outputs", {}))
-
-
-def _read_fields(path: Path, home: Path) -> dict[str, Any]:
-    """Return what was kept of the last record, if it was told to the instance in `home`."""
+def _read(path: Path, home: str) -> dict[str, Any]:
+    """Return what is kept of the last record, if it is in the instance in `home`."""
     try:
         fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
-        return {}
-    return fields if fields.get("instance") == str(home) else {}
+        fields = {}
+    return fields if fields.get("instance") == home else {"outputs": {}, "problems": []}
+
+
+def _begin_process() -> None:
+    """Let this process leave Ctrl-C to the one that started it, end with that, and print nothing
+    where results are printed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.dup2(2, 1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _prepare() -> None:
+    from tokflow.components import open_instance
+
+    with suppress(Exception), open_instance():  # `_record` meets the same error, and says so
+        pass
+
+
+def _record(dataset: Dataset, keys: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return what Dagster's asset checks found: problems, and warnings."""
+    try:
+        from tokflow.components import open_instance, record_build, sync_files
+
+        with open_instance() as instance:
+            sync_files(instance, dataset)
+            recorded = record_build(instance, dataset, keys)
+    except Exception as error:  # not every error of Dagster can go from process to process
+        raise explained(error, where="the record") from error
+    return list(recorded.problems), list(recorded.warnings)

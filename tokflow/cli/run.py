@@ -5,120 +5,118 @@ Where nothing is missing neither Dagster nor an engine is imported.
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tokflow.build.dataset import Dataset
+from tokflow.build.graph import Output
 from tokflow.build.pipeline import build_dataset
 from tokflow.build.plan import Plan, PlannedOutput, make_plan
-from tokflow.build.results import BuildResult, StageResult
+from tokflow.build.results import BuildResult
 from tokflow.cli import STARTED
-from tokflow.cli.documents import document_of_build, document_of_plan
-from tokflow.cli.left_out import line_of_left_out
-from tokflow.cli.lines import Errors, Lines
-from tokflow.cli.output import DONE, FAILED, counted, print_error, print_json, size
-from tokflow.cli.selection import Selected
+from tokflow.cli.output import (
+    DONE,
+    FAILED,
+    counted,
+    described_left_out,
+    print_error,
+    print_json,
+    size,
+)
+from tokflow.cli.progress import Bars, Errors, Lines
+from tokflow.cli.selection import select
 from tokflow.errors import explained
 from tokflow.store.atomic import point_latest_to
 
 if TYPE_CHECKING:
-    from tokflow.cli.recorder import Recorder
+    from concurrent.futures import Executor
 
 
-def run_datasets(
-    selected: Sequence[Selected], *, partitions: Sequence[str] | None, as_json: bool
+def main(
+    names: Sequence[str] | None,
+    configs: Sequence[Path] | None,
+    store: Path | None,
+    partitions: Sequence[str] | None,
+    *,
+    json: bool,
 ) -> int:
     """Build the datasets one after the other; one that fails does not stop the next."""
-    documents = []
-    code = DONE
-    for one in selected:
+    datasets = select(names, configs=configs, store=store, partitions=partitions)
+    is_recorded = not configs and store is None  # else Dagster does not know it as it is
+    documents: list[dict[str, Any]] = []
+    for dataset in datasets:
         try:
-            document, is_well = _run(one, partitions, as_json=as_json)
+            documents.append(_run(dataset, partitions, is_recorded=is_recorded, json=json))
         except Exception as error:
-            if len(selected) == 1:
+            if len(datasets) == 1:
                 raise
-            problem = explained(error, where=one.dataset.name)
+            problem = explained(error, where=dataset.name)
             print_error(str(problem), error)
-            document, is_well = {"dataset": one.dataset.name, "error": problem.fields()}, False
-        documents.append(document)
-        code = code if is_well else FAILED
-    if as_json:
+            documents.append({"dataset": dataset.name, "error": problem.fields()})
+    if json:
         print_json({"datasets": documents})
-    return code
+    is_well = not any(of.get("error") or of["failed"] or of["problems"] for of in documents)
+    return DONE if is_well else FAILED
 
 
 def _run(
-    selected: Selected, partitions: Sequence[str] | None, *, as_json: bool
-) -> tuple[dict[str, Any], bool]:
-    """Return what is to be said of a dataset in JSON, and whether all went well."""
-    hashing = None if as_json else _show_hashing
-    plan = make_plan(selected.dataset, partitions=partitions, progress=hashing)
+    dataset: Dataset, partitions: Sequence[str] | None, *, is_recorded: bool, json: bool
+) -> dict[str, Any]:
+    """Return what is to be said of a dataset in JSON."""
+    plan = make_plan(dataset, partitions=partitions, progress=None if json else _show_hashing)
+    is_partial = partitions is not None
     if plan.is_up_to_date and not plan.num_remote:
-        if not as_json:
+        for planned in plan.planned:
+            if planned.stage == "export" and planned.folder is not None:
+                point_latest_to(planned.folder)  # as after going back to an earlier config
+        if not json:
             _say_nothing_to_do(plan)
-        problems = _record(selected, _publish(plan), is_partial=partitions is not None)
-        return document_of_plan(plan, problems), not problems
-    with _recorder(selected) as recorder:
-        built = _build(selected, plan, partitions, as_json=as_json)
-        if not as_json:
-            _print_built(selected, plan, built)
-        is_partial = bool(partitions is not None or built.failed)
-        problems = _record(selected, built.made, is_partial=is_partial, recorder=recorder)
-    return document_of_build(selected.dataset, built, problems), not (built.failed or problems)
+        document = _document(plan)
+        if is_recorded:
+            document["problems"] = _record(dataset, document["outputs"], is_partial=is_partial)
+        return document
+    with _dagster_process() if is_recorded else nullcontext() as process:
+        built = _build(plan, partitions, json=json)
+        document = _document(plan, built)
+        if is_recorded:
+            document["problems"] = _record(
+                dataset,
+                document["outputs"],
+                is_partial=is_partial or bool(built.failed),
+                process=process,
+            )
+    return document
 
 
-def _recorder(selected: Selected) -> "AbstractContextManager[Recorder | None]":
-    if not selected.is_declared:
-        return nullcontext()
-    from tokflow.cli.recorder import Recorder
-
-    return Recorder(selected.dataset.name)
-
-
-def _print_built(selected: Selected, plan: Plan, built: BuildResult) -> None:
-    from tokflow.cli.closing import print_closing
-
+def _build(plan: Plan, partitions: Sequence[str] | None, *, json: bool) -> BuildResult:
+    if json:
+        return build_dataset(plan.dataset, partitions=partitions, reporter=Errors())
+    is_terminal = sys.stdout.isatty()
+    with Bars(plan) if is_terminal else nullcontext(Lines()) as reporter:
+        built = build_dataset(plan.dataset, partitions=partitions, reporter=reporter)
     if built.num_new or built.failed:
-        # Where no terminal shows bars, a line of each stage has said it.
-        print_closing(selected.dataset, plan, built, with_rows=sys.stdout.isatty())
+        from tokflow.cli.summary import print_summary
+
+        # Where no terminal shows bars, a line of each stage has said what packing did.
+        print_summary(plan, built, with_packing=is_terminal)
     else:
         _say_nothing_to_do(plan)
-
-
-def _build(
-    selected: Selected, plan: Plan, partitions: Sequence[str] | None, *, as_json: bool
-) -> BuildResult:
-    if as_json:
-        return build_dataset(selected.dataset, partitions=partitions, reporter=Errors())
-    if sys.stdout.isatty():
-        from tokflow.cli.progress import Bars
-
-        with Bars(plan) as bars:
-            return build_dataset(selected.dataset, partitions=partitions, reporter=bars)
-    return build_dataset(selected.dataset, partitions=partitions, reporter=Lines())
-
-
-def _publish(plan: Plan) -> Sequence[PlannedOutput]:
-    """Let `latest` lead to the exports of this config again, as after going back to an earlier
-    one; return the outputs, which are all there."""
-    for planned in plan.planned:
-        if planned.stage == "export" and planned.folder is not None:
-            point_latest_to(planned.folder)
-    return plan.planned
+    return built
 
 
 def _say_nothing_to_do(plan: Plan) -> None:
-    outputs = counted(len(plan.planned), "output")
-    files = counted(plan.num_files, "file")
+    outputs, files = counted(len(plan.planned), "output"), counted(plan.num_files, "file")
     verb = "is" if len(plan.planned) == 1 else "are"
-    seconds = time.perf_counter() - STARTED
     print(
         f"{plan.dataset.name}: nothing to do: {outputs} of {files} {verb} up to date "
-        f"({seconds:.1f} s)",
+        f"({time.perf_counter() - STARTED:.1f} s)",
         flush=True,
     )
     if plan.left_out:
-        print(line_of_left_out(plan.left_out), flush=True)
+        print(described_left_out(plan.left_out), flush=True)
 
 
 def _show_hashing(done: int, total: int | None) -> None:
@@ -129,35 +127,59 @@ def _show_hashing(done: int, total: int | None) -> None:
         print(text, end=end, file=sys.stderr, flush=True)
 
 
+def _dagster_process() -> "AbstractContextManager[Executor]":
+    from tokflow.cli.recording import dagster_process
+
+    return dagster_process()
+
+
 def _record(
-    selected: Selected,
-    outputs: Sequence[StageResult] | Sequence[PlannedOutput],
+    dataset: Dataset,
+    outputs: Sequence[Mapping[str, Any]],
     *,
     is_partial: bool,
-    recorder: "Recorder | None" = None,
+    process: "Executor | None" = None,
 ) -> list[str]:
-    """Tell Dagster of the raw files and of what there is, unless it has been told; return what
-    its asset checks found wrong."""
-    if not selected.is_declared:
-        return []
     from tokflow.cli.recording import record
 
-    fingerprints: dict[str, str] = {}
-    keys: list[str] = []
-    for one in outputs:
-        output = one.output if isinstance(one, StageResult) else one
-        fingerprints[f"{output.stage}/{output.name}"] = str(output.fingerprint)
-        if output.stage == "sequences":
-            keys.append(output.name)
-    is_new = any(isinstance(one, StageResult) and one.is_new for one in outputs)
-    problems = record(
-        selected.dataset,
-        keys,
-        fingerprints,
-        is_partial=is_partial,
-        is_new=is_new,
-        recorder=recorder,
-    )
+    problems = record(dataset, outputs, is_partial=is_partial, process=process)
     for problem in problems:
         print_error(problem)
     return problems
+
+
+def _document(plan: Plan, built: BuildResult | None = None) -> dict[str, Any]:
+    """Return what is to be said of a dataset in JSON; without a build nothing was to do."""
+    outputs = [_output(planned, is_new=False) for planned in plan.planned]
+    if built:
+        outputs = [
+            {
+                **_output(made.output, is_new=made.is_new),
+                "counts": dict(made.manifest.counts),
+                "run": made.run,
+            }
+            for made in built.made
+        ]
+    return {
+        "dataset": plan.dataset.name,
+        "num_files": len(built.raw_files) if built else plan.num_files,
+        "left_out": [asdict(left) for left in (built or plan).left_out],
+        "num_new": built.num_new if built else 0,
+        "seconds": round(built.seconds, 3) if built else 0.0,
+        "outputs": outputs,
+        "failed": [
+            {"stage": failed.stage, "name": failed.name, "error": failed.explained.fields()}
+            for failed in (built.failed if built else ())
+        ],
+        "problems": [],
+    }
+
+
+def _output(output: Output | PlannedOutput, *, is_new: bool) -> dict[str, Any]:
+    return {
+        "stage": output.stage,
+        "name": output.name,
+        "fingerprint": output.fingerprint,
+        "folder": str(output.folder),
+        "is_new": is_new,
+    }

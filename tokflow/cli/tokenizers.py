@@ -1,8 +1,7 @@
-"""`tokflow tokenizers`: what tokenizers are, side by side."""
+"""`tokflow tokenizers`: tokenizers side by side."""
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,24 +23,19 @@ from tokflow.cli.selection import select
 from tokflow.errors import explained
 from tokflow.tokenizers.tokenizer import fields_of_name
 
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One tokenizer, or why there is none."""
-
-    title: str
-    found: TokenizerReport | Exception
+Column = tuple[str, TokenizerReport | Exception]
+"""The title of one tokenizer, and its report or why there is none."""
 
 
-def print_tokenizers(
+def main(
     names: Sequence[str] | None,
-    *,
     configs: Sequence[Path] | None,
-    tokenizers: Sequence[str] | None,
-    file: Path | None,
     store: Path | None,
+    *,
+    tokenizer: Sequence[str] | None,
+    file: Path | None,
     trust_remote_code: bool,
-    as_json: bool,
+    json: bool,
 ) -> int:
     """Print the tokenizers of datasets, and those named; return the exit status.
 
@@ -56,95 +50,64 @@ def print_tokenizers(
             found=f"{str(file)!r}, which is {'a folder' if file.is_dir() else 'missing'}",
             remedy="correct the path",
         )
+    # All declared ones where nothing is named at all.
+    datasets = select(names, store=store) if names or not (configs or tokenizer) else []
+    datasets += select(None, configs=configs, store=store) if configs else []
+    columns = [_column(of.name, of, file, is_measured=True) for of in datasets]
     with tempfile.TemporaryDirectory(prefix="tokflow-tokenizers-") as folder:
-        columns = [
-            *_of_datasets(names, configs, store, has_others=bool(tokenizers), file=file),
-            *(
-                _of_name(name, Path(folder) / str(i), file, trust_remote_code=trust_remote_code)
-                for i, name in enumerate(tokenizers or [])
-            ),
-        ]
-    if as_json:
-        print_json({"tokenizers": [_document_of(column) for column in columns]})
+        for number, name in enumerate(tokenizer or ()):
+            dataset = _dataset_of(name, Path(folder, str(number)), trusts=trust_remote_code)
+            columns.append(_column(name, dataset, file, is_measured=False))
+    if json:
+        print_json({"tokenizers": [_document(*column) for column in columns]})
     else:
-        _print(columns)
-    has_failed = any(isinstance(column.found, Exception) for column in columns)
-    return FAILED if has_failed else DONE
+        _print([(title, of) for title, of in columns if isinstance(of, TokenizerReport)])
+    errors = [(title, error) for title, error in columns if isinstance(error, Exception)]
+    for title, error in () if json else errors:
+        print_error(f"{title}: {explained(error, where='its tokenizer')}", error)
+    return FAILED if errors else DONE
 
 
-def _of_datasets(
-    names: Sequence[str] | None,
-    configs: Sequence[Path] | None,
-    store: Path | None,
-    *,
-    has_others: bool,
-    file: Path | None,
-) -> Iterator[Column]:
-    """Yield a column for each dataset; all declared ones where nothing is named at all."""
-    selected = select(names, store=store) if names or not (configs or has_others) else []
-    for config in configs or ():
-        selected += select(None, configs=[config], store=store)
-    for of in selected:
-        yield _column(of.dataset.name, of.dataset, file, is_measured=True)
-
-
-def _of_name(name: str, store: Path, file: Path | None, *, trust_remote_code: bool) -> Column:
+def _dataset_of(name: str, store: Path, *, trusts: bool) -> Dataset:
     tokenizer: dict[str, Any] = dict(fields_of_name(name))
     if tokenizer["kind"] == "huggingface":
-        tokenizer["trust_remote_code"] = trust_remote_code
+        tokenizer["trust_remote_code"] = trusts
     with as_usage():
-        dataset = make_dataset(
+        return make_dataset(
             {"name": "none", "raw": {"files": ["none"]}, "tokenizer": tokenizer},
             base=Path.cwd(),
             store=store,
             where=f"--tokenizer {name}",
         )
-    return _column(name, dataset, file, is_measured=False)
 
 
 def _column(title: str, dataset: Dataset, file: Path | None, *, is_measured: bool) -> Column:
     try:
-        return Column(title, report_tokenizer(dataset, file=file, is_measured=is_measured))
+        return title, report_tokenizer(dataset, file=file, is_measured=is_measured)
     except Exception as error:  # whatever it is, the others are shown
-        return Column(title, error)
+        return title, error
 
 
-def _document_of(column: Column) -> dict[str, Any]:
-    if isinstance(column.found, Exception):
-        problem = explained(column.found, where=column.title)
-        return {"title": column.title, "error": problem.fields()}
-    return {"title": column.title, **column.found.as_document()}
+def _document(title: str, report: TokenizerReport | Exception) -> dict[str, Any]:
+    if isinstance(report, Exception):
+        return {"title": title, "error": explained(report, where=title).fields()}
+    return {"title": title, **report.as_document()}
 
 
-def _print(columns: Sequence[Column]) -> None:
-    reports = [(c.title, c.found) for c in columns if isinstance(c.found, TokenizerReport)]
-    if reports:
-        rows = [_rows(report) for _, report in reports]
-        print_table(
-            ("", *(title for title, _ in reports)),
-            [(label, *(row.get(label, "") for row in rows)) for label in _labels(rows)],
-        )
-        print()
+def _print(reports: Sequence[tuple[str, TokenizerReport]]) -> None:
+    if not reports:
+        return
+    cells = [_cells(report) for _, report in reports]
+    rows = [(label, *(of[label] for of in cells)) for label in cells[0]]
+    print_table(("", *(title for title, _ in reports)), [row for row in rows if any(row[1:])])
+    print()
     for title, report in reports:
-        print(f"{title}: {report.engine}: {report.engine_reason}")
-        if report.splitting != "none":
-            print(f"{title}: splits text by {report.splitting}")
-        if report.auto_tokenizer is not None:
-            print(f"{title}: {report.auto_tokenizer}")
-        if report.sample is not None:
-            print(f"{title}: measured on {_measured_on(report)}")
-    for column in columns:
-        if isinstance(column.found, Exception):
-            message = explained(column.found, where="its tokenizer")
-            print_error(f"{column.title}: {message}", column.found)
+        for note in _notes(report):
+            print(f"{title}: {note}")
 
 
-def _labels(rows: Sequence[dict[str, str]]) -> list[str]:
-    """Return the labels in which some tokenizer has something to show."""
-    return [label for label in rows[0] if any(row[label] for row in rows)]
-
-
-def _rows(report: TokenizerReport) -> dict[str, str]:
+def _cells(report: TokenizerReport) -> dict[str, str]:
+    """Return what is to be shown of a tokenizer by label; nothing where there is nothing."""
     tokenizer, sample = report.tokenizer, report.sample
     rate = sample.bytes_per_token if sample else None
     share = sample.tokens_per_character if sample else None
@@ -170,10 +133,13 @@ def _token(name: str | None, token_id: int | None) -> str:
     return "none" if token_id is None else f"{name} {token_id:,}"
 
 
-def _measured_on(report: TokenizerReport) -> str:
-    sample = report.sample
-    if sample is None:
-        return "nothing"
-    is_full = sample.num_bytes > SAMPLE_BYTES - 4  # a character that did not fit has up to 4 bytes
-    first = "the first " if is_full else ""
-    return f"{first}{size(sample.num_bytes)} of text of {shown_path(sample.path)}"
+def _notes(report: TokenizerReport) -> Iterator[str]:
+    yield f"{report.engine}: {report.engine_reason}"
+    if report.splitting != "none":
+        yield f"splits text by {report.splitting}"
+    if report.auto_tokenizer is not None:
+        yield report.auto_tokenizer
+    if (sample := report.sample) is not None:
+        is_full = sample.num_bytes > SAMPLE_BYTES - 4  # a character that did not fit has up to 4
+        first = "the first " if is_full else ""
+        yield f"measured on {first}{size(sample.num_bytes)} of text of {shown_path(sample.path)}"

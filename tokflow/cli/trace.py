@@ -3,15 +3,15 @@
 import dataclasses
 from pathlib import Path
 
-from tokflow.audit.trace import Origin, sequence_range, trace_tokens
+from tokflow.audit.trace import TokenOrigin, sequence_range, trace_tokens
 from tokflow.cli.output import (
     DONE,
     UsageError,
     as_usage,
     counted,
     print_json,
+    print_styled,
     shown_ids,
-    styled,
 )
 
 CHARS_SHOWN = 400
@@ -22,14 +22,14 @@ CODE_NOTE = (
 )
 
 
-def print_trace(
+def main(
     export: Path,
     *,
     token: int | None,
     sequence: int | None,
     part: str,
     trust_remote_code: bool,
-    as_json: bool,
+    json: bool,
 ) -> int:
     """Print the origin of one token, or of every segment of one sequence."""
     if (token is None) == (sequence is None):
@@ -39,7 +39,7 @@ def print_trace(
             found="neither" if token is None else "both",
             remedy="give one of them",
         )
-    with as_usage():
+    with as_usage(export):
         if token is not None:
             start, stop = token, token + 1
         else:
@@ -47,7 +47,7 @@ def print_trace(
         origins = trace_tokens(
             export, part=part, start=start, stop=stop, trust_remote_code=trust_remote_code
         )
-    if as_json:
+    if json:
         print_json({"part": part, "origins": [dataclasses.asdict(origin) for origin in origins]})
     else:
         for origin in origins:
@@ -59,22 +59,21 @@ def print_trace(
     return DONE
 
 
-def _print(origin: Origin) -> None:
+def _print(origin: TokenOrigin) -> None:
     last = origin.position + origin.num_tokens - 1
     positions = (
         f"{origin.position:,}" if origin.num_tokens == 1 else f"{origin.position:,}-{last:,}"
     )
-    document = styled(f"{origin.raw_file}:{origin.row}", "bold")
+    document = (f"{origin.raw_file}:{origin.row}", "bold")
     tokens = f"({counted(origin.num_tokens, 'token')} at {positions})"
     if origin.text is None:
         first = origin.token_in_text
-        print(
-            f"{document}  tokens {first:,} to {first + origin.num_tokens:,} of its text  {tokens}"
-        )
+        stop = first + origin.num_tokens
+        print_styled(document, f"  tokens {first:,} to {stop:,} of its text  {tokens}")
         if origin.token_ids is not None:
             print(f"  {shown_ids(origin.token_ids)}")
         return
-    print(f"{document}  characters {origin.char_start:,} to {origin.char_stop:,}  {tokens}")
+    print_styled(document, f"  characters {origin.char_start:,} to {origin.char_stop:,}  {tokens}")
     shown = origin.text[:CHARS_SHOWN]
     more = len(origin.text) - len(shown)
-    print(f"  {shown!r}" + (f" ... {more:,} more" if more else ""))
+    print(f"  {shown!r}" + (f" and {more:,} more" if more else ""))

@@ -9,12 +9,12 @@ from tokflow.build.declared import project_root
 from tokflow.cli.output import DONE, UsageError, print_json
 
 
-def start_ui(*, host: str, port: int, is_exposed: bool, as_json: bool) -> int:
+def main(*, host: str, port: int, expose: bool, json: bool) -> int:
     """Become the web UI: this process is replaced by `dagster dev` in the project's folder.
 
     Raises: UsageError where `host` can be reached from elsewhere and nobody said it may.
     """
-    if not is_loopback(host) and not is_exposed:
+    if not is_loopback(host) and not expose:
         raise UsageError(
             where="--host",
             expected="an address of this machine alone, as 127.0.0.1, since the web UI has no "
@@ -27,7 +27,7 @@ def start_ui(*, host: str, port: int, is_exposed: bool, as_json: bool) -> int:
     if not (root / "workspace.yaml").is_file():
         command += ["-m", "tokflow.definitions"]
     environment = {**os.environ, "DAGSTER_DISABLE_TELEMETRY": "1"}
-    if as_json:
+    if json:
         print_json({"command": command, "folder": str(root)})
         return DONE
     if importlib.util.find_spec("dagster_webserver") is None:

@@ -4,30 +4,38 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tokflow.audit.verify.outputs import Verified, verify_dataset, verify_path
+from tokflow.audit.verify.outputs import Verification, verify_dataset, verify_path
 from tokflow.build.declared import list_declared
-from tokflow.cli.output import DONE, FAILED, UsageError, counted, print_error, print_json, styled
+from tokflow.cli.output import (
+    DONE,
+    FAILED,
+    UsageError,
+    counted,
+    print_error,
+    print_json,
+    print_styled,
+)
 from tokflow.cli.selection import select
 
 
-def print_verification(
+def main(
     target: str | None,
     *,
     configs: Sequence[Path] | None,
     store: Path | None,
     trust_remote_code: bool,
-    as_json: bool,
+    json: bool,
 ) -> int:
     """Print what is found of each output as soon as it is known; return the exit status."""
-    results: list[Verified] = []
+    results: list[Verification] = []
     for verified in _verify(
         target, configs=configs, store=store, trust_remote_code=trust_remote_code
     ):
         results.append(verified)
-        if not as_json:
+        if not json:
             _print(verified)
     num_problems = sum(len(verified.problems) for verified in results)
-    if as_json:
+    if json:
         print_json({"num_problems": num_problems, "outputs": [_as_document(v) for v in results]})
     else:
         outputs = counted(sum(verified.is_output for verified in results), "output")
@@ -41,7 +49,7 @@ def _verify(
     configs: Sequence[Path] | None,
     store: Path | None,
     trust_remote_code: bool,
-) -> Iterator[Verified]:
+) -> Iterator[Verification]:
     if target is not None and not configs and target not in list_declared():
         path = Path(target)
         if not path.exists():
@@ -54,27 +62,25 @@ def _verify(
             )
         yield from verify_path(path, trust_remote_code=trust_remote_code)
         return
-    datasets = [
-        one.dataset for one in select([target] if target else None, configs=configs, store=store)
-    ]
+    datasets = select([target] if target else None, configs=configs, store=store)
     for dataset in datasets:
         of_it = f"{dataset.name}: " if len(datasets) > 1 else ""
         for verified in verify_dataset(dataset):
             yield replace(verified, name=f"{of_it}{verified.name}")
 
 
-def _print(verified: Verified) -> None:
-    state = styled("failed", "red") if verified.problems else styled("ok", "green")
+def _print(verified: Verification) -> None:
     note = f" ({'; '.join(verified.notes)})" if verified.notes else ""
-    if verified.is_output:
-        print(f"{state}  {verified.name}  {verified.folder.name}{note}", flush=True)
+    if not verified.is_output:
+        print_styled(("note", "dim"), f"  {verified.name}: {verified.folder}{note}")
     else:
-        print(f"{styled('note', 'dim')}  {verified.name}: {verified.folder}{note}")
+        state = ("failed", "red") if verified.problems else ("ok", "green")
+        print_styled(state, f"  {verified.name}  {verified.folder.name}{note}")
     for problem in verified.problems:
         print_error(problem)
 
 
-def _as_document(verified: Verified) -> dict[str, object]:
+def _as_document(verified: Verification) -> dict[str, object]:
     return {
         "name": verified.name,
         "is_output": verified.is_output,

@@ -1,13 +1,15 @@
 """What tokflow built outside of Dagster, entered into its history."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from typing import cast
 
 import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluation
 
 from tokflow.build.dataset import Dataset
-from tokflow.build.graph import BuildGraph, Output
+from tokflow.build.graph import FILE_STAGES, BuildGraph, Output, by_stage
 from tokflow.build.results import StageResult
 from tokflow.components import versions
 from tokflow.components.assets import Stage, export_stage, parents
@@ -30,7 +32,6 @@ from tokflow.components.sources import (
     register,
 )
 from tokflow.components.versions import recorded_versions
-from tokflow.errors import TokflowError
 from tokflow.store.manifest import read_run
 
 
@@ -86,18 +87,20 @@ class _Recorder:
         self.warnings: list[str] = []
 
     def run(self) -> None:
-        dataset, graph = self.dataset, self.graph
         self._record_raw()
-        if not graph.tokenizer_output.is_made:
-            return
-        key = asset_key(dataset, "tokenizer")
-        report = report_tokenizer(_found(graph.tokenizer_output))
-        self._record_one(key, "tokenizer", report, versions.tokenizer_version(dataset))
-        self._record_stage("tokens", versions.tokens_version(dataset))
-        self._record_stage("split", versions.split_version(dataset))
-        self._record_stage("sequences", versions.sequences_version(dataset))
-        if all(self._output("sequences", key) for key in graph.sources):
-            self._record_exports()
+        for stage, outputs in groupby(self.graph.outputs(self.keys), by_stage):
+            made = [output for output in outputs if output.is_made]
+            if stage == "export" and not all(
+                self.graph.sequences(key).is_made for key in self.graph.sources
+            ):
+                return
+            if stage in FILE_STAGES:
+                self._record_stage(cast(Stage, stage), made)
+            else:
+                for output in made:
+                    self._record_alone(output)
+            if stage == "tokenizer" and not made:
+                return
 
     def _record_raw(self) -> None:
         register(self.instance, self.dataset, self.keys)
@@ -115,46 +118,37 @@ class _Recorder:
             self.instance, self.dataset, files, left_out=left_out
         )
 
-    def _record_stage(self, stage: Stage, code_version: str) -> None:
+    def _record_stage(self, stage: Stage, outputs: Sequence[Output]) -> None:
         key = asset_key(self.dataset, stage)
         recorded = recorded_versions(self.instance, key)
-        outputs = [self._output(stage, name) for name in self.keys]
-        reports = {
-            output.name: self._report(stage, _found(output))
-            for output in outputs
-            if output is not None and recorded.get(output.name) != output.fingerprint
-        }
-        self._record_partitions(stage, reports, code_version)
+        new = [output for output in outputs if recorded.get(output.name) != output.fingerprint]
+        reports = {output.name: self._report(output) for output in new}
+        self._record_partitions(stage, reports, versions.code_version(self.dataset, stage))
         if reports:
             self._check(stage, key, list(reports))
 
-    def _record_exports(self) -> None:
-        for config in self.dataset.exports:
-            output = self.graph.export(config)
-            if output.is_made:
-                key = asset_key(self.dataset, "exports", config.name)
-                report = report_export(_found(output), self.graph, config)
-                version = versions.export_version(self.dataset, config)
-                if self._record_one(key, export_stage(config), report, version):
-                    self._check(export_stage(config), key, [config.name])
+    def _record_alone(self, output: Output) -> None:
+        """Record an output that is of no one file: the tokenizer, or an export."""
+        stage: Stage = "tokenizer"
+        key = asset_key(self.dataset, "tokenizer")
+        if output.stage == "export":
+            stage = export_stage(self.graph.export_config(output.name))
+            key = asset_key(self.dataset, "exports", output.name)
+        version = versions.code_version(self.dataset, output.stage, output.name)
+        if self._record_one(key, stage, self._report(output), version):
+            self._check(stage, key, [output.name])
 
-    def _output(self, stage: Stage, key: str) -> Output | None:
-        """Return an output that is made; None for one that is not, or cannot be named yet."""
-        outputs = {
-            "tokens": self.graph.tokens,
-            "split": self.graph.split,
-            "sequences": self.graph.sequences,
-        }
-        try:
-            output = outputs[stage](key)
-        except (TokflowError, OSError):  # with scope dataset, it takes the tokens of all files
-            return None
-        return output if output.is_made else None
-
-    def _report(self, stage: Stage, made: StageResult) -> Report:
-        if stage == "tokens":
+    def _report(self, output: Output) -> Report:
+        """Return the report of an output as its maker would have given it."""
+        made = StageResult(output, output.manifest(), is_new=True, run=read_run(output.folder))
+        if output.stage == "tokenizer":
+            return report_tokenizer(made)
+        if output.stage == "tokens":
             return report_tokens(made, self.graph.tokenizer)
-        return report_split(made) if stage == "split" else report_sequences(made)
+        if output.stage == "export":
+            config = self.graph.export_config(output.name)
+            return report_export(made, self.graph, config)
+        return report_split(made) if output.stage == "split" else report_sequences(made)
 
     def _record_partitions(
         self, stage: Stage, reports: dict[str, Report], code_version: str
@@ -201,8 +195,3 @@ class _Recorder:
                     blocking=result.severity is dg.AssetCheckSeverity.ERROR,
                 )
             )
-
-
-def _found(output: Output) -> StageResult:
-    """Return an output that is new to Dagster as its maker would have returned it."""
-    return StageResult(output, output.manifest(), is_new=True, run=read_run(output.folder))

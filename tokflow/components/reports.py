@@ -107,7 +107,7 @@ def _token(name: str | None, token_id: int | None) -> str:
 def report_tokens(made: StageResult, tokenizer: Tokenizer) -> Report:
     """Return the report of one file's token shard."""
     counts = made.manifest.counts
-    shard = open_token_shard(made.output.folder)
+    shard = open_token_shard(made)
     return _report(
         made,
         {

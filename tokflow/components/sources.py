@@ -20,7 +20,7 @@ from tokflow.components.versions import (
 )
 from tokflow.errors import RawFileError, first_five
 from tokflow.raw import LeftOut, RawFile, RawSource, read_raw_file, read_raw_files
-from tokflow.raw.hashes import CACHE_NAME, HashCache, stamp_of
+from tokflow.raw.hashes import HashCache, stamp_of
 
 KEYS_AT_ONCE = 5_000
 """SQLite with a limit of 32,766 variables refuses many more in one call (dagster issue 16260)."""
@@ -238,15 +238,15 @@ def record_files(
 def _known_files(dataset: Dataset, sources: Mapping[str, RawSource]) -> dict[str, RawFile]:
     """Return the files whose checksum is known without reading them."""
     known: dict[str, RawFile] = {}
-    with HashCache(dataset.folder / CACHE_NAME) as cache:
-        for key, source in sources.items():
-            path = Path(source.url)
-            if source.is_local and path.is_file():
-                stamp = stamp_of(path)
-                if sha256 := cache.find(path, stamp):
-                    known[key] = RawFile(
-                        key=key, path=path, num_bytes=stamp.num_bytes, sha256=sha256, stamp=stamp
-                    )
+    cache = HashCache(dataset.folder)
+    for key, source in sources.items():
+        path = Path(source.url)
+        if source.is_local and path.is_file():
+            stamp = stamp_of(path)
+            if sha256 := cache.find(path, stamp):
+                known[key] = RawFile(
+                    key=key, path=path, num_bytes=stamp.num_bytes, sha256=sha256, stamp=stamp
+                )
     for key, source in sources.items():
         if not source.is_local:
             try:

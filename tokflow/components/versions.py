@@ -1,8 +1,6 @@
 """Versions: what Dagster compares to say that an output is stale, and why."""
 
-import dataclasses
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Callable, Iterable
 
 import dagster as dg
 from dagster._core.definitions.data_version import (
@@ -16,17 +14,13 @@ from dagster._core.definitions.data_version import (
 )
 
 from tokflow.build.dataset import Dataset
-from tokflow.documents import deciding_fields
-from tokflow.exports import ExportConfig, export_recipe
-from tokflow.raw import RawFile
+from tokflow.build.graph import BuildGraph
+from tokflow.exports import export_recipe
 from tokflow.sequences.segments import sequences_recipe
 from tokflow.split.rule import FilePosition
 from tokflow.split.spans import split_recipe
 from tokflow.store.manifest import Recipe
-from tokflow.store.stamp import Stamp
-from tokflow.tokenizers.encoding import resolve_encoding
-from tokflow.tokenizers.sources import TOKENIZER_VERSION
-from tokflow.tokenizers.tokenizer import Tokenizer
+from tokflow.tokenizers.sources import named_tokenizer_recipe
 from tokflow.tokens.shard import tokens_recipe
 
 RAW_VERSION = "1"
@@ -35,60 +29,22 @@ RAW_VERSION = "1"
 FILES_VERSION = "1"
 """Raised when the same raw files would give another list."""
 
-_NO_RAW_FILE = RawFile(key="", path=Path(), num_bytes=0, sha256="", stamp=Stamp(0, 0, 0, 0))
-_NO_TOKENIZER = Tokenizer(
-    folder=Path(),
-    fingerprint="",
-    kind="bytes",
-    vocab_size=0,
-    special_tokens={},
-    eos_id=0,
-    eos_token=None,
-    bos_id=0,
-    bos_token=None,
-)
 
-_ONLY_FOR_TRAINED = ("vocab_size", "special_tokens", "files", "max_characters")
-_USED_LATER = ("eos", "bos", "special_tokens_in_text", "engine")
-"""Fields that decide what is done with the tokenizer; `engine` decides nothing."""
+def code_version(dataset: Dataset, stage: str, name: str = "") -> str:
+    """Return what the config and the code contribute to the recipes of a stage's outputs.
 
-
-def tokens_version(dataset: Dataset) -> str:
-    """Return the code version of tokens: their fingerprint without parents.
-
-    So do the other stages: what the config and the code contribute, by the stage's own rule.
+    By the stage's own rule, without a look at any file. `name`: that of an export.
     """
-    encoding = resolve_encoding(dataset.tokenizer, _NO_TOKENIZER)
-    return _short(tokens_recipe(_NO_RAW_FILE, dataset.documents, encoding))
-
-
-def split_version(dataset: Dataset) -> str:
-    """Return the code version of the split."""
-    return _short(split_recipe("", dataset.split, FilePosition(), ""))
-
-
-def sequences_version(dataset: Dataset) -> str:
-    """Return the code version of sequences."""
-    return _short(sequences_recipe("", dataset.packing))
-
-
-def export_version(dataset: Dataset, config: ExportConfig) -> str:
-    """Return the code version of one export."""
-    return _short(export_recipe(config, dataset.packing, {}))
-
-
-def tokenizer_version(dataset: Dataset) -> str:
-    """Return the code version of the tokenizer.
-
-    Unlike its fingerprint it is known without reading the files that `name` leads to.
-    """
-    config = dataclasses.asdict(dataset.tokenizer)
-    is_trained = dataset.tokenizer.kind == "trained"
-    unused = {*_USED_LATER, *(() if is_trained else _ONLY_FOR_TRAINED)}
-    fields = {name: config[name] for name in config if name not in unused}
-    if is_trained:
-        fields["documents"] = deciding_fields(dataset.documents, {Path(): 0})
-    return _short(Recipe(stage="tokenizer", version=TOKENIZER_VERSION, config=fields, parents={}))
+    recipes: dict[str, Callable[[], Recipe]] = {
+        "tokenizer": lambda: named_tokenizer_recipe(dataset.tokenizer, dataset.documents),
+        "tokens": lambda: tokens_recipe(None, dataset.documents, dataset.tokenizer, None),
+        "split": lambda: split_recipe("", dataset.split, FilePosition(), ""),
+        "sequences": lambda: sequences_recipe("", dataset.packing),
+        "export": lambda: export_recipe(
+            BuildGraph(dataset).export_config(name), dataset.packing, {}
+        ),
+    }
+    return recipes[stage]().code_version
 
 
 def version_tags(
@@ -137,8 +93,3 @@ def recorded_version(instance: dg.DagsterInstance, key: dg.AssetKey) -> tuple[st
         return None
     tags = event.asset_materialization.tags or {}
     return tags.get(CODE_VERSION_TAG, ""), tags.get(DATA_VERSION_TAG, "")
-
-
-def _short(recipe: Recipe) -> str:
-    """Return enough of a fingerprint to tell configs apart in the web UI."""
-    return recipe.fingerprint[:16]

@@ -17,15 +17,14 @@ from tokflow.store.manifest import FileEntry, Manifest
 
 Arrays = dict[str, npt.NDArray[Any]]
 
-MadeOf = Literal["stream", "sequences", "texts"]
-"""stream: the tokens of a part end to end, not packed; sequences: rows; texts: the documents
-before they were tokenized, as they are read from the raw files."""
+MadeOf = Literal["stream", "sequences"]
+"""stream: the tokens of a part end to end, not packed; sequences: packed, all of one length."""
 
 Counts = dict[str, int]
 """`<part>.num_tokens` (padding not counted), `<part>.num_dropped_tokens`, and for formats of
 sequences `<part>.num_sequences`, `<part>.num_padding`, `<part>.num_repeated_tokens` (in another
 row too) and the fields of PackingCounts; of chats, where the format keeps the
-loss mask, `<part>.num_loss_tokens`; where it keeps offsets or texts, `<part>.num_documents`."""
+loss mask, `<part>.num_loss_tokens`; where it keeps offsets, `<part>.num_documents`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,8 +37,7 @@ class Layout:
 
     Of a stream: token_ids (num_tokens,); offsets, int64 (num_documents + 1,), where each
     document begins, in tokens; loss_mask, bool (num_tokens,). Of sequences: token_ids,
-    segment_ids, position_ids, loss_mask, each (num_sequences, sequence_length). Of texts: texts,
-    (num_documents,) of str."""
+    segment_ids, position_ids, loss_mask, each (num_sequences, sequence_length)."""
     eos_first: bool = False
     """Of a stream: the EOS of each document stands before it, not behind it."""
     leaves_out_empty: bool = False

@@ -11,7 +11,6 @@ import pyarrow as pa
 from tokflow.errors import ConfigError
 from tokflow.exports.index import index_tables
 from tokflow.exports.rows import TOKENS_AT_ONCE, PartRows
-from tokflow.exports.texts import TextSource
 from tokflow.sequences.packing import PackingConfig, PackingCounts
 from tokflow.sequences.segments import FileSequences, Sequences
 from tokflow.split.spans import Split, TokenSource
@@ -48,8 +47,6 @@ class Part:
     splits: Sequence[Split]
     sequences_of: Sequence[FileSequences] = ()
     """Empty for the formats that are made from the split alone."""
-    text_source: TextSource | None = None
-    """Only for the formats that hold texts."""
     packing: PackingConfig
     eos_id: int | None
     """The id that ends each document; None where none does."""
@@ -105,23 +102,13 @@ class Part:
         eos_id = self._eos_to_move() if eos_first else None
         return runs if eos_id is None else _with_eos_first(runs, eos_id)
 
-    def texts(self) -> Iterator[pa.Array]:
-        """Yield the texts of `documents` in order, some megabytes at a time.
-
-        Only where `text_source` is given.
-        """
-        if self.text_source is None:
-            raise TypeError("texts are read for formats that are made of them, and for no other")
-        for split in self.splits:
-            yield from self.text_source.texts(split, self.name)
-
     def documents(self) -> Iterator[DocumentsOfFile]:
         """Yield what `stream` is made of, in order, the documents of one file at a time.
 
         A piece of a cut document counts as a document, one without tokens too.
         """
         for split in self.splits:
-            pieces = split.pieces(self.name)
+            pieces = split.spans(self.name)
             row = to_numpy(split.shard.documents(["row"])["row"])
             yield DocumentsOfFile(
                 raw_file=str(split.manifest.partition),
@@ -139,7 +126,7 @@ class Part:
         if len(splits) != 1:
             return None
         shard = splits[0].shard
-        spans = splits[0].spans(self.name)
+        spans = splits[0].span_table(self.name)
         is_whole = len(spans) == 1 and self.num_tokens == shard.num_tokens
         return shard if is_whole and not to_numpy(spans["is_cut"])[0] else None
 
@@ -153,16 +140,16 @@ class Part:
                 yield from self._stream_of(split, source)
 
     def _stream_of(self, split: Split, source: TokenSource) -> Iterator[npt.NDArray[Any]]:
-        spans = split.spans(self.name)
+        spans = split.span_table(self.name)
         starts, lengths = to_numpy(spans["token_start"]), to_numpy(spans["num_tokens"])
-        return source.blocks(starts, lengths, TOKENS_AT_ONCE)
+        return source.batches(starts, lengths, TOKENS_AT_ONCE)
 
     def stream_index(self, *, eos_first: bool = False) -> Iterator[pa.Table]:
         """Yield the index of `stream` in order, each table of one file."""
         position = 0
         moves_eos = eos_first and self._eos_to_move() is not None
         for split in self.splits:
-            pieces = split.pieces(self.name)
+            pieces = split.spans(self.name)
             ends = np.cumsum(pieces.num_tokens)
             columns = {
                 "position": position + ends - pieces.num_tokens,
@@ -189,7 +176,7 @@ class Part:
     def _check_last_tokens(self) -> None:
         """Make sure that each document ends with EOS."""
         for split in self.splits:
-            pieces = split.pieces(self.name)
+            pieces = split.spans(self.name)
             is_some = pieces.num_tokens > 0
             last = (pieces.token_start + pieces.num_tokens - 1)[is_some]
             found = split.token_source().at(last)

@@ -21,7 +21,7 @@ from tokflow.errors import RawFileError
 from tokflow.raw.hashes import Progress
 from tokflow.raw.listing import RawSource
 from tokflow.raw.partial import BLOCK_BYTES, Part
-from tokflow.raw.remote import RemoteFile, TransientError, Validator, remote_error, remote_file
+from tokflow.raw.remote import RemoteFile, TransientError, Validator, remote_error
 from tokflow.raw.urls import is_url, redact, split_url
 from tokflow.store.atomic import new_file, new_folder
 from tokflow.store.manifest import (
@@ -85,7 +85,7 @@ def fetch(
         known = _read_known(folder, source)
         if offline:
             return _copy_offline(known, source, folder)
-        remote = remote_file(source.url, source.named_hosts)
+        remote = _remote_file(source)
         fetching = _Fetching(source, store, remote, known, progress)
         return _with_retries(fetching, retry or Retry())
 
@@ -253,6 +253,16 @@ def _read_known(folder: Path, source: RawSource) -> _Known | None:
         return None  # without it the file is downloaded again
     is_usable = known.url_sha256 == _url_sha256(source) and is_intact(folder / known.sha256[:16])
     return known if is_usable else None
+
+
+def _remote_file(source: RawSource) -> RemoteFile:
+    if source.url.lower().startswith(("http://", "https://")):
+        from tokflow.raw.web import WebFile  # and with it urllib3, ssl: 0.1 s
+
+        return WebFile(source.url, source.named_hosts)
+    from tokflow.raw.object_store import StoredObject
+
+    return StoredObject(source.url)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from tokflow.errors import RawFileError
-from tokflow.raw.hashes import HashedFile, Progress, changed, hash_file, hash_files, stamp_of
+from tokflow.raw.hashes import HashedFile, Progress, changed_error, hash_file, hash_files, stamp_of
 from tokflow.raw.keys import check_key
 from tokflow.raw.listing import RawSource, check_outside
 from tokflow.store.stamp import Stamp
@@ -92,7 +92,7 @@ def check_unchanged(raw: RawFile) -> None:
     is_ctime_alone = dataclasses.replace(now, ctime_ns=raw.stamp.ctime_ns) == raw.stamp
     if is_ctime_alone and hash_file(raw.path).sha256 == raw.sha256:
         return
-    raise changed(raw.path, raw.stamp, now)
+    raise changed_error(raw.path, raw.stamp, now)
 
 
 def _raw_file(key: str, hashed: HashedFile) -> RawFile:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 from tokflow.errors import ConfigError
 from tokflow.raw.globs import Matches, escaped
@@ -66,19 +66,7 @@ class StoredObject:
         file = _call(lambda: file_system.open(path, "rb", block_size=BLOCK_BYTES), self.url)
         with file:
             _call(lambda: file.seek(offset), self.url)
-            yield _StoredBody(file, self.url, offset=offset, num_bytes=num_bytes)
-
-
-class _StoredBody:
-    def __init__(self, file: IO[bytes], url: str, *, offset: int, num_bytes: int) -> None:
-        self.offset = offset
-        self.num_bytes: int | None = num_bytes
-        self._file = file
-        self._url = url
-
-    def read(self, num_bytes: int) -> bytes:
-        """Return up to `num_bytes`; empty only at the end."""
-        return _call(lambda: self._file.read(num_bytes), self._url)
+            yield Body(offset, num_bytes, lambda size: _call(lambda: file.read(size), self.url))
 
 
 def find_objects(folder: str, below: Sequence[str]) -> Matches:

@@ -1,11 +1,12 @@
-"""What fetching needs of a file elsewhere, whichever protocol it is reached by."""
+"""A file elsewhere, whichever protocol it is reached by, and how versions of it are told apart."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
 from tokflow.errors import RawFileError
-from tokflow.raw.urls import is_url, redact
+from tokflow.raw.urls import redact
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,16 +34,16 @@ class Validator:
         return self.last_modified is not None
 
 
-class Body(Protocol):
+@dataclass(frozen=True, slots=True)
+class Body:
     """The bytes of a file from `offset` to its end."""
 
     offset: int
     """Where it begins: what was asked for, or 0 where the server cannot begin elsewhere."""
     num_bytes: int | None
     """Size of the whole file; None if the end is marked in another way, which `read` checks."""
-
-    def read(self, num_bytes: int) -> bytes:
-        """Return up to `num_bytes`; empty only at the end. Raises TransientError."""
+    read: Callable[[int], bytes]
+    """Returns up to so many bytes; none only at the end. Raises TransientError."""
 
 
 class RemoteFile(Protocol):
@@ -64,20 +65,12 @@ class TransientError(Exception):
         """How long the server asks to be left alone."""
 
 
-def remote_file(url: str, named_hosts: frozenset[str] = frozenset()) -> RemoteFile:
-    """Return the file at `url`, whose server may lead to any of `named_hosts`."""
-    if url.lower().startswith(("http://", "https://")):
-        from tokflow.raw.web import WebFile
-
-        return WebFile(url, named_hosts)
-    from tokflow.raw.object_store import StoredObject
-
-    return StoredObject(url)
-
-
 def remote_error(
-    url: str, found: str, *, expected: str = "a file that can be read", remedy: str
+    url: str,
+    found: str,
+    *,
+    expected: str = "a file that can be read",
+    remedy: str = "correct the URL under raw.files",
 ) -> RawFileError:
     """Return the error for a URL, without what is secret in it."""
-    where = redact(url) if is_url(url) else url
-    return RawFileError(where=where, expected=expected, found=found, remedy=remedy)
+    return RawFileError(where=redact(url), expected=expected, found=found, remedy=remedy)

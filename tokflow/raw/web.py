@@ -1,30 +1,37 @@
-"""A file reached by http or https, through the standard library.
+"""A file reached by http or https, through urllib3.
 
 Not fsspec's: its reads are one request per block, so a file replaced between two of them comes
 out mixed; its `info` reports a server's 503 as a missing file; it undoes a Content-Encoding
-nobody asked for; and aiohttp ends any request after five minutes.
+nobody asked for; and aiohttp ends any request after five minutes. urllib3 itself neither tries
+again nor follows redirects: `fetch` does the one where a download broke off, and `_answer` the
+other with a look at each.
 """
 
 import base64
-import http.client
+import logging
 import re
+import socket
 import ssl
-import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from http.client import IncompleteRead
 
-from tokflow.errors import RawFileError
-from tokflow.raw.redirects import RefusedRedirectError, open_redirecting
+import urllib3
+from urllib3.exceptions import ConnectTimeoutError, HTTPError, InvalidHeader, NewConnectionError
+from urllib3.util import Url, make_headers, parse_url
+
+from tokflow.raw.redirects import RefusedRedirectError, check_scheme, public_addresses
 from tokflow.raw.remote import Body, TransientError, Validator, remote_error
 from tokflow.raw.urls import safe_text, split_url
 
 TIMEOUT_SECONDS = 60.0
 """How long a server may stay silent."""
 
+_MAX_REDIRECTS = 10
 _MAX_WAIT_SECONDS = 120.0
 _NO_HEAD = {400, 403, 405, 501}
 """Answers to HEAD of servers that answer GET, as for links signed for GET alone."""
@@ -42,111 +49,146 @@ class WebFile:
 
     def probe(self) -> Validator:
         """Ask by HEAD; where HEAD is refused, by a GET whose body is not read."""
-        try:
-            with _open(self, method="HEAD") as response:
-                return _validator(response)
-        except _RefusedError as error:
-            if error.status not in _NO_HEAD:
-                raise
-        with _open(self, method="GET") as response:
-            return _validator(response)
+        with _open(self, "HEAD") as response:
+            if response.status not in _NO_HEAD:
+                return _validator(response, self.url)
+        with _open(self, "GET") as response:
+            return _validator(response, self.url)
 
     @contextmanager
     def open_at(self, offset: int) -> Iterator[Body]:
         """Open one GET for the rest of the file, or all of it if the server cannot skip."""
-        try:
-            with _open(self, method="GET", offset=offset) as response:
-                body = _WebBody(response, self.url)
+        with _open(self, "GET", offset) as response:
+            if not (offset and response.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE):
+                body = _body(response, self.url)
                 if body.offset in {0, offset}:
                     yield body
                     return
-        except _RefusedError as error:
-            if error.status != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE or offset == 0:
-                raise
         with self.open_at(0) as body_of_all:
             yield body_of_all
 
 
-class _WebBody:
-    def __init__(self, response: http.client.HTTPResponse, url: str) -> None:
-        self.offset, self.num_bytes = _extent(response)
-        self._response = response
-        self._url = url
-        if self.num_bytes is None and not response.chunked:
-            raise remote_error(
-                url,
-                "neither",
-                expected="a Content-Length or chunks, without which a cut download looks whole",
-                remedy="download it by other means and name the local file under raw.files",
-            )
-        _check_encoding(response, url)
-
-    def read(self, num_bytes: int) -> bytes:
-        """Return up to `num_bytes`; empty only at the end."""
-        try:
-            return self._response.read(num_bytes)
-        except http.client.IncompleteRead as error:
-            raise TransientError("a connection that broke off") from error
-        except (OSError, http.client.HTTPException) as error:
-            raise TransientError(safe_text(error, self._url)) from None
-
-
-class _RefusedError(RawFileError):
-    """An answer that says no."""
-
-    status = 0
-
-
 @contextmanager
-def _open(file: WebFile, *, method: str, offset: int = 0) -> Iterator[http.client.HTTPResponse]:
-    url = file.url
+def _open(file: WebFile, method: str, offset: int = 0) -> Iterator[urllib3.BaseHTTPResponse]:
+    """Open the answer to a request, whatever its status."""
+    response = _answer(file, method, offset)
     try:
-        response = open_redirecting(url, file.named_hosts).open(
-            _request(url, method, offset), timeout=TIMEOUT_SECONDS
-        )
-    except urllib.error.HTTPError as error:
-        error.close()
-        raise _refusal(url, error) from None
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise _no_answer(url, error) from None
-    with response:
-        if response.status not in {HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT}:
-            raise remote_error(url, _status(response.status), remedy="name the URL of a file")
         yield response
+    finally:
+        response.close()
 
 
-def _request(url: str, method: str, offset: int) -> urllib.request.Request:
+def _answer(file: WebFile, method: str, offset: int) -> urllib3.BaseHTTPResponse:
+    """Return the answer at the end of all redirects.
+
+    The password is sent to the scheme, host and port that the URL names, and not even to them
+    once a redirect has led elsewhere.
+    """
+    target, headers = _request(file.url, offset)
+    named_hosts = file.named_hosts | {_host(target)}
+    try:
+        for _ in range(1 + _MAX_REDIRECTS):
+            response = _send(method, target, headers, named_hosts)
+            location = urllib.parse.urljoin(target.url, response.get_redirect_location() or "")
+            if location == target.url or not location.lower().startswith(("http://", "https://")):
+                return response
+            response.close()
+            check_scheme(target.url, location)
+            before, target = target, parse_url(location)._replace(auth=None)
+            if (target.scheme, target.netloc) != (before.scheme, before.netloc):
+                headers.pop("Authorization", None)
+    except (RefusedRedirectError, HTTPError, OSError, ValueError) as error:
+        raise _no_answer(file.url, _reason(error)) from None
+    raise remote_error(file.url, f"more than {_MAX_REDIRECTS} redirects, one after another")
+
+
+def _request(url: str, offset: int) -> tuple[Url, dict[str, str]]:
+    """Return where to ask for the file from `offset`, and with which headers."""
     parts = split_url(url)
-    path = urllib.parse.quote(parts.path or "/", safe="/%:@!$&'()*+,;=~[]")
-    query = urllib.parse.quote(parts.query, safe="/%:@!$&'()*+,;=~[]?")
-    target = f"{parts.origin}{path}" + (f"?{query}" if query else "")
-    request = urllib.request.Request(target, method=method)
-    request.add_header("Accept-Encoding", "identity")
-    request.add_header("User-Agent", "tokflow")
+    headers = {"Accept-Encoding": "identity", "Connection": "close", "User-Agent": "tokflow"}
     if offset:
-        request.add_header("Range", f"bytes={offset}-")
+        headers["Range"] = f"bytes={offset}-"
     if parts.userinfo:
         userinfo = urllib.parse.unquote(parts.userinfo).encode()
-        authorization = f"Basic {base64.b64encode(userinfo).decode()}"
-        request.add_unredirected_header("Authorization", authorization)
-    return request
+        headers["Authorization"] = f"Basic {base64.b64encode(userinfo).decode()}"
+    return parse_url(f"{parts.origin}{parts.path}" + f"?{parts.query}" * bool(parts.query)), headers
 
 
-def _refusal(url: str, error: urllib.error.HTTPError) -> Exception:
-    if error.code in _TRANSIENT:
-        asked = error.headers.get("Retry-After", "")
-        wait = min(float(asked), _MAX_WAIT_SECONDS) if asked.isascii() and asked.isdigit() else 0.0
-        return TransientError(_status(error.code), wait_seconds=wait)
-    remedy = "correct the URL under raw.files"
-    if error.code in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-        remedy = "give credentials that may read it, or correct the URL under raw.files"
-    refused = _RefusedError(**remote_error(url, _status(error.code), remedy=remedy).fields())
-    refused.status = error.code
-    return refused
+def _send(
+    method: str, target: Url, headers: dict[str, str], named_hosts: frozenset[str]
+) -> urllib3.BaseHTTPResponse:
+    """Send one request: to a host that is named, or else to the very address that was looked at.
+
+    A proxy connects by itself: what it is asked for is looked at here, if this machine knows the
+    name at all.
+    """
+    host, proxy = _host(target), _proxy(target)
+    addresses = [host]
+    if host not in named_hosts:
+        try:
+            addresses = public_addresses(host)
+        except socket.gaierror:
+            if proxy is None:
+                raise
+    pools = proxy or urllib3.PoolManager(server_hostname=host)
+
+    def ask(address: str) -> urllib3.BaseHTTPResponse:
+        name = f"[{address}]" if ":" in address else address
+        return pools.request(
+            method,
+            target.url if proxy else target._replace(host=name).url,
+            headers={**headers, "Host": str(target.netloc)},
+            timeout=TIMEOUT_SECONDS,
+            retries=False,
+            redirect=False,
+            preload_content=False,
+            decode_content=False,
+            enforce_content_length=False,  # `fetch` compares sizes, and says both
+        )
+
+    _hide_queries()
+    for address in addresses[:-1]:
+        with suppress(NewConnectionError, ConnectTimeoutError):
+            return ask(address)
+    return ask(addresses[-1])
 
 
-def _no_answer(url: str, error: Exception) -> Exception:
-    reason = error.reason if isinstance(error, urllib.error.URLError) else error
+def _host(target: Url) -> str:
+    return str(target.host).strip("[]")
+
+
+def _proxy(target: Url) -> urllib3.ProxyManager | None:
+    """Return the proxy that the environment names for this target."""
+    url = urllib.request.getproxies().get(str(target.scheme))
+    if not url or urllib.request.proxy_bypass(str(target.netloc)):
+        return None
+    proxy = parse_url(url if "://" in url else f"http://{url}")
+    auth = urllib.parse.unquote(proxy.auth or "")
+    headers = make_headers(proxy_basic_auth=auth) if auth else None
+    return urllib3.ProxyManager(proxy._replace(auth=None).url, proxy_headers=headers)
+
+
+def _hide_queries() -> None:
+    """Keep what may be a key out of the log lines of urllib3, which show queries."""
+    for name in ("urllib3.connection", "urllib3.connectionpool"):
+        logging.getLogger(name).addFilter(_without_queries)
+
+
+def _without_queries(record: logging.LogRecord) -> bool:
+    if isinstance(record.args, tuple):
+        record.args = tuple(
+            arg.partition("?")[0] if isinstance(arg, str) else arg for arg in record.args
+        )
+    return True
+
+
+def _reason(error: Exception) -> Exception:
+    """Return the innermost of the errors that urllib3 wraps in one another."""
+    inner = [error.__cause__, *error.args]
+    return next((_reason(cause) for cause in inner if isinstance(cause, Exception)), error)
+
+
+def _no_answer(url: str, reason: Exception) -> Exception:
     if isinstance(reason, RefusedRedirectError):
         remedy = "if you trust where it leads to, name that URL under raw.files"
         return remote_error(url, reason.found, expected=reason.expected, remedy=remedy)
@@ -156,20 +198,36 @@ def _no_answer(url: str, error: Exception) -> Exception:
             f"a certificate that is not trusted ({reason.verify_message})",
             remedy="correct the URL, or set SSL_CERT_FILE to the certificates to trust",
         )
-    if isinstance(reason, (ValueError, http.client.InvalidURL)):
-        return remote_error(url, safe_text(reason, url), remedy="correct the URL under raw.files")
-    text = safe_text(reason, url) if isinstance(reason, BaseException) else "no answer"
-    return TransientError(text)
+    if isinstance(reason, ValueError):
+        return remote_error(url, safe_text(reason, url))
+    return TransientError(safe_text(reason, url))
 
 
-def _status(code: int) -> str:
-    try:
-        return f"HTTP status {code} ({HTTPStatus(code).phrase})"
-    except ValueError:
-        return f"HTTP status {code}"
+def _check_status(response: urllib3.BaseHTTPResponse, url: str) -> None:
+    """Raise TransientError or RawFileError for an answer without the file."""
+    status = response.status
+    if status in {HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT}:
+        return
+    with suppress(ValueError):
+        found = f"HTTP status {status}"
+        found = f"HTTP status {status} ({HTTPStatus(status).phrase})"
+    if status in _TRANSIENT:
+        raise TransientError(found, wait_seconds=_wait_seconds(response))
+    if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+        remedy = "give credentials that may read it, or correct the URL under raw.files"
+        raise remote_error(url, found, remedy=remedy)
+    raise remote_error(url, found)
 
 
-def _validator(response: http.client.HTTPResponse) -> Validator:
+def _wait_seconds(response: urllib3.BaseHTTPResponse) -> float:
+    """Return for how long the server asks to be left alone, in seconds or until a date."""
+    with suppress(InvalidHeader):
+        return min(urllib3.Retry().get_retry_after(response) or 0.0, _MAX_WAIT_SECONDS)
+    return 0.0
+
+
+def _validator(response: urllib3.BaseHTTPResponse, url: str) -> Validator:
+    _check_status(response, url)
     return Validator(
         etag=response.headers.get("ETag"),
         last_modified=response.headers.get("Last-Modified"),
@@ -177,7 +235,31 @@ def _validator(response: http.client.HTTPResponse) -> Validator:
     )
 
 
-def _extent(response: http.client.HTTPResponse) -> tuple[int, int | None]:
+def _body(response: urllib3.BaseHTTPResponse, url: str) -> Body:
+    _check_status(response, url)
+    offset, num_bytes = _extent(response)
+    if num_bytes is None and not response.chunked:
+        raise remote_error(
+            url,
+            "neither",
+            expected="a Content-Length or chunks, without which a cut download looks whole",
+            remedy="download it by other means and name the local file under raw.files",
+        )
+    _check_encoding(response, url)
+
+    def read(num_bytes: int) -> bytes:
+        try:
+            return response.read(num_bytes)
+        except (HTTPError, OSError) as error:
+            reason = _reason(error)
+            is_cut = isinstance(reason, IncompleteRead)
+            found = "a connection that broke off" if is_cut else safe_text(reason, url)
+            raise TransientError(found) from None
+
+    return Body(offset, num_bytes, read)
+
+
+def _extent(response: urllib3.BaseHTTPResponse) -> tuple[int, int | None]:
     """Return where the body begins in the file, and the size of the whole file if it is told."""
     length = response.headers.get("Content-Length", "")
     num_bytes = int(length) if length.isascii() and length.isdigit() else None
@@ -191,7 +273,7 @@ def _extent(response: http.client.HTTPResponse) -> tuple[int, int | None]:
     return int(told[1]), None if num_bytes is None else int(told[1]) + num_bytes
 
 
-def _check_encoding(response: http.client.HTTPResponse, url: str) -> None:
+def _check_encoding(response: urllib3.BaseHTTPResponse, url: str) -> None:
     """Refuse bytes that a server compressed though asked not to; a file named .gz is meant so."""
     encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
     path = split_url(url).path.lower()

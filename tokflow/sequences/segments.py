@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tokflow.sequences.packing import Packed, PackingConfig, Segments, pack_pieces
-from tokflow.split.spans import SPANS_NAME, PartPieces, Split
+from tokflow.split.spans import SPANS_NAME, PartSpans, Split
 from tokflow.store.arrow import make_table, repeated
-from tokflow.store.integrity import checked
-from tokflow.store.manifest import Manifest, Recipe, checksums, read_intact, write_manifest
+from tokflow.store.integrity import Stored, checked
+from tokflow.store.manifest import Manifest, Recipe, check_sizes, checksums, write_manifest
 from tokflow.store.tables import Columns, parquet_options, read_part
 from tokflow.tokens.writer import DOCUMENTS_NAME
 
@@ -135,7 +135,7 @@ def write_sequences(split: Split, config: PackingConfig, folder: Path, *, datase
     tables = []
     with checked(split, split.shard, only={SPANS_NAME, DOCUMENTS_NAME}):
         for part in split.parts:
-            pieces = split.pieces(part)
+            pieces = split.spans(part)
             packed = pack_pieces(pieces.num_tokens, config)
             tables.append(_segments_table(part, pieces, packed.segments))
             counts |= _counts(part, packed, config.row_length)
@@ -153,12 +153,13 @@ def write_sequences(split: Split, config: PackingConfig, folder: Path, *, datase
     write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
 
 
-def open_sequences(folder: Path, split: Split) -> FileSequences:
-    """Return the sequences in `folder`, made from `split`.
+def open_sequences(stored: Stored, split: Split) -> FileSequences:
+    """Return sequences that are in a store, made from `split`.
 
-    Raises: MissingOutputError, CorruptOutputError.
+    Raises: CorruptOutputError where a file is missing or cut short.
     """
-    return FileSequences(folder, read_intact(folder), split)
+    check_sizes(stored.folder, stored.manifest)
+    return FileSequences(stored.folder, stored.manifest, split)
 
 
 def make_rows(
@@ -219,7 +220,7 @@ def _placed(values: npt.NDArray[Any], is_token: npt.NDArray[np.bool_], rest: int
     return out
 
 
-def _segments_table(part: str, pieces: PartPieces, segments: Segments) -> pa.Table:
+def _segments_table(part: str, pieces: PartSpans, segments: Segments) -> pa.Table:
     piece = segments.piece
     return make_table(
         {

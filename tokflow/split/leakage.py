@@ -46,10 +46,10 @@ def _of_file(
     """Return the hashes of one file's whole documents in a part, and their rows."""
     table = split.shard.documents(["row", "num_chars", "text_hash"])
     hashes = hashes_as_array(table["text_hash"].combine_chunks())
-    spans = split.spans(part)
-    is_whole = ~to_numpy(spans["is_cut"])
-    first = to_numpy(spans["document"])[is_whole]
-    counts = to_numpy(spans["num_documents"])[is_whole]
+    rows = split.span_table(part)
+    is_whole = ~to_numpy(rows["is_cut"])
+    first = to_numpy(rows["document"])[is_whole]
+    counts = to_numpy(rows["num_documents"])[is_whole]
     edges = np.zeros(len(hashes) + 1, dtype=np.int64)
     np.add.at(edges, first, 1)
     np.add.at(edges, first + counts, -1)

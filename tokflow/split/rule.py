@@ -1,8 +1,7 @@
-"""Which characters of which documents belong to which part of the dataset."""
+"""The rule of a split: the part that each document, or each span of one, belongs to."""
 
-import dataclasses
 import fnmatch
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
@@ -15,6 +14,7 @@ from tokflow.errors import ConfigError
 from tokflow.split.draws import mixed, ranks_of_draw
 from tokflow.store.arrow import to_numpy
 from tokflow.store.atomic import check_name
+from tokflow.tokens.document_table import hashes_as_array
 
 Form = Literal["characters", "documents", "fraction", "hash_fraction", "files"]
 
@@ -165,30 +165,30 @@ class FilePosition:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pieces:
-    """What a split makes of one file: pieces of documents, in file order.
+class Spans:
+    """The spans of one file, in file order: each document whole or, where it is cut, its pieces.
 
-    A document that is not cut is one piece. Every array has shape (num_pieces,), int64.
+    Every array has shape (num_spans,), int64 but for `is_cut`.
     """
 
     document: npt.NDArray[np.int64]
-    """Index of the piece's document in documents.parquet."""
+    """Index of the span's document in documents.parquet."""
     char_start: npt.NDArray[np.int64]
-    """Code points of the document before the piece; 0 unless the document is cut."""
+    """Code points of the document before the span; 0 unless the document is cut."""
     num_chars: npt.NDArray[np.int64]
     part: npt.NDArray[np.int64]
-    """Ordinal of the part in the config, or NO_PART."""
+    """Ordinal in the config of the part that takes the span, or NO_PART."""
     is_cut: npt.NDArray[np.bool_]
-    """The piece is less than its document."""
+    """The span is less than its document."""
 
 
 def assign_parts(
     documents: pa.Table, config: SplitConfig, *, key: str, position: FilePosition
-) -> Pieces:
-    """Return which part each document of one file belongs to, cutting where the config says so.
+) -> Spans:
+    """Return the part that each document of one file belongs to, cut where the config says so.
 
-    Every character of the file is in exactly one piece. An empty document goes with the
-    character before it.
+    Every character of the file is in exactly one span. An empty document goes with the
+    character before it. `documents`: columns of documents.parquet; `key`: the partition key.
 
     Parts of {start: 0, characters: 5} and {start: 5, characters: 4} over documents of 3, 4 and
     3 characters:
@@ -196,99 +196,71 @@ def assign_parts(
         boundary document    part  [0, 0, 1]
         boundary character   document  [0, 1, 1, 2, 2]   num_chars  [3, 2, 2, 2, 1]
                              part      [0, 0, 1, 1, -1]
+
+    Raises: ConfigError for a file that matches the patterns of two parts.
     """
-    whole = _whole_documents(documents)
-    if config.form == "characters" and config.boundary == "character":
-        return _cut(whole, documents, config, position)
-    return dataclasses.replace(
-        whole, part=_PART_OF_DOCUMENT[config.form](documents, config, key, position)
-    )
-
-
-def _whole_documents(documents: pa.Table) -> Pieces:
     num = documents.num_rows
-    return Pieces(
-        document=np.arange(num, dtype=np.int64),
+    ordinals = np.arange(num, dtype=np.int64)
+    num_chars = to_numpy(documents["num_chars"])
+    match config.form:
+        case "characters":
+            starts = to_numpy(documents["char_offset"]) + position.first_char
+            if config.boundary == "character":
+                return _cut(starts, num_chars, config)
+            part = _part_of_position(np.maximum(starts - (num_chars == 0), 0), config)
+        case "documents":
+            part = _part_of_position(ordinals + position.first_document, config)
+        case "fraction":
+            part = _drawn_part(num, config, key, position)
+        case "hash_fraction":
+            part = _part_of_hash(documents["text_hash"], config)
+        case "files":
+            part = np.full(num, _part_of_file(key, config), dtype=np.int64)
+    return Spans(
+        document=ordinals,
         char_start=np.zeros(num, dtype=np.int64),
-        num_chars=_column(documents, "num_chars"),
-        part=np.full(num, NO_PART, dtype=np.int64),
+        num_chars=num_chars,
+        part=part,
         is_cut=np.zeros(num, dtype=bool),
     )
 
 
-def _by_characters(
-    documents: pa.Table, config: SplitConfig, key: str, position: FilePosition
+def _drawn_part(
+    num: int, config: SplitConfig, key: str, position: FilePosition
 ) -> npt.NDArray[np.int64]:
-    offsets = _column(documents, "char_offset") + position.first_char
-    is_empty = _column(documents, "num_chars") == 0
-    return _part_of_position(np.maximum(offsets - is_empty, 0), config)
-
-
-def _by_documents(
-    documents: pa.Table, config: SplitConfig, key: str, position: FilePosition
-) -> npt.NDArray[np.int64]:
-    ordinals = np.arange(documents.num_rows, dtype=np.int64) + position.first_document
-    return _part_of_position(ordinals, config)
-
-
-def _by_fraction(
-    documents: pa.Table, config: SplitConfig, key: str, position: FilePosition
-) -> npt.NDArray[np.int64]:
-    fractions = [part.fraction or 0.0 for part in config.parts.values()]
+    """Return the part of each document of a file, drawn without replacement."""
+    total, first = num, 0
     if config.scope == "dataset":
-        drawn = ranks_of_draw(position.total_documents, config.seed, "")
-        ranks = drawn[position.first_document : position.first_document + documents.num_rows]
-        total = position.total_documents
-    else:
-        ranks, total = ranks_of_draw(documents.num_rows, config.seed, key), documents.num_rows
-    edges = np.floor(np.cumsum(fractions) * total + 0.5 + 1e-9).astype(np.int64)
+        key, total, first = "", position.total_documents, position.first_document
+    ranks = ranks_of_draw(total, config.seed, key)[first : first + num]
+    shares = np.cumsum([part.fraction or 0.0 for part in config.parts.values()])
+    edges = np.floor(shares * total + 0.5 + 1e-9).astype(np.int64)
     part = np.searchsorted(edges, ranks, side="right")
-    return np.where(part < len(fractions), part, NO_PART)
+    return np.where(part < len(edges), part, NO_PART)
 
 
-def _by_hash_fraction(
-    documents: pa.Table, config: SplitConfig, key: str, position: FilePosition
-) -> npt.NDArray[np.int64]:
+def _part_of_hash(text_hash: pa.ChunkedArray, config: SplitConfig) -> npt.NDArray[np.int64]:
+    """Return the part of each document by the first 8 bytes of its text's hash."""
     fractions = [part.hash_fraction or 0.0 for part in config.parts.values()]
-    digests = documents["text_hash"].combine_chunks()
-    hashes = np.frombuffer(digests.buffers()[1], dtype=">u8")[0::2].astype(np.uint64)
-    hashes = hashes[digests.offset : digests.offset + len(digests)]
+    hashes = hashes_as_array(text_hash.combine_chunks()).view(">u8")[0::2].astype(np.uint64)
     uniform = mixed(hashes, config.seed) / 2.0**64
     part = np.searchsorted(np.cumsum(fractions), uniform, side="right")
     part[(part == len(fractions)) & (sum(fractions) > 1 - 1e-9)] = len(fractions) - 1
     return np.where(part < len(fractions), part, NO_PART)
 
 
-def _by_files(
-    documents: pa.Table, config: SplitConfig, key: str, position: FilePosition
-) -> npt.NDArray[np.int64]:
+def _part_of_file(key: str, config: SplitConfig) -> int:
     matching = [
-        ordinal
-        for ordinal, part in enumerate(config.parts.values())
-        if fnmatch.fnmatch(key, str(part.files))
+        name for name, part in config.parts.items() if fnmatch.fnmatch(key, str(part.files))
     ]
     if len(matching) > 1:
-        names = [list(config.parts)[ordinal] for ordinal in matching]
         raise ConfigError(
             where=f"split.parts: {key}",
             expected="a raw file in at most one part",
-            found=f"it matches {' and '.join(names)}",
+            found=f"it matches {' and '.join(matching)}",
             remedy="narrow the patterns, since parts may not overlap",
         )
-    part = matching[0] if matching else NO_PART
-    return np.full(documents.num_rows, part, dtype=np.int64)
-
-
-_PART_OF_DOCUMENT: dict[
-    Form,
-    Callable[[pa.Table, SplitConfig, str, FilePosition], npt.NDArray[np.int64]],
-] = {
-    "characters": _by_characters,
-    "documents": _by_documents,
-    "fraction": _by_fraction,
-    "hash_fraction": _by_hash_fraction,
-    "files": _by_files,
-}
+    return list(config.parts).index(matching[0]) if matching else NO_PART
 
 
 def _part_of_position(
@@ -303,36 +275,27 @@ def _part_of_position(
     return part
 
 
-def _cut(whole: Pieces, documents: pa.Table, config: SplitConfig, position: FilePosition) -> Pieces:
-    """Cut documents at every edge of a part that falls inside them."""
-    starts = _column(documents, "char_offset") + position.first_char
-    stops = starts + whole.num_chars
+def _cut(
+    starts: npt.NDArray[np.int64], num_chars: npt.NDArray[np.int64], config: SplitConfig
+) -> Spans:
+    """Cut documents, which begin at `starts`, at every edge of a part that falls inside them."""
     ranges = [(start, stop) for start, stop in config.ranges().values() if start != stop]
     edges = sorted({edge for range_ in ranges for edge in range_ if edge})
-    document, char_start = [whole.document], [whole.char_start]
-    for edge in edges:
-        index = np.flatnonzero((starts < edge) & (edge < stops))
-        document.append(index)
-        char_start.append(edge - starts[index])
-    documents_of, chars = np.concatenate(document), np.concatenate(char_start)
-    order = np.lexsort((chars, documents_of))
-    documents_of, chars = documents_of[order], chars[order]
-    is_last = np.append(documents_of[1:] != documents_of[:-1], True)[: len(documents_of)]
-    next_start = np.where(is_last, whole.num_chars[documents_of], np.append(chars[1:], 0))
-    num_chars = next_start - chars
-    is_empty = num_chars == 0
-    positions = np.maximum(starts[documents_of] + chars - is_empty, 0)
-    return Pieces(
-        document=documents_of,
-        char_start=chars,
-        num_chars=num_chars,
-        part=_part_of_position(positions, config),
-        is_cut=num_chars != whole.num_chars[documents_of],
+    inside = [np.flatnonzero((starts < edge) & (edge < starts + num_chars)) for edge in edges]
+    cuts = [edge - starts[some] for edge, some in zip(edges, inside, strict=True)]
+    document = np.concatenate([np.arange(len(starts)), *inside])
+    char_start = np.concatenate([np.zeros_like(starts), *cuts])
+    order = np.lexsort((char_start, document))
+    document, char_start = document[order], char_start[order]
+    is_last = np.diff(document, append=len(starts)) != 0
+    size = np.where(is_last, num_chars[document], np.append(char_start[1:], 0)) - char_start
+    return Spans(
+        document=document,
+        char_start=char_start,
+        num_chars=size,
+        part=_part_of_position(np.maximum(starts[document] + char_start - (size == 0), 0), config),
+        is_cut=size != num_chars[document],
     )
-
-
-def _column(table: pa.Table, name: str) -> npt.NDArray[np.int64]:
-    return to_numpy(table[name])
 
 
 def _check_ranges(ranges: dict[str, tuple[int, int | None]], *, unit: str) -> None:

@@ -1,4 +1,4 @@
-"""A split on disk: for each part, the runs of documents and the cut pieces that belong to it."""
+"""A split on disk: for each part, the spans of documents that belong to it."""
 
 import dataclasses
 import mmap
@@ -14,23 +14,21 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tokflow.documents import DocumentsConfig
-from tokflow.raw import RawFile
-from tokflow.split.cut_tokens import CUT_TOKENS_NAME, write_cut_tokens
+from tokflow.split.cut_tokens import CUT_TOKENS_NAME, CutEncoder
 from tokflow.split.rule import (
     NO_PART,
     NOT_TAKEN,
     FilePosition,
     Form,
-    Pieces,
+    PartConfig,
+    Spans,
     SplitConfig,
     assign_parts,
 )
 from tokflow.store.arrow import make_table, to_arrow, to_numpy, to_texts
-from tokflow.store.integrity import checked
-from tokflow.store.manifest import Manifest, Recipe, checksums, read_intact, write_manifest
+from tokflow.store.integrity import Stored, checked
+from tokflow.store.manifest import Manifest, Recipe, check_sizes, checksums, write_manifest
 from tokflow.store.tables import parquet_options, read_part
-from tokflow.tokenizers.encoding import Encoding
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.writer import DOCUMENTS_NAME
 
@@ -51,7 +49,7 @@ SPANS_SCHEMA = pa.schema(
         pa.field("is_cut", pa.bool_(), nullable=False),
     ]
 )
-"""One row per span, a run of consecutive documents of one part or one piece of a cut document.
+"""One row per span of a cut document, and one for neighbouring whole documents of one part.
 document: index of the first in documents.parquet; char_start: code points of that document
 before the span, 0 unless it is cut; token_start: in tokens.bin, or past its end, in
 cut_tokens.bin."""
@@ -62,12 +60,12 @@ POSITIONS_AT_ONCE = 2**20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PartPieces:
-    """The documents and pieces of documents of one part, in file order; shape (num_pieces,)."""
+class PartSpans:
+    """The spans of one part, one per document or piece of it, in file order; shape (num_spans,)."""
 
     document: npt.NDArray[np.int64]
     char_start: npt.NDArray[np.int64]
-    """Code points of the document before the piece."""
+    """Code points of the document before the span."""
     token_start: npt.NDArray[np.int64]
     """Where its tokens begin in the split's `TokenSource`."""
     num_tokens: npt.NDArray[np.int64]
@@ -75,7 +73,7 @@ class PartPieces:
 
 @dataclass(frozen=True, slots=True)
 class TokenSource:
-    """The tokens a split points into: tokens.bin, and behind its end those of cut pieces.
+    """The tokens a split points into: tokens.bin, and behind its end those of cut spans.
 
     Or what there is one of for each of them, such as the loss mask.
     """
@@ -86,37 +84,36 @@ class TokenSource:
     def take(
         self, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.unsignedinteger]:
-        """Return the tokens of many runs, end to end; neighbours are read at one go.
+        """Return the tokens of many spans or segments, end to end; neighbours are read at one go.
 
-        Each run lies in one of the two files. A single run is a view, not read before it is
-        looked at.
+        Each lies in one of the two files. A single one is a view, not read before it is looked
+        at.
         """
         if len(starts) == 0:
             return np.zeros(0, dtype=self.shard.dtype)
+        size = len(self.shard)
         is_new = np.ones(len(starts), dtype=bool)
         is_new[1:] = starts[1:] != starts[:-1] + lengths[:-1]
-        is_new[1:] |= (starts[1:] >= len(self.shard)) & (starts[:-1] < len(self.shard))
+        is_new[1:] |= (starts[1:] >= size) & (starts[:-1] < size)
         first = np.flatnonzero(is_new)
-        run_starts = starts[first]
-        run_lengths = np.add.reduceat(lengths, first)
-        run_stops = run_starts + run_lengths
-        shard, cut, size = self.shard, self.cut, len(self.shard)
-        runs = [
+        stops = starts[first] + np.add.reduceat(lengths, first)
+        shard, cut = self.shard, self.cut
+        taken = [
             shard[start:stop] if start < size else cut[start - size : stop - size]
-            for start, stop in zip(run_starts.tolist(), run_stops.tolist(), strict=True)
+            for start, stop in zip(starts[first].tolist(), stops.tolist(), strict=True)
         ]
-        return np.concatenate(runs) if len(runs) > 1 else runs[0]
+        return np.concatenate(taken) if len(taken) > 1 else taken[0]
 
-    def blocks(
+    def batches(
         self, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], num_tokens: int
     ) -> Iterator[npt.NDArray[np.unsignedinteger]]:
         """Yield what `take` returns, at most `num_tokens` at a time, and give the memory back."""
-        block = (np.cumsum(lengths) - lengths) // num_tokens
-        edges = [0, *(np.flatnonzero(np.diff(block)) + 1).tolist(), len(block)]
+        batch = (np.cumsum(lengths) - lengths) // num_tokens
+        edges = [0, *(np.flatnonzero(np.diff(batch)) + 1).tolist(), len(batch)]
         for first, last in pairwise(edges):
-            run = self.take(starts[first:last], lengths[first:last])
-            for start in range(0, len(run), num_tokens):
-                yield run[start : start + num_tokens]
+            taken = self.take(starts[first:last], lengths[first:last])
+            for start in range(0, len(taken), num_tokens):
+                yield taken[start : start + num_tokens]
                 self.release()
 
     def at(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.unsignedinteger]:
@@ -156,28 +153,28 @@ class Split:
         """The names of the parts, in the order of the config."""
         return tuple(self.manifest.details["parts"])
 
-    def spans(self, part: str) -> pa.Table:
-        """Return the spans of one part, in file order: the columns of SPANS_SCHEMA but `part`."""
+    def span_table(self, part: str) -> pa.Table:
+        """Return the rows of one part, in file order: the columns of SPANS_SCHEMA but `part`."""
         schema = SPANS_SCHEMA.remove(0)
         return make_table(read_part(self.folder / SPANS_NAME, part, schema.names), schema)
 
-    def pieces(self, part: str) -> PartPieces:
-        """Return the documents and pieces of one part."""
-        spans = read_part(self.folder / SPANS_NAME, part, SPANS_SCHEMA.names[1:])
-        counts = spans["num_documents"]
+    def spans(self, part: str) -> PartSpans:
+        """Return the spans of one part, each of one document."""
+        rows = read_part(self.folder / SPANS_NAME, part, SPANS_SCHEMA.names[1:])
+        counts = rows["num_documents"]
         ends = np.cumsum(counts)
         document = np.arange(ends[-1] if len(ends) else 0)
-        document += np.repeat(spans["document"] - (ends - counts), counts)
+        document += np.repeat(rows["document"] - (ends - counts), counts)
         table = self.shard.documents(["token_offset", "num_tokens"])
         token_start = to_numpy(table["token_offset"])[document]
         num_tokens = to_numpy(table["num_tokens"])[document]
         char_start = np.zeros(len(document), dtype=np.int64)
-        is_cut = spans["is_cut"]
-        cut = (ends - counts)[is_cut]  # a cut piece is a span of its own
-        token_start[cut] = spans["token_start"][is_cut]
-        num_tokens[cut] = spans["num_tokens"][is_cut]
-        char_start[cut] = spans["char_start"][is_cut]
-        return PartPieces(
+        is_cut = rows["is_cut"]
+        cut = (ends - counts)[is_cut]  # a cut span is a row of its own
+        token_start[cut] = rows["token_start"][is_cut]
+        num_tokens[cut] = rows["num_tokens"][is_cut]
+        char_start[cut] = rows["char_start"][is_cut]
+        return PartSpans(
             document=document, char_start=char_start, token_start=token_start, num_tokens=num_tokens
         )
 
@@ -211,50 +208,50 @@ def split_recipe(tokens: str, config: SplitConfig, position: FilePosition, key: 
 
 
 def write_split(
-    raw: RawFile,
     shard: TokenShard,
-    documents: DocumentsConfig,
-    encoding: Encoding,
     config: SplitConfig,
     folder: Path,
     *,
     dataset: str,
     position: FilePosition,
+    encode_cut: CutEncoder,
 ) -> None:
     """Write the split of one file into the empty `folder`, manifest last.
 
-    No token is copied; only where a document is cut, its pieces are tokenized again.
+    No token is copied; only where a document is cut, `encode_cut` tokenizes its spans again.
 
     Raises: CorruptOutputError where documents.parquet or the tokenizer is damaged.
     """
     started = time.perf_counter()
+    key = str(shard.manifest.partition)
     columns = ["char_offset", "num_chars", "token_offset", "num_tokens"]
     columns += ["text_hash"] if config.form == "hash_fraction" else []
     with checked(shard, only={DOCUMENTS_NAME}):
         table = shard.documents(columns)
-    pieces = assign_parts(table, config, key=raw.key, position=position)
-    cut_tokens = write_cut_tokens(pieces, raw, documents, encoding, folder)
-    whole_tokens = to_numpy(table["num_tokens"])[pieces.document]
-    num_tokens = np.where(pieces.is_cut, cut_tokens, whole_tokens)
-    spans = _spans(pieces, table, num_tokens, shard.num_tokens, tuple(config.parts))
-    pq.write_table(spans, folder / SPANS_NAME, **parquet_options(SPANS_SCHEMA))
+    spans = assign_parts(table, config, key=key, position=position)
+    num_tokens = to_numpy(table["num_tokens"])[spans.document]
+    if spans.is_cut.any():
+        num_tokens = np.where(spans.is_cut, encode_cut(spans, folder), num_tokens)
+    rows = _span_table(spans, table, num_tokens, shard.num_tokens, tuple(config.parts))
+    pq.write_table(rows, folder / SPANS_NAME, **parquet_options(SPANS_SCHEMA))
     manifest = Manifest(
-        recipe=split_recipe(shard.manifest.fingerprint, config, position, raw.key),
+        recipe=split_recipe(shard.manifest.fingerprint, config, position, key),
         dataset=dataset,
-        partition=raw.key,
-        counts=_counts(pieces, num_tokens, tuple(config.parts)),
+        partition=key,
+        counts=_counts(spans, num_tokens, tuple(config.parts)),
         details={"parts": list(config.parts), "dtype": shard.dtype.str},
         files=checksums(folder),
     )
     write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
 
 
-def open_split(folder: Path, shard: TokenShard) -> Split:
-    """Return the split in `folder`, made from `shard`.
+def open_split(stored: Stored, shard: TokenShard) -> Split:
+    """Return a split that is in a store, made from `shard`.
 
-    Raises: MissingOutputError, CorruptOutputError.
+    Raises: CorruptOutputError where a file is missing or cut short.
     """
-    return Split(folder, read_intact(folder), shard)
+    check_sizes(stored.folder, stored.manifest)
+    return Split(stored.folder, stored.manifest, shard)
 
 
 def _deciding_config(config: SplitConfig, position: FilePosition, key: str) -> dict[str, Any]:
@@ -274,6 +271,15 @@ def _deciding_config(config: SplitConfig, position: FilePosition, key: str) -> d
     return fields
 
 
+def config_of_split(manifest: Manifest) -> tuple[SplitConfig, FilePosition]:
+    """Return the config that a split was made with, and what it had to know of other files."""
+    fields = dict(manifest.config)
+    position = FilePosition(**fields.pop("position", {}))
+    fields.pop("key", None)
+    parts = {name: PartConfig(**part) for name, part in fields.pop("parts")}
+    return SplitConfig(parts=parts, **fields), position
+
+
 _DECIDING_POSITION: dict[Form, tuple[str, ...]] = {
     "characters": ("first_char",),
     "documents": ("first_document",),
@@ -284,34 +290,34 @@ _DECIDING_POSITION: dict[Form, tuple[str, ...]] = {
 """What a file must know of the files before it; the rest may change without a trace."""
 
 
-def _spans(
-    pieces: Pieces,
+def _span_table(
+    spans: Spans,
     table: pa.Table,
     num_tokens: npt.NDArray[np.int64],
     num_shard_tokens: int,
     names: tuple[str, ...],
 ) -> pa.Table:
-    """Join neighbouring whole documents of one part into spans."""
-    is_kept = pieces.part != NO_PART
-    token_start = to_numpy(table["token_offset"])[pieces.document]
-    cut_before = np.cumsum(np.where(pieces.is_cut & is_kept, num_tokens, 0))
+    """Return the spans that parts take, neighbouring whole documents of one part as one row."""
+    is_kept = spans.part != NO_PART
+    token_start = to_numpy(table["token_offset"])[spans.document]
+    cut_before = np.cumsum(np.where(spans.is_cut & is_kept, num_tokens, 0))
     in_cut = num_shard_tokens + cut_before - num_tokens
-    token_start = np.where(pieces.is_cut, in_cut, token_start)
-    part, is_cut = pieces.part[is_kept], pieces.is_cut[is_kept]
+    token_start = np.where(spans.is_cut, in_cut, token_start)
+    part, is_cut = spans.part[is_kept], spans.is_cut[is_kept]
     if len(part) == 0:
         return pa.Table.from_batches([], schema=SPANS_SCHEMA)
-    document = pieces.document[is_kept]
+    document = spans.document[is_kept]
     is_new = np.ones(len(part), dtype=bool)
     is_new[1:] = (part[1:] != part[:-1]) | is_cut[1:] | is_cut[:-1]
     is_new[1:] |= document[1:] != document[:-1] + 1
     first = np.flatnonzero(is_new)
     return make_table(
         {
-            "part": _strings(names).take(to_arrow(part[first])),
+            "part": to_texts(names).cast(pa.string()).take(to_arrow(part[first])),
             "document": document[first],
             "num_documents": np.add.reduceat(np.ones(len(part), dtype=np.int64), first),
-            "char_start": pieces.char_start[is_kept][first],
-            "num_chars": np.add.reduceat(pieces.num_chars[is_kept], first),
+            "char_start": spans.char_start[is_kept][first],
+            "num_chars": np.add.reduceat(spans.num_chars[is_kept], first),
             "token_start": token_start[is_kept][first],
             "num_tokens": np.add.reduceat(num_tokens[is_kept], first),
             "is_cut": is_cut[first],
@@ -320,23 +326,19 @@ def _spans(
     )
 
 
-def _strings(names: tuple[str, ...]) -> pa.StringArray:
-    return to_texts(names).cast(pa.string())
-
-
 def _counts(
-    pieces: Pieces, num_tokens: npt.NDArray[np.int64], names: tuple[str, ...]
+    spans: Spans, num_tokens: npt.NDArray[np.int64], names: tuple[str, ...]
 ) -> dict[str, int]:
     """Count for each part, and for what no part takes, the documents, characters and tokens.
 
-    num_cut_pieces counts pieces that are less than their document, num_documents the others.
-    num_tokens of a cut piece are those of its text alone, also where no part takes it.
+    num_cut_pieces counts spans that are less than their document, num_documents the others.
+    num_tokens of a cut span are those of its text alone, also where no part takes it.
     """
     counts: dict[str, int] = {}
     for ordinal, name in enumerate((*names, NOT_TAKEN)):
-        is_in = pieces.part == (NO_PART if name == NOT_TAKEN else ordinal)
-        counts[f"{name}.num_documents"] = int(np.count_nonzero(is_in & ~pieces.is_cut))
-        counts[f"{name}.num_cut_pieces"] = int(np.count_nonzero(is_in & pieces.is_cut))
-        counts[f"{name}.num_chars"] = int(pieces.num_chars[is_in].sum())
+        is_in = spans.part == (NO_PART if name == NOT_TAKEN else ordinal)
+        counts[f"{name}.num_documents"] = int(np.count_nonzero(is_in & ~spans.is_cut))
+        counts[f"{name}.num_cut_pieces"] = int(np.count_nonzero(is_in & spans.is_cut))
+        counts[f"{name}.num_chars"] = int(spans.num_chars[is_in].sum())
         counts[f"{name}.num_tokens"] = int(num_tokens[is_in].sum())
     return counts

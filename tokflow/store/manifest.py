@@ -18,6 +18,7 @@ from tokflow.errors import (
     MissingOutputError,
 )
 from tokflow.store.manifest_fields import check_fields
+from tokflow.store.versions import loaded_versions
 
 FORMAT_VERSION = 1
 
@@ -52,9 +53,17 @@ class Recipe:
         """
         if self.stage == "raw":
             return self.parents["content"]
-        ingredients = [self.stage, self.version, self.config, self.parents]
-        text = json.dumps(ingredients, sort_keys=True, ensure_ascii=False, allow_nan=False)
-        return hashlib.sha256(text.encode()).hexdigest()
+        return _sha256_of([self.stage, self.version, self.config, self.parents])
+
+    @property
+    def code_version(self) -> str:
+        """What the code and the config contribute: 16 digits of the sha256 of all but parents."""
+        return _sha256_of([self.stage, self.version, self.config])[:16]
+
+
+def _sha256_of(ingredients: list[Any]) -> str:
+    text = json.dumps(ingredients, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,7 +125,8 @@ class Manifest:
 
 
 def write_manifest(folder: Path, manifest: Manifest, *, run: Mapping[str, Any]) -> None:
-    """Write `manifest` into `folder`, and beside it how the run went."""
+    """Write `manifest` into `folder`, and beside it how the run went and with which libraries."""
+    run = {**run, "versions": loaded_versions(manifest.stage)}
     (folder / RUN_NAME).write_text(json.dumps(run, indent=1, sort_keys=True) + "\n")
     (folder / MANIFEST_NAME).write_bytes(sealed(manifest.fields()))
 
@@ -151,30 +161,23 @@ def is_intact(folder: Path) -> bool:
     Raises: ForeignOutputError for one of a newer tokflow, which is neither absent nor damaged.
     """
     try:
-        read_intact(folder)
+        check_sizes(folder, read_manifest(folder))
     except (MissingOutputError, CorruptOutputError):
         return False
     return True
 
 
-def read_intact(folder: Path) -> Manifest:
-    """Return the manifest of the output in `folder`, of which no file is missing or cut short.
+def check_sizes(folder: Path, manifest: Manifest) -> None:
+    """Make sure that no file of the output in `folder` is missing or cut short.
 
-    Sizes are compared and no content is read; `broken_files` compares checksums.
+    No content is read; `broken_files` compares checksums.
 
-    Raises: MissingOutputError where there is none, CorruptOutputError, ForeignOutputError.
+    Raises: CorruptOutputError.
     """
-    try:
-        manifest = read_manifest(folder)
-    except MissingOutputError:
-        if folder.is_dir():
-            raise damaged(folder, f"a {MANIFEST_NAME}", "none") from None
-        raise
     for name, entry in manifest.files.items():
         found = _size(folder / name)
         if found != f"{entry.num_bytes:,}":
             raise damaged(folder / name, f"{entry.num_bytes:,} bytes", found)
-    return manifest
 
 
 def _size(path: Path) -> str:
@@ -184,19 +187,35 @@ def _size(path: Path) -> str:
         return "no file"
 
 
+def read_expected(folder: Path, stage: str, fingerprint: str) -> Manifest:
+    """Return the manifest in `folder`, which must be that of a stage's output with a fingerprint.
+
+    Raises: as `read_manifest`, CorruptOutputError also where it is another output's.
+    """
+    manifest = read_manifest(folder)
+    if (manifest.stage, manifest.fingerprint) != (stage, fingerprint):
+        found = f"{manifest.stage} with {manifest.fingerprint[:16]}…"
+        raise damaged(folder, f"{stage} with the fingerprint {fingerprint[:16]}…", found)
+    return manifest
+
+
 def read_manifest(folder: Path) -> Manifest:
     """Return the manifest in `folder`, as it was written.
 
     Every byte of it is covered by its digest, and its fingerprint by its recipe; a folder that
     has an output's name has that of its fingerprint. No name in it leads out of the folder.
 
-    Raises: MissingOutputError where there is none; ForeignOutputError where a newer tokflow wrote
-    it; CorruptOutputError for anything else that no manifest has.
+    Raises: MissingOutputError where there is none, but CorruptOutputError if the folder has an
+    output's name, and for anything that no manifest has; ForeignOutputError where a newer tokflow
+    wrote it.
     """
     path = folder / MANIFEST_NAME
     try:
         data = path.read_bytes()
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        if is_output_name(folder.name) and folder.is_dir():
+            expected = f"a {MANIFEST_NAME} in a folder with an output's name"
+            raise damaged(folder, expected, "none") from None
         raise MissingOutputError(
             where=folder,
             expected=f"a finished output with a {MANIFEST_NAME}",

@@ -1,7 +1,6 @@
 """One resolved encoding: a tokenizer with all that a dataset's config says of its use."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import TokenizerError
@@ -13,14 +12,12 @@ from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig, some_names
 class Encoding:
     """All that makes tokens of the text of documents."""
 
+    config: TokenizerConfig
     tokenizer: Tokenizer
     bos_id: int | None
     """Begins each document; None where nothing does."""
     eos_id: int | None
     """Ends each document; None where nothing does."""
-    special_tokens_in_text: Literal["ordinary", "control", "error"]
-    """What a special token spelt in a text becomes."""
-    engine: Literal["auto", "gigatoken", "reference"]
 
     @property
     def eos_per_document(self) -> int:
@@ -32,8 +29,9 @@ class Encoding:
 
         A chat template writes control tokens in it, whatever becomes of those that messages spell.
         """
-        is_control = self.special_tokens_in_text == "control" or documents.messages is not None
-        return "control" if is_control else "ordinary"
+        if documents.messages is not None or self.config.special_tokens_in_text == "control":
+            return "control"
+        return "ordinary"
 
 
 def resolve_encoding(config: TokenizerConfig, tokenizer: Tokenizer) -> Encoding:
@@ -42,11 +40,10 @@ def resolve_encoding(config: TokenizerConfig, tokenizer: Tokenizer) -> Encoding:
     Raises: TokenizerError with the choices where the tokenizer has no such EOS or BOS.
     """
     return Encoding(
+        config=config,
         tokenizer=tokenizer,
         bos_id=_special_id("bos", tokenizer.bos_id, tokenizer) if config.bos == "first" else None,
         eos_id=_special_id("eos", tokenizer.eos_id, tokenizer) if config.eos == "last" else None,
-        special_tokens_in_text=config.special_tokens_in_text,
-        engine=config.engine,
     )
 
 

@@ -13,6 +13,7 @@ from tokflow.documents import DocumentsConfig, deciding_fields
 from tokflow.errors import TokenizerError, first_five, nearest
 from tokflow.raw import RawFile
 from tokflow.store.manifest import Manifest, Recipe, checksum, checksums, write_manifest
+from tokflow.store.versions import known_changes
 from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME
 from tokflow.tokenizers.hub import download_tokenizer, files_to_take, make_with_transformers
 from tokflow.tokenizers.tokenizer import (
@@ -85,8 +86,28 @@ def select_training_keys(config: TokenizerConfig, keys: list[str]) -> list[str]:
 
 def tokenizer_recipe(source: TokenizerSource) -> Recipe:
     """Return what decides the folder that holds the tokenizer, known before it is made."""
-    config, parents = _ingredients(source)
-    return Recipe(stage="tokenizer", version=TOKENIZER_VERSION, config=config, parents=parents)
+    config, raw_files = source.config, source.raw_files.values()
+    documents = deciding_fields(source.documents, {raw.path: raw.num_bytes for raw in raw_files})
+    parents = {key: raw.sha256 for key, raw in source.raw_files.items()}
+    is_local = source.local_path is not None
+    if is_local:
+        parents = {file.name: checksum(file).sha256 for file in _local_files(source)}
+    return Recipe(
+        stage="tokenizer",
+        version=TOKENIZER_VERSION,
+        config=_deciding_config(config, documents, is_local=is_local),
+        parents=parents,
+    )
+
+
+def named_tokenizer_recipe(config: TokenizerConfig, documents: DocumentsConfig) -> Recipe:
+    """Return what the config and the code decide of a tokenizer, whatever its name leads to."""
+    return Recipe(
+        stage="tokenizer",
+        version=TOKENIZER_VERSION,
+        config=_deciding_config(config, deciding_fields(documents, {}), is_local=False),
+        parents={},
+    )
 
 
 def write_tokenizer(source: TokenizerSource, folder: Path, *, dataset: str) -> None:
@@ -122,32 +143,27 @@ def write_tokenizer(source: TokenizerSource, folder: Path, *, dataset: str) -> N
     write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
 
 
-def _ingredients(source: TokenizerSource) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the config fields that decide the tokenizer, and its parents' fingerprints."""
-    config = source.config
+def _deciding_config(
+    config: TokenizerConfig, documents: Mapping[str, Any], *, is_local: bool
+) -> dict[str, Any]:
+    """Return the fields that decide a tokenizer; `is_local`: its files are among its parents."""
     fields: dict[str, Any] = {
         "kind": config.kind,
         "eos_token": config.eos_token,
         "bos_token": config.bos_token,
+        **known_changes("tokenizer", config.kind),
     }
     if config.kind == "trained":
-        fields["vocab_size"] = config.vocab_size
-        fields["special_tokens"] = list(config.special_tokens)
-        fields["max_characters"] = config.max_characters
-        fields["pattern"] = config.pattern
-        fields["documents"] = deciding_fields(
-            source.documents, {raw.path: raw.num_bytes for raw in source.raw_files.values()}
-        )
-        return fields, {key: raw.sha256 for key, raw in source.raw_files.items()}
+        trained = ("vocab_size", "special_tokens", "max_characters", "pattern")
+        fields |= {name: getattr(config, name) for name in trained}
+        return {**fields, "documents": documents}
     if config.kind == "huggingface":
         fields["trust_remote_code"] = config.trust_remote_code
-    if source.local_path is not None:
-        return fields, {file.name: checksum(file).sha256 for file in _local_files(source)}
-    if config.kind != "bytes":
+    if not is_local and config.kind != "bytes":
         fields["name"] = config.name
-    if config.kind == "huggingface":
+    if not is_local and config.kind == "huggingface":
         fields["revision"] = config.revision
-    return fields, {}
+    return fields
 
 
 def _local_files(source: TokenizerSource) -> list[Path]:

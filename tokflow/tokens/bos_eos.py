@@ -65,7 +65,7 @@ def add_bos_eos(
     """
     tokenizer, bos_id, eos_id = encoding.tokenizer, encoding.bos_id, encoding.eos_id
     _check_range(encoded, tokenizer)
-    may_be_in_text = encoding.special_tokens_in_text == "control" or (
+    may_be_in_text = encoding.config.special_tokens_in_text == "control" or (
         chat is not None and chat.is_rendered
     )
     needs_bos = np.full(len(encoded.offsets) - 1, bos_id is not None)

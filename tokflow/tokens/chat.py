@@ -41,8 +41,8 @@ class ChatEncoder:
         tokenizer = encoding.tokenizer
         self._engine = engine
         self._tokenizer = tokenizer
-        self._is_control = encoding.special_tokens_in_text == "control"
-        self._is_error = encoding.special_tokens_in_text == "error"
+        self._is_control = encoding.config.special_tokens_in_text == "control"
+        self._is_error = encoding.config.special_tokens_in_text == "error"
         self._places = TokenPlaces(tokenizer)
         self._reference = cache(lambda in_text: open_reference(tokenizer, in_text=in_text))
         self._ids = control_tokens(tokenizer)

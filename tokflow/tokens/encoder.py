@@ -21,7 +21,7 @@ def engine_for(encoding: Encoding, documents: DocumentsConfig) -> GatedEngine:
     """
     check_files(encoding.tokenizer)
     in_text = encoding.in_text(documents)
-    return open_engine(encoding.tokenizer, choice=encoding.engine, in_text=in_text)
+    return open_engine(encoding.tokenizer, choice=encoding.config.engine, in_text=in_text)
 
 
 class DocumentEncoder:
@@ -44,7 +44,7 @@ class DocumentEncoder:
         """
         spelt = self._counter.in_batch(batch)
         self.num_special_tokens += sum(spelt.values())
-        if spelt and self._encoding.special_tokens_in_text == "error":
+        if spelt and self._encoding.config.special_tokens_in_text == "error":
             index, token = min(spelt)
             raise BadDocumentError(
                 where=self.name_in(batch)(index),

@@ -21,10 +21,13 @@ from tokflow.documents import (
 from tokflow.errors import CorruptOutputError
 from tokflow.raw import RawFile, check_unchanged
 from tokflow.store.arrow import read_table
-from tokflow.store.manifest import Manifest, Recipe, read_intact, write_manifest
+from tokflow.store.integrity import Stored
+from tokflow.store.manifest import Manifest, Recipe, check_sizes, write_manifest
+from tokflow.store.versions import known_changes
 from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.encoding import Encoding
 from tokflow.tokenizers.engines import Encoded, GatedEngine
+from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
 from tokflow.tokens.bos_eos import ChatMarks, add_bos_eos
 from tokflow.tokens.encoder import DocumentEncoder
 from tokflow.tokens.prefetch import read_ahead, write_behind
@@ -91,27 +94,39 @@ class TokenShard:
         return read_table(self.folder / DOCUMENTS_NAME, columns)
 
 
-def tokens_recipe(raw: RawFile, documents: DocumentsConfig, encoding: Encoding) -> Recipe:
+def tokens_recipe(
+    raw: RawFile | None,
+    documents: DocumentsConfig,
+    config: TokenizerConfig,
+    tokenizer: Tokenizer | None,
+) -> Recipe:
     """Return what decides the token shard of `raw`, known before it is made.
 
     The engine is no part of it until gigatoken is found wrong: from then on shards of which it
-    made some are other shards than those of the reference.
+    made some are other shards than those of the reference. Without a raw file and a tokenizer: what
+    the config and the code decide of any file's.
     """
-    tokenizer = encoding.tokenizer
-    is_control = encoding.special_tokens_in_text == "control"
-    config = {
-        "documents": deciding_fields(documents, {raw.path: raw.num_bytes}),
-        "eos": "none" if encoding.eos_id is None else "last",
-        "bos": "none" if encoding.bos_id is None else "first",
-        "special_tokens_in_text": "control" if is_control else "ordinary",
-        **({} if tokenizer.verdict is None else {"engine": "reference"}),
-    }
-    parents = {"raw": raw.sha256, "tokenizer": tokenizer.fingerprint}
-    return Recipe(stage="tokens", version=TOKENS_VERSION, config=config, parents=parents)
+    is_control = config.special_tokens_in_text == "control"
+    is_wrong = tokenizer is not None and tokenizer.verdict is not None
+    return Recipe(
+        stage="tokens",
+        version=TOKENS_VERSION,
+        config={
+            "documents": deciding_fields(documents, {raw.path: raw.num_bytes} if raw else {}),
+            "eos": config.eos,
+            "bos": config.bos,
+            "special_tokens_in_text": "control" if is_control else "ordinary",
+            **({"engine": "reference"} if is_wrong else {}),
+            **known_changes("tokens", config.kind),
+        },
+        parents={"raw": raw.sha256, "tokenizer": tokenizer.fingerprint}
+        if raw and tokenizer
+        else {},
+    )
 
 
 def refused(
-    counts: Mapping[str, int], documents: DocumentsConfig, encoding: Encoding
+    counts: Mapping[str, int], documents: DocumentsConfig, config: TokenizerConfig
 ) -> str | None:
     """Return what a shard with these counts holds that the configs make an error, if anything.
 
@@ -121,7 +136,7 @@ def refused(
     num_rejects, num_special = counts["num_rejects"], counts["num_special_tokens_in_text"]
     if not is_accepted(documents, num_rejects=num_rejects):
         return f"{num_rejects:,} in rejects.jsonl, more than documents.on_bad_document allows"
-    if num_special and encoding.special_tokens_in_text == "error":
+    if num_special and config.special_tokens_in_text == "error":
         return f"{num_special:,} special tokens spelt in texts, where that is an error"
     return None
 
@@ -168,7 +183,7 @@ def write_token_shard(
         ending = encoding.eos_per_document * counts["num_documents"]
         counts |= {"num_eos": writer.num_eos, "num_eos_in_text": writer.num_eos - ending}
     manifest = Manifest(
-        recipe=tokens_recipe(raw, documents, encoding),
+        recipe=tokens_recipe(raw, documents, encoding.config, encoding.tokenizer),
         dataset=dataset,
         partition=raw.key,
         counts=counts,
@@ -221,13 +236,14 @@ def _run_facts(engine: GatedEngine, counts: Mapping[str, int], seconds: float) -
     }
 
 
-def open_token_shard(folder: Path) -> TokenShard:
-    """Return the token shard in `folder`, its sizes checked against its manifest.
+def open_token_shard(stored: Stored) -> TokenShard:
+    """Return a token shard that is in a store, its sizes checked against its manifest.
 
-    Raises: MissingOutputError, CorruptOutputError.
+    Raises: CorruptOutputError.
     """
-    manifest = read_intact(folder)
-    shard = TokenShard(folder, manifest)
+    folder = stored.folder
+    check_sizes(folder, stored.manifest)
+    shard = TokenShard(folder, stored.manifest)
     sizes = {TOKENS_NAME: shard.dtype.itemsize}
     sizes |= {LOSS_MASK_NAME: 1} if shard.has_loss_mask else {}
     for name, size in sizes.items():

@@ -53,11 +53,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
     }
 
 
-TARGETS = [
-    name
-    for name, format_ in FORMATS.items()
-    if format_.layout(format_.options()).made_of != "texts"
-]
+TARGETS = list(FORMATS)
 SOURCES = [name for name in TARGETS if FORMATS[name].read is not None]
 PAIRS = [
     (source, target)

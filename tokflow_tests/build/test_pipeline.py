@@ -18,11 +18,10 @@ from tokflow.build.pipeline import (
 )
 from tokflow.build.results import Reporter, StageResult
 from tokflow.errors import BadDocumentError, ConfigError, MissingOutputError
-from tokflow.raw import RawFile
 from tokflow.split.spans import write_split
 from tokflow.store.atomic import new_folder
 from tokflow.store.manifest import read_manifest
-from tokflow.tokens.shard import write_token_shard
+from tokflow.tokens.shard import TokenShard, write_token_shard
 from tokflow_tests.making import EOS, build, content, declare, ids, touched, write_jsonl
 
 FILES = {
@@ -168,7 +167,7 @@ def test_an_export_refuses_and_names_the_files_that_are_not_built(
 
     assert str(raised.value) == (
         f"tiny/exports/{export}: expected the {stage} of all 8 raw files, found 7 not built: "
-        "a.jsonl, c.jsonl, d.jsonl, e.jsonl, f.jsonl, ...; "
+        "a.jsonl, c.jsonl, d.jsonl, e.jsonl, f.jsonl, and 2 more; "
         f"materialize tiny/{stage} for them, or run `tokflow run`"
     )
     assert not (dataset.folder / "exports" / export / "latest").exists()
@@ -251,10 +250,10 @@ def test_an_output_of_which_a_file_is_lost_is_made_again(damage: str, tmp_path: 
 def test_an_error_nobody_foresaw_stops_its_output_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    def fails_for_c(raw: RawFile, *arguments: Any, **more: Any) -> None:
-        if raw.key == "c.jsonl":
+    def fails_for_c(shard: TokenShard, *arguments: Any, **more: Any) -> None:
+        if shard.manifest.partition == "c.jsonl":
             raise ZeroDivisionError("of c")
-        write_split(raw, *arguments, **more)
+        write_split(shard, *arguments, **more)
 
     monkeypatch.setattr(pipeline, "write_split", fails_for_c)
 

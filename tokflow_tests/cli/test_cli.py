@@ -71,7 +71,7 @@ def test_a_run_says_what_it_made_and_ends_with_tables(config: Path):
         "small: tokens a.jsonl: 4 documents, 29 tokens, N MB/s, bytes",
         "small: tokens b.jsonl: 4 documents, 23 tokens, N MB/s, bytes",
     ]
-    tail = "16 tokens for the rows of all files' tails"
+    tail = "16 leftover tokens, packed at export"
     rows = "train 7 sequences (100 % full, 5 documents cut)"
     assert f"small: sequences: 3 files: {rows}, {tail}, N s" in lines
     rows = "72 tokens in 9 sequences (100 % full, 5 documents cut)"
@@ -118,9 +118,8 @@ def test_a_second_run_imports_neither_dagster_nor_an_engine(store: Path, config:
 
 
 def test_the_module_is_the_command_and_its_warnings_say_that_they_are(config: Path):
-    cache = config.parent / "store/small/hashes.sqlite"
-    cache.parent.mkdir(parents=True)
-    cache.write_bytes(b"no database" * 100)
+    cache = config.parent / "store/small/hashes.jsonl"
+    cache.mkdir(parents=True)
 
     result = subprocess.run(
         [sys.executable, "-m", "tokflow", "plan", "--config", config, "--json"],
@@ -130,7 +129,7 @@ def test_the_module_is_the_command_and_its_warnings_say_that_they_are(config: Pa
     )
 
     assert json.loads(result.stdout)["datasets"][0]["num_missing"] == 13
-    assert result.stderr.startswith(f"warning: {cache}: was damaged and is made anew")
+    assert result.stderr.startswith(f"warning: {cache}: cannot be used (Is a directory), so files")
     assert result.stderr.count("\n") == 1
 
 
@@ -213,7 +212,7 @@ def test_the_json_of_a_run_that_finds_all_there_has_every_output(store: Path, co
     assert len(document["outputs"]) == 13
 
 
-@pytest.mark.parametrize("exports", [["parquet", "bin"], ["parquet"], ["pickle"]])
+@pytest.mark.parametrize("exports", [["parquet", "bin"], ["parquet"], ["pickle", "arrow"]])
 def test_the_lines_that_load_a_batch_run_as_they_are(exports: Sequence[str], config: Path):
     declare(config.parent, exports=list(exports))
     lines = run("run", "--config", config).stdout.splitlines()
@@ -333,7 +332,7 @@ def test_the_json_of_an_inspection_has_the_manifest(store: Path):
     document = json_of("inspect", store / "tokens/a.jsonl", "--sequences", "1")
 
     assert document["manifest"]["counts"]["num_tokens"] == 29
-    assert document["stretches"][0]["segments"][0]["text"] == "one<eos>"
+    assert document["excerpts"][0]["segments"][0]["text"] == "one<eos>"
 
 
 def test_verifying_a_dataset_says_a_line_per_output(store: Path, config: Path):

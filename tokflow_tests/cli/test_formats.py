@@ -34,9 +34,9 @@ def test_formats_are_listed_with_what_they_are_made_of():
     lines = result.stdout.splitlines()
     assert result.exit_code == 0
     assert {line.split()[0] for line in lines[1 : len(FORMATS) + 1]} == set(FORMATS)
-    assert [line.split()[1] for line in lines if line.startswith(("bin ", "nanochat "))] == [
+    assert [line.split()[1] for line in lines if line.startswith(("bin ", "mds "))] == [
         "stream",
-        "texts",
+        "sequences",
     ]
 
 

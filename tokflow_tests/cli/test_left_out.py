@@ -5,7 +5,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from tokflow.cli.app import app
-from tokflow.cli.left_out import line_of_left_out
+from tokflow.cli.output import described_left_out
 from tokflow.raw import LeftOut
 from tokflow_tests.declared import TEXTS, declare, write_raw
 
@@ -33,4 +33,4 @@ def test_a_run_and_a_plan_name_what_a_pattern_matches_and_is_not_read(tmp_path: 
 def test_five_are_named_and_the_others_counted():
     found = [LeftOut(path=f"s3://bucket/{number}", found="a folder") for number in range(7)]
 
-    assert line_of_left_out(found).endswith("s3://bucket/4 (a folder), and 2 more")
+    assert described_left_out(found).endswith("s3://bucket/4 (a folder), and 2 more")

@@ -1,4 +1,4 @@
-from tokflow.cli.packing import described_rows
+from tokflow.cli.output import described_sequences
 
 NOTHING = dict.fromkeys(
     [
@@ -18,7 +18,7 @@ NOTHING = dict.fromkeys(
 def test_full_rows_are_said_to_be_full():
     counts = {**NOTHING, "train.num_sequences": 1_200, "train.num_tokens": 4_800}
 
-    assert described_rows(counts, "train") == "1,200 sequences (100 % full)"
+    assert described_sequences(counts, "train") == "1,200 sequences (100 % full)"
 
 
 def test_what_packing_did_is_said_and_the_fill_is_rounded_down():
@@ -33,11 +33,11 @@ def test_what_packing_did_is_said_and_the_fill_is_rounded_down():
         "train.num_repeated_tokens": 5,
     }
 
-    assert described_rows(counts, "train") == (
+    assert described_sequences(counts, "train") == (
         "1 sequence (99.9 % full, 1 token of padding, 2 documents cut, 1 document truncated, "
         "3 documents dropped, 4 tokens dropped, 5 tokens repeated)"
     )
 
 
 def test_no_rows_are_nothing_full():
-    assert described_rows(NOTHING, "train") == "0 sequences"
+    assert described_sequences(NOTHING, "train") == "0 sequences"

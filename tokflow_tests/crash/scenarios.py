@@ -21,14 +21,14 @@ import pyarrow.parquet as pq
 
 from tokflow.build.dataset import load_dataset
 from tokflow.exports import FORMATS
-from tokflow_tests.cli.test_recorder import project_with
+from tokflow_tests.cli.test_recording import project_with
 from tokflow_tests.declared import declare
 from tokflow_tests.making import build
 from tokflow_tests.special import write_letters
 
 WORDS = ("a", "the", "größe", "def", "return", "\n", "    ", "日本", "😀", "0x1f", "don't", "...")
 
-COMMON = ["bin", "parquet", "pickle", "jsonl", "megatron", "mds", "lance", "nanochat"]
+COMMON = ["bin", "parquet", "pickle", "jsonl", "megatron", "mds", "lance"]
 """Formats with one file, with many, with folders, of texts, and of a library that writes itself."""
 
 

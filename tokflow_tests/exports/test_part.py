@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 
 from tokflow.build.dataset import Dataset
-from tokflow.build.graph import BuildGraph
 from tokflow.errors import ConfigError
 from tokflow.exports import Part
-from tokflow_tests.making import EOS, build, declare, ids, parts, tokens_of
+from tokflow_tests.making import EOS, build, declare, parts, tokens_of
 
 BOS = 257
 
@@ -109,53 +108,3 @@ def test_an_empty_part_has_no_eos_to_move(tmp_path: Path):
     _, part = part_of(tmp_path, {"a.jsonl": []})
 
     assert eos_first(part) == []
-
-
-CUT_IN_THREE = {
-    "boundary": "character",
-    "parts": {
-        "train": {"start": 0, "characters": 4},
-        "validation": {"start": 4, "characters": 2},
-        "test": {"start": 6, "characters": 100},
-    },
-}
-
-
-@pytest.mark.parametrize("batch_bytes", [1, 5, 1_000])
-def test_texts_are_those_that_were_tokenized(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch_bytes: int
-):
-    from tokflow.documents import read_documents
-
-    monkeypatch.setattr(
-        "tokflow.exports.texts.read_documents",
-        lambda *given, **named: read_documents(*given, **named, batch_bytes=batch_bytes),
-    )
-    files = {"a.jsonl": ["ab", "", "çdeföh", "i", "", "jk"], "b.jsonl": ["lmnopqr"]}
-    dataset = declare(tmp_path, files, exports=["bin"], split=CUT_IN_THREE)
-    build(dataset)
-    graph = BuildGraph(dataset)
-
-    found = {}
-    for name, part in parts(dataset, "bin").items():
-        whole = replace(part, text_source=graph._text_source())
-        found[name] = [text for texts in whole.texts() for text in texts.to_pylist()]
-        assert [token for text in found[name] for token in ids(text)] == tokens_of(part)
-
-    assert found == {
-        "train": ["ab", "", "çd", "lmno"],
-        "validation": ["ef", "pq"],
-        "test": ["öh", "i", "", "jk", "r"],
-    }
-
-
-def test_rejected_documents_are_not_among_the_texts(tmp_path: Path):
-    raw = tmp_path / "raw" / "a.jsonl"
-    raw.parent.mkdir()
-    raw.write_text('{"text": "ab"}\n{"text": 1}\n{"text": "c"}\n')
-    documents = {"on_bad_document": "reject"}
-    dataset, part = part_of(tmp_path, {}, documents=documents)
-
-    whole = replace(part, text_source=BuildGraph(dataset)._text_source())
-
-    assert [text for texts in whole.texts() for text in texts.to_pylist()] == ["ab", "c"]

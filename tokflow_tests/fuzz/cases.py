@@ -286,16 +286,13 @@ def _conversions(
     parts: Sequence[str],
     packing: dict[str, Any],
 ) -> list[Conversion]:
-    sources = [e for e in exports if e["format"] not in ("pickle", "nanochat")]
+    sources = [e for e in exports if e["format"] != "pickle"]
     conversions = []
     while sources and random.random() < 0.4:
         known = random.choice((parts, ("train",)))  # so that some are refused
         entry = random_export(random, parts=known, has_first=_has_first(tokenizer))
-        others = [export for export in exports if export["format"] != "nanochat"]
-        if others and random.random() < 0.4:
-            entry = {k: v for k, v in random.choice(others).items() if k != "name"}
-        if entry["format"] == "nanochat":
-            continue
+        if exports and random.random() < 0.4:
+            entry = {k: v for k, v in random.choice(exports).items() if k != "name"}
         given = random.choice((None, packing, _packing(random)))
         conversions.append(
             Conversion(source=random.choice(sources)["name"], entry=entry, packing=given)

@@ -21,7 +21,7 @@ from tokflow.build.pipeline import build_dataset
 from tokflow.build.results import BuildResult
 from tokflow.errors import BadDocumentError, ConfigError
 from tokflow_tests.fuzz.cases import Case
-from tokflow_tests.fuzz.check_export import CheckedExport, StageResult, check_export, check_texts
+from tokflow_tests.fuzz.check_export import CheckedExport, ExportToCheck, check_export
 from tokflow_tests.fuzz.check_stages import assigned_parts, check_split, check_tokens
 from tokflow_tests.fuzz.check_trace import check_traces
 from tokflow_tests.fuzz.difference import DifferenceError, same
@@ -111,7 +111,9 @@ class _Run:
             self._check_errors(built)
             return
         pieces = self._check_stages(built)
-        self._check_failures(built, pieces)
+        for failed in built.failed:
+            where = f"{failed.stage} {failed.name}"
+            raise DifferenceError(f"{where}: {failed.explained!s}") from failed.error
         exports = self._check_exports(built, pieces)
         for conversion in self.case.conversions:
             if conversion.source in exports:
@@ -140,7 +142,7 @@ class _Run:
         )
         if expects_error:
             same("exit status", expected=1, found=done.returncode)
-        elif done.returncode and not self._refused(None):
+        elif done.returncode:
             raise DifferenceError(f"tokflow run: {done.returncode}: {done.stderr[-2000:]}")
 
     def _check_errors(self, built: BuildResult) -> None:
@@ -193,30 +195,13 @@ class _Run:
                 part = self._part_of_text.setdefault(text, assigned[key, row])
                 same(f"part of {key}, row {row}, later", expected=part, found=assigned[key, row])
 
-    def _refused(self, pieces: Pieces | None) -> list[str]:
-        """Return the exports that cannot be made of such parts."""
-        names = [e["name"] for e in self.config["exports"] if e["format"] == "nanochat"]
-        if pieces is None:
-            return names
-        return names if not all(any(pieces[p].values()) for p in ("train", "validation")) else []
-
-    def _check_failures(self, built: BuildResult, pieces: Pieces) -> None:
-        refused = self._refused(pieces) if self._refused(None) else []
-        for failed in built.failed:
-            if failed.name not in refused or not isinstance(failed.error, ConfigError):
-                where = f"{failed.stage} {failed.name}"
-                raise DifferenceError(f"{where}: {failed.explained!s}") from failed.error
-        same("exports that fail", expected=refused, found=[failed.name for failed in built.failed])
-
     def _check_exports(self, built: BuildResult, pieces: Pieces) -> dict[str, CheckedExport]:
         checked = {}
         parts = {name: of_files for name, of_files in pieces.items() if name != NO_PART}
         for entry in self.config["exports"]:
             name = entry["name"]
-            if name in [failed.name for failed in built.failed]:
-                continue
             made = built.export(name)
-            export = StageResult(
+            export = ExportToCheck(
                 folder=made.output.folder,
                 manifest=made.manifest,
                 options={key: value for key, value in entry.items() if key != "name"},
@@ -226,10 +211,7 @@ class _Run:
                 reference=self.reference,
                 config=self.config["tokenizer"],
             )
-            if entry["format"] == "nanochat":
-                checked[name] = check_texts(export)
-            else:
-                checked[name] = check_export(export)
+            checked[name] = check_export(export)
             self.tally.exports += 1
             self.tally.tokens += checked[name].num_tokens
             self.tally.traces += check_traces(checked[name], self.random)
@@ -256,7 +238,7 @@ class _Run:
         if is_refused or left is None:
             raise DifferenceError(f"convert {source.made.folder.parent.name} to {entry}: no error")
         own = source.made.packing if not source.is_stream else {}
-        converted = StageResult(
+        converted = ExportToCheck(
             folder=folder,
             manifest=None,
             options=entry,
@@ -282,12 +264,10 @@ class _Run:
         return all(token == self.reference.eos_id for token in last)
 
     def _verify(self, dataset: Dataset) -> None:
-        """Neither the dataset nor the store has a problem, but an export that cannot be made."""
+        """Neither the dataset nor the store has a problem."""
         is_store = self.random.random() < 0.5
         results = verify_path(self.folder / "store") if is_store else verify_dataset(dataset)
         problems = [problem for result in results for problem in result.problems]
-        if self._refused(None):
-            problems = [problem for problem in problems if "not built" not in problem]
         if problems:
             raise DifferenceError(f"verify: {problems[0]}")
 

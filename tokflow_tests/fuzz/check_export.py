@@ -15,12 +15,12 @@ from tokflow_tests.fuzz.difference import DifferenceError, same
 from tokflow_tests.fuzz.exports import DROPS_EMPTY, Options, is_eos_first, is_stream
 from tokflow_tests.fuzz.model import Piece, Pieces
 from tokflow_tests.fuzz.packing import row_length
-from tokflow_tests.fuzz.readers import READERS, Export, Rows, Stream, read_texts
+from tokflow_tests.fuzz.readers import READERS, Export, Rows, Stream
 from tokflow_tests.fuzz.references import Reference
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckedExport:
+class ExportToCheck:
     """An export that tokflow made, and what it was made of."""
 
     folder: Path
@@ -78,7 +78,7 @@ class IndexRun:
 class CheckedExport:
     """An export that was compared, and where its tokens are."""
 
-    made: CheckedExport
+    made: ExportToCheck
     is_stream: bool
     runs: dict[str, list[IndexRun]]
     """The index, by part."""
@@ -131,7 +131,7 @@ def _with_all_files(parts: Pieces) -> Pieces:
     return {part: {key: of.get(key, []) for key in keys} for part, of in parts.items()}
 
 
-def check_export(made: CheckedExport) -> CheckedExport:
+def check_export(made: ExportToCheck) -> CheckedExport:
     """Compare files, index and counts of an export with its pieces."""
     runs = read_index(made)
     stream = is_stream(made.options)
@@ -154,20 +154,7 @@ def check_export(made: CheckedExport) -> CheckedExport:
     return CheckedExport(made=made, is_stream=stream, runs=runs, num_tokens=num_tokens)
 
 
-def check_texts(made: CheckedExport) -> CheckedExport:
-    """Compare nanochat's texts, and its index, which counts in tokens."""
-    runs = read_index(made)
-    num_tokens = 0
-    for part in made.parts:
-        pieces = made.pieces(part)
-        texts = [piece.text for piece in pieces]
-        same(f"nanochat: {part}", expected=texts, found=read_texts(made.folder, part))
-        _check_index(f"nanochat: {part}", _origins(pieces, moves_eos=False), runs[part])
-        num_tokens += sum(len(piece.tokens) for piece in pieces)
-    return CheckedExport(made=made, is_stream=True, runs=runs, num_tokens=num_tokens)
-
-
-def read_index(made: CheckedExport) -> dict[str, list[IndexRun]]:
+def read_index(made: ExportToCheck) -> dict[str, list[IndexRun]]:
     """Return the rows of index.parquet by part, which are in the order of their tokens."""
     runs: dict[str, list[IndexRun]] = {part: [] for part in made.parts}
     for row in pq.read_table(made.folder / "index.parquet").to_pylist():
@@ -219,7 +206,7 @@ def _check_index(where: str, expected: list[Origin], runs: Sequence[IndexRun]) -
 
 
 def _check_stream(
-    where: str, made: CheckedExport, part: str, found: Stream, runs: Sequence[IndexRun]
+    where: str, made: ExportToCheck, part: str, found: Stream, runs: Sequence[IndexRun]
 ) -> None:
     pieces = made.pieces(part)
     moves_eos = made.moves_eos
@@ -258,7 +245,7 @@ def _check_file_sizes(where: str, options: Options, found: Stream, lengths: Sequ
 
 
 def _check_rows(
-    where: str, made: CheckedExport, part: str, found: Rows, runs: Sequence[IndexRun]
+    where: str, made: ExportToCheck, part: str, found: Rows, runs: Sequence[IndexRun]
 ) -> int:
     """Compare rows with the packing; return how many tokens they have, padding not counted."""
     pieces = made.pieces(part)

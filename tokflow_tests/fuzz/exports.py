@@ -18,8 +18,6 @@ def random_export(random: Random, *, parts: Sequence[str], has_first: bool) -> O
 
 def has_parts(options: Options, parts: Sequence[str]) -> bool:
     """Say whether a format has a file for each of the parts."""
-    if options["format"] == "nanochat":
-        return {*parts} == {"train", "validation"}
     if options["format"] == "bin":
         return {*options.get("names", {})} <= {*parts}
     return options["format"] != "archai" or {*parts} <= {"train", "validation", "test"}
@@ -145,9 +143,6 @@ FORMATS: dict[str, Callable[[Random], Options]] = {
         random, prefix=("p",), key=("text", "a-b"), dtype=("auto", "int32")
     ),
     "modalities": lambda random: _some(random, tokens_per_file=FEW_TOKENS),
-    "nanochat": lambda random: _some(
-        random, characters_per_file=(1, 30, 1000), documents_per_group=(1, 3, 100)
-    ),
     "npy": _npy,
     "olmo": lambda random: _some(random, tokens_per_file=FEW_TOKENS),
     "parquet": _parquet,

@@ -369,13 +369,6 @@ def _pickle(export: Export) -> Rows:
     return Rows(fields={"token_ids": rows}, sizes=sizes)
 
 
-def read_texts(folder: Path, part: str) -> list[str]:
-    """Return the texts of nanochat's shards, of which the last is validation."""
-    paths = sorted((folder / "base_data").glob("shard_*.parquet"))
-    wanted = paths[:-1] if part == "train" else paths[-1:]
-    return [text for path in wanted for text in pq.read_table(path)["text"].to_pylist()]
-
-
 READERS: dict[str, Callable[[Export], Stream | Rows]] = {
     "archai": _archai,
     "arrow": _arrow,

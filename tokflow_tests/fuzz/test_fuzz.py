@@ -40,7 +40,7 @@ def test_a_seed_is_always_the_same_case(tmp_path: Path):
 
 
 def test_every_format_is_drawn_and_read():
-    assert {*exports.FORMATS} == {*FORMATS} == {*READERS, "nanochat"}
+    assert {*exports.FORMATS} == {*FORMATS} == {*READERS}
 
 
 def test_the_model_packs_the_tails_of_all_files_behind_their_rows():

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.audit.verify.outputs import Verified, verify_dataset, verify_path
+from tokflow.audit.verify.outputs import Verification, verify_dataset, verify_path
 from tokflow.errors import CorruptOutputError, ForeignOutputError
 from tokflow.exports import FORMATS
 from tokflow.store.manifest import MANIFEST_NAME, read_manifest
@@ -29,7 +29,7 @@ def most_files(built: Path) -> int:
     return max(len(files_of(output)) for output in targets(built / "store"))
 
 
-def blamed(verified: list[Verified]) -> set[Path]:
+def blamed(verified: list[Verification]) -> set[Path]:
     return {each.folder for each in verified if each.problems}
 
 

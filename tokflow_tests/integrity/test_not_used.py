@@ -25,7 +25,6 @@ pytestmark = pytest.mark.integrity
 NEW_EXPORTS = [
     {"format": "bin", "name": "again"},
     {"format": "mds", "name": "rows"},
-    {"format": "nanochat", "name": "texts"},
 ]
 OTHER_SPLIT = {
     "boundary": "character",
@@ -42,7 +41,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 
 def rebuilt(folder: Path, url: str, stage: str) -> BuildResult:
-    """Build what reads the outputs of `stage`, and three exports that are new."""
+    """Build what reads the outputs of `stage`, and two exports that are new."""
     return build_dataset(declared(folder, url, **{**CHANGES[stage], "exports": NEW_EXPORTS}))
 
 

@@ -1,6 +1,6 @@
 import hashlib
+import json
 import os
-import sqlite3
 import subprocess
 import sys
 import threading
@@ -134,21 +134,19 @@ def test_of_a_thousand_known_files_no_byte_is_read_again(tmp_path: Path):
     assert len(calls) == num_calls
 
 
-def test_a_cache_that_is_damaged_is_made_anew_and_that_is_said_once(tmp_path: Path, caplog):
-    source = make_source(tmp_path)
-    (tmp_path / "store").mkdir()
-    (tmp_path / "store/hashes.sqlite").write_bytes(b"this is no database" * 100)
+@pytest.mark.parametrize("damage", [b"\xff no JSON" * 100, b'[1]\n{"a": 2}\nnull\n7', b'["/a'])
+def test_a_cache_that_is_damaged_costs_a_look_at_what_is_lost(damage: bytes, tmp_path: Path):
+    kept, lost = make_source(tmp_path, name="kept"), make_source(tmp_path, name="lost")
+    cache = tmp_path / "store/hashes.jsonl"
+    for source in (kept, lost):
+        read(source, tmp_path)
+    first, second = cache.read_bytes().strip().split(b"\n\n")
+    cache.write_bytes(first + b"\n" + second[:-9] + damage)
 
-    found = [read(source, tmp_path) for _ in range(2)]
+    found = [read(source, tmp_path) for source in (kept, lost, kept, lost)]
 
-    assert [(raw.sha256, hashed) for raw, hashed in found] == [
-        (SHA256_OF_ABC, 3),
-        (SHA256_OF_ABC, 0),
-    ]
-    assert caplog.messages == [
-        f"{tmp_path}/store/hashes.sqlite: was damaged and is made anew (file is not a database), "
-        "so files are hashed again"
-    ]
+    assert {raw.sha256 for raw, _ in found} == {SHA256_OF_ABC}
+    assert [hashed for _, hashed in found] == [0, 3, 0, 0]
 
 
 def test_a_store_that_cannot_be_written_costs_only_time(tmp_path: Path, caplog):
@@ -178,11 +176,10 @@ for source in list_raw(config, base=folder, format_of=lambda _: None).sources.va
     outputs = [process.communicate()[0] for process in processes]
 
     assert outputs == [b"", b"", b""]
-    connection = sqlite3.connect(tmp_path / "store/hashes.sqlite")
-    assert connection.execute("SELECT count(*), min(sha256) FROM hashes").fetchall() == [
-        (50, SHA256_OF_ABC)
-    ]
-    connection.close()
+    lines = (tmp_path / "store/hashes.jsonl").read_text().split("\n")
+    kept = [json.loads(line) for line in lines if line]
+    assert {line[0] for line in kept} == {str(path) for path in (tmp_path / "raw").iterdir()}
+    assert {line[-1] for line in kept} == {SHA256_OF_ABC}
 
 
 def test_a_missing_file_is_an_error(tmp_path: Path):
@@ -280,3 +277,22 @@ def test_hashing_one_file_starts_no_thread(tmp_path: Path):
     )
 
     assert during == [before]
+
+
+def test_listing_urls_and_reading_local_files_loads_nothing_of_the_network(tmp_path: Path):
+    source = make_source(tmp_path)
+    code = f"""
+import sys
+from pathlib import Path
+from tokflow.raw import RawConfig, list_raw, read_raw_files
+base, urls = Path({str(tmp_path)!r}), ("https://host.test/dump/b.txt", "s3://bucket/c.txt")
+config = RawConfig(files=({source.url!r}, *urls))
+listing = list_raw(config, base=base, format_of=lambda _: None)
+read_raw_files([source for source in listing.sources.values() if source.is_local], store=base / "s")
+print({{"urllib3", "ssl", "fsspec", "urllib.request"}} & set(sys.modules))
+"""
+
+    command = [sys.executable, "-c", code]
+    loaded = subprocess.run(command, capture_output=True, text=True, check=True)
+
+    assert loaded.stdout == "set()\n"

@@ -1,20 +1,20 @@
-import shutil
 import socket
 import ssl
-import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+from itertools import cycle
 from pathlib import Path
 
 import pytest
+import urllib3
 
 from tokflow.documents import format_of_name
 from tokflow.errors import RawFileError
 from tokflow.raw import RawConfig, RawSource, list_raw
 from tokflow.raw.fetch import Retry, fetch
+from tokflow_tests.raw.servers import make_certificate, needs_openssl, running
 
 
 @dataclass
@@ -25,11 +25,7 @@ class Site:
     moved_to: str = ""
     asked: list[str] = field(default_factory=list)
     authorizations: list[str | None] = field(default_factory=list)
-
-
-class QuietServer(ThreadingHTTPServer):
-    def handle_error(self, *_):
-        """Clients of these tests break off on purpose."""
+    hosts: list[str | None] = field(default_factory=list)
 
 
 @contextmanager
@@ -41,10 +37,11 @@ def serve(tls: ssl.SSLContext | None = None) -> Iterator[Site]:
         def do_GET(self):
             site.asked.append(f"{self.command} {self.path}")
             site.authorizations.append(self.headers.get("Authorization"))
+            site.hosts.append(self.headers.get("Host"))
             is_moved = self.path.endswith("/moved")
             self.send_response(302 if is_moved else 200)
             if is_moved:
-                self.send_header("Location", site.moved_to)
+                self.send_header("Location", site.moved_to.replace("#", str(len(site.asked))))
             self.send_header("ETag", '"v1"')
             self.send_header("Content-Length", "0" if is_moved else "4")
             self.end_headers()
@@ -53,15 +50,11 @@ def serve(tls: ssl.SSLContext | None = None) -> Iterator[Site]:
 
         do_HEAD = do_GET  # noqa: N815
 
-    with QuietServer(("127.0.0.1", 0), Handler) as server:
+    with running(Handler) as server:
         site = Site(server.server_port)
         if tls is not None:
             server.socket = tls.wrap_socket(server.socket, server_side=True)
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
         yield site
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture
@@ -129,12 +122,13 @@ def test_a_redirect_to_the_host_that_is_named_is_followed(site: Site, tmp_path: 
         assert fetched(f"http://127.0.0.1:{site.port}/moved", tmp_path) == b"text"
 
 
-def test_the_address_that_was_looked_at_is_the_one_connected_to(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    look_up, connect = socket.getaddrinfo, socket.create_connection
-    answers = iter(["93.184.216.34", "127.0.0.1"] * 10)
-    connected: list[str] = []
+def lead_here(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> list[str]:
+    """Let elsewhere.test have these addresses, one after another, and each connection end here.
+
+    Returns the addresses that are connected to.
+    """
+    look_up, connect = socket.getaddrinfo, urllib3.util.connection.create_connection
+    answers, connected = cycle(addresses), list[str]()
 
     def changing(host, *rest, **more):
         return look_up(next(answers) if host == "elsewhere.test" else host, *rest, **more)
@@ -144,16 +138,44 @@ def test_the_address_that_was_looked_at_is_the_one_connected_to(
         return connect(("127.0.0.1", address[1]), *rest, **more)
 
     monkeypatch.setattr(socket, "getaddrinfo", changing)
-    monkeypatch.setattr(socket, "create_connection", here)
+    monkeypatch.setattr(urllib3.util.connection, "create_connection", here)
+    return connected
+
+
+def test_the_address_that_was_looked_at_is_the_one_connected_to(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    connected = lead_here(monkeypatch, "93.184.216.34", "127.0.0.1")
     site.moved_to = f"http://elsewhere.test:{site.port}/a.txt"
 
     told = refusal(f"http://127.0.0.1:{site.port}/moved", tmp_path)
 
     assert connected == ["127.0.0.1", "93.184.216.34", "127.0.0.1"]
+    assert site.hosts[1] == f"elsewhere.test:{site.port}"
     assert told.endswith(
         "found one to elsewhere.test, which is 127.0.0.1; if you trust where it "
         "leads to, name that URL under raw.files"
     )
+
+
+@needs_openssl
+@pytest.mark.parametrize("name", ["elsewhere.test", "another.test"])
+def test_the_certificate_at_that_address_must_be_of_the_name(
+    name: str, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    connected = lead_here(monkeypatch, "93.184.216.34")
+    certificate, tls = make_certificate(tmp_path, f"DNS:{name}")
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    url = f"http://127.0.0.1:{site.port}/moved"
+
+    with serve(tls) as secure:
+        site.moved_to = f"https://elsewhere.test:{secure.port}/a.txt"
+        if name == "elsewhere.test":
+            assert fetched(url, tmp_path / "store") == b"text"
+        else:
+            assert "certificate that is not trusted (Hostname" in refusal(url, tmp_path / "store")
+
+    assert connected[1] == "93.184.216.34"
 
 
 def test_what_a_proxy_is_asked_for_is_looked_at_too(
@@ -178,20 +200,12 @@ def test_what_a_proxy_is_asked_for_is_looked_at_too(
     assert "found one to 169.254.169.254; " in refusal("http://public.test/moved", tmp_path)
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate with openssl")
+@needs_openssl
 def test_a_redirect_from_https_to_http_is_refused(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    files = [tmp_path / "key.pem", tmp_path / "certificate.pem"]
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
-         "-nodes", "-keyout", files[0], "-out", files[1], "-subj", "/CN=here",
-         "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(files[1], files[0])
-    monkeypatch.setenv("SSL_CERT_FILE", str(files[1]))
+    certificate, tls = make_certificate(tmp_path, "IP:127.0.0.1", "DNS:localhost")
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
 
     with serve(tls) as secure:
         url = f"https://127.0.0.1:{secure.port}/moved"
@@ -239,3 +253,11 @@ def test_a_redirect_to_another_host_that_the_dataset_names_is_followed(site: Sit
     [source] = [source for source in listing.sources.values() if source.url == urls[0]]
 
     assert fetch(source, store=tmp_path).path.read_bytes() == b"text"
+
+
+def test_a_server_that_leads_round_in_circles_is_left(site: Site, tmp_path: Path):
+    url = f"http://127.0.0.1:{site.port}/moved"
+    site.moved_to = "/#/moved"
+
+    assert "found more than 10 redirects, one after another; " in refusal(url, tmp_path)
+    assert len(site.asked) == 11

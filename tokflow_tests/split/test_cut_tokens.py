@@ -1,14 +1,13 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tokflow.build.graph import BuildGraph
 from tokflow.split import cut_tokens
 from tokflow.store.arrow import to_texts
 from tokflow.tokenizers.engines import open_reference
-from tokflow_tests.making import build, declare, int64
+from tokflow_tests.making import build, declare
 
 TEXT = "größe 漢字 👍🏽 don't stop\n\n  12,345 <|endoftext|> and on " * 9
 
@@ -20,7 +19,7 @@ def cut_every(num_chars: int, num_parts: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("batch_bytes", [cut_tokens.BATCH_BYTES, 50])
-def test_many_pieces_of_one_document_have_the_reference_s_tokens_of_each(
+def test_many_spans_of_one_document_have_the_reference_s_tokens_of_each(
     batch_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     dataset = declare(
@@ -40,13 +39,3 @@ def test_many_pieces_of_one_document_have_the_reference_s_tokens_of_each(
     expected = open_reference(tokenizer).encode(to_texts(["before", TEXT[:1], *sides]))
     cut = [[*expected.document(side).tolist(), tokenizer.eos_id] for side in range(1, 51)]
     assert split.token_source().cut.tolist() == [token for side in cut for token in side]
-
-
-@pytest.mark.parametrize("block_bytes", [1, 3, 1000])
-def test_a_text_is_cut_between_code_points(block_bytes: int):
-    text = "aé漢👍z\x00ß"
-    data = np.frombuffer(text.encode(), dtype=np.uint8)
-
-    starts = cut_tokens._bytes_before(data, int64(0, 2, 3, 4, 6), block_bytes)
-
-    assert starts.tolist() == [len(text[:chars].encode()) for chars in (0, 2, 3, 4, 6)]

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tokflow.build.graph import BuildGraph
-from tokflow.cli.closing import left_out
+from tokflow.cli.summary import left_out
 from tokflow.split.spans import Split, TokenSource
 from tokflow_tests.making import EOS, build, declare, ids, int64
 
@@ -19,7 +19,7 @@ def make_split(folder: Path, texts: list[str] = TEXTS, **attributes: Any) -> Spl
 
 
 def tokens_by_piece(split: Split, part: str) -> list[list[int]]:
-    pieces, source = split.pieces(part), split.token_source()
+    pieces, source = split.spans(part), split.token_source()
     return [
         source.take(int64(start), int64(length)).tolist()
         for start, length in zip(
@@ -42,7 +42,7 @@ def test_neighbours_of_one_part_are_one_span(tmp_path: Path):
 
     split = make_split(tmp_path, split={"parts": parts})
 
-    assert split.spans("train").to_pydict() == {
+    assert split.span_table("train").to_pydict() == {
         "document": [0],
         "num_documents": [3],
         "char_start": [0],
@@ -73,7 +73,7 @@ def test_each_side_of_a_cut_is_tokenized_on_its_own(tmp_path: Path):
 
 
 def test_pieces_say_where_in_their_document_they_begin(tmp_path: Path):
-    pieces = make_split(tmp_path, split=cut_at(0, 5, 8)).pieces("from_5")
+    pieces = make_split(tmp_path, split=cut_at(0, 5, 8)).spans("from_5")
 
     assert pieces.document.tolist() == [2, 3]
     assert pieces.char_start.tolist() == [2, 0]
@@ -119,7 +119,7 @@ def test_a_run_says_what_no_part_takes_of_cut_documents(tmp_path: Path):
     lines = list(left_out(dataset, build(dataset)))
 
     assert lines == [
-        "in no part of the split: 3 characters of 1 document and 2 pieces of cut ones (6 tokens)"
+        "in no part of the split: 3 characters of 1 document and 2 spans of cut ones (6 tokens)"
     ]
 
 
@@ -178,7 +178,7 @@ def test_parts_and_what_is_in_none_add_up_to_the_token_shard(form: str, scope: s
 
 def test_tokens_of_cut_pieces_follow_those_of_the_shard_and_are_taken_with_them(tmp_path: Path):
     split = make_split(tmp_path, ["ab", "cdef"], split=cut_at(0, 4))
-    pieces, source = split.pieces("from_0"), split.token_source()
+    pieces, source = split.spans("from_0"), split.token_source()
 
     taken = source.take(pieces.token_start, pieces.num_tokens)
 
@@ -196,7 +196,7 @@ def test_a_piece_of_no_tokens_at_the_end_of_the_shard_takes_none_of_the_cut_ones
     )
 
     assert tokens_by_piece(split, "from_1") == [[*b"bcd"], []]
-    pieces = split.pieces("from_1")
+    pieces = split.spans("from_1")
     assert split.token_source().take(pieces.token_start, pieces.num_tokens).tolist() == [*b"bcd"]
 
 

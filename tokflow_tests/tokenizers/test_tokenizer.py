@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tokflow.errors import ConfigError, TokenizerError
-from tokflow.store.manifest import read_manifest
+from tokflow.store.manifest import Manifest, Recipe, read_manifest
 from tokflow.tokenizers.encoding import resolve_encoding
 from tokflow.tokenizers.tokenizer import (
     Tokenizer,
@@ -30,6 +30,12 @@ def make_bytes_tokenizer(**changes: object) -> Tokenizer:
         eos_token="<eos>",
         bos_id=257,
         bos_token="<bos>",
+        manifest=Manifest(
+            recipe=Recipe(stage="tokenizer", version=1, config={}, parents={}),
+            dataset="texts",
+            partition=None,
+            counts={"vocab_size": 258},
+        ),
     )
     return dataclasses.replace(tokenizer, **changes)
 

@@ -189,7 +189,7 @@ def test_a_truncated_tokens_bin_is_corrupt(tmp_path: Path):
     os.truncate(shard.folder / "tokens.bin", 7)
 
     with pytest.raises(CorruptOutputError) as caught:
-        open_token_shard(shard.folder)
+        open_token_shard(shard)
 
     assert str(caught.value) == (
         f"{shard.folder / 'tokens.bin'}: expected 8 bytes, found 7; run `tokflow run`, which "

@@ -1,17 +1,15 @@
-"""Is an output what it says it is: one function per stage, each a list of problems.
+"""Verify outputs: one function per stage.
 
-    verify_tokens, verify_split, verify_sequences, verify_export
-    verify_against_raw the token shard against the raw file itself
+    verify_tokens, verify_export       read again and compared with what they were made from
+    verify_split, verify_sequences     made again and compared
+    verify_against_raw                 the token shard against the raw file itself
 
-Each returns one sentence per problem, and an empty list where all is well. They read what is on
-disk again and compare it with the manifest and with the output it was made from, so that the
-counts close from the raw file's documents to the export's tokens.
+Each returns one sentence per problem, and an empty list where all is well.
 """
 
 from tokflow.audit.verify.export import verify_export
 from tokflow.audit.verify.raw import verify_against_raw
-from tokflow.audit.verify.sequences import verify_sequences
-from tokflow.audit.verify.split import verify_split
+from tokflow.audit.verify.remade import verify_sequences, verify_split
 from tokflow.audit.verify.tokens import verify_tokenizer, verify_tokens
 
 __all__ = [

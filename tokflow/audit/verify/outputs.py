@@ -1,22 +1,31 @@
 """Verify whole outputs: one at a path, all below a folder, or all of a dataset."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import partial
-from itertools import takewhile
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tokflow.audit.convert import own_packing, parts_of
-from tokflow.audit.stored import Found, find_output, output_at
+from tokflow.audit.convert import own_packing
+from tokflow.audit.regather import gather_parts
+from tokflow.audit.stored import (
+    ancestors_of,
+    find_output,
+    open_stored_parts,
+    open_stored_sequences,
+    open_stored_shard,
+    open_stored_split,
+    open_stored_tokenizer,
+    output_at,
+    source_of,
+)
 from tokflow.audit.verify.export import verify_export
-from tokflow.audit.verify.problems import Damage, unlisted_files
+from tokflow.audit.verify.problems import unlisted_files
 from tokflow.audit.verify.raw import verify_against_raw
-from tokflow.audit.verify.sequences import verify_sequences
-from tokflow.audit.verify.split import verify_split
+from tokflow.audit.verify.remade import verify_sequences, verify_split
 from tokflow.audit.verify.tokens import verify_tokenizer, verify_tokens
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import STAGES, BuildGraph, Output
+from tokflow.build.pipeline import cut_encoder
 from tokflow.errors import (
     CorruptOutputError,
     ForeignOutputError,
@@ -25,31 +34,38 @@ from tokflow.errors import (
     UntrustedCodeError,
     message_of,
 )
-from tokflow.exports import FORMATS, ExportConfig, options_of
+from tokflow.exports import FORMATS
 from tokflow.raw.hashes import CACHE_NAME
-from tokflow.sequences.packing import PackingConfig
-from tokflow.store.atomic import LATEST
-from tokflow.store.manifest import is_output_name, read_manifest, read_run
-from tokflow.store.outputs import STAGE_FOLDERS, PassedBy, StoredOutput, Unreadable, walk
+from tokflow.sequences.segments import SEQUENCES_VERSION
+from tokflow.split.cut_tokens import CUT_TOKENS_NAME
+from tokflow.split.spans import SPLIT_VERSION
+from tokflow.store.manifest import broken_files, read_expected, read_run
+from tokflow.store.outputs import PassedBy, StoredOutput, Unreadable, walk
 from tokflow.store.verdicts import try_to_write_verdict
+from tokflow.store.versions import changed_since
 from tokflow.tokenizers.tokenizer import tokenizer_of
+
+NOT_COMPARED = "not compared with it"
+
+Result = tuple[list[str], list[str]]
+"""Problems, and notes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Verified:
-    """What was found of one output."""
+class Verification:
+    """The problems of one output."""
 
     name: str
     """Such as `tokens of a.jsonl`."""
     folder: Path
-    problems: tuple[str, ...]
+    problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     """What could not be looked at, and why."""
     is_output: bool = True
     """False of what lies in a store and is no output: it was not looked at."""
 
 
-def verify_path(path: Path, *, trust_remote_code: bool = False) -> Iterator[Verified]:
+def verify_path(path: Path, *, trust_remote_code: bool = False) -> Iterator[Verification]:
     """Yield what is found of the output at `path`, or of everything below it.
 
     Outputs come in the order of the stages, before them those that cannot be read, after them
@@ -59,29 +75,26 @@ def verify_path(path: Path, *, trust_remote_code: bool = False) -> Iterator[Veri
 
     Raises: MissingOutputError where there is no output.
     """
+    verifier = _Verifier(trust_remote_code=trust_remote_code)
     try:
         at = output_at(path)
     except (TokflowError, OSError) as error:
         yield _unreadable(path, error)
         return
-    damage = Damage()
+    below = [] if at is not None else sorted(walk(path.resolve()), key=_ordinal)
     if at is not None:
-        yield _verify_found(at, damage, trust_remote_code=trust_remote_code)
-        for reason in damage.unreadable:
-            problems = (message_of(reason, where=at.folder),)
-            yield Verified(name="what it was made from", folder=at.folder, problems=problems)
-        yield from (_verify_found(parent, damage) for parent in damage.outputs() if parent != at)
-        return
-    below = sorted(walk(path.resolve()), key=_ordinal)
-    if all(isinstance(found, PassedBy) for found in below):
+        yield verifier.verify(at)
+        for reason in verifier.unreadable_parents:
+            yield Verification(
+                name="what it was made from",
+                folder=at.folder,
+                problems=(message_of(reason, where=at.folder),),
+            )
+    elif all(isinstance(found, PassedBy) for found in below):
         find_output(path)  # says what is there
-    yielded = set()
     for found in below:
-        yield _verify(found, damage, trust_remote_code=trust_remote_code)
-        yielded.add(found.path if isinstance(found, PassedBy) else found.folder)
-    for parent in damage.outputs():
-        if parent.folder not in yielded:
-            yield _verify_found(parent, damage)
+        yield verifier.verify_any(found)
+    yield from verifier.damaged_parents()
 
 
 def _ordinal(found: StoredOutput | Unreadable | PassedBy) -> int:
@@ -91,40 +104,12 @@ def _ordinal(found: StoredOutput | Unreadable | PassedBy) -> int:
     return 0 if isinstance(found, Unreadable) else 1 + len(STAGES)
 
 
-def _verify(
-    found: StoredOutput | Unreadable | PassedBy, damage: Damage, *, trust_remote_code: bool
-) -> Verified:
-    if isinstance(found, StoredOutput):
-        output = Found(found.folder, found.manifest)
-        return _verify_found(output, damage, trust_remote_code=trust_remote_code)
-    if isinstance(found, Unreadable):
-        return _unreadable(found.folder, found.error)
-    reasons = (found.reason,)
-    return Verified(
-        name="not looked at", folder=found.path, problems=(), notes=reasons, is_output=False
-    )
-
-
-def _unreadable(folder: Path, error: Exception) -> Verified:
+def _unreadable(folder: Path, error: Exception) -> Verification:
     problem = message_of(error, where=folder)
-    return Verified(name=_name_at(folder), folder=folder, problems=(problem,))
+    return Verification(name="unreadable output", folder=folder, problems=(problem,))
 
 
-def _name_at(folder: Path) -> str:
-    """Return what lies in a folder of a store by its path; `unreadable` outside of any."""
-    for stage in reversed(folder.absolute().parents):
-        if stage.name in ("raw", *STAGE_FOLDERS) and (stage.parent / "tokenizer").is_dir():
-            inside = folder.absolute().relative_to(stage).parts
-            key = "/".join(
-                takewhile(lambda part: part != LATEST and not is_output_name(part), inside)
-            )
-            if stage.name == "exports":
-                return f"export {key}"
-            return f"{stage.name} of {key}" if key else stage.name
-    return "unreadable"
-
-
-def verify_dataset(dataset: Dataset) -> Iterator[Verified]:
+def verify_dataset(dataset: Dataset) -> Iterator[Verification]:
     """Yield what is found of every output that the dataset must have now.
 
     Raw files are hashed, whatever is remembered of them, and token shards compared with them. An
@@ -135,140 +120,23 @@ def verify_dataset(dataset: Dataset) -> Iterator[Verified]:
     Raises: TokflowError where the raw files or the tokenizer cannot be found.
     """
     graph = BuildGraph(dataset, rehash=True)
-    damage = Damage()
     trust = dataset.tokenizer.trust_remote_code
-    yield from _verify_copies(graph, damage)
+    verifier = _Verifier(trust_remote_code=trust, graph=graph)
+    # The copies of raw files that were fetched, before a damaged one is fetched anew.
+    for found in walk(dataset.folder / "raw"):
+        is_copy = isinstance(found, StoredOutput) and found.manifest.partition in graph.sources
+        if isinstance(found, Unreadable) or is_copy:
+            yield verifier.verify_any(found)
     graph.read_raw_files(list(graph.sources))
-    yield _attempt("tokenizer", lambda: graph.tokenizer_output, damage, trust_remote_code=trust)
-    if not _is_made(graph.tokenizer_output):
-        return
     for key in graph.sources:
-        yield from _verify_file(graph, key, damage)
-    for config in dataset.exports:
-        yield _attempt(f"export {config.name}", partial(graph.export, config), damage)
+        yield from _verify_remembered(graph, key)
+    for output in graph.outputs():
+        yield verifier.verify_expected(output)
+        if output.stage == "tokenizer" and not output.is_made:
+            return
 
 
-def _verify_found(found: Found, damage: Damage, *, trust_remote_code: bool = False) -> Verified:
-    """Return what is wrong with one output: its files first, and if they are whole, the rest."""
-    problems = [*damage.of(found), *unlisted_files(found.folder, found.manifest)]
-    if found.is_misplaced:
-        problems.append(
-            f"{found.folder}: expected to be where a run looks for it, found in a folder that its "
-            f"manifest does not lead to: {found.manifest.fingerprint[:16]} of {found.name}"
-        )
-    notes: list[str] = []
-    if problems:
-        notes.append("what is in the files was not looked at")
-    else:
-        try:
-            problems, notes = _verify_content(found, damage, trust_remote_code=trust_remote_code)
-        except TokflowError as error:
-            problems = [str(error)]
-        except Exception as error:  # whatever it is, the other outputs are looked at
-            problems = [f"{found.folder}: cannot be read: {type(error).__name__}: {error}"]
-    return Verified(
-        name=found.name, folder=found.folder, problems=tuple(problems), notes=tuple(notes)
-    )
-
-
-def _verify_content(
-    found: Found, damage: Damage, *, trust_remote_code: bool
-) -> tuple[list[str], list[str]]:
-    """Return the problems and the notes of an output whose files are whole."""
-    stage = found.manifest.stage
-    if stage == "tokens":
-        return verify_tokens(found.shard()), _notes_on_tokenizer(found)
-    if stage == "tokenizer":
-        return _verify_tokenizer(found, trust_remote_code=trust_remote_code)
-    if stage == "raw":
-        return [], []
-    if reason := _why_not_compared(found, damage):
-        is_export = stage == "export"
-        problems = verify_export(found.folder, found.manifest) if is_export else []
-        return problems, [f"{reason}: not compared with it"]
-    if stage == "split":
-        return verify_split(found.split()), []
-    if stage == "sequences":
-        return verify_sequences(found.sequences()), []
-    return _verify_export(found)
-
-
-def _why_not_compared(found: Found, damage: Damage) -> str | None:
-    """Return why an output cannot be compared with what it was made from; None if it can."""
-    try:
-        damaged = [parent for parent in found.inputs() if damage.of(parent)]
-    except MissingOutputError:
-        return "what it was made from is not in this store"
-    except (CorruptOutputError, ForeignOutputError) as error:
-        damage.unreadable.append(error)
-        return f"what it was made from cannot be read ({str(error).partition(': ')[0]})"
-    if not damaged:
-        return None
-    more = f" and {len(damaged) - 1:,} more" if len(damaged) > 1 else ""
-    return f"what it was made from is damaged ({damaged[0].name}{more})"
-
-
-def _notes_on_tokenizer(found: Found) -> list[str]:
-    """Return what is to be said of a shard whose tokenizer is gone, or with which gigatoken, that
-    made the shard, was found wrong since."""
-    tokenizer = found.tokenizer()
-    if tokenizer is None:
-        return ["its tokenizer is not in this store"]
-    if tokenizer.verdict is None or read_run(found.folder).get("engine") != "gigatoken":
-        return []
-    return ["gigatoken made it, and was found wrong with its tokenizer: no run uses it"]
-
-
-def _verify_tokenizer(found: Found, *, trust_remote_code: bool) -> tuple[list[str], list[str]]:
-    tokenizer = tokenizer_of(found.manifest, found.folder, trust_remote_code=trust_remote_code)
-    try:
-        return verify_tokenizer(tokenizer), []
-    except UntrustedCodeError as error:
-        return [], [f"it was not loaded: {error}"]
-
-
-def _verify_export(found: Found) -> tuple[list[str], list[str]]:
-    """Compare an export with what it was made from or, if it was converted, converted from."""
-    manifest = found.manifest
-    name = manifest.details["format"]
-    is_read = FORMATS[name].read is not None
-    notes = [] if is_read else [f"{name} files are never read: compared by counts and checksums"]
-    source = found.converted_from()
-    if source is None:
-        return verify_export(found.folder, manifest, found.parts()), notes
-    config = ExportConfig(format=name, name="", options=options_of(manifest))
-    with TemporaryDirectory(prefix="tokflow.") as scratch:
-        packing = own_packing(found) or PackingConfig()
-        parts = parts_of(source, config, packing, scratch=Path(scratch))
-        return verify_export(found.folder, manifest, parts), notes
-
-
-def _verify_file(graph: BuildGraph, key: str, damage: Damage) -> Iterator[Verified]:
-    """Yield the outputs of one raw file, the token shard compared with the file itself."""
-    yield from _verify_remembered(graph, key)
-    tokens = _attempt(f"tokens of {key}", lambda: graph.tokens(key), damage)
-    yield tokens if tokens.problems else _compare_with_raw(tokens, graph, key, damage)
-    yield _attempt(f"split of {key}", lambda: graph.split(key), damage)
-    yield _attempt(f"sequences of {key}", lambda: graph.sequences(key), damage)
-
-
-def _is_made(output: Output) -> bool:
-    try:
-        return output.is_made
-    except ForeignOutputError:
-        return False
-
-
-def _verify_copies(graph: BuildGraph, damage: Damage) -> Iterator[Verified]:
-    """Yield the copies of raw files that were fetched, before a damaged one is fetched anew."""
-    for found in walk(graph.dataset.folder / "raw"):
-        if isinstance(found, Unreadable) or (
-            isinstance(found, StoredOutput) and found.manifest.partition in graph.sources
-        ):
-            yield _verify(found, damage, trust_remote_code=False)
-
-
-def _verify_remembered(graph: BuildGraph, key: str) -> Iterator[Verified]:
+def _verify_remembered(graph: BuildGraph, key: str) -> Iterator[Verification]:
     """Yield what is wrong in the cache of checksums with that of a raw file."""
     try:
         raw = graph.raw_file(key)
@@ -284,22 +152,137 @@ def _verify_remembered(graph: BuildGraph, key: str) -> Iterator[Verified]:
         remedy="the cache is right again; if it was the file that changed, restore it, else run "
         "`tokflow run` to build what is missing",
     )
-    yield Verified(name=f"raw file {key}", folder=cache.parent, problems=(str(problem),))
+    yield Verification(name=f"raw file {key}", folder=cache.parent, problems=(str(problem),))
 
 
-def _compare_with_raw(tokens: Verified, graph: BuildGraph, key: str, damage: Damage) -> Verified:
-    """Return what is found of a token shard, of which the rest is well, in its raw file."""
-    tokenizer = graph.tokenizer_output
-    if damage.of(Found(tokenizer.folder, tokenizer.manifest())):
-        return replace(tokens, notes=("its tokenizer is damaged: not compared with the raw file",))
-    dataset = graph.dataset
-    notes = ["its raw file was hashed"]
+class _Verifier:
+    """Verifies outputs, the files of each read once; with a graph, raw files are compared too."""
 
-    def disqualify(difference: str) -> None:
-        try_to_write_verdict(graph.tokenizer.folder, graph.tokenizer.fingerprint, difference)
-        notes.append("gigatoken made it; `tokflow run` makes all of them with the reference")
+    def __init__(self, *, trust_remote_code: bool, graph: BuildGraph | None = None) -> None:
+        self._trust = trust_remote_code
+        self._graph = graph
+        self._verified: set[Path] = set()
+        self._broken: dict[Path, tuple[StoredOutput, list[str]]] = {}
+        self.unreadable_parents: list[TokflowError] = []
+        """Why outputs could not be read that others were to be compared with."""
 
-    try:
+    def verify_expected(self, output: Output) -> Verification:
+        """Return what is wrong with an output that the dataset must have."""
+        folder = Path()
+        try:
+            folder = output.folder
+            manifest = read_expected(folder, output.stage, output.fingerprint)
+        except (TokflowError, OSError) as error:
+            is_absent = isinstance(error, MissingOutputError) and folder != Path()
+            problem = f"{output.asset}: not built; run `tokflow run`"
+            problems = (problem if is_absent else message_of(error, where=output.title),)
+            return Verification(name=output.title, folder=folder, problems=problems)
+        return self.verify(StoredOutput(folder, manifest))
+
+    def verify_any(self, found: StoredOutput | Unreadable | PassedBy) -> Verification:
+        """Return what is wrong with something found in a store."""
+        if isinstance(found, StoredOutput):
+            return self.verify(found)
+        if isinstance(found, Unreadable):
+            return _unreadable(found.folder, found.error)
+        notes = (found.reason,)
+        return Verification(name="not looked at", folder=found.path, notes=notes, is_output=False)
+
+    def damaged_parents(self) -> Iterator[Verification]:
+        """Yield the outputs that others were to be compared with, are damaged, and were not
+        verified themselves."""
+        damaged = [output for output, problems in self._broken.values() if problems]
+        yield from (self.verify(one) for one in damaged if one.folder not in self._verified)
+
+    def verify(self, found: StoredOutput) -> Verification:
+        """Return what is wrong with an output: its files first and, if they are whole, the rest."""
+        self._verified.add(found.folder)
+        problems = [*self._broken_files(found), *unlisted_files(found.folder, found.manifest)]
+        if found.is_misplaced:
+            problems.append(
+                f"{found.folder}: expected to be where a run looks for it, found in a folder that "
+                f"its manifest does not lead to: {found.manifest.fingerprint[:16]} of {found.name}"
+            )
+        notes = ["what is in the files was not looked at"] if problems else []
+        if not problems:
+            try:
+                problems, notes = self._content(found)
+            except (TokflowError, OSError) as error:
+                problems = [message_of(error, where=found.folder)]
+            except Exception as error:  # whatever it is, the other outputs are looked at
+                problems = [f"{found.folder}: cannot be read: {type(error).__name__}: {error}"]
+        notes = [*notes, *changed_since([read_run(found.folder).get("versions", {})])]
+        return Verification(
+            name=found.name, folder=found.folder, problems=tuple(problems), notes=tuple(notes)
+        )
+
+    def _broken_files(self, found: StoredOutput) -> list[str]:
+        if found.folder not in self._broken:
+            problems = [str(each) for each in broken_files(found.folder, found.manifest)]
+            self._broken[found.folder] = found, problems
+        return self._broken[found.folder][1]
+
+    def _content(self, found: StoredOutput) -> Result:
+        """Return the problems and the notes of an output whose files are whole."""
+        manifest = found.manifest
+        if manifest.stage == "raw":
+            return [], []
+        if manifest.stage == "tokenizer":
+            return self._tokenizer(found)
+        if manifest.stage == "tokens":
+            return self._tokens(found)
+        if reason := self._why_not_compared(found):
+            is_export = manifest.stage == "export"
+            problems = verify_export(found.folder, manifest) if is_export else []
+            return problems, [f"{reason}: {NOT_COMPARED}"]
+        if manifest.stage == "export":
+            return _verify_export(found)
+        is_split = manifest.stage == "split"
+        if manifest.version != (SPLIT_VERSION if is_split else SEQUENCES_VERSION):
+            return [], ["another version of tokflow made it: not made again"]
+        return (
+            self._split(found) if is_split else (verify_sequences(open_stored_sequences(found)), [])
+        )
+
+    def _split(self, found: StoredOutput) -> Result:
+        if self._graph is not None:
+            encode_cut = cut_encoder(self._graph, str(found.manifest.partition))
+            return verify_split(open_stored_split(found), encode_cut), []
+        is_cut = CUT_TOKENS_NAME in found.manifest.files
+        notes = ["the text of cut documents is not here: their tokens were not made again"]
+        return verify_split(open_stored_split(found)), notes if is_cut else []
+
+    def _tokenizer(self, found: StoredOutput) -> Result:
+        tokenizer = tokenizer_of(found.manifest, found.folder, trust_remote_code=self._trust)
+        try:
+            return verify_tokenizer(tokenizer), []
+        except UntrustedCodeError as error:
+            return [], [f"it was not loaded: {error}"]
+
+    def _tokens(self, found: StoredOutput) -> Result:
+        """Compare a token shard with its counts and, if there is a graph, with the raw file."""
+        tokenizer = open_stored_tokenizer(found)
+        if problems := verify_tokens(open_stored_shard(found)):
+            return problems, []
+        if tokenizer is None:
+            return [], ["its tokenizer is not in this store"]
+        if self._graph is not None:
+            return self._compare_with_raw(found, self._graph)
+        if tokenizer.verdict is None or read_run(found.folder).get("engine") != "gigatoken":
+            return [], []
+        return [], ["gigatoken made it, and was found wrong with its tokenizer: no run uses it"]
+
+    def _compare_with_raw(self, found: StoredOutput, graph: BuildGraph) -> Result:
+        tokenizer, dataset = graph.tokenizer, graph.dataset
+        if self._broken_files(StoredOutput(tokenizer.folder, tokenizer.manifest)):
+            return [], ["its tokenizer is damaged: not compared with the raw file"]
+        notes = ["its raw file was hashed"]
+
+        def disqualify(difference: str) -> None:
+            try_to_write_verdict(tokenizer.folder, tokenizer.fingerprint, difference)
+            notes.append("gigatoken made it; `tokflow run` makes all of them with the reference")
+
+        key = str(found.manifest.partition)
         problems = verify_against_raw(
             graph.raw_file(key),
             graph.open_tokens(key),
@@ -307,33 +290,32 @@ def _compare_with_raw(tokens: Verified, graph: BuildGraph, key: str, damage: Dam
             graph.encoding,
             on_difference=disqualify,
         )
-    except (TokflowError, OSError) as error:
-        problems = [message_of(error, where=tokens.folder)]
-    return replace(tokens, problems=tuple(problems), notes=tuple(notes))
+        return problems, notes
+
+    def _why_not_compared(self, found: StoredOutput) -> str | None:
+        """Return why an output cannot be compared with what it was made from; None if it can."""
+        try:
+            damaged = [parent for parent in ancestors_of(found) if self._broken_files(parent)]
+        except MissingOutputError:
+            return "what it was made from is not in this store"
+        except (CorruptOutputError, ForeignOutputError) as error:
+            self.unreadable_parents.append(error)
+            return f"what it was made from cannot be read ({error.where})"
+        if not damaged:
+            return None
+        more = f" and {len(damaged) - 1:,} more" if len(damaged) > 1 else ""
+        return f"what it was made from is damaged ({damaged[0].name}{more})"
 
 
-def _attempt(
-    name: str, output: Callable[[], Output], damage: Damage, *, trust_remote_code: bool = False
-) -> Verified:
-    """Verify an output whose very fingerprint may not be computable."""
-    try:
-        return _verify_output(output(), damage, trust_remote_code=trust_remote_code)
-    except (TokflowError, OSError) as error:
-        return Verified(name=name, folder=Path(), problems=(message_of(error, where=name),))
-
-
-def _verify_output(output: Output, damage: Damage, *, trust_remote_code: bool) -> Verified:
-    try:
-        manifest = read_manifest(output.folder)
-    except MissingOutputError:
-        problem = f"{output.asset}: not built; run `tokflow run`"
-    except (TokflowError, OSError) as error:
-        problem = message_of(error, where=output.folder)
-    else:
-        if manifest.fingerprint == output.fingerprint:
-            found = Found(output.folder, manifest)
-            return _verify_found(found, damage, trust_remote_code=trust_remote_code)
-        problem = (
-            f"{output.folder}: expected the fingerprint {output.fingerprint[:16]}, found another"
-        )
-    return Verified(name=output.title, folder=output.folder, problems=(problem,))
+def _verify_export(found: StoredOutput) -> Result:
+    """Compare an export with what it was made from or, if it was converted, converted from."""
+    manifest = found.manifest
+    name = manifest.details["format"]
+    is_read = FORMATS[name].read is not None
+    notes = [] if is_read else [f"{name} files are never read: compared by counts and checksums"]
+    source = source_of(found)
+    if source is None:
+        return verify_export(found.folder, manifest, open_stored_parts(found)), notes
+    with TemporaryDirectory(prefix="tokflow.") as scratch:
+        parts = gather_parts(source, own_packing(found), Path(scratch))
+        return verify_export(found.folder, manifest, parts), notes

@@ -1,4 +1,4 @@
-"""What every stage's verification shares: files, counts, ids."""
+"""Problems that outputs of several stages may have: of files, counts, ids."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from tokflow.audit.stored import Found
-from tokflow.errors import TokflowError
-from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, Manifest, broken_files
+from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, Manifest
 
 TOKENS_AT_ONCE = 8_000_000
 """Token ids looked at together, so that memory does not grow with the output."""
@@ -24,26 +23,6 @@ def unlisted_files(folder: Path, manifest: Manifest) -> list[str]:
     }
     unlisted = found - set(manifest.files) - {MANIFEST_NAME, RUN_NAME}
     return [f"{folder / name}: expected no file, found one" for name in sorted(unlisted)]
-
-
-class Damage:
-    """Problems of the files of many outputs, each of them read once."""
-
-    def __init__(self) -> None:
-        self._known: dict[Path, tuple[Found, list[str]]] = {}
-        self.unreadable: list[TokflowError] = []
-        """Why outputs could not be read that others were to be compared with."""
-
-    def of(self, output: Found) -> list[str]:
-        """Return what `broken_files` finds of an output."""
-        if output.folder not in self._known:
-            problems = [str(each) for each in broken_files(output.folder, output.manifest)]
-            self._known[output.folder] = output, problems
-        return self._known[output.folder][1]
-
-    def outputs(self) -> list[Found]:
-        """Return the outputs that were found damaged."""
-        return [output for output, problems in self._known.values() if problems]
 
 
 def too_large(where: object, token_ids: npt.NDArray[Any], vocab_size: int) -> Iterator[str]:
@@ -64,3 +43,13 @@ def unequal(where: object, **pairs: tuple[int, int]) -> Iterator[str]:
     for name, (expected, found) in pairs.items():
         if expected != found:
             yield f"{where}: expected {name} {expected:,}, found {found:,}"
+
+
+def first_other_row(expected: pa.Table, found: pa.Table) -> int:
+    """Return the first row in which two tables of the same columns differ, or one has ended."""
+    size = min(len(expected), len(found))
+    is_other = np.zeros(size, dtype=bool)
+    for name in expected.schema.names:
+        one, other = (table[name].slice(0, size).to_numpy() for table in (expected, found))
+        is_other |= one != other
+    return int(np.argmax(is_other)) if is_other.any() else size

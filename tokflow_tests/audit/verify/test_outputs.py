@@ -3,17 +3,16 @@
 import hashlib
 import os
 import shutil
-import sqlite3
 from collections.abc import Iterable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tokflow.audit.convert import convert_export
-from tokflow.audit.verify.outputs import Verified, verify_dataset, verify_path
+from tokflow.audit.verify.outputs import Verification, verify_dataset, verify_path
 from tokflow.build.dataset import Dataset, make_export_config
 from tokflow.build.pipeline import build_dataset
+from tokflow.raw.hashes import HashCache, HashedFile, stamp_of
 from tokflow_tests.declared import copy_of, dataset, write_raw
 
 DAMAGED = "what it was made from is damaged (tokens of a.jsonl): not compared with it"
@@ -48,7 +47,7 @@ def file_of(small: Dataset, key: str, name: str) -> Path:
     return path
 
 
-def problems_of(found: Iterable[Verified]) -> dict[str, tuple[str, ...]]:
+def problems_of(found: Iterable[Verification]) -> dict[str, tuple[str, ...]]:
     return {verified.name: verified.problems for verified in found if verified.problems}
 
 
@@ -104,14 +103,15 @@ def test_a_conversion_is_not_compared_with_a_damaged_export(small: Dataset):
     assert export.problems[0].startswith(f"{path}: expected sha256 ")
 
 
+def remember(dataset: Dataset, path: Path, *, sha256: str) -> None:
+    hashed = HashedFile(path, stamp_of(path), sha256)
+    HashCache(dataset.folder).keep(hashed, started=float("inf"))
+
+
 def test_a_wrong_remembered_checksum_is_named_and_put_right(small: Dataset):
-    cache, raw = small.folder / "hashes.sqlite", small.base / "raw/b.jsonl"
+    cache, raw = small.folder / "hashes.jsonl", small.base / "raw/b.jsonl"
     list(verify_dataset(small))  # remembers the files of this copy
-    with closing(sqlite3.connect(cache)) as connection, connection:
-        changed = connection.execute(
-            "UPDATE hashes SET sha256 = ? WHERE path = ?", ("0" * 64, os.fsencode(raw))
-        )
-    assert changed.rowcount == 1
+    remember(small, raw, sha256="0" * 64)
 
     first = problems_of(verify_dataset(small))
 
@@ -131,9 +131,8 @@ def test_a_raw_file_that_changed_behind_its_times_is_found(small: Dataset):
     status = path.stat()
     path.write_bytes(path.read_bytes().replace(b"four", b"five"))
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    with closing(sqlite3.connect(small.folder / "hashes.sqlite")) as connection, connection:
-        ctime = "UPDATE hashes SET ctime_ns = ? WHERE path = ?"  # which a disk leaves as it was
-        connection.execute(ctime, (path.stat().st_ctime_ns, os.fsencode(path)))
+    sha256 = hashlib.sha256(path.read_bytes().replace(b"five", b"four")).hexdigest()
+    remember(small, path, sha256=sha256)  # as if its ctime were the same, too
 
     problems = problems_of(verify_dataset(small))
 

@@ -20,6 +20,7 @@ from tokflow.audit.verify.problems import unlisted_files
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset
+from tokflow.errors import CorruptOutputError
 from tokflow.store.manifest import broken_files, checksums, read_manifest
 from tokflow_tests.declared import copy_of, dataset, write_raw
 from tokflow_tests.making import edit_manifest
@@ -240,10 +241,9 @@ def test_a_document_in_two_parts_is_found(tmp_path: Path):
 
     edit_table(path, "document", lambda values: values.__setitem__(1, 1))
 
-    assert (
-        f"{path}: document 1: expected each character in at most one part, found one in two"
-        in verify_split(made)
-    )
+    assert verify_split(made) == [
+        f"{path}: row 1: expected {{'document': 2}} as made again, found {{'document': 1}}"
+    ]
 
 
 def test_a_split_whose_counts_do_not_close_is_found(small: tuple[Dataset, BuildGraph]):
@@ -253,75 +253,99 @@ def test_a_split_whose_counts_do_not_close_is_found(small: tuple[Dataset, BuildG
     edit_manifest(folder, lambda fields: fields["counts"].update({"train.num_chars": 22}))
 
     assert verify_split(graph.open_split("a.jsonl")) == [
-        f"{folder}: train: expected num_chars 22, found 23",
         f"{folder}: all parts and no part together: expected num_chars 23, found 22",
+        f"{folder}: expected train.num_chars 23 as made again, found 22",
     ]
 
 
-def test_tokens_of_a_cut_piece_that_are_lost_are_found(tmp_path: Path):
+def test_tokens_of_a_cut_span_that_are_lost_are_found(tmp_path: Path):
     _, graph = built(tmp_path, split=SPLITS["cut"])
     made = graph.open_split("a.jsonl")
     path = made.folder / "cut_tokens.bin"
 
     path.write_bytes(path.read_bytes()[:-2])
 
-    assert any(p.startswith(f"{path}: expected num_tokens") for p in verify_split(made))
+    with pytest.raises(CorruptOutputError, match="2 cut spans of 11 tokens, found 2 of 10"):
+        verify_split(made)
 
 
-def test_a_segment_that_is_made_twice_is_found(small: tuple[Dataset, BuildGraph]):
+def test_other_tokens_of_a_cut_span_are_found_where_its_text_is(tmp_path: Path):
+    made, graph = built(tmp_path, split=SPLITS["cut"])
+    folder = graph.split("a.jsonl").folder
+    path = folder / "cut_tokens.bin"
+    token_ids = np.fromfile(path, dtype="<u2")
+    token_ids[0] = ord("X")
+    token_ids.tofile(path)
+    believe_files(folder)
+
+    [of_path] = verify_path(folder)
+
+    [problem] = [p for p in problems_of(made) if str(path) in p]
+    assert "as made again" in problem
+    assert (of_path.problems, of_path.notes) == (
+        (),
+        ("the text of cut documents is not here: their tokens were not made again",),
+    )
+
+
+def test_a_table_of_other_bytes_and_the_same_rows_is_well(small: tuple[Dataset, BuildGraph]):
+    made, graph = small
+    for folder in (graph.split("a.jsonl").folder, graph.sequences("a.jsonl").folder):
+        [path] = folder.glob("*.parquet")
+        pq.write_table(pq.read_table(path), path, compression="none")
+        believe_files(folder)
+
+    assert problems_of(made) == []
+
+
+def test_what_another_version_of_tokflow_made_is_not_made_again(
+    small: tuple[Dataset, BuildGraph],
+):
     _, graph = small
-    made = graph.open_sequences("a.jsonl")
-    path = made.folder / "segments.parquet"
+    folder = graph.split("a.jsonl").folder
+    fingerprint = edit_manifest(folder, lambda fields: fields.update(version=1))
+    folder = folder.rename(folder.with_name(fingerprint[:16]))
 
-    edit_table(path, "token_start", lambda values: values.__setitem__(1, 0))
+    [found] = verify_path(folder)
 
-    assert verify_sequences(made) == [
-        f"{made.folder}: train: expected each token of the split in exactly one sequence, "
-        "found otherwise"
-    ]
-
-
-ONE_OF_MANY = "expected each token of the split in exactly one sequence, found otherwise"
+    assert found.problems == ()
+    assert found.notes == ("another version of tokflow made it: not made again",)
 
 
 @pytest.mark.parametrize(
-    ("packing", "column", "by", "problem"),
+    ("packing", "column", "by"),
     [
-        ({"overlap": 3}, "num_repeated", -1, "expected num_repeated_tokens 15, found 14"),
-        ({"overlap": 3}, "num_repeated", -1, ONE_OF_MANY),
-        ({"overlong": "truncate"}, "num_tokens", -1, ONE_OF_MANY),
-        ({"strategy": "best_fit"}, "token_in_piece", 1, "found one of none of them"),
-        ({"strategy": "one_document", "min_sample_length": 4}, "num_tokens", -4, ONE_OF_MANY),
+        ({}, "token_start", -4),
+        ({}, "sequence", 1),
+        ({"overlap": 3}, "num_repeated", -1),
+        ({"overlong": "truncate"}, "num_tokens", -1),
+        ({"strategy": "best_fit"}, "token_in_piece", 1),
+        ({"strategy": "one_document", "min_sample_length": 4}, "num_tokens", -4),
     ],
 )
-def test_what_is_neither_there_nor_declared_is_found(
-    packing: dict, column: str, by: int, problem: str, tmp_path: Path
-):
+def test_a_segment_that_is_another_is_found(packing: dict, column: str, by: int, tmp_path: Path):
     _, graph = built(tmp_path, packing={"sequence_length": 8, **packing}, exports=["parquet"])
     made = graph.open_sequences("a.jsonl")
     assert verify_sequences(made) == []
+    path = made.folder / "segments.parquet"
 
-    edit_table(
-        made.folder / "segments.parquet",
-        column,
-        lambda values: values.__setitem__(-2, values[-2] + by),
-    )
+    edit_table(path, column, lambda values: values.__setitem__(-2, values[-2] + by))
 
-    assert any(problem in found for found in verify_sequences(made))
+    row = len(pq.read_table(path)) - 2
+    [problem] = verify_sequences(made)
+    assert problem.startswith(f"{path}: row {row}: expected {{'{column}': ")
 
 
-def test_a_row_that_is_too_long_is_found(small: tuple[Dataset, BuildGraph]):
+def test_sequences_whose_counts_do_not_close_are_found(small: tuple[Dataset, BuildGraph]):
     _, graph = small
-    made = graph.open_sequences("a.jsonl")
+    folder = graph.sequences("a.jsonl").folder
 
-    edit_table(made.folder / "segments.parquet", "sequence", lambda values: values.sort(key=bool))
-    edit_table(
-        made.folder / "segments.parquet",
-        "sequence",
-        lambda values: values.__setitem__(slice(None), [0] * len(values)),
-    )
+    edit_manifest(folder, lambda fields: fields["counts"].update({"train.num_tokens": 23}))
 
-    assert any("sequence 0: expected 1 to 8 tokens" in p for p in verify_sequences(made))
+    assert verify_sequences(graph.open_sequences("a.jsonl")) == [
+        f"{folder}: train: in sequences, leftover and dropped: expected num_tokens 29, found 28",
+        f"{folder}: expected train.num_tokens 24 as made again, found 23",
+    ]
 
 
 @pytest.mark.parametrize("name", ["bin", "parquet"])

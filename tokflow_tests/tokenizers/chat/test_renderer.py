@@ -18,7 +18,7 @@ from tokflow.audit.verify.outputs import verify_dataset
 from tokflow.build.dataset import make_dataset
 from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset
-from tokflow.cli.closing import left_out
+from tokflow.cli.summary import left_out
 from tokflow.documents import DocumentsConfig, Reject, read_documents
 from tokflow.errors import BadDocumentError, ConfigError, TokenizerError
 from tokflow.tokenizers.chat.renderer import open_renderer

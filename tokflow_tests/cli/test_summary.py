@@ -5,42 +5,42 @@ import pytest
 
 from tokflow.build.pipeline import build_dataset
 from tokflow.build.plan import make_plan
-from tokflow.cli.closing import left_out, packed, print_closing
+from tokflow.cli.summary import left_out, packed, print_summary
 from tokflow_tests.declared import dataset, write_raw
 
 
 def closing_of(
-    folder: Path, capsys: pytest.CaptureFixture[str], *, with_rows: bool = False, **fields: Any
+    folder: Path, capsys: pytest.CaptureFixture[str], *, with_packing: bool = False, **fields: Any
 ) -> list[str]:
     made = dataset(folder, **fields)
     plan = make_plan(made)
     built = build_dataset(made)
-    print_closing(made, plan, built, with_rows=with_rows)
+    print_summary(plan, built, with_packing=with_packing)
     return capsys.readouterr().out.splitlines()
 
 
-@pytest.mark.parametrize("with_rows", [True, False])
+@pytest.mark.parametrize("with_packing", [True, False])
 def test_a_terminal_is_told_how_rows_were_packed_and_a_log_is_not_told_again(
-    *, with_rows: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    *, with_packing: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    lines = closing_of(tmp_path, capsys, with_rows=with_rows)
+    lines = closing_of(tmp_path, capsys, with_packing=with_packing)
 
     said = [line for line in lines if "% full" in line]
-    line = "rows of parquet, pickle: train 9 sequences (100 % full, 5 documents cut)"
-    assert said == ([line] if with_rows else [])
+    line = "packed in parquet, pickle: train 9 sequences (100 % full, 5 documents cut)"
+    assert said == ([line] if with_packing else [])
 
 
 def test_rows_that_no_export_holds_are_told_for_all_files(tmp_path: Path):
     assert list(packed(build_dataset(dataset(tmp_path, exports=["bin"])))) == [
-        "rows of 3 files: train 7 sequences (100 % full, 5 documents cut), 16 tokens for the rows "
-        "of all files' tails"
+        "packed in 3 files: train 7 sequences (100 % full, 5 documents cut), 16 leftover tokens, "
+        "packed at export"
     ]
 
 
 def test_only_files_in_which_the_limit_stopped_the_reading_are_said_to_have_a_rest(tmp_path: Path):
     def said(**limit: int) -> list[str]:
         made = dataset(tmp_path, documents={"limit": limit}, exports=["bin"])
-        return list(left_out(made, build_dataset(made)))
+        return left_out(made, build_dataset(made))
 
     assert said(documents=5) == said(characters=24) == ["left out: nothing"]
     assert said(documents=4) == ["not read: anything past documents.limit in a.jsonl, b.jsonl"]

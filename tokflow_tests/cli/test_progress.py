@@ -4,14 +4,14 @@ from pathlib import Path
 import pytest
 
 from tokflow.build.pipeline import build_dataset
-from tokflow.cli import lines as lines_module
-from tokflow.cli.lines import Lines
+from tokflow.cli import progress
+from tokflow.cli.progress import Lines
 from tokflow_tests.declared import dataset, write_raw
 
 
 @pytest.fixture(autouse=True)
 def _lines_at_once(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(lines_module, "SECONDS", 0.0)
+    monkeypatch.setattr(progress, "SECONDS", 0.0)
 
 
 def lines_of(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -29,8 +29,8 @@ def test_each_file_has_one_line_and_the_other_stages_one_for_all(
         "tokens b.jsonl: 4 documents, 23 tokens, N MB/s, bytes",
         "tokens sub/c.jsonl: 2 documents, 20 tokens, N MB/s, bytes",
         "split: 3 files: train 72 tokens, N s",
-        "sequences: 3 files: train 7 sequences (100 % full, 5 documents cut), 16 tokens for the "
-        "rows of all files' tails, N s",
+        "sequences: 3 files: train 7 sequences (100 % full, 5 documents cut), 16 leftover "
+        "tokens, packed at export, N s",
         "export bin: train 72 tokens, N s",
     ]
 
@@ -63,7 +63,7 @@ def test_a_file_that_fails_is_one_of_the_files_of_its_stage(
 def test_of_many_files_a_line_now_and_then_says_how_far_they_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(lines_module, "FILES_SHOWN", 2)
+    monkeypatch.setattr(progress, "FILES_SHOWN", 2)
 
     lines = lines_of(tmp_path, capsys)
 
@@ -78,7 +78,7 @@ def test_of_many_files_a_line_now_and_then_says_how_far_they_are(
 def test_of_many_files_that_are_quick_there_is_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(lines_module, "FILES_SHOWN", 2)
-    monkeypatch.setattr(lines_module, "SECONDS", 1_000.0)
+    monkeypatch.setattr(progress, "FILES_SHOWN", 2)
+    monkeypatch.setattr(progress, "SECONDS", 1_000.0)
 
     assert [line for line in lines_of(tmp_path, capsys) if line.startswith("tokens")] == []

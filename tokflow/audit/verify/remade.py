@@ -1,0 +1,135 @@
+"""Splits and sequences made again by their own stage's functions, and compared with the stored."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokflow.audit.verify.problems import first_other_row, unequal
+from tokflow.errors import CorruptOutputError
+from tokflow.sequences.packing import PackingConfig
+from tokflow.sequences.segments import FileSequences, write_sequences
+from tokflow.split.cut_tokens import CUT_TOKENS_NAME, CutEncoder
+from tokflow.split.rule import NO_PART, NOT_TAKEN, Spans
+from tokflow.split.spans import SPANS_NAME, Split, config_of_split, write_split
+from tokflow.store.arrow import read_table, to_numpy
+from tokflow.store.integrity import Stored
+from tokflow.store.manifest import broken_file, read_manifest
+
+
+def verify_split(split: Split, encode_cut: CutEncoder | None = None) -> list[str]:
+    """Return what is wrong with a split: its counts do not close, or made again it is another.
+
+    Without `encode_cut`, which needs the raw file, cut documents keep the tokens that they have.
+    """
+    counts, of_shard = split.manifest.counts, split.shard.manifest.counts
+    names = (*split.parts, NOT_TAKEN)
+    num_cut = sum(counts[f"{name}.num_cut_pieces"] for name in names)
+    units = ("num_chars",) if num_cut else ("num_chars", "num_documents", "num_tokens")
+    pairs = {unit: (of_shard[unit], sum(counts[f"{n}.{unit}"] for n in names)) for unit in units}
+    problems = [*unequal(f"{split.folder}: all parts and no part together", **pairs)]
+    config, position = config_of_split(split.manifest)
+    unknown = set()
+    if encode_cut is None:
+        encode_cut = partial(_stored_cut_tokens, split)
+        unknown = {f"{NOT_TAKEN}.num_tokens"} if num_cut else set()
+    with TemporaryDirectory(prefix="tokflow.") as folder:
+        write_split(
+            split.shard,
+            config,
+            Path(folder),
+            dataset=split.manifest.dataset,
+            position=position,
+            encode_cut=encode_cut,
+        )
+        return [*problems, *_differences(split, Path(folder), unknown)]
+
+
+def verify_sequences(sequences: FileSequences) -> list[str]:
+    """Return what is wrong with the sequences of one file: their counts do not close, or made
+    again they are others."""
+    split, manifest = sequences.split, sequences.manifest
+    problems: list[str] = []
+    for part in split.parts:
+        names = ("num_tokens", "num_tail_tokens", "num_dropped_tokens", "num_repeated_tokens")
+        in_rows, in_tail, dropped, repeated = (manifest.counts[f"{part}.{n}"] for n in names)
+        problems += unequal(
+            f"{sequences.folder}: {part}: in sequences, leftover and dropped",
+            num_tokens=(
+                split.manifest.counts[f"{part}.num_tokens"],
+                in_rows + in_tail + dropped - repeated,
+            ),
+        )
+    config = PackingConfig(**manifest.config)
+    with TemporaryDirectory(prefix="tokflow.") as folder:
+        write_sequences(split, config, Path(folder), dataset=manifest.dataset)
+        return [*problems, *_differences(sequences, Path(folder))]
+
+
+def _stored_cut_tokens(split: Split, spans: Spans, folder: Path) -> npt.NDArray[np.int64]:
+    """Copy the tokens of cut spans from `split`; return how many it has of each span, 0 of those
+    that no part takes."""
+    table = read_table(split.folder / SPANS_NAME)
+    stored = to_numpy(table["num_tokens"])[to_numpy(table["is_cut"])]
+    token_ids = split.token_source().cut
+    is_taken = spans.is_cut & (spans.part != NO_PART)
+    expected = int(np.count_nonzero(is_taken)), int(stored.sum())
+    if (found := (len(stored), len(token_ids))) != expected:
+        raise CorruptOutputError(
+            where=split.folder / CUT_TOKENS_NAME,
+            expected=f"{expected[0]:,} cut spans of {expected[1]:,} tokens",
+            found=f"{found[0]:,} of {found[1]:,}",
+            remedy=f"remove the folder {split.folder} and run `tokflow run` again",
+        )
+    token_ids.tofile(folder / CUT_TOKENS_NAME)
+    num_tokens = np.zeros(len(is_taken), dtype=np.int64)
+    num_tokens[is_taken] = stored
+    return num_tokens
+
+
+def _differences(
+    stored: Stored, folder: Path, unknown: set[str] | frozenset[str] = frozenset()
+) -> Iterator[str]:
+    """Yield how an output differs from the same made again in `folder`; `unknown` counts may.
+
+    Tables may be of other bytes, as another version of pyarrow writes them, if their rows are
+    the same.
+    """
+    manifest, expected = stored.manifest, read_manifest(folder)
+    facts = {**expected.counts, **expected.details, "files": sorted(expected.files)}
+    found: dict[str, Any] = {**manifest.counts, **manifest.details, "files": sorted(manifest.files)}
+    for name in sorted((facts | found).keys() - unknown):
+        if facts.get(name) != found.get(name):
+            yield (
+                f"{stored.folder}: expected {name} {facts.get(name)!r} as made again, "
+                f"found {found.get(name)!r}"
+            )
+    for name, entry in expected.files.items():
+        path = stored.folder / name
+        if (broken := broken_file(stored.folder, name, entry)) is None:
+            continue
+        if path.suffix != ".parquet" or not path.is_file():
+            yield f"{path}: expected {broken.expected} as made again, found {broken.found}"
+            continue
+        yield from _row_difference(path, folder / name)
+
+
+def _row_difference(path: Path, remade: Path) -> Iterator[str]:
+    """Yield the first row that is not the one made again, if there is one."""
+    found, expected = read_table(path), read_table(remade)
+    if not found.schema.equals(expected.schema):
+        yield f"{path}: expected the columns {expected.schema.names}, found {found.schema.names}"
+        return
+    if found.equals(expected):
+        return
+    yield from unequal(path, num_rows=(len(expected), len(found)))
+    row = first_other_row(expected, found)
+    one, other = (table.slice(row, 1).to_pylist() for table in (expected, found))
+    if one and other:
+        wrong = {name: value for name, value in one[0].items() if value != other[0][name]}
+        there = {name: other[0][name] for name in wrong}
+        yield f"{path}: row {row:,}: expected {wrong} as made again, found {there}"

@@ -1,0 +1,269 @@
+"""Summary at the end of a run: files, exports, what was left out, and how to load a batch."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from math import inf
+
+from tokflow.build.dataset import Dataset
+from tokflow.build.plan import Plan
+from tokflow.build.results import BuildResult, StageFailure, StageResult
+from tokflow.cli.output import (
+    counted,
+    described_left_out,
+    described_sequences,
+    print_styled,
+    print_table,
+    shown_path,
+    size,
+)
+from tokflow.cli.progress import described_parts
+from tokflow.errors import first_five
+from tokflow.exports import FORMATS
+from tokflow.exports.bin_ import file_of
+from tokflow.store.atomic import LATEST
+from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
+from tokflow.tokenizers.engines.gate import VERDICT
+from tokflow.tokenizers.tokenizer import vocab_size_asked
+from tokflow.tokens.writer import REJECTS_NAME
+
+FILES_SHOWN = 30
+"""Files listed on the screen; of more, those that failed or are new come first."""
+
+BATCH_ROWS = 8
+
+
+def print_summary(plan: Plan, built: BuildResult, *, with_packing: bool) -> None:
+    """Print the tables and lines that end a run; `with_packing` also what packing did."""
+    dataset = plan.dataset
+    _print_files(plan, built)
+    exports = _made(built, "export")
+    if exports:
+        print()
+        print_table(("export", "tokens", "bytes", "path"), map(_export_row, exports))
+    print()
+    for line in (
+        *(packed(built) if with_packing else ()),
+        *_notices(built),
+        *left_out(dataset, built),
+    ):
+        print(line)
+    if reason := _why_no_exports(plan, built):
+        print(reason)
+    elif code := loading_code(exports, sequence_length=dataset.packing.sequence_length):
+        print("\nload a batch:")
+        print_styled((code, "cyan"))
+    print()
+    ending = f", {counted(len(built.failed), 'failure')}" if built.failed else ""
+    print(
+        f"{dataset.name}: {counted(built.num_new, 'output')} new, "
+        f"{len(built.made) - built.num_new:,} up to date{ending} ({built.seconds:.1f} s)"
+    )
+
+
+def _made(built: BuildResult, stage: str) -> list[StageResult]:
+    return [made for made in built.made if made.output.stage == stage]
+
+
+def _counts(built: BuildResult, stage: str) -> Counter[str]:
+    """Return the counts of all outputs of a stage together."""
+    counts: Counter[str] = Counter()
+    for made in _made(built, stage):
+        counts.update(made.manifest.counts)
+    return counts
+
+
+def _print_files(plan: Plan, built: BuildResult) -> None:
+    stages = ("tokens", "split", "sequences")
+    new: dict[str, list[str]] = {}
+    for made in built.made:
+        if made.is_new and made.output.stage in stages:
+            new.setdefault(made.output.name, []).append(made.output.stage)
+    shards = {made.output.name: made for made in _made(built, "tokens")}
+    files = {p.name for p in plan.planned if p.stage in stages} | {bad.name for bad in plan.bad}
+    failed = {failed.name: failed.stage for failed in built.failed if failed.name in files}
+    keys = sorted({*shards, *failed})
+    if not keys:  # no tokenizer, no files
+        return
+    first = sorted(keys, key=lambda key: (key not in failed, key not in new))[:FILES_SHOWN]
+    keys = [*sorted(first), *(key for key in keys if key not in first)]
+    print()
+    print_table(
+        ("file", "documents", "tokens", "MB/s", "state"),
+        [_file_row(key, shards.get(key), new.get(key, []), failed.get(key)) for key in keys],
+        max_rows=FILES_SHOWN,
+    )
+    if len(shards) > 1:
+        counts = _counts(built, "tokens")
+        print(
+            f"{counted(len(shards), 'file')}: {counted(counts['num_documents'], 'document')}, "
+            f"{counted(counts['num_tokens'], 'token')}"
+        )
+
+
+def _file_row(
+    key: str, made: StageResult | None, new: Sequence[str], failed: str | None
+) -> Sequence[str]:
+    if made is None:
+        return (key, "", "", "", f"failed ({failed})")
+    counts = made.manifest.counts
+    state = "new" if made.is_new else f"new {' and '.join(new)}" if new else "up to date"
+    return (
+        key,
+        f"{counts['num_documents']:,}",
+        f"{counts['num_tokens']:,}",
+        f"{made.run.get('megabytes_per_second', 0):,.1f}",
+        f"failed ({failed})" if failed else state,
+    )
+
+
+def _export_row(made: StageResult) -> Sequence[str]:
+    counts, parts = made.manifest.counts, made.manifest.details["parts"]
+    tokens = ", ".join(f"{part} {counts[f'{part}.num_tokens']:,}" for part in parts)
+    num_bytes = sum(entry.num_bytes for entry in made.manifest.files.values())
+    return made.output.name, tokens, size(num_bytes), shown_path(made.folder.parent / LATEST)
+
+
+def packed(built: BuildResult) -> Iterator[str]:
+    """Yield how full sequences are and what was cut, repeated or dropped: a line for each part of
+    the packed exports, or where there is none one for the sequences of all files."""
+    names: dict[str, list[str]] = {}
+    for made in _made(built, "export"):
+        counts = made.manifest.counts
+        for part in made.manifest.details["parts"]:
+            if f"{part}.num_sequences" in counts:
+                line = f"{part} {described_sequences(counts, part)}"
+                names.setdefault(line, []).append(made.output.name)
+    yield from (f"packed in {', '.join(of)}: {line}" for line, of in names.items())
+    sequences = _made(built, "sequences")
+    if sequences and not names:
+        yield f"packed in {counted(len(sequences), 'file')}: {described_parts(sequences)}"
+
+
+def _notices(built: BuildResult) -> Iterator[str]:
+    """Yield what to know of the tokenizer and its engine, in the run that has made them."""
+    for made in _made(built, "tokenizer"):
+        if made.is_new and (rebuilt := describe_rebuilt(made.folder)):
+            yield f"warning: {rebuilt}"
+    reasons = [str(of.run.get("engine_reason")) for of in _made(built, "tokens") if of.is_new]
+    if verdict := next((reason for reason in reasons if reason.startswith(VERDICT)), None):
+        yield f"warning: {verdict}; the reference makes all tokens of this tokenizer"
+
+
+def left_out(dataset: Dataset, built: BuildResult) -> list[str]:
+    """Return a line for each thing of the raw files that is not in the exports."""
+    lines = []
+    if built.failed:
+        names = dict.fromkeys(map(_name_of, built.failed))
+        lines.append(f"not built: {', '.join(names)}; see the errors above")
+    if built.left_out:
+        lines.append(described_left_out(built.left_out))
+    shards, of_split = _made(built, "tokens"), _counts(built, "split")
+    if lists := [
+        f"{num:,} in {shown_path(one.folder / REJECTS_NAME)}"
+        for one in shards
+        if (num := one.manifest.counts["num_rejects"])
+    ]:
+        total = counted(_counts(built, "tokens")["num_rejects"], "document")
+        lines.append(f"rejected: {total}: {first_five(lists)}")
+    lines += _in_no_part(of_split)
+    lines += _small_vocabulary(built)
+    lines += [
+        f"{part}: no text falls into this part"
+        for part in dataset.split.parts
+        if _made(built, "split") and not of_split[f"{part}.num_chars"]
+    ]
+    lines += _missing_from_exports(built)
+    limit = dataset.documents.limit
+    if limited := [
+        one.output.name
+        for one in shards
+        if one.manifest.counts["num_documents"] >= (limit.documents or inf)
+        or one.manifest.counts["num_chars"] >= (limit.characters or inf)
+    ]:
+        lines.append(f"not read: anything past documents.limit in {first_five(limited)}")
+    return lines or ["left out: nothing"]
+
+
+def _in_no_part(counts: Counter[str]) -> list[str]:
+    """Return the line that says how much text no part of the split takes."""
+    documents, cut = counts["no_part.num_documents"], counts["no_part.num_cut_pieces"]
+    if not documents and not cut:
+        return []
+    of_cut = f" and {counted(cut, 'span')} of cut ones" if cut else ""
+    tokens = counted(counts["no_part.num_tokens"], "token")
+    return [
+        f"in no part of the split: {counts['no_part.num_chars']:,} characters of "
+        f"{counted(documents, 'document')}{of_cut} ({tokens})"
+    ]
+
+
+def _missing_from_exports(built: BuildResult) -> list[str]:
+    """Return the lines that say which exports drop tokens, and which drop the loss mask."""
+    exports = _made(built, "export")
+    dropped = []
+    for one in exports:
+        counts = one.manifest.counts
+        num = sum(num for name, num in counts.items() if name.endswith(".num_dropped_tokens"))
+        dropped += [f"{counted(num, 'token')} by {one.output.name}"] if num else []
+    without = [
+        of.output.name for of in exports if "loss_mask" in of.manifest.details.get("lost", ())
+    ]
+    return [
+        *([f"dropped: {', '.join(dropped)}"] if dropped else []),
+        *([f"without the loss mask of the chats: {', '.join(without)}"] if without else []),
+    ]
+
+
+def _small_vocabulary(built: BuildResult) -> list[str]:
+    for one in _made(built, "tokenizer"):
+        num, asked = one.manifest.counts["vocab_size"], vocab_size_asked(one.manifest)
+        if asked is not None and num != asked:
+            return [f"tokenizer: {num:,} ids of the {asked:,} asked for: the text has no more"]
+    return []
+
+
+def _why_no_exports(plan: Plan, built: BuildResult) -> str | None:
+    """Return why there was no export to make; None where there was one."""
+    dataset = plan.dataset
+    if not dataset.exports:
+        return "exports: none declared"
+    if _made(built, "export"):
+        return None
+    if built.failed and all(failed.stage == "export" for failed in built.failed):
+        return None
+    folders = [dataset.folder / "exports" / config.name for config in dataset.exports]
+    state = "as they were" if any((of / LATEST).exists() for of in folders) else "not made"
+    if built.failed:
+        return f"exports: {state}, for not every file is built"
+    return f"exports: {state}; {counted(plan.num_elsewhere, 'other file')} not built yet"
+
+
+def _name_of(failed: StageFailure) -> str:
+    return "the split of all files" if failed.name == "all files" else failed.name
+
+
+def loading_code(exports: Sequence[StageResult], *, sequence_length: int) -> str | None:
+    """Return three lines of Python, to be copied and run as they are, that load a batch from the
+    bin export if there is one, else from the first that can be read and has some text."""
+    for made in sorted(exports, key=lambda made: made.manifest.details["format"] != "bin"):
+        details, counts = made.manifest.details, made.manifest.counts
+        part = next((part for part in details["parts"] if counts[f"{part}.num_tokens"]), None)
+        latest = made.folder.parent / LATEST
+        if part and details["format"] == "bin":
+            length = min(sequence_length, counts[f"{part}.num_tokens"])
+            rows = min(BATCH_ROWS, counts[f"{part}.num_tokens"] // length)
+            path = shown_path(latest / file_of(made.manifest, part))
+            return (
+                "import numpy as np\n"
+                f'tokens = np.memmap({path!r}, dtype="{details["dtype"]}", mode="r")\n'
+                f"batch = tokens[: {rows} * {length}].reshape({rows}, {length})"
+            )
+        if part and FORMATS[details["format"]].read:
+            return (
+                "from pathlib import Path; from tokflow.exports import FORMATS; "
+                "from tokflow.store.manifest import read_manifest\n"
+                f"folder = Path({shown_path(latest)!r}); manifest = read_manifest(folder)\n"
+                f'arrays = next(FORMATS["{details["format"]}"].read(folder, manifest, {part!r})); '
+                f"batch = next(iter(arrays.values()))[:{BATCH_ROWS}]"
+            )
+    return None

@@ -1,0 +1,101 @@
+"""What a build made, as plain values; and manifests of outputs that no build made."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from tokflow.build.dataset import Dataset
+from tokflow.build.graph import BuildGraph
+from tokflow.exports import Part
+from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, Manifest, Recipe, sealed
+from tokflow.tokens.shard import TokenShard
+
+
+def token_lists(shard: TokenShard) -> list[list[int]]:
+    """Return the token ids of each document, BOS and EOS included."""
+    return _of_documents(shard, shard.token_ids())
+
+
+def documents_of(shard: TokenShard) -> list[tuple[list[int], list[int]]]:
+    """Return the tokens and the loss mask of each document."""
+    masks = _of_documents(shard, shard.loss_mask())
+    return [*zip(token_lists(shard), masks, strict=True)]
+
+
+def _of_documents(shard: TokenShard, values: np.ndarray) -> list[list[int]]:
+    rows = shard.documents(["token_offset", "num_tokens"]).to_pydict()
+    return [
+        values[start : start + count].tolist()
+        for start, count in zip(rows["token_offset"], rows["num_tokens"], strict=True)
+    ]
+
+
+def parts(dataset: Dataset, name: str = "parquet") -> dict[str, Part]:
+    """Return what an export of a built dataset is made from."""
+    config = next(export for export in dataset.exports if export.name == name)
+    return {part.name: part for part in BuildGraph(dataset).parts(config)}
+
+
+def tokens_of(part: Part) -> list[int]:
+    return [token for tokens in part.stream() for token in tokens.tolist()]
+
+
+def rows_of(part: Part, rows: int = 3) -> list[list[int]]:
+    return [row for made in part.sequences(rows) for row in made.token_ids.tolist()]
+
+
+def index_of(folder: Path, part: str) -> list[dict[str, Any]]:
+    return pq.read_table(folder / "index.parquet", filters=[("part", "=", part)]).to_pylist()
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Return every file below `folder` by its path, but what tells of a run: times and hashes."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name not in (RUN_NAME, "hashes.jsonl")
+    }
+
+
+def touched(folder: Path) -> dict[str, int]:
+    """Return when each file, folder and link below `folder` was last changed."""
+    return {
+        path.relative_to(folder).as_posix(): path.lstat().st_mtime_ns for path in folder.rglob("*")
+    }
+
+
+def make_recipe(**fields: Any) -> Recipe:
+    defaults = {
+        "stage": "tokens",
+        "version": 1,
+        "config": {"eos": "last"},
+        "parents": {"raw": "0" * 64},
+    }
+    return Recipe(**{**defaults, **fields})
+
+
+def make_manifest(**fields: Any) -> Manifest:
+    """Return the manifest of an output without files, such as no stage has."""
+    defaults = {
+        "recipe": make_recipe(),
+        "dataset": "tiny",
+        "partition": "a.jsonl",
+        "counts": {"num_tokens": 3},
+    }
+    return Manifest(**{**defaults, **fields})
+
+
+def edit_manifest(folder: Path, change: Callable[[dict[str, Any]], None]) -> str:
+    """Change the fields of a manifest and seal it again, as who deceives would; return the
+    fingerprint that it has now."""
+    fields = json.loads((folder / MANIFEST_NAME).read_bytes())
+    del fields["digest"]
+    change(fields)
+    recipe = Recipe(**{name: fields[name] for name in ("stage", "version", "config", "parents")})
+    fields["fingerprint"] = recipe.fingerprint
+    (folder / MANIFEST_NAME).write_bytes(sealed(fields))
+    return recipe.fingerprint
