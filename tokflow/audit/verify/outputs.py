@@ -288,8 +288,7 @@ class _Verifier:
             graph.raw_file(key),
             graph.open_tokens(key),
             dataset.documents,
-            dataset.tokenizer,
-            tokenizer,
+            graph.encoding,
             on_difference=disqualify,
         )
         return problems, notes
