@@ -93,10 +93,14 @@ def _run(
 
 def _build(plan: Plan, partitions: Sequence[str] | None, *, json: bool) -> BuildResult:
     if json:
-        return build_dataset(plan.dataset, partitions=partitions, reporter=Errors())
+        return build_dataset(
+            plan.dataset, partitions=partitions, reporter=Errors(), graph=plan.graph
+        )
     is_terminal = sys.stdout.isatty()
     with Bars(plan) if is_terminal else nullcontext(Lines()) as reporter:
-        built = build_dataset(plan.dataset, partitions=partitions, reporter=reporter)
+        built = build_dataset(
+            plan.dataset, partitions=partitions, reporter=reporter, graph=plan.graph
+        )
     if built.num_new or built.failed:
         from tokflow.cli.summary import print_summary
 
