@@ -16,6 +16,7 @@ from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
 from tokflow.raw import LeftOut
 from tokflow.store.manifest import RUN_NAME, Recipe, read_run
 from tokflow.store.outputs import newest_output
+from tokflow.store.versions import changed_since
 
 DEFAULT_SECONDS: dict[Stage, tuple[float, float]] = {
     "tokenizer": (1.0, 1 / 2e6),
@@ -87,6 +88,16 @@ class Plan:
     def left_out(self) -> tuple[LeftOut, ...]:
         """What the patterns of the raw files match and is not read."""
         return self.graph.listing.left_out
+
+    @property
+    def library_changes(self) -> list[str]:
+        """A sentence for each library that has another version now than when outputs were made.
+
+        Reads the run.json of every output that is there.
+        """
+        folders = [planned.folder for planned in self.planned if planned.is_made]
+        runs = [read_run(folder) for folder in folders if folder is not None]
+        return changed_since(run.get("versions", {}) for run in runs)
 
     @property
     def missing(self) -> tuple[PlannedOutput, ...]:

@@ -36,6 +36,7 @@ from tokflow.exports.source_names import SourceNames
 from tokflow.sequences.packing import PackingConfig
 from tokflow.store.integrity import checked
 from tokflow.store.manifest import Manifest, Recipe, checksums, write_manifest
+from tokflow.store.versions import known_changes
 
 FORMATS: dict[str, Format] = {
     "archai": archai.FORMAT,
@@ -104,7 +105,7 @@ def export_recipe(
     return Recipe(
         stage="export",
         version=FORMATS[config.format].version_of_export,
-        config=_deciding_config(config, packing),
+        config={**_deciding_config(config, packing), **known_changes("export", config.format)},
         parents=parents,
     )
 
