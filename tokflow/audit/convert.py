@@ -8,7 +8,6 @@ from tokflow.audit.stored import find_export
 from tokflow.errors import ConfigError
 from tokflow.exports import (
     ExportConfig,
-    Part,
     check_parts,
     export_recipe,
     with_names,
@@ -78,10 +77,11 @@ def convert_export(
 def _write(found: StoredOutput, config: ExportConfig, packing: PackingConfig, folder: Path) -> None:
     """Write the tokens of an export in another format to `folder`."""
     check_files(found)
+    is_packed = config.layout.made_of == "sequences"
     # The tokens gathered are gone before the folder takes its name: a kill never leaves both.
     with new_folder(folder) as temporary, checked(found), scratch_folder(folder) as scratch:
         write_export(
-            parts_of(found, config, packing, scratch=scratch),
+            gather_parts(found, packing if is_packed else None, scratch),
             config,
             temporary,
             dataset=found.manifest.dataset,
@@ -99,14 +99,6 @@ def _details(manifest: Manifest) -> dict[str, Any]:
     details = {name: manifest.details[name] for name in COPIED_DETAILS if name in manifest.details}
     left_out = _left_out(manifest)
     return {**details, "left_out": left_out} if left_out else details
-
-
-def parts_of(
-    found: StoredOutput, config: ExportConfig, packing: PackingConfig, *, scratch: Path
-) -> list[Part]:
-    """Return the parts of an export as those of another; `scratch` holds their tokens."""
-    is_packed = config.layout.made_of == "sequences"
-    return gather_parts(found, packing if is_packed else None, scratch)
 
 
 def own_packing(found: StoredOutput) -> PackingConfig | None:

@@ -105,8 +105,11 @@ class Output:
 
     @property
     def is_made(self) -> bool:
-        """Whether nothing is to be made: see `find`."""
-        return self.find() is not None
+        """Whether it is there; False, too, where it cannot be known yet what it must be."""
+        try:
+            return self.find() is not None
+        except (TokflowError, OSError):
+            return False
 
     def find(self) -> Manifest | None:
         """Return its manifest; None where it must be made: absent, damaged or not allowed now.

@@ -100,7 +100,7 @@ def make_export(graph: BuildGraph, config: ExportConfig) -> StageResult:
 def _make(output: Output, progress: Progress | None = None) -> StageResult:
     """Make an output, unless it is there."""
     graph, stage, name = output.graph, output.stage, output.name
-    is_new = not output.is_made
+    is_new = output.find() is None
     if is_new:
         with new_folder(output.folder) as folder:
             if stage == "tokens":
@@ -249,13 +249,13 @@ class _Build:
         if stage == "tokens":
             return ("tokenizer", "tokenizer") in self.made
         if stage == "split" and self.graph.dataset.split.scope == "dataset":
-            waiting = [key for key in sources if not self._is_there("tokens", key)]
+            waiting = [key for key in sources if not self.graph.tokens(key).is_made]
             if waiting and self.failed:
                 self._fail("split", "all files", self._waits_for(waiting))
             return not waiting
         if stage == "export":
-            is_packed = not self.is_partial or all(self._is_there("sequences", k) for k in sources)
-            return is_packed and not self.failed
+            is_packed = all(self.graph.sequences(key).is_made for key in sources)
+            return not self.failed and (is_packed or not self.is_partial)
         return True
 
     def _waits_for(self, keys: Sequence[str]) -> TokflowError:
@@ -267,12 +267,6 @@ class _Build:
             found=f"none of {first_five(keys)}",
             remedy="mend what is wrong with them, or set split.scope: file",
         )
-
-    def _is_there(self, stage: Stage, key: str) -> bool:
-        try:
-            return (stage, key) in self.made or self.graph.output(stage, key).is_made
-        except (TokflowError, OSError):
-            return False
 
     def _is_todo(self, output: Output) -> bool:
         is_lost = output.stage in FILE_STAGES and output.name not in self.raw_files

@@ -16,6 +16,7 @@ from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
 from tokflow.raw import LeftOut
 from tokflow.store.manifest import RUN_NAME, Recipe, read_run
 from tokflow.store.outputs import newest_output
+from tokflow.store.versions import changed_since
 
 DEFAULT_SECONDS: dict[Stage, tuple[float, float]] = {
     "tokenizer": (1.0, 1 / 2e6),
@@ -89,6 +90,16 @@ class Plan:
         return self.graph.listing.left_out
 
     @property
+    def library_changes(self) -> list[str]:
+        """A sentence for each library that has another version now than when outputs were made.
+
+        Reads the run.json of every output that is there.
+        """
+        folders = [planned.folder for planned in self.planned if planned.is_made]
+        runs = [read_run(folder) for folder in folders if folder is not None]
+        return changed_since(run.get("versions", {}) for run in runs)
+
+    @property
     def missing(self) -> tuple[PlannedOutput, ...]:
         """The outputs that a run would make."""
         return tuple(planned for planned in self.planned if not planned.is_made)
@@ -155,14 +166,15 @@ class _Planner:
         sources = self.graph.sources
         for key in sources:
             self._look_at_raw(key)
-        is_elsewhere = {key: not self._is_packed(key) for key in sources if key not in keys}
+        elsewhere = [key for key in sources if key not in keys]
+        num_elsewhere = sum(not self.graph.sequences(key).is_made for key in elsewhere)
         bad = {failure.name for failure in self.bad}
         for output in self.graph.outputs([key for key in keys if key not in bad]):
-            if output.stage == "export" and is_partial and any(is_elsewhere.values()):
+            if output.stage == "export" and is_partial and num_elsewhere:
                 break
             if not self._look_at(output):
                 break
-        return sum(is_elsewhere.values())
+        return num_elsewhere
 
     def _look_at_raw(self, key: str) -> None:
         try:
@@ -172,12 +184,6 @@ class _Planner:
                 self.bad.append(StageFailure("raw", key, error))
             else:
                 self.unfetched.add(key)
-
-    def _is_packed(self, key: str) -> bool:
-        try:
-            return self.graph.sequences(key).is_made
-        except (TokflowError, OSError):
-            return False
 
     def _look_at(self, output: Output) -> bool:
         """Plan an output; say whether anything can be planned after it."""

@@ -51,6 +51,7 @@ def _document(plan: Plan) -> dict[str, Any]:
         "num_files": plan.num_files,
         "num_remote_files": plan.num_remote,
         "left_out": [asdict(left) for left in plan.left_out],
+        "library_changes": plan.library_changes,
         "num_bytes": plan.num_bytes,
         "estimated_seconds": round(plan.seconds, 2),
         "missing": [
@@ -97,6 +98,8 @@ def _print(plan: Plan) -> None:
         print(f"exports wait for {counted(plan.num_elsewhere, 'other file')} to be built")
     if plan.left_out:
         print(described_left_out(plan.left_out))
+    for change in plan.library_changes:
+        print(change)
     for bad in plan.bad:
         print_error(str(bad.explained), bad.error)
 

@@ -13,6 +13,7 @@ from tokflow.exports.part import check_eos_first
 from tokflow.exports.source_names import SourceNames
 from tokflow.sequences.packing import PackingConfig
 from tokflow.store.manifest import Recipe
+from tokflow.store.versions import known_changes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,6 +48,7 @@ def export_recipe(
     fields: dict[str, Any] = {"format": config.format, "options": asdict(config.options)}
     if config.layout.is_packed:
         fields["packing"] = packing.fields_of_export()
+    fields |= known_changes("export", config.format)
     version = FORMATS[config.format].version + INDEX_VERSION
     return Recipe(stage="export", version=version, config=fields, parents=parents)
 

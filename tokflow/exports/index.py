@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tokflow.split.spans import Split
 from tokflow.store.arrow import make_table, repeated, to_arrow, to_numpy
@@ -60,6 +59,8 @@ def read_index(path: Path, part: str, start: int, stop: int) -> list[dict[str, A
 
     Only the row groups that hold one of them are read, as their statistics tell.
     """
+    import pyarrow.parquet as pq  # late: it imports ssl and every file system
+
     with pq.ParquetFile(path, read_dictionary=["part", "raw_file"]) as file:
         table = file.read_row_groups(_groups_with(file.metadata, part, start, stop))
     position = to_numpy(table["position"])

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tokflow.sequences.packing import Packed, PackingConfig, Segments, pack_pieces
 from tokflow.split.spans import SPANS_NAME, PartSpans, Split
@@ -130,6 +129,8 @@ def write_sequences(split: Split, config: PackingConfig, folder: Path, *, datase
 
     Raises: CorruptOutputError where a table that they are made from is damaged.
     """
+    import pyarrow.parquet as pq  # late: it imports ssl and every file system
+
     started = time.perf_counter()
     counts: dict[str, int] = {}
     tables = []

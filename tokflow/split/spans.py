@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tokflow.split.cut_tokens import CUT_TOKENS_NAME, CutEncoder
 from tokflow.split.rule import (
@@ -222,6 +221,8 @@ def write_split(
 
     Raises: CorruptOutputError where documents.parquet or the tokenizer is damaged.
     """
+    import pyarrow.parquet as pq  # late: it imports ssl and every file system
+
     started = time.perf_counter()
     key = str(shard.manifest.partition)
     columns = ["char_offset", "num_chars", "token_offset", "num_tokens"]

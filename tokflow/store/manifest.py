@@ -18,6 +18,7 @@ from tokflow.errors import (
     MissingOutputError,
 )
 from tokflow.store.manifest_fields import check_fields
+from tokflow.store.versions import loaded_versions
 
 FORMAT_VERSION = 1
 
@@ -124,7 +125,8 @@ class Manifest:
 
 
 def write_manifest(folder: Path, manifest: Manifest, *, run: Mapping[str, Any]) -> None:
-    """Write `manifest` into `folder`, and beside it how the run went."""
+    """Write `manifest` into `folder`, and beside it how the run went and with which libraries."""
+    run = {**run, "versions": loaded_versions(manifest.stage)}
     (folder / RUN_NAME).write_text(json.dumps(run, indent=1, sort_keys=True) + "\n")
     (folder / MANIFEST_NAME).write_bytes(sealed(manifest.fields()))
 

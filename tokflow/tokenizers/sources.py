@@ -13,6 +13,7 @@ from tokflow.documents import DocumentsConfig, deciding_fields
 from tokflow.errors import TokenizerError, first_five, nearest
 from tokflow.raw import RawFile
 from tokflow.store.manifest import Manifest, Recipe, checksum, checksums, write_manifest
+from tokflow.store.versions import known_changes
 from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME
 from tokflow.tokenizers.hub import (
     download_tokenizer,
@@ -154,6 +155,7 @@ def _deciding_config(
         "kind": config.kind,
         "eos_token": config.eos_token,
         "bos_token": config.bos_token,
+        **known_changes("tokenizer", config.kind),
     }
     if config.kind == "trained":
         trained = ("vocab_size", "special_tokens", "max_characters", "pattern")

@@ -147,17 +147,14 @@ class Tokenizer:
     eos_token: str | None = field(compare=False)
     bos_id: int | None = field(compare=False)
     bos_token: str | None = field(compare=False)
+    manifest: Manifest = field(compare=False, repr=False)
+    """What its files must be."""
     trust_remote_code: bool = False
     """Whether Python code that was saved with it may run. What is in a store cannot say so: who
     opens the tokenizer does, by a dataset's YAML or on the command line."""
     verdict: str | None = None
     """What gigatoken did wrong with it, so that the reference makes all its tokens; None where
     nothing is known."""
-
-    @property
-    def manifest(self) -> Manifest:
-        """What its files must be, read from its folder."""
-        return read_manifest(self.folder)
 
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
@@ -192,6 +189,7 @@ def tokenizer_of(manifest: Manifest, folder: Path, *, trust_remote_code: bool = 
         eos_token=details["eos_token"],
         bos_id=details["bos_id"],
         bos_token=details["bos_token"],
+        manifest=manifest,
         trust_remote_code=trust_remote_code,
         verdict=read_verdict(folder, fingerprint),
     )

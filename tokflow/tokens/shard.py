@@ -16,6 +16,7 @@ from tokflow.raw import RawFile, check_unchanged
 from tokflow.store.arrow import read_table
 from tokflow.store.integrity import Stored, check_files
 from tokflow.store.manifest import Manifest, Recipe, check_sizes, write_manifest
+from tokflow.store.versions import known_changes
 from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.engines import GatedEngine, InText, open_engine
 from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig, require_special_ids
@@ -100,6 +101,7 @@ def tokens_recipe(
             "bos": config.bos,
             "special_tokens_in_text": in_text_of(config),
             **({"engine": "reference"} if is_wrong else {}),
+            **known_changes("tokens", config.kind),
         },
         parents={"raw": raw.sha256, "tokenizer": tokenizer.fingerprint}
         if raw and tokenizer

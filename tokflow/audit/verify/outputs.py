@@ -1,12 +1,12 @@
 """Verify whole outputs: one at a path, all below a folder, or all of a dataset."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tokflow.audit.convert import own_packing, parts_of
+from tokflow.audit.convert import own_packing
+from tokflow.audit.regather import gather_parts
 from tokflow.audit.stored import (
     ancestors_of,
     find_output,
@@ -34,15 +34,15 @@ from tokflow.errors import (
     UntrustedCodeError,
     message_of,
 )
-from tokflow.exports import Export, ExportConfig
+from tokflow.exports import FORMATS
 from tokflow.raw.hashes import CACHE_NAME
-from tokflow.sequences.packing import PackingConfig
 from tokflow.sequences.segments import SEQUENCES_VERSION
 from tokflow.split.cut_tokens import CUT_TOKENS_NAME
 from tokflow.split.spans import SPLIT_VERSION
-from tokflow.store.manifest import broken_files, read_manifest, read_run
+from tokflow.store.manifest import broken_files, read_expected, read_run
 from tokflow.store.outputs import PassedBy, StoredOutput, Unreadable, walk
 from tokflow.store.verdicts import try_to_write_verdict
+from tokflow.store.versions import changed_since
 from tokflow.tokenizers.tokenizer import tokenizer_of
 
 NOT_COMPARED = "not compared with it"
@@ -128,23 +128,12 @@ def verify_dataset(dataset: Dataset) -> Iterator[Verification]:
         if isinstance(found, Unreadable) or is_copy:
             yield verifier.verify_any(found)
     graph.read_raw_files(list(graph.sources))
-    yield verifier.verify_expected("tokenizer", lambda: graph.tokenizer_output)
-    if not _is_made(graph.tokenizer_output):
-        return
     for key in graph.sources:
         yield from _verify_remembered(graph, key)
-        yield verifier.verify_expected(f"tokens of {key}", partial(graph.tokens, key))
-        yield verifier.verify_expected(f"split of {key}", partial(graph.split, key))
-        yield verifier.verify_expected(f"sequences of {key}", partial(graph.sequences, key))
-    for config in dataset.exports:
-        yield verifier.verify_expected(f"export {config.name}", partial(graph.export, config))
-
-
-def _is_made(output: Output) -> bool:
-    try:
-        return output.is_made
-    except ForeignOutputError:
-        return False
+    for output in graph.outputs():
+        yield verifier.verify_expected(output)
+        if output.stage == "tokenizer" and not output.is_made:
+            return
 
 
 def _verify_remembered(graph: BuildGraph, key: str) -> Iterator[Verification]:
@@ -177,25 +166,18 @@ class _Verifier:
         self.unreadable_parents: list[TokflowError] = []
         """Why outputs could not be read that others were to be compared with."""
 
-    def verify_expected(self, name: str, output: Callable[[], Output]) -> Verification:
-        """Return what is wrong with an output whose very fingerprint may not be computable."""
+    def verify_expected(self, output: Output) -> Verification:
+        """Return what is wrong with an output that the dataset must have."""
         folder = Path()
         try:
-            expected = output()
-            folder = expected.folder
-            manifest = read_manifest(folder)
-        except MissingOutputError as error:
-            is_parent = folder == Path()
-            problem = str(error) if is_parent else f"{expected.asset}: not built; run `tokflow run`"
+            folder = output.folder
+            manifest = read_expected(folder, output.stage, output.fingerprint)
         except (TokflowError, OSError) as error:
-            problem = message_of(error, where=folder if folder != Path() else name)
-        else:
-            if manifest.fingerprint == expected.fingerprint:
-                return self.verify(StoredOutput(folder, manifest))
-            problem = (
-                f"{folder}: expected the fingerprint {expected.fingerprint[:16]}, found another"
-            )
-        return Verification(name=name, folder=folder, problems=(problem,))
+            is_absent = isinstance(error, MissingOutputError) and folder != Path()
+            problem = f"{output.asset}: not built; run `tokflow run`"
+            problems = (problem if is_absent else message_of(error, where=output.title),)
+            return Verification(name=output.title, folder=folder, problems=problems)
+        return self.verify(StoredOutput(folder, manifest))
 
     def verify_any(self, found: StoredOutput | Unreadable | PassedBy) -> Verification:
         """Return what is wrong with something found in a store."""
@@ -229,6 +211,7 @@ class _Verifier:
                 problems = [message_of(error, where=found.folder)]
             except Exception as error:  # whatever it is, the other outputs are looked at
                 problems = [f"{found.folder}: cannot be read: {type(error).__name__}: {error}"]
+        notes = [*notes, *changed_since([read_run(found.folder).get("versions", {})])]
         return Verification(
             name=found.name, folder=found.folder, problems=tuple(problems), notes=tuple(notes)
         )
@@ -329,14 +312,11 @@ def _verify_export(found: StoredOutput) -> Result:
     """Compare an export with what it was made from or, if it was converted, converted from."""
     manifest = found.manifest
     name = manifest.details["format"]
-    export = Export(found.folder, manifest)
-    never = f"{name} files are never read: compared by counts and checksums"
-    notes = [] if export.is_read else [never]
+    is_read = FORMATS[name].read is not None
+    notes = [] if is_read else [f"{name} files are never read: compared by counts and checksums"]
     source = source_of(found)
     if source is None:
         return verify_export(found.folder, manifest, open_stored_parts(found)), notes
-    config = ExportConfig(format=name, name="", options=export.options)
     with TemporaryDirectory(prefix="tokflow.") as scratch:
-        packing = own_packing(found) or PackingConfig()
-        parts = parts_of(source, config, packing, scratch=Path(scratch))
+        parts = gather_parts(source, own_packing(found), Path(scratch))
         return verify_export(found.folder, manifest, parts), notes
