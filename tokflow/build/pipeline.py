@@ -15,7 +15,8 @@ from itertools import groupby
 from pathlib import Path
 
 from tokflow.build.dataset import Dataset
-from tokflow.build.graph import FILE_STAGES, STAGES, BuildGraph, Output, Stage, by_stage
+from tokflow.build.graph import BuildGraph
+from tokflow.build.output import FILE_STAGES, STAGES, Output, Stage, by_stage
 from tokflow.build.results import BuildResult, Reporter, StageFailure, StageResult
 from tokflow.errors import MissingOutputError, TokflowError, first_five
 from tokflow.exports import ExportConfig, write_export

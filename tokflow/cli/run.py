@@ -8,11 +8,12 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokflow.build.dataset import Dataset
-from tokflow.build.graph import Output
+from tokflow.build.output import Output
 from tokflow.build.pipeline import build_dataset
 from tokflow.build.plan import Plan, PlannedOutput, make_plan
 from tokflow.build.results import BuildResult
@@ -92,11 +93,12 @@ def _run(
 
 
 def _build(plan: Plan, partitions: Sequence[str] | None, *, json: bool) -> BuildResult:
+    build = partial(build_dataset, plan.dataset, partitions=partitions, graph=plan.graph)
     if json:
-        return build_dataset(plan.dataset, partitions=partitions, reporter=Errors())
+        return build(reporter=Errors())
     is_terminal = sys.stdout.isatty()
     with Bars(plan) if is_terminal else nullcontext(Lines()) as reporter:
-        built = build_dataset(plan.dataset, partitions=partitions, reporter=reporter)
+        built = build(reporter=reporter)
     if built.num_new or built.failed:
         from tokflow.cli.summary import print_summary
 

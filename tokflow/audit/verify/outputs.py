@@ -24,7 +24,8 @@ from tokflow.audit.verify.raw import verify_against_raw
 from tokflow.audit.verify.remade import verify_sequences, verify_split
 from tokflow.audit.verify.tokens import verify_tokenizer, verify_tokens
 from tokflow.build.dataset import Dataset
-from tokflow.build.graph import STAGES, BuildGraph, Output
+from tokflow.build.graph import BuildGraph
+from tokflow.build.output import STAGES, Output
 from tokflow.build.pipeline import cut_encoder
 from tokflow.errors import (
     CorruptOutputError,
