@@ -60,7 +60,7 @@ class Verification:
     folder: Path
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    """What could not be looked at, and why."""
+    """Reasons why something was not looked at."""
     is_output: bool = True
     """False of what lies in a store and is no output: it was not looked at."""
 
