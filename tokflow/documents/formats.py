@@ -7,9 +7,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from tokflow.documents.batch import Reader
 from tokflow.documents.compression import DECOMPRESSORS
 from tokflow.documents.config import DocumentsConfig, FileFormat
+from tokflow.documents.parsed import Reader
 from tokflow.errors import ConfigError
 
 READERS: dict[FileFormat, str] = {

@@ -6,9 +6,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tokflow.documents.batch import ParsedBatch
 from tokflow.documents.columns import damaged_error, documents_in, find_columns, undamaged
 from tokflow.documents.config import DocumentsConfig
+from tokflow.documents.parsed import ParsedBatch
 
 _READ_BUFFER_BYTES = 1024 * 1024
 """Without it a whole column chunk, compressed, is in memory at once."""
