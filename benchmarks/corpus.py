@@ -39,7 +39,7 @@ def main():
 
 def read_code():
     documents, _ = demo.gather(demo.python_roots(), max_bytes=demo.MAX_BYTES)
-    return [document.content for document in documents if document.content]
+    return [content for content in documents if content]
 
 
 TEXTS = {"code": read_code, "prose": prose.read_texts}

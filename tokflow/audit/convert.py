@@ -4,11 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.audit.regather import gather_parts
-from tokflow.audit.stored import Found, find_export
+from tokflow.audit.stored import find_export
 from tokflow.errors import ConfigError
 from tokflow.exports import (
     ExportConfig,
-    Part,
     check_parts,
     export_recipe,
     with_names,
@@ -19,6 +18,7 @@ from tokflow.sequences.packing import PackingConfig
 from tokflow.store.atomic import new_folder, point_latest_to, scratch_folder
 from tokflow.store.integrity import check_files, checked
 from tokflow.store.manifest import Manifest, is_intact
+from tokflow.store.outputs import StoredOutput
 
 COPIED_DETAILS = (
     "dtype",
@@ -74,13 +74,14 @@ def convert_export(
     return folder
 
 
-def _write(found: Found, config: ExportConfig, packing: PackingConfig, folder: Path) -> None:
+def _write(found: StoredOutput, config: ExportConfig, packing: PackingConfig, folder: Path) -> None:
     """Write the tokens of an export in another format to `folder`."""
     check_files(found)
+    is_packed = config.layout.made_of == "sequences"
     # The tokens gathered are gone before the folder takes its name: a kill never leaves both.
     with new_folder(folder) as temporary, checked(found), scratch_folder(folder) as scratch:
         write_export(
-            parts_of(found, config, packing, scratch=scratch),
+            gather_parts(found, packing if is_packed else None, scratch),
             config,
             temporary,
             dataset=found.manifest.dataset,
@@ -89,7 +90,7 @@ def _write(found: Found, config: ExportConfig, packing: PackingConfig, folder: P
         )
 
 
-def _parents(found: Found) -> dict[str, str]:
+def _parents(found: StoredOutput) -> dict[str, str]:
     return {"export": found.manifest.fingerprint}
 
 
@@ -100,15 +101,7 @@ def _details(manifest: Manifest) -> dict[str, Any]:
     return {**details, "left_out": left_out} if left_out else details
 
 
-def parts_of(
-    found: Found, config: ExportConfig, packing: PackingConfig, *, scratch: Path
-) -> list[Part]:
-    """Return the parts of an export as those of another; `scratch` holds their tokens."""
-    is_packed = config.layout.made_of == "sequences"
-    return gather_parts(found, packing if is_packed else None, scratch)
-
-
-def own_packing(found: Found) -> PackingConfig | None:
+def own_packing(found: StoredOutput) -> PackingConfig | None:
     """Return how the sequences of an export were packed; None for a stream."""
     packing = found.manifest.config.get("packing")
     return None if packing is None else PackingConfig(**packing)
@@ -122,7 +115,7 @@ def _left_out(manifest: Manifest) -> dict[str, int]:
     return counts
 
 
-def _check_kept(found: Found, config: ExportConfig) -> None:
+def _check_kept(found: StoredOutput, config: ExportConfig) -> None:
     """Refuse a format that would say of a chat that every token is learnt."""
     lost = set(found.manifest.details.get("lost", ()))
     if lost & set(config.layout.keeps):
@@ -134,7 +127,7 @@ def _check_kept(found: Found, config: ExportConfig) -> None:
         )
 
 
-def _check_output(found: Found, output: Path) -> None:
+def _check_output(found: StoredOutput, output: Path) -> None:
     is_taken = output.is_file() or (output.is_dir() and any(output.iterdir()))
     is_inside = output.resolve().is_relative_to(found.folder)
     if is_taken or is_inside:
@@ -147,7 +140,7 @@ def _check_output(found: Found, output: Path) -> None:
         )
 
 
-def _folder_beside(found: Found, config: ExportConfig, fingerprint: str) -> Path:
+def _folder_beside(found: StoredOutput, config: ExportConfig, fingerprint: str) -> Path:
     """Return `<exports>/<format>-from-<name>/<fingerprint>`, no folder of a declared export.
 
     Raises: ConfigError where the export is in no store.

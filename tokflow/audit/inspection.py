@@ -1,35 +1,45 @@
-"""What an output holds, for people: its manifest in order, and its first sequences decoded."""
+"""Inspection of an output, for people: its manifest, and its first sequences decoded."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from tokflow.audit.stored import Found, find_output
+from tokflow.audit.stored import (
+    find_output,
+    open_stored_parts,
+    open_stored_sequences,
+    open_stored_shard,
+    open_stored_split,
+    open_stored_tokenizer,
+)
 from tokflow.errors import MissingOutputError, UntrustedCodeError
-from tokflow.exports import FORMATS, INDEX_NAME, Arrays, Part, layout_of
-from tokflow.exports.index import read_runs
+from tokflow.exports import FORMATS, INDEX_NAME, Export, Part
+from tokflow.exports.index import read_index
 from tokflow.exports.part import make_parts
 from tokflow.sequences.packing import PackingConfig
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import check_files
-from tokflow.store.manifest import read_intact
-from tokflow.tokenizers.engines import Engine, open_reference
+from tokflow.store.manifest import check_sizes
+from tokflow.store.outputs import StoredOutput
+from tokflow.tokenizers.engines import ReferenceEngine, open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
+from tokflow.tokens.shard import TokenShard
 
 STREAM_TOKENS = 128
-"""Tokens shown as one stretch where there are no rows."""
+"""Tokens of one excerpt where there are no sequences."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Segment:
-    """A run of tokens of one document, or of padding."""
+    """Neighbouring tokens of one document, or of padding."""
 
     document: str | None
-    """`<raw file>:<row>`; None where it is not known, and for padding."""
+    """`<raw file>:<row>`; None for padding."""
     token_ids: tuple[int, ...]
     text: str | None
     """None where the tokenizer is not in the store or may not run, and for padding."""
@@ -37,8 +47,8 @@ class Segment:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Stretch:
-    """One sequence, or the first tokens of a stream."""
+class Excerpt:
+    """One sequence, or some tokens of a stream."""
 
     name: str
     """`train: sequence 0`, `train: tokens 0 to 128`."""
@@ -47,12 +57,12 @@ class Stretch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Inspection:
-    """What is to be said of an output."""
+    """An output and the beginning of its tokens."""
 
-    found: Found
+    found: StoredOutput
     num_bytes: int
     tokenizer: Tokenizer | None
-    stretches: tuple[Stretch, ...]
+    excerpts: tuple[Excerpt, ...]
     notes: tuple[str, ...]
     """What cannot be shown, and why."""
 
@@ -70,248 +80,169 @@ def inspect_output(
     Raises: MissingOutputError where there is none, CorruptOutputError.
     """
     found = find_output(path)
-    read_intact(found.folder)
-    tokenizer, notes = _find_tokenizer(found)
-    engine = None
-    if tokenizer is not None:
-        check_files(tokenizer)
-        try:
-            engine = open_reference(replace(tokenizer, trust_remote_code=trust_remote_code))
-        except UntrustedCodeError as error:
-            notes.append(f"tokens are shown as ids: {error}")
-    stretches: list[Stretch] = []
+    manifest = found.manifest
+    check_sizes(found.folder, manifest)
+    tokenizer, engine, notes = _open_tokenizer(found, trust_remote_code=trust_remote_code)
+    excerpts: list[Excerpt] = []
     try:
-        stretches = list(_stretches(found, _Shown(engine), num_sequences))
+        for beginning in _beginnings(found, num_sequences) if num_sequences else ():
+            excerpts += beginning.excerpts(engine, num_sequences)
     except MissingOutputError:
         notes.append("its tokens are elsewhere and cannot be shown")
-    manifest = found.manifest
     if manifest.stage == "export" and FORMATS[manifest.details["format"]].read is None:
         notes.append(f"{manifest.details['format']} files are never read: shown is what is in them")
     return Inspection(
         found=found,
         num_bytes=sum(entry.num_bytes for entry in manifest.files.values()),
         tokenizer=tokenizer,
-        stretches=tuple(stretches),
+        excerpts=tuple(excerpts),
         notes=tuple(notes),
     )
 
 
-def _find_tokenizer(found: Found) -> tuple[Tokenizer | None, list[str]]:
-    """Return the tokenizer of an output, if it is in the same store, and else notes on why not."""
-    tokenizer, notes = None, []
+def _open_tokenizer(
+    found: StoredOutput, *, trust_remote_code: bool
+) -> tuple[Tokenizer | None, ReferenceEngine | None, list[str]]:
+    """Return the tokenizer of an output and what decodes, or notes on why they cannot be had."""
+    notes = []
+    tokenizer = None
     try:
-        tokenizer = found.tokenizer()
+        tokenizer = open_stored_tokenizer(found)
     except MissingOutputError:
         notes.append("what it was made from is not in this store")
-    if tokenizer is None and found.manifest.stage != "raw":
-        notes.append("its tokenizer is not in this store: tokens are shown as ids")
-    return tokenizer, notes
+    if tokenizer is None:
+        if found.manifest.stage != "raw":
+            notes.append("its tokenizer is not in this store: tokens are shown as ids")
+        return None, None, notes
+    check_files(tokenizer)
+    try:
+        engine = open_reference(replace(tokenizer, trust_remote_code=trust_remote_code))
+    except UntrustedCodeError as error:
+        return tokenizer, None, [*notes, f"tokens are shown as ids: {error}"]
+    return tokenizer, engine, notes
 
 
-class _Shown:
-    """Turns token ids into segments with their text."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Beginning:
+    """The first tokens of a part, or of a token shard, and the documents that they are of."""
 
-    def __init__(self, engine: Engine | None) -> None:
-        self._engine = engine
+    part: str = ""
+    sequence_length: int | None = None
+    """None of a stream."""
+    token_ids: Iterable[npt.NDArray[Any]]
+    """Of the positions from 0 on, padding included; arrays of any shape."""
+    runs: list[dict[str, Any]]
+    """Rows of an index: position, num_tokens, raw_file, row."""
 
-    def segment(self, token_ids: npt.NDArray[Any], document: str | None) -> Segment:
-        """Return the segment of one document."""
-        ids = tuple(int(token_id) for token_id in token_ids)
-        text = None if self._engine is None else self._engine.decode(ids)
-        return Segment(document=document, token_ids=ids, text=text)
+    def excerpts(self, engine: ReferenceEngine | None, num: int) -> Iterator[Excerpt]:
+        """Yield at most `num` sequences, or as many excerpts of a stream."""
+        length = self.sequence_length or STREAM_TOKENS
+        token_ids = _first(self.token_ids, num * length)
+        prefix = f"{self.part}: " if self.part else ""
+        for start in range(0, len(token_ids), length):
+            stop = min(start + length, len(token_ids))
+            name = f"tokens {start:,} to {stop:,}"
+            if self.sequence_length is not None:
+                name = f"sequence {start // length:,}"
+            segments = tuple(self._segments(engine, token_ids, start, stop))
+            yield Excerpt(name=prefix + name, segments=segments)
 
-    def row(
-        self,
-        name: str,
-        token_ids: npt.NDArray[Any],
-        segment_ids: npt.NDArray[Any],
-        documents: Sequence[str | None],
-    ) -> Stretch:
-        """Return one row of sequences, its padding as the last segment."""
-        segments = []
-        for number in range(1, int(segment_ids.max(initial=0)) + 1):
-            document = documents[number - 1] if number <= len(documents) else None
-            segments.append(self.segment(token_ids[segment_ids == number], document))
-        if len(padding := token_ids[segment_ids == 0]):
-            ids = tuple(int(token_id) for token_id in padding)
-            segments.append(Segment(document=None, token_ids=ids, text=None, is_padding=True))
-        return Stretch(name=name, segments=tuple(segments))
+    def _segments(
+        self, engine: ReferenceEngine | None, token_ids: npt.NDArray[Any], start: int, stop: int
+    ) -> Iterator[Segment]:
+        """Yield the segments between two positions; padding is what no document has."""
+        shown = start
+        for run in self.runs:
+            begin = max(start, run["position"])
+            end = min(stop, run["position"] + run["num_tokens"])
+            if begin < end:
+                ids = tuple(token_ids[begin:end].tolist())
+                text = None if engine is None else engine.decode(ids)
+                document = f"{run['raw_file']}:{run['row']}"
+                yield Segment(document=document, token_ids=ids, text=text)
+                shown = end
+        if padding := tuple(token_ids[shown:stop].tolist()):
+            yield Segment(document=None, token_ids=padding, text=None, is_padding=True)
 
 
-def _stretches(found: Found, shown: _Shown, num: int) -> Iterator[Stretch]:
-    stage = found.manifest.stage
-    if num == 0 or stage in ("tokenizer", "raw"):
-        return
+def _beginnings(found: StoredOutput, num: int) -> Iterator[_Beginning]:
+    """Yield the beginning of each part of an output."""
+    stage, manifest = found.manifest.stage, found.manifest
     if stage == "tokens":
-        shard = found.shard()
-        table = shard.documents(["row", "token_offset"])
-        yield from _of_stream(
-            shown,
-            "",
-            shard.token_ids()[: num * STREAM_TOKENS],
-            starts=to_numpy(table["token_offset"]),
-            documents=lambda i: f"{found.manifest.partition}:{table['row'][i].as_py()}",
-        )
+        yield _of_shard(open_stored_shard(found), num * STREAM_TOKENS)
     elif stage == "split":
-        for part in _parts_of_file(found):
-            yield from _of_part(shown, part, num)
+        yield from (_of_stream(part, num) for part in _parts_of_file(found))
     elif stage == "sequences":
-        for part in _parts_of_file(found):
-            yield from _of_rows(shown, part, num)
-    else:
-        yield from _of_export(found, shown, num)
+        yield from (_of_sequences(part, num) for part in _parts_of_file(found))
+    elif stage == "export":
+        export = Export(found.folder, manifest)
+        if not export.is_read:
+            yield from (_of_sequences(part, num) for part in open_stored_parts(found))
+            return
+        index, length = found.folder / INDEX_NAME, export.sequence_length
+        for part in export.parts:
+            yield _Beginning(
+                part=part,
+                sequence_length=length,
+                token_ids=(fields["token_ids"] for fields in export.read(part)),
+                runs=read_index(index, part, 0, num * (length or STREAM_TOKENS)),
+            )
 
 
-def _of_export(found: Found, shown: _Shown, num: int) -> Iterator[Stretch]:
-    manifest = found.manifest
-    made_of = layout_of(manifest).made_of
-    read = FORMATS[manifest.details["format"]].read
-    if read is None:
-        for part in found.parts():
-            yield from _of_rows(shown, part, num)
-    else:
-        show = _of_stream_read if made_of == "stream" else _of_rows_read
-        for name in manifest.details["parts"]:
-            yield from show(found, shown, name, read(found.folder, manifest, name), num)
+def _of_shard(shard: TokenShard, num_tokens: int) -> _Beginning:
+    table = shard.documents(["row", "token_offset", "num_tokens"])
+    table = table.rename_columns(["row", "position", "num_tokens"])
+    raw_file = shard.manifest.partition
+    runs = [{"raw_file": raw_file, **row} for row in _rows_before([table], num_tokens)]
+    return _Beginning(token_ids=[shard.token_ids()[:num_tokens]], runs=runs)
 
 
-def _of_stream_read(
-    found: Found, shown: _Shown, name: str, arrays: Iterator[Arrays], num: int
-) -> Iterator[Stretch]:
-    run = _first((fields["token_ids"] for fields in arrays), num * STREAM_TOKENS)
-    index = read_runs(found.folder / INDEX_NAME, name, 0, num * STREAM_TOKENS)
-    yield from _of_index(shown, name, run, index)
+def _of_stream(part: Part, num: int) -> _Beginning:
+    runs = _rows_before(part.stream_index(), num * STREAM_TOKENS)
+    return _Beginning(part=part.name, token_ids=part.stream(), runs=runs)
 
 
-def _of_rows_read(
-    found: Found, shown: _Shown, name: str, arrays: Iterator[Arrays], num: int
-) -> Iterator[Stretch]:
-    length = found.manifest.details["sequence_length"]
-    fields = _first_rows(arrays, num)
-    token_ids = fields["token_ids"]
-    index = read_runs(found.folder / INDEX_NAME, name, 0, num * length)
-    for row in range(len(token_ids)):
-        here = [run for run in index if run["position"] // length == row]
-        yield shown.row(
-            f"{name}: sequence {row:,}",
-            token_ids[row],
-            _segment_ids(fields, row, here, length),
-            [_document(run) for run in here],
-        )
-
-
-def _of_part(shown: _Shown, part: Part, num: int) -> Iterator[Stretch]:
-    """Yield the first tokens of a part, read from the store."""
-    run = _first(part.stream(), num * STREAM_TOKENS)
-    index = [row for table in part.stream_index() for row in table.to_pylist()]
-    yield from _of_index(shown, part.name, run, index)
-
-
-def _segment_ids(
-    fields: dict[str, Any], row: int, runs: list[dict[str, Any]], length: int
-) -> npt.NDArray[Any]:
-    """Return the row's segment ids, from the index where the format does not keep them."""
-    if "segment_ids" in fields:
-        return np.asarray(fields["segment_ids"][row])
-    segment_ids = np.zeros(length, dtype=np.int32)
-    for number, run in enumerate(runs, start=1):
-        start = run["position"] % length
-        segment_ids[start : start + run["num_tokens"]] = number
-    return segment_ids
-
-
-def _of_rows(shown: _Shown, part: Part, num: int) -> Iterator[Stretch]:
-    """Yield the first sequences of a part, made from what is in the store."""
-    rows = next(part.sequences(num), None)
-    if rows is None:
-        return
-    wanted = len(rows) * part.sequence_length
-    runs: list[dict[str, Any]] = []
-    for table in part.sequence_index():
-        runs += table.slice(0, wanted).to_pylist()
-        if runs and runs[-1]["position"] >= wanted:
-            break
-    for row in range(len(rows)):
-        here = [run for run in runs if run["position"] // part.sequence_length == row]
-        yield shown.row(
-            f"{part.name}: sequence {row:,}",
-            rows.token_ids[row],
-            rows.segment_ids[row],
-            [_document(run) for run in here],
-        )
-
-
-def _of_index(
-    shown: _Shown, part: str, token_ids: npt.NDArray[Any], runs: Sequence[dict[str, Any]]
-) -> Iterator[Stretch]:
-    starts = np.array([run["position"] for run in runs], dtype=np.int64)
-    yield from _of_stream(
-        shown, part, token_ids, starts=starts, documents=lambda i: _document(runs[i])
+def _of_sequences(part: Part, num: int) -> _Beginning:
+    length = part.sequence_length
+    return _Beginning(
+        part=part.name,
+        sequence_length=length,
+        token_ids=(sequences.token_ids for sequences in part.sequences(num)),
+        runs=_rows_before(part.sequence_index(), num * length),
     )
 
 
-def _of_stream(
-    shown: _Shown,
-    part: str,
-    token_ids: npt.NDArray[Any],
-    *,
-    starts: npt.NDArray[np.int64],
-    documents: Any,
-) -> Iterator[Stretch]:
-    """Yield the tokens in stretches, each cut where a document begins."""
-    prefix = f"{part}: " if part else ""
-    for start in range(0, len(token_ids), STREAM_TOKENS):
-        stop = min(start + STREAM_TOKENS, len(token_ids))
-        first = max(0, int(np.searchsorted(starts, start, side="right")) - 1)
-        last = int(np.searchsorted(starts, stop))
-        segments = []
-        for run in range(first, last):
-            begin = max(start, int(starts[run]))
-            end = min(stop, int(starts[run + 1]) if run + 1 < len(starts) else stop)
-            if end > begin:
-                segments.append(shown.segment(token_ids[begin:end], documents(run)))
-        yield Stretch(name=f"{prefix}tokens {start:,} to {stop:,}", segments=tuple(segments))
+def _rows_before(tables: Iterable[pa.Table], stop: int) -> list[dict[str, Any]]:
+    """Return the rows of tables, ordered by position, of which that is below `stop`."""
+    rows: list[dict[str, Any]] = []
+    for table in tables:
+        num = int(np.searchsorted(to_numpy(table["position"]), stop))
+        rows += table.slice(0, num).to_pylist()
+        if num < len(table):
+            break
+    return rows
 
 
-def _parts_of_file(found: Found) -> list[Part]:
+def _parts_of_file(found: StoredOutput) -> list[Part]:
     """Return the parts of one file's split or sequences as exports see them."""
     is_split = found.manifest.stage == "split"
-    sequences = [] if is_split else [found.sequences()]
-    split = found.split() if is_split else sequences[0].split
-    config = {} if is_split else found.manifest.config
-    details = split.shard.manifest.details
+    sequences = [] if is_split else [open_stored_sequences(found)]
+    split = open_stored_split(found) if is_split else sequences[0].split
     return make_parts(
         split.parts,
-        details,
+        split.shard.manifest.details,
         splits=(split,),
         sequences_of=sequences,
-        packing=PackingConfig(**config),
+        packing=PackingConfig(**({} if is_split else found.manifest.config)),
     )
 
 
-def _first(runs: Iterable[npt.NDArray[Any]], num: int) -> npt.NDArray[Any]:
-    """Return the first `num` values of all runs, or rows, or fewer where there are no more."""
+def _first(arrays: Iterable[npt.NDArray[Any]], num: int) -> npt.NDArray[Any]:
+    """Return the first `num` values of all arrays, or fewer where there are no more."""
     taken: list[npt.NDArray[Any]] = []
-    for run in runs:
-        taken.append(run[:num])
+    for values in arrays:
+        taken.append(values.reshape(-1)[:num])
         num -= len(taken[-1])
         if num <= 0:
             break
     return np.concatenate(taken) if taken else np.zeros(0, dtype=np.int64)
-
-
-def _first_rows(arrays: Iterable[Arrays], num: int) -> Arrays:
-    """Return the first `num` rows of every field."""
-    taken: list[Arrays] = []
-    for fields in arrays:
-        taken.append({name: values[:num] for name, values in fields.items()})
-        num -= len(taken[-1]["token_ids"])
-        if num <= 0:
-            break
-    if not taken:
-        return {"token_ids": np.zeros((0, 0), dtype=np.int64)}
-    return {name: np.concatenate([fields[name] for fields in taken]) for name in taken[0]}
-
-
-def _document(run: dict[str, Any]) -> str:
-    return f"{run['raw_file']}:{run['row']}"

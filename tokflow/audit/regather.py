@@ -4,38 +4,43 @@ For who has an export and wants another format of it: the token shards and the r
 made from may be gone, or on another machine.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from tokflow.audit.stored import Found
 from tokflow.errors import ConfigError, CorruptOutputError
-from tokflow.exports import FORMATS, INDEX_NAME, Part
+from tokflow.exports import INDEX_NAME, Export, Part
 from tokflow.exports.part import make_parts
 from tokflow.sequences.packing import PackingConfig
-from tokflow.sequences.segments import open_sequences, write_sequences
-from tokflow.split.spans import SPANS_NAME, SPANS_SCHEMA, TokenSource, open_split
+from tokflow.sequences.segments import FileSequences, open_sequences, write_sequences
+from tokflow.split.spans import SPANS_NAME, SPANS_SCHEMA, Split, TokenSource
 from tokflow.store.arrow import make_table, repeated, to_numpy
-from tokflow.store.manifest import FileEntry, Manifest, Recipe, checksum, write_manifest
-from tokflow.store.tables import Columns, parquet_options
+from tokflow.store.manifest import Manifest, Recipe, checksum
+from tokflow.store.outputs import StoredOutput, read_output
+from tokflow.store.tables import Columns, has_name, parquet_options
 from tokflow.tokens.document_table import DOCUMENTS_SCHEMA
-from tokflow.tokens.shard import open_token_shard
+from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.writer import DOCUMENTS_NAME, LOSS_MASK_NAME, TOKENS_NAME
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 TOKENS_AT_ONCE = 2_048 * 2_048
 """Tokens copied at one go."""
 
 RUN_COLUMNS = ("position", "num_tokens", "row", "char_start", "token_in_piece")
 
+FILES = {"token_ids": TOKENS_NAME, "loss_mask": LOSS_MASK_NAME}
+"""Fields that are gathered, and their files in a token shard."""
 
-def gather_parts(found: Found, packing: PackingConfig | None, folder: Path) -> list[Part]:
+
+def gather_parts(found: StoredOutput, packing: PackingConfig | None, folder: Path) -> list[Part]:
     """Return what another export of the same tokens is made from; its files are in `folder`.
 
     The documents have the order of their raw files again, each token stands once, and what the
@@ -45,22 +50,23 @@ def gather_parts(found: Found, packing: PackingConfig | None, folder: Path) -> l
     Raises: ConfigError for a format that is never read, and where the beginning of a document was
     dropped; CorruptOutputError where the files hold more or less than their manifest says.
     """
-    _check_readable(found)
     details = found.manifest.details
     flat = {name: _flat(found, name, folder) for name in details["parts"]}
-    splits, sequences = [], []
-    with _Index(found) as index:
-        for number, raw_file in enumerate(index.raw_files):
+    splits: list[Split] = []
+    sequences: list[FileSequences] = []
+    import pyarrow.parquet as pq  # late: it imports ssl and every file system
+
+    with pq.ParquetFile(found.folder / INDEX_NAME, read_dictionary=["part", "raw_file"]) as file:
+        index = _Index(file)
+        for number, raw_file in enumerate(sorted(index.groups)):
             of_file = folder / f"{number:06d}"
-            runs = index.runs(raw_file, flat)
-            split_folder = _write_file(found, flat, raw_file, runs, of_file)
-            split = open_split(split_folder, open_token_shard(of_file / "tokens"))
-            splits.append(split)
+            of_file.mkdir()
+            splits.append(_write_split(found, flat, raw_file, index, of_file))
             if packing is not None:
                 rows = of_file / "sequences"
                 rows.mkdir()
-                write_sequences(split, packing, rows, dataset=found.manifest.dataset)
-                sequences.append(open_sequences(rows, split))
+                write_sequences(splits[-1], packing, rows, dataset=found.manifest.dataset)
+                sequences.append(open_sequences(read_output(rows), splits[-1]))
     return make_parts(
         details["parts"],
         details,
@@ -70,51 +76,26 @@ def gather_parts(found: Found, packing: PackingConfig | None, folder: Path) -> l
     )
 
 
-def _check_readable(found: Found) -> None:
-    name = found.manifest.details["format"]
-    if FORMATS[name].read is None:
-        raise ConfigError(
-            where=found.folder,
-            expected="an export whose tokens tokflow reads",
-            found=f"{name}, which is written and never read",
-            remedy="convert another export of the dataset, or declare the format in its YAML "
-            "and run `tokflow run`, which tokenizes nothing again",
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Flat:
-    """All positions of a part as one array, padding included."""
-
-    token_ids: TokenSource
-    loss_mask: TokenSource | None
-
-
-def _flat(found: Found, part: str, folder: Path) -> _Flat:
-    """Return a part's positions, copied into flat files of `folder`."""
+def _flat(found: StoredOutput, part: str, folder: Path) -> dict[str, TokenSource]:
+    """Return all positions of a part, padding included, copied into flat files of `folder`."""
     manifest = found.manifest
-    read = FORMATS[manifest.details["format"]].read
-    has_mask = f"{part}.num_loss_tokens" in manifest.counts
     dtypes = {"token_ids": np.dtype(manifest.details["dtype"])}
-    dtypes |= {"loss_mask": np.dtype(np.uint8)} if has_mask else {}
+    if f"{part}.num_loss_tokens" in manifest.counts:
+        dtypes["loss_mask"] = np.dtype(np.uint8)
     paths = {name: folder / f"{part}.{name}" for name in dtypes}
-    files = {name: path.open("wb") for name, path in paths.items()}
-    try:
-        for fields in read(found.folder, manifest, part) if read else ():
+    with ExitStack() as stack:
+        files = {name: stack.enter_context(path.open("wb")) for name, path in paths.items()}
+        for fields in Export(found.folder, manifest).read(part):
             for name, file in files.items():
                 values = fields[name].reshape(-1)
                 for start in range(0, len(values), TOKENS_AT_ONCE):
                     some = values[start : start + TOKENS_AT_ONCE].astype(dtypes[name], copy=False)
                     file.write(np.ascontiguousarray(some).data.cast("B"))
-    finally:
-        for file in files.values():
-            file.close()
     _check_size(found, part, paths["token_ids"].stat().st_size // dtypes["token_ids"].itemsize)
-    sources = {name: _mapped(path, dtypes[name]) for name, path in paths.items()}
-    return _Flat(sources["token_ids"], sources.get("loss_mask"))
+    return {name: _mapped(path, dtypes[name]) for name, path in paths.items()}
 
 
-def _check_size(found: Found, part: str, num_read: int) -> None:
+def _check_size(found: StoredOutput, part: str, num_read: int) -> None:
     counts = found.manifest.counts
     expected = counts[f"{part}.num_tokens"] + counts.get(f"{part}.num_padding", 0)
     if num_read != expected:
@@ -135,102 +116,95 @@ def _mapped(path: Path, dtype: np.dtype[Any]) -> TokenSource:
 
 GROUPS_KEPT = 16
 """Row groups of the index in memory: neighbouring files are in the same ones, of each part those
-of whole rows and those of tails. 5 MB each."""
+of whole sequences and those of tails. 5 MB each."""
 
 
 class _Index:
-    """The index of an export, opened once; by raw file and part."""
+    """The index of an export, by raw file and part."""
 
-    def __init__(self, found: Found) -> None:
-        path = found.folder / INDEX_NAME
-        self._file = pq.ParquetFile(path, read_dictionary=["part", "raw_file"])
-        self._read = lru_cache(maxsize=GROUPS_KEPT)(self._read_group)
-        self._groups: dict[str, list[int]] = {}
-        for number in range(self._file.num_row_groups):
-            for raw_file in self._file.read_row_group(number, columns=["raw_file"])[0].unique():
-                self._groups.setdefault(raw_file.as_py(), []).append(number)
+    def __init__(self, file: "pq.ParquetFile") -> None:
+        self._read = lru_cache(maxsize=GROUPS_KEPT)(file.read_row_group)
+        self.groups: dict[str, list[int]] = {}
+        """The row groups of each raw file."""
+        for number in range(file.num_row_groups):
+            for raw_file in file.read_row_group(number, columns=["raw_file"])[0].unique():
+                self.groups.setdefault(raw_file.as_py(), []).append(number)
 
-    def __enter__(self) -> "_Index":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._file.close()
-
-    @property
-    def raw_files(self) -> list[str]:
-        """The raw files that it leads to, sorted."""
-        return sorted(self._groups)
-
-    def runs(self, raw_file: str, parts: Iterable[str]) -> dict[str, Columns]:
-        """Return the runs of one raw file in each part."""
-        taken: dict[str, list[Columns]] = {part: [] for part in parts}
-        for number in self._groups[raw_file]:
+    def runs(self, raw_file: str, part: str) -> Columns:
+        """Return the rows of one raw file in a part, in the order of their positions."""
+        taken = []
+        for number in self.groups[raw_file]:
             group = self._read(number)
-            taken[group.part].append(group.runs(raw_file))
+            if group["part"][0].as_py() == part:  # a group is of one part
+                is_wanted = has_name(group["raw_file"], raw_file)
+                taken.append({name: to_numpy(group[name])[is_wanted] for name in RUN_COLUMNS})
         none = np.zeros(0, dtype=np.int64)
         return {
-            part: {
-                name: np.concatenate([none, *(runs[name] for runs in some)]) for name in RUN_COLUMNS
-            }
-            for part, some in taken.items()
+            name: np.concatenate([none, *(runs[name] for runs in taken)]) for name in RUN_COLUMNS
         }
 
-    def _read_group(self, number: int) -> "_Group":
-        table = self._file.read_row_group(number).combine_chunks()
-        raw_files = table["raw_file"].chunk(0)
-        codes = to_numpy(raw_files.indices)
-        order = np.argsort(codes, kind="stable")
-        names = raw_files.dictionary.to_pylist()
-        return _Group(
-            part=table["part"][0].as_py(),
-            codes={name: code for code, name in enumerate(names)},
-            edges=np.searchsorted(codes[order], np.arange(len(names) + 1)),
-            columns={name: to_numpy(table[name])[order] for name in RUN_COLUMNS},
-        )
 
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """A row group of the index: runs of one part, those of a raw file together."""
-
-    part: str
-    codes: dict[str, int]
-    """Of each raw file its ordinal in `edges`."""
-    edges: npt.NDArray[np.int64]
-    columns: Columns
-
-    def runs(self, raw_file: str) -> Columns:
-        """Return the runs of one raw file, in the order of their positions."""
-        first, last = self.edges[self.codes[raw_file] :][:2]
-        return {name: values[first:last] for name, values in self.columns.items()}
-
-
-def _write_file(
-    found: Found,
-    flat: Mapping[str, _Flat],
+def _write_split(
+    found: StoredOutput,
+    flat: Mapping[str, Mapping[str, TokenSource]],
     raw_file: str,
-    runs_of: Mapping[str, Columns],
+    index: _Index,
     folder: Path,
-) -> Path:
-    """Write the tokens of one raw file as a token shard and a split; return the split's folder."""
-    shard, split = folder / "tokens", folder / "split"
-    shard.mkdir(parents=True)
-    split.mkdir()
-    documents, spans, counts = [], [], {}
-    num_tokens = num_documents = 0
-    for part in flat:
-        runs = _in_document_order(runs_of[part])
-        _copy_tokens(flat[part], runs, shard)
-        pieces = _pieces(runs, num_tokens)
-        documents.append(_documents_table(pieces))
-        spans.append(_spans_table(pieces, part, num_documents))
-        counts[f"{part}.num_tokens"] = int(pieces["num_tokens"].sum())
-        num_tokens += counts[f"{part}.num_tokens"]
-        num_documents += len(pieces["row"])
-    pq.write_table(pa.concat_tables(documents), shard / DOCUMENTS_NAME)
-    pq.write_table(pa.concat_tables(spans), split / SPANS_NAME, **parquet_options(SPANS_SCHEMA))
-    _write_manifests(found, raw_file, folder, counts, num_tokens)
-    return split
+) -> Split:
+    """Write the tokens of one raw file as a token shard and its split, whose manifests are in
+    memory alone."""
+    spans_of: dict[str, Columns] = {}
+    for part, sources in flat.items():
+        runs = _in_document_order(index.runs(raw_file, part))
+        for name, source in sources.items():
+            with (folder / FILES[name]).open("ab") as file:
+                for some in source.batches(runs["position"], runs["num_tokens"], TOKENS_AT_ONCE):
+                    file.write(some.data.cast("B"))
+        first = np.flatnonzero(_begins_span(runs))
+        spans_of[part] = {name: runs[name][first] for name in ("row", "char_start")}
+        sizes = np.add.reduceat(runs["num_tokens"], first) if len(first) else first
+        spans_of[part]["num_tokens"] = sizes
+    _write_tables(spans_of, folder)
+    counts = {f"{part}.num_tokens": int(of["num_tokens"].sum()) for part, of in spans_of.items()}
+    mask = folder / LOSS_MASK_NAME
+    manifest = partial(
+        Manifest,
+        dataset=found.manifest.dataset,
+        partition=raw_file,
+        details=found.manifest.details,
+        files={LOSS_MASK_NAME: checksum(mask)} if mask.is_file() else {},
+    )
+    recipe = partial(Recipe, version=0, config={}, parents={"export": found.manifest.fingerprint})
+    num_tokens = {"num_tokens": sum(counts.values())}
+    shard = TokenShard(folder, manifest(recipe=recipe(stage="tokens"), counts=num_tokens))
+    return Split(folder, manifest(recipe=recipe(stage="split"), counts=counts), shard)
+
+
+def _write_tables(spans_of: Mapping[str, Columns], folder: Path) -> None:
+    """Write documents.parquet and spans.parquet with a document for each span; characters, which
+    the export does not tell, are zero."""
+    names = ("row", "char_start", "num_tokens")
+    columns: dict[str, Any] = {
+        name: np.concatenate([spans[name] for spans in spans_of.values()]) for name in names
+    }
+    num = len(columns["row"])
+    zero, one = np.zeros(num, dtype=np.int64), np.ones(num, dtype=np.int64)
+    columns |= {"char_offset": zero, "num_chars": zero}
+    columns |= {"document": np.arange(num), "num_documents": one}
+    columns["token_offset"] = np.cumsum(columns["num_tokens"]) - columns["num_tokens"]
+    columns["token_start"] = columns["token_offset"]
+    columns["is_cut"] = columns["char_start"] > 0
+    columns["text_hash"] = pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(16), num, [None, pa.py_buffer(bytes(16 * num))]
+    )
+    columns["part"] = pa.concat_arrays(
+        [repeated(part, len(spans["row"])) for part, spans in spans_of.items()]
+    )
+    for name, schema in ((DOCUMENTS_NAME, DOCUMENTS_SCHEMA), (SPANS_NAME, SPANS_SCHEMA)):
+        table = make_table({field: columns[field] for field in schema.names}, schema)
+        import pyarrow.parquet as pq  # late: it imports ssl and every file system
+
+        pq.write_table(table, folder / name, **parquet_options(schema))
 
 
 def _in_document_order(runs: Columns) -> Columns:
@@ -242,12 +216,13 @@ def _in_document_order(runs: Columns) -> Columns:
     order = np.lexsort([runs[name] for name in ("token_in_piece", "char_start", "row")])
     runs = {name: values[order] for name, values in runs.items()}
     start, stop = runs["token_in_piece"], runs["token_in_piece"] + runs["num_tokens"]
-    # What comes before a run of the same piece; a larger key per piece keeps pieces apart.
-    piece = np.cumsum(_begins_piece(runs))
+    is_first = _begins_span(runs)
+    # The end of what comes before a run of the same span; a larger key per span keeps them apart.
+    span = np.cumsum(is_first)
     far = int(stop.max(initial=0)) + 1
-    reached = np.maximum.accumulate(piece * far + stop) - piece * far
+    reached = np.maximum.accumulate(span * far + stop) - span * far
     before = np.concatenate([np.zeros(1, dtype=np.int64), reached])[:-1]
-    before = np.where(_begins_piece(runs), 0, before)
+    before = np.where(is_first, 0, before)
     is_gap = start > before
     if is_gap.any():
         at = int(np.argmax(is_gap))
@@ -265,95 +240,7 @@ def _in_document_order(runs: Columns) -> Columns:
     return {name: values[is_some] for name, values in runs.items()}
 
 
-def _begins_piece(runs: Columns) -> npt.NDArray[np.bool_]:
+def _begins_span(runs: Columns) -> npt.NDArray[np.bool_]:
     is_first = np.ones(len(runs["row"]), dtype=bool)
     is_first[1:] = (np.diff(runs["row"]) != 0) | (np.diff(runs["char_start"]) != 0)
     return is_first
-
-
-def _copy_tokens(flat: _Flat, runs: Columns, shard: Path) -> None:
-    for source, name in ((flat.token_ids, TOKENS_NAME), (flat.loss_mask, LOSS_MASK_NAME)):
-        if source is None:
-            continue
-        with (shard / name).open("ab") as file:
-            for run in source.batches(runs["position"], runs["num_tokens"], TOKENS_AT_ONCE):
-                file.write(run.data.cast("B"))
-
-
-def _pieces(runs: Columns, first_token: int) -> Columns:
-    """Return row, char_start, token_offset and num_tokens of each document or cut piece."""
-    first = np.flatnonzero(_begins_piece(runs))
-    num_tokens = np.add.reduceat(runs["num_tokens"], first) if len(first) else first
-    return {
-        "row": runs["row"][first],
-        "char_start": runs["char_start"][first],
-        "token_offset": first_token + np.cumsum(num_tokens) - num_tokens,
-        "num_tokens": num_tokens,
-    }
-
-
-def _documents_table(pieces: Columns) -> pa.Table:
-    """Return documents.parquet of the pieces; what the export does not tell is zero."""
-    num = len(pieces["row"])
-    zero = np.zeros(num, dtype=np.int64)
-    hashes = pa.FixedSizeBinaryArray.from_buffers(
-        pa.binary(16), num, [None, pa.py_buffer(bytes(16 * num))]
-    )
-    columns = {
-        "row": pieces["row"],
-        "char_offset": zero,
-        "num_chars": zero,
-        "token_offset": pieces["token_offset"],
-        "num_tokens": pieces["num_tokens"],
-        "text_hash": hashes,
-    }
-    return make_table(columns, DOCUMENTS_SCHEMA)
-
-
-def _spans_table(pieces: Columns, part: str, first_document: int) -> pa.Table:
-    """Return one span for neighbours that begin at their document's first character, and one for
-    each other piece."""
-    is_cut = pieces["char_start"] > 0
-    is_new = np.ones(len(is_cut), dtype=bool)
-    is_new[1:] = is_cut[1:] | is_cut[:-1]
-    first = np.flatnonzero(is_new)
-    num = len(first)
-    ends = np.concatenate([first, [len(is_cut)]])[1:]
-    tokens_before = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(pieces["num_tokens"])])
-    columns = {
-        "part": repeated(part, num),
-        "document": first_document + first,
-        "num_documents": ends - first,
-        "char_start": pieces["char_start"][first],
-        "num_chars": np.zeros(num, dtype=np.int64),
-        "token_start": pieces["token_offset"][first],
-        "num_tokens": tokens_before[ends] - tokens_before[first],
-        "is_cut": is_cut[first],
-    }
-    return make_table(columns, SPANS_SCHEMA)
-
-
-def _write_manifests(
-    found: Found, raw_file: str, folder: Path, counts: dict[str, int], num_tokens: int
-) -> None:
-    manifest = found.manifest
-    parents = {"export": manifest.fingerprint}
-    for stage, of_stage in (("tokens", {"num_tokens": num_tokens}), ("split", counts)):
-        made = Manifest(
-            recipe=Recipe(stage=stage, version=manifest.version, config={}, parents=parents),
-            dataset=manifest.dataset,
-            partition=raw_file,
-            counts=of_stage,
-            details=manifest.details,
-            files=_masks(folder / stage),
-        )
-        write_manifest(folder / stage, made, run={})
-
-
-def _masks(folder: Path) -> dict[str, FileEntry]:
-    """Return the entry by which a shard is known to be of chats.
-
-    The other files are gone with this process: nobody compares their checksums.
-    """
-    path = folder / LOSS_MASK_NAME
-    return {LOSS_MASK_NAME: checksum(path)} if path.is_file() else {}

@@ -1,4 +1,4 @@
-"""From a token of an export back to the raw file, the row and the characters it came from."""
+"""Trace tokens of an export back to raw file, row and characters."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -7,21 +7,27 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.audit.stored import Found, find_export, find_output
+from tokflow.audit.stored import (
+    find_export,
+    find_output,
+    open_stored_split_of,
+    open_stored_tokenizer,
+)
 from tokflow.errors import ConfigError, MissingOutputError, UntrustedCodeError
 from tokflow.exports import INDEX_NAME
-from tokflow.exports.index import read_runs
+from tokflow.exports.index import read_index
 from tokflow.split.spans import SPANS_NAME, Split
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import check_files
-from tokflow.tokenizers.engines import Engine, open_reference
+from tokflow.store.outputs import StoredOutput
+from tokflow.tokenizers.engines import ReferenceEngine, open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.writer import DOCUMENTS_NAME
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Origin:
-    """Where a run of tokens of one document came from."""
+class TokenOrigin:
+    """The document, and the characters of it, that neighbouring tokens came from."""
 
     position: int
     """Of the first token in the part; in a format of sequences, row times length plus column."""
@@ -32,7 +38,7 @@ class Origin:
     """Ordinal of the document in the raw file."""
     token_in_text: int
     """Tokens before the first one of the text that was tokenized: the document or, where the
-    split cut it, the piece."""
+    split cut it, the span."""
     char_start: int | None
     """Code points of the document before the first character that the tokens touch; None, as is
     all that needs the tokenizer, where that is not there or may not run."""
@@ -46,12 +52,12 @@ class Origin:
 
 def trace_tokens(
     path: Path, *, part: str, start: int, stop: int, trust_remote_code: bool = False
-) -> list[Origin]:
-    """Return where the tokens from `start` to `stop` of a part came from, a run per document.
+) -> list[TokenOrigin]:
+    """Return the origins of the tokens from `start` to `stop` of a part, one per document.
 
     Padding comes from nowhere and is left out. Characters are counted in the text that the
     tokenizer decodes: the raw text itself, unless the tokenizer normalises. BOS and EOS stand
-    for no character. A token that is a piece of a character is said to have the whole of it.
+    for no character. A token that is less than a character is said to have the whole of it.
     Of an export that was copied out of its store the index tells the documents, and no more. A
     tokenizer that is Python code runs only with `trust_remote_code`. The index, the tables of the
     documents' files and the tokenizer are compared with their checksums; the tokens are not, for
@@ -63,12 +69,14 @@ def trace_tokens(
     found = find_export(path)
     _check_part(found, part)
     check_files(found, only={INDEX_NAME})
-    runs = read_runs(found.folder / INDEX_NAME, part, start, stop)
+    runs = read_index(found.folder / INDEX_NAME, part, start, stop)
     if not runs:
         raise _no_token(found, part, start)
     try:
-        tokenizer = found.tokenizer()
-        splits = {name: found.split_of(name) for name in {run["raw_file"] for run in runs}}
+        tokenizer = open_stored_tokenizer(found)
+        splits = {
+            name: open_stored_split_of(found, name) for name in {run["raw_file"] for run in runs}
+        }
     except MissingOutputError:
         tokenizer = None
     if tokenizer is None:
@@ -79,14 +87,16 @@ def trace_tokens(
     decoder = _open_decoder(replace(tokenizer, trust_remote_code=trust_remote_code))
     origins = []
     for run in runs:
-        split = splits[run["raw_file"]]
-        piece = _piece_tokens(split, part, run)
-        origin = _with_ids(_origin(run, start, stop), piece)
-        origins.append(decoder.with_text(origin, piece, split, run) if decoder else origin)
+        text = _open_text(splits[run["raw_file"]], run)
+        origin = _origin(run, start, stop)
+        first = origin.token_in_text
+        ids = tuple(text.token_ids[first : first + origin.num_tokens].tolist())
+        origin = replace(origin, token_ids=ids)
+        origins.append(origin if decoder is None else decoder.with_text(origin, text))
     return origins
 
 
-def _check_part(found: Found, part: str) -> None:
+def _check_part(found: StoredOutput, part: str) -> None:
     parts = found.manifest.details["parts"]
     if part not in parts:
         raise ConfigError(
@@ -97,7 +107,7 @@ def _check_part(found: Found, part: str) -> None:
         )
 
 
-def _no_token(found: Found, part: str, position: int) -> ConfigError:
+def _no_token(found: StoredOutput, part: str, position: int) -> ConfigError:
     counts = found.manifest.counts
     num_slots = counts[f"{part}.num_tokens"] + counts.get(f"{part}.num_padding", 0)
     return ConfigError(
@@ -108,11 +118,11 @@ def _no_token(found: Found, part: str, position: int) -> ConfigError:
     )
 
 
-def _origin(run: dict[str, Any], start: int, stop: int) -> Origin:
+def _origin(run: dict[str, Any], start: int, stop: int) -> TokenOrigin:
     """Return what the index alone tells of the tokens between `start` and `stop`."""
     begin = max(start, run["position"])
     end = min(stop, run["position"] + run["num_tokens"])
-    return Origin(
+    return TokenOrigin(
         position=begin,
         num_tokens=end - begin,
         raw_file=run["raw_file"],
@@ -142,10 +152,36 @@ def sequence_range(path: Path, sequence: int) -> tuple[int, int]:
     return sequence * length, (sequence + 1) * length
 
 
-def _with_ids(origin: Origin, piece: npt.NDArray[Any]) -> Origin:
-    stop = origin.token_in_text + origin.num_tokens
-    token_ids = piece[origin.token_in_text : stop]
-    return replace(origin, token_ids=tuple(int(token_id) for token_id in token_ids))
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _TokenizedText:
+    """A text that was tokenized: a document, or a span of one that was cut."""
+
+    token_ids: npt.NDArray[np.unsignedinteger]
+    char_start: int
+    num_chars: int
+    may_hold_special: bool
+    """Whether the text itself may hold EOS or BOS, as chats do."""
+
+
+def _open_text(split: Split, run: dict[str, Any]) -> _TokenizedText:
+    """Return the text that a row of the index is of."""
+    shard = split.shard
+    table = shard.documents(["row", "num_chars"])
+    document = int(np.searchsorted(to_numpy(table["row"]), run["row"]))
+    spans = split.spans(run["part"])
+    at = (spans.document == document) & (spans.char_start == run["char_start"])
+    rows = split.span_table(run["part"])
+    is_it = to_numpy(rows["is_cut"]) & (to_numpy(rows["document"]) == document)
+    is_it &= to_numpy(rows["char_start"]) == run["char_start"]
+    of_span = to_numpy(rows["num_chars"])[is_it]
+    num_chars = of_span[0] if len(of_span) else to_numpy(table["num_chars"])[document]
+    return _TokenizedText(
+        token_ids=split.token_source().take(spans.token_start[at][:1], spans.num_tokens[at][:1]),
+        char_start=run["char_start"],
+        num_chars=int(num_chars),
+        may_hold_special=shard.has_loss_mask
+        or shard.manifest.config["special_tokens_in_text"] == "control",
+    )
 
 
 def _open_decoder(tokenizer: Tokenizer) -> "_Decoder | None":
@@ -160,55 +196,51 @@ class _Decoder:
     """Finds the characters of tokens by decoding what comes before them."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self._engine: Engine = open_reference(tokenizer)
+        self._engine: ReferenceEngine = open_reference(tokenizer)
         self._special = {tokenizer.eos_id, tokenizer.bos_id} - {None}
 
-    def with_text(
-        self, origin: Origin, piece: npt.NDArray[Any], split: Split, run: dict[str, Any]
-    ) -> Origin:
-        """Return the origin with the characters of its tokens, which are of the text `piece`."""
+    def with_text(self, origin: TokenOrigin, text: _TokenizedText) -> TokenOrigin:
+        """Return the origin with the characters of its tokens, which are of `text`."""
         first = origin.token_in_text
         last = first + origin.num_tokens
-        inner = self._without_added(piece, split, run)
-        text = self._decoded(piece[inner])
-        before = piece[inner.start : min(first, inner.stop)]
-        up_to = piece[inner.start : min(last, inner.stop)]
-        left = self._characters_before(piece[inner], len(before), text)
-        right = _shared(self._decoded(up_to), text)
-        is_text = len(up_to) > len(before)
+        inner = self._without_added(text)
+        token_ids = text.token_ids[inner]
+        decoded = self._decoded(token_ids)
+        num_before = max(0, min(first, inner.stop) - inner.start)
+        up_to = token_ids[: max(0, last - inner.start)]
+        left = self._characters_before(token_ids, num_before, decoded)
+        right = _shared(self._decoded(up_to), decoded)
+        is_text = len(up_to) > num_before
         if is_text and (right == left or len(self._decoded(up_to)) > right):
-            right = min(right + 1, len(text))  # the last token is a piece of a character
+            right = min(right + 1, len(decoded))  # the last token is less than a character
         return replace(
             origin,
-            char_start=run["char_start"] + left,
-            char_stop=run["char_start"] + right,
-            text=text[left:right],
+            char_start=text.char_start + left,
+            char_stop=text.char_start + right,
+            text=decoded[left:right],
         )
 
-    def _without_added(
-        self, piece: npt.NDArray[Any], split: Split, run: dict[str, Any]
-    ) -> "slice[int, int, None]":
+    def _without_added(self, text: _TokenizedText) -> "slice[int, int, None]":
         """Return the tokens of the text itself, without the BOS and EOS that were put around it.
 
         A text may hold both itself, as chats do: what is left must be as long as the text.
         """
-        begin = 1 if len(piece) and int(piece[0]) in self._special else 0
-        end = len(piece)
-        end -= end > begin and int(piece[-1]) in self._special
+        token_ids = text.token_ids
+        begin = 1 if len(token_ids) and int(token_ids[0]) in self._special else 0
+        end = len(token_ids)
+        end -= end > begin and int(token_ids[-1]) in self._special
         whole = slice(begin, end, None)
-        shard = split.shard
-        is_control = shard.manifest.config["special_tokens_in_text"] == "control"
-        if not (is_control or shard.has_loss_mask):
+        if not text.may_hold_special:
             return whole
-        num_chars = _num_chars(split, run)
-        tries = [slice(0, len(piece), None), slice(0, end, None), slice(begin, len(piece), None)]
-        return next((t for t in tries if len(self._decoded(piece[t])) == num_chars), whole)
+        tries = [slice(0, len(token_ids)), slice(0, end), slice(begin, len(token_ids))]
+        is_it = (t for t in tries if len(self._decoded(token_ids[t])) == text.num_chars)
+        return next(is_it, whole)
 
     def _characters_before(self, token_ids: npt.NDArray[Any], position: int, text: str) -> int:
         """Return how many characters of a text end before a token of it.
 
-        A piece of a character is decoded as U+FFFD, which the text itself may have: only where
-        a character ends are both sides of the cut together as long as the text.
+        A token that is less than a character is decoded as U+FFFD, which the text itself may
+        have: only where a character ends are both sides of the cut together as long as the text.
         """
         before = self._decoded(token_ids[:position])
         shared = _shared(before, text)
@@ -218,27 +250,6 @@ class _Decoder:
 
     def _decoded(self, token_ids: npt.NDArray[Any]) -> str:
         return self._engine.decode([int(token_id) for token_id in token_ids])
-
-
-def _num_chars(split: Split, run: dict[str, Any]) -> int:
-    """Return the code points of the text that a run is of: a document, or a piece of a cut one."""
-    table = split.shard.documents(["row", "num_chars"])
-    document = int(np.searchsorted(to_numpy(table["row"]), run["row"]))
-    spans = split.span_table(run["part"])
-    is_piece = to_numpy(spans["is_cut"]) & (to_numpy(spans["document"]) == document)
-    is_piece &= to_numpy(spans["char_start"]) == run["char_start"]
-    if is_piece.any():
-        return int(to_numpy(spans["num_chars"])[is_piece][0])
-    return int(to_numpy(table["num_chars"])[document])
-
-
-def _piece_tokens(split: Split, part: str, run: dict[str, Any]) -> npt.NDArray[Any]:
-    """Return all tokens of the text that the run is of: a document, or a piece of a cut one."""
-    rows = to_numpy(split.shard.documents(["row"])["row"])
-    document = int(np.searchsorted(rows, run["row"]))
-    pieces = split.spans(part)
-    is_it = (pieces.document == document) & (pieces.char_start == run["char_start"])
-    return split.token_source().take(pieces.token_start[is_it][:1], pieces.num_tokens[is_it][:1])
 
 
 def _shared(left: str, right: str) -> int:

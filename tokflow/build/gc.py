@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from tokflow.build.dataset import Dataset
@@ -56,7 +57,7 @@ def find_garbage(dataset: Dataset, *, keep: int) -> list[Garbage]:
         for folder in sorted(
             {each.folder.parent for each in stored if isinstance(each, StoredOutput)}
         )
-        for found in made_in(folder)[keep:]
+        for found in islice(made_in(folder), keep, None)
         if found.folder.resolve() not in published and not found.is_converted
     ]
     return [Garbage(path, _num_bytes(path)) for path in [*older, *damaged] if path not in used]

@@ -1,18 +1,17 @@
-"""Which outputs a dataset must have: their fingerprints and folders, computed, never guessed."""
+"""Outputs that a dataset must have: their recipes and folders, computed, never guessed."""
 
 import fnmatch
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from pathlib import Path
-from typing import Literal, get_args
+from dataclasses import asdict
+from functools import cached_property
+from typing import Any
 
 from tokflow.build.dataset import Dataset
+from tokflow.build.output import FILE_STAGES, Output, Stage
 from tokflow.documents import format_of_name
 from tokflow.errors import (
     ConfigError,
-    CorruptOutputError,
     MissingOutputError,
     RawFileError,
     TokflowError,
@@ -20,105 +19,17 @@ from tokflow.errors import (
     nearest,
 )
 from tokflow.exports import ExportConfig, Part, export_recipe
+from tokflow.exports.part import make_parts
 from tokflow.raw import Listing, RawFile, RawSource, list_raw, read_raw_file, read_raw_files
 from tokflow.sequences.segments import FileSequences, open_sequences, sequences_recipe
 from tokflow.split.rule import FilePosition, SplitConfig
 from tokflow.split.spans import Split, open_split, split_recipe
-from tokflow.store.manifest import Manifest, Recipe, read_intact
+from tokflow.store.manifest import Recipe
 from tokflow.store.verdicts import write_verdict
-from tokflow.tokenizers.sources import Origin, select_training_keys, tokenizer_recipe
+from tokflow.tokenizers.encoding import Encoding, resolve_encoding
+from tokflow.tokenizers.sources import TokenizerSource, select_training_keys, tokenizer_recipe
 from tokflow.tokenizers.tokenizer import Tokenizer, tokenizer_of
-from tokflow.tokens.shard import TokenShard, open_token_shard, refused, tokens_recipe
-
-Stage = Literal["raw", "tokenizer", "tokens", "split", "sequences", "export"]
-STAGES: tuple[Stage, ...] = get_args(Stage)
-"""In the order in which data goes through them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """One output as it must be; whether it has been made is another question."""
-
-    dataset: str
-    stage: Stage
-    name: str
-    """The partition key; of an export, its name; of the tokenizer, `tokenizer`."""
-    recipe: Recipe
-    folder: Path
-    refused: Callable[[Mapping[str, int]], str | None] = lambda _: None
-    """Says of its counts what is in it that the config makes an error; None: nothing."""
-
-    @property
-    def fingerprint(self) -> str:
-        """The fingerprint of its recipe."""
-        return self.recipe.fingerprint
-
-    @property
-    def is_made(self) -> bool:
-        """Whether the finished output is in the store, with all its files, and allowed.
-
-        Raises: ForeignOutputError.
-        """
-        try:
-            return self.find() is not None
-        except CorruptOutputError:
-            return False
-
-    def find(self) -> Manifest | None:
-        """Return its manifest; None where it is not in the store, or is not allowed.
-
-        Raises: CorruptOutputError where it is damaged: it is made again, as if it were not there;
-        ForeignOutputError where a newer tokflow made it: it is left as it is.
-        """
-        manifest = self._stored()
-        return None if manifest is None or self.refused(manifest.counts) else manifest
-
-    def _stored(self) -> Manifest | None:
-        """Return its manifest, whatever is in it; None where it is not in the store."""
-        try:
-            manifest = read_intact(self.folder)
-        except MissingOutputError:
-            return None
-        if (manifest.fingerprint, manifest.stage) != (self.fingerprint, self.stage):
-            raise CorruptOutputError(
-                where=self.folder,
-                expected=f"{self.stage} with the fingerprint {self.fingerprint[:16]}…",
-                found=f"{manifest.stage} with {manifest.fingerprint[:16]}…",
-                remedy="run `tokflow run`, which makes it again",
-            )
-        return manifest
-
-    @property
-    def title(self) -> str:
-        """`tokens of a.jsonl`, `export bin` or `tokenizer`: how messages call it."""
-        if self.stage == "tokenizer":
-            return self.stage
-        return f"{self.stage} {'' if self.stage == 'export' else 'of '}{self.name}"
-
-    @property
-    def asset(self) -> str:
-        """The Dagster asset that makes it, with the partition it is of."""
-        if self.stage == "export":
-            return f"{self.dataset}/exports/{self.name}"
-        partition = "" if self.stage == "tokenizer" else f" (partition {self.name})"
-        return f"{self.dataset}/{self.stage}{partition}"
-
-    def manifest(self) -> Manifest:
-        """Return its manifest.
-
-        Raises: MissingOutputError that says which asset to materialize; CorruptOutputError;
-        ForeignOutputError.
-        """
-        manifest = self._stored()
-        found = "none in the store for this file and this config"
-        remedy = f"materialize {self.asset}, or run `tokflow run`"
-        if manifest is not None:
-            if (refused := self.refused(manifest.counts)) is None:
-                return manifest
-            found = f"one with {refused}"
-            remedy = "correct the raw file, or the config; `tokflow run` names the first"
-        expected = f"an output with fingerprint {self.fingerprint[:7]}"
-        raise MissingOutputError(where=self.asset, expected=expected, found=found, remedy=remedy)
+from tokflow.tokens.shard import TokenShard, open_token_shard, tokens_recipe
 
 
 class BuildGraph:
@@ -136,6 +47,16 @@ class BuildGraph:
         self.has_new_verdict = False
         """Whether gigatoken was found wrong since, so that other tokens are expected now."""
         self._raw_files: dict[str, RawFile] = {}
+        self._outputs: dict[tuple[Stage, str], Output] = {}
+
+    def online(self) -> "BuildGraph":
+        """Return the graph of a build after a plan: raw files that are elsewhere are looked at
+        again, and all that is known of this disk stays known."""
+        graph = BuildGraph(self.dataset)
+        graph.listing = self.listing
+        raw_files = self._raw_files.items()
+        graph._raw_files = {key: raw for key, raw in raw_files if self.sources[key].is_local}
+        return graph
 
     @cached_property
     def listing(self) -> Listing:
@@ -200,26 +121,70 @@ class BuildGraph:
 
         If one of them is bad nothing is raised here: `raw_file` does when it is asked for it.
         """
-        sources = [
-            source
-            for key in keys
-            if (source := self.sources[key]).is_local and key not in self._raw_files
-        ]
+        new = [self.sources[key] for key in keys if key not in self._raw_files]
         with suppress(TokflowError, OSError):
             self._raw_files |= read_raw_files(
-                sources,
+                [source for source in new if source.is_local],
                 store=self.dataset.folder,
                 progress=progress,
                 offline=self.offline,
                 rehash=self.rehash,
             )
 
-    def origin(self) -> Origin:
+    def outputs(self, keys: Sequence[str] | None = None) -> Iterator[Output]:
+        """Yield every output of the raw files `keys`, by default of all, and of the dataset, in
+        the order of the stages and of the keys: what an output is made from comes before it."""
+        yield self.tokenizer_output
+        for stage in FILE_STAGES:
+            for key in self.sources if keys is None else keys:
+                yield self.output(stage, key)
+        for config in self.dataset.exports:
+            yield self.export(config)
+
+    def recipe(self, stage: Stage, name: str) -> Recipe:
+        """Return what decides an output, by the function that stands beside its stage."""
+        return RECIPES[stage](self, name)
+
+    def output(self, stage: Stage, name: str) -> Output:
+        """Return one output: of a raw file by its key, an export by its name."""
+        return self._outputs.setdefault((stage, name), Output(self, stage, name))
+
+    @property
+    def tokenizer_output(self) -> Output:
+        """The tokenizer's folder."""
+        return self.output("tokenizer", "tokenizer")
+
+    def tokens(self, key: str) -> Output:
+        """Return the token shard of one file."""
+        return self.output("tokens", key)
+
+    def split(self, key: str) -> Output:
+        """Return the split of one file."""
+        return self.output("split", key)
+
+    def sequences(self, key: str) -> Output:
+        """Return the sequences of one file."""
+        return self.output("sequences", key)
+
+    def export(self, config: ExportConfig) -> Output:
+        """Return one export of all files."""
+        return self.output("export", config.name)
+
+    def export_config(self, name: str) -> ExportConfig:
+        """Return the config of the export called `name`."""
+        return next(config for config in self.dataset.exports if config.name == name)
+
+    def inputs(self, config: ExportConfig) -> dict[str, Output]:
+        """Return the outputs that an export is made from, by partition key."""
+        stage: Stage = "sequences" if config.layout.made_of == "sequences" else "split"
+        return {key: self.output(stage, key) for key in self.sources}
+
+    def tokenizer_source(self) -> TokenizerSource:
         """Return what the tokenizer is made from."""
         config = self.dataset.tokenizer
         is_trained = config.kind == "trained"  # others are made without a look at the raw files
         keys = select_training_keys(config, list(self.sources)) if is_trained else []
-        return Origin(
+        return TokenizerSource(
             config=config,
             base=self.dataset.base,
             raw_files={key: self.raw_file(key) for key in keys},
@@ -227,16 +192,19 @@ class BuildGraph:
         )
 
     @cached_property
-    def tokenizer_output(self) -> Output:
-        """The tokenizer's folder."""
-        return self._output("tokenizer", "tokenizer", tokenizer_recipe(self.origin()))
-
-    @cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer, which must have been made."""
-        output = self.tokenizer_output
+        stored = self.tokenizer_output.open()
         trust = self.dataset.tokenizer.trust_remote_code
-        return tokenizer_of(output.manifest(), output.folder, trust_remote_code=trust)
+        return tokenizer_of(stored.manifest, stored.folder, trust_remote_code=trust)
+
+    @property
+    def encoding(self) -> Encoding:
+        """The tokenizer, which must have been made, as the dataset's config uses it.
+
+        Raises: TokenizerError where it has no such EOS or BOS.
+        """
+        return resolve_encoding(self.dataset.tokenizer, self.tokenizer)
 
     def disqualify(self, difference: str) -> None:
         """Keep in the store what gigatoken did wrong with the tokenizer, and expect the tokens of
@@ -244,42 +212,8 @@ class BuildGraph:
         write_verdict(self.tokenizer.folder, self.tokenizer.fingerprint, difference)
         self.has_new_verdict = True
         del self.tokenizer
-
-    def tokens(self, key: str) -> Output:
-        """Return the token shard of one file."""
-        documents, config = self.dataset.documents, self.dataset.tokenizer
-        recipe = tokens_recipe(self.raw_file(key), documents, config, self.tokenizer)
-        of_config = partial(refused, documents=documents, config=config)
-        return replace(self._output("tokens", key, recipe), refused=of_config)
-
-    def split(self, key: str) -> Output:
-        """Return the split of one file."""
-        return self._output(
-            "split",
-            key,
-            split_recipe(self.tokens(key).fingerprint, self.dataset.split, self.position(key), key),
-        )
-
-    def sequences(self, key: str) -> Output:
-        """Return the sequences of one file."""
-        return self._output(
-            "sequences",
-            key,
-            sequences_recipe(self.split(key).fingerprint, self.dataset.packing),
-        )
-
-    def export(self, config: ExportConfig) -> Output:
-        """Return one export of all files."""
-        return self._output(
-            "export",
-            config.name,
-            export_recipe(config, self.dataset.packing, self.export_parents(config)),
-        )
-
-    def export_parents(self, config: ExportConfig) -> dict[str, str]:
-        """Return the fingerprint, by partition key, of what an export is made from."""
-        output = self.sequences if config.layout.made_of == "sequences" else self.split
-        return {key: output(key).fingerprint for key in self.sources}
+        self._outputs = {("tokenizer", "tokenizer"): self.tokenizer_output}
+        self.__dict__.pop("_positions", None)
 
     def position(self, key: str) -> FilePosition:
         """Return where a file stands in the dataset; with scope file it does not matter."""
@@ -289,57 +223,53 @@ class BuildGraph:
 
     def open_tokens(self, key: str) -> TokenShard:
         """Return the token shard of one file, which must have been made."""
-        output = self.tokens(key)
-        output.manifest()
-        return open_token_shard(output.folder)
+        return open_token_shard(self.tokens(key).open())
 
     def open_split(self, key: str) -> Split:
         """Return the split of one file, which must have been made."""
-        output = self.split(key)
-        output.manifest()
-        return open_split(output.folder, self.open_tokens(key))
+        return open_split(self.split(key).open(), self.open_tokens(key))
 
     def open_sequences(self, key: str) -> FileSequences:
         """Return the sequences of one file, which must have been made."""
-        output = self.sequences(key)
-        output.manifest()
-        return open_sequences(output.folder, self.open_split(key))
+        return open_sequences(self.sequences(key).open(), self.open_split(key))
 
     def parts(self, config: ExportConfig) -> Sequence[Part]:
         """Return what an export is made from; every listed file must have been built.
 
         Raises: MissingOutputError that names the first files that have not.
         """
+        dataset = self.dataset
         is_packed = config.layout.made_of == "sequences"
-        output = self.sequences if is_packed else self.split
-        missing = [key for key in self.sources if not output(key).is_made]
+        missing = [key for key, output in self.inputs(config).items() if not output.is_made]
         if missing:
             stage = "sequences" if is_packed else "split"
             raise MissingOutputError(
-                where=f"{self.dataset.name}/exports/{config.name}",
+                where=f"{dataset.name}/exports/{config.name}",
                 expected=f"the {stage} of all {len(self.sources):,} raw files",
                 found=f"{len(missing):,} not built: {first_five(missing)}",
-                remedy=f"materialize {self.dataset.name}/{stage} for them, or run `tokflow run`",
+                remedy=f"materialize {dataset.name}/{stage} for them, or run `tokflow run`",
             )
         sequences = [self.open_sequences(key) for key in self.sources] if is_packed else []
-        splits = (
-            [file.split for file in sequences]
-            if is_packed
-            else [self.open_split(key) for key in self.sources]
+        splits = [f.split for f in sequences] or [self.open_split(key) for key in self.sources]
+        return make_parts(
+            dataset.split.parts,
+            self.export_details(),
+            splits=splits,
+            sequences_of=sequences,
+            packing=dataset.packing,
         )
-        return [
-            Part(
-                name=name,
-                splits=splits,
-                sequences_of=sequences,
-                packing=self.dataset.packing,
-                eos_id=self.tokenizer.eos_id if self.dataset.tokenizer.eos == "last" else None,
-                bos_id=self.tokenizer.bos_id if self.dataset.tokenizer.bos == "first" else None,
-                vocab_size=self.tokenizer.vocab_size,
-                dtype=self.tokenizer.dtype,
-            )
-            for name in self.dataset.split.parts
-        ]
+
+    def export_details(self) -> dict[str, Any]:
+        """Return what the manifest of each export says of its tokens."""
+        tokenizer, encoding = self.tokenizer, self.encoding
+        return {
+            "dtype": tokenizer.dtype.str,
+            "vocab_size": tokenizer.vocab_size,
+            "eos_id": encoding.eos_id,
+            "bos_id": encoding.bos_id,
+            "tokenizer_fingerprint": tokenizer.fingerprint,
+            "names": asdict(self.dataset.names),
+        }
 
     @cached_property
     def _positions(self) -> dict[str, FilePosition]:
@@ -356,11 +286,33 @@ class BuildGraph:
             first_document += of_file["num_documents"]
         return positions
 
-    def _output(self, stage: Stage, name: str, recipe: Recipe) -> Output:
-        folder = self.dataset.folder / ("exports" if stage == "export" else stage)
-        if stage != "tokenizer":
-            folder /= name
-        return Output(self.dataset.name, stage, name, recipe, folder / recipe.fingerprint[:16])
+
+def _recipe_of_tokens(graph: BuildGraph, key: str) -> Recipe:
+    dataset = graph.dataset
+    return tokens_recipe(graph.raw_file(key), dataset.documents, dataset.tokenizer, graph.tokenizer)
+
+
+def _recipe_of_split(graph: BuildGraph, key: str) -> Recipe:
+    tokens = graph.tokens(key).fingerprint
+    return split_recipe(tokens, graph.dataset.split, graph.position(key), key)
+
+
+def _recipe_of_export(graph: BuildGraph, name: str) -> Recipe:
+    config = graph.export_config(name)
+    parents = {key: output.fingerprint for key, output in graph.inputs(config).items()}
+    return export_recipe(config, graph.dataset.packing, parents)
+
+
+RECIPES: Mapping[Stage, Callable[[BuildGraph, str], Recipe]] = {
+    "tokenizer": lambda graph, _: tokenizer_recipe(graph.tokenizer_source()),
+    "tokens": _recipe_of_tokens,
+    "split": _recipe_of_split,
+    "sequences": lambda graph, key: sequences_recipe(
+        graph.split(key).fingerprint, graph.dataset.packing
+    ),
+    "export": _recipe_of_export,
+}
+"""The recipe of each stage's outputs, by the function that stands beside the stage."""
 
 
 def _check_files_of_parts(config: SplitConfig, keys: Sequence[str]) -> None:

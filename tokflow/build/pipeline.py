@@ -7,22 +7,18 @@ it for all files. Nothing here knows of Dagster.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 
 from tokflow.build.dataset import Dataset
-from tokflow.build.graph import STAGES, BuildGraph, Output, Stage
+from tokflow.build.graph import BuildGraph
+from tokflow.build.output import FILE_STAGES, STAGES, Output, Stage, by_stage
 from tokflow.build.results import BuildResult, Reporter, StageFailure, StageResult
-from tokflow.errors import (
-    CorruptOutputError,
-    MissingOutputError,
-    TokflowError,
-    first_five,
-)
+from tokflow.errors import MissingOutputError, TokflowError, first_five
 from tokflow.exports import ExportConfig, write_export
 from tokflow.raw import RawFile
 from tokflow.sequences.segments import write_sequences
@@ -30,11 +26,15 @@ from tokflow.split.cut_tokens import CutEncoder, write_cut_tokens
 from tokflow.split.spans import write_split
 from tokflow.store.atomic import new_folder, point_latest_to
 from tokflow.store.integrity import trust_files
-from tokflow.store.manifest import Manifest, read_run
+from tokflow.store.manifest import read_run
 from tokflow.store.verdicts import spread_verdict
 from tokflow.tokenizers.engines import EngineDiffersError
 from tokflow.tokenizers.sources import write_tokenizer
-from tokflow.tokens.shard import config_of_text, open_shard_engine, write_token_shard
+from tokflow.tokens.encoder import engine_for
+from tokflow.tokens.shard import write_token_shard
+
+Progress = Callable[[int, int], None]
+"""Called with the documents and the bytes of text that were just tokenized."""
 
 
 def make_raw(graph: BuildGraph, key: str) -> RawFile:
@@ -44,70 +44,35 @@ def make_raw(graph: BuildGraph, key: str) -> RawFile:
 
 def make_tokenizer(graph: BuildGraph) -> StageResult:
     """Save the tokenizer into the store, so that later runs use exactly its bytes."""
-
-    def write(folder: Path) -> None:
-        write_tokenizer(graph.origin(), folder, dataset=graph.dataset.name)
-
-    return _made(graph.tokenizer_output, write)
+    return _make(graph.tokenizer_output)
 
 
-def make_tokens(
-    graph: BuildGraph, key: str, *, progress: Callable[[int, int], None] | None = None
-) -> StageResult:
+def make_tokens(graph: BuildGraph, key: str, *, progress: Progress | None = None) -> StageResult:
     """Tokenize the documents of one raw file.
 
     Where gigatoken turns out to be wrong on it, that is kept in the store, and the reference makes
     its tokens. Shards that were made before are to be made again: `graph.has_new_verdict`.
     """
-    dataset = graph.dataset
-
-    def write(folder: Path) -> None:
-        spread_verdict(graph.tokenizer.folder, graph.tokenizer.fingerprint)
-        write_token_shard(
-            graph.raw_file(key),
-            dataset.documents,
-            dataset.tokenizer,
-            graph.tokenizer,
-            folder,
-            dataset=dataset.name,
-            progress=progress,
-        )
-
     try:
-        return _made(graph.tokens(key), write)
+        return _make(graph.tokens(key), progress)
     except EngineDiffersError as error:
         graph.disqualify(f"{error.where}: {error.found}")
-        return _made(graph.tokens(key), write)
+        return _make(graph.tokens(key), progress)
 
 
-def make_split(
-    graph: BuildGraph, key: str, *, on_tokens: Callable[[StageResult], None] = lambda _: None
-) -> StageResult:
+def make_split(graph: BuildGraph, key: str) -> StageResult:
     """Decide which text of one file belongs to which part.
 
     Where gigatoken turns out to be wrong on a piece of a document that is cut, that is kept in the
     store, and the reference makes the tokens of the file again, too: `graph.has_new_verdict`.
-    `on_tokens` hears of tokens that were made so.
     """
-    if graph.has_new_verdict and (tokens := make_tokens(graph, key)).is_new:
-        on_tokens(tokens)
-    dataset = graph.dataset
-
-    def write(folder: Path) -> None:
-        write_split(
-            graph.open_tokens(key),
-            dataset.split,
-            folder,
-            dataset=dataset.name,
-            position=graph.position(key),
-            encode_cut=cut_encoder(graph, key),
-        )
-
+    if graph.has_new_verdict:
+        make_tokens(graph, key)
     try:
-        return _made(graph.split(key), write)
+        return _make(graph.split(key))
     except EngineDiffersError as error:
         graph.disqualify(f"{error.where}: {error.found}")
-        return make_split(graph, key, on_tokens=on_tokens)
+        return make_split(graph, key)
 
 
 def cut_encoder(graph: BuildGraph, key: str) -> CutEncoder:
@@ -116,19 +81,13 @@ def cut_encoder(graph: BuildGraph, key: str) -> CutEncoder:
         write_cut_tokens,
         raw=graph.raw_file(key),
         documents=graph.dataset.documents,
-        config=graph.dataset.tokenizer,
-        tokenizer=graph.tokenizer,
+        encoding=graph.encoding,
     )
 
 
 def make_sequences(graph: BuildGraph, key: str) -> StageResult:
-    """Pack the tokens of each part of one file into rows."""
-    dataset = graph.dataset
-
-    def write(folder: Path) -> None:
-        write_sequences(graph.open_split(key), dataset.packing, folder, dataset=dataset.name)
-
-    return _made(graph.sequences(key), write)
+    """Pack the tokens of each part of one file into sequences."""
+    return _make(graph.sequences(key))
 
 
 def make_export(graph: BuildGraph, config: ExportConfig) -> StageResult:
@@ -136,36 +95,79 @@ def make_export(graph: BuildGraph, config: ExportConfig) -> StageResult:
 
     Raises: MissingOutputError that names the files which have not been built.
     """
-    dataset = graph.dataset
+    return _make(graph.export(config))
 
-    def write(folder: Path) -> None:
-        write_export(
-            graph.parts(config),
-            config,
-            folder,
-            dataset=dataset.name,
-            parents=graph.export_parents(config),
-            details={
-                "dtype": graph.tokenizer.dtype.str,
-                "vocab_size": graph.tokenizer.vocab_size,
-                "eos_id": graph.tokenizer.eos_id if dataset.tokenizer.eos == "last" else None,
-                "bos_id": graph.tokenizer.bos_id if dataset.tokenizer.bos == "first" else None,
-                "tokenizer_fingerprint": graph.tokenizer.fingerprint,
-                "names": asdict(dataset.names),
-            },
-        )
 
-    made = _made(graph.export(config), write)
-    point_latest_to(made.output.folder)
+def _make(output: Output, progress: Progress | None = None) -> StageResult:
+    """Make an output, unless it is there."""
+    graph, stage, name = output.graph, output.stage, output.name
+    is_new = output.find() is None
+    if is_new:
+        with new_folder(output.folder) as folder:
+            if stage == "tokens":
+                _write_tokens(graph, name, folder, progress)
+            else:
+                WRITERS[stage](graph, name, folder)
+    made = StageResult(output, output.manifest(), is_new, read_run(output.folder))
+    if stage == "export":
+        point_latest_to(output.folder)
+    elif is_new:  # nothing else of a run is made from an export
+        trust_files(made)
     return made
 
 
-FILE_STAGES: dict[Stage, Callable[[BuildGraph, str], StageResult]] = {
-    "tokens": make_tokens,
-    "split": make_split,
-    "sequences": make_sequences,
+def _write_tokenizer(graph: BuildGraph, _: str, folder: Path) -> None:
+    write_tokenizer(graph.tokenizer_source(), folder, dataset=graph.dataset.name)
+
+
+def _write_tokens(graph: BuildGraph, key: str, folder: Path, progress: Progress | None) -> None:
+    dataset, tokenizer = graph.dataset, graph.tokenizer
+    spread_verdict(tokenizer.folder, tokenizer.fingerprint)
+    write_token_shard(
+        graph.raw_file(key),
+        dataset.documents,
+        graph.encoding,
+        folder,
+        dataset=dataset.name,
+        progress=progress,
+    )
+
+
+def _write_split(graph: BuildGraph, key: str, folder: Path) -> None:
+    dataset = graph.dataset
+    write_split(
+        graph.open_tokens(key),
+        dataset.split,
+        folder,
+        dataset=dataset.name,
+        position=graph.position(key),
+        encode_cut=cut_encoder(graph, key),
+    )
+
+
+def _write_sequences(graph: BuildGraph, key: str, folder: Path) -> None:
+    dataset = graph.dataset
+    write_sequences(graph.open_split(key), dataset.packing, folder, dataset=dataset.name)
+
+
+def _write_export(graph: BuildGraph, name: str, folder: Path) -> None:
+    config = graph.export_config(name)
+    write_export(
+        graph.parts(config),
+        config,
+        folder,
+        dataset=graph.dataset.name,
+        parents=graph.export(config).recipe.parents,
+        details=graph.export_details(),
+    )
+
+
+WRITERS: Mapping[Stage, Callable[[BuildGraph, str, Path], None]] = {
+    "tokenizer": _write_tokenizer,
+    "split": _write_split,
+    "sequences": _write_sequences,
+    "export": _write_export,
 }
-"""The stages of one file each, in order."""
 
 
 def build_dataset(
@@ -173,20 +175,23 @@ def build_dataset(
     *,
     partitions: Sequence[str] | None = None,
     reporter: Reporter | None = None,
+    graph: BuildGraph | None = None,
 ) -> BuildResult:
     """Make every output of `dataset` that is not there yet, for all files or some.
 
     One file that cannot be built does not stop the others; exports are made when all files are
-    built. With `partitions`, exports are left alone unless that completes them.
+    built. With `partitions`, exports are left alone unless that completes them. `graph`: that of a
+    plan made just now, so that raw files are not looked for again.
     """
     started = time.perf_counter()
-    build = _Build(BuildGraph(dataset), reporter or Reporter())
-    build.run(partitions)
+    graph = BuildGraph(dataset) if graph is None else graph.online()
+    build = _Build(graph, reporter or Reporter(), is_partial=partitions is not None)
+    build.run(graph.selected_keys(partitions))
     return BuildResult(
         raw_files=build.raw_files,
-        made=tuple(sorted(build.made, key=lambda made: STAGES.index(made.output.stage))),
-        failed=tuple(build.failures),
-        left_out=build.graph.listing.left_out,
+        made=tuple(sorted(build.made.values(), key=lambda made: STAGES.index(made.output.stage))),
+        failed=tuple(build.failed),
+        left_out=graph.listing.left_out,
         seconds=time.perf_counter() - started,
     )
 
@@ -194,33 +199,78 @@ def build_dataset(
 class _Build:
     """One run over all stages; a file that failed in one stage is left out of the next."""
 
-    def __init__(self, graph: BuildGraph, reporter: Reporter) -> None:
+    def __init__(self, graph: BuildGraph, reporter: Reporter, *, is_partial: bool) -> None:
         self.graph = graph
         self.reporter = reporter
+        self.is_partial = is_partial
         self.raw_files: dict[str, RawFile] = {}
-        self.made: list[StageResult] = []
-        self.failures: list[StageFailure] = []
+        """Those of which nothing has failed so far."""
+        self.made: dict[tuple[Stage, str], StageResult] = {}
+        self.failed: list[StageFailure] = []
 
-    def run(self, partitions: Sequence[str] | None) -> None:
-        keys = self.graph.selected_keys(partitions)
+    def run(self, keys: Sequence[str]) -> None:
         self.reporter.stage("raw", num_outputs=len(keys), num_bytes=0)
         with ThreadPoolExecutor(max_workers=1) as pool:
             pool.submit(self.graph.read_raw_files, keys)
             tokenizer = self._load_engine(keys)
         for key in keys:
             self._try("raw", key, partial(self._add_raw, key))
-        make = partial(make_tokenizer, self.graph) if tokenizer is None else lambda: tokenizer
-        if not self._try("tokenizer", "tokenizer", make):
-            return
-        if not self._run_stages():
-            return
-        is_partial = partitions is not None
-        if self.failures or (is_partial and not self._is_all_packed()):
-            return
-        exports = self.graph.dataset.exports
-        self.reporter.stage("export", num_outputs=len(exports), num_bytes=0)
-        for config in exports:
-            self._try("export", config.name, partial(make_export, self.graph, config))
+        if tokenizer is not None:
+            self._try("tokenizer", "tokenizer", lambda: self._add(tokenizer))
+        while not self._make_all():
+            self.made = {key: self.made[key] for key in self.made if key[0] == "tokenizer"}
+
+    def _make_all(self) -> bool:
+        """Make the outputs stage by stage, as far as it goes.
+
+        Returns False where gigatoken turned out to be wrong: all tokens are others now, and so is
+        what was made of them.
+        """
+        for stage, outputs in groupby(self.graph.outputs(list(self.raw_files)), by_stage):
+            if not self._may_begin(stage):
+                break
+            todo = [output for output in outputs if self._is_todo(output)]
+            if stage != "tokenizer":
+                sizes = [self.raw_files[o.name].num_bytes for o in todo if stage != "export"]
+                self.reporter.stage(stage, num_outputs=len(todo), num_bytes=sum(sizes))
+            for output in todo:
+                try:
+                    is_well = self._try(stage, output.name, partial(self._make, output))
+                except EngineDiffersError as error:
+                    self.graph.disqualify(f"{error.where}: {error.found}")
+                    return False
+                if not is_well and stage in FILE_STAGES:
+                    del self.raw_files[output.name]
+        return True
+
+    def _may_begin(self, stage: Stage) -> bool:
+        """Say whether what a stage is made from is there, as far as that is not one file's."""
+        sources = self.graph.sources
+        if stage == "tokens":
+            return ("tokenizer", "tokenizer") in self.made
+        if stage == "split" and self.graph.dataset.split.scope == "dataset":
+            waiting = [key for key in sources if not self.graph.tokens(key).is_made]
+            if waiting and self.failed:
+                self._fail("split", "all files", self._waits_for(waiting))
+            return not waiting
+        if stage == "export":
+            is_packed = all(self.graph.sequences(key).is_made for key in sources)
+            return not self.failed and (is_packed or not self.is_partial)
+        return True
+
+    def _waits_for(self, keys: Sequence[str]) -> TokflowError:
+        """Return why no split can be made, which is said once and not for every file."""
+        return MissingOutputError(
+            where=f"{self.graph.dataset.name}: split",
+            expected=f"the tokens of all {len(self.graph.sources):,} raw files, through "
+            "which scope: dataset counts",
+            found=f"none of {first_five(keys)}",
+            remedy="mend what is wrong with them, or set split.scope: file",
+        )
+
+    def _is_todo(self, output: Output) -> bool:
+        is_lost = output.stage in FILE_STAGES and output.name not in self.raw_files
+        return not is_lost and (output.stage, output.name) not in self.made
 
     def _load_engine(self, keys: Sequence[str]) -> StageResult | None:
         """Load the tokenizer's engine, if it will be needed, while the raw files are hashed.
@@ -235,114 +285,30 @@ class _Build:
         if dataset.tokenizer.kind != "trained" and is_first_build:
             with suppress(TokflowError, OSError):
                 made = make_tokenizer(self.graph)
-                config = config_of_text(dataset.tokenizer, dataset.documents)
-                open_shard_engine(self.graph.tokenizer, config)
+                engine_for(self.graph.encoding, dataset.documents)
         return made
-
-    def _may_split(self) -> bool:
-        """Say whether the splits can be made; with scope dataset they need all files' tokens.
-
-        Where a bad file keeps them from being made this is said once, not for every file.
-        """
-        graph = self.graph
-        if graph.dataset.split.scope == "file":
-            return True
-        waiting = [key for key in graph.sources if not self._has_tokens(key)]
-        if waiting and self.failures:
-            error = MissingOutputError(
-                where=f"{graph.dataset.name}: split",
-                expected=f"the tokens of all {len(graph.sources):,} raw files, through "
-                "which scope: dataset counts",
-                found=f"none of {first_five(waiting)}",
-                remedy="mend what is wrong with them, or set split.scope: file",
-            )
-            failed = StageFailure("split", "all files", error)
-            self.failures.append(failed)
-            self.reporter.failed(failed)
-        return not waiting
-
-    def _has_tokens(self, key: str) -> bool:
-        try:
-            return self.graph.tokens(key).is_made
-        except (TokflowError, OSError):
-            return False
-
-    def _run_stages(self) -> bool:
-        """Make the outputs of every file; say whether that came to its end.
-
-        Where gigatoken turns out to be wrong, what was made or found of its tokens is made again.
-        """
-        for stage in FILE_STAGES:
-            if stage == "split" and not self._may_split():
-                return False
-            if not self._run_stage(stage):
-                self.made = [made for made in self.made if not self._is_overtaken(made.output)]
-                return self._run_stages()
-        return True
-
-    def _run_stage(self, stage: Stage) -> bool:
-        """Make what is not made yet of one stage; say whether no verdict fell on the engine."""
-        had_verdict = self.graph.has_new_verdict
-        done = {made.output.name for made in self.made if made.output.stage == stage}
-        keys = [key for key in self.raw_files if key not in done]
-        num_bytes = sum(self.raw_files[key].num_bytes for key in keys)
-        self.reporter.stage(stage, num_outputs=len(keys), num_bytes=num_bytes)
-        for key in keys:
-            make = partial(FILE_STAGES[stage], self.graph, key)
-            if stage == "tokens":
-                make = partial(make, progress=self.reporter.advance)
-            if stage == "split":
-                make = partial(make, on_tokens=self.made.append)
-            if not self._try(stage, key, make):
-                del self.raw_files[key]
-            if self.graph.has_new_verdict and not had_verdict:
-                return False
-        return True
-
-    def _is_overtaken(self, output: Output) -> bool:
-        """Say whether a verdict fell on the engine after this output was made or found."""
-        expected = {"tokens": self.graph.tokens, "split": self.graph.split}.get(output.stage)
-        return expected is not None and expected(output.name).fingerprint != output.fingerprint
 
     def _add_raw(self, key: str) -> None:
         self.raw_files[key] = make_raw(self.graph, key)
 
-    def _is_all_packed(self) -> bool:
-        try:
-            return all(self.graph.sequences(key).is_made for key in self.graph.sources)
-        except (TokflowError, OSError):
-            return False
+    def _make(self, output: Output) -> None:
+        self._add(_make(output, self.reporter.advance))
 
-    def _try(self, stage: Stage, name: str, make: Callable[[], StageResult | None]) -> bool:
+    def _add(self, made: StageResult) -> None:
+        self.made[made.output.stage, made.output.name] = made
+        self.reporter.made(made)
+
+    def _try(self, stage: Stage, name: str, make: Callable[[], None]) -> bool:
         self.reporter.start(stage, name)
         try:
-            made = make()
+            make()
+        except EngineDiffersError:
+            raise
         except Exception as error:  # whatever it is, it stops this output and no other
-            failed = StageFailure(stage, name, error)
-            self.failures.append(failed)
-            self.reporter.failed(failed)
+            self._fail(stage, name, error)
             return False
-        if made is not None:
-            self.made.append(made)
-            self.reporter.made(made)
         return True
 
-
-def _found(output: Output) -> Manifest | None:
-    """Return the manifest of an output that need not be made."""
-    try:
-        return output.find()
-    except CorruptOutputError:
-        return None
-
-
-def _made(output: Output, write: Callable[[Path], None]) -> StageResult:
-    manifest = _found(output)
-    is_new = manifest is None
-    if is_new:
-        with new_folder(output.folder) as folder:
-            write(folder)
-    made = StageResult(output, manifest or output.manifest(), is_new, read_run(output.folder))
-    if is_new and output.stage != "export":  # nothing else of a run is made from an export
-        trust_files(made)
-    return made
+    def _fail(self, stage: Stage, name: str, error: Exception) -> None:
+        self.failed.append(StageFailure(stage, name, error))
+        self.reporter.failed(self.failed[-1])

@@ -1,7 +1,7 @@
 """What a run would build, and why: nothing is written but checksums of raw files, nothing trained.
 
 A missing output is compared with the newest one of the same stage and file in the store: what
-differs between the two manifests is the reason.
+differs between the two recipes is the reason.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokflow.build.dataset import Dataset
-from tokflow.build.graph import BuildGraph, Output, Stage
+from tokflow.build.graph import BuildGraph
+from tokflow.build.output import FILE_STAGES, Output, Stage
+from tokflow.build.results import StageFailure
 from tokflow.build.staleness import Cause, why
-from tokflow.errors import CorruptOutputError, TokflowError, explained
-from tokflow.exports import ExportConfig
+from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
 from tokflow.raw import LeftOut
-from tokflow.store.manifest import read_run
+from tokflow.store.manifest import RUN_NAME, Recipe, read_run
 from tokflow.store.outputs import newest_output
+from tokflow.store.versions import changed_since
 
 DEFAULT_SECONDS: dict[Stage, tuple[float, float]] = {
     "tokenizer": (1.0, 1 / 2e6),
@@ -27,6 +29,9 @@ DEFAULT_SECONDS: dict[Stage, tuple[float, float]] = {
 """Seconds per output and per raw byte where no earlier run tells: for 60 MB of parquet on two
 cores, about what `make demo` takes."""
 
+MEASURED_OUTPUTS = 50
+"""Outputs of a stage whose seconds are read to know how fast it is."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedOutput:
@@ -35,7 +40,6 @@ class PlannedOutput:
     stage: Stage
     name: str
     """The partition key; of an export, its name; of the tokenizer, `tokenizer`."""
-    is_made: bool
     cause: Cause | None = None
     """None: it is there."""
     details: tuple[str, ...] = ()
@@ -49,40 +53,52 @@ class PlannedOutput:
     """How long it is likely to take."""
 
     @property
+    def is_made(self) -> bool:
+        """Whether it is there."""
+        return self.cause is None
+
+    @property
     def reason(self) -> str:
         """The cause with its details on one line."""
         return f"{self.cause} ({'; '.join(self.details)})" if self.details else str(self.cause)
-
-
-@dataclass(frozen=True, slots=True)
-class Bad:
-    """A raw file, or the tokenizer, that keeps outputs from being made."""
-
-    name: str
-    error: Exception
-
-    @property
-    def explained(self) -> TokflowError:
-        """What to tell the user."""
-        return explained(self.error, where=self.name)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
     """What a run would do now."""
 
-    dataset: Dataset
+    graph: BuildGraph
+    """The outputs of the dataset, as they were looked for; a build takes it on."""
     planned: tuple[PlannedOutput, ...]
     """Every output, in the order of the stages."""
-    bad: tuple[Bad, ...] = ()
+    bad: tuple[StageFailure, ...] = ()
+    """Raw files, or the tokenizer, that keep outputs from being made."""
     num_files: int
     """Raw files that the plan is about."""
-    left_out: tuple[LeftOut, ...]
-    """What the patterns of the raw files match and is not read."""
     num_remote: int = 0
     """Those of them that are elsewhere: taken as they were fetched last."""
     num_elsewhere: int = 0
     """Other raw files that are not built, without which there is no export."""
+
+    @property
+    def dataset(self) -> Dataset:
+        """The dataset that it is about."""
+        return self.graph.dataset
+
+    @property
+    def left_out(self) -> tuple[LeftOut, ...]:
+        """What the patterns of the raw files match and is not read."""
+        return self.graph.listing.left_out
+
+    @property
+    def library_changes(self) -> list[str]:
+        """A sentence for each library that has another version now than when outputs were made.
+
+        Reads the run.json of every output that is there.
+        """
+        folders = [planned.folder for planned in self.planned if planned.is_made]
+        runs = [read_run(folder) for folder in folders if folder is not None]
+        return changed_since(run.get("versions", {}) for run in runs)
 
     @property
     def missing(self) -> tuple[PlannedOutput, ...]:
@@ -120,217 +136,148 @@ def make_plan(
     """
     graph = BuildGraph(dataset, offline=True)
     keys = graph.selected_keys(partitions)
-    graph.read_raw_files(
-        [key for key, source in graph.sources.items() if source.is_local], progress=progress
+    graph.read_raw_files(list(graph.sources), progress=progress)
+    planner = _Planner(graph)
+    num_elsewhere = planner.look_at_all(keys, is_partial=partitions is not None)
+    return Plan(
+        graph=graph,
+        planned=tuple(planner.planned),
+        bad=tuple(planner.bad),
+        num_files=len(keys),
+        num_remote=sum(not graph.sources[key].is_local for key in keys),
+        num_elsewhere=num_elsewhere,
     )
-    return _Planner(graph, keys, is_partial=partitions is not None).plan()
 
 
 class _Planner:
-    """Goes through the stages as a run does, but only looks."""
+    """One look at all outputs, in the order in which a run makes them."""
 
-    def __init__(self, graph: BuildGraph, keys: list[str], *, is_partial: bool) -> None:
+    def __init__(self, graph: BuildGraph) -> None:
         self.graph = graph
-        self.dataset = graph.dataset
-        self.keys = keys
-        self.is_partial = is_partial
-        self.bad: list[Bad] = []
         self.planned: list[PlannedOutput] = []
+        self.bad: list[StageFailure] = []
         self.sizes: dict[str, int] = {}
+        """Bytes of each raw file on this disk."""
         self.unfetched: set[str] = set()
-        self.changed: set[tuple[Stage, str]] = set()
-        self.speeds = _Speeds(self.dataset.folder, self.sizes)
+        self.seconds_per_byte: dict[tuple[Stage, str], float | None] = {}
 
-    def plan(self) -> Plan:
-        """Return what is to be made."""
-        for key in self.graph.sources:
-            self._look_at(key)
-        bad_keys = {bad.name for bad in self.bad}
-        if self._add_tokenizer():
-            for stage in ("tokens", "split", "sequences"):
-                for key in self.keys:
-                    if key not in bad_keys:
-                        self._add_file_output(stage, key)
-            num_elsewhere = self._num_unbuilt_elsewhere()
-            if not self.is_partial or not num_elsewhere:
-                for config in self.dataset.exports:
-                    self._add_export(config)
+    def look_at_all(self, keys: Sequence[str], *, is_partial: bool) -> int:
+        """Plan the outputs of raw files and of the dataset; return how many other files are not
+        built."""
         sources = self.graph.sources
-        return Plan(
-            dataset=self.dataset,
-            planned=tuple(self.planned),
-            bad=tuple(self.bad),
-            num_files=len(self.keys),
-            left_out=self.graph.listing.left_out,
-            num_remote=sum(not sources[key].is_local for key in self.keys),
-            num_elsewhere=self._num_unbuilt_elsewhere(),
-        )
+        for key in sources:
+            self._look_at_raw(key)
+        elsewhere = [key for key in sources if key not in keys]
+        num_elsewhere = sum(not self.graph.sequences(key).is_made for key in elsewhere)
+        bad = {failure.name for failure in self.bad}
+        for output in self.graph.outputs([key for key in keys if key not in bad]):
+            if output.stage == "export" and is_partial and num_elsewhere:
+                break
+            if not self._look_at(output):
+                break
+        return num_elsewhere
 
-    def _look_at(self, key: str) -> None:
+    def _look_at_raw(self, key: str) -> None:
         try:
             self.sizes[key] = self.graph.raw_file(key).num_bytes
         except (TokflowError, OSError) as error:
             if self.graph.sources[key].is_local:
-                self.bad.append(Bad(key, error))
+                self.bad.append(StageFailure("raw", key, error))
             else:
                 self.unfetched.add(key)
 
-    def _add_tokenizer(self) -> bool:
-        """Plan the tokenizer; say whether anything can be planned after it."""
-        try:
-            output = self.graph.tokenizer_output
-        except (TokflowError, OSError) as error:
-            if self.unfetched:
-                self._add_waiting("tokenizer", "tokenizer", "waits for raw files to be fetched")
-                return True
-            self.bad.append(Bad("tokenizer", error))
-            return False
-        trained_on = self.graph.origin().raw_files
-        return self._add(output, sum(self.sizes.get(key, 0) for key in trained_on))
-
-    def _add_file_output(self, stage: Stage, key: str) -> None:
-        if key in self.unfetched:
-            self._add_waiting(stage, key, "waits for the raw file to be fetched")
-            return
-        outputs: dict[Stage, Callable[[str], Output]] = {
-            "tokens": self.graph.tokens,
-            "split": self.graph.split,
-            "sequences": self.graph.sequences,
-        }
-        try:
-            output = outputs[stage](key)
-        except (TokflowError, OSError):
-            self._add_waiting(stage, key, f"waits for {self._awaited()}")
-            return
-        self._add(output, self.sizes[key])
-
-    def _add_export(self, config: ExportConfig) -> None:
-        try:
-            output = self.graph.export(config)
-        except (TokflowError, OSError):
-            self._add_waiting("export", config.name, f"waits for {self._awaited()}")
-            return
-        self._add(output, sum(self.sizes.values()))
-
-    def _add(self, output: Output, num_bytes: int) -> bool:
-        """Plan an output; say whether a run could have it."""
-        damage: CorruptOutputError | None = None
-        try:
-            is_made = output.find() is not None
-        except CorruptOutputError as error:
-            is_made, damage = False, error
-        except TokflowError as error:
-            self.bad.append(Bad(output.title, error))
-            return False
-        if is_made:
-            self.planned.append(
-                PlannedOutput(
-                    stage=output.stage,
-                    name=output.name,
-                    is_made=True,
-                    fingerprint=output.fingerprint,
-                    folder=output.folder,
-                    num_bytes=num_bytes,
-                )
-            )
+    def _look_at(self, output: Output) -> bool:
+        """Plan an output; say whether anything can be planned after it."""
+        if output.stage in FILE_STAGES and output.name in self.unfetched:
+            self._plan(output, None, "missing", ("waits for the raw file to be fetched",))
             return True
-        self.changed.add((output.stage, output.name))
-        cause, details = self._why(output, damage)
+        try:
+            recipe = output.recipe
+        except (TokflowError, OSError) as error:
+            if output.stage == "tokenizer" and not self.unfetched:
+                self.bad.append(StageFailure(output.stage, output.name, error))
+                return False
+            self._plan(output, None, "missing", (f"waits for {self._awaited()}",))
+            return True
+        try:
+            self._plan(output, recipe, *_cause(output))
+        except TokflowError as error:
+            self.bad.append(StageFailure(output.stage, output.name, error))
+            return output.stage != "tokenizer"
+        return True
+
+    def _awaited(self) -> str:
+        """Return what must be made before a fingerprint can be known."""
+        if any(planned.stage == "tokenizer" and planned.cause for planned in self.planned):
+            return "the tokenizer"
+        if self.unfetched:
+            return "raw files to be fetched"
+        if bad := next((failure.name for failure in self.bad), None):
+            return f"{bad}, which cannot be read"
+        return "the tokens of all files: known, and perhaps there, once they are made"
+
+    def _plan(
+        self, output: Output, recipe: Recipe | None, cause: Cause | None, details: tuple[str, ...]
+    ) -> None:
+        if output.stage in FILE_STAGES:
+            num_bytes = self.sizes.get(output.name, 0)
+        else:  # a trained tokenizer has the files that it is trained on as parents
+            keys = self.sizes if output.stage == "export" else recipe.parents if recipe else ()
+            num_bytes = sum(self.sizes.get(key, 0) for key in keys)
         self.planned.append(
             PlannedOutput(
                 stage=output.stage,
                 name=output.name,
-                is_made=False,
                 cause=cause,
                 details=details,
-                fingerprint=output.fingerprint,
-                folder=output.folder,
+                fingerprint=recipe.fingerprint if recipe else None,
+                folder=output.folder if recipe else None,
                 num_bytes=num_bytes,
-                seconds=self.speeds.seconds(output.stage, output.name, num_bytes),
-            )
-        )
-        return True
-
-    def _why(
-        self, output: Output, damage: CorruptOutputError | None
-    ) -> tuple[Cause, tuple[str, ...]]:
-        if damage is not None:
-            return "damaged", (str(damage).partition("; ")[0],)
-        newest = newest_output(output.folder.parent)
-        if newest is None:
-            return "missing", ()
-        if newest.folder == output.folder:
-            return "config changed", ("what it holds is an error now",)
-        return why(newest.manifest, output.recipe)
-
-    def _add_waiting(self, stage: Stage, name: str, detail: str) -> None:
-        self.changed.add((stage, name))
-        num_bytes = sum(self.sizes.values()) if stage == "export" else self.sizes.get(name, 0)
-        self.planned.append(
-            PlannedOutput(
-                stage=stage,
-                name=name,
-                is_made=False,
-                cause="missing",
-                details=(detail,),
-                num_bytes=num_bytes,
-                seconds=self.speeds.seconds(stage, name, num_bytes),
+                seconds=self._seconds(output, num_bytes) if cause else 0.0,
             )
         )
 
-    def _awaited(self) -> str:
-        """Return what must be made before a fingerprint can be known."""
-        if ("tokenizer", "tokenizer") in self.changed:
-            return "the tokenizer"
-        if self.unfetched:
-            return "raw files to be fetched"
-        if bad := next((bad.name for bad in self.bad), None):
-            return f"{bad}, which cannot be read"
-        return "the tokens of all files: known, and perhaps there, once they are made"
-
-    def _num_unbuilt_elsewhere(self) -> int:
-        num = 0
-        for key in self.graph.sources:
-            if key in self.keys:
-                continue
-            try:
-                num += not self.graph.sequences(key).is_made
-            except (TokflowError, OSError):
-                num += 1
-        return num
-
-
-class _Speeds:
-    """How long the newest outputs of the dataset took, read when first asked for."""
-
-    def __init__(self, folder: Path, sizes: Mapping[str, int]) -> None:
-        self._folder = folder
-        self._sizes = sizes
-        self._per_byte: dict[tuple[Stage, str], float | None] = {}
-
-    def seconds(self, stage: Stage, name: str, num_bytes: int) -> float:
+    def _seconds(self, output: Output, num_bytes: int) -> float:
         """Return how long an output that goes back to so many raw bytes is likely to take."""
-        key = (stage, name if stage == "export" else "")
-        if key not in self._per_byte:
-            self._per_byte[key] = self._measured(stage, name)
-        per_byte = self._per_byte[key]
+        stage = output.stage
+        kind = (stage, output.name if stage == "export" else "")
+        if kind not in self.seconds_per_byte:
+            if stage in FILE_STAGES:
+                sizes = {self.graph.output(stage, key).place: self.sizes[key] for key in self.sizes}
+            else:
+                sizes = {output.place: sum(self.sizes.values())}
+            self.seconds_per_byte[kind] = _seconds_per_byte(sizes)
+        per_byte = self.seconds_per_byte[kind]
         if per_byte is not None:
             return per_byte * num_bytes
         fixed, default = DEFAULT_SECONDS[stage]
         return fixed + default * num_bytes
 
-    def _measured(self, stage: Stage, name: str) -> float | None:
-        """Return seconds per raw byte of up to 50 outputs; None where there is none."""
-        if stage in ("tokenizer", "export"):
-            folder = self._folder / ("tokenizer" if stage == "tokenizer" else f"exports/{name}")
-            made = {folder: sum(self._sizes.values())}
-        else:
-            made = {self._folder / stage / key: size for key, size in self._sizes.items()}
-        seconds = num_bytes = 0.0
-        for folder in list(made)[:50]:
-            newest = newest_output(folder)
-            took = None if newest is None else read_run(newest.folder).get("seconds")
-            if took is not None and made[folder]:
-                seconds += took
-                num_bytes += made[folder]
-        return seconds / num_bytes if num_bytes else None
+
+def _cause(output: Output) -> tuple[Cause | None, tuple[str, ...]]:
+    """Return why an output must be made, and what differs; None where it is there."""
+    try:
+        output.manifest()
+    except CorruptOutputError as error:
+        return "damaged", (str(error).partition("; ")[0],)
+    except MissingOutputError:
+        newest = newest_output(output.place)
+        if newest is None:
+            return "missing", ()
+        if newest.folder == output.folder:
+            return "config changed", ("what it holds is an error now",)
+        return why(newest.manifest, output.recipe)
+    return None, ()
+
+
+def _seconds_per_byte(sizes: Mapping[Path, int]) -> float | None:
+    """Return how long the newest outputs in some folders took for each byte of the raw files that
+    they are made from; None where there is none."""
+    seconds = num_bytes = 0.0
+    for folder, size in list(sizes.items())[:MEASURED_OUTPUTS]:
+        runs = sorted(folder.glob(f"*/{RUN_NAME}"), key=lambda path: path.stat().st_mtime_ns)
+        took = read_run(runs[-1].parent).get("seconds") if runs else None
+        if took is not None and size:
+            seconds += took
+            num_bytes += size
+    return seconds / num_bytes if num_bytes else None

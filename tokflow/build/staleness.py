@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, cast
 
 from tokflow.store.manifest import Manifest, Recipe
+from tokflow.store.versions import described_changes
 
 Cause = Literal[
     "missing", "damaged", "file changed", "config changed", "code changed", "input changed"
@@ -15,6 +16,9 @@ def why(newest: Manifest, expected: Recipe) -> tuple[Cause, tuple[str, ...]]:
     """Compare the newest output with the one to be made; the first cause is the root."""
     if newest.version != expected.version:
         return "code changed", (f"version {newest.version} to {expected.version}",)
+    libraries = expected.config.get("libraries", {})
+    if libraries != newest.config.get("libraries", {}):
+        return "code changed", tuple(described_changes(libraries) or ["older libraries again"])
     changed = _changed_parents(expected.parents, newest.parents)
     fields = list(_changed_fields(expected.config, newest.config))
     if newest.stage == "tokenizer":

@@ -26,7 +26,8 @@ from tokflow.tokenizers.tokenizer import (
     read_tokenizer_json,
     vocab_size_asked,
 )
-from tokflow.tokens.shard import BATCH_BYTES, config_of_text, open_shard_engine
+from tokflow.tokens.encoder import engine_for
+from tokflow.tokens.shard import BATCH_BYTES
 
 SAMPLE_BYTES = 4_000_000
 """Most text, in bytes of UTF-8, that a tokenizer is measured on."""
@@ -45,21 +46,12 @@ class Sample:
     num_tokens: int
     seconds: float
     """Of encoding alone, with caches that were cold at the start."""
-
-    @property
-    def bytes_per_token(self) -> float | None:
-        """How much text a token stands for; None where there is no token."""
-        return self.num_bytes / self.num_tokens if self.num_tokens else None
-
-    @property
-    def tokens_per_character(self) -> float | None:
-        """Tokens for each code point; None where there is no text."""
-        return self.num_tokens / self.num_chars if self.num_chars else None
-
-    @property
-    def megabytes_per_second(self) -> float:
-        """Text encoded in a second, in units of 1,000,000 bytes."""
-        return self.num_bytes / 1e6 / self.seconds if self.seconds else 0.0
+    bytes_per_token: float | None
+    """How much text a token stands for; None where there is no token."""
+    tokens_per_character: float | None
+    """Tokens for each code point; None where there is no text."""
+    megabytes_per_second: float
+    """Text encoded in a second, in units of 1,000,000 bytes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,21 +80,19 @@ class TokenizerReport:
 
     def as_document(self) -> dict[str, Any]:
         """Return everything as plain JSON."""
-        folder = self.tokenizer.folder
+        folder, sample = self.tokenizer.folder, self.sample
         return {
-            **dataclasses.asdict(self.tokenizer),
+            **_fields(self.tokenizer, but=("folder", "manifest")),
             "folder": str(folder) if folder.is_dir() else None,  # one that was not to be kept
             "dtype": self.tokenizer.dtype.name,
-            "name": self.name,
-            "revision": self.revision,
-            "origin": self.origin,
-            "engine": self.engine,
-            "engine_reason": self.engine_reason,
-            "vocab_size_asked": self.vocab_size_asked,
-            "splitting": self.splitting,
-            "auto_tokenizer": self.auto_tokenizer,
-            "sample": None if self.sample is None else _document_of(self.sample),
+            **_fields(self, but=("tokenizer", "sample")),
+            "sample": sample and {**dataclasses.asdict(sample), "path": str(sample.path)},
         }
+
+
+def _fields(of: Tokenizer | TokenizerReport, *, but: tuple[str, ...]) -> dict[str, Any]:
+    names = [field.name for field in dataclasses.fields(of) if field.name not in but]
+    return {name: getattr(of, name) for name in names}
 
 
 def report_tokenizer(dataset: Dataset, *, file: Path | None, is_measured: bool) -> TokenizerReport:
@@ -116,8 +106,7 @@ def report_tokenizer(dataset: Dataset, *, file: Path | None, is_measured: bool) 
     make_tokenizer(graph)
     tokenizer, manifest = graph.tokenizer, graph.tokenizer_output.manifest()
     render = open_renderer(dataset.documents, tokenizer) if is_measured else None
-    config = config_of_text(dataset.tokenizer, dataset.documents)
-    engine = open_shard_engine(tokenizer, config)
+    engine = engine_for(graph.encoding, dataset.documents)
     if is_measured and file is None:
         file = graph.raw_file(_first_key(graph)).path
     sample = None if file is None else _measure(engine, file, dataset.documents, render)
@@ -167,6 +156,9 @@ def _measure(
         num_bytes=num_bytes,
         num_tokens=num_tokens,
         seconds=seconds,
+        bytes_per_token=num_bytes / num_tokens if num_tokens else None,
+        tokens_per_character=num_tokens / num_chars if num_chars else None,
+        megabytes_per_second=num_bytes / 1e6 / seconds if seconds else 0.0,
     )
 
 
@@ -198,13 +190,3 @@ def _splitting(tokenizer: Tokenizer) -> str:
         return str(read_encoding(tokenizer.folder)["pattern"])
     fields = read_tokenizer_json(tokenizer.folder)
     return describe_splitting(fields["pre_tokenizer"]) if fields else "in its own code"
-
-
-def _document_of(sample: Sample) -> dict[str, Any]:
-    return {
-        **dataclasses.asdict(sample),
-        "path": str(sample.path),
-        "bytes_per_token": sample.bytes_per_token,
-        "tokens_per_character": sample.tokens_per_character,
-        "megabytes_per_second": sample.megabytes_per_second,
-    }

@@ -60,13 +60,13 @@ def _print(inspection: Inspection) -> None:
     print_table(("file", "size", "sha256"), rows, max_rows=FILES_SHOWN)
     for note in inspection.notes:
         print(f"\nnote: {note}")
-    for stretch in inspection.stretches:
-        num_tokens = sum(len(s.token_ids) for s in stretch.segments if not s.is_padding)
-        num_segments = sum(not segment.is_padding for segment in stretch.segments)
+    for excerpt in inspection.excerpts:
+        num_tokens = sum(len(s.token_ids) for s in excerpt.segments if not s.is_padding)
+        num_segments = sum(not segment.is_padding for segment in excerpt.segments)
         tokens, segments = counted(num_tokens, "token"), counted(num_segments, "segment")
         print()
-        print_styled((stretch.name, "bold"), f": {tokens} of {segments}")
-        for number, segment in enumerate(stretch.segments):
+        print_styled((excerpt.name, "bold"), f": {tokens} of {segments}")
+        for number, segment in enumerate(excerpt.segments):
             _print_segment(segment, number)
 
 
@@ -104,5 +104,5 @@ def _as_document(inspection: Inspection) -> dict[str, Any]:
         "num_bytes": inspection.num_bytes,
         "tokenizer": None if inspection.tokenizer is None else str(inspection.tokenizer.folder),
         "notes": list(inspection.notes),
-        "stretches": [dataclasses.asdict(stretch) for stretch in inspection.stretches],
+        "excerpts": [dataclasses.asdict(excerpt) for excerpt in inspection.excerpts],
     }

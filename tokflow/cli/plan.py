@@ -1,6 +1,5 @@
 """`tokflow plan`: what a run would build, and why."""
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,22 +15,15 @@ from tokflow.cli.output import (
     print_table,
     size,
 )
-from tokflow.cli.selection import select
+from tokflow.cli.selection import Paths, Words, select
 
 ROWS_SHOWN = 40
 """Lines of a plan on the screen; the JSON has all."""
 
 
-def main(
-    names: Sequence[str] | None,
-    configs: Sequence[Path] | None,
-    store: Path | None,
-    partitions: Sequence[str] | None,
-    *,
-    json: bool,
-) -> int:
+def main(names: Words, configs: Paths, store: Path | None, partitions: Words, *, json: bool) -> int:
     """Print the plan of each dataset; return the exit status."""
-    datasets = select(names, configs=configs, store=store, partitions=partitions)
+    datasets = select(names, configs, store, partitions)
     plans = [make_plan(dataset, partitions=partitions) for dataset in datasets]
     if json:
         print_json({"datasets": [_document(plan) for plan in plans]})
@@ -51,6 +43,7 @@ def _document(plan: Plan) -> dict[str, Any]:
         "num_files": plan.num_files,
         "num_remote_files": plan.num_remote,
         "left_out": [asdict(left) for left in plan.left_out],
+        "library_changes": plan.library_changes,
         "num_bytes": plan.num_bytes,
         "estimated_seconds": round(plan.seconds, 2),
         "missing": [
@@ -65,7 +58,10 @@ def _document(plan: Plan) -> dict[str, Any]:
             }
             for planned in plan.missing
         ],
-        "bad": [{"name": bad.name, "error": bad.explained.fields()} for bad in plan.bad],
+        "bad": [
+            {"stage": bad.stage, "name": bad.name, "error": bad.explained.fields()}
+            for bad in plan.bad
+        ],
     }
 
 
@@ -94,6 +90,8 @@ def _print(plan: Plan) -> None:
         print(f"exports wait for {counted(plan.num_elsewhere, 'other file')} to be built")
     if plan.left_out:
         print(described_left_out(plan.left_out))
+    for change in plan.library_changes:
+        print(change)
     for bad in plan.bad:
         print_error(str(bad.explained), bad.error)
 

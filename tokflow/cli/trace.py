@@ -3,7 +3,7 @@
 import dataclasses
 from pathlib import Path
 
-from tokflow.audit.trace import Origin, sequence_range, trace_tokens
+from tokflow.audit.trace import TokenOrigin, sequence_range, trace_tokens
 from tokflow.cli.output import (
     DONE,
     UsageError,
@@ -59,7 +59,7 @@ def main(
     return DONE
 
 
-def _print(origin: Origin) -> None:
+def _print(origin: TokenOrigin) -> None:
     last = origin.position + origin.num_tokens - 1
     positions = (
         f"{origin.position:,}" if origin.num_tokens == 1 else f"{origin.position:,}-{last:,}"

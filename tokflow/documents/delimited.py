@@ -103,8 +103,7 @@ def _bad_record(
     num_each = documents_per_record(config, len(config.columns))
     places = (place for place in odd.lines() for _ in range(num_each))
     # One more than may be set aside is the end, however many there are.
-    some = list(islice(places, config.max_rejects + 1))
-    return all_bad([problem] * len(some), some)
+    return all_bad(problem, islice(places, config.max_rejects + 1))
 
 
 def _what_is_wrong(

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Mapping
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -79,18 +78,15 @@ def deciding_fields(config: DocumentsConfig, num_bytes: Mapping[Path, int]) -> d
     The fields that no reader of their formats looks at are not in it, nor is a limit that no
     document of such a file can reach, and `format: auto` is what it stands for. `on_bad_document`
     and `max_rejects` are not, for they decide whether there is an output and not what is in it;
-    `is_accepted` asks them. With `messages` there are the versions of what writes them as text,
-    for another one may write another text by the same template.
+    `is_accepted` asks them. Without files: what may decide those of any format and size.
     """
     fields = dataclasses.asdict(config)
-    formats = {_format_of(path, config) or "auto" for path in num_bytes}
+    formats = {_format_of(path, config) or "auto" for path in num_bytes} or {"auto"}
     fields["format"] = sorted(formats)
     for name in (*_ACCEPTANCE, *(() if formats & {"txt", "auto"} else _OF_TXT)):
         del fields[name]
-    if all(_is_within_limit(path, size, config) for path, size in num_bytes.items()):
+    if num_bytes and all(_is_within_limit(*file, config) for file in num_bytes.items()):
         del fields["limit"]["document_bytes"]
-    if config.messages is not None:
-        fields["written_by"] = dict(_writers())
     return fields
 
 
@@ -101,14 +97,6 @@ def _is_within_limit(path: Path, num_bytes: int, config: DocumentsConfig) -> boo
     is_compressed = path.suffix.lower() in DECOMPRESSORS
     is_small = num_bytes <= config.limit.document_bytes
     return is_small and is_plain and not is_compressed and not is_longer_than_read
-
-
-@cache
-def _writers() -> Mapping[str, str]:
-    """Return the version of each package that writes messages, without importing it."""
-    from importlib.metadata import version  # 0.06 s that other datasets need not pay
-
-    return {name: version(name) for name in ("transformers", "jinja2")}
 
 
 def _format_of(path: Path, config: DocumentsConfig) -> FileFormat | None:

@@ -50,7 +50,7 @@ def read(path: Path, config: DocumentsConfig, batch_bytes: int) -> Iterator[Pars
 
     def parse_lines(batch: LineBatch) -> ParsedBatch:
         if batch.is_too_large:
-            return all_bad([too_large(config.limit)] * num_each, [batch.place(0)] * num_each)
+            return all_bad(too_large(config.limit), [batch.place(0)] * num_each)
         try:
             columns = [list(map(field.get, map(field.decode, batch.lines))) for field in fields]
         except _UNDECODABLE:

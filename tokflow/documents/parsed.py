@@ -110,9 +110,8 @@ def parse(
     if num_chars is None:
         num_chars = [_num_chars(column) for column in texts]
     batch = _joined(rows, texts, num_chars, config)
-    return ParsedBatch(
-        batch, _bad_documents(wrong, place, num_each), lambda row: place(row // num_each)
-    )
+    bad = (bad_document(wrong[row], row=row, place=place(row // num_each)) for row in sorted(wrong))
+    return ParsedBatch(batch, tuple(bad), lambda row: place(row // num_each))
 
 
 def _joined(
@@ -140,11 +139,16 @@ def documents_per_record(config: DocumentsConfig, num_columns: int) -> int:
     return 1 if config.separator_of_columns is not None else num_columns
 
 
-def all_bad(problems: Sequence[Problem], places: Sequence[Place]) -> ParsedBatch:
-    """Return records that are all bad, each for the problem and at the place beside it."""
+def all_bad(problem: Problem, places: Iterable[Place]) -> ParsedBatch:
+    """Return records at these places that are all bad."""
     none = np.zeros(0, dtype=np.int64)
-    bad = _bad_documents(dict(enumerate(problems)), places.__getitem__)
-    return ParsedBatch(Batch(none, texts_of([]), none), bad)
+    bad = (bad_document(problem, row=row, place=place) for row, place in enumerate(places))
+    return ParsedBatch(Batch(none, texts_of([]), none), tuple(bad))
+
+
+def bad_document(problem: Problem, *, row: int, place: Place) -> BadDocument:
+    """Return the record at this place as one that is no document."""
+    return BadDocument(row=row, line=place[0], byte_offset=place[1], **problem._asdict())
 
 
 def ends_of(texts: pa.LargeStringArray) -> npt.NDArray[np.int64]:
@@ -190,17 +194,6 @@ def _num_chars(texts: pa.LargeStringArray) -> npt.NDArray[np.int64]:
     import pyarrow.compute as pc  # 0.06 s that only reading needs
 
     return to_numpy(pc.utf8_length(texts))
-
-
-def _bad_documents(
-    problems: Mapping[int, Problem], place: Callable[[int], Place], num_each: int = 1
-) -> tuple[BadDocument, ...]:
-    bad = []
-    for row in sorted(problems):
-        line, byte_offset = place(row // num_each)
-        fields = problems[row]._asdict()
-        bad.append(BadDocument(row=row, line=line, byte_offset=byte_offset, **fields))
-    return tuple(bad)
 
 
 def _problems(

@@ -36,7 +36,7 @@ def read(path: Path, config: DocumentsConfig, batch_bytes: int) -> Iterator[Pars
 
     def parse_lines(batch: LineBatch) -> ParsedBatch:
         if batch.is_too_large:
-            return all_bad([too_large(config.limit)], [batch.place(0)])
+            return all_bad(too_large(config.limit), [batch.place(0)])
         array = texts_of(batch.lines).view(pa.large_binary())
         return parse([array], config, place=batch.place)
 

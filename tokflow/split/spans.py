@@ -12,22 +12,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tokflow.split.cut_tokens import CUT_TOKENS_NAME, CutEncoder
 from tokflow.split.rule import (
     NO_PART,
     NOT_TAKEN,
     FilePosition,
+    FileSpans,
     Form,
     PartConfig,
-    Spans,
     SplitConfig,
     assign_parts,
 )
 from tokflow.store.arrow import make_table, to_arrow, to_numpy, to_texts
-from tokflow.store.integrity import checked
-from tokflow.store.manifest import Manifest, Recipe, checksums, read_intact, write_manifest
+from tokflow.store.integrity import Stored, checked
+from tokflow.store.manifest import Manifest, Recipe, check_sizes, checksums, write_manifest
 from tokflow.store.tables import parquet_options, read_part
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.writer import DOCUMENTS_NAME
@@ -222,6 +221,8 @@ def write_split(
 
     Raises: CorruptOutputError where documents.parquet or the tokenizer is damaged.
     """
+    import pyarrow.parquet as pq  # late: it imports ssl and every file system
+
     started = time.perf_counter()
     key = str(shard.manifest.partition)
     columns = ["char_offset", "num_chars", "token_offset", "num_tokens"]
@@ -245,12 +246,13 @@ def write_split(
     write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
 
 
-def open_split(folder: Path, shard: TokenShard) -> Split:
-    """Return the split in `folder`, made from `shard`.
+def open_split(stored: Stored, shard: TokenShard) -> Split:
+    """Return a split that is in a store, made from `shard`.
 
-    Raises: MissingOutputError, CorruptOutputError.
+    Raises: CorruptOutputError where a file is missing or cut short.
     """
-    return Split(folder, read_intact(folder), shard)
+    check_sizes(stored.folder, stored.manifest)
+    return Split(stored.folder, stored.manifest, shard)
 
 
 def _deciding_config(config: SplitConfig, position: FilePosition, key: str) -> dict[str, Any]:
@@ -290,7 +292,7 @@ _DECIDING_POSITION: dict[Form, tuple[str, ...]] = {
 
 
 def _span_table(
-    spans: Spans,
+    spans: FileSpans,
     table: pa.Table,
     num_tokens: npt.NDArray[np.int64],
     num_shard_tokens: int,
@@ -326,7 +328,7 @@ def _span_table(
 
 
 def _counts(
-    spans: Spans, num_tokens: npt.NDArray[np.int64], names: tuple[str, ...]
+    spans: FileSpans, num_tokens: npt.NDArray[np.int64], names: tuple[str, ...]
 ) -> dict[str, int]:
     """Count for each part, and for what no part takes, the documents, characters and tokens.
 

@@ -12,11 +12,9 @@ from pathlib import Path
 
 from tokflow.errors import (
     ConfigError,
-    CorruptOutputError,
-    MissingOutputError,
     TokflowError,
 )
-from tokflow.store.manifest import MANIFEST_NAME, is_complete, read_intact, read_manifest
+from tokflow.store.manifest import MANIFEST_NAME, is_complete, is_intact, read_manifest
 
 LATEST = "latest"
 """The link beside the outputs of an export that leads to the newest."""
@@ -167,11 +165,9 @@ def _take_name(temporary: Path, folder: Path) -> None:
 
 def _is_same(folder: Path, temporary: Path) -> bool:
     """Say whether `folder` is the whole output that `temporary` is, too."""
-    try:
-        fingerprint = read_intact(folder).fingerprint
-    except (MissingOutputError, CorruptOutputError):
+    if not is_intact(folder):
         return False
-    return fingerprint == read_manifest(temporary).fingerprint
+    return read_manifest(folder).fingerprint == read_manifest(temporary).fingerprint
 
 
 def _temporary_beside(path: Path) -> Path:

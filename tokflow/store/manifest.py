@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -17,7 +17,7 @@ from tokflow.errors import (
     ForeignOutputError,
     MissingOutputError,
 )
-from tokflow.store.manifest_fields import check_fields
+from tokflow.store.versions import loaded_versions
 
 FORMAT_VERSION = 1
 
@@ -31,12 +31,16 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 _OUTPUT_NAME = re.compile("[0-9a-f]{16}")
 
 
+MAX_COUNT = 2**63 - 1
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
+
+
 @dataclass(frozen=True, kw_only=True)  # without slots, since it keeps its fingerprint
 class Recipe:
     """All that decides an output: two outputs of one recipe have the same bytes."""
 
     stage: str
-    version: int
+    version: Count
     """The version of the stage's code: raised when the same input would give other bytes."""
     config: Mapping[str, Any]
     """The fields that decide the content; plain JSON."""
@@ -52,16 +56,24 @@ class Recipe:
         """
         if self.stage == "raw":
             return self.parents["content"]
-        ingredients = [self.stage, self.version, self.config, self.parents]
-        text = json.dumps(ingredients, sort_keys=True, ensure_ascii=False, allow_nan=False)
-        return hashlib.sha256(text.encode()).hexdigest()
+        return _sha256_of([self.stage, self.version, self.config, self.parents])
+
+    @property
+    def code_version(self) -> str:
+        """What the code and the config contribute: 16 digits of the sha256 of all but parents."""
+        return _sha256_of([self.stage, self.version, self.config])[:16]
+
+
+def _sha256_of(ingredients: list[Any]) -> str:
+    text = json.dumps(ingredients, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileEntry:
     """One file of an output."""
 
-    num_bytes: int
+    num_bytes: Count
     sha256: str
 
 
@@ -76,7 +88,7 @@ class Manifest:
     dataset: str
     partition: str | None
     """The raw file's key; None for an output of the whole dataset."""
-    counts: Mapping[str, int]
+    counts: Mapping[str, Count]
     """How many of each thing; the accounting of the stage must close in them."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """dtype, special ids and whatever else a reader needs."""
@@ -115,8 +127,29 @@ class Manifest:
         return {**fields.pop("recipe"), "fingerprint": self.fingerprint, **fields}
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Details:
+    """Kinds and ranges of the details that more than one module reads; each stage and format has
+    others besides."""
+
+    dtype: Literal["<u2", "<u4"] = "<u2"
+    vocab_size: Count = 0
+    sequence_length: Count | None = None
+    eos_id: Count | None = None
+    bos_id: Count | None = None
+    pad_id: Count | None = None
+    parts: list[Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_-]+\Z")]] | None = None
+    format: str = ""
+    tokenizer_fingerprint: str = ""
+
+
+class _Fields(msgspec.Struct):
+    details: _Details
+
+
 def write_manifest(folder: Path, manifest: Manifest, *, run: Mapping[str, Any]) -> None:
-    """Write `manifest` into `folder`, and beside it how the run went."""
+    """Write `manifest` into `folder`, and beside it how the run went and with which libraries."""
+    run = {**run, "versions": loaded_versions(manifest.stage)}
     (folder / RUN_NAME).write_text(json.dumps(run, indent=1, sort_keys=True) + "\n")
     (folder / MANIFEST_NAME).write_bytes(sealed(manifest.fields()))
 
@@ -151,30 +184,23 @@ def is_intact(folder: Path) -> bool:
     Raises: ForeignOutputError for one of a newer tokflow, which is neither absent nor damaged.
     """
     try:
-        read_intact(folder)
+        check_sizes(folder, read_manifest(folder))
     except (MissingOutputError, CorruptOutputError):
         return False
     return True
 
 
-def read_intact(folder: Path) -> Manifest:
-    """Return the manifest of the output in `folder`, of which no file is missing or cut short.
+def check_sizes(folder: Path, manifest: Manifest) -> None:
+    """Make sure that no file of the output in `folder` is missing or cut short.
 
-    Sizes are compared and no content is read; `broken_files` compares checksums.
+    No content is read; `broken_files` compares checksums.
 
-    Raises: MissingOutputError where there is none, CorruptOutputError, ForeignOutputError.
+    Raises: CorruptOutputError.
     """
-    try:
-        manifest = read_manifest(folder)
-    except MissingOutputError:
-        if folder.is_dir():
-            raise damaged(folder, f"a {MANIFEST_NAME}", "none") from None
-        raise
     for name, entry in manifest.files.items():
         found = _size(folder / name)
         if found != f"{entry.num_bytes:,}":
             raise damaged(folder / name, f"{entry.num_bytes:,} bytes", found)
-    return manifest
 
 
 def _size(path: Path) -> str:
@@ -184,19 +210,35 @@ def _size(path: Path) -> str:
         return "no file"
 
 
+def read_expected(folder: Path, stage: str, fingerprint: str) -> Manifest:
+    """Return the manifest in `folder`, which must be that of a stage's output with a fingerprint.
+
+    Raises: as `read_manifest`, CorruptOutputError also where it is another output's.
+    """
+    manifest = read_manifest(folder)
+    if (manifest.stage, manifest.fingerprint) != (stage, fingerprint):
+        found = f"{manifest.stage} with {manifest.fingerprint[:16]}…"
+        raise damaged(folder, f"{stage} with the fingerprint {fingerprint[:16]}…", found)
+    return manifest
+
+
 def read_manifest(folder: Path) -> Manifest:
     """Return the manifest in `folder`, as it was written.
 
     Every byte of it is covered by its digest, and its fingerprint by its recipe; a folder that
     has an output's name has that of its fingerprint. No name in it leads out of the folder.
 
-    Raises: MissingOutputError where there is none; ForeignOutputError where a newer tokflow wrote
-    it; CorruptOutputError for anything else that no manifest has.
+    Raises: MissingOutputError where there is none, but CorruptOutputError if the folder has an
+    output's name, and for anything that no manifest has; ForeignOutputError where a newer tokflow
+    wrote it.
     """
     path = folder / MANIFEST_NAME
     try:
         data = path.read_bytes()
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        if is_output_name(folder.name) and folder.is_dir():
+            expected = f"a {MANIFEST_NAME} in a folder with an output's name"
+            raise damaged(folder, expected, "none") from None
         raise MissingOutputError(
             where=folder,
             expected=f"a finished output with a {MANIFEST_NAME}",
@@ -206,14 +248,13 @@ def read_manifest(folder: Path) -> Manifest:
     fields = _parsed(path, data)
     _check_version(path, fields.get("format_version"))
     _check_digest(path, data)
-    del fields["digest"]
     try:
-        check_fields(fields)
-        manifest = _manifest_of(fields)
+        msgspec.convert(fields, _Fields)
+        manifest = msgspec.convert({**fields, "recipe": fields}, Manifest)
         for expected, found in _field_problems(manifest, fields["fingerprint"], folder.name):
             raise damaged(path, expected, found)
     except (KeyError, TypeError, ValueError, RecursionError, msgspec.ValidationError) as error:
-        found = f"{type(error).__name__}: {error}"
+        found = f"{type(error).__name__}: {error}".replace("$.recipe.", "$.")
         raise damaged(path, "the fields of a manifest", found) from error
     return manifest
 
@@ -246,14 +287,6 @@ def _check_digest(path: Path, data: bytes) -> None:
     if len(lines) < 3 or lines[1] != _digest_line(lines[0], lines[2]):
         expected = "in its second line the sha256 of the others, as it was written"
         raise damaged(path, expected, "other bytes")
-
-
-def _manifest_of(fields: Mapping[str, Any]) -> Manifest:
-    fields = dict(fields)
-    del fields["fingerprint"]
-    recipe = Recipe(**{name: fields.pop(name) for name in Recipe.__dataclass_fields__})
-    files = {name: FileEntry(**entry) for name, entry in fields.pop("files").items()}
-    return Manifest(recipe=recipe, files=files, **fields)
 
 
 def _field_problems(

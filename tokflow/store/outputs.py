@@ -19,7 +19,6 @@ from tokflow.store.atomic import LATEST
 from tokflow.store.manifest import (
     MANIFEST_NAME,
     Manifest,
-    damaged,
     is_complete,
     is_output_name,
     read_manifest,
@@ -90,14 +89,13 @@ class PassedBy:
     reason: str
 
 
-def walk(folder: Path, *, is_deep: bool = True) -> Iterator[StoredOutput | Unreadable | PassedBy]:
+def walk(folder: Path) -> Iterator[StoredOutput | Unreadable | PassedBy]:
     """Yield what is in `folder` and below it, sorted by path.
 
     An output is a folder called by 16 hexadecimal digits, as no part of a partition key is; or
     one called otherwise that holds a manifest, as an export that was copied out of its store.
     Outputs are not entered, nor are folders whose names begin with a dot, nor links: of all of
-    them but the link `latest` it is said that they were not. Without `is_deep`, nor are folders
-    that are no outputs.
+    them but the link `latest` it is said that they were not.
     """
     strays: list[str] = []
     try:
@@ -118,24 +116,31 @@ def walk(folder: Path, *, is_deep: bool = True) -> Iterator[StoredOutput | Unrea
             strays.append(path.name)
         elif (found := look_at(path)) is not None:
             yield found
-        elif is_deep:
+        else:
             yield from _inside(path)
     if strays:
         more = f" and {len(strays) - 3:,} more" if len(strays) > 3 else ""
         yield PassedBy(folder, f"{', '.join(strays[:3])}{more}: belongs to no output")
 
 
-def made_in(folder: Path) -> list[StoredOutput]:
-    """Return the finished outputs in `folder`, which holds those of one stage and file, newest
-    first."""
-    made = [found for found in walk(folder, is_deep=False) if isinstance(found, StoredOutput)]
-    made.sort(key=lambda of: (of.folder / MANIFEST_NAME).stat().st_mtime_ns, reverse=True)
-    return made
+def made_in(folder: Path) -> Iterator[StoredOutput]:
+    """Yield the finished outputs in `folder`, which holds those of one stage and file, newest
+    first; each is read when it is asked for."""
+    paths = sorted(folder.glob(f"[!.]*/{MANIFEST_NAME}"))
+    manifests = [path for path in paths if not path.parent.is_symlink()]
+    for path in sorted(manifests, key=lambda path: path.stat().st_mtime_ns, reverse=True):
+        if isinstance(found := look_at(path.parent), StoredOutput):
+            yield found
 
 
 def newest_output(folder: Path) -> StoredOutput | None:
     """Return the finished output in `folder` that was made last; None where there is none."""
-    return next(iter(made_in(folder)), None)
+    return next(made_in(folder), None)
+
+
+def read_output(folder: Path) -> StoredOutput:
+    """Return the finished output in `folder`. Raises: as `read_manifest`."""
+    return StoredOutput(folder, read_manifest(folder))
 
 
 def look_at(folder: Path) -> StoredOutput | Unreadable | None:
@@ -143,11 +148,8 @@ def look_at(folder: Path) -> StoredOutput | Unreadable | None:
     is_named = is_output_name(folder.name) and not (folder / LATEST).is_symlink()
     try:
         if is_complete(folder) or (is_named and folder.is_dir()):
-            return StoredOutput(folder, read_manifest(folder))
+            return read_output(folder)
         return None
-    except MissingOutputError:
-        expected = f"a {MANIFEST_NAME} in a folder with an output's name"
-        return Unreadable(folder, damaged(folder, expected, "none"))
     except OSError as error:
         return Unreadable(folder, error)
     except (CorruptOutputError, ForeignOutputError) as error:

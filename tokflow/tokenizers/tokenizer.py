@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from tokflow.errors import ConfigError, CorruptOutputError, TokenizerError
-from tokflow.store.manifest import FileEntry, Manifest, Recipe, read_manifest
+from tokflow.store.manifest import FileEntry, Manifest, Recipe
 from tokflow.store.verdicts import read_verdict
 from tokflow.tokenizers.patterns import check_pattern
 
@@ -147,6 +147,8 @@ class Tokenizer:
     eos_token: str | None = field(compare=False)
     bos_id: int | None = field(compare=False)
     bos_token: str | None = field(compare=False)
+    manifest: Manifest = field(compare=False, repr=False)
+    """What its files must be."""
     trust_remote_code: bool = False
     """Whether Python code that was saved with it may run. What is in a store cannot say so: who
     opens the tokenizer does, by a dataset's YAML or on the command line."""
@@ -155,22 +157,9 @@ class Tokenizer:
     nothing is known."""
 
     @property
-    def manifest(self) -> Manifest:
-        """What its files must be, read from its folder."""
-        return read_manifest(self.folder)
-
-    @property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
         """The little-endian type that holds every id: uint16 up to id 65,535, else uint32."""
         return np.dtype("<u2") if self.vocab_size <= 65_536 else np.dtype("<u4")
-
-
-def open_tokenizer(folder: Path) -> Tokenizer:
-    """Return the tokenizer saved in `folder`.
-
-    Raises: MissingOutputError, CorruptOutputError.
-    """
-    return tokenizer_of(read_manifest(folder), folder)
 
 
 def vocab_size_asked(manifest: Manifest) -> int | None:
@@ -192,6 +181,7 @@ def tokenizer_of(manifest: Manifest, folder: Path, *, trust_remote_code: bool = 
         eos_token=details["eos_token"],
         bos_id=details["bos_id"],
         bos_token=details["bos_token"],
+        manifest=manifest,
         trust_remote_code=trust_remote_code,
         verdict=read_verdict(folder, fingerprint),
     )
@@ -280,28 +270,10 @@ def special_id(
         return found
     raise TokenizerError(
         where=f"tokenizer.{role}_token",
-        expected=f"one of {_some(ids)}",
+        expected=f"one of {some_names(ids)}",
         found=repr(token),
         remedy="name a token of the vocabulary",
     )
-
-
-def require_special_ids(tokenizer: Tokenizer, config: TokenizerConfig) -> None:
-    """Check that the tokenizer has the EOS and BOS that `config` puts around documents.
-
-    Raises: TokenizerError with the choices.
-    """
-    for role, is_wanted, found in (
-        ("eos", config.eos == "last", tokenizer.eos_id),
-        ("bos", config.bos == "first", tokenizer.bos_id),
-    ):
-        if is_wanted and found is None:
-            raise TokenizerError(
-                where=f"tokenizer.{role}",
-                expected=f"a tokenizer that names its {role.upper()}",
-                found=f"none; its special tokens are {_some(tokenizer.special_tokens)}",
-                remedy=f"set tokenizer.{role}_token to one of them, or tokenizer.{role}: none",
-            )
 
 
 def write_ranks(ranks: Mapping[bytes, int], path: Path) -> None:
@@ -317,7 +289,8 @@ def read_ranks(path: Path) -> dict[bytes, int]:
     return {base64.b64decode(token): int(rank) for token, rank in pairs}
 
 
-def _some(ids: Mapping[str, int]) -> str:
+def some_names(ids: Mapping[str, int]) -> str:
+    """Return the first names, in the order of their ids, on one line."""
     names = [repr(name) for name in sorted(ids, key=lambda name: ids[name])]
     shown = ", ".join(names[:12])
     return f"{shown}, … ({len(names):,} in all)" if len(names) > 12 else shown or "(none)"

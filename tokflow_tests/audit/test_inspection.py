@@ -27,8 +27,8 @@ def store(built: Path, tmp_path: Path) -> Path:
 
 def texts(inspection: Inspection) -> list[list[tuple[str | None, str | None]]]:
     return [
-        [(segment.document, segment.text) for segment in stretch.segments]
-        for stretch in inspection.stretches
+        [(segment.document, segment.text) for segment in excerpt.segments]
+        for excerpt in inspection.excerpts
     ]
 
 
@@ -43,7 +43,7 @@ def test_a_shard_shows_its_documents_apart(store: Path):
             ("a.jsonl:3", "<eos>"),
         ]
     ]
-    assert inspection.stretches[0].name == "tokens 0 to 29"
+    assert inspection.excerpts[0].name == "tokens 0 to 29"
 
 
 @pytest.mark.parametrize("path", ["exports/parquet", "exports/pickle/latest", "sequences/a.jsonl"])
@@ -54,7 +54,7 @@ def test_sequences_show_where_documents_begin(path: str, store: Path):
         [("a.jsonl:0", "one<eos>"), ("a.jsonl:1", "two ")],
         [("a.jsonl:1", "and a ha")],
     ]
-    assert [stretch.name for stretch in inspection.stretches] == [
+    assert [excerpt.name for excerpt in inspection.excerpts] == [
         "train: sequence 0",
         "train: sequence 1",
     ]
@@ -63,9 +63,9 @@ def test_sequences_show_where_documents_begin(path: str, store: Path):
 def test_padding_is_no_document(store: Path):
     inspection = inspect_output(store / "exports/parquet", num_sequences=100)
 
-    padding = [s for stretch in inspection.stretches for s in stretch.segments if s.is_padding]
+    padding = [s for excerpt in inspection.excerpts for s in excerpt.segments if s.is_padding]
     assert padding == []  # 72 tokens fill 9 rows of 8
-    assert len(inspection.stretches) == 9
+    assert len(inspection.excerpts) == 9
 
 
 def test_a_row_that_is_not_full_ends_in_padding(tmp_path: Path):
@@ -73,7 +73,7 @@ def test_a_row_that_is_not_full_ends_in_padding(tmp_path: Path):
 
     inspection = inspect_output(tmp_path / STORE / "exports/parquet")
 
-    last = inspection.stretches[1].segments[-1]
+    last = inspection.excerpts[1].segments[-1]
     assert last.is_padding
     assert last.token_ids == (256,) * 28
 
@@ -95,19 +95,19 @@ def test_without_its_tokenizer_an_output_shows_ids(store: Path):
 
     assert inspection.tokenizer is None
     assert inspection.notes == ("its tokenizer is not in this store: tokens are shown as ids",)
-    first = inspection.stretches[0].segments[0]
+    first = inspection.excerpts[0].segments[0]
     assert (first.text, first.token_ids) == (None, (111, 110, 101, 256))
 
 
 def test_a_tokenizer_has_no_sequences(store: Path):
     inspection = inspect_output(store / "tokenizer")
 
-    assert inspection.stretches == ()
+    assert inspection.excerpts == ()
     assert inspection.found.manifest.counts == {"vocab_size": 258}
 
 
 def test_no_sequence_is_read_where_none_is_asked_for(store: Path):
-    assert inspect_output(store / "exports/bin", num_sequences=0).stretches == ()
+    assert inspect_output(store / "exports/bin", num_sequences=0).excerpts == ()
 
 
 def test_a_folder_of_many_outputs_is_not_one(store: Path):
@@ -139,4 +139,4 @@ def test_a_raw_file_that_was_fetched_is_shown_without_tokens(tmp_path: Path):
 
     inspection = inspect_output(tmp_path)
 
-    assert (inspection.stretches, inspection.notes) == ((), ())
+    assert (inspection.excerpts, inspection.notes) == ((), ())

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from tokflow.audit.trace import Origin, sequence_range, trace_tokens
+from tokflow.audit.trace import TokenOrigin, sequence_range, trace_tokens
 from tokflow.build.pipeline import build_dataset
 from tokflow.errors import ConfigError, MissingOutputError
 from tokflow.store.manifest import read_manifest
 from tokflow_tests.chats import byte_level_json
-from tokflow_tests.cli.test_cli import run
+from tokflow_tests.cli.commands import run
 from tokflow_tests.declared import TEXTS, dataset, write_raw
 
 STORE = Path("store/small")
@@ -23,11 +23,11 @@ TRAINED = {"kind": "trained", "vocab_size": 262}
 WHOLE: dict[str, Any] = {"parts": {"train": {}}}
 
 
-def traced(path: Path, part: str, *, start: int = 0, stop: int = 10**6) -> list[Origin]:
+def traced(path: Path, part: str, *, start: int = 0, stop: int = 10**6) -> list[TokenOrigin]:
     return trace_tokens(path, part=part, start=start, stop=stop)
 
 
-def raw_text(origin: Origin) -> str:
+def raw_text(origin: TokenOrigin) -> str:
     text = TEXTS[origin.raw_file][origin.row]
     return text[origin.char_start : origin.char_stop]
 
@@ -75,7 +75,7 @@ def test_a_piece_of_a_character_is_said_to_have_all_of_it(tmp_path: Path):
         (5, 6),
         (6, 6),
     ]
-    assert origins[0] == Origin(
+    assert origins[0] == TokenOrigin(
         position=euro,
         num_tokens=1,
         raw_file="a.jsonl",

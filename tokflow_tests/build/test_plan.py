@@ -272,8 +272,8 @@ def test_what_a_newer_tokflow_made_is_named_and_never_built_over(tmp_path: Path)
 
     plan, failed = make_plan(made), build_dataset(made).failed
 
-    assert [(bad.name, type(bad.error)) for bad in plan.bad] == [
-        ("tokens of a.jsonl", ForeignOutputError)
+    assert [(bad.stage, bad.name, type(bad.error)) for bad in plan.bad] == [
+        ("tokens", "a.jsonl", ForeignOutputError)
     ]
     assert [(f.stage, f.name, type(f.error)) for f in failed] == [
         ("tokens", "a.jsonl", ForeignOutputError)

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from tokflow.build.dataset import load_dataset
 from tokflow.exports import FORMATS
-from tokflow_tests.cli.test_recorder import project_with
+from tokflow_tests.cli.test_recording import project_with
 from tokflow_tests.declared import declare
 from tokflow_tests.making import build
 from tokflow_tests.special import write_letters

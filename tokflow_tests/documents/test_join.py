@@ -144,17 +144,6 @@ def test_what_is_joined_decides_the_content():
     )
 
 
-def test_the_versions_of_what_writes_messages_decide_the_content_of_chats_alone():
-    import jinja2
-    import transformers
-
-    fields = deciding_fields(DocumentsConfig(messages="m"), JSONL)
-    versions = {"transformers": transformers.__version__, "jinja2": jinja2.__version__}
-    assert fields["written_by"] == versions
-    for config in (DocumentsConfig(), DocumentsConfig(prompt="p", completion="c")):
-        assert "written_by" not in deciding_fields(config, JSONL)
-
-
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
 @pytest.mark.parametrize(
     ("documents", "remedy"),

@@ -21,7 +21,7 @@ from tokflow.build.pipeline import build_dataset
 from tokflow.build.results import BuildResult
 from tokflow.errors import BadDocumentError, ConfigError
 from tokflow_tests.fuzz.cases import Case
-from tokflow_tests.fuzz.check_export import CheckedExport, StageResult, check_export
+from tokflow_tests.fuzz.check_export import CheckedExport, ExportToCheck, check_export
 from tokflow_tests.fuzz.check_stages import assigned_parts, check_split, check_tokens
 from tokflow_tests.fuzz.check_trace import check_traces
 from tokflow_tests.fuzz.difference import DifferenceError, same
@@ -201,7 +201,7 @@ class _Run:
         for entry in self.config["exports"]:
             name = entry["name"]
             made = built.export(name)
-            export = StageResult(
+            export = ExportToCheck(
                 folder=made.output.folder,
                 manifest=made.manifest,
                 options={key: value for key, value in entry.items() if key != "name"},
@@ -238,7 +238,7 @@ class _Run:
         if is_refused or left is None:
             raise DifferenceError(f"convert {source.made.folder.parent.name} to {entry}: no error")
         own = source.made.packing if not source.is_stream else {}
-        converted = StageResult(
+        converted = ExportToCheck(
             folder=folder,
             manifest=None,
             options=entry,

@@ -20,7 +20,7 @@ from tokflow_tests.fuzz.references import Reference
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckedExport:
+class ExportToCheck:
     """An export that tokflow made, and what it was made of."""
 
     folder: Path
@@ -78,7 +78,7 @@ class IndexRun:
 class CheckedExport:
     """An export that was compared, and where its tokens are."""
 
-    made: CheckedExport
+    made: ExportToCheck
     is_stream: bool
     runs: dict[str, list[IndexRun]]
     """The index, by part."""
@@ -131,7 +131,7 @@ def _with_all_files(parts: Pieces) -> Pieces:
     return {part: {key: of.get(key, []) for key in keys} for part, of in parts.items()}
 
 
-def check_export(made: CheckedExport) -> CheckedExport:
+def check_export(made: ExportToCheck) -> CheckedExport:
     """Compare files, index and counts of an export with its pieces."""
     runs = read_index(made)
     stream = is_stream(made.options)
@@ -154,7 +154,7 @@ def check_export(made: CheckedExport) -> CheckedExport:
     return CheckedExport(made=made, is_stream=stream, runs=runs, num_tokens=num_tokens)
 
 
-def read_index(made: CheckedExport) -> dict[str, list[IndexRun]]:
+def read_index(made: ExportToCheck) -> dict[str, list[IndexRun]]:
     """Return the rows of index.parquet by part, which are in the order of their tokens."""
     runs: dict[str, list[IndexRun]] = {part: [] for part in made.parts}
     for row in pq.read_table(made.folder / "index.parquet").to_pylist():
@@ -206,7 +206,7 @@ def _check_index(where: str, expected: list[Origin], runs: Sequence[IndexRun]) -
 
 
 def _check_stream(
-    where: str, made: CheckedExport, part: str, found: Stream, runs: Sequence[IndexRun]
+    where: str, made: ExportToCheck, part: str, found: Stream, runs: Sequence[IndexRun]
 ) -> None:
     pieces = made.pieces(part)
     moves_eos = made.moves_eos
@@ -245,7 +245,7 @@ def _check_file_sizes(where: str, options: Options, found: Stream, lengths: Sequ
 
 
 def _check_rows(
-    where: str, made: CheckedExport, part: str, found: Rows, runs: Sequence[IndexRun]
+    where: str, made: ExportToCheck, part: str, found: Rows, runs: Sequence[IndexRun]
 ) -> int:
     """Compare rows with the packing; return how many tokens they have, padding not counted."""
     pieces = made.pieces(part)

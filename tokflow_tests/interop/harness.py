@@ -21,9 +21,18 @@ import numpy as np
 import pytest
 
 from tokflow.store.manifest import Manifest
-from tokflow_tests.making import EOS, build, declare, many_ids
+from tokflow_tests.tiny import EOS, build, declare, many_ids
 
 Arrays = dict[str, np.ndarray]
+
+PARTS = ("train", "validation")
+
+KINDS: dict[str, dict[str, Any]] = {
+    "bytes": {},
+    "without EOS": {"with_eos": False},
+    "many": {"ids": "many"},
+}
+"""Known datasets: of 257 ids, of 257 and documents of no tokens, of more than 65,536 ids."""
 
 SCRIPTS = Path(__file__).parent / "peers"
 ENVIRONMENTS = Path(__file__).parents[2] / ".venv-interop"
@@ -75,6 +84,11 @@ class Known:
         lengths = map(len, self.documents(part))
         return np.array([*itertools.accumulate(lengths, initial=0)], dtype=np.int64)
 
+    @property
+    def dtype(self) -> str:
+        """The dtype that holds every id."""
+        return "uint32" if self.vocab_size > 65_536 else "uint16"
+
     def rows(self, part: str) -> Arrays:
         """Return the rows of the strategy concat, padded: token_ids, segment_ids, position_ids.
 
@@ -89,6 +103,26 @@ class Known:
             tails += cells[whole:]
         rows += _cut(tails, self.sequence_length)
         return _row_arrays(rows, self.sequence_length, pad_id=self.eos_id or 0)
+
+    def columns(self, part: str, *, padding: bool = True) -> Arrays:
+        """Return each column of the rows end to end, and as `<name>.lengths` what each row has."""
+        rows = self.rows(part)
+        is_token = rows["segment_ids"] != 0
+        values = {
+            "input_ids": rows["token_ids"],
+            "attention_mask": is_token.astype(np.int64),
+            "segment_ids": rows["segment_ids"],
+            "position_ids": rows["position_ids"],
+            "loss_mask": is_token.astype(np.int64),
+            "labels": np.where(is_token, rows["token_ids"], -100),
+        }
+        kept = np.ones_like(is_token) if padding else is_token
+        lengths = [np.bincount(row[row > 0])[1:] for row in rows["segment_ids"]]
+        arrays = {name: column[kept] for name, column in values.items()}
+        arrays |= {f"{name}.lengths": kept.sum(axis=1) for name in values}
+        arrays["seq_lengths"] = np.concatenate(lengths)
+        arrays["seq_lengths.lengths"] = np.array([*map(len, lengths)])
+        return arrays
 
 
 def known_dataset(
@@ -176,7 +210,7 @@ def _run(peer: str, *arguments: object, run_in: str) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"PYTHONPATH": str(Path(__file__).parent), "HF_HUB_OFFLINE": "1"}
     # -P: the folder of the script, megatron.py, must not hide the package of that name.
-    command = [_python(peer), "-P", SCRIPTS / f"{peer}.py", *arguments]
+    command = [python_of(peer), "-P", SCRIPTS / f"{peer}.py", *arguments]
     done = subprocess.run(
         [str(argument) for argument in command],
         cwd=run_in,
@@ -190,7 +224,7 @@ def _run(peer: str, *arguments: object, run_in: str) -> None:
         pytest.fail(f"{' '.join(map(str, command))}\n{done.stdout[-2_000:]}{done.stderr[-4_000:]}")
 
 
-def _python(peer: str) -> Path:
+def python_of(peer: str) -> Path:
     """Return the Python of the peer's environment, which `make test-interop` makes."""
     selected = os.environ.get("TOKFLOW_PEERS", "").split()
     if selected and peer not in selected:
@@ -198,6 +232,16 @@ def _python(peer: str) -> Path:
     if not (ENVIRONMENTS / peer / "ready").exists():
         pytest.fail(f"{peer} is not installed: run `make test-interop PEERS={peer}`")
     return ENVIRONMENTS / peer / "bin" / "python"
+
+
+def assert_same(found: Mapping[str, np.ndarray], expected: Mapping[str, Any]) -> None:
+    """Compare shapes and values, and dtypes where the expected one is not Python's own."""
+    for name, value in expected.items():
+        array = np.asarray(value)
+        assert found[name].shape == array.shape, name
+        assert found[name].tolist() == array.tolist(), name
+        if array.dtype.itemsize < 8:
+            assert found[name].dtype == array.dtype, name
 
 
 def _encode(text: str, ids: str) -> list[int]:

@@ -33,5 +33,10 @@ def run(*, read=None, write=None):
         sys.exit(f"expected read or write, found {command!r}")
 
 
+def each(documents, name="token_ids"):
+    """Return the tokens, or another array of theirs, of each document."""
+    return np.split(documents[name], documents["offsets"][1:-1])
+
+
 def _options(rest):
     return json.loads(rest[0]) if rest else {}

@@ -18,7 +18,6 @@ from tokflow.build.plan import make_plan
 from tokflow.build.results import BuildResult
 from tokflow.errors import TokenizerError
 from tokflow.split.rule import PartConfig, SplitConfig
-from tokflow.tokens.shard import open_token_shard
 from tokflow_tests.making import build, write_jsonl
 from tokflow_tests.texts import save_tokenizer, token_lists
 from tokflow_tests.wrong_engine import use_wrong_engine
@@ -64,9 +63,7 @@ def declare(folder: Path, name: str = "one", **tokenizer: Any) -> Dataset:
 
 def shards(dataset: Dataset) -> dict[str, list[list[int]]]:
     graph = BuildGraph(dataset)
-    folders = {key: graph.tokens(key).manifest() and graph.tokens(key).folder
-               for key in graph.sources}  # fmt: skip
-    return {key: token_lists(open_token_shard(folder)) for key, folder in folders.items()}
+    return {key: token_lists(graph.open_tokens(key)) for key in graph.sources}
 
 
 def engines(built: BuildResult) -> dict[str, str]:

@@ -1,91 +1,59 @@
-"""What the fields of an export must be, made again from what it was made from."""
+"""The fields that an export must have, made again from what it was made from."""
 
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import tee
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tokflow.audit.verify.problems import TOKENS_AT_ONCE
-from tokflow.exports import Arrays, Layout, Part
-from tokflow.exports.shards import rows_within
-
-NAMES = {
-    "token_ids": "token",
-    "segment_ids": "segment id of token",
-    "position_ids": "position id of token",
-    "loss_mask": "loss mask of token",
-    "offsets": "length of document",
-}
-"""What a message calls one value of a field."""
+from tokflow.exports import Layout, Part
+from tokflow.exports.sequence_files import sequences_within
 
 
-class Expected:
-    """The values of one field, taken in pieces of any size from runs of several fields."""
+class Rechunked:
+    """The values, or rows, of arrays or tables end to end, taken as many at a time as wished."""
 
-    def __init__(self, runs: "Runs", name: str) -> None:
-        self._runs = runs
-        self._name = name
-        self._rest: npt.NDArray[Any] | None = None
+    def __init__(
+        self, chunks: Iterator[Any], join: Callable[[list[Any]], Any] = np.concatenate
+    ) -> None:
+        self._chunks = chunks
+        self._join = join
+        self._rest: Any = ()
 
-    def next(self, size: int) -> npt.NDArray[Any]:
-        """Return the next `size` values, or fewer at the end."""
-        taken: list[npt.NDArray[Any]] = []
+    def next(self, size: int) -> Any:
+        """Return the next `size` values, or fewer at the end; () where there is none."""
+        taken = []
         while size:
-            run = self._rest if self._rest is not None else self._runs.next(self._name)
-            if run is None:
+            chunk = self._rest if len(self._rest) else next(self._chunks, None)
+            if chunk is None:
                 break
-            taken.append(run[:size])
-            self._rest = run[size:] if len(run) > size else None
+            taken.append(chunk[:size])
+            self._rest = chunk[size:]
             size -= len(taken[-1])
-        return np.concatenate(taken) if taken else np.zeros(0, dtype=np.uint32)
+        return self._join(taken) if taken else ()
 
 
-def expected_fields(layout: Layout, part: Part) -> dict[str, Expected]:
+def expected_fields(layout: Layout, part: Part) -> dict[str, Rechunked]:
     """Return the values that each field of an export must have, padding included."""
     if layout.made_of == "sequences":
-        runs = Runs(_rows(layout, part))
-        return {name: Expected(runs, name) for name in layout.keeps}
-    fields: dict[str, Iterator[npt.NDArray[Any]]] = {
-        "token_ids": part.stream(eos_first=layout.eos_first)
-    }
+        num = sequences_within(TOKENS_AT_ONCE, part.sequence_length)
+        copies = tee(part.sequences(num), len(layout.keeps))
+        return {
+            name: Rechunked(values.reshape(-1) for values in map(attrgetter(name), copy))
+            for name, copy in zip(layout.keeps, copies, strict=True)
+        }
+    fields = {"token_ids": Rechunked(part.stream(eos_first=layout.eos_first))}
     if "loss_mask" in layout.keeps and part.has_loss_mask:
-        fields["loss_mask"] = part.stream_loss_mask()
+        fields["loss_mask"] = Rechunked(part.stream_loss_mask())
     if "offsets" in layout.keeps and part.num_tokens:
-        fields["offsets"] = _lengths(layout, part)
-    return {name: Expected(Runs(_named(name, values)), name) for name, values in fields.items()}
+        fields["offsets"] = Rechunked(_lengths(layout, part))
+    return fields
 
 
 def _lengths(layout: Layout, part: Part) -> Iterator[npt.NDArray[np.int64]]:
     for of_file in part.documents():
         lengths = of_file.num_tokens
         yield lengths[lengths > 0] if layout.leaves_out_empty else lengths
-
-
-def _named(name: str, values: Iterator[npt.NDArray[Any]]) -> Iterator[Arrays]:
-    return ({name: run} for run in values)
-
-
-class Runs:
-    """Runs of several fields, each kept until it has been asked for."""
-
-    def __init__(self, runs: Iterator[Arrays]) -> None:
-        self._runs = runs
-        self._waiting: dict[str, deque[npt.NDArray[Any]]] = {}
-
-    def next(self, name: str) -> npt.NDArray[Any] | None:
-        """Return the next run of a field; None at the end."""
-        while not self._waiting.get(name):
-            fields = next(self._runs, None)
-            if fields is None:
-                return None
-            for each, run in fields.items():
-                self._waiting.setdefault(each, deque()).append(run)
-        return self._waiting[name].popleft()
-
-
-def _rows(layout: Layout, part: Part) -> Iterator[Arrays]:
-    num_rows = rows_within(TOKENS_AT_ONCE, part.sequence_length)
-    for rows in part.sequences(num_rows):
-        yield {name: getattr(rows, name).reshape(-1) for name in layout.keeps}

@@ -1,17 +1,29 @@
-"""Is an export what it says it is, and what it was made from."""
+"""Read an export back as its users do, and compare it with what it was made from."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from tokflow.audit.verify.expected import NAMES, Expected, expected_fields
-from tokflow.audit.verify.index import compare_index, index_problems
-from tokflow.audit.verify.problems import TOKENS_AT_ONCE, too_large, unequal
-from tokflow.exports import FORMATS, Arrays, Layout, Part, layout_of
+from tokflow.audit.verify.expected import Rechunked, expected_fields
+from tokflow.audit.verify.problems import TOKENS_AT_ONCE, first_other_row, too_large, unequal
+from tokflow.exports import INDEX_NAME, Arrays, Export, Layout, Part, index_of
+from tokflow.store.arrow import to_numpy
 from tokflow.store.manifest import Manifest
+from tokflow.store.tables import read_part
+
+NAMES = {
+    "token_ids": "token",
+    "segment_ids": "segment id of token",
+    "position_ids": "position id of token",
+    "loss_mask": "loss mask of token",
+    "offsets": "length of document",
+}
+"""Messages call one value of a field so."""
 
 
 def verify_export(
@@ -25,115 +37,120 @@ def verify_export(
     every field that the format keeps has the values that they have. A format without a reader is
     compared by its counts alone.
     """
+    counts, names = manifest.counts, manifest.details["parts"]
     problems: list[str] = []
-    for name in manifest.details["parts"]:
-        problems += _export_counts(folder, manifest, name)
-        problems += index_problems(folder, manifest, name)
+    for name in names:
+        if f"{name}.num_sequences" in counts:
+            slots = counts[f"{name}.num_sequences"] * manifest.details["sequence_length"]
+            filled = counts[f"{name}.num_tokens"] + counts[f"{name}.num_padding"]
+            problems += unequal(f"{folder}: {name}: tokens and padding", num_tokens=(slots, filled))
+        problems += _index_problems(folder, manifest, name)
     for part in parts or ():
-        dropped = manifest.counts[f"{part.name}.num_dropped_tokens"]
-        written = manifest.counts[f"{part.name}.num_tokens"]
-        repeated = manifest.counts.get(f"{part.name}.num_repeated_tokens", 0)
+        once = counts[f"{part.name}.num_tokens"] + counts[f"{part.name}.num_dropped_tokens"]
+        once -= counts.get(f"{part.name}.num_repeated_tokens", 0)
         problems += unequal(
-            f"{folder}: {part.name}: written once and dropped",
-            num_tokens=(part.num_tokens, written - repeated + dropped),
+            f"{folder}: {part.name}: written once and dropped", num_tokens=(part.num_tokens, once)
         )
     if parts and not problems:
-        problems += compare_index(folder, layout_of(manifest), parts)
+        problems += _compare_index(folder, Export(folder, manifest).layout, parts)
     by_name = {part.name: part for part in parts or ()}
-    for name in manifest.details["parts"]:
+    for name in names:
         problems += _read_problems(folder, manifest, name, by_name.get(name))
     return problems
 
 
-def _export_counts(folder: Path, manifest: Manifest, part: str) -> Iterator[str]:
-    counts = manifest.counts
-    if f"{part}.num_sequences" not in counts:
-        return
-    slots = counts[f"{part}.num_sequences"] * manifest.details["sequence_length"]
-    filled = counts[f"{part}.num_tokens"] + counts[f"{part}.num_padding"]
-    yield from unequal(f"{folder}: {part}: tokens and padding", num_tokens=(slots, filled))
+def _index_problems(folder: Path, manifest: Manifest, part: str) -> Iterator[str]:
+    """Yield what is wrong with the runs of a part: they cover its tokens and do not overlap."""
+    columns = read_part(folder / INDEX_NAME, part, ["position", "num_tokens"])
+    start, size = columns["position"], columns["num_tokens"]
+    where = f"{folder / INDEX_NAME}: {part}"
+    num_tokens = manifest.counts[f"{part}.num_tokens"]
+    if len(wrong := np.flatnonzero(start[1:] < (start + size)[:-1])):
+        yield f"{where}: expected runs that do not overlap, found one at {start[wrong[0] + 1]:,}"
+    yield from unequal(where, num_tokens=(num_tokens, int(size.sum())))
+
+
+def _compare_index(folder: Path, layout: Layout, parts: Sequence[Part]) -> Iterator[str]:
+    """Yield the first run of the index that is not the one which the parts have there."""
+    import pyarrow.parquet as pq  # late: it imports ssl and every file system
+
+    path = folder / INDEX_NAME
+    with pq.ParquetFile(path) as file:
+        groups = (file.read_row_group(number) for number in range(file.num_row_groups))
+        stored = Rechunked(groups, pa.concat_tables)
+        for part in parts:
+            for expected in index_of(part, layout):
+                found = stored.next(len(expected)) or expected.slice(0, 0)
+                if not found.equals(expected):
+                    row = min(first_other_row(expected, found), len(expected) - 1)
+                    position = to_numpy(expected["position"])[row]
+                    yield (
+                        f"{path}: {part.name}: the run at {position:,} does not lead to its "
+                        "document"
+                    )
+                    return
+        if len(stored.next(1)):
+            yield f"{path}: expected no more runs, found some"
 
 
 def _read_problems(folder: Path, manifest: Manifest, name: str, part: Part | None) -> Iterator[str]:
     """Read a part as its users do and compare every field with `part`."""
-    read = FORMATS[manifest.details["format"]].read
-    if read is None:
+    export = Export(folder, manifest)
+    if not export.is_read:
         return
-    where = f"{folder}: {name}"
-    layout = layout_of(manifest)
-    compared = _Compared(where, manifest, layout, part)
-    for fields in read(folder, manifest, name):
-        yield from compared.problems(fields)
-    yield from compared.rest()
-    counts = manifest.counts
-    num_tokens = compared.num_tokens
-    if layout.made_of == "sequences" and "segment_ids" not in layout.keeps:
-        num_tokens -= counts[f"{name}.num_padding"]  # the files do not tell: believe the manifest
-    yield from unequal(where, num_tokens=(counts[f"{name}.num_tokens"], num_tokens))
-    for what, found in (
-        ("num_loss_tokens", compared.num_loss_tokens),
-        ("num_documents", compared.num_documents),
-    ):
-        if (expected := counts.get(f"{name}.{what}")) is not None:
-            yield from unequal(where, **{what: (expected, found)})
-
-
-class _Compared:
-    """Compares what is read of one part with what it was made from, as both go on."""
-
-    def __init__(self, where: str, manifest: Manifest, layout: Layout, part: Part | None) -> None:
-        self._where = where
-        self._vocab_size = manifest.details["vocab_size"]
-        self._pad_id = manifest.details.get("pad_id", -1)
-        """May be an id that no token has."""
-        self._position = 0
-        self.num_tokens = 0
-        self.num_loss_tokens = 0
-        self.num_documents = 0
-        self._expected: dict[str, Expected] = {}
-        if part is not None:
-            self._expected = expected_fields(layout, part)
-
-    def problems(self, fields: Arrays) -> Iterator[str]:
-        """Yield what is wrong with the next fields of the part."""
+    where, layout = f"{folder}: {name}", export.layout
+    expected = {} if part is None else expected_fields(layout, part)
+    num: Counter[str] = Counter()
+    for fields in export.read(name):
         token_ids = fields["token_ids"].reshape(-1)
-        segment_ids = fields.get("segment_ids")
-        is_padding = token_ids == self._pad_id if segment_ids is None else segment_ids == 0
+        is_token = _is_token(fields, manifest)
         yield from too_large(
-            self._where, np.where(is_padding.reshape(-1), 0, token_ids), self._vocab_size
+            where, np.where(is_token, token_ids, 0), manifest.details["vocab_size"]
         )
-        self.num_tokens += (
-            len(token_ids) if segment_ids is None else int(np.count_nonzero(segment_ids))
-        )
-        self.num_loss_tokens += int(np.count_nonzero(fields.get("loss_mask", ())))
-        for name, values in fields.items():
-            if name == "offsets":
-                yield from self._lengths(values, len(token_ids))
-            else:
-                yield from self._differences(name, values.reshape(-1), self._position)
-        self._position += len(token_ids)
+        for field, values in fields.items():
+            yield from _differences(where, field, values, expected, num)
+        num["positions"] += len(token_ids)
+        num["num_tokens"] += int(np.count_nonzero(is_token))
+        num["num_loss_tokens"] += int(np.count_nonzero(fields.get("loss_mask", ())))
+    for field, rest in expected.items():
+        if len(rest.next(1)):
+            yield f"{where}: expected more {NAMES[field]}s, found the end of the files"
+    if "segment_ids" not in layout.keeps:  # no file tells padding: believe the manifest
+        num["num_tokens"] = num["positions"] - manifest.counts.get(f"{name}.num_padding", 0)
+    for what in ("num_tokens", "num_loss_tokens", "num_documents"):
+        if (count := manifest.counts.get(f"{name}.{what}")) is not None:
+            yield from unequal(where, **{what: (count, num[what])})
 
-    def rest(self) -> Iterator[str]:
-        """Yield a sentence for each field of which the part has more than the files."""
-        for name, expected in self._expected.items():
-            if len(expected.next(1)):
-                yield f"{self._where}: expected more {NAMES[name]}s, found the end of the files"
 
-    def _lengths(self, offsets: npt.NDArray[np.int64], num_tokens: int) -> Iterator[str]:
-        yield from unequal(f"{self._where}: offsets", last=(num_tokens, int(offsets[-1])))
-        yield from self._differences("offsets", np.diff(offsets), self.num_documents)
-        self.num_documents += len(offsets) - 1
+def _is_token(fields: Arrays, manifest: Manifest) -> npt.NDArray[np.bool_]:
+    """Return which positions are no padding, which may be an id that no token has."""
+    is_token: npt.NDArray[np.bool_] = (
+        fields["segment_ids"] != 0
+        if "segment_ids" in fields
+        else fields["token_ids"] != manifest.details.get("pad_id", -1)
+    )
+    return is_token.reshape(-1)
 
-    def _differences(self, name: str, flat: npt.NDArray[Any], position: int) -> Iterator[str]:
-        """Yield the first value that is not the one of the part."""
-        for start in range(0, len(flat), TOKENS_AT_ONCE):
-            if name not in self._expected:
-                return
-            found = flat[start : start + TOKENS_AT_ONCE]
-            wanted = self._expected[name].next(len(found))
-            if len(wanted) != len(found) or (wanted != found).any():
-                size = min(len(wanted), len(found))
-                wrong = np.flatnonzero(wanted[:size] != found[:size])
-                at = position + start + (int(wrong[0]) if len(wrong) else size)
-                yield f"{self._where}: {NAMES[name]} {at:,} is not the one of the split"
-                del self._expected[name]
+
+def _differences(
+    where: str,
+    field: str,
+    values: npt.NDArray[Any],
+    expected: dict[str, Rechunked],
+    num: Counter[str],
+) -> Iterator[str]:
+    """Yield the first value that is not the one of the part, after which the field is left."""
+    first, found = num["positions"], values.reshape(-1)
+    if field == "offsets":
+        first, found = num["num_documents"], np.diff(values)
+        num["num_documents"] += len(found)
+    for start in range(0, len(found), TOKENS_AT_ONCE):
+        if field not in expected:
+            return
+        some = found[start : start + TOKENS_AT_ONCE]
+        wanted = expected[field].next(len(some))
+        wrong = np.flatnonzero(some[: len(wanted)] != wanted)
+        if len(wrong) or len(wanted) < len(some):
+            at = first + start + (int(wrong[0]) if len(wrong) else len(wanted))
+            yield f"{where}: {NAMES[field]} {at:,} is not the one of the split"
+            del expected[field]

@@ -1,20 +1,31 @@
 """Verify whole outputs: one at a path, all below a folder, or all of a dataset."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tokflow.audit.convert import own_packing, parts_of
-from tokflow.audit.stored import Found, find_output, output_at
+from tokflow.audit.convert import own_packing
+from tokflow.audit.regather import gather_parts
+from tokflow.audit.stored import (
+    ancestors_of,
+    find_output,
+    open_stored_parts,
+    open_stored_sequences,
+    open_stored_shard,
+    open_stored_split,
+    open_stored_tokenizer,
+    output_at,
+    source_of,
+)
 from tokflow.audit.verify.export import verify_export
 from tokflow.audit.verify.problems import unlisted_files
 from tokflow.audit.verify.raw import verify_against_raw
 from tokflow.audit.verify.remade import verify_sequences, verify_split
 from tokflow.audit.verify.tokens import verify_tokenizer, verify_tokens
 from tokflow.build.dataset import Dataset
-from tokflow.build.graph import STAGES, BuildGraph, Output
+from tokflow.build.graph import BuildGraph
+from tokflow.build.output import STAGES, Output
 from tokflow.build.pipeline import cut_encoder
 from tokflow.errors import (
     CorruptOutputError,
@@ -24,15 +35,15 @@ from tokflow.errors import (
     UntrustedCodeError,
     message_of,
 )
-from tokflow.exports import FORMATS, ExportConfig, options_of
+from tokflow.exports import Export
 from tokflow.raw.hashes import CACHE_NAME
-from tokflow.sequences.packing import PackingConfig
 from tokflow.sequences.segments import SEQUENCES_VERSION
 from tokflow.split.cut_tokens import CUT_TOKENS_NAME
 from tokflow.split.spans import SPLIT_VERSION
-from tokflow.store.manifest import broken_files, read_manifest, read_run
+from tokflow.store.manifest import broken_files, read_expected, read_run
 from tokflow.store.outputs import PassedBy, StoredOutput, Unreadable, walk
 from tokflow.store.verdicts import try_to_write_verdict
+from tokflow.store.versions import changed_since
 from tokflow.tokenizers.tokenizer import tokenizer_of
 
 NOT_COMPARED = "not compared with it"
@@ -118,23 +129,12 @@ def verify_dataset(dataset: Dataset) -> Iterator[Verification]:
         if isinstance(found, Unreadable) or is_copy:
             yield verifier.verify_any(found)
     graph.read_raw_files(list(graph.sources))
-    yield verifier.verify_expected("tokenizer", lambda: graph.tokenizer_output)
-    if not _is_made(graph.tokenizer_output):
-        return
     for key in graph.sources:
         yield from _verify_remembered(graph, key)
-        yield verifier.verify_expected(f"tokens of {key}", partial(graph.tokens, key))
-        yield verifier.verify_expected(f"split of {key}", partial(graph.split, key))
-        yield verifier.verify_expected(f"sequences of {key}", partial(graph.sequences, key))
-    for config in dataset.exports:
-        yield verifier.verify_expected(f"export {config.name}", partial(graph.export, config))
-
-
-def _is_made(output: Output) -> bool:
-    try:
-        return output.is_made
-    except ForeignOutputError:
-        return False
+    for output in graph.outputs():
+        yield verifier.verify_expected(output)
+        if output.stage == "tokenizer" and not output.is_made:
+            return
 
 
 def _verify_remembered(graph: BuildGraph, key: str) -> Iterator[Verification]:
@@ -163,34 +163,27 @@ class _Verifier:
         self._trust = trust_remote_code
         self._graph = graph
         self._verified: set[Path] = set()
-        self._broken: dict[Path, tuple[Found, list[str]]] = {}
+        self._broken: dict[Path, tuple[StoredOutput, list[str]]] = {}
         self.unreadable_parents: list[TokflowError] = []
         """Why outputs could not be read that others were to be compared with."""
 
-    def verify_expected(self, name: str, output: Callable[[], Output]) -> Verification:
-        """Return what is wrong with an output whose very fingerprint may not be computable."""
+    def verify_expected(self, output: Output) -> Verification:
+        """Return what is wrong with an output that the dataset must have."""
         folder = Path()
         try:
-            expected = output()
-            folder = expected.folder
-            manifest = read_manifest(folder)
-        except MissingOutputError as error:
-            is_parent = folder == Path()
-            problem = str(error) if is_parent else f"{expected.asset}: not built; run `tokflow run`"
+            folder = output.folder
+            manifest = read_expected(folder, output.stage, output.fingerprint)
         except (TokflowError, OSError) as error:
-            problem = message_of(error, where=folder if folder != Path() else name)
-        else:
-            if manifest.fingerprint == expected.fingerprint:
-                return self.verify(Found(folder, manifest))
-            problem = (
-                f"{folder}: expected the fingerprint {expected.fingerprint[:16]}, found another"
-            )
-        return Verification(name=name, folder=folder, problems=(problem,))
+            is_absent = isinstance(error, MissingOutputError) and folder != Path()
+            problem = f"{output.asset}: not built; run `tokflow run`"
+            problems = (problem if is_absent else message_of(error, where=output.title),)
+            return Verification(name=output.title, folder=folder, problems=problems)
+        return self.verify(StoredOutput(folder, manifest))
 
     def verify_any(self, found: StoredOutput | Unreadable | PassedBy) -> Verification:
         """Return what is wrong with something found in a store."""
         if isinstance(found, StoredOutput):
-            return self.verify(Found(found.folder, found.manifest))
+            return self.verify(found)
         if isinstance(found, Unreadable):
             return _unreadable(found.folder, found.error)
         notes = (found.reason,)
@@ -202,7 +195,7 @@ class _Verifier:
         damaged = [output for output, problems in self._broken.values() if problems]
         yield from (self.verify(one) for one in damaged if one.folder not in self._verified)
 
-    def verify(self, found: Found) -> Verification:
+    def verify(self, found: StoredOutput) -> Verification:
         """Return what is wrong with an output: its files first and, if they are whole, the rest."""
         self._verified.add(found.folder)
         problems = [*self._broken_files(found), *unlisted_files(found.folder, found.manifest)]
@@ -219,17 +212,18 @@ class _Verifier:
                 problems = [message_of(error, where=found.folder)]
             except Exception as error:  # whatever it is, the other outputs are looked at
                 problems = [f"{found.folder}: cannot be read: {type(error).__name__}: {error}"]
+        notes = [*notes, *changed_since([read_run(found.folder).get("versions", {})])]
         return Verification(
             name=found.name, folder=found.folder, problems=tuple(problems), notes=tuple(notes)
         )
 
-    def _broken_files(self, found: Found) -> list[str]:
+    def _broken_files(self, found: StoredOutput) -> list[str]:
         if found.folder not in self._broken:
             problems = [str(each) for each in broken_files(found.folder, found.manifest)]
             self._broken[found.folder] = found, problems
         return self._broken[found.folder][1]
 
-    def _content(self, found: Found) -> Result:
+    def _content(self, found: StoredOutput) -> Result:
         """Return the problems and the notes of an output whose files are whole."""
         manifest = found.manifest
         if manifest.stage == "raw":
@@ -247,27 +241,29 @@ class _Verifier:
         is_split = manifest.stage == "split"
         if manifest.version != (SPLIT_VERSION if is_split else SEQUENCES_VERSION):
             return [], ["another version of tokflow made it: not made again"]
-        return self._split(found) if is_split else (verify_sequences(found.sequences()), [])
+        return (
+            self._split(found) if is_split else (verify_sequences(open_stored_sequences(found)), [])
+        )
 
-    def _split(self, found: Found) -> Result:
+    def _split(self, found: StoredOutput) -> Result:
         if self._graph is not None:
             encode_cut = cut_encoder(self._graph, str(found.manifest.partition))
-            return verify_split(found.split(), encode_cut), []
+            return verify_split(open_stored_split(found), encode_cut), []
         is_cut = CUT_TOKENS_NAME in found.manifest.files
         notes = ["the text of cut documents is not here: their tokens were not made again"]
-        return verify_split(found.split()), notes if is_cut else []
+        return verify_split(open_stored_split(found)), notes if is_cut else []
 
-    def _tokenizer(self, found: Found) -> Result:
+    def _tokenizer(self, found: StoredOutput) -> Result:
         tokenizer = tokenizer_of(found.manifest, found.folder, trust_remote_code=self._trust)
         try:
             return verify_tokenizer(tokenizer), []
         except UntrustedCodeError as error:
             return [], [f"it was not loaded: {error}"]
 
-    def _tokens(self, found: Found) -> Result:
+    def _tokens(self, found: StoredOutput) -> Result:
         """Compare a token shard with its counts and, if there is a graph, with the raw file."""
-        tokenizer = found.tokenizer()
-        if problems := verify_tokens(found.shard()):
+        tokenizer = open_stored_tokenizer(found)
+        if problems := verify_tokens(open_stored_shard(found)):
             return problems, []
         if tokenizer is None:
             return [], ["its tokenizer is not in this store"]
@@ -277,9 +273,9 @@ class _Verifier:
             return [], []
         return [], ["gigatoken made it, and was found wrong with its tokenizer: no run uses it"]
 
-    def _compare_with_raw(self, found: Found, graph: BuildGraph) -> Result:
+    def _compare_with_raw(self, found: StoredOutput, graph: BuildGraph) -> Result:
         tokenizer, dataset = graph.tokenizer, graph.dataset
-        if self._broken_files(Found(tokenizer.folder, tokenizer.manifest)):
+        if self._broken_files(StoredOutput(tokenizer.folder, tokenizer.manifest)):
             return [], ["its tokenizer is damaged: not compared with the raw file"]
         notes = ["its raw file was hashed"]
 
@@ -292,16 +288,15 @@ class _Verifier:
             graph.raw_file(key),
             graph.open_tokens(key),
             dataset.documents,
-            dataset.tokenizer,
-            tokenizer,
+            graph.encoding,
             on_difference=disqualify,
         )
         return problems, notes
 
-    def _why_not_compared(self, found: Found) -> str | None:
+    def _why_not_compared(self, found: StoredOutput) -> str | None:
         """Return why an output cannot be compared with what it was made from; None if it can."""
         try:
-            damaged = [parent for parent in found.inputs() if self._broken_files(parent)]
+            damaged = [parent for parent in ancestors_of(found) if self._broken_files(parent)]
         except MissingOutputError:
             return "what it was made from is not in this store"
         except (CorruptOutputError, ForeignOutputError) as error:
@@ -313,17 +308,15 @@ class _Verifier:
         return f"what it was made from is damaged ({damaged[0].name}{more})"
 
 
-def _verify_export(found: Found) -> Result:
+def _verify_export(found: StoredOutput) -> Result:
     """Compare an export with what it was made from or, if it was converted, converted from."""
-    manifest = found.manifest
-    name = manifest.details["format"]
-    is_read = FORMATS[name].read is not None
-    notes = [] if is_read else [f"{name} files are never read: compared by counts and checksums"]
-    source = found.converted_from()
+    manifest, notes = found.manifest, []
+    export = Export(found.folder, manifest)
+    if not export.is_read:
+        notes = [f"{export.format_name} files are never read: compared by counts and checksums"]
+    source = source_of(found)
     if source is None:
-        return verify_export(found.folder, manifest, found.parts()), notes
-    config = ExportConfig(format=name, name="", options=options_of(manifest))
+        return verify_export(found.folder, manifest, open_stored_parts(found)), notes
     with TemporaryDirectory(prefix="tokflow.") as scratch:
-        packing = own_packing(found) or PackingConfig()
-        parts = parts_of(source, config, packing, scratch=Path(scratch))
+        parts = gather_parts(source, own_packing(found), Path(scratch))
         return verify_export(found.folder, manifest, parts), notes

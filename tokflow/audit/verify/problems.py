@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, Manifest
 
@@ -42,3 +43,13 @@ def unequal(where: object, **pairs: tuple[int, int]) -> Iterator[str]:
     for name, (expected, found) in pairs.items():
         if expected != found:
             yield f"{where}: expected {name} {expected:,}, found {found:,}"
+
+
+def first_other_row(expected: pa.Table, found: pa.Table) -> int:
+    """Return the first row in which two tables of the same columns differ, or one has ended."""
+    size = min(len(expected), len(found))
+    is_other = np.zeros(size, dtype=bool)
+    for name in expected.schema.names:
+        one, other = (table[name].slice(0, size).to_numpy() for table in (expected, found))
+        is_other |= one != other
+    return int(np.argmax(is_other)) if is_other.any() else size

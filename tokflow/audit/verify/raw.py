@@ -1,21 +1,22 @@
-"""Is a token shard what its raw file says: read the documents again and compare."""
+"""Compare a token shard with its raw file, whose documents are read again."""
 
 from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from tokflow.documents import Batch, DocumentsConfig, read_documents
 from tokflow.raw import RawFile, check_unchanged
 from tokflow.store.arrow import to_numpy
 from tokflow.store.manifest import read_run
 from tokflow.tokenizers.chat.renderer import open_renderer
-from tokflow.tokenizers.engines import Engine, open_reference
-from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
-from tokflow.tokens.bos_eos import with_special_ids
+from tokflow.tokenizers.encoding import Encoding
+from tokflow.tokenizers.engines import ReferenceEngine, open_reference
+from tokflow.tokens.bos_eos import add_bos_eos
 from tokflow.tokens.chat import ChatEncoder
 from tokflow.tokens.document_table import text_hashes
-from tokflow.tokens.shard import TokenShard, config_of_text, in_text_of
+from tokflow.tokens.shard import TokenShard
 
 LOSSLESS_KINDS = frozenset({"bytes", "tiktoken", "trained"})
 """Kinds of tokenizers whose decoded tokens are the very text; others may normalise it."""
@@ -28,8 +29,7 @@ def verify_against_raw(
     raw: RawFile,
     shard: TokenShard,
     documents: DocumentsConfig,
-    config: TokenizerConfig,
-    tokenizer: Tokenizer,
+    encoding: Encoding,
     *,
     num_samples: int = 64,
     max_characters: int | None = None,
@@ -43,116 +43,93 @@ def verify_against_raw(
     reading after `max_characters`; without it, the whole file is read. `on_difference` hears of
     tokens that are not the reference's where gigatoken made the shard.
     """
-    render = open_renderer(documents, tokenizer)
-    in_text = in_text_of(config_of_text(config, documents))
-    reference = open_reference(tokenizer, in_text=in_text)
-    check = _Check(
-        shard, config, tokenizer, reference, num_samples=num_samples, max_characters=max_characters
-    )
+    tokenizer = encoding.tokenizer
+    reference = open_reference(tokenizer, in_text=encoding.in_text(documents))
+    sample = _Sample(shard, encoding, reference)
+    table = shard.documents()
+    end = _end(to_numpy(table["num_chars"]), max_characters)
+    chosen = np.unique(np.linspace(0, end - 1, num=min(num_samples, end)).astype(np.int64))
     problems: list[str] = []
-    for batch in read_documents(raw.path, documents, render=render):
-        problems += check.problems(batch)
-        if problems or (check.is_done and max_characters is not None):
+    num_read = 0
+    for batch in read_documents(raw.path, documents, render=open_renderer(documents, tokenizer)):
+        first, num_read = num_read, num_read + len(batch.rows)
+        problems += _document_problems(shard, first, batch, table.slice(first, len(batch.rows)))
+        for document in chosen[(first <= chosen) & (chosen < num_read)].tolist():
+            if not problems and batch.num_chars[document - first] <= MAX_SAMPLE_CHARS:
+                one = batch.slice(document - first, document - first + 1)
+                problems += sample.problems(one, table.slice(document, 1))
+        if problems or (num_read >= end and max_characters is not None):
             break
     check_unchanged(raw)
-    if check.difference and read_run(shard.folder).get("engine") == "gigatoken":
-        on_difference(check.difference)
-    if not problems and not check.is_done:
+    if sample.difference and read_run(shard.folder).get("engine") == "gigatoken":
+        on_difference(sample.difference)
+    if not problems and num_read < end:
         problems.append(
-            f"{shard.folder}: expected the {check.num_read:,} documents of the raw file, found "
+            f"{shard.folder}: expected the {num_read:,} documents of the raw file, found "
             f"{shard.manifest.counts['num_documents']:,}"
         )
     return problems
 
 
-class _Check:
-    """Goes through the documents of a file beside those of its shard."""
-
-    def __init__(
-        self,
-        shard: TokenShard,
-        config: TokenizerConfig,
-        tokenizer: Tokenizer,
-        reference: Engine,
-        *,
-        num_samples: int,
-        max_characters: int | None,
-    ) -> None:
-        self._shard = shard
-        self._config = config
-        self._tokenizer = tokenizer
-        table = shard.documents()
-        names = ("row", "num_chars", "token_offset", "num_tokens")
-        self._columns = {name: to_numpy(table[name]) for name in names}
-        self._hashes = table["text_hash"].combine_chunks()
-        self._token_ids = shard.token_ids()
-        self._end = _end(self._columns["num_chars"], max_characters)
-        self._samples = np.unique(
-            np.linspace(0, self._end - 1, num=min(num_samples, self._end)).astype(np.int64)
+def _document_problems(
+    shard: TokenShard, first: int, batch: Batch, table: pa.Table
+) -> Iterator[str]:
+    """Yield the first difference of documents read, of which the shard has `table`."""
+    if len(table) < len(batch.rows):
+        yield (
+            f"{shard.folder}: expected all documents of the raw file, found {first + len(table):,}"
         )
-        self._loss_mask = shard.loss_mask() if shard.has_loss_mask else None
+        return
+    for name, expected in (("row", batch.rows), ("num_chars", batch.num_chars)):
+        found = to_numpy(table[name])
+        if len(wrong := np.flatnonzero(expected != found)):
+            index = int(wrong[0])
+            yield (
+                f"{shard.folder}: document {first + index:,}: expected {name} "
+                f"{expected[index]:,} as in the raw file, found {found[index]:,}"
+            )
+            return
+    if not text_hashes(batch.texts).equals(table["text_hash"].combine_chunks()):
+        last = first + len(table)
+        yield f"{shard.folder}: documents {first:,} to {last:,}: the text is not the same"
+
+
+class _Sample:
+    """Compares the tokens of some documents with those of the reference."""
+
+    def __init__(self, shard: TokenShard, encoding: Encoding, reference: ReferenceEngine) -> None:
+        self._shard = shard
+        self._encoding = encoding
         self._reference = reference
-        self._chats = ChatEncoder(reference, tokenizer, config) if shard.has_loss_mask else None
-        self.num_read = 0
+        self._token_ids = shard.token_ids()
+        self._loss_mask = shard.loss_mask() if shard.has_loss_mask else None
+        self._chats = ChatEncoder(reference, encoding) if shard.has_loss_mask else None
         self.difference: str | None = None
         """The last problem that was one of tokens which are not the reference's."""
 
-    @property
-    def is_done(self) -> bool:
-        """Whether every document that was asked for has been compared."""
-        return self.num_read >= self._end
-
-    def problems(self, batch: Batch) -> Iterator[str]:
-        """Yield the first difference in `batch`."""
-        first, self.num_read = self.num_read, self.num_read + len(batch.rows)
-        last = min(self.num_read, len(self._columns["row"]))
-        if self.num_read > last:
-            yield f"{self._shard.folder}: expected all documents of the raw file, found {last:,}"
-            return
-        hashes = text_hashes(batch.texts)
-        for name, expected, found in (
-            ("row", batch.rows, self._columns["row"][first:last]),
-            ("num_chars", batch.num_chars, self._columns["num_chars"][first:last]),
-        ):
-            if len(wrong := np.flatnonzero(expected != found)):
-                index = int(wrong[0])
-                yield (
-                    f"{self._shard.folder}: document {first + index:,}: expected {name} "
-                    f"{expected[index]:,} as in the raw file, found {found[index]:,}"
-                )
-                return
-        if not hashes.equals(self._hashes.slice(first, last - first)):
-            yield f"{self._shard.folder}: documents {first:,} to {last:,}: the text is not the same"
-            return
-        start, stop = np.searchsorted(self._samples, [first, last])
-        for document in self._samples[start:stop].tolist():
-            if self._columns["num_chars"][document] <= MAX_SAMPLE_CHARS:
-                index = document - first
-                yield from self._token_problems(document, batch.slice(index, index + 1))
-
-    def _token_problems(self, document: int, batch: Batch) -> Iterator[str]:
-        row = int(self._columns["row"][document])
-        where = f"{self._shard.manifest.partition}:{row}"
-        start = int(self._columns["token_offset"][document])
-        stop = start + int(self._columns["num_tokens"][document])
-        found = self._token_ids[start:stop]
+    def problems(self, batch: Batch, table: pa.Table) -> Iterator[str]:
+        """Yield what is wrong with the tokens of one document; `table`: its row."""
+        [row] = table.to_pylist()
+        where = f"{self._shard.manifest.partition}:{row['row']}"
+        here = slice(row["token_offset"], row["token_offset"] + row["num_tokens"])
+        found = self._token_ids[here]
         chat = None
         if self._chats is None:
             encoded = self._reference.encode(batch.texts)
         else:
             encoded, chat = self._chats.encode(batch)
-        expected = with_special_ids(encoded, self._config, self._tokenizer, chat=chat)
+        expected = add_bos_eos(encoded, self._encoding, chat=chat)
         if not np.array_equal(expected.token_ids, found):
             self.difference = (
                 f"{where}: expected the tokens {expected.token_ids[:8].tolist()} … of "
                 f"{self._reference.name}, found {found[:8].tolist()} …"
             )
             yield self.difference
-        elif self._tokenizer.kind in LOSSLESS_KINDS:
+        elif self._encoding.tokenizer.kind in LOSSLESS_KINDS:
             decoded = self._reference.decode(encoded.token_ids.tolist())
             if decoded != batch.texts[0].as_py():
                 yield f"{where}: expected its text when decoded, found {decoded[:40]!r} …"
-        mask = None if self._loss_mask is None else self._loss_mask[start:stop]
+        mask = None if self._loss_mask is None else self._loss_mask[here]
         if (mask is None) != (expected.loss_mask is None) or (
             mask is not None
             and expected.loss_mask is not None

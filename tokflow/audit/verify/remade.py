@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.audit.verify.problems import unequal
+from tokflow.audit.verify.problems import first_other_row, unequal
 from tokflow.errors import CorruptOutputError
 from tokflow.sequences.packing import PackingConfig
 from tokflow.sequences.segments import FileSequences, write_sequences
 from tokflow.split.cut_tokens import CUT_TOKENS_NAME, CutEncoder
-from tokflow.split.rule import NO_PART, NOT_TAKEN, Spans
+from tokflow.split.rule import NO_PART, NOT_TAKEN, FileSpans
 from tokflow.split.spans import SPANS_NAME, Split, config_of_split, write_split
 from tokflow.store.arrow import read_table, to_numpy
 from tokflow.store.integrity import Stored
@@ -70,7 +70,7 @@ def verify_sequences(sequences: FileSequences) -> list[str]:
         return [*problems, *_differences(sequences, Path(folder))]
 
 
-def _stored_cut_tokens(split: Split, spans: Spans, folder: Path) -> npt.NDArray[np.int64]:
+def _stored_cut_tokens(split: Split, spans: FileSpans, folder: Path) -> npt.NDArray[np.int64]:
     """Copy the tokens of cut spans from `split`; return how many it has of each span, 0 of those
     that no part takes."""
     table = read_table(split.folder / SPANS_NAME)
@@ -124,13 +124,12 @@ def _row_difference(path: Path, remade: Path) -> Iterator[str]:
     if not found.schema.equals(expected.schema):
         yield f"{path}: expected the columns {expected.schema.names}, found {found.schema.names}"
         return
+    if found.equals(expected):
+        return
     yield from unequal(path, num_rows=(len(expected), len(found)))
-    size = min(len(found), len(expected))
-    for name in expected.schema.names:
-        one, other = (t[name].slice(0, size).to_numpy() for t in (expected, found))
-        if len(wrong := np.flatnonzero(one != other)):
-            row = int(wrong[0])
-            yield (
-                f"{path}: row {row:,}: expected {name} {one[row]} as made again, "
-                f"found {other[row]} ({len(wrong):,} such)"
-            )
+    row = first_other_row(expected, found)
+    one, other = (table.slice(row, 1).to_pylist() for table in (expected, found))
+    if one and other:
+        wrong = {name: value for name, value in one[0].items() if value != other[0][name]}
+        there = {name: other[0][name] for name in wrong}
+        yield f"{path}: row {row:,}: expected {wrong} as made again, found {there}"

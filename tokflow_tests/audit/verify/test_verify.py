@@ -242,7 +242,7 @@ def test_a_document_in_two_parts_is_found(tmp_path: Path):
     edit_table(path, "document", lambda values: values.__setitem__(1, 1))
 
     assert verify_split(made) == [
-        f"{path}: row 1: expected document 2 as made again, found 1 (1 such)"
+        f"{path}: row 1: expected {{'document': 2}} as made again, found {{'document': 1}}"
     ]
 
 
@@ -333,7 +333,7 @@ def test_a_segment_that_is_another_is_found(packing: dict, column: str, by: int,
 
     row = len(pq.read_table(path)) - 2
     [problem] = verify_sequences(made)
-    assert problem.startswith(f"{path}: row {row}: expected {column} ")
+    assert problem.startswith(f"{path}: row {row}: expected {{'{column}': ")
 
 
 def test_sequences_whose_counts_do_not_close_are_found(small: tuple[Dataset, BuildGraph]):
@@ -436,7 +436,12 @@ def test_a_shard_of_other_text_is_found_in_the_raw_file(small: tuple[Dataset, Bu
     write_raw(made.base, {"a.jsonl": ["one", "two and a HALF", "drei €", ""]})
     other = BuildGraph(made).raw_file("a.jsonl")
 
-    problems = verify_against_raw(other, shard, made.documents, made.tokenizer, graph.tokenizer)
+    problems = verify_against_raw(
+        other,
+        shard,
+        made.documents,
+        graph.encoding,
+    )
 
     assert problems == [f"{shard.folder}: documents 0 to 4: the text is not the same"]
 
@@ -449,7 +454,10 @@ def test_other_tokens_than_the_reference_are_found(small: tuple[Dataset, BuildGr
     token_ids.tofile(shard.folder / "tokens.bin")
 
     problems = verify_against_raw(
-        graph.raw_file("b.jsonl"), shard, made.documents, made.tokenizer, graph.tokenizer
+        graph.raw_file("b.jsonl"),
+        shard,
+        made.documents,
+        graph.encoding,
     )
 
     assert problems == [
@@ -464,7 +472,10 @@ def test_a_raw_file_with_more_documents_than_the_shard_is_found(small: tuple[Dat
     write_raw(made.base, {"b.jsonl": ["four", "fünf", "six\nlines", "7", "more"]})
 
     problems = verify_against_raw(
-        BuildGraph(made).raw_file("b.jsonl"), shard, made.documents, made.tokenizer, graph.tokenizer
+        BuildGraph(made).raw_file("b.jsonl"),
+        shard,
+        made.documents,
+        graph.encoding,
     )
 
     assert problems == [f"{shard.folder}: expected all documents of the raw file, found 4"]
@@ -481,8 +492,7 @@ def test_reading_the_raw_file_stops_where_it_is_asked_to(small: tuple[Dataset, B
         graph.raw_file("b.jsonl"),
         shard,
         made.documents,
-        made.tokenizer,
-        graph.tokenizer,
+        graph.encoding,
         max_characters=5,
     )
 

@@ -4,12 +4,10 @@ It writes from texts: a document of the ids 5 and 7 is the text `w5 w7`, for a t
 such words are tokens.
 """
 
-import itertools
-
 import numpy as np
 from archai.datasets.nlp.fast_hf_dataset_provider import FastHfDatasetProvider
 from datasets import Dataset, DatasetDict
-from peer_command import run
+from peer_command import each, run
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
@@ -23,29 +21,28 @@ GETTERS = {
 
 
 def read(folder, part, *, sequence_length=8):
-    """Return the tokens as they are mapped, and inputs and labels as a loader takes them."""
+    """Return the tokens as they are mapped, and as a loader takes them with the next ones."""
     provider = FastHfDatasetProvider.from_cache(str(folder))
     dataset = getattr(provider, GETTERS[part])(seq_len=sequence_length)
     pairs = [dataset[number] for number in range(len(dataset))]
     return {
         "token_ids": np.array(dataset.input_ids),
+        "signed": np.array(str(dataset.input_ids.dtype)),
         "inputs": np.array([inputs.numpy() for inputs, _ in pairs]),
-        "labels": np.array([labels.numpy() for _, labels in pairs]),
+        "next": np.array([labels.numpy() for _, labels in pairs]),
         "has_tokenizer": np.array(provider.tokenizer is not None),
     }
 
 
 def write(documents, folder, *, vocab_size):
     """Write the documents, the EOS of each left out, as all three parts; it appends the EOS."""
-    token_ids, offsets = documents["token_ids"], documents["offsets"]
-    words = [f"w{token}" for token in token_ids]
-    texts = [" ".join(words[start : stop - 1]) for start, stop in itertools.pairwise(offsets)]
+    texts = [" ".join(f"w{token}" for token in document[:-1]) for document in each(documents)]
     part = Dataset.from_dict({"text": texts})
     parts = DatasetDict({"train": part, "validation": part, "test": part})
     parts.save_to_disk(folder / "texts")
     FastHfDatasetProvider.from_disk(
         str(folder / "texts"),
-        tokenizer=word_tokenizer(vocab_size, eos_id=token_ids[-1]),
+        tokenizer=word_tokenizer(vocab_size, eos_id=documents["token_ids"][-1]),
         shuffle=False,
         use_shared_memory=False,
         cache_dir=str(folder / "cache"),

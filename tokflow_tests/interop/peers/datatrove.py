@@ -1,6 +1,6 @@
 """datatrove's own readers and writers of .ds folders."""
 
-from itertools import pairwise
+import itertools
 
 import numpy as np
 from datatrove.data import Document
@@ -9,7 +9,7 @@ from datatrove.pipeline.tokens import DocumentTokenizer
 from datatrove.pipeline.tokens.merger import get_data_reader, load_doc_ends
 from datatrove.pipeline.tokens.tokenizer import TokenizedFile
 from datatrove.utils.dataset import DatatroveFolderDataset
-from peer_command import run
+from peer_command import each, run
 
 
 def read(folder, part, sequence_length=7, token_size=2, has_loss=False):
@@ -30,10 +30,10 @@ def read(folder, part, sequence_length=7, token_size=2, has_loss=False):
     width = sequence_length + 1
     return {
         "names": np.array(names),
-        "rows": np.array([row["input_ids"].numpy() for row in rows]).reshape(-1, width),
+        "blocks": np.array([row["input_ids"].numpy() for row in rows]).reshape(-1, width),
         "positions": np.array([row["positions"].numpy() for row in rows]).reshape(-1, width),
         "token_ids": np.frombuffer(b"".join(documents), dtype=f"<u{token_size}"),
-        "offsets": np.cumsum([0, *lengths], dtype=np.int64),
+        "offsets_of_tokens": np.cumsum([0, *lengths], dtype=np.int64),
         **({"loss_mask": np.frombuffer(b"".join(losses), dtype=np.uint8)} if has_loss else {}),
     }
 
@@ -51,10 +51,9 @@ def write(documents, folder, part="train", token_size=2, name=None, texts=None, 
             save_final_metadata=True,
             token_size=token_size,
         )
-        offsets = documents["offsets"].tolist()
-        for start, stop in pairwise(offsets):
-            loss = documents["loss_mask"][start:stop] if "loss_mask" in documents else None
-            file.write(documents["token_ids"][start:stop].tolist(), loss)
+        masks = each(documents, "loss_mask") if "loss_mask" in documents else itertools.repeat(None)
+        for token_ids, mask in zip(each(documents), masks, strict=False):
+            file.write(token_ids.tolist(), mask)
         file.close()
 
 

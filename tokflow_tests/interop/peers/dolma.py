@@ -4,22 +4,18 @@ write: `raw_files` and `rows` say where each document comes from; those without 
 dolma's own tokenizer never gives it, are left out.
 """
 
-import itertools
-
 import numpy as np
 from dolma.tokenizer.data_types import TokenizerOutput
 from dolma.tokenizer.memmap_writer import MemmapWriter
-from peer_command import run
+from peer_command import each, run
 
 
 def write(documents, folder, *, dtype, raw_files, rows):
-    pairs = itertools.pairwise(documents["offsets"].tolist())
     with MemmapWriter(str(folder / "part-0-00000"), np.dtype(dtype), max_tokens=100_000) as writer:
-        for (start, stop), raw_file, row in zip(pairs, raw_files, rows, strict=True):
-            tokens = documents["token_ids"][start:stop].tolist()
-            if tokens:
+        for token_ids, raw_file, row in zip(each(documents), raw_files, rows, strict=True):
+            if len(token_ids):
                 document = TokenizerOutput.from_tokens(
-                    id=f"{raw_file}:{row}", src=raw_file, loc=row + 1, tokens=tokens
+                    id=f"{raw_file}:{row}", src=raw_file, loc=row + 1, tokens=token_ids.tolist()
                 )
                 assert writer.write(document)
 

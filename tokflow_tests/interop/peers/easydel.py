@@ -8,6 +8,8 @@ from easydel.data.core.protocols import ShardedDataSource
 from easydel.data.execution.save import ParquetWriter
 from peer_command import run
 
+NAMES = {"input_ids": "rows", "attention_mask": "is_token"}
+
 
 def read(folder, part, *, start_at=0):
     """Return the rows of all shards; of each the first `start_at` are left out."""
@@ -18,7 +20,7 @@ def read(folder, part, *, start_at=0):
         assert len(rows) == len(source)
     infos = [source.get_shard_info(name) for name in source.shard_names]
     return {
-        **{name: np.array([row[name] for row in rows]) for name in rows[0]},
+        **{NAMES.get(name, name): np.array([row[name] for row in rows]) for name in rows[0]},
         "rows_per_file": np.array([info.num_rows for info in infos]),
         "groups_per_file": np.array([info.num_row_groups for info in infos]),
         "names": np.array([Path(name).name for name in source.shard_names]),

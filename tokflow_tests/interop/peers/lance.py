@@ -5,12 +5,10 @@ first row of each block, `take` its rows. Sequences are read by `take`, a few ro
 as torch does, which asks for numpy.
 """
 
-import itertools
-
 import lance
 import numpy as np
 import pyarrow as pa
-from peer_command import run
+from peer_command import each, run
 
 ROWS_PER_TAKE = 3
 
@@ -45,7 +43,7 @@ def stream(dataset, block_size):
         for start, stop in zip(starts, stops, strict=True)
     ]
     scanned = dataset.to_table()["input_ids"].to_numpy()
-    return {"token_ids": np.concatenate(blocks) if blocks else scanned, "scanned": scanned}
+    return {"token_ids": np.concatenate(blocks) if blocks else scanned, "again": scanned}
 
 
 def sequences(dataset):
@@ -56,8 +54,7 @@ def sequences(dataset):
     ]
     table = pa.concat_tables(takes).combine_chunks()
     return {
-        "token_ids" if name == "input_ids" else name: as_rows(table[name])
-        for name in table.column_names
+        "rows" if name == "input_ids" else name: as_rows(table[name]) for name in table.column_names
     }
 
 
@@ -68,12 +65,8 @@ def as_rows(column):
 
 def write(documents, folder):
     """Write a stream as the example does: a reader of batches, here one per document."""
-    token_ids, offsets = documents["token_ids"], documents["offsets"].tolist()
     schema = pa.schema([pa.field("input_ids", pa.int64())])
-    batches = (
-        pa.record_batch([pa.array(token_ids[start:stop])], schema=schema)
-        for start, stop in itertools.pairwise(offsets)
-    )
+    batches = (pa.record_batch([pa.array(ids)], schema=schema) for ids in each(documents))
     reader = pa.RecordBatchReader.from_batches(schema, batches)
     lance.write_dataset(reader, str(folder / "train.lance"), schema)
 

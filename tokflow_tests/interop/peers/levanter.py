@@ -5,14 +5,13 @@ cuts row 0 short if it is asked for it twice.
 """
 
 import asyncio
-import itertools
 
 import haliax
 import jax
 import numpy as np
 from levanter.data.text import MultiturnChatDataset, TokenSeqDataset, cached_token_count
 from levanter.store.cache import SerialCacheWriter, TreeCache
-from peer_command import run
+from peer_command import each, run
 
 ROWS_PER_BATCH = 3
 
@@ -40,13 +39,13 @@ def read(folder, part, *, form="text", sequence_length=8):
         "token_ids": joined(rows, "input_ids"),
         "offsets": np.cumsum([0, *lengths]),
         "num_tokens": np.array(cached_token_count(str(folder / part))),
-        "single": joined([cache[number] for number in range(len(cache))], "input_ids"),
+        "again": joined([cache[number] for number in range(len(cache))], "input_ids"),
     }
     if form == "chat":
         found["loss_mask"] = joined(rows, "assistant_masks")
         return found | chat_examples(cache, sequence_length)
     dataset = TokenSeqDataset(cache, sequence_length)
-    return found | {"sequences": examples(dataset)}
+    return found | {"blocks": np.array(examples(dataset))}
 
 
 def joined(rows, field):
@@ -57,38 +56,28 @@ def examples(dataset):
     async def get():
         return await dataset.get_batch(range(await dataset.async_len()))
 
-    return np.array(asyncio.run(get()))
+    return asyncio.run(get())
 
 
 def chat_examples(cache, sequence_length):
-    dataset = MultiturnChatDataset(cache, haliax.Axis("position", sequence_length))
-    made = examples_of(dataset)
-    return {
-        "sequences": np.array([example.tokens.array for example in made]),
-        "loss_masks": np.array([example.loss_mask.array for example in made]),
-    }
-
-
-def examples_of(dataset):
-    async def get():
-        return await dataset.get_batch(range(await dataset.async_len()))
-
-    return asyncio.run(get())
+    """Return the tokens that are learnt: each is the label of the one before it."""
+    made = examples(MultiturnChatDataset(cache, haliax.Axis("position", sequence_length)))
+    sequences = np.array([example.tokens.array for example in made])
+    loss_masks = np.array([example.loss_mask.array for example in made])
+    return {"learnt": np.roll(sequences, -1, axis=1)[loss_masks.astype(bool)]}
 
 
 def write(documents, folder, *, form="text"):
     """Write a cache with the writer that needs no cluster."""
     jax.config.update("jax_platforms", "cpu")
-    offsets = documents["offsets"].tolist()
-    fields = {"input_ids": documents["token_ids"].astype(np.int32)}
+    fields = {"input_ids": each(documents)}
     if form == "chat":
-        fields["assistant_masks"] = documents["loss_mask"].astype(np.int32)
+        fields["assistant_masks"] = each(documents, "loss_mask")
+    fields = {name: [row.astype(np.int32) for row in rows] for name, rows in fields.items()}
     with SerialCacheWriter(str(folder / "train"), EXEMPLARS[form]) as writer:
-        for start in range(0, len(offsets) - 1, ROWS_PER_BATCH):
-            edges = offsets[start : start + ROWS_PER_BATCH + 1]
-            pairs = list(itertools.pairwise(edges))
-            batch = {name: [values[a:b] for a, b in pairs] for name, values in fields.items()}
-            writer.write_batch(batch)
+        for start in range(0, len(fields["input_ids"]), ROWS_PER_BATCH):
+            some = slice(start, start + ROWS_PER_BATCH)
+            writer.write_batch({name: rows[some] for name, rows in fields.items()})
 
 
 if __name__ == "__main__":

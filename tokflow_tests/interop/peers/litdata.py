@@ -4,7 +4,6 @@ read gives blocks (num_blocks, block_size). write takes documents as the items o
 into chunks of at most `chunk_size` tokens.
 """
 
-import itertools
 import shutil
 import tempfile
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from litdata import StreamingDataset, TokensLoader, optimize
-from peer_command import run
+from peer_command import each, run
 
 
 def read(folder, part, *, block_size):
@@ -27,16 +26,12 @@ def read(folder, part, *, block_size):
         iterated = [block.numpy().astype(np.int64) for block in dataset]
     return {
         "blocks": np.array(blocks).reshape(-1, block_size),
-        "iterated": np.array(iterated).reshape(-1, block_size),
+        "blocks_again": np.array(iterated).reshape(-1, block_size),
     }
 
 
 def write(documents, folder, *, dtype, chunk_size, compression=None):
-    offsets = documents["offsets"]
-    items = [
-        torch.tensor(documents["token_ids"][start:end], dtype=getattr(torch, dtype))
-        for start, end in itertools.pairwise(offsets)
-    ]
+    items = [torch.tensor(ids, dtype=getattr(torch, dtype)) for ids in each(documents)]
     optimize(
         fn=_all,
         inputs=[items],

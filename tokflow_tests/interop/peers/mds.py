@@ -33,7 +33,7 @@ def read(folder, part, *, validate_hash=None):
     found = {name: np.array([sample[name] for sample in samples]) for name in names}
     for name in names:
         assert np.array_equal(found[name], np.array([sample[name] for sample in iterated]))
-    return found
+    return {**found, "columns": np.array(names)}
 
 
 def write(documents, folder, *, columns, **options):

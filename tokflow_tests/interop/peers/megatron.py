@@ -1,7 +1,6 @@
 """megatron-core's own reader and writer of .bin and .idx."""
 
 import tempfile
-from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,7 +8,7 @@ import torch
 from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
 from megatron.core.datasets.indexed_dataset import DType, IndexedDataset, IndexedDatasetBuilder
 from megatron.core.datasets.utils import Split
-from peer_command import run
+from peer_command import each, run
 
 
 def read(folder, part, key="text", prefix=None, sequence_length=None, eod=0):
@@ -24,7 +23,7 @@ def read(folder, part, key="text", prefix=None, sequence_length=None, eod=0):
         "token_ids": np.concatenate(sequences),
         "offsets": in_tokens[dataset.document_indices],
         "sequence_lengths": dataset.sequence_lengths,
-        "dtype": np.array(dataset.index.dtype.__name__),
+        "signed": np.array(dataset.index.dtype.__name__),
     }
     return found if sequence_length is None else found | samples(dataset, sequence_length, eod)
 
@@ -58,10 +57,8 @@ def write(documents, folder, part="train", key="text", vocab_size=None):
     dtype = DType.optimal_dtype(vocab_size)
     path = folder / f"{part}_{key}_document"
     builder = IndexedDatasetBuilder(f"{path}.bin", dtype=dtype)
-    offsets = documents["offsets"].tolist()
-    for start, stop in pairwise(offsets):
-        lengths = [stop - start] if stop > start else []
-        builder.add_document(documents["token_ids"][start:stop], lengths)
+    for token_ids in each(documents):
+        builder.add_document(token_ids, [len(token_ids)] if len(token_ids) else [])
     builder.finalize(f"{path}.idx")
 
 

@@ -4,7 +4,6 @@ read gives the documents end to end with their offsets, and the blocks of the co
 (num_blocks, block_size). write packs documents through a tokenizer that reads ids from the text.
 """
 
-import itertools
 import json
 
 import numpy as np
@@ -12,7 +11,7 @@ from modalities.api import create_raw_data_index
 from modalities.dataloader.create_packed_data import PackedDataGenerator
 from modalities.dataloader.dataset import PackedMemMapDatasetBase, PackedMemMapDatasetContinuous
 from modalities.tokenization.tokenizer_wrapper import TokenizerWrapper
-from peer_command import run
+from peer_command import each, run
 
 
 class IdsTokenizer(TokenizerWrapper):
@@ -48,18 +47,17 @@ def read(folder, part, *, block_size, reuse_last_target=False):
     blocks = [continuous[ordinal]["ids"] for ordinal in range(len(continuous))]
     return {
         "token_ids": np.concatenate(documents).astype(np.int64),
-        "offsets": np.array([*itertools.accumulate(map(len, documents), initial=0)]),
+        "offsets": np.cumsum([0, *map(len, documents)]),
         "blocks": np.array(blocks, dtype=np.int64).reshape(-1, block_size),
-        "token_bytes": np.array(dataset.token_size_in_bytes),
+        "dtype": np.array(f"uint{8 * dataset.token_size_in_bytes}"),
     }
 
 
 def write(documents, folder, *, vocab_size, eos_id):
-    offsets = documents["offsets"]
     source, index = folder / "documents.jsonl", folder / "documents.idx"
     with source.open("w") as file:
-        for start, end in itertools.pairwise(offsets):
-            text = " ".join(map(str, documents["token_ids"][start:end]))
+        for token_ids in each(documents):
+            text = " ".join(map(str, token_ids))
             file.write(json.dumps({"text": text}) + "\n")
     create_raw_data_index(source, index)
     generator = PackedDataGenerator(

@@ -1,11 +1,10 @@
 """OLMo-core's NumpyFSLDataset and NumpyPackedFSLDataset; it has no writer that runs by itself.
 
 read gives token ids and label mask of the first, file after file, as rows of `sequence_length`,
-and of the second every document of every instance: its tokens, in the order of the instances,
-with offsets. `from_lines`: boundaries are taken from the .csv.gz.
+and of the second every document of every instance, sorted by its tokens, with offsets.
+`from_lines`: boundaries are taken from the .csv.gz.
 """
 
-import itertools
 import tempfile
 
 import numpy as np
@@ -40,7 +39,7 @@ def read(folder, part, *, dtype, sequence_length, vocab_size, eos_id, from_lines
         rows = [whole[ordinal] for ordinal in range(len(whole))]
         instances = [packed[ordinal] for ordinal in range(len(packed))]
     found = {
-        "rows": _stacked([row["input_ids"].numpy() for row in rows], sequence_length),
+        "blocks": _stacked([row["input_ids"].numpy() for row in rows], sequence_length),
         **_documents(instances, pad_id=vocab_size),
     }
     if masks:
@@ -56,10 +55,12 @@ def _documents(instances, *, pad_id):
         ends = ends[ends <= int(is_token.sum())]
         documents += np.split(instance["input_ids"][is_token].numpy(), ends[:-1])
         learnt += np.split(instance["label_mask"][is_token].numpy(), ends[:-1])
+    pairs = sorted((d.tolist(), mask.tolist()) for d, mask in zip(documents, learnt, strict=True))
+    documents, learnt = zip(*pairs, strict=True)
     return {
         "token_ids": np.concatenate(documents),
         "learnt": np.concatenate(learnt),
-        "offsets": np.array([*itertools.accumulate(map(len, documents), initial=0)]),
+        "offsets": np.cumsum([0, *map(len, documents)]),
     }
 
 

@@ -1,10 +1,8 @@
 """TRL's packer, and the collator that makes padding-free batches of what is packed."""
 
-from itertools import pairwise
-
 import datasets
 import numpy as np
-from peer_command import run
+from peer_command import each, run
 from trl import pack_dataset
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
@@ -30,10 +28,8 @@ def read(folder, part, rows_per_batch=3, pad_id=0):
 
 def write(documents, folder, sequence_length, part="train", strategy="bfd_split"):
     """Pack documents and save the rows."""
-    offsets = documents["offsets"].astype(np.int32)
-    token_ids = documents["token_ids"].astype(np.int32)
     features = datasets.Features({"input_ids": datasets.List(datasets.Value("int32"))})
-    rows = [token_ids[start:stop] for start, stop in pairwise(offsets)]
+    rows = [token_ids.astype(np.int32) for token_ids in each(documents)]
     dataset = datasets.Dataset.from_dict({"input_ids": rows}, features=features)
     packed = pack_dataset(dataset, sequence_length, strategy)
     datasets.DatasetDict({part: packed}).save_to_disk(str(folder))

@@ -1,11 +1,10 @@
 """webdataset's reader and writer, set up as open_lm's loader and its predecessors set them up."""
 
 import json
-from itertools import pairwise
 
 import numpy as np
 import webdataset as wds
-from peer_command import run
+from peer_command import each, run
 
 
 def read(folder, part, data_key="json.gz", seq_len=7):
@@ -36,15 +35,14 @@ def read(folder, part, data_key="json.gz", seq_len=7):
 
 def write(documents, folder, per_file=4):
     """Write documents as rows with ShardWriter."""
-    offsets = documents["offsets"].tolist()
     with wds.ShardWriter(
         f"{folder}/shard_%08d.tar", maxcount=per_file, mtime=0, verbose=0
     ) as writer:
-        for number, (start, stop) in enumerate(pairwise(offsets)):
+        for number, token_ids in enumerate(each(documents)):
             writer.write(
                 {
                     "__key__": f"{number // per_file:08d}_{number % per_file:08d}",
-                    "json": documents["token_ids"][start:stop].tolist(),
+                    "json": token_ids.tolist(),
                 }
             )
 

@@ -18,6 +18,7 @@ from tokflow.tokenizers.engines.fast import UNLIKE_PATTERNS, open_gigatoken
 from tokflow.tokenizers.engines.sweep import differing_points, write_crossing_tokenizer
 from tokflow.tokenizers.patterns import PATTERNS, byte_letters, pre_tokenizer_fields
 from tokflow.tokenizers.tokenizer import Kind, Tokenizer
+from tokflow_tests.outputs import make_manifest
 from tokflow_tests.texts import make_texts_dataset, token_lists, tokenize
 
 NO_LONGER_LOWER = 0x295
@@ -68,7 +69,13 @@ def crossing_tiktoken(name: str, folder: Path, patch: pytest.MonkeyPatch) -> Tok
 def crossing(kind: Kind, folder: Path) -> Tokenizer:
     nobody = dict.fromkeys(("eos_id", "eos_token", "bos_id", "bos_token"))
     saved = Tokenizer(
-        folder=folder, fingerprint=kind, kind=kind, vocab_size=1_000, special_tokens={}, **nobody
+        folder=folder,
+        fingerprint=kind,
+        kind=kind,
+        vocab_size=1_000,
+        special_tokens={},
+        manifest=make_manifest(),
+        **nobody,
     )
     (folder / "crossing").mkdir()
     return write_crossing_tokenizer(saved, folder / "crossing")

@@ -34,6 +34,7 @@ from tokflow.tokenizers.engines.sentencepiece_ import SentencePieceEngine
 from tokflow.tokenizers.engines.sentencepiece_spec import read_spec
 from tokflow.tokenizers.tokenizer import Tokenizer as SavedTokenizer
 from tokflow.tokenizers.tokenizer import write_ranks
+from tokflow_tests.outputs import make_manifest
 from tokflow_tests.texts import awkward_strings
 
 GPT2 = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
@@ -233,13 +234,14 @@ def made(folder: Any, kind: Any = "file") -> SavedTokenizer:
         eos_token=None,
         bos_id=None,
         bos_token=None,
+        manifest=make_manifest(),
     )
 
 
 def in_chunks(engine: Any, rule: cuts.CutRule | None) -> ChunkedEngine:
     """Return the engine in chunks of a few bytes."""
     return ChunkedEngine(
-        engine, lambda: rule, dtype=np.dtype("<u2"), chunk_bytes=2, chunked_bytes=8, group_bytes=20
+        engine, lambda: rule, dtype=np.dtype("<u2"), chunk_bytes=2, chunked_bytes=8, batch_bytes=20
     )
 
 

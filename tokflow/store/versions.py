@@ -1,0 +1,106 @@
+"""Versions of the libraries that make tokens and files: kept beside an output, in its run.json.
+
+Another version is taken to make the same bytes, so it makes nothing stale, until it is known not
+to: then it stands in `CHANGES`, and from that version on it is part of the recipes.
+"""
+
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+_ENGINES = ("gigatoken", "tokenizers", "tiktoken", "sentencepiece", "transformers")
+LIBRARIES = {
+    "tokenizer": _ENGINES,
+    "tokens": (*_ENGINES, "jinja2", "pyarrow"),
+    "split": (*_ENGINES, "pyarrow"),
+    "sequences": ("pyarrow",),
+    "export": ("pyarrow", "backports.zstd", "pylance", "tensorstore"),
+}
+"""Packages that may make the bytes of a stage's outputs."""
+
+_ENGINES_OF: Mapping[str, tuple[str, ...]] = {
+    "bytes": (),
+    "sentencepiece": ("gigatoken", "sentencepiece"),
+    "tiktoken": ("gigatoken", "tiktoken"),
+}
+
+_MODULES = {"pylance": "lance"}
+"""Packages whose module has another name."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """A version from which on a library is known to make other bytes."""
+
+    library: str
+    version: str
+    stages: tuple[str, ...]
+    what: str
+    """What is different, to follow `tokenizers 0.30 is known to`."""
+
+
+CHANGES: tuple[Change, ...] = ()
+"""None is known among the versions that tokflow runs with. Ordered by version."""
+
+
+def loaded_versions(stage: str) -> dict[str, str]:
+    """Return the versions of the libraries that this process has loaded, of those that may have
+    made an output of `stage`."""
+    names = [name for name in LIBRARIES.get(stage, ()) if _MODULES.get(name, name) in sys.modules]
+    return {name: found for name in names if (found := _installed(name)) is not None}
+
+
+def known_changes(stage: str, kind: str) -> dict[str, dict[str, str]]:
+    """Return what stands in a recipe of `stage` for the changes that installed libraries have.
+
+    `kind`: that of the tokenizer, or the format of an export. Empty where no change is known.
+    """
+    engines = _ENGINES_OF.get(kind, _ENGINES[:2])
+    found = {
+        change.library: change.version
+        for change in CHANGES
+        if stage in change.stages
+        and (change.library in engines or change.library not in _ENGINES)
+        and _numbers(_installed(change.library) or "") >= _numbers(change.version)
+    }
+    return {"libraries": found} if found else {}
+
+
+def described_changes(libraries: Mapping[str, str]) -> list[str]:
+    """Return what is known of the changes in a recipe's `libraries`."""
+    return [
+        f"{change.library} {change.version} is known to {change.what}"
+        for change in CHANGES
+        if libraries.get(change.library) == change.version
+    ]
+
+
+def changed_since(versions_of_outputs: Iterable[Mapping[str, str]]) -> list[str]:
+    """Return a sentence for each library of which another version is installed than the one that
+    is in the run.json of an output."""
+    changes = {
+        (library, version, now)
+        for versions in versions_of_outputs
+        for library, version in versions.items()
+        if (now := _installed(library)) is not None and now != version
+    }
+    return [
+        f"{library} {version} -> {now} since: not known to differ"
+        for library, version, now in sorted(changes)
+    ]
+
+
+@cache
+def _installed(library: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version  # 17 ms, when it is asked for
+
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])

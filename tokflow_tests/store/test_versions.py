@@ -1,0 +1,77 @@
+import json
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from tokflow.audit.verify.outputs import verify_path
+from tokflow.build.pipeline import build_dataset
+from tokflow.build.plan import make_plan
+from tokflow.store import versions
+from tokflow.store.versions import Change
+from tokflow_tests.tiny import build, declare
+
+FILES = {"a.jsonl": ["one"], "b.jsonl": ["two"]}
+
+
+def edit_run(folder: Path, **changed: str) -> None:
+    run = json.loads((folder / "run.json").read_text())
+    run["versions"] |= changed
+    (folder / "run.json").write_text(json.dumps(run))
+
+
+def test_the_versions_that_made_an_output_stand_beside_it_and_not_in_its_manifest(tmp_path: Path):
+    made = build(declare(tmp_path, FILES)).made
+
+    assert made[-1].output.stage == "sequences"
+    assert made[-1].run["versions"] == {"pyarrow": version("pyarrow")}
+    assert version("pyarrow") not in (made[-1].folder / "manifest.json").read_text()
+
+
+def test_another_version_makes_nothing_stale_and_plan_and_verify_name_it(tmp_path: Path):
+    dataset = declare(tmp_path, FILES)
+    for made in build(dataset).made:
+        edit_run(made.folder, pyarrow="1.0")
+    now = version("pyarrow")
+
+    plan = make_plan(dataset)
+
+    assert plan.is_up_to_date
+    assert plan.library_changes == [f"pyarrow 1.0 -> {now} since: not known to differ"]
+    for verified in verify_path(dataset.store):
+        assert verified.problems == ()
+        assert f"pyarrow 1.0 -> {now} since: not known to differ" in verified.notes
+
+
+def test_a_version_that_is_known_to_differ_makes_its_outputs_stale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    dataset = declare(tmp_path, FILES, exports=["bin"])
+    build(dataset)
+    change = Change(library="pyarrow", version="2.1", stages=("tokens",), what="sort dictionaries")
+
+    monkeypatch.setattr(versions, "CHANGES", (change,))
+    reasons = {(one.stage, one.name): one.reason for one in make_plan(dataset).missing}
+    built = build_dataset(dataset)
+
+    why = "code changed (pyarrow 2.1 is known to sort dictionaries)"
+    assert [reasons["tokens", key] for key in FILES] == [why, why]
+    assert reasons["split", "a.jsonl"] == "input changed (tokens)"
+    assert reasons["export", "bin"].startswith("input changed (a.jsonl, b.jsonl")
+    assert built.num_new == 3 * 2 + 1
+    assert make_plan(dataset).is_up_to_date
+
+
+@pytest.mark.parametrize(
+    ("library", "since"), [("pyarrow", "999.0"), ("tiktoken", "0.1"), ("nothing", "0.1")]
+)
+def test_a_change_of_a_later_version_or_of_another_tokenizer_is_no_change(
+    library: str, since: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    dataset = declare(tmp_path, FILES)  # a token is a byte
+    build(dataset)
+    change = Change(library=library, version=since, stages=("tokens",), what="differ")
+
+    monkeypatch.setattr(versions, "CHANGES", (change,))
+
+    assert make_plan(dataset).is_up_to_date
