@@ -101,4 +101,4 @@ class Reject:
     byte_offset: int | None
     """Byte of the decompressed file, of the record's first byte."""
     reason: str
-    """What was expected and what was found."""
+    """The expected and the found of its error."""

@@ -33,7 +33,7 @@ SUFFIXES: dict[str, FileFormat] = {
     ".feather": "arrow",
     ".ipc": "arrow",
 }
-"""What `format: auto` goes by, in capitals too, before a suffix of compression."""
+"""Suffixes that `format: auto` goes by, in capitals too, before a suffix of compression."""
 
 _ACCEPTANCE = ("on_bad_document", "max_rejects")
 _OF_TXT = ("document_per", "separator")

@@ -72,7 +72,7 @@ class _Field:
     is_json: bool
     """Whether the field holds messages, whatever JSON they are."""
     remedy: str
-    """What to do where a record lacks the field."""
+    """Said where a record lacks the field."""
 
 
 def _field(text: str, config: DocumentsConfig) -> _Field:

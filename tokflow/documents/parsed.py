@@ -23,7 +23,7 @@ class Problem(NamedTuple):
     expected: str
     found: str
     remedy: str | None = None
-    """What to do other than mend the record."""
+    """Another thing to do than to mend the record."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,7 +36,7 @@ class BadDocument:
     line: int | None = None
     byte_offset: int | None = None
     remedy: str | None = None
-    """What to do other than mend the record."""
+    """Another thing to do than to mend the record."""
 
 
 def no_place(row: int) -> Place:
@@ -120,7 +120,7 @@ def _joined(
     num_chars: Sequence[npt.NDArray[np.int64]],
     config: DocumentsConfig,
 ) -> Batch:
-    """Return documents that are each the columns of a row; of a prompt the rest is learnt."""
+    """Return documents that are each the columns of a row; a prompt is not in the loss."""
     if len(columns) == 1:
         return Batch(rows, columns[0], num_chars[0])
     import pyarrow.compute as pc

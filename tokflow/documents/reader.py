@@ -55,7 +55,7 @@ def read_documents(
 
 
 def is_accepted(config: DocumentsConfig, *, num_rejects: int) -> bool:
-    """Say whether a raw file with so many bad documents is one that may be taken."""
+    """Return whether a raw file with so many bad documents is one that may be taken."""
     return num_rejects <= (0 if config.on_bad_document == "error" else config.max_rejects)
 
 

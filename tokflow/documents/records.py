@@ -137,7 +137,7 @@ class RecordCutter:
         self, blocks: Iterable[bytes], dialect: Dialect, *, max_bytes: int, byte_offset: int
     ) -> None:
         self.pattern = _NOTHING
-        """What matches a record of the right shape, as by `Dialect.records`."""
+        """Matches a record of the right shape, as by `Dialect.records`."""
         self._blocks = blocks
         self._max_bytes = max_bytes
         self._dialect = dialect
