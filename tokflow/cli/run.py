@@ -7,11 +7,12 @@ import sys
 import time
 from contextlib import nullcontext
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tokflow.build.dataset import Dataset
-from tokflow.build.graph import Output
+from tokflow.build.output import Output
 from tokflow.build.pipeline import build_dataset
 from tokflow.build.plan import Plan, PlannedOutput, make_plan
 from tokflow.build.results import BuildResult
@@ -81,15 +82,12 @@ def _run(dataset: Dataset, partitions: Words, *, is_recorded: bool, json: bool) 
 
 
 def _build(plan: Plan, partitions: Words, *, json: bool) -> BuildResult:
+    build = partial(build_dataset, plan.dataset, partitions=partitions, graph=plan.graph)
     if json:
-        return build_dataset(
-            plan.dataset, partitions=partitions, reporter=Errors(), graph=plan.graph
-        )
+        return build(reporter=Errors())
     is_terminal = sys.stdout.isatty()
     with Bars(plan) if is_terminal else nullcontext(Lines()) as reporter:
-        built = build_dataset(
-            plan.dataset, partitions=partitions, reporter=reporter, graph=plan.graph
-        )
+        built = build(reporter=reporter)
     if built.num_new or built.failed:
         from tokflow.cli.summary import print_summary
 

@@ -7,7 +7,8 @@ from itertools import groupby
 import dagster as dg
 
 from tokflow.build.dataset import Dataset
-from tokflow.build.graph import BuildGraph, Output
+from tokflow.build.graph import BuildGraph
+from tokflow.build.output import Output
 from tokflow.build.results import StageResult
 from tokflow.components.checks import check_results
 from tokflow.components.history import record, unrecorded
