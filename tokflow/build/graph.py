@@ -26,7 +26,8 @@ from tokflow.split.rule import FilePosition, SplitConfig
 from tokflow.split.spans import Split, open_split, split_recipe
 from tokflow.store.manifest import Recipe
 from tokflow.store.verdicts import write_verdict
-from tokflow.tokenizers.sources import Origin, select_training_keys, tokenizer_recipe
+from tokflow.tokenizers.encoding import Encoding, resolve_encoding
+from tokflow.tokenizers.sources import TokenizerSource, select_training_keys, tokenizer_recipe
 from tokflow.tokenizers.tokenizer import Tokenizer, tokenizer_of
 from tokflow.tokens.shard import TokenShard, open_token_shard, tokens_recipe
 
@@ -178,12 +179,12 @@ class BuildGraph:
         stage: Stage = "sequences" if config.layout.made_of == "sequences" else "split"
         return {key: self.output(stage, key) for key in self.sources}
 
-    def origin(self) -> Origin:
+    def tokenizer_source(self) -> TokenizerSource:
         """Return what the tokenizer is made from."""
         config = self.dataset.tokenizer
         is_trained = config.kind == "trained"  # others are made without a look at the raw files
         keys = select_training_keys(config, list(self.sources)) if is_trained else []
-        return Origin(
+        return TokenizerSource(
             config=config,
             base=self.dataset.base,
             raw_files={key: self.raw_file(key) for key in keys},
@@ -196,6 +197,14 @@ class BuildGraph:
         stored = self.tokenizer_output.open()
         trust = self.dataset.tokenizer.trust_remote_code
         return tokenizer_of(stored.manifest, stored.folder, trust_remote_code=trust)
+
+    @property
+    def encoding(self) -> Encoding:
+        """The tokenizer, which must have been made, as the dataset's config uses it.
+
+        Raises: TokenizerError where it has no such EOS or BOS.
+        """
+        return resolve_encoding(self.dataset.tokenizer, self.tokenizer)
 
     def disqualify(self, difference: str) -> None:
         """Keep in the store what gigatoken did wrong with the tokenizer, and expect the tokens of
@@ -252,12 +261,12 @@ class BuildGraph:
 
     def export_details(self) -> dict[str, Any]:
         """Return what the manifest of each export says of its tokens."""
-        tokenizer, config = self.tokenizer, self.dataset.tokenizer
+        tokenizer, encoding = self.tokenizer, self.encoding
         return {
             "dtype": tokenizer.dtype.str,
             "vocab_size": tokenizer.vocab_size,
-            "eos_id": tokenizer.eos_id if config.eos == "last" else None,
-            "bos_id": tokenizer.bos_id if config.bos == "first" else None,
+            "eos_id": encoding.eos_id,
+            "bos_id": encoding.bos_id,
             "tokenizer_fingerprint": tokenizer.fingerprint,
             "names": asdict(self.dataset.names),
         }
@@ -295,7 +304,7 @@ def _recipe_of_export(graph: BuildGraph, name: str) -> Recipe:
 
 
 RECIPES: Mapping[Stage, Callable[[BuildGraph, str], Recipe]] = {
-    "tokenizer": lambda graph, _: tokenizer_recipe(graph.origin()),
+    "tokenizer": lambda graph, _: tokenizer_recipe(graph.tokenizer_source()),
     "tokens": _recipe_of_tokens,
     "split": _recipe_of_split,
     "sequences": lambda graph, key: sequences_recipe(
