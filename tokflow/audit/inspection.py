@@ -26,7 +26,7 @@ from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import check_files
 from tokflow.store.manifest import check_sizes
 from tokflow.store.outputs import StoredOutput
-from tokflow.tokenizers.engines import Engine, open_reference
+from tokflow.tokenizers.engines import ReferenceEngine, open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.shard import TokenShard
 
@@ -102,7 +102,7 @@ def inspect_output(
 
 def _open_tokenizer(
     found: StoredOutput, *, trust_remote_code: bool
-) -> tuple[Tokenizer | None, Engine | None, list[str]]:
+) -> tuple[Tokenizer | None, ReferenceEngine | None, list[str]]:
     """Return the tokenizer of an output and what decodes, or notes on why they cannot be had."""
     notes = []
     tokenizer = None
@@ -134,7 +134,7 @@ class _Beginning:
     runs: list[dict[str, Any]]
     """Rows of an index: position, num_tokens, raw_file, row."""
 
-    def excerpts(self, engine: Engine | None, num: int) -> Iterator[Excerpt]:
+    def excerpts(self, engine: ReferenceEngine | None, num: int) -> Iterator[Excerpt]:
         """Yield at most `num` sequences, or as many excerpts of a stream."""
         length = self.sequence_length or STREAM_TOKENS
         token_ids = _first(self.token_ids, num * length)
@@ -148,7 +148,7 @@ class _Beginning:
             yield Excerpt(name=prefix + name, segments=segments)
 
     def _segments(
-        self, engine: Engine | None, token_ids: npt.NDArray[Any], start: int, stop: int
+        self, engine: ReferenceEngine | None, token_ids: npt.NDArray[Any], start: int, stop: int
     ) -> Iterator[Segment]:
         """Yield the segments between two positions; padding is what no document has."""
         shown = start

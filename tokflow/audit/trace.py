@@ -20,7 +20,7 @@ from tokflow.split.spans import SPANS_NAME, Split
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import check_files
 from tokflow.store.outputs import StoredOutput
-from tokflow.tokenizers.engines import Engine, open_reference
+from tokflow.tokenizers.engines import ReferenceEngine, open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.writer import DOCUMENTS_NAME
 
@@ -196,7 +196,7 @@ class _Decoder:
     """Finds the characters of tokens by decoding what comes before them."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self._engine: Engine = open_reference(tokenizer)
+        self._engine: ReferenceEngine = open_reference(tokenizer)
         self._special = {tokenizer.eos_id, tokenizer.bos_id} - {None}
 
     def with_text(self, origin: TokenOrigin, text: _TokenizedText) -> TokenOrigin:

@@ -19,8 +19,7 @@ bytes for the same rows.
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -125,13 +124,17 @@ def write(part: Part, options: MdsOptions, folder: Path) -> None:
     sizes = equal_sizes(part.num_sequences, per_shard)
     shards = []
     for number, batches in files_of(part.sequences(), per_shard):
-        content: Iterable[bytes | memoryview] = chain(
-            [_header(sizes[number], settings)],
-            (_records(batch, options.columns, dtype) for batch in batches),
-        )
+        records = (_records(batch, options.columns, dtype) for batch in batches)
+        data = b"".join(chain([_header(sizes[number], settings)], records))
         path = folder / part.name / f"shard.{number:05d}.mds"
-        described = _write_shard(path, content, options)
-        shards.append({**settings, "samples": sizes[number], **described})
+        shard = {"samples": sizes[number], "raw_data": _described(path, data, options)}
+        packed = None
+        if options.compression == "zstd":
+            path = path.with_name(f"{path.name}.zstd")
+            data = zstd.compress(data, level=options.compression_level or DEFAULT_LEVEL)
+            packed = _described(path, data, options)
+        path.write_bytes(data)
+        shards.append({**settings, **shard, "zip_data": packed})
     index = {"version": 2, "shards": shards}
     (folder / part.name / "index.json").write_text(json.dumps(index, sort_keys=True))
 
@@ -193,44 +196,13 @@ def _records(
     return records.view(np.uint8).data
 
 
-def _write_shard(
-    path: Path, content: Iterable[bytes | memoryview], options: MdsOptions
-) -> dict[str, Any]:
-    """Write one shard; return what the index says of its bytes."""
-    if options.compression == "none":
-        return {"raw_data": _describe(path, content, options), "zip_data": None}
-    data = b"".join(content)
-    # At one go, for a stream gives other bytes than the peer's writer does.
-    packed = zstd.compress(data, level=options.compression_level or DEFAULT_LEVEL)
-    return {
-        "raw_data": _describe(path, [data], options, is_written=False),
-        "zip_data": _describe(path.with_name(f"{path.name}.zstd"), [packed], options),
-    }
+def _described(path: Path, data: bytes, options: MdsOptions) -> dict[str, Any]:
+    hashes = {name: _new_hash(name, data).hexdigest() for name in options.hashes}
+    return {"basename": path.name, "bytes": len(data), "hashes": hashes}
 
 
-def _describe(
-    path: Path,
-    content: Iterable[bytes | memoryview],
-    options: MdsOptions,
-    *,
-    is_written: bool = True,
-) -> dict[str, Any]:
-    """Return name, size and hashes of a file, which is written too."""
-    digests = {hash_: _new_hash(hash_) for hash_ in options.hashes}
-    size = 0
-    with path.open("wb") if is_written else nullcontext() as file:
-        for some in content:
-            for digest in digests.values():
-                digest.update(some)
-            if file is not None:
-                file.write(some)
-            size += len(some)
-    hexadecimal = {hash_: digest.hexdigest() for hash_, digest in digests.items()}
-    return {"basename": path.name, "bytes": size, "hashes": hexadecimal}
-
-
-def _new_hash(name: Hash) -> Any:
-    return getattr(xxhash, name)() if name.startswith("xxh") else hashlib.new(name)
+def _new_hash(name: Hash, data: bytes) -> Any:
+    return getattr(xxhash, name)(data) if name.startswith("xxh") else hashlib.new(name, data)
 
 
 def read(export: Export, part: str) -> Iterator[Arrays]:

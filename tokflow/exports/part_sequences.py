@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tokflow.exports.index import index_tables
 from tokflow.sequences.packing import PackingConfig, PackingCounts, Segments, pack_tails
-from tokflow.sequences.segments import SEGMENTS_COLUMNS, FileSequences, Sequences, make_rows
+from tokflow.sequences.segments import SEGMENTS_COLUMNS, FileSequences, Sequences, fill_sequences
 from tokflow.split.spans import Split, TokenSource
 from tokflow.store.arrow import to_arrow, to_numpy
 from tokflow.store.tables import Columns
@@ -74,7 +74,7 @@ class PartSequences:
         """Yield the index of `sequences` in order, each table of one file; the tails come last."""
         first_sequence = 0
         for file in self.files:
-            columns = file.rows(self.part, INDEX_COLUMNS)
+            columns = file.segments(self.part, INDEX_COLUMNS)
             yield from self._index_of(file.split, first_sequence, columns)
             first_sequence += file.num_sequences(self.part)
         tables = [
@@ -96,7 +96,7 @@ class PartSequences:
     def _sequences_as_stored(self) -> Iterator[Sequences]:
         for file in self.files:
             source, masks = file.split.token_source(), file.split.loss_mask_source()
-            columns = file.rows(self.part, ("sequence", "token_start", "num_tokens"))
+            columns = file.segments(self.part, ("sequence", "token_start", "num_tokens"))
             sequence, starts, lengths = columns.values()
             for some in self._batches(sequence):
                 segments = starts[some], lengths[some]
@@ -125,7 +125,7 @@ class PartSequences:
         sequence: npt.NDArray[np.int64],
         num_tokens: npt.NDArray[np.int64],
     ) -> Sequences:
-        return make_rows(
+        return fill_sequences(
             token_ids,
             sequence,
             num_tokens,
@@ -146,24 +146,24 @@ class PartSequences:
         }
         of_tails = Segments(
             sequence=tails["sequence"],
-            piece=np.arange(len(tails["sequence"])),
-            token_in_piece=tails["token_in_piece"],
+            span=np.arange(len(tails["sequence"])),
+            token_in_span=tails["token_in_piece"],
             num_tokens=tails["num_tokens"],
             num_repeated=tails["num_repeated"],
         )
         packed = pack_tails(of_tails, self.packing)
         segments = packed.segments
-        piece_start = tails["token_start"] - tails["token_in_piece"]
+        span_start = tails["token_start"] - tails["token_in_piece"]
         return _Tails(
-            file=np.repeat(np.arange(len(of_files)), num_of_file)[segments.piece],
+            file=np.repeat(np.arange(len(of_files)), num_of_file)[segments.span],
             columns={
                 "sequence": segments.sequence,
                 "num_tokens": segments.num_tokens,
                 "column": _columns(segments.sequence, segments.num_tokens),
-                "token_start": piece_start[segments.piece] + segments.token_in_piece,
-                "document": tails["document"][segments.piece],
-                "char_start": tails["char_start"][segments.piece],
-                "token_in_piece": segments.token_in_piece,
+                "token_start": span_start[segments.span] + segments.token_in_span,
+                "document": tails["document"][segments.span],
+                "char_start": tails["char_start"][segments.span],
+                "token_in_piece": segments.token_in_span,
             },
             num_sequences=packed.num_sequences,
             num_repeated_more=int(segments.num_repeated.sum() - of_tails.num_repeated.sum()),
