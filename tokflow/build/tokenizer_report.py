@@ -3,7 +3,7 @@
 import dataclasses
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +167,8 @@ def _first_texts(
 ) -> Iterator[pa.LargeStringArray]:
     """Yield the documents in batches until `SAMPLE_BYTES` are full, the last one cut there."""
     most = min(documents.limit.characters or SAMPLE_BYTES, SAMPLE_BYTES)  # a character has a byte
-    limited = replace(documents, limit=replace(documents.limit, characters=most))
+    limit = documents.limit.model_copy(update={"characters": most})
+    limited = documents.model_copy(update={"limit": limit})
     left = SAMPLE_BYTES
     batches = read_documents(
         path, limited, batch_bytes=BATCH_BYTES, on_reject=lambda _: None, render=render

@@ -1,6 +1,5 @@
 """Assets: one for each stage of a dataset."""
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -70,7 +69,7 @@ def make_assets(dataset: Dataset) -> list[dg.AssetsDefinition]:
             "tokenizer",
             kinds={KINDS.get(kind, "file")},
             description=f"The tokenizer ({kind}), saved so that later runs use exactly its bytes.",
-            config=dataclasses.asdict(dataset.tokenizer),
+            config=dataset.tokenizer.model_dump(),
         ),
         _asset(
             dataset,
@@ -78,7 +77,7 @@ def make_assets(dataset: Dataset) -> list[dg.AssetsDefinition]:
             kinds={"numpy", "parquet"},
             description="The token ids of each raw file, documents end to end, and a table of "
             "them.",
-            config=dataclasses.asdict(dataset.documents),
+            config=dataset.documents.model_dump(),
             columns=column_schema(DOCUMENTS_SCHEMA, DOCUMENT_COLUMNS),
         ),
         _asset(
@@ -87,7 +86,7 @@ def make_assets(dataset: Dataset) -> list[dg.AssetsDefinition]:
             kinds={"parquet"},
             description=f"Which text belongs to {', '.join(dataset.split.parts)}; no token is "
             "copied.",
-            config=dataclasses.asdict(dataset.split),
+            config=dataset.split.model_dump(),
         ),
         _asset(
             dataset,
@@ -95,7 +94,7 @@ def make_assets(dataset: Dataset) -> list[dg.AssetsDefinition]:
             kinds={"parquet"},
             description=f"Which tokens stand in which sequence of {length:,}, for each part of "
             "each file.",
-            config=dataclasses.asdict(dataset.packing),
+            config=dataset.packing.model_dump(),
         ),
         *(_export(dataset, config) for config in dataset.exports),
     ]
@@ -110,7 +109,7 @@ def _export(dataset: Dataset, config: ExportConfig) -> dg.AssetsDefinition:
         config.name,
         kinds={config.format},
         description=f"{described}. Made from all raw files.",
-        config=dataclasses.asdict(config),
+        config=config.model_dump(),
         columns=column_schema(schema_of(columns), EXPORT_COLUMNS) if columns else None,
     )
 

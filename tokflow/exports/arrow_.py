@@ -16,7 +16,6 @@ Source: the Arrow columnar format 1.5, "IPC File Format".
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -24,7 +23,6 @@ import pyarrow as pa
 
 from tokflow.exports.columns import layout_of_columns, read_columns, schema_of, with_loss_mask
 from tokflow.exports.format import Arrays, Counts, Format, fixed
-from tokflow.exports.options import check_counts
 from tokflow.exports.parquet_ import COLUMNS
 from tokflow.exports.part import Part
 from tokflow.exports.row_files import (
@@ -35,25 +33,21 @@ from tokflow.exports.row_files import (
     write_tables,
 )
 from tokflow.exports.shards import rows_within
+from tokflow.store.config import Config, Count
 from tokflow.store.manifest import Manifest
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ArrowOptions:
+class ArrowOptions(Config):
     """Options of the arrow format."""
 
-    megabytes_per_file: int = 500
+    megabytes_per_file: Count = 500
     """Size of a shard, counted as 4 bytes per token; uncompressed the file has 13 or 14."""
-    sequences_per_file: int | None = None
+    sequences_per_file: Count | None = None
     """Sequences per shard; given instead of `megabytes_per_file`."""
-    sequences_per_batch: int = 1_000
+    sequences_per_batch: Count = 1_000
     """Rows of a record batch; fewer where they would hold more than four million tokens."""
     compression: Literal["none", "lz4", "zstd"] = "none"
     """Codec of the buffers; what is compressed is no longer memory-mapped but decompressed."""
-
-    def __post_init__(self) -> None:
-        counts = ("megabytes_per_file", "sequences_per_file", "sequences_per_batch")
-        check_counts(self, counts, where="arrow")
 
 
 def write(parts: Sequence[Part], options: ArrowOptions, folder: Path) -> Counts:

@@ -13,6 +13,7 @@ from tokflow.exports.index import INDEX_VERSION
 from tokflow.exports.part import Part
 from tokflow.exports.source_names import SourceNames
 from tokflow.sequences.packing import PackingConfig
+from tokflow.store.config import Config
 from tokflow.store.manifest import FileEntry, Manifest
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -65,8 +66,8 @@ class Format:
 
     description: str
     """One line for people: whose format it is and what the files are called."""
-    options: type
-    """A frozen dataclass; the fields a user can set beside `format`."""
+    options: type[Config]
+    """The fields a user can set beside `format`."""
     layout: Callable[[Any], Layout]
     """What stands in the files, given the options."""
     write: Callable[[Sequence[Part], Any, Path], Counts]

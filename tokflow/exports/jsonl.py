@@ -19,7 +19,6 @@ not depend on each other, as pigz -i does.
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Literal
@@ -40,7 +39,7 @@ from tokflow.exports.columns import (
 )
 from tokflow.exports.format import Arrays, Counts, Format
 from tokflow.exports.json_text import JsonList, JsonRows
-from tokflow.exports.options import check_counts, check_level
+from tokflow.exports.options import check_level
 from tokflow.exports.part import Part
 from tokflow.exports.row_files import (
     damage_named,
@@ -51,6 +50,7 @@ from tokflow.exports.row_files import (
 )
 from tokflow.exports.shards import rows_within
 from tokflow.sequences.segments import Sequences
+from tokflow.store.config import Config, Count, Listed
 from tokflow.store.manifest import Manifest
 from tokflow.store.zstd import zstd
 from tokflow.tokens.prefetch import in_order
@@ -67,29 +67,28 @@ LAST_BLOCK = b"\x03\x00"
 """An empty block of deflate that says it is the last."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class JsonlOptions:
+class JsonlOptions(Config):
     """Options of the jsonl format."""
 
-    columns: tuple[str, ...] = ("segment_ids",)
+    columns: Listed[str] = ("segment_ids",)
     """Beside input_ids: attention_mask, segment_ids, position_ids, loss_mask (of chats it is
     added), labels (-100 where nothing is learnt), seq_lengths (tokens of each segment)."""
     padding: bool = True
     """Whether rows are filled up to sequence_length; if not, a list ends at its last token."""
-    megabytes_per_file: int = 500
+    megabytes_per_file: Count = 500
     """Size of a shard, counted as 4 bytes per token; the text of input_ids has some 6."""
-    sequences_per_file: int | None = None
+    sequences_per_file: Count | None = None
     """Sequences per shard; given instead of `megabytes_per_file`."""
     compression: Literal["none", "gz", "zst"] = "none"
     """gz: .jsonl.gz; zst: .jsonl.zst."""
     compression_level: int | None = None
     """gz: 1 to 9, default 3; zst: 1 to 22, default 3."""
 
-    def __post_init__(self) -> None:
-        check_columns(self.columns, padding=self.padding, where="jsonl")
-        check_counts(self, ("megabytes_per_file", "sequences_per_file"), where="jsonl")
+    def check(self) -> None:
+        """Refuse options that do not go together."""
+        check_columns(self.columns, padding=self.padding)
         largest = {"none": None, "gz": 9, "zst": 22}[self.compression]
-        check_level(self.compression_level, largest, where="jsonl")
+        check_level(self.compression_level, largest)
 
 
 def write(parts: Sequence[Part], options: JsonlOptions, folder: Path) -> Counts:

@@ -25,16 +25,21 @@ lancedb/lance at 01d8e75, protos/table.proto, for the time of a commit.
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+)
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pydantic import Field
 
-from tokflow.errors import ConfigError, CorruptOutputError
+from tokflow.errors import CorruptOutputError
 from tokflow.exports.extras import Extra, import_extra
 from tokflow.exports.format import (
     Arrays,
@@ -44,12 +49,12 @@ from tokflow.exports.format import (
     counts_of_rows,
     counts_of_stream,
 )
-from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
 from tokflow.exports.shards import blocks_of, cut_runs, rows_within, sizes_by_documents
 from tokflow.exports.token_files import document_lengths, offsets_of
 from tokflow.sequences.segments import Sequences
 from tokflow.store.arrow import to_arrow, to_numpy
+from tokflow.store.config import Config
 from tokflow.store.manifest import Manifest
 
 EXTRA = Extra(name="lance", module="lance")
@@ -87,24 +92,15 @@ SEQUENCES = {
 """The columns of each dataset; loss_mask of chats alone."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LanceOptions:
+class LanceOptions(Config):
     """Options of the lance format."""
 
     layout: Literal["stream", "sequences"] = "stream"
     """stream: one token per row; sequences: one sequence per row."""
-    max_rows_per_file: int | None = None
+    max_rows_per_file: Annotated[
+        int | None, Field(ge=1, le=MAX_ROWS_PER_FILE), "for Lance counts them in 32 bits"
+    ] = None
     """Rows of a data file; default: as many as hold 100 million tokens."""
-
-    def __post_init__(self) -> None:
-        check_counts(self, ["max_rows_per_file"], where="lance")
-        if (self.max_rows_per_file or 0) > MAX_ROWS_PER_FILE:
-            raise ConfigError(
-                where="exports: lance: max_rows_per_file",
-                expected=f"at most {MAX_ROWS_PER_FILE:,}, for Lance counts them in 32 bits",
-                found=f"{self.max_rows_per_file:,}",
-                remedy="lower it",
-            )
 
 
 def layout(options: LanceOptions) -> Layout:

@@ -22,7 +22,6 @@ Source: levanter 1.2.dev1644, store/cache.py lines 479-590, store/jagged_array.p
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +34,7 @@ from tokflow.exports.options import check_int32_ids
 from tokflow.exports.part import Part
 from tokflow.exports.shards import blocks_of, cut_runs, equal_sizes
 from tokflow.exports.token_files import blocks_of_documents, document_lengths, offsets_of
+from tokflow.store.config import Config
 from tokflow.store.manifest import Manifest
 
 EXTRA = Extra(name="levanter", module="tensorstore")
@@ -57,8 +57,7 @@ SEALED: list[dict[str, Any]] = [
 """Codecs of a chunk, and of the index."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LevanterOptions:
+class LevanterOptions(Config):
     """The format has no options."""
 
 

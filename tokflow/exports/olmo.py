@@ -21,7 +21,6 @@ tokenizer/executor.py lines 300-310; ai2-olmo-core 3.0.0, data/numpy_dataset.py 
 import gzip
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -34,11 +33,11 @@ from pyarrow import csv
 from tokflow.errors import CorruptOutputError
 from tokflow.exports.format import Arrays, Counts, Format, Layout, counts_of_stream, fixed
 from tokflow.exports.names import numbered
-from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
 from tokflow.exports.shards import cut_runs
 from tokflow.exports.token_files import cut_by_documents, write_mask, write_numbers
 from tokflow.store.arrow import make_table, repeated, to_arrow, to_numpy
+from tokflow.store.config import Config, Count
 from tokflow.store.manifest import Manifest
 
 CSV_SCHEMA = pa.schema(
@@ -60,15 +59,11 @@ GZIP_LEVEL = 3
 """A million lines of 81 bytes take 1.2 s and leave 12 MB; at level 9, 12 s and 11 MB."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OlmoOptions:
+class OlmoOptions(Config):
     """Options of the olmo format."""
 
-    tokens_per_file: int = 500_000_000
+    tokens_per_file: Count = 500_000_000
     """Most tokens of a file (max_size), whole documents in each."""
-
-    def __post_init__(self) -> None:
-        check_counts(self, ("tokens_per_file",), where="olmo")
 
 
 def write(parts: Sequence[Part], options: OlmoOptions, folder: Path) -> Counts:

@@ -17,7 +17,6 @@ train_b for train too. Say which files are which where parts are called otherwis
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -26,7 +25,6 @@ import pyarrow.parquet as pq
 
 from tokflow.exports.columns import layout_of_columns, read_columns, schema_of, with_loss_mask
 from tokflow.exports.format import Arrays, Counts, Format, fixed
-from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
 from tokflow.exports.row_files import (
     TOKENS_PER_GROUP,
@@ -36,6 +34,7 @@ from tokflow.exports.row_files import (
     write_tables,
 )
 from tokflow.exports.shards import rows_within
+from tokflow.store.config import Config, Count
 from tokflow.store.manifest import Manifest
 
 COLUMNS = ("attention_mask", "segment_ids", "position_ids")
@@ -44,22 +43,17 @@ OF_IDS = ("input_ids", "labels")
 """Columns of token ids."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ParquetOptions:
+class ParquetOptions(Config):
     """Options of the parquet format."""
 
-    megabytes_per_file: int = 500
+    megabytes_per_file: Count = 500
     """Size of a shard, counted as 4 bytes per token; the file on disk is several times smaller."""
-    sequences_per_file: int | None = None
+    sequences_per_file: Count | None = None
     """Sequences per shard; given instead of `megabytes_per_file`."""
-    sequences_per_group: int = 1_000
+    sequences_per_group: Count = 1_000
     """Rows of a row group; fewer where they would hold more than four million tokens."""
     compression: Literal["zstd", "snappy", "none"] = "zstd"
     """Codec of the columns."""
-
-    def __post_init__(self) -> None:
-        counts = ("megabytes_per_file", "sequences_per_file", "sequences_per_group")
-        check_counts(self, counts, where="parquet")
 
 
 def write(parts: Sequence[Part], options: ParquetOptions, folder: Path) -> Counts:

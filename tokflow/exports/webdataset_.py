@@ -22,24 +22,27 @@ import json
 import tarfile
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Literal
+from typing import (
+    Annotated,
+    Literal,
+)
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
-from tokflow.errors import ConfigError
 from tokflow.exports.format import Arrays, Counts, Format, Layout, fixed
 from tokflow.exports.json_text import JsonList, JsonRows
 from tokflow.exports.names import numbered
-from tokflow.exports.options import check_counts, check_level
+from tokflow.exports.options import check_level
 from tokflow.exports.part import Part
 from tokflow.exports.row_files import damage_named, write_files
 from tokflow.exports.shards import rows_within
 from tokflow.sequences.segments import Sequences
+from tokflow.store.config import Config
 from tokflow.store.manifest import Manifest
 from tokflow.tokens.prefetch import in_order
 
@@ -56,11 +59,12 @@ MAX_ROWS = 10**8
 READ_ROWS = 1_000
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WebdatasetOptions:
+class WebdatasetOptions(Config):
     """Options of the webdataset format."""
 
-    sequences_per_file: int = 8_192
+    sequences_per_file: Annotated[
+        int, Field(ge=1, le=MAX_ROWS), "for a member's name has eight digits"
+    ] = 8_192
     """Sequences per shard (wds_chunk_size)."""
     compression: Literal["gz", "none"] = "gz"
     """gz: members are .json.gz, none: .json; open_lm's `--data-key` says which."""
@@ -69,17 +73,10 @@ class WebdatasetOptions:
     2,048 on two cores, 3 writes 15 million a second into 19.4 MB and 6 writes 10 million into
     18.0 MB; `compression: none` writes 30 million into 73 MB."""
 
-    def __post_init__(self) -> None:
-        check_counts(self, ("sequences_per_file",), where="webdataset")
-        if self.sequences_per_file > MAX_ROWS:
-            raise ConfigError(
-                where="exports: webdataset: sequences_per_file",
-                expected=f"{MAX_ROWS:,} or less, for a member's name has eight digits",
-                found=f"{self.sequences_per_file:,}",
-                remedy="lower it",
-            )
+    def check(self) -> None:
+        """Refuse options that do not go together."""
         largest = 9 if self.compression == "gz" else None
-        check_level(self.compression_level, largest, where="webdataset")
+        check_level(self.compression_level, largest)
 
 
 def write(parts: Sequence[Part], options: WebdatasetOptions, folder: Path) -> Counts:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -182,7 +182,7 @@ def config_of_text(config: TokenizerConfig, documents: DocumentsConfig) -> Token
     """Return how the text of documents is encoded: a chat template writes control tokens in it."""
     if documents.messages is None:
         return config
-    return replace(config, special_tokens_in_text="control")
+    return config.model_copy(update={"special_tokens_in_text": "control"})
 
 
 def open_shard_engine(
