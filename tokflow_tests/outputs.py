@@ -53,12 +53,29 @@ def index_of(folder: Path, part: str) -> list[dict[str, Any]]:
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    """Return every file below `folder` by its path, but what tells of a run: times and hashes."""
+    """Return every file below `folder` by its path, but what tells of a run: times and hashes.
+
+    Of a Lance dataset the commit is left out, and what manifest.json says of it: its time is there.
+    """
     return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
+        path.relative_to(folder).as_posix(): _without_commits(path)
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name not in (RUN_NAME, "hashes.jsonl")
+        if path.is_file()
+        and path.name not in (RUN_NAME, "hashes.jsonl")
+        and path.parent.name != LANCE_COMMITS
     }
+
+
+LANCE_COMMITS = "_versions"
+
+
+def _without_commits(path: Path) -> bytes:
+    data = path.read_bytes()
+    if path.name != MANIFEST_NAME or f"/{LANCE_COMMITS}/".encode() not in data:
+        return data
+    fields = json.loads(data)
+    files = {n: entry for n, entry in fields["files"].items() if f"/{LANCE_COMMITS}/" not in n}
+    return json.dumps({**fields, "digest": None, "files": files}).encode()
 
 
 def touched(folder: Path) -> dict[str, int]:

@@ -1,6 +1,5 @@
 """A fast engine that passes the gate and gives wrong tokens for some documents."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -9,7 +8,7 @@ import pytest
 from tokflow.tokenizers.engines import Encoded, GatedEngine, open_engine, open_reference
 from tokflow.tokenizers.engines.protocol import encoded_from_lists
 from tokflow.tokenizers.tokenizer import Tokenizer
-from tokflow.tokens import shard as tokens
+from tokflow.tokens import encoder
 
 
 class WrongOn:
@@ -31,14 +30,11 @@ class WrongOn:
             ]
         )
 
-    def decode(self, token_ids: Sequence[int]) -> str:
-        return self._engine.decode(token_ids)
-
 
 def gate_wrong_engine(tokenizer: Tokenizer, word: str = "strange") -> GatedEngine:
     """Return an engine that is wrong on documents with a word, and its gate."""
     reference = open_reference(tokenizer)
-    return GatedEngine(WrongOn(reference, word), reference=reference, reason="looked equal")
+    return GatedEngine(engine=WrongOn(reference, word), reference=reference, reason="looked equal")
 
 
 def use_wrong_engine(patch: pytest.MonkeyPatch, word: str = "strange") -> None:
@@ -55,4 +51,4 @@ def use_wrong_engine(patch: pytest.MonkeyPatch, word: str = "strange") -> None:
         opened[:] = opened or [gate_wrong_engine(tokenizer, word)]
         return opened[0]
 
-    patch.setattr(tokens, "open_engine", open_)
+    patch.setattr(encoder, "open_engine", open_)

@@ -18,15 +18,15 @@ from tokflow.audit.stored import (
     open_stored_tokenizer,
 )
 from tokflow.errors import MissingOutputError, UntrustedCodeError
-from tokflow.exports import FORMATS, INDEX_NAME, Part, layout_of
-from tokflow.exports.index import read_runs
+from tokflow.exports import FORMATS, INDEX_NAME, Export, Part
+from tokflow.exports.index import read_index
 from tokflow.exports.part import make_parts
 from tokflow.sequences.packing import PackingConfig
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import check_files
 from tokflow.store.manifest import check_sizes
 from tokflow.store.outputs import StoredOutput
-from tokflow.tokenizers.engines import Engine, open_reference
+from tokflow.tokenizers.engines import ReferenceEngine, open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.shard import TokenShard
 
@@ -102,7 +102,7 @@ def inspect_output(
 
 def _open_tokenizer(
     found: StoredOutput, *, trust_remote_code: bool
-) -> tuple[Tokenizer | None, Engine | None, list[str]]:
+) -> tuple[Tokenizer | None, ReferenceEngine | None, list[str]]:
     """Return the tokenizer of an output and what decodes, or notes on why they cannot be had."""
     notes = []
     tokenizer = None
@@ -134,7 +134,7 @@ class _Beginning:
     runs: list[dict[str, Any]]
     """Rows of an index: position, num_tokens, raw_file, row."""
 
-    def excerpts(self, engine: Engine | None, num: int) -> Iterator[Excerpt]:
+    def excerpts(self, engine: ReferenceEngine | None, num: int) -> Iterator[Excerpt]:
         """Yield at most `num` sequences, or as many excerpts of a stream."""
         length = self.sequence_length or STREAM_TOKENS
         token_ids = _first(self.token_ids, num * length)
@@ -148,7 +148,7 @@ class _Beginning:
             yield Excerpt(name=prefix + name, segments=segments)
 
     def _segments(
-        self, engine: Engine | None, token_ids: npt.NDArray[Any], start: int, stop: int
+        self, engine: ReferenceEngine | None, token_ids: npt.NDArray[Any], start: int, stop: int
     ) -> Iterator[Segment]:
         """Yield the segments between two positions; padding is what no document has."""
         shown = start
@@ -175,18 +175,17 @@ def _beginnings(found: StoredOutput, num: int) -> Iterator[_Beginning]:
     elif stage == "sequences":
         yield from (_of_sequences(part, num) for part in _parts_of_file(found))
     elif stage == "export":
-        read = FORMATS[manifest.details["format"]].read
-        if read is None:
+        export = Export(found.folder, manifest)
+        if not export.is_read:
             yield from (_of_sequences(part, num) for part in open_stored_parts(found))
             return
-        is_packed = layout_of(manifest).made_of == "sequences"
-        length = int(manifest.details["sequence_length"]) if is_packed else None
-        for part in manifest.details["parts"]:
+        index, length = found.folder / INDEX_NAME, export.sequence_length
+        for part in export.parts:
             yield _Beginning(
                 part=part,
                 sequence_length=length,
-                token_ids=(fields["token_ids"] for fields in read(found.folder, manifest, part)),
-                runs=read_runs(found.folder / INDEX_NAME, part, 0, num * (length or STREAM_TOKENS)),
+                token_ids=(fields["token_ids"] for fields in export.read(part)),
+                runs=read_index(index, part, 0, num * (length or STREAM_TOKENS)),
             )
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.errors import ConfigError, CorruptOutputError
-from tokflow.exports import FORMATS, INDEX_NAME, Part
+from tokflow.exports import INDEX_NAME, Export, Part
 from tokflow.exports.part import make_parts
 from tokflow.sequences.packing import PackingConfig
 from tokflow.sequences.segments import FileSequences, open_sequences, write_sequences
@@ -50,7 +50,6 @@ def gather_parts(found: StoredOutput, packing: PackingConfig | None, folder: Pat
     Raises: ConfigError for a format that is never read, and where the beginning of a document was
     dropped; CorruptOutputError where the files hold more or less than their manifest says.
     """
-    _check_readable(found)
     details = found.manifest.details
     flat = {name: _flat(found, name, folder) for name in details["parts"]}
     splits: list[Split] = []
@@ -77,29 +76,16 @@ def gather_parts(found: StoredOutput, packing: PackingConfig | None, folder: Pat
     )
 
 
-def _check_readable(found: StoredOutput) -> None:
-    name = found.manifest.details["format"]
-    if FORMATS[name].read is None:
-        raise ConfigError(
-            where=found.folder,
-            expected="an export whose tokens tokflow reads",
-            found=f"{name}, which is written and never read",
-            remedy="convert another export of the dataset, or declare the format in its YAML "
-            "and run `tokflow run`, which tokenizes nothing again",
-        )
-
-
 def _flat(found: StoredOutput, part: str, folder: Path) -> dict[str, TokenSource]:
     """Return all positions of a part, padding included, copied into flat files of `folder`."""
     manifest = found.manifest
-    read = FORMATS[manifest.details["format"]].read
     dtypes = {"token_ids": np.dtype(manifest.details["dtype"])}
     if f"{part}.num_loss_tokens" in manifest.counts:
         dtypes["loss_mask"] = np.dtype(np.uint8)
     paths = {name: folder / f"{part}.{name}" for name in dtypes}
     with ExitStack() as stack:
         files = {name: stack.enter_context(path.open("wb")) for name, path in paths.items()}
-        for fields in read(found.folder, manifest, part) if read else ():
+        for fields in Export(found.folder, manifest).read(part):
             for name, file in files.items():
                 values = fields[name].reshape(-1)
                 for start in range(0, len(values), TOKENS_AT_ONCE):

@@ -15,12 +15,12 @@ from tokflow.audit.stored import (
 )
 from tokflow.errors import ConfigError, MissingOutputError, UntrustedCodeError
 from tokflow.exports import INDEX_NAME
-from tokflow.exports.index import read_runs
+from tokflow.exports.index import read_index
 from tokflow.split.spans import SPANS_NAME, Split
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import check_files
 from tokflow.store.outputs import StoredOutput
-from tokflow.tokenizers.engines import Engine, open_reference
+from tokflow.tokenizers.engines import ReferenceEngine, open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.writer import DOCUMENTS_NAME
 
@@ -69,7 +69,7 @@ def trace_tokens(
     found = find_export(path)
     _check_part(found, part)
     check_files(found, only={INDEX_NAME})
-    runs = read_runs(found.folder / INDEX_NAME, part, start, stop)
+    runs = read_index(found.folder / INDEX_NAME, part, start, stop)
     if not runs:
         raise _no_token(found, part, start)
     try:
@@ -196,7 +196,7 @@ class _Decoder:
     """Finds the characters of tokens by decoding what comes before them."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self._engine: Engine = open_reference(tokenizer)
+        self._engine: ReferenceEngine = open_reference(tokenizer)
         self._special = {tokenizer.eos_id, tokenizer.bos_id} - {None}
 
     def with_text(self, origin: TokenOrigin, text: _TokenizedText) -> TokenOrigin:

@@ -15,7 +15,8 @@ from itertools import groupby
 from pathlib import Path
 
 from tokflow.build.dataset import Dataset
-from tokflow.build.graph import FILE_STAGES, STAGES, BuildGraph, Output, Stage, by_stage
+from tokflow.build.graph import BuildGraph
+from tokflow.build.output import FILE_STAGES, STAGES, Output, Stage, by_stage
 from tokflow.build.results import BuildResult, Reporter, StageFailure, StageResult
 from tokflow.errors import MissingOutputError, TokflowError, first_five
 from tokflow.exports import ExportConfig, write_export
@@ -29,7 +30,8 @@ from tokflow.store.manifest import read_run
 from tokflow.store.verdicts import spread_verdict
 from tokflow.tokenizers.engines import EngineDiffersError
 from tokflow.tokenizers.sources import write_tokenizer
-from tokflow.tokens.shard import config_of_text, open_shard_engine, write_token_shard
+from tokflow.tokens.encoder import engine_for
+from tokflow.tokens.shard import write_token_shard
 
 Progress = Callable[[int, int], None]
 """Called with the documents and the bytes of text that were just tokenized."""
@@ -79,8 +81,7 @@ def cut_encoder(graph: BuildGraph, key: str) -> CutEncoder:
         write_cut_tokens,
         raw=graph.raw_file(key),
         documents=graph.dataset.documents,
-        config=graph.dataset.tokenizer,
-        tokenizer=graph.tokenizer,
+        encoding=graph.encoding,
     )
 
 
@@ -116,7 +117,7 @@ def _make(output: Output, progress: Progress | None = None) -> StageResult:
 
 
 def _write_tokenizer(graph: BuildGraph, _: str, folder: Path) -> None:
-    write_tokenizer(graph.origin(), folder, dataset=graph.dataset.name)
+    write_tokenizer(graph.tokenizer_source(), folder, dataset=graph.dataset.name)
 
 
 def _write_tokens(graph: BuildGraph, key: str, folder: Path, progress: Progress | None) -> None:
@@ -125,8 +126,7 @@ def _write_tokens(graph: BuildGraph, key: str, folder: Path, progress: Progress 
     write_token_shard(
         graph.raw_file(key),
         dataset.documents,
-        dataset.tokenizer,
-        tokenizer,
+        graph.encoding,
         folder,
         dataset=dataset.name,
         progress=progress,
@@ -285,8 +285,7 @@ class _Build:
         if dataset.tokenizer.kind != "trained" and is_first_build:
             with suppress(TokflowError, OSError):
                 made = make_tokenizer(self.graph)
-                config = config_of_text(dataset.tokenizer, dataset.documents)
-                open_shard_engine(self.graph.tokenizer, config)
+                engine_for(self.graph.encoding, dataset.documents)
         return made
 
     def _add_raw(self, key: str) -> None:

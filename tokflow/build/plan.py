@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokflow.build.dataset import Dataset
-from tokflow.build.graph import FILE_STAGES, BuildGraph, Output, Stage
+from tokflow.build.graph import BuildGraph
+from tokflow.build.output import FILE_STAGES, Output, Stage
 from tokflow.build.results import StageFailure
 from tokflow.build.staleness import Cause, why
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError

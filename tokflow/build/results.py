@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokflow.build.graph import Output, Stage
+from tokflow.build.output import Output, Stage
 from tokflow.errors import TokflowError, explained
 from tokflow.raw import LeftOut, RawFile
 from tokflow.store.manifest import Manifest

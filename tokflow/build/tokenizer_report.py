@@ -26,7 +26,8 @@ from tokflow.tokenizers.tokenizer import (
     read_tokenizer_json,
     vocab_size_asked,
 )
-from tokflow.tokens.shard import BATCH_BYTES, config_of_text, open_shard_engine
+from tokflow.tokens.encoder import engine_for
+from tokflow.tokens.shard import BATCH_BYTES
 
 SAMPLE_BYTES = 4_000_000
 """Most text, in bytes of UTF-8, that a tokenizer is measured on."""
@@ -105,8 +106,7 @@ def report_tokenizer(dataset: Dataset, *, file: Path | None, is_measured: bool) 
     make_tokenizer(graph)
     tokenizer, manifest = graph.tokenizer, graph.tokenizer_output.manifest()
     render = open_renderer(dataset.documents, tokenizer) if is_measured else None
-    config = config_of_text(dataset.tokenizer, dataset.documents)
-    engine = open_shard_engine(tokenizer, config)
+    engine = engine_for(graph.encoding, dataset.documents)
     if is_measured and file is None:
         file = graph.raw_file(_first_key(graph)).path
     sample = None if file is None else _measure(engine, file, dataset.documents, render)

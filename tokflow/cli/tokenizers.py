@@ -19,7 +19,7 @@ from tokflow.cli.output import (
     shown_path,
     size,
 )
-from tokflow.cli.selection import select
+from tokflow.cli.selection import Paths, Words, select
 from tokflow.errors import explained
 from tokflow.tokenizers.tokenizer import fields_of_name
 
@@ -28,11 +28,11 @@ Column = tuple[str, TokenizerReport | Exception]
 
 
 def main(
-    names: Sequence[str] | None,
-    configs: Sequence[Path] | None,
+    names: Words,
+    configs: Paths,
     store: Path | None,
     *,
-    tokenizer: Sequence[str] | None,
+    tokenizer: Words,
     file: Path | None,
     trust_remote_code: bool,
     json: bool,
@@ -52,7 +52,7 @@ def main(
         )
     # All declared ones where nothing is named at all.
     datasets = select(names, store=store) if names or not (configs or tokenizer) else []
-    datasets += select(None, configs=configs, store=store) if configs else []
+    datasets += select(None, configs, store) if configs else []
     columns = [_column(of.name, of, file, is_measured=True) for of in datasets]
     with tempfile.TemporaryDirectory(prefix="tokflow-tokenizers-") as folder:
         for number, name in enumerate(tokenizer or ()):

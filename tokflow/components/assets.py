@@ -1,6 +1,5 @@
 """Assets: one for each stage of a dataset."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
@@ -48,89 +47,57 @@ def make_assets(dataset: Dataset) -> list[dg.AssetsDefinition]:
     """Return the assets of a dataset, parents first."""
     kind, length = dataset.tokenizer.kind, dataset.packing.row_length
     raw = {"files": [redact(file) for file in dataset.raw.files]}
-    return [
-        _asset(
-            dataset,
-            "raw",
-            kinds={"file"},
-            description="Each raw file as it is: read where it stands, or fetched into the store.",
-            config=raw,
-            retry_policy=FETCH_RETRY,
-        ),
-        _asset(
-            dataset,
-            "files",
-            kinds={"file"},
-            description="The list of raw files with their checksums: what an export must hold.",
-            config=raw,
-        ),
-        _asset(
-            dataset,
+    rows: list[tuple[str, set[str], Any, str]] = [
+        ("raw", {"file"}, raw, "Each raw file as it is: read where it stands, or fetched."),
+        ("files", {"file"}, raw, "The list of raw files with their checksums: what exports hold."),
+        (
             "tokenizer",
-            kinds={KINDS.get(kind, "file")},
-            description=f"The tokenizer ({kind}), saved so that later runs use exactly its bytes.",
-            config=dataset.tokenizer.model_dump(),
+            {KINDS.get(kind, "file")},
+            dataset.tokenizer,
+            f"The tokenizer ({kind}), saved so that later runs use exactly its bytes.",
         ),
-        _asset(
-            dataset,
+        (
             "tokens",
-            kinds={"numpy", "parquet"},
-            description="The token ids of each raw file, documents end to end, and a table of "
-            "them.",
-            config=dataset.documents.model_dump(),
-            columns=column_schema(DOCUMENTS_SCHEMA, DOCUMENT_COLUMNS),
+            {"numpy", "parquet"},
+            dataset.documents,
+            "The token ids of each raw file, documents end to end, and a table of them.",
         ),
-        _asset(
-            dataset,
+        (
             "split",
-            kinds={"parquet"},
-            description=f"Which text belongs to {', '.join(dataset.split.parts)}; no token is "
-            "copied.",
-            config=dataset.split.model_dump(),
+            {"parquet"},
+            dataset.split,
+            f"Which text belongs to {', '.join(dataset.split.parts)}; no token is copied.",
         ),
-        _asset(
-            dataset,
+        (
             "sequences",
-            kinds={"parquet"},
-            description=f"Which tokens stand in which sequence of {length:,}, for each part of "
-            "each file.",
-            config=dataset.packing.model_dump(),
+            {"parquet"},
+            dataset.packing,
+            f"Which tokens stand in which sequence of {length:,}, for each part of each file.",
         ),
-        *(_export(dataset, config) for config in dataset.exports),
     ]
+    assets = [_asset(dataset, stage, "", *described) for stage, *described in rows]
+    return assets + [_export(dataset, config) for config in dataset.exports]
 
 
 def _export(dataset: Dataset, config: ExportConfig) -> dg.AssetsDefinition:
-    columns = config.layout.columns
     described = FORMATS[config.format].description.replace("<", r"\<")  # no tag of markdown
-    return _asset(
-        dataset,
-        "export",
-        config.name,
-        kinds={config.format},
-        description=f"{described}. Made from all raw files.",
-        config=config.model_dump(),
-        columns=column_schema(schema_of(columns), EXPORT_COLUMNS) if columns else None,
-    )
+    described += ". Made from all raw files."
+    return _asset(dataset, "export", config.name, {config.format}, config, described)
 
 
 def _asset(
-    dataset: Dataset,
-    stage: str,
-    name: str = "",
-    *,
-    kinds: set[str],
-    description: str,
-    config: Mapping[str, Any],
-    columns: dg.TableSchema | None = None,
-    retry_policy: dg.RetryPolicy | None = None,
+    dataset: Dataset, stage: str, name: str, kinds: set[str], config: Any, description: str
 ) -> dg.AssetsDefinition:
     """Return one asset with what all assets of a dataset have."""
     key, of_parents = asset_key(dataset, stage, name), parents(dataset, stage, name)
-    own_partition = dg.IdentityPartitionMapping
-    metadata: dict[str, Any] = {"config": dg.MetadataValue.json(config)}
-    if columns is not None:
-        metadata["dagster/column_schema"] = columns
+    own = dg.IdentityPartitionMapping
+    fields = config if isinstance(config, dict) else config.model_dump()
+    metadata: dict[str, Any] = {"config": dg.MetadataValue.json(fields)}
+    if stage == "tokens":
+        metadata["dagster/column_schema"] = column_schema(DOCUMENTS_SCHEMA, DOCUMENT_COLUMNS)
+    elif stage == "export" and config.layout.columns:
+        columns = schema_of(config.layout.columns)
+        metadata["dagster/column_schema"] = column_schema(columns, EXPORT_COLUMNS)
     return dg.asset(
         key=key,
         deps=[dg.AssetDep(of, partition_mapping=mapping) for of, mapping in of_parents.items()],
@@ -143,8 +110,8 @@ def _asset(
         code_version=code_version(dataset, stage, name),
         check_specs=check_specs(stage, key),
         automation_condition=when_outdated(
-            [of for of, mapping in of_parents.items() if not isinstance(mapping, own_partition)]
+            [of for of, mapping in of_parents.items() if not isinstance(mapping, own)]
         ),
         backfill_policy=dg.BackfillPolicy.single_run(),
-        retry_policy=retry_policy,
+        retry_policy=FETCH_RETRY if stage == "raw" else None,
     )(make_body(dataset, stage, name))

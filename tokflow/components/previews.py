@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from tokflow.exports import Part
 from tokflow.store.arrow import to_numpy
-from tokflow.tokenizers.engines import open_engine
+from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.shard import TokenShard
 
@@ -71,7 +71,7 @@ def _beginning(
     """Return the first characters; the end of a longer document, with its EOS, after a `…`."""
     if len(token_ids) and int(token_ids.max()) >= tokenizer.vocab_size:
         return "(damaged: an id is not below vocab_size)"  # a check says where
-    engine = open_engine(tokenizer, choice="reference")
+    engine = open_reference(tokenizer)
     text = engine.decode(token_ids[:MAX_TOKENS].tolist())
     if len(text) <= num_chars and len(token_ids) <= MAX_TOKENS:
         return text

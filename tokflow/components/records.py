@@ -1,13 +1,14 @@
 """Record of what tokflow built outside of Dagster, entered into its history."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 import dagster as dg
 
 from tokflow.build.dataset import Dataset
-from tokflow.build.graph import BuildGraph, Output
+from tokflow.build.graph import BuildGraph
+from tokflow.build.output import Output
 from tokflow.build.results import StageResult
 from tokflow.components.checks import check_results
 from tokflow.components.history import record, unrecorded
@@ -51,24 +52,30 @@ def record_build(
     raw_files = {key: graph.raw_file(key) for key in keys}
     num_new = len(record_raw(instance, graph, raw_files))
     num_new += record_listing(instance, graph, known_files(graph))
-    problems: list[str] = []
-    warnings: list[str] = []
+    failed: list[dg.AssetCheckResult] = []
     for (stage, name), outputs in groupby(graph.outputs(keys), _asset_of):
         if stage == "export" and not all(graph.sequences(key).is_made for key in graph.sources):
             break
         made = {of.name if stage in FILE_STAGES else "": of for of in outputs if of.is_made}
         versions = {partition: data_version(of) for partition, of in made.items()}
         new = unrecorded(instance, dataset, stage, versions, name)
-        reports = {of: report(_as_new(made[of])) for of in new}
-        record(instance, dataset, stage, reports, name)
+        record(instance, dataset, stage, {of: report(_as_new(made[of])) for of in new}, name)
         num_new += len(new)
         for result in check_results(graph, stage, name, new) if new and is_checked else ():
             _record_check(instance, asset_key(dataset, stage, name), result)
-            if not result.passed:
-                is_error = result.severity is dg.AssetCheckSeverity.ERROR
-                key = asset_key(dataset, stage, name).to_user_string()
-                (problems if is_error else warnings).append(f"{key}: {result.description}")
-    return RecordedBuild(num_new, tuple(problems), tuple(warnings))
+            failed += [] if result.passed else [result]
+    severity = dg.AssetCheckSeverity
+    return RecordedBuild(num_new, _said(failed, severity.ERROR), _said(failed, severity.WARN))
+
+
+def _said(
+    failed: Sequence[dg.AssetCheckResult], severity: dg.AssetCheckSeverity
+) -> tuple[str, ...]:
+    return tuple(
+        f"{result.asset_key.to_user_string()}: {result.description}"
+        for result in failed
+        if result.severity is severity and result.asset_key
+    )
 
 
 def _asset_of(output: Output) -> tuple[str, str]:

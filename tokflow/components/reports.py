@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 
-from tokflow.build.graph import Output
+from tokflow.build.output import Output
 from tokflow.build.results import StageResult
 from tokflow.components.previews import preview_of_documents, preview_of_part
 from tokflow.raw import LeftOut, RawFile, RawSource, redact

@@ -10,26 +10,26 @@ import pyarrow as pa
 
 from tokflow.documents import DocumentsConfig, read_documents
 from tokflow.raw import RawFile, check_unchanged
-from tokflow.split.rule import NO_PART, Spans
+from tokflow.split.rule import NO_PART, FileSpans
 from tokflow.store.arrow import to_texts
-from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
-from tokflow.tokens.bos_eos import with_special_ids
-from tokflow.tokens.shard import BATCH_BYTES, open_shard_engine
+from tokflow.tokenizers.encoding import Encoding
+from tokflow.tokens.bos_eos import add_bos_eos
+from tokflow.tokens.encoder import engine_for
+from tokflow.tokens.shard import BATCH_BYTES
 
 CUT_TOKENS_NAME = "cut_tokens.bin"
 
-CutEncoder = Callable[[Spans, Path], npt.NDArray[np.int64]]
+CutEncoder = Callable[[FileSpans, Path], npt.NDArray[np.int64]]
 """Writes the tokens of cut spans into a folder and counts them, as `write_cut_tokens` does."""
 
 
 def write_cut_tokens(
-    spans: Spans,
+    spans: FileSpans,
     folder: Path,
     *,
     raw: RawFile,
     documents: DocumentsConfig,
-    config: TokenizerConfig,
-    tokenizer: Tokenizer,
+    encoding: Encoding,
 ) -> npt.NDArray[np.int64]:
     """Write the tokens of the cut spans that parts take, end to end, and count those of all.
 
@@ -41,14 +41,14 @@ def write_cut_tokens(
     on a span; CorruptOutputError where a file of the tokenizer is damaged.
     """
     num_tokens = np.zeros(len(spans.part), dtype=np.int64)
-    engine = open_shard_engine(tokenizer, config)
+    engine = engine_for(encoding, documents)
     with (folder / CUT_TOKENS_NAME).open("wb") as file:
         for ordinals, texts in _texts_of_cut_spans(spans, raw, documents):
             name = partial(_name, raw, spans.document[ordinals])
-            finished = with_special_ids(engine.encode(texts), config, tokenizer, name=name)
-            num_tokens[ordinals] = finished.num_tokens
-            is_taken = np.repeat(spans.part[ordinals] != NO_PART, finished.num_tokens)
-            finished.token_ids[is_taken].tofile(file)
+            tokens = add_bos_eos(engine.encode(texts), encoding, name=name)
+            num_tokens[ordinals] = tokens.num_tokens
+            is_taken = np.repeat(spans.part[ordinals] != NO_PART, tokens.num_tokens)
+            tokens.token_ids[is_taken].tofile(file)
     check_unchanged(raw)
     return num_tokens
 
@@ -58,7 +58,7 @@ def _name(raw: RawFile, documents: npt.NDArray[np.int64], index: int) -> str:
 
 
 def _texts_of_cut_spans(
-    spans: Spans, raw: RawFile, documents: DocumentsConfig
+    spans: FileSpans, raw: RawFile, documents: DocumentsConfig
 ) -> Iterator[tuple[npt.NDArray[np.int64], pa.LargeStringArray]]:
     """Yield ordinals of cut spans and their texts, in order: those of one document that begin in
     the same BATCH_BYTES of its characters. No document is read behind the last that is cut."""

@@ -17,9 +17,9 @@ from tokflow.split.rule import (
     NO_PART,
     NOT_TAKEN,
     FilePosition,
+    FileSpans,
     Form,
     PartConfig,
-    Spans,
     SplitConfig,
     assign_parts,
 )
@@ -291,7 +291,7 @@ _DECIDING_POSITION: dict[Form, tuple[str, ...]] = {
 
 
 def _span_table(
-    spans: Spans,
+    spans: FileSpans,
     table: pa.Table,
     num_tokens: npt.NDArray[np.int64],
     num_shard_tokens: int,
@@ -327,7 +327,7 @@ def _span_table(
 
 
 def _counts(
-    spans: Spans, num_tokens: npt.NDArray[np.int64], names: tuple[str, ...]
+    spans: FileSpans, num_tokens: npt.NDArray[np.int64], names: tuple[str, ...]
 ) -> dict[str, int]:
     """Count for each part, and for what no part takes, the documents, characters and tokens.
 

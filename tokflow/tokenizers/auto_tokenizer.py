@@ -5,7 +5,6 @@ TokenizersBackend alone; a class with a name of its own takes the vocabulary fro
 splits text as the class is written, which for OLMo and Dolma 2 is not what their file says.
 """
 
-import json
 from itertools import zip_longest
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from tokflow.tokenizers.engines.reference import load_tokenizer_json
 from tokflow.tokenizers.engines.transformers_ import load_pretrained
 from tokflow.tokenizers.patterns import describe_splitting
 from tokflow.tokenizers.tokenizer import read_tokenizer_json
+from tokflow.tokenizers.vocabulary import class_name
 
 STEPS_OF_CLASSES = {
     "CodeGenTokenizer": "gpt2",
@@ -36,8 +36,8 @@ def describe_rebuilt(folder: Path) -> str | None:
 
     Reads the two files and imports nothing.
     """
-    class_name = _class_name(folder)
-    of_class = STEPS_OF_CLASSES.get(class_name)
+    name = class_name(folder)
+    of_class = STEPS_OF_CLASSES.get(name)
     fields = read_tokenizer_json(folder)
     if of_class is None or not fields:
         return None
@@ -46,7 +46,7 @@ def describe_rebuilt(folder: Path) -> str | None:
     if of_file == of_class:
         return None
     return (
-        f"AutoTokenizer of transformers 5 rebuilds this tokenizer as {class_name}, which splits "
+        f"AutoTokenizer of transformers 5 rebuilds this tokenizer as {name}, which splits "
         f"text by {of_class} where tokenizer.json splits by {of_file}: its ids are others than "
         "these, which are those of tokenizer.json; to load that anywhere, set tokenizer_class: "
         "TokenizersBackend in tokenizer_config.json"
@@ -59,14 +59,14 @@ def find_other_ids(folder: Path) -> str | None:
 
     Imports transformers, which takes 2 s, if a class of its own is named.
     """
-    class_name = _class_name(folder)
+    name = class_name(folder)
     path = folder / "tokenizer.json"
-    if class_name in AS_THEY_STAND or not path.is_file():
+    if name in AS_THEY_STAND or not path.is_file():
         return None
     try:
         loaded = load_pretrained(folder, trust_remote_code=False)
     except Exception as error:  # of any class, and code that is not to run
-        return f"AutoTokenizer does not load it as {class_name}: {str(error).splitlines()[0]}"
+        return f"AutoTokenizer does not load it as {name}: {str(error).splitlines()[0]}"
     reference = load_tokenizer_json(path.read_bytes(), "control")
     strings = list(AWKWARD_STRINGS)
     encodings = reference.encode_batch(strings, add_special_tokens=False)
@@ -88,12 +88,3 @@ def _around_difference(found: list[int], expected: list[int]) -> tuple[int, list
     first = next(index for index, (one, other) in pairs if one != other)
     start = max(0, first - 3) if first >= 8 else 0
     return start, found[start : start + 8], expected[start : start + 8]
-
-
-def _class_name(folder: Path) -> str:
-    """Return the class that tokenizer_config.json names, without `Fast`; empty where none is."""
-    try:
-        fields = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
-        return str(fields.get("tokenizer_class") or "").removesuffix("Fast")
-    except (OSError, ValueError, AttributeError):
-        return ""

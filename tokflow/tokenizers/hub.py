@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tokflow.errors import TokenizerError
 from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
 from tokflow.tokenizers.engines.transformers_ import load_pretrained, without_advice
+from tokflow.tokenizers.vocabulary import class_name, read_config, shown
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -37,9 +38,6 @@ TOKENIZER_FILES = (
 )
 """What is taken where there is no tokenizer.json: names that transformers' classes know, and no
 weights. Code comes along only where it may run."""
-
-ERROR_LENGTH = 600
-"""Characters of another library's error that are shown."""
 
 
 def download_tokenizer(
@@ -118,13 +116,12 @@ def _has_equal_backend(loaded: "PreTrainedTokenizerBase") -> bool:
 
 def _save_fast(loaded: Any, folder: Path) -> None:
     """Save the backend, the names of EOS and BOS, and keep what else a tokenizer.json needs."""
-    config = folder / "tokenizer_config.json"
-    fields = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
-    fields |= {role: getattr(loaded, role) for role in ("eos_token", "bos_token")}
+    ends = {role: getattr(loaded, role) for role in ("eos_token", "bos_token")}
+    fields = {**read_config(folder), **ends}
     for path in folder.iterdir():
         if path.name not in HUB_FILES:
             path.unlink()
-    config.write_text(json.dumps(fields), encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(json.dumps(fields), encoding="utf-8")
     loaded.backend_tokenizer.save(str(folder / "tokenizer.json"))
 
 
@@ -157,13 +154,9 @@ def _refuse_code(folder: Path, *, name: str, trust_remote_code: bool) -> None:
 
 def _class_reference(folder: Path) -> str | None:
     """Return the class `module.Class` that the config asks to be loaded from code, if any."""
-    try:
-        fields = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
-        classes = fields["auto_map"]
-        classes = classes["AutoTokenizer"] if isinstance(classes, dict) else classes
-        return next((str(found) for found in reversed(classes) if found), None)
-    except (OSError, ValueError, LookupError, TypeError):
-        return None
+    classes = read_config(folder).get("auto_map")
+    classes = classes.get("AutoTokenizer") if isinstance(classes, dict) else classes
+    return next((str(found) for found in reversed(classes or []) if found), None)
 
 
 def _is_known_class(folder: Path) -> bool:
@@ -171,14 +164,5 @@ def _is_known_class(folder: Path) -> bool:
     with without_advice():
         from transformers.models.auto.tokenization_auto import tokenizer_class_from_name
 
-    fields = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
-    name = str(fields.get("tokenizer_class") or "").removesuffix("Fast")
+    name = class_name(folder)
     return bool(name) and tokenizer_class_from_name(name) is not None
-
-
-def shown(error: Exception) -> str:
-    """Return the type and the message of an error of another library, in one line."""
-    message = " ".join(str(error).split())
-    if len(message) > ERROR_LENGTH:
-        message = f"{message[:ERROR_LENGTH]}…"
-    return f"{type(error).__name__}: {message}"

@@ -1,4 +1,4 @@
-"""Where tokenizers come from: each kind writes its files into a folder of the store."""
+"""Sources of tokenizers: each kind writes its files into a folder of the store."""
 
 import dataclasses
 import fnmatch
@@ -15,12 +15,7 @@ from tokflow.raw import RawFile
 from tokflow.store.manifest import Manifest, Recipe, checksum, checksums, write_manifest
 from tokflow.store.versions import known_changes
 from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME
-from tokflow.tokenizers.hub import (
-    download_tokenizer,
-    files_to_take,
-    make_with_transformers,
-    shown,
-)
+from tokflow.tokenizers.hub import download_tokenizer, files_to_take, make_with_transformers
 from tokflow.tokenizers.tokenizer import (
     BYTES_BOS_ID,
     BYTES_EOS_ID,
@@ -37,6 +32,7 @@ from tokflow.tokenizers.vocabulary import (
     facts_of_json,
     facts_of_sentencepiece,
     facts_of_transformers,
+    shown,
 )
 
 TOKENIZER_VERSION = 1
@@ -44,8 +40,8 @@ TOKENIZER_VERSION = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Origin:
-    """All that a tokenizer is made from."""
+class TokenizerSource:
+    """The config, files and documents that a tokenizer is made from."""
 
     config: TokenizerConfig
     base: Path
@@ -88,14 +84,14 @@ def select_training_keys(config: TokenizerConfig, keys: list[str]) -> list[str]:
     return selected
 
 
-def tokenizer_recipe(origin: Origin) -> Recipe:
+def tokenizer_recipe(source: TokenizerSource) -> Recipe:
     """Return what decides the folder that holds the tokenizer, known before it is made."""
-    config, raw_files = origin.config, origin.raw_files.values()
-    documents = deciding_fields(origin.documents, {raw.path: raw.num_bytes for raw in raw_files})
-    parents = {key: raw.sha256 for key, raw in origin.raw_files.items()}
-    is_local = origin.local_path is not None
+    config, raw_files = source.config, source.raw_files.values()
+    documents = deciding_fields(source.documents, {raw.path: raw.num_bytes for raw in raw_files})
+    parents = {key: raw.sha256 for key, raw in source.raw_files.items()}
+    is_local = source.local_path is not None
     if is_local:
-        parents = {file.name: checksum(file).sha256 for file in _local_files(origin)}
+        parents = {file.name: checksum(file).sha256 for file in _local_files(source)}
     return Recipe(
         stage="tokenizer",
         version=TOKENIZER_VERSION,
@@ -114,18 +110,18 @@ def named_tokenizer_recipe(config: TokenizerConfig, documents: DocumentsConfig) 
     )
 
 
-def write_tokenizer(origin: Origin, folder: Path, *, dataset: str) -> None:
+def write_tokenizer(source: TokenizerSource, folder: Path, *, dataset: str) -> None:
     """Write the tokenizer's files and manifest into the empty `folder`.
 
     Raises: TokenizerError.
     """
     started = time.perf_counter()
-    facts = KINDS[origin.config.kind](origin, folder)
-    eos_token = origin.config.eos_token or facts.eos_token
-    bos_token = origin.config.bos_token or facts.bos_token
+    facts = KINDS[source.config.kind](source, folder)
+    eos_token = source.config.eos_token or facts.eos_token
+    bos_token = source.config.bos_token or facts.bos_token
     files = checksums(folder)
     special = {
-        "kind": origin.config.kind,
+        "kind": source.config.kind,
         "special_tokens": dict(facts.special_tokens),
         "eos_token": eos_token,
         "eos_id": special_id("eos", eos_token, facts.named_tokens, facts.find),
@@ -133,7 +129,7 @@ def write_tokenizer(origin: Origin, folder: Path, *, dataset: str) -> None:
         "bos_id": special_id("bos", bos_token, facts.named_tokens, facts.find),
     }
     manifest = Manifest(
-        recipe=tokenizer_recipe(origin),
+        recipe=tokenizer_recipe(source),
         dataset=dataset,
         partition=None,
         counts={"vocab_size": facts.vocab_size},
@@ -170,15 +166,15 @@ def _deciding_config(
     return fields
 
 
-def _local_files(origin: Origin) -> list[Path]:
+def _local_files(source: TokenizerSource) -> list[Path]:
     """Return the files on this disk that make the tokenizer, the named one first."""
-    path = origin.path
+    path = source.path
     if path.is_file():
         companions = ("tokenizer_config.json", "chat_template.jinja")
-        beside = [path.parent / name for name in companions if origin.config.kind == "file"]
+        beside = [path.parent / name for name in companions if source.config.kind == "file"]
         return [path, *(file for file in beside if file.is_file())]
     names = [file.name for file in path.iterdir() if file.is_file()] if path.is_dir() else []
-    taken = files_to_take(names, trust_remote_code=origin.config.trust_remote_code)
+    taken = files_to_take(names, trust_remote_code=source.config.trust_remote_code)
     if taken:
         return [path / name for name in taken]
     state = "empty" if path.is_dir() else "missing"
@@ -191,7 +187,7 @@ def _local_files(origin: Origin) -> list[Path]:
     )
 
 
-def _make_bytes(origin: Origin, folder: Path) -> Facts:
+def _make_bytes(source: TokenizerSource, folder: Path) -> Facts:
     named = {"<eos>": BYTES_EOS_ID, "<bos>": BYTES_BOS_ID}
     return Facts(
         vocab_size=258,
@@ -203,10 +199,10 @@ def _make_bytes(origin: Origin, folder: Path) -> Facts:
     )
 
 
-def _make_tiktoken(origin: Origin, folder: Path) -> Facts:
+def _make_tiktoken(source: TokenizerSource, folder: Path) -> Facts:
     import tiktoken
 
-    name = str(origin.config.name)
+    name = str(source.config.name)
     try:
         encoding = tiktoken.get_encoding(name)
     except Exception as error:
@@ -236,54 +232,54 @@ def _make_tiktoken(origin: Origin, folder: Path) -> Facts:
     )
 
 
-def _make_from_file(origin: Origin, folder: Path) -> Facts:
-    files = _local_files(origin)
-    if origin.path.is_dir() and not any(file.name == "tokenizer.json" for file in files):
+def _make_from_file(source: TokenizerSource, folder: Path) -> Facts:
+    files = _local_files(source)
+    if source.path.is_dir() and not any(file.name == "tokenizer.json" for file in files):
         raise TokenizerError(
-            where=f"tokenizer.name: {origin.config.name}",
+            where=f"tokenizer.name: {source.config.name}",
             expected="a tokenizer.json, or a folder that holds one",
             found="a folder without",
             remedy="set tokenizer.kind: huggingface, which converts what else is there",
         )
     for file in files:
-        name = "tokenizer.json" if file == origin.path else file.name
+        name = "tokenizer.json" if file == source.path else file.name
         (folder / name).write_bytes(file.read_bytes())
     return facts_of_json(folder)
 
 
-def _make_huggingface(origin: Origin, folder: Path) -> Facts:
-    config = origin.config
+def _make_huggingface(source: TokenizerSource, folder: Path) -> Facts:
+    config = source.config
     name = str(config.name)
-    source: dict[str, Any] = {}
-    if origin.local_path is not None:
-        for file in _local_files(origin):
+    fetched: dict[str, Any] = {}
+    if source.local_path is not None:
+        for file in _local_files(source):
             (folder / file.name).write_bytes(file.read_bytes())
     else:
         commit = download_tokenizer(
             name, config.revision, folder, trust_remote_code=config.trust_remote_code
         )
-        source = {"hub_id": name, "commit": commit}
+        fetched = {"hub_id": name, "commit": commit}
     if not (folder / "tokenizer.json").is_file():
         make_with_transformers(folder, name=name, trust_remote_code=config.trust_remote_code)
     if (folder / "tokenizer.json").is_file():
-        return facts_of_json(folder, origin=source)
-    return facts_of_transformers(folder, trust_remote_code=config.trust_remote_code, origin=source)
+        return facts_of_json(folder, origin=fetched)
+    return facts_of_transformers(folder, trust_remote_code=config.trust_remote_code, origin=fetched)
 
 
-def _make_sentencepiece(origin: Origin, folder: Path) -> Facts:
-    if origin.path.is_dir():
-        raise _no_model(origin, "a folder")
-    [path] = _local_files(origin)
+def _make_sentencepiece(source: TokenizerSource, folder: Path) -> Facts:
+    if source.path.is_dir():
+        raise _no_model(source, "a folder")
+    [path] = _local_files(source)
     (folder / MODEL_NAME).write_bytes(path.read_bytes())
     try:
         return facts_of_sentencepiece(folder)
     except ValueError as error:
-        raise _no_model(origin, shown(error)) from error
+        raise _no_model(source, shown(error)) from error
 
 
-def _no_model(origin: Origin, found: str) -> TokenizerError:
+def _no_model(source: TokenizerSource, found: str) -> TokenizerError:
     return TokenizerError(
-        where=f"tokenizer.name: {origin.config.name}",
+        where=f"tokenizer.name: {source.config.name}",
         expected="a .model file that SentencePiece has made",
         found=found,
         remedy="name the .model itself, and copy it anew if it was cut short; a "
@@ -291,22 +287,22 @@ def _no_model(origin: Origin, found: str) -> TokenizerError:
     )
 
 
-def _make_trained(origin: Origin, folder: Path) -> Facts:
+def _make_trained(source: TokenizerSource, folder: Path) -> Facts:
     trained_on = train_tokenizer(
-        origin.raw_files,
-        origin.documents,
-        vocab_size=origin.config.vocab_size,
-        special_tokens=origin.config.special_tokens,
-        max_characters=origin.config.max_characters,
-        pattern=origin.config.pattern,
+        source.raw_files,
+        source.documents,
+        vocab_size=source.config.vocab_size,
+        special_tokens=source.config.special_tokens,
+        max_characters=source.config.max_characters,
+        pattern=source.config.pattern,
         path=folder / "tokenizer.json",
     )
     facts = facts_of_json(folder, origin=trained_on)
-    first = next(iter(origin.config.special_tokens), None)
+    first = next(iter(source.config.special_tokens), None)
     return dataclasses.replace(facts, eos_token=first)
 
 
-KINDS: dict[Kind, Callable[[Origin, Path], Facts]] = {
+KINDS: dict[Kind, Callable[[TokenizerSource, Path], Facts]] = {
     "bytes": _make_bytes,
     "file": _make_from_file,
     "huggingface": _make_huggingface,

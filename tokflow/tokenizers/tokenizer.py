@@ -12,7 +12,7 @@ import numpy as np
 
 from tokflow.errors import ConfigError, CorruptOutputError, TokenizerError
 from tokflow.store.config import Config, Listed
-from tokflow.store.manifest import FileEntry, Manifest, Recipe, read_manifest
+from tokflow.store.manifest import FileEntry, Manifest, Recipe
 from tokflow.store.verdicts import read_verdict
 from tokflow.tokenizers.patterns import check_pattern
 
@@ -164,14 +164,6 @@ class Tokenizer:
         return np.dtype("<u2") if self.vocab_size <= 65_536 else np.dtype("<u4")
 
 
-def open_tokenizer(folder: Path) -> Tokenizer:
-    """Return the tokenizer saved in `folder`.
-
-    Raises: MissingOutputError, CorruptOutputError.
-    """
-    return tokenizer_of(read_manifest(folder), folder)
-
-
 def vocab_size_asked(manifest: Manifest) -> int | None:
     """Return how many ids a trained tokenizer was to have; None for any other."""
     return manifest.config.get("vocab_size")
@@ -280,28 +272,10 @@ def special_id(
         return found
     raise TokenizerError(
         where=f"tokenizer.{role}_token",
-        expected=f"one of {_some(ids)}",
+        expected=f"one of {some_names(ids)}",
         found=repr(token),
         remedy="name a token of the vocabulary",
     )
-
-
-def require_special_ids(tokenizer: Tokenizer, config: TokenizerConfig) -> None:
-    """Check that the tokenizer has the EOS and BOS that `config` puts around documents.
-
-    Raises: TokenizerError with the choices.
-    """
-    for role, is_wanted, found in (
-        ("eos", config.eos == "last", tokenizer.eos_id),
-        ("bos", config.bos == "first", tokenizer.bos_id),
-    ):
-        if is_wanted and found is None:
-            raise TokenizerError(
-                where=f"tokenizer.{role}",
-                expected=f"a tokenizer that names its {role.upper()}",
-                found=f"none; its special tokens are {_some(tokenizer.special_tokens)}",
-                remedy=f"set tokenizer.{role}_token to one of them, or tokenizer.{role}: none",
-            )
 
 
 def write_ranks(ranks: Mapping[bytes, int], path: Path) -> None:
@@ -317,7 +291,8 @@ def read_ranks(path: Path) -> dict[bytes, int]:
     return {base64.b64decode(token): int(rank) for token, rank in pairs}
 
 
-def _some(ids: Mapping[str, int]) -> str:
+def some_names(ids: Mapping[str, int]) -> str:
+    """Return the first names, in the order of their ids, on one line."""
     names = [repr(name) for name in sorted(ids, key=lambda name: ids[name])]
     shown = ", ".join(names[:12])
     return f"{shown}, … ({len(names):,} in all)" if len(names) > 12 else shown or "(none)"

@@ -12,8 +12,7 @@ from tokflow.documents import DocumentsConfig, read_documents
 from tokflow.errors import TokenizerError
 from tokflow.raw import RawFile, check_unchanged
 from tokflow.tokenizers.chat.renderer import open_renderer
-from tokflow.tokenizers.engines.panics import panics_as_errors
-from tokflow.tokenizers.engines.protocol import text_buffers
+from tokflow.tokenizers.engines.protocol import panics_as_errors, text_buffers
 from tokflow.tokenizers.patterns import GPT2, byte_letters, check_regex, pre_tokenizer_fields
 
 READ_BYTES = 16_000_000
@@ -36,9 +35,9 @@ def train_tokenizer(
     """Write a tokenizer.json trained on the documents of `raw_files`; return what it saw.
 
     The same files give the same bytes, whatever the number of cores. Ids 0 to 255 are the bytes,
-    then the merges in the order they were learnt, then the special tokens, which training never
+    then the merges in the order they were found, then the special tokens, which training never
     sees. A text too small for `vocab_size` gives fewer ids. The merges are those of Hugging
-    Face's `BpeTrainer` with the same split pattern: gigatoken learns them where the pattern is
+    Face's `BpeTrainer` with the same split pattern: gigatoken finds them where the pattern is
     GPT-2's, the only one it has, and `tokenizers` itself for any other, several times slower.
 
     Of each raw file the documents are read up to the one in which `max_characters` is reached,
@@ -93,7 +92,7 @@ def _write_text(
 
 
 def _train(text: Path, num_merges: int, pattern: str) -> list[tuple[bytes, bytes]]:
-    """Return the merges, learnt in a process of its own: gigatoken prints while it trains."""
+    """Return the merges, found in a process of its own: gigatoken prints while it trains."""
     from tokflow.tokenizers.processes import ProcessPool  # 0.04 s to import
 
     try:
@@ -124,45 +123,34 @@ def _tokenizer_json(
     if taken := [name for name in special_tokens if name in vocab]:
         raise TokenizerError(
             where="tokenizer.special_tokens",
-            expected="names that no token learnt from the text has",
+            expected="names that no token made from the text has",
             found=repr(taken[0]),
             remedy="put brackets around it, as in <|name|>",
         )
-    added = [
-        {
-            "id": len(vocab) + index,
-            "content": name,
-            "single_word": False,
-            "lstrip": False,
-            "rstrip": False,
-            "normalized": False,
-            "special": True,
-        }
+    fields: dict[str, Any] = json.loads(_EMPTY_TOKENIZER)
+    fields["added_tokens"] = [
+        {"id": len(vocab) + index, "content": name, **_SPECIAL_TOKEN}
         for index, name in enumerate(special_tokens)
     ]
-    byte_level = {"type": "ByteLevel", "trim_offsets": True, "use_regex": True}
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": added,
-        "normalizer": None,
-        "pre_tokenizer": pre_tokenizer_fields(pattern),
-        "post_processor": None,
-        "decoder": {**byte_level, "add_prefix_space": True},
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": False,
-            "vocab": vocab,
-            "merges": [[spell(left), spell(right)] for left, right in merges],
-        },
-    }
+    fields["pre_tokenizer"] = pre_tokenizer_fields(pattern)
+    fields["model"]["vocab"] = vocab
+    fields["model"]["merges"] = [[spell(left), spell(right)] for left, right in merges]
+    return fields
+
+
+_SPECIAL_TOKEN = {
+    **dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False),
+    "special": True,
+}
+
+_EMPTY_TOKENIZER = """{
+"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+"pre_tokenizer": null, "post_processor": null,
+"decoder": {"type": "ByteLevel", "trim_offsets": true, "use_regex": true, "add_prefix_space": true},
+"model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+"end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
+"vocab": {}, "merges": []}}"""
+"""The fields of a tokenizer.json in the order of their library."""
 
 
 def _learn_merges(text: Path, num_merges: int, pattern: str) -> list[tuple[bytes, bytes]]:

@@ -1,8 +1,8 @@
-"""What a tokenizer's files say of it: how many ids, which tokens are special, EOS and BOS."""
+"""The vocabulary in a tokenizer's files: how many ids, which tokens are special, EOS and BOS."""
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,14 @@ from tokflow.errors import TokenizerError
 from tokflow.tokenizers.engines.reference import load_tokenizer_json
 from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME, control_symbols, load_processor
 from tokflow.tokenizers.engines.transformers_ import holds_code, load_pretrained, special_tokens
-from tokflow.tokenizers.hub import shown
+
+ERROR_LENGTH = 600
+"""Characters of another library's error that are shown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
-    """What a kind learnt about the tokenizer whose files it wrote."""
+    """Ids and names of a tokenizer whose files were written."""
 
     vocab_size: int
     special_tokens: Mapping[str, int]
@@ -50,7 +52,7 @@ def facts_of_json(folder: Path, *, origin: Mapping[str, Any] | None = None) -> F
     if isinstance(vocab, list):  # Unigram: pieces with their scores, in the order of their ids
         vocab = {piece: index for index, (piece, _) in enumerate(vocab)}
     ids = {name: int(token["id"]) for name, token in added.items()}
-    names = _names_beside(folder)
+    names = names_of_roles(folder, ("eos_token", "bos_token"))
     return Facts(
         vocab_size=max([*vocab.values(), *ids.values()], default=0) + 1,
         special_tokens={name: ids[name] for name, token in added.items() if token["special"]},
@@ -111,36 +113,48 @@ def _name_of(loaded: object, role: str) -> str | None:
     return None if token is None else str(token)
 
 
-def _names_beside(folder: Path) -> dict[str, str]:
-    """Return the tokens that the tokenizer's config files name as EOS and BOS."""
+def names_of_roles(folder: Path, roles: Sequence[str]) -> dict[str, str]:
+    """Return the tokens that a tokenizer's config files name for some of `roles`."""
     names: dict[str, str] = {}
     for file in ("special_tokens_map.json", "tokenizer_config.json"):
-        fields = _fields_beside(folder / file)
-        for role in ("eos_token", "bos_token"):
+        fields = read_config(folder, file)
+        for role in roles:
             token = fields.get(role)
-            if isinstance(token, dict):
-                token = token.get("content")
-            if token:
+            token = token.get("content") if isinstance(token, dict) else token
+            if token and isinstance(token, str):
                 names[role] = token
     return names
 
 
-def _fields_beside(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
+def read_config(folder: Path, name: str = "tokenizer_config.json") -> dict[str, Any]:
+    """Return the fields of a config file in a tokenizer's folder; empty where there is none.
+
+    Raises: TokenizerError where it is no JSON object.
+    """
+    path = folder / name
     try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
+        fields = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        found = None if isinstance(fields, dict) else type(fields).__name__
     except ValueError as error:
-        raise _unusable_config(path, shown(error)) from error
-    if not isinstance(fields, dict):
-        raise _unusable_config(path, type(fields).__name__)
-    return fields
-
-
-def _unusable_config(path: Path, found: str) -> TokenizerError:
-    return TokenizerError(
-        where=path.name,
+        fields, found = {}, shown(error)
+    if found is None:
+        return dict(fields)
+    raise TokenizerError(
+        where=name,
         expected="the JSON object that names the tokenizer's EOS and BOS",
         found=found,
         remedy="mend the file or remove it",
     )
+
+
+def class_name(folder: Path) -> str:
+    """Return the class that tokenizer_config.json names, without `Fast`; empty where none is."""
+    return str(read_config(folder).get("tokenizer_class") or "").removesuffix("Fast")
+
+
+def shown(error: Exception) -> str:
+    """Return the type and the message of an error of another library, in one line."""
+    message = " ".join(str(error).split())
+    if len(message) > ERROR_LENGTH:
+        message = f"{message[:ERROR_LENGTH]}…"
+    return f"{type(error).__name__}: {message}"

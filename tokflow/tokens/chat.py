@@ -2,6 +2,7 @@
 
 import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -10,10 +11,10 @@ from tokflow.documents import Batch
 from tokflow.errors import TokenizerError
 from tokflow.store.arrow import to_texts
 from tokflow.tokenizers.chat.template import CharSpan
-from tokflow.tokenizers.engines import Encoded, Engine, GatedEngine, InText, open_reference
-from tokflow.tokenizers.engines.names import any_of
+from tokflow.tokenizers.encoding import Encoding
+from tokflow.tokenizers.engines import Encoded, Engine, InText, open_reference
+from tokflow.tokenizers.engines.protocol import any_of, encoded_from_lists
 from tokflow.tokenizers.special_tokens import control_tokens, unknown_id
-from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
 from tokflow.tokens.bos_eos import ChatMarks
 from tokflow.tokens.loss_mask import (
     CharStarts,
@@ -36,15 +37,14 @@ class ChatEncoder:
     is not among the special tokens that are counted.
     """
 
-    def __init__(
-        self, engine: Engine | GatedEngine, tokenizer: Tokenizer, config: TokenizerConfig
-    ) -> None:
+    def __init__(self, engine: Engine, encoding: Encoding) -> None:
+        tokenizer = encoding.tokenizer
         self._engine = engine
         self._tokenizer = tokenizer
-        self._is_control = config.special_tokens_in_text == "control"
-        self._is_error = config.special_tokens_in_text == "error"
+        self._is_control = encoding.config.special_tokens_in_text == "control"
+        self._is_error = encoding.config.special_tokens_in_text == "error"
         self._places = TokenPlaces(tokenizer)
-        self._references: dict[InText, Engine] = {}
+        self._reference = cache(lambda in_text: open_reference(tokenizer, in_text=in_text))
         self._ids = control_tokens(tokenizer)
         self._names = any_of(self._ids)
         self._filler = _filler(self._ids)
@@ -84,7 +84,7 @@ class ChatEncoder:
         marks = ChatMarks(
             loss_mask=loss_mask(starts, encoded, spans, batch.num_chars),
             is_ended=self._is_ended(encoded, starts, length),
-            is_learnt_to_its_end=last_stop >= length,
+            is_supervised_to_its_end=last_stop >= length,
             is_rendered=is_rendered,
         )
         return encoded, marks
@@ -124,9 +124,7 @@ class ChatEncoder:
             after = starts[position + 1 : last]
             after = after[int(np.searchsorted(after, start, side="right")) :]
             stop = int(after[0]) if len(after) else len(text)
-            if (
-                not text[start:stop].lstrip().startswith(name)
-            ):  # one with lstrip takes white space along
+            if not text[start:stop].lstrip().startswith(name):  # lstrip takes white space too
                 found.setdefault(document, []).append((start, stop))
         return found
 
@@ -139,14 +137,12 @@ class ChatEncoder:
         name: Callable[[int], str],
     ) -> tuple[Encoded, CharStarts]:
         """Return the tokens with those documents encoded again that spell special tokens."""
-        ids = [encoded.document(index) for index in range(len(batch.rows))]
+        ids = encoded.documents()
         of_documents = np.split(starts, encoded.offsets[1:-1])
         for index, of_document in sorted(spelt.items()):
             text = str(batch.texts[index].as_py())
             ids[index], of_documents[index] = self._encode_cut(text, of_document, name(index))
-        offsets = np.zeros(len(ids) + 1, dtype=np.int64)
-        np.cumsum([len(part) for part in ids], out=offsets[1:])
-        return Encoded(np.concatenate(ids), offsets), np.concatenate(of_documents)
+        return encoded_from_lists(ids), np.concatenate(of_documents)
 
     def _encode_cut(self, text: str, spelt: Sequence[CharSpan], where: str) -> Tokens:
         """Return the tokens of a text that spells special tokens at `spelt`, as plain text."""
@@ -163,29 +159,17 @@ class ChatEncoder:
             raise _not_separable(where, "that makes no control token of plain text")
         return token_ids, starts
 
-    def _reference(self, in_text: InText) -> Engine:
-        """Return the engine for the few documents that are cut, kept for the next."""
-        if in_text not in self._references:
-            self._references[in_text] = open_reference(self._tokenizer, in_text=in_text)
-        return self._references[in_text]
-
     def _joined(self, text: str, cuts: Sequence[CharSpan]) -> Tokens:
-        """Return the tokens of the stretches between the cuts, and the control tokens at them."""
+        """Return the tokens of the text between the cuts, and the control tokens at them."""
         edges = [0, *(edge for cut in cuts for edge in cut), len(text)]
-        stretches = to_texts([text[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True)])
-        encoded = self._reference("ordinary").encode(stretches)
-        in_stretch = self._places.starts(stretches, encoded, in_text="ordinary")
-        ids: list[npt.NDArray[np.uint32]] = []
-        starts: list[CharStarts] = []
-        for number, first in enumerate(edges[::2]):
-            ids.append(encoded.document(number))
-            of_stretch = slice(int(encoded.offsets[number]), int(encoded.offsets[number + 1]))
-            starts.append(in_stretch[of_stretch] + first)
-            if number < len(cuts):
-                start, stop = cuts[number]
-                ids.append(np.array([self._ids[text[start:stop]]], dtype=np.uint32))
-                starts.append(np.array([start], dtype=np.int64))
-        return np.concatenate(ids), np.concatenate(starts)
+        between = to_texts([text[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True)])
+        encoded = self._reference("ordinary").encode(between)
+        starts = self._places.starts(between, encoded, in_text="ordinary")
+        starts = starts + np.repeat(edges[::2], np.diff(encoded.offsets))
+        at_cuts = encoded.offsets[1:-1]
+        of_cuts = [self._ids[text[start:stop]] for start, stop in cuts]
+        ids = np.insert(encoded.token_ids.astype(np.uint32), at_cuts, of_cuts)
+        return ids, np.insert(starts, at_cuts, [start for start, _ in cuts])
 
 
 def _filler(names: Iterable[str]) -> str:

@@ -1,15 +1,12 @@
-"""documents.parquet: what a token shard knows of each document."""
+"""documents.parquet: a row for each document of a token shard."""
 
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from tokflow.store.arrow import make_table
-from tokflow.store.tables import TableWriter
 from tokflow.tokenizers.engines.protocol import text_buffers
 
 DOCUMENTS_SCHEMA = pa.schema(
@@ -27,24 +24,6 @@ points before it in the file's accepted documents; token_offset: tokens before i
 num_tokens: with BOS and EOS; text_hash: xxh3-128 of the UTF-8 text, big-endian."""
 
 ROWS_PER_GROUP = 65_536
-
-
-class DocumentTableWriter:
-    """Writes documents.parquet in row groups that do not depend on the batches."""
-
-    def __init__(self, path: Path) -> None:
-        self._writer = TableWriter(path, DOCUMENTS_SCHEMA, rows_per_group=ROWS_PER_GROUP)
-
-    def __enter__(self) -> "DocumentTableWriter":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._writer.__exit__(*error)
-
-    def add(self, texts: pa.LargeStringArray, **columns: npt.NDArray[np.int64]) -> None:
-        """Add one batch of documents."""
-        hashes = text_hashes(texts)
-        self._writer.add(make_table({**columns, "text_hash": hashes}, DOCUMENTS_SCHEMA))
 
 
 def text_hashes(texts: pa.LargeStringArray) -> pa.FixedSizeBinaryArray:

@@ -1,6 +1,6 @@
-"""Character spans -> loss mask: which tokens begin inside what is to be learnt."""
+"""Character spans -> loss mask: 1 for each token that begins in a span."""
 
-import json
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -12,10 +12,11 @@ from tokflow.documents import Spans
 from tokflow.errors import TokenizerError
 from tokflow.store.arrow import to_arrow, to_numpy
 from tokflow.tokenizers.engines import Encoded, InText
-from tokflow.tokenizers.engines.protocol import text_buffers
+from tokflow.tokenizers.engines.protocol import encoded_from_lists, offsets_of, text_buffers
 from tokflow.tokenizers.engines.reference import load_tokenizer_json
 from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME, SentencePieceEngine
 from tokflow.tokenizers.tokenizer import Tokenizer, read_encoding, read_ranks, read_tokenizer_json
+from tokflow.tokenizers.vocabulary import read_config
 
 CharStarts = npt.NDArray[np.int64]
 """Shape (num_tokens,): code points of its text before the character that a token begins in."""
@@ -50,7 +51,7 @@ class TokenPlaces:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._num_bytes = _bytes_of_tokens(tokenizer)
-        self._libraries: dict[InText, Any] = {}
+        self._library = cache(self._open_library)
 
     def starts(
         self, texts: pa.LargeStringArray, encoded: Encoded, *, in_text: InText
@@ -67,12 +68,9 @@ class TokenPlaces:
         starts, is_exact = _by_bytes(self._num_bytes, texts, encoded)
         if not is_exact.all():
             wrong = np.flatnonzero(~is_exact)
-            parts = [encoded.document(int(index)) for index in wrong]
-            offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
-            some = Encoded(np.concatenate(parts), offsets.astype(np.int64))
-            found = self._by_offsets(texts.take(to_arrow(wrong)), some, in_text)
+            ids = encoded_from_lists([encoded.document(int(index)) for index in wrong])
             is_wrong = np.repeat(~is_exact, np.diff(encoded.offsets))
-            starts[is_wrong] = found
+            starts[is_wrong] = self._by_offsets(texts.take(to_arrow(wrong)), ids, in_text)
         return starts
 
     def _by_offsets(
@@ -90,25 +88,19 @@ class TokenPlaces:
         starts = [start for encoding in encodings for start, _ in encoding.offsets]
         return np.array(starts, dtype=np.int64)
 
-    def _library(self, in_text: InText) -> Any:
+    def _open_library(self, in_text: InText) -> Any:
         """Return the tokenizer without what follows its model, which may move offsets.
 
         ByteLevel as post_processor has a token " there" begin after its space, where by bytes it
         begins with it; the mask must not depend on which of the two is asked.
         """
-        if in_text not in self._libraries:
-            fields = read_tokenizer_json(self._tokenizer.folder)
-            if not fields:
-                found = f"none, since only {self._python_class()} loads it"
-                raise self._error("a tokenizer.json", found)
-            content = msgspec.json.encode({**fields, "post_processor": None})
-            self._libraries[in_text] = load_tokenizer_json(content, in_text)
-        return self._libraries[in_text]
-
-    def _python_class(self) -> str:
-        path = self._tokenizer.folder / "tokenizer_config.json"
-        fields = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        return f"the Python class {fields.get('tokenizer_class') or 'that transformers finds'}"
+        fields = read_tokenizer_json(self._tokenizer.folder)
+        if not fields:
+            name = read_config(self._tokenizer.folder).get("tokenizer_class")
+            loader = f"the Python class {name or 'that transformers finds'}"
+            raise self._error("a tokenizer.json", f"none, since only {loader} loads it")
+        content = msgspec.json.encode({**fields, "post_processor": None})
+        return load_tokenizer_json(content, in_text)
 
     def _error(self, expected: str, found: str) -> TokenizerError:
         return TokenizerError(
@@ -126,7 +118,7 @@ def _by_bytes(
     byte_offsets, data = text_buffers(texts)
     text = data[byte_offsets[0] : byte_offsets[-1]]
     sizes = num_bytes[encoded.token_ids]
-    ends = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes)])
+    ends = offsets_of(sizes)
     in_tokens = np.diff(ends[encoded.offsets])
     is_exact = in_tokens == np.diff(byte_offsets)
     is_exact &= np.diff(np.cumsum(np.append(0, sizes == 0))[encoded.offsets]) == 0
@@ -134,7 +126,7 @@ def _by_bytes(
     num_tokens = np.diff(encoded.offsets)
     byte = ends[:-1] + np.repeat(first_byte - ends[encoded.offsets[:-1]], num_tokens)
     # Bytes 0b10xxxxxx go on with a character, all others begin one.
-    chars_before = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum((text & 0xC0) != 0x80)])
+    chars_before = offsets_of((text & 0xC0) != 0x80)
     char = chars_before[np.minimum(byte, max(len(text) - 1, 0)) + 1] - 1 if len(text) else byte
     return char - np.repeat(chars_before[first_byte], num_tokens), is_exact
 

@@ -1,17 +1,15 @@
-"""Do the next thing while this one is still worked on: read, make or write, in order."""
+"""Work overlapped with the next: items made, or written, by threads ahead of time, in order."""
 
-import queue
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
-StageResult = TypeVar("StageResult")
+U = TypeVar("U")
 
-_END = object()
+_END: Any = object()
 
 
 def read_ahead(items: Iterable[T], *, depth: int = 2) -> Iterator[T]:
@@ -21,44 +19,16 @@ def read_ahead(items: Iterable[T], *, depth: int = 2) -> Iterator[T]:
     here, after everything before it was yielded. Closing this iterator early stops the thread
     and closes the iterable.
     """
-    ready: queue.Queue[object] = queue.Queue(maxsize=depth)
-    is_closed = threading.Event()
-    failures: list[BaseException] = []
-
-    def put(item: object) -> bool:
-        while not is_closed.is_set():
-            try:
-                ready.put(item, timeout=0.1)
-            except queue.Full:
-                continue
-            return True
-        return False
-
-    def work() -> None:
+    iterator = iter(items)
+    with ThreadPoolExecutor(1, thread_name_prefix="tokflow-read-ahead") as pool:
+        waiting = deque(pool.submit(next, iterator, _END) for _ in range(depth + 1))
         try:
-            iterator = iter(items)
-            try:
-                for item in iterator:
-                    if not put(item):
-                        break
-            finally:
-                if hasattr(iterator, "close"):
-                    iterator.close()
-        except BaseException as error:
-            failures.append(error)
+            while (item := waiting.popleft().result()) is not _END:
+                waiting.append(pool.submit(next, iterator, _END))
+                yield item
         finally:
-            put(_END)
-
-    thread = threading.Thread(target=work, name="tokflow-read-ahead", daemon=True)
-    thread.start()
-    try:
-        while (item := ready.get()) is not _END:
-            yield item  # type: ignore[misc]  # everything but _END came from `items`
-        if failures:
-            raise failures[0]
-    finally:
-        is_closed.set()
-        thread.join()
+            pool.shutdown(cancel_futures=True)
+            getattr(iterator, "close", lambda: None)()
 
 
 @contextmanager
@@ -68,39 +38,33 @@ def write_behind(write: Callable[[T], None], *, depth: int = 2) -> Iterator[Call
     At most `depth` items wait. What `write` raises is raised by a later call or at the end of
     the block; after an error nothing more is written. All is written when the block ends.
     """
-    pending: queue.SimpleQueue[Future[None]] = queue.SimpleQueue()
-    has_failed = threading.Event()
+    waiting: deque[Future[None]] = deque()
 
-    def work(item: T) -> None:
-        if has_failed.is_set():
-            return
-        try:
-            write(item)
-        except BaseException:
-            has_failed.set()
-            raise
+    def write_after(before: Future[None] | None, item: T) -> None:
+        if before is not None:
+            before.result()  # raises what was raised then
+        write(item)
 
-    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokflow-write-behind") as pool:
+    with ThreadPoolExecutor(1, thread_name_prefix="tokflow-write-behind") as pool:
 
         def submit(item: T) -> None:
-            if pending.qsize() >= depth:
-                pending.get().result()
-            pending.put(pool.submit(work, item))
+            before = waiting[-1] if waiting else None
+            if len(waiting) >= depth:
+                waiting.popleft().result()
+            waiting.append(pool.submit(write_after, before, item))
 
         try:
             yield submit
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-        while not pending.empty():
-            pending.get().result()
+        while waiting:
+            waiting.popleft().result()
 
 
-def in_order(
-    function: Callable[[T], StageResult], items: Iterable[T], *, workers: int = 2
-) -> Iterator[StageResult]:
+def in_order(function: Callable[[T], U], items: Iterable[T], *, workers: int = 2) -> Iterator[U]:
     """Yield what `function` makes of each item, in order, made by some threads ahead of time."""
-    waiting: deque[Future[StageResult]] = deque()
+    waiting: deque[Future[U]] = deque()
     with ThreadPoolExecutor(max_workers=workers) as pool:
         for item in items:
             waiting.append(pool.submit(function, item))

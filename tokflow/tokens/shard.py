@@ -1,7 +1,7 @@
 """Documents -> token shard: tokens.bin, documents.parquet, of chats loss_mask.bin; one raw file."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,22 +10,33 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.documents import DocumentsConfig, deciding_fields, is_accepted, read_documents
+from tokflow.documents import (
+    Batch,
+    DocumentsConfig,
+    Reject,
+    deciding_fields,
+    is_accepted,
+    read_documents,
+)
 from tokflow.errors import CorruptOutputError
 from tokflow.raw import RawFile, check_unchanged
 from tokflow.store.arrow import read_table
-from tokflow.store.integrity import Stored, check_files
+from tokflow.store.integrity import Stored
 from tokflow.store.manifest import Manifest, Recipe, check_sizes, write_manifest
 from tokflow.store.versions import known_changes
 from tokflow.tokenizers.chat.renderer import open_renderer
-from tokflow.tokenizers.engines import GatedEngine, InText, open_engine
-from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig, require_special_ids
+from tokflow.tokenizers.encoding import Encoding
+from tokflow.tokenizers.engines import Encoded, GatedEngine
+from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
+from tokflow.tokens.bos_eos import ChatMarks, add_bos_eos
+from tokflow.tokens.encoder import DocumentEncoder
+from tokflow.tokens.prefetch import read_ahead, write_behind
 from tokflow.tokens.writer import (
     DOCUMENTS_NAME,
     LOSS_MASK_NAME,
     TOKENS_NAME,
-    Progress,
     ShardWriter,
+    bytes_of,
 )
 
 TOKENS_VERSION = 3
@@ -34,6 +45,9 @@ TOKENS_VERSION = 3
 BATCH_BYTES = 8_000_000
 """Text tokenized at once. Batches of 2 MB take gigatoken up to a third more processor time, and it
 never uses more than one core for them."""
+
+Progress = Callable[[int, int], None]
+"""Called with the number of documents and of UTF-8 bytes of each batch that was tokenized."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,25 +68,26 @@ class TokenShard:
         """Tokens in tokens.bin, BOS and EOS included."""
         return self.manifest.counts["num_tokens"]
 
-    def token_ids(self) -> npt.NDArray[np.unsignedinteger]:
-        """Return tokens.bin, memory-mapped read-only; shape (num_tokens,)."""
-        if self.num_tokens == 0:  # an empty file cannot be mapped
-            return np.zeros(0, dtype=self.dtype)
-        return np.memmap(self.folder / TOKENS_NAME, dtype=self.dtype, mode="r")
-
     @property
     def has_loss_mask(self) -> bool:
-        """Whether only some tokens are learnt: the documents are chats."""
+        """Whether only some tokens are supervised: the documents are chats."""
         return LOSS_MASK_NAME in self.manifest.files
 
+    def token_ids(self) -> npt.NDArray[np.unsignedinteger]:
+        """Return tokens.bin, memory-mapped read-only; shape (num_tokens,)."""
+        return self._mapped(TOKENS_NAME, self.dtype)
+
     def loss_mask(self) -> npt.NDArray[np.uint8]:
-        """Return loss_mask.bin, memory-mapped read-only, shape (num_tokens,): 1 is learnt.
+        """Return loss_mask.bin, memory-mapped read-only, shape (num_tokens,): 1 is supervised.
 
         Only a shard of chats has it.
         """
-        if self.num_tokens == 0:
-            return np.zeros(0, dtype=np.uint8)
-        return np.memmap(self.folder / LOSS_MASK_NAME, dtype=np.uint8, mode="r")
+        return self._mapped(LOSS_MASK_NAME, np.dtype(np.uint8))
+
+    def _mapped(self, name: str, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+        if self.num_tokens == 0:  # an empty file cannot be mapped
+            return np.zeros(0, dtype=dtype)
+        return np.memmap(self.folder / name, dtype=dtype, mode="r")
 
     def documents(self, columns: list[str] | None = None) -> pa.Table:
         """Return documents.parquet, one row per document in file order."""
@@ -91,6 +106,7 @@ def tokens_recipe(
     made some are other shards than those of the reference. Without a raw file and a tokenizer: what
     the config and the code decide of any file's.
     """
+    is_control = config.special_tokens_in_text == "control"
     is_wrong = tokenizer is not None and tokenizer.verdict is not None
     return Recipe(
         stage="tokens",
@@ -99,7 +115,7 @@ def tokens_recipe(
             "documents": deciding_fields(documents, {raw.path: raw.num_bytes} if raw else {}),
             "eos": config.eos,
             "bos": config.bos,
-            "special_tokens_in_text": in_text_of(config),
+            "special_tokens_in_text": "control" if is_control else "ordinary",
             **({"engine": "reference"} if is_wrong else {}),
             **known_changes("tokens", config.kind),
         },
@@ -128,78 +144,96 @@ def refused(
 def write_token_shard(
     raw: RawFile,
     documents: DocumentsConfig,
-    config: TokenizerConfig,
-    tokenizer: Tokenizer,
+    encoding: Encoding,
     folder: Path,
     *,
     dataset: str,
     batch_bytes: int = BATCH_BYTES,
-    is_parallel: bool | None = None,
     progress: Progress | None = None,
 ) -> None:
     """Write the token shard of `raw` into the empty `folder`, manifest last.
 
     The bytes depend on the raw file, the configs and the tokenizer alone: neither on
-    `batch_bytes` and `is_parallel` nor on the engine. Memory does not grow with the file, but
-    for the longest document. Documents that are set aside are listed in rejects.jsonl.
+    `batch_bytes` and the number of cores nor on the engine. Memory does not grow with the file,
+    but for the longest document. Documents that are set aside are listed in rejects.jsonl.
 
     Raises: BadDocumentError, RawFileError, TokenizerError; EngineDiffersError where gigatoken
     turns out to be wrong on a document; CorruptOutputError where a file of the tokenizer is
     damaged.
     """
-    require_special_ids(tokenizer, config)
     started = time.perf_counter()
-    render = open_renderer(documents, tokenizer)
-
-    of_text = config_of_text(config, documents)
-    engine = open_shard_engine(tokenizer, of_text, is_parallel=is_parallel)
-    writer = ShardWriter(raw, documents, config, tokenizer, folder, progress)
+    rejects: list[Reject] = []
     batches = read_documents(
-        raw.path, documents, batch_bytes=batch_bytes, on_reject=writer.reject, render=render
+        raw.path,
+        documents,
+        batch_bytes=batch_bytes,
+        on_reject=rejects.append,
+        render=open_renderer(documents, encoding.tokenizer),
     )
-    writer.write(engine, batches)
+    encoder = DocumentEncoder(raw.path, documents, encoding)
+    with ShardWriter(folder, has_loss_mask=documents.is_chat) as writer:
+        _write_tokens(batches, encoder, encoding, writer, progress or (lambda *_: None))
     check_unchanged(raw)
-    seconds = time.perf_counter() - started
+    counts = {
+        **writer.counts,
+        "num_rejects": len(rejects),
+        "num_special_tokens_in_text": encoder.num_special_tokens,
+    }
+    if encoding.eos_id is not None:
+        ending = encoding.eos_per_document * counts["num_documents"]
+        counts |= {"num_eos": writer.num_eos, "num_eos_in_text": writer.num_eos - ending}
     manifest = Manifest(
-        recipe=tokens_recipe(raw, documents, config, tokenizer),
+        recipe=tokens_recipe(raw, documents, encoding.config, encoding.tokenizer),
         dataset=dataset,
         partition=raw.key,
-        counts=dict(writer.counts),
-        details=_details(config, tokenizer),
-        files=writer.files(),
+        counts=counts,
+        details=_details(encoding),
+        files=writer.entries(rejects),
     )
-    run = {
+    seconds = time.perf_counter() - started
+    write_manifest(folder, manifest, run=_run_facts(encoder.engine, counts, seconds))
+
+
+def _write_tokens(
+    batches: Iterator[Batch],
+    encoder: DocumentEncoder,
+    encoding: Encoding,
+    writer: ShardWriter,
+    progress: Progress,
+) -> None:
+    """Read, encode, and finish with BOS, EOS and writing, each overlapped with the next."""
+
+    def finish(encoded: tuple[Batch, Encoded, ChatMarks | None]) -> None:
+        batch, tokens, chat = encoded
+        name = encoder.name_in(batch)
+        writer.add(batch, add_bos_eos(tokens, encoding, chat=chat, name=name))
+        progress(len(batch.rows), bytes_of(batch))
+
+    with write_behind(finish) as submit:
+        for batch in read_ahead(batches):
+            submit((batch, *encoder.encode(batch)))
+
+
+def _details(encoding: Encoding) -> dict[str, Any]:
+    tokenizer, eos_id, bos_id = encoding.tokenizer, encoding.eos_id, encoding.bos_id
+    return {
+        "dtype": tokenizer.dtype.str,
+        "vocab_size": tokenizer.vocab_size,
+        "eos_id": eos_id,
+        "eos_token": None if eos_id is None else tokenizer.eos_token,
+        "bos_id": bos_id,
+        "bos_token": None if bos_id is None else tokenizer.bos_token,
+    }
+
+
+def _run_facts(engine: GatedEngine, counts: Mapping[str, int], seconds: float) -> dict[str, Any]:
+    return {
         "seconds": round(seconds, 3),
         "engine": engine.name,
         "engine_reason": engine.reason,
-        "tokens_per_second": round(writer.counts["num_tokens"] / seconds),
-        "megabytes_per_second": round(writer.counts["num_bytes"] / 1e6 / seconds, 2),
+        "tokens_per_second": round(counts["num_tokens"] / seconds),
+        "megabytes_per_second": round(counts["num_bytes"] / 1e6 / seconds, 2),
     }
-    write_manifest(folder, manifest, run=run)
-
-
-def config_of_text(config: TokenizerConfig, documents: DocumentsConfig) -> TokenizerConfig:
-    """Return how the text of documents is encoded: a chat template writes control tokens in it."""
-    if documents.messages is None:
-        return config
-    return config.model_copy(update={"special_tokens_in_text": "control"})
-
-
-def open_shard_engine(
-    tokenizer: Tokenizer, config: TokenizerConfig, *, is_parallel: bool | None = None
-) -> GatedEngine:
-    """Return the engine that `config` asks for, kept for the next shard.
-
-    Raises: TokenizerError; CorruptOutputError where a file of the tokenizer is damaged.
-    """
-    check_files(tokenizer)
-    in_text = in_text_of(config)
-    return open_engine(tokenizer, choice=config.engine, in_text=in_text, is_parallel=is_parallel)
-
-
-def in_text_of(config: TokenizerConfig) -> InText:
-    """Return what a special token that is spelt in a text becomes, where that is no error."""
-    return "control" if config.special_tokens_in_text == "control" else "ordinary"
 
 
 def open_token_shard(stored: Stored) -> TokenShard:
@@ -223,15 +257,3 @@ def open_token_shard(stored: Stored) -> TokenShard:
                 remedy="delete the folder and run `tokflow run` again",
             )
     return shard
-
-
-def _details(config: TokenizerConfig, tokenizer: Tokenizer) -> dict[str, Any]:
-    has_eos, has_bos = config.eos == "last", config.bos == "first"
-    return {
-        "dtype": tokenizer.dtype.str,
-        "vocab_size": tokenizer.vocab_size,
-        "eos_id": tokenizer.eos_id if has_eos else None,
-        "eos_token": tokenizer.eos_token if has_eos else None,
-        "bos_id": tokenizer.bos_id if has_bos else None,
-        "bos_token": tokenizer.bos_token if has_bos else None,
-    }

@@ -1,5 +1,6 @@
-"""Where texts spell special tokens."""
+"""Counts of the special tokens that texts spell."""
 
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -11,39 +12,38 @@ import pyarrow as pa
 from tokflow.documents import Batch
 from tokflow.tokenizers.engines.protocol import text_buffers
 
-WINDOW_BYTES = 4_000_000
+LOOKED_AT_BYTES = 4_000_000
 """Looked at once; a text may be a thousand times as long."""
 
 
-class SpellingCounter:
+class SpecialTokenCounter:
     """Counts where the texts spell a special token; the leftmost and longest spelling wins."""
 
     def __init__(self, special_tokens: Mapping[str, int]) -> None:
-        names = sorted((name.encode() for name in special_tokens), key=lambda name: -len(name))
-        self._names = [name for name in names if name]
-        self._pattern = re.compile(b"|".join(map(re.escape, self._names))) if self._names else None
-        self._rarest = _common_part(self._names)
+        names = sorted((name.encode() for name in special_tokens if name), key=len, reverse=True)
+        self._pattern = re.compile(b"|".join(map(re.escape, names))) if names else None
+        self._shared = os.path.commonprefix(names) or b""  # noqa: RUF071  # letters, not folders
 
     def in_batch(self, batch: Batch) -> dict[tuple[int, str], int]:
-        """Return the same for documents: of what a chat template wrote, without its own tokens."""
+        """Return (index of the document, name) to number of times; empty where none is spelt.
+
+        Of what a chat template wrote, its own special tokens are left out.
+        """
         if batch.spelt is None:
-            return self.count(batch.texts)
+            return self._in_texts(batch.texts)
         found: Counter[tuple[int, str]] = Counter()
         for index in np.flatnonzero(np.diff(batch.spelt.offsets)).tolist():
             text = str(batch.texts[index].as_py())
             found.update((index, text[a:b]) for a, b in batch.spelt.document(index))
         return dict(found)
 
-    def count(self, texts: pa.LargeStringArray) -> dict[tuple[int, str], int]:
-        """Return (index of the text, name) to number of times; empty where none is spelt.
-
-        What stands half in one text and half in the next is no spelling.
-        """
+    def _in_texts(self, texts: pa.LargeStringArray) -> dict[tuple[int, str], int]:
+        """Count in each text alone: half a name in one and half in the next is none."""
         if self._pattern is None:
             return {}
         offsets, data = text_buffers(texts)
         data_of_texts = data[offsets[0] : offsets[-1]]
-        if not _holds(data_of_texts, self._rarest):
+        if not _holds(data_of_texts, self._shared):
             return {}
         touched: set[int] = set()
         for match in self._pattern.finditer(data_of_texts.data):
@@ -58,21 +58,9 @@ class SpellingCounter:
 
 
 def _holds(data: npt.NDArray[np.uint8], part: bytes) -> bool:
-    """Say whether the bytes hold a part that all names share, copying a little at a time.
+    """Return whether the bytes hold a part that all names share, copying a little at a time.
 
     Fifty times faster than the pattern, which is needed only where this finds something.
     """
-    windows = range(0, len(data), WINDOW_BYTES)
-    return any(part in data[at : at + WINDOW_BYTES + len(part)].tobytes() for at in windows)
-
-
-def _common_part(names: list[bytes]) -> bytes:
-    """Return the longest beginning that all names share."""
-    if not names:
-        return b""
-    first, last = min(names), max(names)
-    length = next(
-        (i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b),
-        min(len(first), len(last)),
-    )
-    return first[:length]
+    starts = range(0, len(data), LOOKED_AT_BYTES)
+    return any(part in data[at : at + LOOKED_AT_BYTES + len(part)].tobytes() for at in starts)

@@ -4,27 +4,21 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Sequence
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from types import TracebackType
 
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.documents import Batch, DocumentsConfig, Reject
-from tokflow.errors import BadDocumentError
-from tokflow.raw import RawFile
+from tokflow.documents import Batch, Reject
+from tokflow.store.arrow import make_table
 from tokflow.store.manifest import FileEntry, checksum
-from tokflow.tokenizers.engines import Encoded, GatedEngine
+from tokflow.store.tables import TableWriter
 from tokflow.tokenizers.engines.protocol import text_buffers
-from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
-from tokflow.tokens.bos_eos import ChatMarks, eos_per_document, with_special_ids
-from tokflow.tokens.chat import ChatEncoder
-from tokflow.tokens.document_table import DocumentTableWriter
-from tokflow.tokens.prefetch import read_ahead, write_behind
-from tokflow.tokens.special_counts import SpellingCounter
+from tokflow.tokens.bos_eos import TokenBatch
+from tokflow.tokens.document_table import DOCUMENTS_SCHEMA, ROWS_PER_GROUP, text_hashes
 
 TOKENS_NAME = "tokens.bin"
 LOSS_MASK_NAME = "loss_mask.bin"
@@ -34,149 +28,92 @@ REJECTS_NAME = "rejects.jsonl"
 SYNC_BYTES = 16_000_000
 """Tokens are put on disk every so many bytes, while the engine works, and not all at the end."""
 
-Progress = Callable[[int, int], None]
-"""Called with the number of documents and of UTF-8 bytes of each batch that was tokenized."""
-
 
 class ShardWriter:
-    """Writes the three files of a shard while it counts what goes through."""
+    """The open files of a token shard, with counts of what went into them."""
 
-    def __init__(
-        self,
-        raw: RawFile,
-        documents: DocumentsConfig,
-        config: TokenizerConfig,
-        tokenizer: Tokenizer,
-        folder: Path,
-        progress: Progress | None,
-    ) -> None:
-        self._raw = raw
-        self._is_chat = documents.is_chat
-        self._config = config
-        self._tokenizer = tokenizer
+    def __init__(self, folder: Path, *, has_loss_mask: bool) -> None:
         self._folder = folder
-        self._progress = progress
-        self._special_tokens = SpellingCounter(tokenizer.special_tokens)
-        names = [TOKENS_NAME, *([LOSS_MASK_NAME] if documents.is_chat else [])]
-        self._sha256 = {name: hashlib.sha256() for name in names}
-        self._num_unsynced = 0
-        self._rejects: list[Reject] = []
-        self.counts: dict[str, int] = dict.fromkeys(
-            (
-                "num_documents",
-                "num_rejects",
-                "num_empty_documents",
-                "num_chars",
-                "num_bytes",
-                "num_tokens",
-                "num_special_tokens_in_text",
-                *(("num_eos", "num_eos_in_text") if config.eos == "last" else ()),
-                *(("num_loss_tokens",) if documents.is_chat else ()),
-            ),
-            0,
+        self._closing = ExitStack()
+        names = [TOKENS_NAME, *([LOSS_MASK_NAME] if has_loss_mask else [])]
+        self._files = {name: _HashedFile(folder / name, self._closing) for name in names}
+        self._table = self._closing.enter_context(
+            TableWriter(folder / DOCUMENTS_NAME, DOCUMENTS_SCHEMA, rows_per_group=ROWS_PER_GROUP)
         )
+        names = ["documents", "empty_documents", "chars", "bytes", "tokens"]
+        names += ["loss_tokens"] if has_loss_mask else []
+        self.counts = {f"num_{name}": 0 for name in names}
+        self.num_eos = 0
+        """Ids that are EOS, also of texts."""
 
-    def reject(self, reject: Reject) -> None:
-        """Keep a document that was not taken."""
-        self._rejects.append(reject)
+    def __enter__(self) -> "ShardWriter":
+        return self
 
-    def write(self, engine: GatedEngine, batches: Iterator[Batch]) -> None:
-        """Read, encode and write, each overlapped with the next."""
-        chats = ChatEncoder(engine, self._tokenizer, self._config) if self._is_chat else None
-        with (
-            ExitStack() as stack,
-            DocumentTableWriter(self._folder / DOCUMENTS_NAME) as table,
-        ):
-            files = {
-                name: stack.enter_context((self._folder / name).open("wb")) for name in self._sha256
-            }
-            with write_behind(partial(self._write_batch, files, table)) as submit:
-                for batch in read_ahead(batches):
-                    self._check_spelling(batch)
-                    if chats is None:
-                        submit((batch, engine.encode(batch.texts), None))
-                    else:
-                        submit((batch, *chats.encode(batch, partial(self._name, batch))))
-        if self._config.eos == "last":
-            ending = eos_per_document(self._config, self._tokenizer) * self.counts["num_documents"]
-            self.counts["num_eos_in_text"] = self.counts["num_eos"] - ending
-        self.counts["num_rejects"] = len(self._rejects)
-        if self._rejects:
-            lines = [json.dumps(dataclasses.asdict(reject)) + "\n" for reject in self._rejects]
-            (self._folder / REJECTS_NAME).write_text("".join(lines), encoding="utf-8")
-
-    def files(self) -> dict[str, FileEntry]:
-        """Return size and sha256 of the files written."""
-        entries = {
-            name: FileEntry(
-                num_bytes=(self._folder / name).stat().st_size, sha256=sha256.hexdigest()
-            )
-            for name, sha256 in self._sha256.items()
-        }
-        entries[DOCUMENTS_NAME] = checksum(self._folder / DOCUMENTS_NAME)
-        if self._rejects:
-            entries[REJECTS_NAME] = checksum(self._folder / REJECTS_NAME)
-        return entries
-
-    def _name(self, batch: Batch, index: int) -> str:
-        return f"{self._raw.path}: document {batch.rows[index]:,}"
-
-    def _check_spelling(self, batch: Batch) -> None:
-        found = self._special_tokens.in_batch(batch)
-        self.counts["num_special_tokens_in_text"] += sum(found.values())
-        if found and self._config.special_tokens_in_text == "error":
-            index, name = min(found)
-            raise BadDocumentError(
-                where=self._name(batch, index),
-                expected="no special token spelt in the text",
-                found=repr(name),
-                remedy="set tokenizer.special_tokens_in_text: ordinary to encode it as "
-                "plain text, or control to let it become the control token",
-                path=self._raw.path,
-                row=int(batch.rows[index]),
-            )
-
-    def _write_batch(
+    def __exit__(
         self,
-        files: Mapping[str, BinaryIO],
-        table: DocumentTableWriter,
-        made: tuple[Batch, Encoded, ChatMarks | None],
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
-        batch, encoded, chat = made
-        finished = with_special_ids(
-            encoded, self._config, self._tokenizer, chat=chat, name=partial(self._name, batch)
-        )
-        self._write_array(files[TOKENS_NAME], TOKENS_NAME, finished.token_ids)
-        if finished.loss_mask is not None:
-            self._write_array(files[LOSS_MASK_NAME], LOSS_MASK_NAME, finished.loss_mask)
-            self.counts["num_loss_tokens"] += int(np.count_nonzero(finished.loss_mask))
-        if self._config.eos == "last":
-            self.counts["num_eos"] += finished.num_eos
-        num_tokens = finished.num_tokens
-        table.add(
-            batch.texts,
-            row=batch.rows,
-            char_offset=self.counts["num_chars"] + np.cumsum(batch.num_chars) - batch.num_chars,
-            num_chars=batch.num_chars,
-            token_offset=self.counts["num_tokens"] + np.cumsum(num_tokens) - num_tokens,
-            num_tokens=num_tokens,
-        )
-        offsets, _ = text_buffers(batch.texts)
-        num_bytes = int(offsets[-1] - offsets[0])
-        self.counts["num_documents"] += len(batch.rows)
-        self.counts["num_empty_documents"] += int(np.count_nonzero(batch.num_chars == 0))
-        self.counts["num_chars"] += int(batch.num_chars.sum())
-        self.counts["num_bytes"] += num_bytes
-        self.counts["num_tokens"] += len(finished.token_ids)
-        if self._progress:
-            self._progress(len(batch.rows), num_bytes)
+        self._closing.__exit__(kind, error, traceback)
 
-    def _write_array(self, file: BinaryIO, name: str, values: npt.NDArray[Any]) -> None:
+    def add(self, batch: Batch, tokens: TokenBatch) -> None:
+        """Write the documents of a batch and their tokens."""
+        self._files[TOKENS_NAME].write(tokens.token_ids)
+        if tokens.loss_mask is not None:
+            self._files[LOSS_MASK_NAME].write(tokens.loss_mask)
+        counts, num_chars, num_tokens = self.counts, batch.num_chars, tokens.num_tokens
+        columns = {
+            "row": batch.rows,
+            "char_offset": counts["num_chars"] + np.cumsum(num_chars) - num_chars,
+            "num_chars": num_chars,
+            "token_offset": counts["num_tokens"] + np.cumsum(num_tokens) - num_tokens,
+            "num_tokens": num_tokens,
+            "text_hash": text_hashes(batch.texts),
+        }
+        self._table.add(make_table(columns, DOCUMENTS_SCHEMA))
+        counts["num_documents"] += len(batch.rows)
+        counts["num_empty_documents"] += int(np.count_nonzero(num_chars == 0))
+        counts["num_chars"] += int(num_chars.sum())
+        counts["num_bytes"] += bytes_of(batch)
+        counts["num_tokens"] += len(tokens.token_ids)
+        self.num_eos += tokens.num_eos
+        if tokens.loss_mask is not None:
+            counts["num_loss_tokens"] += int(np.count_nonzero(tokens.loss_mask))
+
+    def entries(self, rejects: Sequence[Reject]) -> dict[str, FileEntry]:
+        """Write rejects.jsonl if there are any; return size and sha256 of all files."""
+        entries = {name: file.entry() for name, file in self._files.items()}
+        if rejects:
+            lines = [json.dumps(dataclasses.asdict(reject)) + "\n" for reject in rejects]
+            (self._folder / REJECTS_NAME).write_text("".join(lines), encoding="utf-8")
+            entries[REJECTS_NAME] = checksum(self._folder / REJECTS_NAME)
+        return {**entries, DOCUMENTS_NAME: checksum(self._folder / DOCUMENTS_NAME)}
+
+
+def bytes_of(batch: Batch) -> int:
+    """Return how much text a batch holds, in bytes of UTF-8."""
+    offsets, _ = text_buffers(batch.texts)
+    return int(offsets[-1] - offsets[0])
+
+
+class _HashedFile:
+    """A file that is hashed while it is written."""
+
+    def __init__(self, path: Path, closing: ExitStack) -> None:
+        self._file = closing.enter_context(path.open("wb"))
+        self._sha256 = hashlib.sha256()
+        self._num_bytes = self._num_synced = 0
+
+    def write(self, values: npt.NDArray[np.generic]) -> None:
         view = values.data.cast("B")
-        file.write(view)
-        self._sha256[name].update(view)
-        self._num_unsynced += len(view)
-        if self._num_unsynced > SYNC_BYTES:
-            file.flush()
-            os.fsync(file.fileno())
-            self._num_unsynced = 0
+        self._file.write(view)
+        self._sha256.update(view)
+        self._num_bytes += len(view)
+        if self._num_bytes - self._num_synced > SYNC_BYTES:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._num_synced = self._num_bytes
+
+    def entry(self) -> FileEntry:
+        return FileEntry(num_bytes=self._num_bytes, sha256=self._sha256.hexdigest())

@@ -86,12 +86,10 @@ def test_bytes_do_not_depend_on_batches_threads_or_the_order_of_partitions(
             write_token_shard(
                 graph.raw_file(key),
                 other.documents,
-                other.tokenizer,
-                graph.tokenizer,
+                graph.encoding,
                 folder,
                 dataset=other.name,
                 batch_bytes=batch_bytes,
-                is_parallel=False,
             )
     for key in reversed(graph.sources):
         make_split(graph, key)

@@ -20,10 +20,12 @@ import tiktoken
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
+from tokflow.documents import DocumentsConfig
+from tokflow.tokenizers.encoding import resolve_encoding
 from tokflow.tokenizers.engines import GatedEngine
 from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
 from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
-from tokflow.tokens.shard import open_shard_engine
+from tokflow.tokens.encoder import engine_for
 from tokflow_tests.texts import find_shared, make_texts_dataset, save_tokenizer, token_lists
 from tokflow_tests.texts import tokenize as tokenize_dataset
 from tokflow_tests.vocabularies import (
@@ -346,7 +348,7 @@ def open_as_a_shard_does(ready: Ready, choice: str, policy: str) -> GatedEngine:
     config = TokenizerConfig(
         **{**ready.family.config, "engine": choice, "special_tokens_in_text": policy}
     )
-    return open_shard_engine(ready.tokenizer, config)
+    return engine_for(resolve_encoding(config, ready.tokenizer), DocumentsConfig())
 
 
 def encode_in_batches(engine: GatedEngine, texts: Sequence[str]) -> list[list[int]]:

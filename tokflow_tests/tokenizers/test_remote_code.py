@@ -15,7 +15,7 @@ from tokflow.cli.app import app
 from tokflow.errors import CorruptOutputError, UntrustedCodeError
 from tokflow.store.manifest import checksums, read_manifest, write_manifest
 from tokflow.tokenizers.engines import open_reference
-from tokflow.tokenizers.tokenizer import open_tokenizer
+from tokflow.tokenizers.tokenizer import tokenizer_of
 from tokflow_tests.declared import copy_of, declare, write_raw
 from tokflow_tests.making import edit_manifest
 from tokflow_tests.special import letter_ids, write_letters
@@ -164,7 +164,7 @@ def test_code_that_was_added_is_seen_wherever_it_is(place: str, folder: Path):
     (found / "tokenization_letters.py").unlink()
     (found / place).parent.mkdir(exist_ok=True)
     (found / place).touch()
-    tokenizer = open_tokenizer(found)
+    tokenizer = tokenizer_of(read_manifest(found), found)
 
     with pytest.raises(UntrustedCodeError):
         open_reference(tokenizer)

@@ -5,14 +5,15 @@ import numpy as np
 import pytest
 
 from tokflow.errors import ConfigError, TokenizerError
+from tokflow.store.manifest import Manifest, Recipe, read_manifest
+from tokflow.tokenizers.encoding import resolve_encoding
 from tokflow.tokenizers.tokenizer import (
     Tokenizer,
     TokenizerConfig,
     fields_of_name,
-    open_tokenizer,
     read_ranks,
-    require_special_ids,
     special_id,
+    tokenizer_of,
     write_ranks,
 )
 from tokflow_tests.texts import make_texts_dataset, save_tokenizer
@@ -29,6 +30,12 @@ def make_bytes_tokenizer(**changes: object) -> Tokenizer:
         eos_token="<eos>",
         bos_id=257,
         bos_token="<bos>",
+        manifest=Manifest(
+            recipe=Recipe(stage="tokenizer", version=1, config={}, parents={}),
+            dataset="texts",
+            partition=None,
+            counts={"vocab_size": 258},
+        ),
     )
     return dataclasses.replace(tokenizer, **changes)
 
@@ -45,7 +52,7 @@ def test_ids_up_to_65_535_take_two_bytes_and_more_take_four(vocab_size: int, dty
 def test_a_saved_tokenizer_is_opened_as_it_was(tmp_path: Path):
     saved = save_tokenizer(make_texts_dataset(tmp_path))
 
-    opened = open_tokenizer(saved.folder)
+    opened = tokenizer_of(read_manifest(saved.folder), saved.folder)
 
     assert dataclasses.asdict(opened) == dataclasses.asdict(saved)
 
@@ -129,7 +136,7 @@ def test_a_tokenizer_without_eos_is_an_error_that_names_the_choices():
     tokenizer = make_bytes_tokenizer(eos_id=None, eos_token=None)
 
     with pytest.raises(TokenizerError) as caught:
-        require_special_ids(tokenizer, TokenizerConfig(kind="bytes"))
+        resolve_encoding(TokenizerConfig(kind="bytes"), tokenizer)
 
     assert str(caught.value) == (
         "tokenizer.eos: expected a tokenizer that names its EOS, found none; its special tokens "
@@ -141,7 +148,7 @@ def test_a_tokenizer_without_bos_is_an_error_that_names_the_choices():
     tokenizer = make_bytes_tokenizer(bos_id=None, bos_token=None, special_tokens={})
 
     with pytest.raises(TokenizerError) as caught:
-        require_special_ids(tokenizer, TokenizerConfig(kind="bytes", bos="first"))
+        resolve_encoding(TokenizerConfig(kind="bytes", bos="first"), tokenizer)
 
     assert str(caught.value) == (
         "tokenizer.bos: expected a tokenizer that names its BOS, found none; its special tokens "
@@ -152,7 +159,9 @@ def test_a_tokenizer_without_bos_is_an_error_that_names_the_choices():
 def test_what_stands_nowhere_need_not_be_named():
     tokenizer = make_bytes_tokenizer(eos_id=None, bos_id=None)
 
-    require_special_ids(tokenizer, TokenizerConfig(kind="bytes", eos="none", bos="none"))
+    encoding = resolve_encoding(TokenizerConfig(kind="bytes", eos="none", bos="none"), tokenizer)
+
+    assert (encoding.eos_id, encoding.bos_id, encoding.eos_per_document) == (None, None, 0)
 
 
 def test_ranks_are_read_as_they_were_written(tmp_path: Path):

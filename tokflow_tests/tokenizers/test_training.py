@@ -66,7 +66,7 @@ def test_the_order_in_which_files_are_listed_does_not_matter(tmp_path: Path):
         dataset = make_texts_dataset(folder, None, kind="trained", vocab_size=600)
         for index in (0, 1):
             write_texts(folder / "raw" / f"{index}.jsonl", SOME_TEXTS[index::2])
-        origin = BuildGraph(dataset).origin()
+        origin = BuildGraph(dataset).tokenizer_source()
         files = {key: origin.raw_files[key] for key in (f"{index}.jsonl" for index in order)}
         (folder / "made").mkdir()
         train_tokenizer(
@@ -180,7 +180,7 @@ def test_a_pattern_that_matches_no_file_is_an_error(tmp_path: Path):
     )
 
 
-def test_a_special_token_that_is_also_learnt_from_the_text_is_an_error(tmp_path: Path):
+def test_a_special_token_that_is_also_made_from_the_text_is_an_error(tmp_path: Path):
     dataset = make_texts_dataset(
         tmp_path, ["ab ab"], kind="trained", vocab_size=1000, special_tokens=["ab"]
     )
@@ -189,7 +189,7 @@ def test_a_special_token_that_is_also_learnt_from_the_text_is_an_error(tmp_path:
         make_tokenizer(BuildGraph(dataset))
 
     assert str(caught.value) == (
-        "tokenizer.special_tokens: expected names that no token learnt from the text has, "
+        "tokenizer.special_tokens: expected names that no token made from the text has, "
         "found 'ab'; put brackets around it, as in <|name|>"
     )
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from tokflow.errors import TokenizerError
+from tokflow.tokenizers.encoding import resolve_encoding
 from tokflow.tokenizers.engines import Encoded
-from tokflow.tokenizers.tokenizer import TokenizerConfig
-from tokflow.tokens.bos_eos import LONG_DOCUMENT, ChatMarks, with_special_ids
+from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
+from tokflow.tokens.bos_eos import LONG_DOCUMENT, ChatMarks, TokenBatch, add_bos_eos
 from tokflow_tests.texts import make_texts_dataset, token_lists, tokenize
 from tokflow_tests.tokenizers.engines.test_engines import byte_level_bpe
 from tokflow_tests.tokenizers.test_sources import save_json
@@ -25,12 +26,22 @@ def make_encoded(*documents: list[int]) -> Encoded:
     return Encoded(token_ids=np.array(token_ids, np.uint32), offsets=offsets.astype(np.int64))
 
 
+def finish(
+    encoded: Encoded,
+    config: TokenizerConfig,
+    tokenizer: Tokenizer,
+    *,
+    chat: ChatMarks | None = None,
+) -> TokenBatch:
+    return add_bos_eos(encoded, resolve_encoding(config, tokenizer), chat=chat)
+
+
 @pytest.mark.parametrize("vocab_size", [65_536, 65_537])
 def test_the_largest_id_is_written_as_it_is(vocab_size: int):
     tokenizer = make_bytes_tokenizer(vocab_size=vocab_size)
     encoded = make_encoded([1, vocab_size - 1], [])
 
-    made = with_special_ids(encoded, TokenizerConfig(kind="bytes"), tokenizer)
+    made = finish(encoded, TokenizerConfig(kind="bytes"), tokenizer)
 
     assert made.token_ids.tolist() == [1, vocab_size - 1, EOS, EOS]
     assert made.token_ids.dtype == tokenizer.dtype
@@ -44,7 +55,7 @@ def test_an_id_past_the_vocabulary_is_an_error_and_never_wraps(eos: str):
     encoded = make_encoded([1, 65_536])
 
     with pytest.raises(TokenizerError) as caught:
-        with_special_ids(encoded, TokenizerConfig(kind="bytes", eos=eos), tokenizer)
+        finish(encoded, TokenizerConfig(kind="bytes", eos=eos), tokenizer)
 
     assert str(caught.value) == (
         "tokenizer 0123456: expected ids below vocab_size 65,536 (uint16), found id 65,536; the "
@@ -56,7 +67,7 @@ def test_an_id_past_the_vocabulary_is_an_error_and_never_wraps(eos: str):
 def test_long_and_short_documents_get_the_same_bos_and_eos(length: int):
     documents = [[1] * length, [2] * length, [3] * length]
 
-    made = with_special_ids(make_encoded(*documents), BOTH, make_bytes_tokenizer())
+    made = finish(make_encoded(*documents), BOTH, make_bytes_tokenizer())
 
     assert made.token_ids.tolist() == [
         token_id for ids in documents for token_id in [BOS, *ids, EOS]
@@ -67,7 +78,7 @@ def test_long_and_short_documents_get_the_same_bos_and_eos(length: int):
 def test_where_texts_may_spell_control_tokens_bos_and_eos_are_never_doubled():
     encoded = make_encoded([1, EOS], [BOS, 2], [EOS, 3, BOS], [], [EOS])
 
-    made = with_special_ids(encoded, BOTH_CONTROL, make_bytes_tokenizer())
+    made = finish(encoded, BOTH_CONTROL, make_bytes_tokenizer())
 
     assert [ids.tolist() for ids in np.split(made.token_ids, np.cumsum(made.num_tokens)[:-1])] == [
         [BOS, 1, EOS],
@@ -83,12 +94,12 @@ def test_a_token_that_is_bos_and_eos_is_only_one_of_them():
     tokenizer = dataclasses.replace(make_bytes_tokenizer(), bos_id=EOS)
     encoded = make_encoded([EOS], [EOS, 1, EOS], [])
 
-    made = with_special_ids(encoded, BOTH_CONTROL, tokenizer)
+    made = finish(encoded, BOTH_CONTROL, tokenizer)
 
     assert made.token_ids.tolist() == [EOS, EOS, EOS, 1, EOS, EOS, EOS]
     assert made.num_tokens.tolist() == [2, 3, 2]
     plain = BOTH_CONTROL.model_copy(update={"special_tokens_in_text": "ordinary"})
-    assert with_special_ids(make_encoded([1], []), plain, tokenizer).num_eos == 4
+    assert finish(make_encoded([1], []), plain, tokenizer).num_eos == 4
 
 
 @pytest.mark.parametrize(("role", "token_id"), [("EOS", EOS), ("BOS", BOS)])
@@ -100,7 +111,7 @@ def test_the_id_of_eos_or_bos_inside_a_text_is_an_error_that_names_the_document(
     tokenizer = dataclasses.replace(make_bytes_tokenizer(), eos_token="<eos>", bos_token="<bos>")
 
     with pytest.raises(TokenizerError) as caught:
-        with_special_ids(make_encoded([1, 2], [], [3, 4, token_id, 5]), config, tokenizer)
+        finish(make_encoded([1, 2], [], [3, 4, token_id, 5]), config, tokenizer)
 
     what = "ends" if role == "EOS" else "begins"
     assert str(caught.value) == (
@@ -114,23 +125,21 @@ def test_the_id_of_eos_or_bos_inside_a_text_is_an_error_that_names_the_document(
 def test_a_text_without_eos_config_may_hold_any_id():
     config = TokenizerConfig(kind="bytes", eos="none")
 
-    made = with_special_ids(make_encoded([1, EOS]), config, make_bytes_tokenizer())
+    made = finish(make_encoded([1, EOS]), config, make_bytes_tokenizer())
 
     assert made.token_ids.tolist() == [1, EOS]
     assert made.num_eos == 0
 
 
-def test_the_eos_of_a_chat_is_learnt_if_its_text_is_to_the_end_and_bos_never():
+def test_the_eos_of_a_chat_is_supervised_if_its_text_is_to_the_end_and_bos_never():
     marks = ChatMarks(
         loss_mask=np.array([0, 1, 1, 0, 1], dtype=np.uint8),
         is_ended=np.array([False, False, True]),
-        is_learnt_to_its_end=np.array([True, False, True]),
+        is_supervised_to_its_end=np.array([True, False, True]),
         is_rendered=True,
     )
 
-    made = with_special_ids(
-        make_encoded([1, 2], [3, 4], [5]), BOTH, make_bytes_tokenizer(), chat=marks
-    )
+    made = finish(make_encoded([1, 2], [3, 4], [5]), BOTH, make_bytes_tokenizer(), chat=marks)
 
     assert made.token_ids.tolist() == [BOS, 1, 2, EOS, BOS, 3, 4, EOS, BOS, 5]
     assert made.loss_mask is not None

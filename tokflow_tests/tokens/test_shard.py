@@ -157,15 +157,15 @@ def test_counts_are_those_of_the_texts(suffix: str, tmp_path: Path):
 @pytest.mark.parametrize("batch_bytes", [10_000, 300_000, 2_000_000])
 def test_row_groups_do_not_depend_on_batches(batch_bytes: int, tmp_path: Path):
     dataset = make_texts_dataset(tmp_path, ["a"] * 70_000, suffix=".parquet")
-    tokenizer = save_tokenizer(dataset)
-    raw = BuildGraph(dataset).raw_file("texts.parquet")
+    save_tokenizer(dataset)
+    graph = BuildGraph(dataset)
+    raw = graph.raw_file("texts.parquet")
     (tmp_path / "shard").mkdir()
 
     write_token_shard(
         raw,
         dataset.documents,
-        dataset.tokenizer,
-        tokenizer,
+        graph.encoding,
         tmp_path / "shard",
         dataset="texts",
         batch_bytes=batch_bytes,
@@ -232,16 +232,16 @@ def file_size_limit(num_bytes: int) -> Iterator[None]:
 
 def test_a_disk_that_is_full_at_the_last_batch_is_an_error(tmp_path: Path):
     dataset = make_texts_dataset(tmp_path, ["a" * 30_000])
-    tokenizer = save_tokenizer(dataset)
-    raw = BuildGraph(dataset).raw_file("texts.jsonl")
+    save_tokenizer(dataset)
+    graph = BuildGraph(dataset)
+    raw = graph.raw_file("texts.jsonl")
     (tmp_path / "shard").mkdir()
 
     with file_size_limit(20_000), pytest.raises(OSError, match="File too large"):
         write_token_shard(
             raw,
             dataset.documents,
-            dataset.tokenizer,
-            tokenizer,
+            graph.encoding,
             tmp_path / "shard",
             dataset="texts",
         )

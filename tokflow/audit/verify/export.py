@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tokflow.audit.verify.expected import Rechunked, expected_fields
 from tokflow.audit.verify.problems import TOKENS_AT_ONCE, first_other_row, too_large, unequal
-from tokflow.exports import FORMATS, INDEX_NAME, Arrays, Layout, Part, index_of, layout_of
+from tokflow.exports import INDEX_NAME, Arrays, Export, Layout, Part, index_of
 from tokflow.store.arrow import to_numpy
 from tokflow.store.manifest import Manifest
 from tokflow.store.tables import read_part
@@ -52,7 +52,7 @@ def verify_export(
             f"{folder}: {part.name}: written once and dropped", num_tokens=(part.num_tokens, once)
         )
     if parts and not problems:
-        problems += _compare_index(folder, layout_of(manifest), parts)
+        problems += _compare_index(folder, Export(folder, manifest).layout, parts)
     by_name = {part.name: part for part in parts or ()}
     for name in names:
         problems += _read_problems(folder, manifest, name, by_name.get(name))
@@ -95,13 +95,13 @@ def _compare_index(folder: Path, layout: Layout, parts: Sequence[Part]) -> Itera
 
 def _read_problems(folder: Path, manifest: Manifest, name: str, part: Part | None) -> Iterator[str]:
     """Read a part as its users do and compare every field with `part`."""
-    read = FORMATS[manifest.details["format"]].read
-    if read is None:
+    export = Export(folder, manifest)
+    if not export.is_read:
         return
-    where, layout = f"{folder}: {name}", layout_of(manifest)
+    where, layout = f"{folder}: {name}", export.layout
     expected = {} if part is None else expected_fields(layout, part)
     num: Counter[str] = Counter()
-    for fields in read(folder, manifest, name):
+    for fields in export.read(name):
         token_ids = fields["token_ids"].reshape(-1)
         is_token = _is_token(fields, manifest)
         yield from too_large(

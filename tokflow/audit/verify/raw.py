@@ -11,12 +11,12 @@ from tokflow.raw import RawFile, check_unchanged
 from tokflow.store.arrow import to_numpy
 from tokflow.store.manifest import read_run
 from tokflow.tokenizers.chat.renderer import open_renderer
-from tokflow.tokenizers.engines import Engine, open_reference
-from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
-from tokflow.tokens.bos_eos import with_special_ids
+from tokflow.tokenizers.encoding import Encoding
+from tokflow.tokenizers.engines import ReferenceEngine, open_reference
+from tokflow.tokens.bos_eos import add_bos_eos
 from tokflow.tokens.chat import ChatEncoder
 from tokflow.tokens.document_table import text_hashes
-from tokflow.tokens.shard import TokenShard, config_of_text, in_text_of
+from tokflow.tokens.shard import TokenShard
 
 LOSSLESS_KINDS = frozenset({"bytes", "tiktoken", "trained"})
 """Kinds of tokenizers whose decoded tokens are the very text; others may normalise it."""
@@ -29,8 +29,7 @@ def verify_against_raw(
     raw: RawFile,
     shard: TokenShard,
     documents: DocumentsConfig,
-    config: TokenizerConfig,
-    tokenizer: Tokenizer,
+    encoding: Encoding,
     *,
     num_samples: int = 64,
     max_characters: int | None = None,
@@ -44,8 +43,9 @@ def verify_against_raw(
     reading after `max_characters`; without it, the whole file is read. `on_difference` hears of
     tokens that are not the reference's where gigatoken made the shard.
     """
-    in_text = in_text_of(config_of_text(config, documents))
-    sample = _Sample(shard, config, tokenizer, open_reference(tokenizer, in_text=in_text))
+    tokenizer = encoding.tokenizer
+    reference = open_reference(tokenizer, in_text=encoding.in_text(documents))
+    sample = _Sample(shard, encoding, reference)
     table = shard.documents()
     end = _end(to_numpy(table["num_chars"]), max_characters)
     chosen = np.unique(np.linspace(0, end - 1, num=min(num_samples, end)).astype(np.int64))
@@ -97,16 +97,13 @@ def _document_problems(
 class _Sample:
     """Compares the tokens of some documents with those of the reference."""
 
-    def __init__(
-        self, shard: TokenShard, config: TokenizerConfig, tokenizer: Tokenizer, reference: Engine
-    ) -> None:
+    def __init__(self, shard: TokenShard, encoding: Encoding, reference: ReferenceEngine) -> None:
         self._shard = shard
-        self._config = config
-        self._tokenizer = tokenizer
+        self._encoding = encoding
         self._reference = reference
         self._token_ids = shard.token_ids()
         self._loss_mask = shard.loss_mask() if shard.has_loss_mask else None
-        self._chats = ChatEncoder(reference, tokenizer, config) if shard.has_loss_mask else None
+        self._chats = ChatEncoder(reference, encoding) if shard.has_loss_mask else None
         self.difference: str | None = None
         """The last problem that was one of tokens which are not the reference's."""
 
@@ -121,14 +118,14 @@ class _Sample:
             encoded = self._reference.encode(batch.texts)
         else:
             encoded, chat = self._chats.encode(batch)
-        expected = with_special_ids(encoded, self._config, self._tokenizer, chat=chat)
+        expected = add_bos_eos(encoded, self._encoding, chat=chat)
         if not np.array_equal(expected.token_ids, found):
             self.difference = (
                 f"{where}: expected the tokens {expected.token_ids[:8].tolist()} … of "
                 f"{self._reference.name}, found {found[:8].tolist()} …"
             )
             yield self.difference
-        elif self._tokenizer.kind in LOSSLESS_KINDS:
+        elif self._encoding.tokenizer.kind in LOSSLESS_KINDS:
             decoded = self._reference.decode(encoded.token_ids.tolist())
             if decoded != batch.texts[0].as_py():
                 yield f"{where}: expected its text when decoded, found {decoded[:40]!r} …"

@@ -1,16 +1,15 @@
-"""Chats -> text: a chat template writes the messages, and with it which characters are learnt."""
+"""Chats -> text: a chat template writes the messages, and which characters are supervised."""
 
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from tokflow.documents import Batch, DocumentsConfig, Render, Spans
-from tokflow.documents.batch import BadDocument, ParsedBatch, shortened
+from tokflow.documents.batch import ParsedBatch, bad_document, shortened
 from tokflow.errors import ConfigError
 from tokflow.store.arrow import to_texts
 from tokflow.store.integrity import check_files
@@ -19,9 +18,9 @@ from tokflow.tokenizers.chat.template import BadChatError, CharSpan, ChatTemplat
 from tokflow.tokenizers.engines.protocol import text_buffers
 from tokflow.tokenizers.special_tokens import control_tokens
 from tokflow.tokenizers.tokenizer import Tokenizer
+from tokflow.tokenizers.vocabulary import names_of_roles, read_config
 
 TEMPLATE_NAME = "chat_template.jinja"
-CONFIG_NAMES = ("special_tokens_map.json", "tokenizer_config.json")
 
 ROLES = (
     "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token",
@@ -94,7 +93,7 @@ def _template_in(folder: Path) -> str | None:
     """Return the chat template that a tokenizer brings along."""
     if (path := folder / TEMPLATE_NAME).is_file():
         return path.read_text(encoding="utf-8")
-    found = _fields(folder / "tokenizer_config.json").get("chat_template")
+    found = read_config(folder).get("chat_template")
     if isinstance(found, list):  # of named templates
         found = {entry["name"]: entry["template"] for entry in found}.get("default")
     return found if isinstance(found, str) else None
@@ -104,30 +103,15 @@ def _names(tokenizer: Tokenizer) -> dict[str, str]:
     """Return the special tokens by the names that templates have for them."""
     if tokenizer.kind == "bytes":  # whose special tokens no text can spell
         return {}
-    names: dict[str, str] = {}
-    for name in CONFIG_NAMES:
-        fields = _fields(tokenizer.folder / name)
-        for role in ROLES:
-            token = fields.get(role)
-            token = token.get("content") if isinstance(token, dict) else token
-            if isinstance(token, str):
-                names[role] = token
-    if tokenizer.eos_token is not None:
-        names["eos_token"] = tokenizer.eos_token
-    if tokenizer.bos_token is not None:
-        names["bos_token"] = tokenizer.bos_token
-    return names
-
-
-def _fields(path: Path) -> dict[str, Any]:
-    fields = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    return fields if isinstance(fields, dict) else {}
+    ends = {"eos_token": tokenizer.eos_token, "bos_token": tokenizer.bos_token}
+    named = {role: token for role, token in ends.items() if token is not None}
+    return {**names_of_roles(tokenizer.folder, ROLES), **named}
 
 
 class Renderer:
-    """A chat template with what it says, or does not say, of what is learnt.
+    """A chat template with what it says, or does not say, of what is supervised.
 
-    A template with `{% generation %}` blocks says by them what is learnt. Without, the text of
+    A template with `{% generation %}` blocks says by them what is supervised. Without, the text of
     messages[:i] with the generation prompt must be how the text of messages[:i + 1] begins, and
     that how the whole begins: the assistant's message i is what follows the former in the latter.
 
@@ -152,16 +136,8 @@ class Renderer:
                 rendered.append(self.render(messages))
             except BadChatError as problem:
                 line, byte_offset = found.place(index)
-                bad.append(
-                    BadDocument(
-                        row=row,
-                        line=line,
-                        byte_offset=byte_offset,
-                        expected=problem.expected,
-                        found=problem.found,
-                        remedy=problem.remedy,
-                    )
-                )
+                parts = problem.expected, problem.found, problem.remedy
+                bad.append(bad_document(parts, row=row, line=line, byte_offset=byte_offset))
             else:
                 kept.append(index)
         batch = Batch(

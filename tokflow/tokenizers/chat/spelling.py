@@ -14,7 +14,7 @@ from tokflow.tokenizers.chat.template import (
     Message,
     strings_of,
 )
-from tokflow.tokenizers.engines.names import any_of
+from tokflow.tokenizers.engines.protocol import any_of
 
 
 @dataclass(frozen=True, slots=True)

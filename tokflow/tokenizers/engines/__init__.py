@@ -1,7 +1,7 @@
 """How token ids are made: the reference of each kind of tokenizer, and the fast engine."""
 
 from tokflow.tokenizers.engines.gate import EngineDiffersError, GatedEngine, open_engine
-from tokflow.tokenizers.engines.protocol import Encoded, Engine, InText
+from tokflow.tokenizers.engines.protocol import Encoded, Engine, InText, ReferenceEngine
 from tokflow.tokenizers.engines.reference import open_reference
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "EngineDiffersError",
     "GatedEngine",
     "InText",
+    "ReferenceEngine",
     "open_engine",
     "open_reference",
 ]

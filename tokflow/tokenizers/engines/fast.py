@@ -1,7 +1,7 @@
 """The fast engine: gigatoken, fed with Arrow buffers."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -74,10 +74,6 @@ class GigatokenEngine:
         token_offsets = np.asarray(layout.offsets.data, dtype=np.int64)
         token_ids = layout.content.data[token_offsets[0] : token_offsets[-1]]
         return Encoded(token_ids=token_ids, offsets=token_offsets - token_offsets[0])
-
-    def decode(self, token_ids: Sequence[int]) -> str:
-        """Return the text; what is no UTF-8 is shown as U+FFFD."""
-        return bytes(self._tokenizer.decode(list(token_ids))).decode(errors="replace")
 
 
 def open_gigatoken(

@@ -1,6 +1,7 @@
 """The equality gate: the fast engine is used only where it gives the reference's tokens."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from itertools import pairwise
 from typing import Literal
@@ -16,8 +17,13 @@ from tokflow.tokenizers.engines.chunks import ChunkedEngine
 from tokflow.tokenizers.engines.code_points import code_points_for_reference
 from tokflow.tokenizers.engines.cuts import CutRule, find_cut_rule
 from tokflow.tokenizers.engines.fast import open_gigatoken
-from tokflow.tokenizers.engines.panics import panics_as_errors
-from tokflow.tokenizers.engines.protocol import Encoded, Engine, InText, text_buffers
+from tokflow.tokenizers.engines.protocol import (
+    Encoded,
+    Engine,
+    InText,
+    panics_as_errors,
+    text_buffers,
+)
 from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.engines.routed import RoutedEngine
 from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME, unscored_pieces
@@ -46,31 +52,30 @@ class EngineDiffersError(TokflowError):
     """The fast engine gave other tokens than the reference; what it made must not be kept."""
 
 
+@dataclass(kw_only=True)
 class GatedEngine:
-    """An engine together with the proof that it may be used.
+    """An engine together with the proof that it may be used."""
 
-    `reason` says why this engine runs, for the metadata.
-    """
-
-    def __init__(self, engine: Engine, *, reference: Engine | None, reason: str) -> None:
-        self._engine = engine
-        self._reference = reference
-        self.reason = reason
-        self._num_batches = 0
+    engine: Engine
+    reference: Engine | None
+    """None where the engine is the reference itself."""
+    reason: str
+    """Why this engine runs, for the metadata."""
+    _num_batches: int = 0
 
     @property
     def name(self) -> str:
         """The library that makes the tokens."""
-        return self._engine.name
+        return self.engine.name
 
     def encode(self, texts: pa.LargeStringArray) -> Encoded:
         """Return the tokens of each text, a sample of them compared with the reference.
 
         Raises: EngineDiffersError at the first difference.
         """
-        encoded = self._engine.encode(texts)
-        if self._reference is not None:
-            self._compare_sample(texts, encoded, self._reference)
+        encoded = self.engine.encode(texts)
+        if self.reference is not None:
+            self._compare_sample(texts, encoded, self.reference)
         return encoded
 
     def _compare_sample(
@@ -83,32 +88,23 @@ class GatedEngine:
         self._num_batches += 1
         indices = np.unique(short[self._places(len(short), 3)])
         heads = to_texts([_head(texts, int(index)) for index in long[self._places(len(long), 1)]])
-        encoded_heads = self._engine.encode(heads)
+        encoded_heads = self.engine.encode(heads)
         sample = pa.concat_arrays([texts.take(to_arrow(indices)), heads])
-        got = [encoded.document(int(index)) for index in indices]
-        got += [encoded_heads.document(index) for index in range(len(heads))]
+        got = [encoded.document(int(index)) for index in indices] + encoded_heads.documents()
         expected = reference.encode(sample)
-        for position, token_ids in enumerate(got):
-            wanted = expected.document(position)
-            if not np.array_equal(token_ids, wanted):
-                text = sample[position].as_py()
-                difference = _difference(text, token_ids, wanted, reference.name)
-                raise EngineDiffersError(
-                    where=self._engine.name,
-                    expected=f"the tokens of {reference.name}",
-                    found=difference,
-                    remedy="set `tokenizer.engine: reference`",
-                )
+        if difference := _difference(sample, got, expected, reference.name):
+            raise EngineDiffersError(
+                where=self.engine.name,
+                expected=f"the tokens of {reference.name}",
+                found=difference,
+                remedy="set `tokenizer.engine: reference`",
+            )
 
     def _places(self, num_documents: int, num_places: int) -> npt.NDArray[np.int64]:
         """Return places spread evenly over so many documents, others in the next batch."""
         spread = (np.arange(num_places) / num_places + GOLDEN_RATIO * self._num_batches) % 1
         places: npt.NDArray[np.int64] = (spread * num_documents).astype(np.int64)
         return places if num_documents else places[:0]
-
-    def decode(self, token_ids: Sequence[int]) -> str:
-        """Return the text of token ids."""
-        return (self._reference or self._engine).decode(token_ids)
 
 
 @lru_cache(maxsize=4)
@@ -117,7 +113,6 @@ def open_engine(
     *,
     choice: EngineChoice = "auto",
     in_text: InText = "ordinary",
-    is_parallel: bool | None = None,
 ) -> GatedEngine:
     """Return the engine to use, kept for the next call with the same arguments.
 
@@ -129,32 +124,33 @@ def open_engine(
     Raises: TokenizerError.
     """
 
-    def chunked(engine: Engine) -> Engine:
-        return ChunkedEngine(engine, find_rule, dtype=tokenizer.dtype)
-
     whole = open_reference(tokenizer, in_text=in_text)
-    find_rule = cache(partial(_tried_rule, tokenizer, in_text, whole))
+    rule = cache(partial(_tried_rule, tokenizer, in_text, whole))
+    chunked = partial(ChunkedEngine, find_rule=rule, dtype=tokenizer.dtype)
     reference = chunked(whole)
-    if tokenizer.kind == "bytes":
-        return GatedEngine(reference, reference=None, reason="the bytes need no other engine")
-    if choice == "reference":
-        return GatedEngine(reference, reference=None, reason="asked for by engine: reference")
+    known = {
+        "the bytes need no other engine": tokenizer.kind == "bytes",
+        "asked for by engine: reference": choice == "reference",
+    }
+    for reason, is_so in known.items():
+        if is_so:
+            return GatedEngine(engine=reference, reference=None, reason=reason)
     if tokenizer.verdict is not None:
         return _without_gigatoken(reference, choice, VERDICT + tokenizer.verdict)
     strings = (*AWKWARD_STRINGS, *_added_token_strings(tokenizer))
     try:
         with panics_as_errors():
-            gigatoken = open_gigatoken(tokenizer, in_text=in_text, is_parallel=is_parallel)
+            gigatoken = open_gigatoken(tokenizer, in_text=in_text)
             code_points = code_points_for_reference(tokenizer)
             fast = chunked(RoutedEngine(gigatoken, whole, code_points))
             difference = _first_difference(strings, fast, reference)
     except Exception as error:
         first_line = str(error).partition("\n")[0]
         difference = f"gigatoken does not take this tokenizer: {first_line}"
-    if difference is None:
-        reason = f"equal to {reference.name} on {len(strings):,} awkward strings"
-        return GatedEngine(fast, reference=reference, reason=reason)
-    return _without_gigatoken(reference, choice, difference)
+    if difference is not None:
+        return _without_gigatoken(reference, choice, difference)
+    reason = f"equal to {reference.name} on {len(strings):,} awkward strings"
+    return GatedEngine(engine=fast, reference=reference, reason=reason)
 
 
 def _without_gigatoken(reference: Engine, choice: EngineChoice, difference: str) -> GatedEngine:
@@ -169,7 +165,7 @@ def _without_gigatoken(reference: Engine, choice: EngineChoice, difference: str)
             found=difference,
             remedy="set tokenizer.engine: auto to use the reference where they differ",
         )
-    return GatedEngine(reference, reference=None, reason=difference)
+    return GatedEngine(engine=reference, reference=None, reason=difference)
 
 
 def _tried_rule(tokenizer: Tokenizer, in_text: InText, whole: Engine) -> CutRule | None:
@@ -213,15 +209,21 @@ def _added_token_strings(tokenizer: Tokenizer) -> list[str]:
 
 def _first_difference(strings: Sequence[str], fast: Engine, reference: Engine) -> str | None:
     texts = to_texts(strings)
-    got, expected = fast.encode(texts), reference.encode(texts)
-    for index, text in enumerate(strings):
-        if not np.array_equal(got.document(index), expected.document(index)):
-            return _difference(text, got.document(index), expected.document(index), reference.name)
+    got = fast.encode(texts).documents()
+    return _difference(texts, got, reference.encode(texts), reference.name)
+
+
+def _difference(
+    texts: pa.LargeStringArray,
+    got: Sequence[npt.NDArray[np.unsignedinteger]],
+    expected: Encoded,
+    reference: str,
+) -> str | None:
+    """Describe the first text whose tokens are others than expected; None where there is none."""
+    for index, (token_ids, wanted) in enumerate(zip(got, expected.documents(), strict=True)):
+        if not np.array_equal(token_ids, wanted):
+            return (
+                f"{texts[index].as_py()[:40]!r} became {token_ids[:8].tolist()} with gigatoken "
+                f"and {wanted[:8].tolist()} with {reference}"
+            )
     return None
-
-
-def _difference(text: str, got: np.ndarray, expected: np.ndarray, reference: str) -> str:
-    return (
-        f"{text[:40]!r} became {got[:8].tolist()} with gigatoken "
-        f"and {expected[:8].tolist()} with {reference}"
-    )

@@ -1,6 +1,8 @@
-"""What every engine does."""
+"""Engines: what each of them takes and gives."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -25,6 +27,10 @@ class Encoded:
         """Return the token ids of one document of the batch."""
         return self.token_ids[self.offsets[index] : self.offsets[index + 1]]
 
+    def documents(self) -> list[npt.NDArray[np.unsignedinteger]]:
+        """Return the token ids of every document."""
+        return [self.document(index) for index in range(len(self.offsets) - 1)]
+
 
 class Engine(Protocol):
     """One tokenizer, ready to encode."""
@@ -36,18 +42,28 @@ class Engine(Protocol):
     def encode(self, texts: pa.LargeStringArray) -> Encoded:
         """Return the tokens of each text, as if it were encoded alone."""
 
+
+class ReferenceEngine(Engine, Protocol):
+    """The engine of a tokenizer's own library."""
+
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the text of token ids, special tokens by their names."""
 
 
 def encoded_from_lists(token_ids: Sequence[Sequence[int] | npt.NDArray[Any]]) -> Encoded:
     """Return lists or arrays of ids, one per document, as one array with offsets."""
-    offsets = np.zeros(len(token_ids) + 1, dtype=np.int64)
-    np.cumsum([len(ids) for ids in token_ids], out=offsets[1:])
+    offsets = offsets_of([len(ids) for ids in token_ids])
     flat = np.empty(offsets[-1], dtype=np.uint32)
     for ids, start in zip(token_ids, offsets[:-1], strict=True):
         flat[start : start + len(ids)] = ids
     return Encoded(token_ids=flat, offsets=offsets)
+
+
+def offsets_of(counts: Sequence[int] | npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Return where things of these sizes begin, end to end, and the last one ends."""
+    offsets = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    return offsets
 
 
 def text_buffers(
@@ -63,3 +79,26 @@ def text_buffers(
         return np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.uint8)
     bytes_ = np.frombuffer(data, dtype=np.uint8) if data is not None else np.zeros(0, np.uint8)
     return np.frombuffer(offsets, dtype=np.int64)[start:stop], bytes_
+
+
+def any_of(names: Iterable[str]) -> re.Pattern[str]:
+    """Return a pattern of tokens' names, the longest first where several begin alike.
+
+    Without a name it matches nowhere.
+    """
+    longest_first = sorted(filter(None, names), key=lambda name: (-len(name), name))
+    return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+
+
+@contextmanager
+def panics_as_errors() -> Iterator[None]:
+    """Let a panic of a library written in Rust be a RuntimeError with its message.
+
+    pyo3 raises a PanicException, which is a BaseException and cannot be imported.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise RuntimeError(f"it panicked: {error}") from error

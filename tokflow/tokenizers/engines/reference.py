@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from tokflow.tokenizers.engines.panics import panics_as_errors
 from tokflow.tokenizers.engines.protocol import (
     Encoded,
-    Engine,
     InText,
+    ReferenceEngine,
     encoded_from_lists,
+    panics_as_errors,
     text_buffers,
 )
 from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME, SentencePieceEngine
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import tokenizers
 
 
-def open_reference(tokenizer: Tokenizer, *, in_text: InText = "ordinary") -> Engine:
+def open_reference(tokenizer: Tokenizer, *, in_text: InText = "ordinary") -> ReferenceEngine:
     """Return the engine whose tokens are right by definition.
 
     Raises: UntrustedCodeError where it is code, and `tokenizer` does not say that it may run.
@@ -126,6 +126,7 @@ class TiktokenEngine:
         return self._encoding.decode(list(token_ids))
 
 
+@lru_cache(maxsize=2)
 def open_tiktoken(tokenizer: Tokenizer) -> "tiktoken.Encoding":
     """Return the encoding that was saved into the store; needs no network."""
     import tiktoken

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from tokflow.tokenizers.engines.names import any_of
-from tokflow.tokenizers.engines.protocol import Encoded, InText, encoded_from_lists
+from tokflow.tokenizers.engines.protocol import Encoded, InText, any_of, encoded_from_lists
 
 if TYPE_CHECKING:
     import sentencepiece

@@ -105,12 +105,8 @@ def write_crossing_tokenizer(tokenizer: Tokenizer, folder: Path) -> Tokenizer:
 def unequal(texts: Sequence[str], fast: Engine, reference: Engine) -> list[int]:
     """Return the indices of the texts that do not get the same tokens."""
     array = to_texts(texts)
-    got, expected = fast.encode(array), reference.encode(array)
-    return [
-        index
-        for index in range(len(texts))
-        if not np.array_equal(got.document(index), expected.document(index))
-    ]
+    pairs = zip(fast.encode(array).documents(), reference.encode(array).documents(), strict=True)
+    return [index for index, pair in enumerate(pairs) if not np.array_equal(*pair)]
 
 
 def _text(block: Iterable[int], context: str) -> str:

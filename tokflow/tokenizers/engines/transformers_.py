@@ -14,8 +14,7 @@ import pyarrow as pa
 
 from tokflow.errors import CorruptOutputError, TokenizerError, UntrustedCodeError
 from tokflow.store.manifest import checksums, read_manifest
-from tokflow.tokenizers.engines.names import any_of
-from tokflow.tokenizers.engines.protocol import Encoded, InText, encoded_from_lists
+from tokflow.tokenizers.engines.protocol import Encoded, InText, any_of, encoded_from_lists
 from tokflow.tokenizers.tokenizer import check_content
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from tokflow.audit.verify import verify_tokenizer
-from tokflow.tokenizers.tokenizer import Tokenizer, open_tokenizer
+from tokflow.store.manifest import read_manifest
+from tokflow.tokenizers.tokenizer import Tokenizer, tokenizer_of
 from tokflow_tests.making import edit_manifest
 from tokflow_tests.special import (
     Make,
@@ -34,6 +35,10 @@ def saved(make: Make, folder: Path) -> Tokenizer:
     return save_tokenizer(make_texts_dataset(folder, **make(folder)))
 
 
+def reopened(tokenizer: Tokenizer) -> Tokenizer:
+    return tokenizer_of(read_manifest(tokenizer.folder), tokenizer.folder)
+
+
 @pytest.mark.parametrize("make", KINDS)
 def test_a_tokenizer_is_well_until_its_fingerprint_is_not_that_of_its_files(
     make: Make, tmp_path: Path
@@ -46,7 +51,7 @@ def test_a_tokenizer_is_well_until_its_fingerprint_is_not_that_of_its_files(
 
     edit_manifest(tokenizer.folder, forge)
 
-    assert verify_tokenizer(tokenizer) == [
+    assert verify_tokenizer(reopened(tokenizer)) == [
         f"{tokenizer.folder}: expected the fingerprint {tokenizer.fingerprint[:16]}… of its files "
         "and special ids, found ../../x…; remove the tokenizer's folder and run `tokflow run` again"
     ]
@@ -62,7 +67,7 @@ def test_a_copied_file_has_the_checksum_that_is_in_the_recipe(make: Make, tmp_pa
 
     edit_manifest(tokenizer.folder, forge)
 
-    [problem] = verify_tokenizer(open_tokenizer(tokenizer.folder))
+    [problem] = verify_tokenizer(reopened(tokenizer))
     assert problem.startswith(
         f"{tokenizer.folder / name}: expected the checksum that its recipe has, found another; "
     )

@@ -436,7 +436,12 @@ def test_a_shard_of_other_text_is_found_in_the_raw_file(small: tuple[Dataset, Bu
     write_raw(made.base, {"a.jsonl": ["one", "two and a HALF", "drei €", ""]})
     other = BuildGraph(made).raw_file("a.jsonl")
 
-    problems = verify_against_raw(other, shard, made.documents, made.tokenizer, graph.tokenizer)
+    problems = verify_against_raw(
+        other,
+        shard,
+        made.documents,
+        graph.encoding,
+    )
 
     assert problems == [f"{shard.folder}: documents 0 to 4: the text is not the same"]
 
@@ -449,7 +454,10 @@ def test_other_tokens_than_the_reference_are_found(small: tuple[Dataset, BuildGr
     token_ids.tofile(shard.folder / "tokens.bin")
 
     problems = verify_against_raw(
-        graph.raw_file("b.jsonl"), shard, made.documents, made.tokenizer, graph.tokenizer
+        graph.raw_file("b.jsonl"),
+        shard,
+        made.documents,
+        graph.encoding,
     )
 
     assert problems == [
@@ -464,7 +472,10 @@ def test_a_raw_file_with_more_documents_than_the_shard_is_found(small: tuple[Dat
     write_raw(made.base, {"b.jsonl": ["four", "fünf", "six\nlines", "7", "more"]})
 
     problems = verify_against_raw(
-        BuildGraph(made).raw_file("b.jsonl"), shard, made.documents, made.tokenizer, graph.tokenizer
+        BuildGraph(made).raw_file("b.jsonl"),
+        shard,
+        made.documents,
+        graph.encoding,
     )
 
     assert problems == [f"{shard.folder}: expected all documents of the raw file, found 4"]
@@ -481,8 +492,7 @@ def test_reading_the_raw_file_stops_where_it_is_asked_to(small: tuple[Dataset, B
         graph.raw_file("b.jsonl"),
         shard,
         made.documents,
-        made.tokenizer,
-        graph.tokenizer,
+        graph.encoding,
         max_characters=5,
     )
 

@@ -37,7 +37,7 @@ from tokflow_tests.chats import (
     shard_of,
     write_chats,
 )
-from tokflow_tests.cli.test_cli import run
+from tokflow_tests.cli.commands import run
 from tokflow_tests.special import train_model
 from tokflow_tests.texts import write_texts
 
@@ -634,8 +634,7 @@ def test_a_mask_that_was_changed_is_found(value: int, tmp_path: Path):
     graph = BuildGraph(dataset)
     problems = verify_tokens(shard)
     of_raw = verify_against_raw(
-        graph.raw_file("chats.jsonl"), shard, dataset.documents, dataset.tokenizer,
-        graph.tokenizer,
+        graph.raw_file("chats.jsonl"), shard, dataset.documents, graph.encoding,
     )  # fmt: skip
 
     if value == 7:
@@ -727,7 +726,7 @@ def test_what_was_made_does_not_depend_on_the_batches(tmp_path: Path):
     folder.mkdir()
 
     write_token_shard(
-        graph.raw_file("chats.jsonl"), dataset.documents, dataset.tokenizer, graph.tokenizer,
+        graph.raw_file("chats.jsonl"), dataset.documents, graph.encoding,
         folder, dataset="chats", batch_bytes=200,
     )  # fmt: skip
 

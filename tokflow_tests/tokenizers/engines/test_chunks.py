@@ -1,5 +1,4 @@
 import re
-from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -29,13 +28,10 @@ class Recorder:
         token_ids = encoded.token_ids.astype(np.uint32) + np.uint32(self._first_id)
         return Encoded(token_ids=token_ids, offsets=encoded.offsets)
 
-    def decode(self, token_ids: Sequence[int]) -> str:
-        return BytesEngine().decode(token_ids)
-
 
 def engine(recorder: Recorder, rule: CutRule | None = BEFORE_SPACE) -> ChunkedEngine:
     return ChunkedEngine(
-        recorder, lambda: rule, dtype=np.dtype("<u2"), chunk_bytes=3, chunked_bytes=6, group_bytes=6
+        recorder, lambda: rule, dtype=np.dtype("<u2"), chunk_bytes=3, chunked_bytes=6, batch_bytes=6
     )
 
 

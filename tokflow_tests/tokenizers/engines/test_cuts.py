@@ -241,7 +241,7 @@ def made(folder: Any, kind: Any = "file") -> SavedTokenizer:
 def in_chunks(engine: Any, rule: cuts.CutRule | None) -> ChunkedEngine:
     """Return the engine in chunks of a few bytes."""
     return ChunkedEngine(
-        engine, lambda: rule, dtype=np.dtype("<u2"), chunk_bytes=2, chunked_bytes=8, group_bytes=20
+        engine, lambda: rule, dtype=np.dtype("<u2"), chunk_bytes=2, chunked_bytes=8, batch_bytes=20
     )
 
 

@@ -6,7 +6,7 @@ import sentencepiece
 from tokflow.errors import TokenizerError
 from tokflow.store.arrow import to_texts
 from tokflow.store.manifest import read_manifest
-from tokflow.tokenizers.engines import open_engine
+from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.engines.sentencepiece_ import SentencePieceEngine
 from tokflow_tests.special import train_model
 from tokflow_tests.texts import make_texts_dataset, save_tokenizer, token_lists, tokenize
@@ -90,7 +90,7 @@ def test_what_the_model_does_to_spaces_is_its_own_affair(tmp_path: Path):
 def test_tokens_decode_to_text_with_symbols_by_name(tmp_path: Path):
     processor = save_model(tmp_path)
     dataset = make_texts_dataset(tmp_path, kind="sentencepiece", name="own.model")
-    engine = open_engine(save_tokenizer(dataset), choice="reference")
+    engine = open_reference(save_tokenizer(dataset))
 
     decoded = engine.decode([1, *processor.encode("a größe"), 2, *processor.encode("b"), 0])
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tokflow.errors import BadDocumentError, TokenizerError
-from tokflow.tokenizers.engines import open_engine
+from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.shard import TokenShard
 from tokflow_tests import special
@@ -70,7 +70,7 @@ def test_ordinary_keeps_what_is_spelt_as_text_and_counts_it(case: Case, tmp_path
 def test_ordinary_text_is_found_again_when_decoded(case: Case, tmp_path: Path):
     shard = shard_of(case, tmp_path, TEXTS, "ordinary")
 
-    engine = open_engine(tokenizer_of(case, tmp_path), choice="reference")
+    engine = open_reference(tokenizer_of(case, tmp_path))
     assert [engine.decode(ids[:-1]) for ids in token_lists(shard)] == TEXTS
 
 
@@ -149,7 +149,7 @@ def test_eos_may_be_any_token_of_the_vocabulary(case: Case, tmp_path: Path):
     shard = tokenize(make_texts_dataset(tmp_path, ["a", ""], **config))
 
     [_, empty] = token_lists(shard)
-    engine = open_engine(save_tokenizer(make_texts_dataset(tmp_path, **config)))
+    engine = open_reference(save_tokenizer(make_texts_dataset(tmp_path, **config)))
     assert shard.manifest.details["eos_token"] == "b"
     assert engine.decode(empty) == "b"
 

@@ -9,7 +9,7 @@ from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import make_tokenizer
 from tokflow.errors import ConfigError, TokenizerError
 from tokflow.store.manifest import read_manifest
-from tokflow.tokenizers.engines import open_engine
+from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.hub import files_to_take
 from tokflow.tokenizers.tokenizer import TokenizerConfig
 from tokflow_tests.special import letter_ids, write_letters
@@ -54,9 +54,8 @@ def test_later_runs_use_the_code_in_the_store(tmp_path: Path):
     write_letters(tmp_path / "letters")
     saved = save_tokenizer(make_texts_dataset(tmp_path, TEXTS, **LETTERS))
     shutil.rmtree(tmp_path / "letters")
-    open_engine.cache_clear()
 
-    engine = open_engine(saved, choice="reference")
+    engine = open_reference(saved)
 
     assert engine.decode([3, 200, *letter_ids("x y"), 2]) == " <word>x y</s>"
     files = {path.name for path in saved.folder.iterdir()} - {"manifest.json", "run.json"}

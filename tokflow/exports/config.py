@@ -1,0 +1,141 @@
+"""One export as a dataset declares it: its format, its options, and what decides its files."""
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Any, ClassVar
+
+import pydantic
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from tokflow.errors import ConfigError
+from tokflow.exports.format import Declared, Layout
+from tokflow.exports.formats import FORMATS, check_format
+from tokflow.exports.index import INDEX_VERSION
+from tokflow.exports.part import check_eos_first
+from tokflow.exports.source_names import SourceNames
+from tokflow.sequences.packing import PackingConfig
+from tokflow.store.atomic import check_name
+from tokflow.store.config import Config
+from tokflow.store.config_errors import check_keys
+from tokflow.store.manifest import Recipe
+from tokflow.store.versions import known_changes
+
+
+class ExportConfig(Config):
+    """One export: a format and its options. In YAML the options stand beside `format`, which
+    alone is enough."""
+
+    section: ClassVar[str] = "exports"
+
+    format: str
+    """One of FORMATS."""
+    name: str
+    """Its folder in the store and its asset; the format's name unless the YAML gives another."""
+    options: Any
+    """Those of the format."""
+
+    @property
+    def layout(self) -> Layout:
+        """What stands in its files."""
+        return FORMATS[self.format].layout(self.options)
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _of_yaml(cls, entry: Any) -> Any:
+        """Return the fields that a format's name, or a mapping with its options, stands for."""
+        given = {"format": entry} if isinstance(entry, str) else entry
+        if not isinstance(given, Mapping) or not isinstance(given.get("format"), str):
+            raise ConfigError(
+                where="",
+                expected="a format's name, or a mapping with `format:` and its options",
+                found=repr(entry),
+                remedy=f"name one of {', '.join(sorted(FORMATS))}",
+            )
+        if isinstance(given.get("options"), Config):
+            return given
+        name = given["format"]
+        format_ = check_format(name, where="")
+        if format_.extra is not None:
+            format_.extra.check(where="")
+        check_keys(given, [*format_.options.model_fields, "name", "format"], where="")
+        options = {key: given[key] for key in given if key not in ("name", "format")}
+        called = given.get("name", name)
+        check_name(called, where="name", becomes="a folder", marks="-_")
+        return {"format": name, "name": called, "options": format_.options.read(options, where="")}
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: pydantic.GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Return what a YAML may hold: a name, or one of the formats with its options."""
+        named = {"type": "string", "description": cls.model_fields["name"].description}
+        return {"anyOf": [{"enum": sorted(FORMATS)}, *(_schema_of(f, named) for f in FORMATS)]}
+
+
+def _schema_of(name: str, named: JsonSchemaValue) -> JsonSchemaValue:
+    """Return the schema of one format: its options beside `format` and `name`."""
+    format_ = FORMATS[name]
+    schema = format_.options.model_json_schema()
+    own = {"format": {"const": name, "description": format_.description}, "name": named}
+    properties = {**own, **schema.get("properties", {})}
+    return {**schema, "properties": properties, "required": ["format"]}
+
+
+def with_names(config: ExportConfig, names: SourceNames) -> ExportConfig:
+    """Return the export with the names in its options that the user left to the dataset.
+
+    They decide what is written, and so the fingerprint.
+    """
+    options = FORMATS[config.format].named(config.options, names)
+    return config.model_copy(update={"options": options})
+
+
+def export_recipe(
+    config: ExportConfig, packing: PackingConfig, parents: Mapping[str, str]
+) -> Recipe:
+    """Return what decides an export made from `parents` (partition key to fingerprint)."""
+    fields: dict[str, Any] = {"format": config.format, "options": config.options.model_dump()}
+    if config.layout.is_packed:
+        fields["packing"] = packing.fields_of_export()
+    fields |= known_changes("export", config.format)
+    version = FORMATS[config.format].version + INDEX_VERSION
+    return Recipe(stage="export", version=version, config=fields, parents=parents)
+
+
+def check_exports(exports: Sequence[ExportConfig], declared: Declared) -> None:
+    """Make sure that each export has a name of its own, and can be made of such a dataset.
+
+    Raises: ConfigError.
+    """
+    for first, second in combinations([export.name for export in exports], 2):
+        if first.replace("-", "_") == second.replace("-", "_"):
+            same = "twice" if first == second else f"and {second!r}, which are one name in Dagster"
+            raise ConfigError(
+                where="exports",
+                expected="a name of its own for each export",
+                found=f"{first!r} {same}",
+                remedy="give one a `name:`",
+            )
+    for export in exports:
+        check_parts(export, declared.parts)
+        if export.layout.eos_first:
+            check_eos_first(has_eos=declared.has_eos, has_bos=declared.has_bos, where=export.name)
+        format_ = FORMATS[export.format]
+        format_.file_names(export.options, declared.parts)
+        format_.check(export.options, declared)
+
+
+def check_parts(export: ExportConfig, parts: Sequence[str]) -> None:
+    """Make sure that the format has a file for each of these parts.
+
+    Raises: ConfigError.
+    """
+    known = FORMATS[export.format].part_names or parts
+    if others := [part for part in parts if part not in known]:
+        raise ConfigError(
+            where=f"exports: {export.name}",
+            expected=f"no parts but {', '.join(known)}, the files that {export.format} has",
+            found=", ".join(others),
+            remedy="rename them in `split.parts`, or name another format",
+        )

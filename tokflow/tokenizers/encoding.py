@@ -1,0 +1,58 @@
+"""One resolved encoding: a tokenizer with all that a dataset's config says of its use."""
+
+from dataclasses import dataclass
+
+from tokflow.documents import DocumentsConfig
+from tokflow.errors import TokenizerError
+from tokflow.tokenizers.engines.protocol import InText
+from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig, some_names
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Encoding:
+    """All that makes tokens of the text of documents."""
+
+    config: TokenizerConfig
+    tokenizer: Tokenizer
+    bos_id: int | None
+    """Begins each document; None where nothing does."""
+    eos_id: int | None
+    """Ends each document; None where nothing does."""
+
+    @property
+    def eos_per_document(self) -> int:
+        """Ids around a document that are EOS: two where BOS has the same id."""
+        return 0 if self.eos_id is None else 1 + (self.bos_id == self.eos_id)
+
+    def in_text(self, documents: DocumentsConfig) -> InText:
+        """Return what an engine makes of special tokens in the text of documents.
+
+        A chat template writes control tokens in it, whatever becomes of those that messages spell.
+        """
+        if documents.messages is not None or self.config.special_tokens_in_text == "control":
+            return "control"
+        return "ordinary"
+
+
+def resolve_encoding(config: TokenizerConfig, tokenizer: Tokenizer) -> Encoding:
+    """Return the encoding that `config` asks for with `tokenizer`.
+
+    Raises: TokenizerError with the choices where the tokenizer has no such EOS or BOS.
+    """
+    return Encoding(
+        config=config,
+        tokenizer=tokenizer,
+        bos_id=_special_id("bos", tokenizer.bos_id, tokenizer) if config.bos == "first" else None,
+        eos_id=_special_id("eos", tokenizer.eos_id, tokenizer) if config.eos == "last" else None,
+    )
+
+
+def _special_id(role: str, found: int | None, tokenizer: Tokenizer) -> int:
+    if found is not None:
+        return found
+    raise TokenizerError(
+        where=f"tokenizer.{role}",
+        expected=f"a tokenizer that names its {role.upper()}",
+        found=f"none; its special tokens are {some_names(tokenizer.special_tokens)}",
+        remedy=f"set tokenizer.{role}_token to one of them, or tokenizer.{role}: none",
+    )

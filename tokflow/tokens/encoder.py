@@ -1,0 +1,68 @@
+"""Documents -> token ids, without BOS and EOS: texts by an engine, chats with a loss mask."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from tokflow.documents import Batch, DocumentsConfig
+from tokflow.errors import BadDocumentError
+from tokflow.store.integrity import check_files
+from tokflow.tokenizers.encoding import Encoding
+from tokflow.tokenizers.engines import Encoded, GatedEngine, open_engine
+from tokflow.tokens.bos_eos import ChatMarks
+from tokflow.tokens.chat import ChatEncoder
+from tokflow.tokens.special_counts import SpecialTokenCounter
+
+
+def engine_for(encoding: Encoding, documents: DocumentsConfig) -> GatedEngine:
+    """Return the engine of an encoding for the text of documents, kept for the next call.
+
+    Raises: TokenizerError; CorruptOutputError where a file of the tokenizer is damaged.
+    """
+    check_files(encoding.tokenizer)
+    in_text = encoding.in_text(documents)
+    return open_engine(encoding.tokenizer, choice=encoding.config.engine, in_text=in_text)
+
+
+class DocumentEncoder:
+    """The engine of one raw file's documents, with a count of the special tokens they spell."""
+
+    def __init__(self, path: Path, documents: DocumentsConfig, encoding: Encoding) -> None:
+        self._path = path
+        self._encoding = encoding
+        self.engine = engine_for(encoding, documents)
+        self._chats = ChatEncoder(self.engine, encoding) if documents.is_chat else None
+        self._counter = SpecialTokenCounter(encoding.tokenizer.special_tokens)
+        self.num_special_tokens = 0
+        """Special tokens that texts spell, so far."""
+
+    def encode(self, batch: Batch) -> tuple[Encoded, ChatMarks | None]:
+        """Return the tokens of a batch, and of chats what is known of them.
+
+        Raises: BadDocumentError where a special token is spelt and that is an error;
+        TokenizerError; EngineDiffersError.
+        """
+        spelt = self._counter.in_batch(batch)
+        self.num_special_tokens += sum(spelt.values())
+        if spelt and self._encoding.config.special_tokens_in_text == "error":
+            index, token = min(spelt)
+            raise BadDocumentError(
+                where=self.name_in(batch)(index),
+                expected="no special token spelt in the text",
+                found=repr(token),
+                remedy="set tokenizer.special_tokens_in_text: ordinary to encode it as "
+                "plain text, or control to let it become the control token",
+                path=self._path,
+                row=int(batch.rows[index]),
+            )
+        if self._chats is None:
+            return self.engine.encode(batch.texts), None
+        return self._chats.encode(batch, self.name_in(batch))
+
+    def name_in(self, batch: Batch) -> Callable[[int], str]:
+        """Return what errors call a document of the batch by its index."""
+        return partial(_name, self._path, batch)
+
+
+def _name(path: Path, batch: Batch, index: int) -> str:
+    return f"{path}: document {batch.rows[index]:,}"
