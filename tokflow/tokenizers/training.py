@@ -5,7 +5,6 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,14 +70,14 @@ def _write_text(
     path: Path,
 ) -> dict[str, int]:
     limits = [limit for limit in (documents.limit.characters, max_characters) if limit is not None]
-    limit = replace(documents.limit, characters=min(limits, default=None))
+    limit = documents.limit.model_copy(update={"characters": min(limits, default=None)})
     seen = {"num_documents": 0, "num_characters": 0, "num_bytes": 0}
     render = open_renderer(documents, None)
     # What a chat template writes as control tokens is no text to learn merges from.
     control = re.compile(b"|".join(re.escape(name.encode()) for name in special_tokens) or b"(?!)")
     with path.open("wb") as file:
         for key in sorted(raw_files):
-            limited = replace(documents, limit=limit)
+            limited = documents.model_copy(update={"limit": limit})
             for batch in read_documents(raw_files[key].path, limited, render=render):
                 offsets, data = text_buffers(batch.texts)
                 for start, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
