@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokflow.sequences.packing import PACKERS, PackingConfig, pack_pieces
+from tokflow.sequences.packing import PACKERS, PackingConfig, pack_spans
 
 MEDIAN_TOKENS = 403
 SIGMA = 1.2
@@ -50,7 +50,7 @@ def measure_packing(lengths, *, sequence_length, strategies=STRATEGIES):
 
 def pack(lengths, config):
     started = time.process_time()
-    packed = pack_pieces(lengths, config)
+    packed = pack_spans(lengths, config)
     seconds = time.process_time() - started
     num_sequences = int(packed.segments.sequence.max(initial=-1)) + 1
     num_slots, num_tokens = num_sequences * config.row_length, int(lengths.sum())

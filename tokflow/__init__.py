@@ -4,12 +4,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tokflow.build.api import tokenize_and_save
+    from tokflow.exports.export import open_export
 
-__all__ = ["tokenize_and_save"]
+__all__ = ["open_export", "tokenize_and_save"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the one function on first use, since it brings pyarrow with it."""
+    """Import a function on first use, since it brings pyarrow with it."""
+    if name == "open_export":
+        from tokflow.exports.export import open_export
+
+        return open_export
     if name == "tokenize_and_save":
         from tokflow.build.api import tokenize_and_save
 

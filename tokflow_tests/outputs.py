@@ -53,12 +53,26 @@ def index_of(folder: Path, part: str) -> list[dict[str, Any]]:
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    """Return every file below `folder` by its path, but what tells of a run: times and hashes."""
+    """Return every file below `folder` by its path, but what tells of a run: times and hashes.
+
+    A commit of Lance, which has its time, is b"", and manifest.json without what it says of it.
+    """
     return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
+        path.relative_to(folder).as_posix(): _without_commits(path)
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.name not in (RUN_NAME, "hashes.jsonl")
     }
+
+
+def _without_commits(path: Path) -> bytes:
+    if path.parent.name == "_versions":
+        return b""
+    data = path.read_bytes()
+    if path.name != MANIFEST_NAME or b"/_versions/" not in data:
+        return data
+    fields = json.loads(data)
+    files = {name: entry for name, entry in fields["files"].items() if "/_versions/" not in name}
+    return json.dumps({**fields, "digest": None, "files": files}).encode()
 
 
 def touched(folder: Path) -> dict[str, int]:

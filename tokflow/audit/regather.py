@@ -8,15 +8,14 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tokflow.errors import ConfigError, CorruptOutputError
-from tokflow.exports import FORMATS, INDEX_NAME, Part
+from tokflow.exports import INDEX_NAME, Export, Part
 from tokflow.exports.part import make_parts
 from tokflow.sequences.packing import PackingConfig
 from tokflow.sequences.segments import FileSequences, open_sequences, write_sequences
@@ -29,10 +28,13 @@ from tokflow.tokens.document_table import DOCUMENTS_SCHEMA
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.writer import DOCUMENTS_NAME, LOSS_MASK_NAME, TOKENS_NAME
 
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
 TOKENS_AT_ONCE = 2_048 * 2_048
 """Tokens copied at one go."""
 
-RUN_COLUMNS = ("position", "num_tokens", "row", "char_start", "token_in_piece")
+ENTRY_COLUMNS = ("position", "num_tokens", "row", "char_start", "token_in_piece")
 
 FILES = {"token_ids": TOKENS_NAME, "loss_mask": LOSS_MASK_NAME}
 """Fields that are gathered, and their files in a token shard."""
@@ -48,11 +50,12 @@ def gather_parts(found: StoredOutput, packing: PackingConfig | None, folder: Pat
     Raises: ConfigError for a format that is never read, and where the beginning of a document was
     dropped; CorruptOutputError where the files hold more or less than their manifest says.
     """
-    _check_readable(found)
     details = found.manifest.details
     flat = {name: _flat(found, name, folder) for name in details["parts"]}
     splits: list[Split] = []
     sequences: list[FileSequences] = []
+    import pyarrow.parquet as pq  # late: it imports ssl and every file system
+
     with pq.ParquetFile(found.folder / INDEX_NAME, read_dictionary=["part", "raw_file"]) as file:
         index = _Index(file)
         for number, raw_file in enumerate(sorted(index.groups)):
@@ -73,29 +76,16 @@ def gather_parts(found: StoredOutput, packing: PackingConfig | None, folder: Pat
     )
 
 
-def _check_readable(found: StoredOutput) -> None:
-    name = found.manifest.details["format"]
-    if FORMATS[name].read is None:
-        raise ConfigError(
-            where=found.folder,
-            expected="an export whose tokens tokflow reads",
-            found=f"{name}, which is written and never read",
-            remedy="convert another export of the dataset, or declare the format in its YAML "
-            "and run `tokflow run`, which tokenizes nothing again",
-        )
-
-
 def _flat(found: StoredOutput, part: str, folder: Path) -> dict[str, TokenSource]:
     """Return all positions of a part, padding included, copied into flat files of `folder`."""
     manifest = found.manifest
-    read = FORMATS[manifest.details["format"]].read
     dtypes = {"token_ids": np.dtype(manifest.details["dtype"])}
     if f"{part}.num_loss_tokens" in manifest.counts:
         dtypes["loss_mask"] = np.dtype(np.uint8)
     paths = {name: folder / f"{part}.{name}" for name in dtypes}
     with ExitStack() as stack:
         files = {name: stack.enter_context(path.open("wb")) for name, path in paths.items()}
-        for fields in read(found.folder, manifest, part) if read else ():
+        for fields in Export(found.folder, manifest).read(part):
             for name, file in files.items():
                 values = fields[name].reshape(-1)
                 for start in range(0, len(values), TOKENS_AT_ONCE):
@@ -132,7 +122,7 @@ of whole sequences and those of tails. 5 MB each."""
 class _Index:
     """The index of an export, by raw file and part."""
 
-    def __init__(self, file: pq.ParquetFile) -> None:
+    def __init__(self, file: "pq.ParquetFile") -> None:
         self._read = lru_cache(maxsize=GROUPS_KEPT)(file.read_row_group)
         self.groups: dict[str, list[int]] = {}
         """The row groups of each raw file."""
@@ -140,17 +130,18 @@ class _Index:
             for raw_file in file.read_row_group(number, columns=["raw_file"])[0].unique():
                 self.groups.setdefault(raw_file.as_py(), []).append(number)
 
-    def runs(self, raw_file: str, part: str) -> Columns:
+    def entries(self, raw_file: str, part: str) -> Columns:
         """Return the rows of one raw file in a part, in the order of their positions."""
         taken = []
         for number in self.groups[raw_file]:
             group = self._read(number)
             if group["part"][0].as_py() == part:  # a group is of one part
                 is_wanted = has_name(group["raw_file"], raw_file)
-                taken.append({name: to_numpy(group[name])[is_wanted] for name in RUN_COLUMNS})
+                taken.append({name: to_numpy(group[name])[is_wanted] for name in ENTRY_COLUMNS})
         none = np.zeros(0, dtype=np.int64)
         return {
-            name: np.concatenate([none, *(runs[name] for runs in taken)]) for name in RUN_COLUMNS
+            name: np.concatenate([none, *(entries[name] for entries in taken)])
+            for name in ENTRY_COLUMNS
         }
 
 
@@ -165,14 +156,16 @@ def _write_split(
     memory alone."""
     spans_of: dict[str, Columns] = {}
     for part, sources in flat.items():
-        runs = _in_document_order(index.runs(raw_file, part))
+        entries = _in_document_order(index.entries(raw_file, part))
         for name, source in sources.items():
             with (folder / FILES[name]).open("ab") as file:
-                for some in source.batches(runs["position"], runs["num_tokens"], TOKENS_AT_ONCE):
+                for some in source.batches(
+                    entries["position"], entries["num_tokens"], TOKENS_AT_ONCE
+                ):
                     file.write(some.data.cast("B"))
-        first = np.flatnonzero(_begins_span(runs))
-        spans_of[part] = {name: runs[name][first] for name in ("row", "char_start")}
-        sizes = np.add.reduceat(runs["num_tokens"], first) if len(first) else first
+        first = np.flatnonzero(_begins_span(entries))
+        spans_of[part] = {name: entries[name][first] for name in ("row", "char_start")}
+        sizes = np.add.reduceat(entries["num_tokens"], first) if len(first) else first
         spans_of[part]["num_tokens"] = sizes
     _write_tables(spans_of, folder)
     counts = {f"{part}.num_tokens": int(of["num_tokens"].sum()) for part, of in spans_of.items()}
@@ -212,20 +205,22 @@ def _write_tables(spans_of: Mapping[str, Columns], folder: Path) -> None:
     )
     for name, schema in ((DOCUMENTS_NAME, DOCUMENTS_SCHEMA), (SPANS_NAME, SPANS_SCHEMA)):
         table = make_table({field: columns[field] for field in schema.names}, schema)
+        import pyarrow.parquet as pq  # late: it imports ssl and every file system
+
         pq.write_table(table, folder / name, **parquet_options(schema))
 
 
-def _in_document_order(runs: Columns) -> Columns:
-    """Return the runs as their documents have them, each token in one run only.
+def _in_document_order(entries: Columns) -> Columns:
+    """Return the entries as their documents have them, each token in one entry only.
 
-    A run that begins before the end of the one before it, as where rows overlap, loses what
+    An entry that begins before the end of the one before it, as where sequences overlap, loses what
     stands there already.
     """
-    order = np.lexsort([runs[name] for name in ("token_in_piece", "char_start", "row")])
-    runs = {name: values[order] for name, values in runs.items()}
-    start, stop = runs["token_in_piece"], runs["token_in_piece"] + runs["num_tokens"]
-    is_first = _begins_span(runs)
-    # The end of what comes before a run of the same span; a larger key per span keeps them apart.
+    order = np.lexsort([entries[name] for name in ("token_in_piece", "char_start", "row")])
+    entries = {name: values[order] for name, values in entries.items()}
+    start, stop = entries["token_in_piece"], entries["token_in_piece"] + entries["num_tokens"]
+    is_first = _begins_span(entries)
+    # Where the entries before it in its span end; a larger key per span keeps spans apart.
     span = np.cumsum(is_first)
     far = int(stop.max(initial=0)) + 1
     reached = np.maximum.accumulate(span * far + stop) - span * far
@@ -235,20 +230,20 @@ def _in_document_order(runs: Columns) -> Columns:
     if is_gap.any():
         at = int(np.argmax(is_gap))
         raise ConfigError(
-            where=f"document {runs['row'][at]:,}: token {before[at]:,}",
+            where=f"document {entries['row'][at]:,}: token {before[at]:,}",
             expected="the tokens of a document up to its end or to where it was cut",
             found=f"none before token {start[at]:,}",
             remedy="convert an export that dropped no beginning of a document",
         )
-    known = np.minimum(before - start, runs["num_tokens"])
-    runs["position"] = runs["position"] + known
-    runs["token_in_piece"] = start + known
-    runs["num_tokens"] = runs["num_tokens"] - known
-    is_some = runs["num_tokens"] > 0
-    return {name: values[is_some] for name, values in runs.items()}
+    known = np.minimum(before - start, entries["num_tokens"])
+    entries["position"] = entries["position"] + known
+    entries["token_in_piece"] = start + known
+    entries["num_tokens"] = entries["num_tokens"] - known
+    is_some = entries["num_tokens"] > 0
+    return {name: values[is_some] for name, values in entries.items()}
 
 
-def _begins_span(runs: Columns) -> npt.NDArray[np.bool_]:
-    is_first = np.ones(len(runs["row"]), dtype=bool)
-    is_first[1:] = (np.diff(runs["row"]) != 0) | (np.diff(runs["char_start"]) != 0)
+def _begins_span(entries: Columns) -> npt.NDArray[np.bool_]:
+    is_first = np.ones(len(entries["row"]), dtype=bool)
+    is_first[1:] = (np.diff(entries["row"]) != 0) | (np.diff(entries["char_start"]) != 0)
     return is_first

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tokflow.errors import MissingOutputError
-from tokflow.exports import Part, layout_of
+from tokflow.exports import Export, Part
 from tokflow.exports.part import make_parts
 from tokflow.sequences.packing import PackingConfig
 from tokflow.sequences.segments import FileSequences, open_sequences
@@ -207,7 +207,8 @@ def parents_of(output: StoredOutput) -> list[StoredOutput]:
 def _stage_of_parents(output: StoredOutput) -> str:
     """Return the stage of the parents; empty where these are no outputs of a raw file."""
     if output.manifest.stage == "export":
-        return "sequences" if layout_of(output.manifest).made_of == "sequences" else "split"
+        is_packed = Export(output.folder, output.manifest).layout.is_packed
+        return "sequences" if is_packed else "split"
     return {"split": "tokens", "sequences": "split"}.get(output.manifest.stage, "")
 
 

@@ -14,7 +14,6 @@ from tokflow.build.yaml_file import COMPONENT_TYPE, read_yaml
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError, nearest
 from tokflow.exports import FORMATS, Declared, ExportConfig, check_exports, check_format, with_names
-from tokflow.exports.extras import check_extra
 from tokflow.exports.source_names import SourceNames, source_names
 from tokflow.raw import RawConfig
 from tokflow.sequences.packing import PackingConfig
@@ -222,7 +221,7 @@ def make_export_config(entry: object, *, where: str) -> ExportConfig:
     name = options.pop("format")
     format_ = check_format(name, where=where)
     if format_.extra is not None:
-        check_extra(format_.extra, where=f"{where}: {name}")
+        format_.extra.check(where=f"{where}: {name}")
     called = options.pop("name", name)
     check_name(called, where=f"{where}: name", becomes="a folder", marks="-_")
     known = [f.name for f in dataclasses.fields(format_.options)]

@@ -15,7 +15,8 @@ from itertools import groupby
 from pathlib import Path
 
 from tokflow.build.dataset import Dataset
-from tokflow.build.graph import FILE_STAGES, STAGES, BuildGraph, Output, Stage, by_stage
+from tokflow.build.graph import BuildGraph
+from tokflow.build.output import FILE_STAGES, STAGES, Output, Stage, by_stage
 from tokflow.build.results import BuildResult, Reporter, StageFailure, StageResult
 from tokflow.errors import MissingOutputError, TokflowError, first_five
 from tokflow.exports import ExportConfig, write_export
@@ -243,7 +244,7 @@ class _Build:
         return True
 
     def _may_begin(self, stage: Stage) -> bool:
-        """Say whether what a stage is made from is there, as far as that is not one file's."""
+        """Return whether a stage can begin: what all of it is made from is there."""
         sources = self.graph.sources
         if stage == "tokens":
             return ("tokenizer", "tokenizer") in self.made

@@ -92,7 +92,7 @@ def plan(
     partitions: Partitions = None,
     json: Json = False,
 ) -> None:
-    """Say what a run would build, and why. Builds nothing."""
+    """Show what a run would build, and why. Builds nothing."""
 
 
 @command
@@ -102,7 +102,7 @@ def inspect(
     ],
     sequences: Annotated[
         int,
-        typer.Option(min=0, max=1_000_000, help="Sequences (or stretches of the stream) to show."),
+        typer.Option(min=0, max=1_000_000, help="Sequences to show."),
     ] = 2,
     trust_remote_code: Trust = False,
     json: Json = False,
@@ -172,7 +172,7 @@ def trace(
     trust_remote_code: Trust = False,
     json: Json = False,
 ) -> None:
-    """Say which raw file, row and characters a token or a sequence comes from."""
+    """Show the raw file, row and characters that a token or a sequence comes from."""
 
 
 @command

@@ -1,28 +1,21 @@
 """`tokflow gc`: remove what no current config refers to."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from tokflow.build.gc import find_garbage, remove
 from tokflow.cli.output import DONE, counted, print_json, size
-from tokflow.cli.selection import select
+from tokflow.cli.selection import Paths, Words, select
 
 
 def main(
-    names: Sequence[str] | None,
-    configs: Sequence[Path] | None,
-    store: Path | None,
-    *,
-    keep: int,
-    yes: bool,
-    json: bool,
+    names: Words, configs: Paths, store: Path | None, *, keep: int, yes: bool, json: bool
 ) -> int:
     """Remove with `yes`, and else only list, the outputs that are not needed.
 
     Nothing is removed unless every dataset is built.
     """
     documents = []
-    datasets = select(names, configs=configs, store=store)
+    datasets = select(names, configs, store)
     found = [(dataset, find_garbage(dataset, keep=keep)) for dataset in datasets]
     for dataset, garbage in found:
         num_bytes = sum(output.num_bytes for output in garbage)

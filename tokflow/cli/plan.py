@@ -1,6 +1,5 @@
 """`tokflow plan`: what a run would build, and why."""
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,22 +15,15 @@ from tokflow.cli.output import (
     print_table,
     size,
 )
-from tokflow.cli.selection import select
+from tokflow.cli.selection import Paths, Words, select
 
 ROWS_SHOWN = 40
 """Lines of a plan on the screen; the JSON has all."""
 
 
-def main(
-    names: Sequence[str] | None,
-    configs: Sequence[Path] | None,
-    store: Path | None,
-    partitions: Sequence[str] | None,
-    *,
-    json: bool,
-) -> int:
+def main(names: Words, configs: Paths, store: Path | None, partitions: Words, *, json: bool) -> int:
     """Print the plan of each dataset; return the exit status."""
-    datasets = select(names, configs=configs, store=store, partitions=partitions)
+    datasets = select(names, configs, store, partitions)
     plans = [make_plan(dataset, partitions=partitions) for dataset in datasets]
     if json:
         print_json({"datasets": [_document(plan) for plan in plans]})

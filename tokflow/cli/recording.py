@@ -5,19 +5,19 @@ run that finds nothing to do imports nothing.
 """
 
 import json
-import multiprocessing
 import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.declared import project_root
+from tokflow.cli.output import print_error
 from tokflow.errors import explained, message_of
 from tokflow.store.atomic import new_file
 
@@ -30,6 +30,9 @@ def dagster_process() -> Iterator[Executor]:
 
     To import Dagster and to open its history take three seconds of one core.
     """
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawn, initializer=_begin_process) as pool:
         pool.submit(_prepare)
@@ -43,8 +46,8 @@ def record(
     is_partial: bool,
     process: Executor | None = None,
 ) -> list[str]:
-    """Register the raw files as partitions and record what there is; return what Dagster's asset
-    checks found wrong.
+    """Register the raw files as partitions and record what there is; print and return what
+    Dagster's asset checks found wrong.
 
     Nothing is done where the same was done before. `outputs`: every output that is there, as in
     the JSON of a run; with `is_partial` those of some files only. `process` records them, by
@@ -58,7 +61,7 @@ def record(
     there |= {f"{of['stage']}/{of['name']}": of["fingerprint"] for of in outputs}
     is_new = any(of["is_new"] for of in outputs)
     if there == known["outputs"] and Path(home).is_dir() and not is_new:
-        return list(known["problems"])
+        return _told(known["problems"])
     keys = [of["name"] for of in outputs if of["stage"] == "sequences"]
     try:
         recorded = process.submit(_record, dataset, keys).result() if process else None
@@ -79,6 +82,12 @@ def record(
         fields = {"instance": home, "outputs": there, "problems": problems}
         text = json.dumps(fields, indent=1, sort_keys=True)
         temporary.write_text(text + "\n", encoding="utf-8")
+    return _told(problems)
+
+
+def _told(problems: list[str]) -> list[str]:
+    for problem in problems:
+        print_error(problem)
     return problems
 
 
@@ -100,7 +109,9 @@ def _begin_process() -> None:
 
 
 def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
+    from multiprocessing import parent_process
+
+    parent = parent_process()
     if parent is not None:
         parent.join()
         os._exit(1)

@@ -5,14 +5,14 @@ Where nothing is missing neither Dagster nor an engine is imported.
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokflow.build.dataset import Dataset
-from tokflow.build.graph import Output
+from tokflow.build.output import Output
 from tokflow.build.pipeline import build_dataset
 from tokflow.build.plan import Plan, PlannedOutput, make_plan
 from tokflow.build.results import BuildResult
@@ -27,24 +27,15 @@ from tokflow.cli.output import (
     size,
 )
 from tokflow.cli.progress import Bars, Errors, Lines
-from tokflow.cli.selection import select
+from tokflow.cli.recording import dagster_process, record
+from tokflow.cli.selection import Paths, Words, select
 from tokflow.errors import explained
 from tokflow.store.atomic import point_latest_to
 
-if TYPE_CHECKING:
-    from concurrent.futures import Executor
 
-
-def main(
-    names: Sequence[str] | None,
-    configs: Sequence[Path] | None,
-    store: Path | None,
-    partitions: Sequence[str] | None,
-    *,
-    json: bool,
-) -> int:
+def main(names: Words, configs: Paths, store: Path | None, partitions: Words, *, json: bool) -> int:
     """Build the datasets one after the other; one that fails does not stop the next."""
-    datasets = select(names, configs=configs, store=store, partitions=partitions)
+    datasets = select(names, configs, store, partitions)
     is_recorded = not configs and store is None  # else Dagster does not know it as it is
     documents: list[dict[str, Any]] = []
     for dataset in datasets:
@@ -62,9 +53,7 @@ def main(
     return DONE if is_well else FAILED
 
 
-def _run(
-    dataset: Dataset, partitions: Sequence[str] | None, *, is_recorded: bool, json: bool
-) -> dict[str, Any]:
+def _run(dataset: Dataset, partitions: Words, *, is_recorded: bool, json: bool) -> dict[str, Any]:
     """Return what is to be said of a dataset in JSON."""
     plan = make_plan(dataset, partitions=partitions, progress=None if json else _show_hashing)
     is_partial = partitions is not None
@@ -76,27 +65,29 @@ def _run(
             _say_nothing_to_do(plan)
         document = _document(plan)
         if is_recorded:
-            document["problems"] = _record(dataset, document["outputs"], is_partial=is_partial)
+            document["problems"] = record(dataset, document["outputs"], is_partial=is_partial)
         return document
-    with _dagster_process() if is_recorded else nullcontext() as process:
+    if not is_recorded:
+        return _document(plan, _build(plan, partitions, json=json))
+    with dagster_process() as process:
         built = _build(plan, partitions, json=json)
         document = _document(plan, built)
-        if is_recorded:
-            document["problems"] = _record(
-                dataset,
-                document["outputs"],
-                is_partial=is_partial or bool(built.failed),
-                process=process,
-            )
+        document["problems"] = record(
+            dataset,
+            document["outputs"],
+            is_partial=is_partial or bool(built.failed),
+            process=process,
+        )
     return document
 
 
-def _build(plan: Plan, partitions: Sequence[str] | None, *, json: bool) -> BuildResult:
+def _build(plan: Plan, partitions: Words, *, json: bool) -> BuildResult:
+    build = partial(build_dataset, plan.dataset, partitions=partitions, graph=plan.graph)
     if json:
-        return build_dataset(plan.dataset, partitions=partitions, reporter=Errors())
+        return build(reporter=Errors())
     is_terminal = sys.stdout.isatty()
     with Bars(plan) if is_terminal else nullcontext(Lines()) as reporter:
-        built = build_dataset(plan.dataset, partitions=partitions, reporter=reporter)
+        built = build(reporter=reporter)
     if built.num_new or built.failed:
         from tokflow.cli.summary import print_summary
 
@@ -120,32 +111,11 @@ def _say_nothing_to_do(plan: Plan) -> None:
 
 
 def _show_hashing(done: int, total: int | None) -> None:
-    """Say on a terminal how far the checksums of new raw files are, if it takes its time."""
+    """Print on a terminal how far the checksums of new raw files are, if it takes its time."""
     if total and total > 500_000_000 and sys.stderr.isatty():
         end = "\n" if done >= total else ""
         text = f"\rreading raw files: {size(done)} of {size(total)}   "
         print(text, end=end, file=sys.stderr, flush=True)
-
-
-def _dagster_process() -> "AbstractContextManager[Executor]":
-    from tokflow.cli.recording import dagster_process
-
-    return dagster_process()
-
-
-def _record(
-    dataset: Dataset,
-    outputs: Sequence[Mapping[str, Any]],
-    *,
-    is_partial: bool,
-    process: "Executor | None" = None,
-) -> list[str]:
-    from tokflow.cli.recording import record
-
-    problems = record(dataset, outputs, is_partial=is_partial, process=process)
-    for problem in problems:
-        print_error(problem)
-    return problems
 
 
 def _document(plan: Plan, built: BuildResult | None = None) -> dict[str, Any]:

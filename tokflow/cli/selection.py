@@ -8,13 +8,13 @@ from tokflow.build.declared import FOLDER, list_declared, load_declared, project
 from tokflow.build.graph import BuildGraph
 from tokflow.cli.output import UsageError, as_usage
 
+Words = Sequence[str] | None
+"""Values of an option or argument that may be given several times; None: not given."""
+Paths = Sequence[Path] | None
+
 
 def select(
-    names: Sequence[str] | None,
-    *,
-    configs: Sequence[Path] | None = None,
-    store: Path | None = None,
-    partitions: Sequence[str] | None = None,
+    names: Words, configs: Paths = None, store: Path | None = None, partitions: Words = None
 ) -> list[Dataset]:
     """Return the datasets that are named, or those of files, or all that are declared.
 

@@ -18,8 +18,7 @@ from tokflow.cli.output import (
 )
 from tokflow.cli.progress import described_parts
 from tokflow.errors import first_five
-from tokflow.exports import FORMATS
-from tokflow.exports.bin_ import file_of
+from tokflow.exports import Export
 from tokflow.store.atomic import LATEST
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
 from tokflow.tokenizers.engines.gate import VERDICT
@@ -249,21 +248,20 @@ def loading_code(exports: Sequence[StageResult], *, sequence_length: int) -> str
         details, counts = made.manifest.details, made.manifest.counts
         part = next((part for part in details["parts"] if counts[f"{part}.num_tokens"]), None)
         latest = made.folder.parent / LATEST
+        export = Export(made.folder, made.manifest)
         if part and details["format"] == "bin":
             length = min(sequence_length, counts[f"{part}.num_tokens"])
             rows = min(BATCH_ROWS, counts[f"{part}.num_tokens"] // length)
-            path = shown_path(latest / file_of(made.manifest, part))
+            path = shown_path(latest / export.file_name(part))
             return (
                 "import numpy as np\n"
                 f'tokens = np.memmap({path!r}, dtype="{details["dtype"]}", mode="r")\n'
                 f"batch = tokens[: {rows} * {length}].reshape({rows}, {length})"
             )
-        if part and FORMATS[details["format"]].read:
+        if part and export.is_read:
             return (
-                "from pathlib import Path; from tokflow.exports import FORMATS; "
-                "from tokflow.store.manifest import read_manifest\n"
-                f"folder = Path({shown_path(latest)!r}); manifest = read_manifest(folder)\n"
-                f'arrays = next(FORMATS["{details["format"]}"].read(folder, manifest, {part!r})); '
-                f"batch = next(iter(arrays.values()))[:{BATCH_ROWS}]"
+                "import tokflow\n"
+                f"arrays = next(tokflow.open_export({shown_path(latest)!r}).read({part!r}))\n"
+                f'batch = arrays["token_ids"][:{BATCH_ROWS}]'
             )
     return None

@@ -19,7 +19,7 @@ from tokflow.cli.output import (
     shown_path,
     size,
 )
-from tokflow.cli.selection import select
+from tokflow.cli.selection import Paths, Words, select
 from tokflow.errors import explained
 from tokflow.tokenizers.tokenizer import fields_of_name
 
@@ -28,11 +28,11 @@ Column = tuple[str, TokenizerReport | Exception]
 
 
 def main(
-    names: Sequence[str] | None,
-    configs: Sequence[Path] | None,
+    names: Words,
+    configs: Paths,
     store: Path | None,
     *,
-    tokenizer: Sequence[str] | None,
+    tokenizer: Words,
     file: Path | None,
     trust_remote_code: bool,
     json: bool,
@@ -52,7 +52,7 @@ def main(
         )
     # All declared ones where nothing is named at all.
     datasets = select(names, store=store) if names or not (configs or tokenizer) else []
-    datasets += select(None, configs=configs, store=store) if configs else []
+    datasets += select(None, configs, store) if configs else []
     columns = [_column(of.name, of, file, is_measured=True) for of in datasets]
     with tempfile.TemporaryDirectory(prefix="tokflow-tokenizers-") as folder:
         for number, name in enumerate(tokenizer or ()):
@@ -140,6 +140,6 @@ def _notes(report: TokenizerReport) -> Iterator[str]:
     if report.auto_tokenizer is not None:
         yield report.auto_tokenizer
     if (sample := report.sample) is not None:
-        is_full = sample.num_bytes > SAMPLE_BYTES - 4  # a character that did not fit has up to 4
+        is_full = sample.num_bytes >= SAMPLE_BYTES
         first = "the first " if is_full else ""
         yield f"measured on {first}{size(sample.num_bytes)} of text of {shown_path(sample.path)}"

@@ -1,6 +1,5 @@
 """`tokflow ui`: Dagster's web UI, for this machine alone."""
 
-import importlib.util
 import ipaddress
 import os
 import sys
@@ -30,20 +29,13 @@ def main(*, host: str, port: int, expose: bool, json: bool) -> int:
     if json:
         print_json({"command": command, "folder": str(root)})
         return DONE
-    if importlib.util.find_spec("dagster_webserver") is None:
-        raise UsageError(
-            where="tokflow ui",
-            expected="the package dagster-webserver",
-            found="none",
-            remedy="pip install dagster-webserver",
-        )
     os.chdir(root)
     os.execve(sys.executable, command, environment)
     return DONE
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether an address leads to this machine alone."""
+    """Return whether an address leads to this machine alone."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tokflow.audit.verify.outputs import Verification, verify_dataset, verify_path
+from tokflow.build.dataset import Dataset
 from tokflow.build.declared import list_declared
 from tokflow.cli.output import (
     DONE,
@@ -15,22 +16,24 @@ from tokflow.cli.output import (
     print_json,
     print_styled,
 )
-from tokflow.cli.selection import select
+from tokflow.cli.selection import Paths, select
 
 
 def main(
     target: str | None,
     *,
-    configs: Sequence[Path] | None,
+    configs: Paths,
     store: Path | None,
     trust_remote_code: bool,
     json: bool,
 ) -> int:
     """Print what is found of each output as soon as it is known; return the exit status."""
     results: list[Verification] = []
-    for verified in _verify(
-        target, configs=configs, store=store, trust_remote_code=trust_remote_code
-    ):
+    if target is None or configs or target in list_declared():
+        found = _verify_datasets(select([target] if target else None, configs, store))
+    else:
+        found = verify_path(_existing(target), trust_remote_code=trust_remote_code)
+    for verified in found:
         results.append(verified)
         if not json:
             _print(verified)
@@ -43,26 +46,19 @@ def main(
     return FAILED if num_problems else DONE
 
 
-def _verify(
-    target: str | None,
-    *,
-    configs: Sequence[Path] | None,
-    store: Path | None,
-    trust_remote_code: bool,
-) -> Iterator[Verification]:
-    if target is not None and not configs and target not in list_declared():
-        path = Path(target)
-        if not path.exists():
-            raise UsageError(
-                where=f"argument {target!r}",
-                expected="a path in a store or a declared dataset: "
-                f"{', '.join(list_declared()) or '(none)'}",
-                found="neither",
-                remedy="correct it, or name a YAML file by --config",
-            )
-        yield from verify_path(path, trust_remote_code=trust_remote_code)
-        return
-    datasets = select([target] if target else None, configs=configs, store=store)
+def _existing(target: str) -> Path:
+    if not Path(target).exists():
+        raise UsageError(
+            where=f"argument {target!r}",
+            expected="a path in a store or a declared dataset: "
+            f"{', '.join(list_declared()) or '(none)'}",
+            found="neither",
+            remedy="correct it, or name a YAML file by --config",
+        )
+    return Path(target)
+
+
+def _verify_datasets(datasets: Sequence[Dataset]) -> Iterator[Verification]:
     for dataset in datasets:
         of_it = f"{dataset.name}: " if len(datasets) > 1 else ""
         for verified in verify_dataset(dataset):

@@ -1,13 +1,13 @@
-"""What Dagster sees of a dataset, and what the command line tells Dagster."""
+"""Definitions of a dataset for Dagster, and the record of what is built without it."""
 
 from tokflow.components.instance import open_instance
-from tokflow.components.records import Recorded, record_build
-from tokflow.components.sources import Synced, sync_files
+from tokflow.components.records import RecordedBuild, record_build
+from tokflow.components.sources import SyncedFiles, sync_files
 from tokflow.components.text_dataset import TextDataset, make_definitions
 
 __all__ = [
-    "Recorded",
-    "Synced",
+    "RecordedBuild",
+    "SyncedFiles",
     "TextDataset",
     "make_definitions",
     "open_instance",

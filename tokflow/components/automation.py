@@ -4,13 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import dagster as dg
-from dagster._core.definitions.unresolved_asset_job_definition import (
-    UnresolvedAssetJobDefinition,
-)
 
 from tokflow.build.dataset import Dataset
 from tokflow.components.names import scan_job_name
-from tokflow.components.sources import Look, look_at_sources, record_sources, sync_files
+from tokflow.components.sources import FileChanges, look_at_sources, sync_files
 from tokflow.components.steps import failures_named
 from tokflow.errors import TokflowError, message_of
 
@@ -23,13 +20,17 @@ SENSOR_SECONDS = 60
 """A look at 1,000 local files that are unchanged takes some 50 ms."""
 
 
-def when_outdated(other_runs: Sequence[dg.AssetKey], *, num_generations: int) -> Condition:
+NUM_GENERATIONS = 3
+"""How far up automation looks for what has to be built first: from an export to the tokens."""
+
+
+def when_outdated(other_runs: Sequence[dg.AssetKey]) -> Condition:
     """Return the condition of every asset: its parents changed, it is missing, or its code is new.
 
     Each clause is needed: `eager` ignores what was missing when the sensor started, and new code;
     without `execution_failed` a bad file would be tried again on every tick. Parents in
     `other_runs` have other partitions, so they are built in other runs; the asset waits until
-    they, and what they are made from, are up to date, for `num_generations` from the parents on.
+    they, and what they are made from, are up to date.
     """
     when = dg.AutomationCondition
     is_ready = ~when.any_deps_missing() & ~when.in_progress()
@@ -40,12 +41,12 @@ def when_outdated(other_runs: Sequence[dg.AssetKey], *, num_generations: int) ->
     waits: Condition = when.any_deps_in_progress()
     if other_runs:
         parents = dg.AssetSelection.assets(*other_runs)
-        waits = waits | when.any_deps_match(_is_behind(num_generations)).allow(parents)
+        waits = waits | when.any_deps_match(_is_behind()).allow(parents)
     return ((changed | missing | new_code) & ~waits).with_label("outdated")
 
 
-def _is_behind(num_generations: int) -> Condition:
-    """Return whether a parent, up to so many generations up, is newer than its child.
+def _is_behind() -> Condition:
+    """Return whether a parent, up to NUM_GENERATIONS up, is newer than its child.
 
     Dagster's own `will_be_requested` says this only of parents that have the same partitions; and
     a file which fails stays behind until it is mended, so that no export is tried without it.
@@ -55,7 +56,7 @@ def _is_behind(num_generations: int) -> Condition:
     is_new_code: Condition = when.code_version_changed()
     changed: Condition = has_newer_parent | is_new_code
     is_behind: Condition = changed.since(when.newly_updated())
-    for _ in range(num_generations - 1):
+    for _ in range(NUM_GENERATIONS - 1):
         is_behind = is_behind | when.any_deps_match(is_behind)
     return is_behind
 
@@ -113,7 +114,7 @@ def files_sensor(dataset: Dataset, job: dg.JobDefinition) -> dg.SensorDefinition
             look = look_at_sources(context.instance, dataset)
             if not look.is_quick:
                 return dg.SensorResult(run_requests=[_scan_of(look, context.instance)])
-            synced = record_sources(context.instance, dataset, look)
+            synced = sync_files(context.instance, dataset, look)
         except (TokflowError, OSError) as error:
             return dg.SkipReason(message_of(error, where=dataset.name))
         return dg.SkipReason(str(synced))
@@ -121,7 +122,7 @@ def files_sensor(dataset: Dataset, job: dg.JobDefinition) -> dg.SensorDefinition
     return files
 
 
-def _scan_of(look: Look, instance: dg.DagsterInstance) -> dg.RunRequest:
+def _scan_of(look: FileChanges, instance: dg.DagsterInstance) -> dg.RunRequest:
     """Return a request that Dagster ignores while, and after, a scan of the same look goes well."""
     tags = {LOOK_TAG: look.digest}
     statuses = [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
@@ -141,13 +142,4 @@ def scan_schedule(dataset: Dataset, job: dg.JobDefinition) -> dg.ScheduleDefinit
         default_status=dg.DefaultScheduleStatus.STOPPED,
         description=f"Scans the raw files of {dataset.name} every hour, in place of the sensor "
         f"{dataset.name}_files.",
-    )
-
-
-def build_job(dataset: Dataset) -> UnresolvedAssetJobDefinition:
-    """Return the job of all assets of a dataset, for one file or a range of them."""
-    return dg.define_asset_job(
-        f"{dataset.name}_build",
-        selection=dg.AssetSelection.groups(dataset.name),
-        description=f"Builds {dataset.name}; what is there already is left as it is.",
     )

@@ -16,8 +16,9 @@ from tokflow.audit.verify import (
 )
 from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import make_raw
-from tokflow.errors import TokflowError, message_of
-from tokflow.exports import ExportConfig, Part, inputs_of
+from tokflow.components.names import asset_key
+from tokflow.errors import TokflowError, message_of, shortened
+from tokflow.exports import Part, inputs_of
 from tokflow.split.leakage import find_shared_texts
 from tokflow.store.manifest import broken_files
 from tokflow.store.verdicts import try_to_write_verdict
@@ -38,7 +39,7 @@ MAX_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class OutputCheck:
     """One asset check."""
 
     name: str
@@ -84,23 +85,20 @@ def _sequences_close(graph: BuildGraph, keys: Sequence[str]) -> list[str]:
 
 
 def _export_is_complete(graph: BuildGraph, names: Sequence[str]) -> list[str]:
-    configs: list[ExportConfig] = [e for e in graph.dataset.exports if e.name in names]
+    config = graph.export_config(names[0])
+    folder, manifest = graph.export(config).folder, graph.export(config).manifest()
+    parts = graph.parts(config)
+    if sum(entry.num_bytes for entry in manifest.files.values()) <= MAX_READ_BYTES:
+        problems = verify_export(folder, manifest, parts)
+        return (_damage_of(parts) or problems) if problems else []
     problems = []
-    for config in configs:
-        output = graph.export(config)
-        manifest = output.manifest()
-        parts = graph.parts(config)
-        if sum(entry.num_bytes for entry in manifest.files.values()) <= MAX_READ_BYTES:
-            found = verify_export(output.folder, manifest, parts)
-            problems += (_damage_of(parts) or found) if found else []
-            continue
-        for part in parts:
-            counts = [manifest.counts[f"{part.name}.num_{n}tokens"] for n in ("", "dropped_")]
-            if sum(counts) != part.num_tokens:
-                problems.append(
-                    f"{output.folder}: {part.name}: expected {part.num_tokens:,} tokens written "
-                    f"or dropped, found {sum(counts):,}"
-                )
+    for part in parts:
+        num = sum(manifest.counts[f"{part.name}.num_{n}tokens"] for n in ("", "dropped_"))
+        if num != part.num_tokens:
+            problems.append(
+                f"{folder}: {part.name}: expected {part.num_tokens:,} tokens written or dropped, "
+                f"found {num:,}"
+            )
     return problems
 
 
@@ -109,24 +107,15 @@ def _damage_of(parts: Sequence[Part]) -> list[str]:
     return [str(p) for one in inputs_of(parts) for p in broken_files(one.folder, one.manifest)]
 
 
-_OF_EXPORTS = (
-    Check(
-        "complete",
-        "The files can be read, and hold the tokens of the split but for those that the config "
-        "drops by name.",
-        _export_is_complete,
-    ),
-)
-
-CHECKS: dict[str, tuple[Check, ...]] = {
+CHECKS: dict[str, tuple[OutputCheck, ...]] = {
     "tokens": (
-        Check(
+        OutputCheck(
             "accounting_closes",
             "Documents in = documents + rejects; characters, tokens and bytes add up; every id "
             "is below vocab_size; BOS and EOS are where they belong.",
             _tokens_close,
         ),
-        Check(
+        OutputCheck(
             "equal_to_reference",
             "A sample of documents, read again from the raw file, has the tokens of the "
             "reference tokenizer and, where that loses nothing, decodes to its text.",
@@ -134,12 +123,12 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         ),
     ),
     "split": (
-        Check(
+        OutputCheck(
             "accounting_closes",
             "Every character of every document is in one part or in none.",
             _split_closes,
         ),
-        Check(
+        OutputCheck(
             "no_shared_text",
             "No text of 32 characters or more is in two parts of the files of this run.",
             _split_shares_no_text,
@@ -147,15 +136,21 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         ),
     ),
     "sequences": (
-        Check(
+        OutputCheck(
             "accounting_closes",
             "Every token of every part is in exactly one sequence or in the file's tail, or is "
             "counted as dropped or repeated.",
             _sequences_close,
         ),
     ),
-    "stream export": _OF_EXPORTS,
-    "sequences export": _OF_EXPORTS,
+    "export": (
+        OutputCheck(
+            "complete",
+            "The files can be read, and hold the tokens of the split but for those that the "
+            "config drops by name.",
+            _export_is_complete,
+        ),
+    ),
 }
 """Stage to checks."""
 
@@ -171,30 +166,28 @@ def check_specs(stage: str, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
 
 
 def check_results(
-    stage: str, key: dg.AssetKey, graph: BuildGraph, names: Sequence[str]
+    graph: BuildGraph, stage: str, name: str, outputs: Sequence[str]
 ) -> list[dg.AssetCheckResult]:
-    """Return the result of each check of an asset for the partitions (or the export) in `names`."""
+    """Return the result of each check of an asset, the export `name` for one, for `outputs`: its
+    partitions, or of an asset without that name."""
     results = []
     for check in CHECKS.get(stage, ()):
-        problems = _problems(check, graph, names)
-        shown = problems[:MAX_SHOWN]
-        more = [f"and {len(problems) - len(shown):,} more"] if len(problems) > len(shown) else []
+        problems = _problems(check, graph, [name] if name else outputs)
+        severity = dg.AssetCheckSeverity
         results.append(
             dg.AssetCheckResult(
-                asset_key=key,
+                asset_key=asset_key(graph.dataset, stage, name),
                 check_name=check.name,
                 passed=not problems,
-                severity=dg.AssetCheckSeverity.ERROR
-                if check.is_blocking
-                else dg.AssetCheckSeverity.WARN,
-                description="\n".join([*shown, *more]) or None,
-                metadata={"num_checked": len(names), "num_problems": len(problems)},
+                severity=severity.ERROR if check.is_blocking else severity.WARN,
+                description="\n".join(shortened(problems, MAX_SHOWN)) or None,
+                metadata={"num_checked": len(outputs), "num_problems": len(problems)},
             )
         )
     return results
 
 
-def _problems(check: Check, graph: BuildGraph, names: Sequence[str]) -> list[str]:
+def _problems(check: OutputCheck, graph: BuildGraph, names: Sequence[str]) -> list[str]:
     """Return what a check finds; an output too damaged to be read is a problem, too."""
     try:
         return check.problems(graph, names)

@@ -1,4 +1,4 @@
-"""What Dagster calls the parts of a dataset: asset keys, partition set, jobs."""
+"""Names that Dagster gives a dataset: keys of assets with their parents, partition set, jobs."""
 
 import dagster as dg
 
@@ -8,9 +8,30 @@ FILE_STAGES = ("raw", "tokens", "split", "sequences")
 """The assets that have one partition for each raw file, parents first."""
 
 
-def asset_key(dataset: Dataset, *path: str) -> dg.AssetKey:
+def asset_key(dataset: Dataset, stage: str, name: str = "") -> dg.AssetKey:
     """Return the key of one asset: `[<dataset>, <stage>]`, `[<dataset>, "exports", <name>]`."""
-    return dg.AssetKey([dataset.name, *path])
+    return dg.AssetKey([dataset.name, *(("exports", name) if stage == "export" else (stage,))])
+
+
+def parents(
+    dataset: Dataset, stage: str, name: str = ""
+) -> dict[dg.AssetKey, dg.PartitionMapping | None]:
+    """Return what an asset is made from, and whether from all partitions or its own alone."""
+    all_files, own = dg.AllPartitionMapping(), dg.IdentityPartitionMapping()
+    of_stage: dict[str, dg.PartitionMapping | None] = {}
+    if stage == "files" or (stage == "tokenizer" and dataset.tokenizer.kind == "trained"):
+        of_stage = {"raw": all_files}
+    elif stage == "tokens":
+        of_stage = {"raw": own, "tokenizer": None}
+    elif stage == "split":
+        of_stage = {"tokens": all_files if dataset.split.scope == "dataset" else own}
+    elif stage == "sequences":
+        of_stage = {"split": own}
+    elif stage == "export":
+        config = next(config for config in dataset.exports if config.name == name)
+        is_packed = config.layout.made_of == "sequences"
+        of_stage = {"sequences" if is_packed else "split": all_files, "files": None}
+    return {asset_key(dataset, parent): mapping for parent, mapping in of_stage.items()}
 
 
 def partition_set(dataset: Dataset) -> dg.DynamicPartitionsDefinition:

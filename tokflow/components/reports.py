@@ -1,21 +1,20 @@
-"""Reports: what Dagster is told of each output, in the vocabulary's words."""
+"""Reports of outputs to Dagster: their data version and metadata, in the vocabulary's words."""
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import dagster as dg
 import pyarrow as pa
 
-from tokflow.build.graph import BuildGraph
+from tokflow.build.output import Output
 from tokflow.build.results import StageResult
 from tokflow.components.previews import preview_of_documents, preview_of_part
-from tokflow.exports import ExportConfig
 from tokflow.raw import LeftOut, RawFile, RawSource, redact
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
-from tokflow.tokenizers.tokenizer import Tokenizer, tokenizer_of, vocab_size_asked
+from tokflow.tokenizers.tokenizer import vocab_size_asked
 from tokflow.tokens.shard import open_token_shard
 
 MAX_ROWS = 1_000
@@ -24,7 +23,7 @@ MAX_ROWS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What Dagster is told of one output."""
+    """Data version and metadata of one output."""
 
     data_version: str
     """The output's fingerprint."""
@@ -72,57 +71,70 @@ def report_files(
     )
 
 
-def report_tokenizer(made: StageResult) -> Report:
-    """Return the report of a saved tokenizer.
-
-    Its data version is that of its content: tokens depend on nothing else, so a tokenizer that
-    was trained again and came out the same makes nothing stale.
-    """
-    details = made.manifest.details
-    tokenizer = tokenizer_of(made.manifest, made.output.folder)
-    asked = vocab_size_asked(made.manifest)
-    rebuilt = describe_rebuilt(made.output.folder)
-    report = _report(
-        made,
+def report(made: StageResult) -> Report:
+    """Return the report of an output in the store."""
+    output = made.output
+    return Report(
+        data_version(output),
         {
-            "kind": tokenizer.kind,
-            "dtype": tokenizer.dtype.name,
-            "tokenizer_fingerprint": tokenizer.fingerprint,
-            "eos": _token(tokenizer.eos_token, tokenizer.eos_id),
-            "bos": _token(tokenizer.bos_token, tokenizer.bos_id),
-            **({} if asked is None else {"vocab_size_asked": asked}),
-            "special_tokens": dg.MetadataValue.json(dict(tokenizer.special_tokens)),
-            "origin": dg.MetadataValue.json(dict(details.get("origin", {}))),
-            **({"auto_tokenizer": rebuilt} if rebuilt else {}),
-            "files": _files(made),
+            **made.manifest.counts,
+            **made.run,
+            **DETAILS[output.stage](made),
+            "fingerprint": output.fingerprint,
+            "is_new": made.is_new,
+            "dagster/uri": output.folder.absolute().as_uri(),
+            "folder": dg.MetadataValue.path(output.folder),
         },
     )
-    return Report(tokenizer.fingerprint, report.metadata)
+
+
+def data_version(output: Output) -> str:
+    """Return the version of an output that Dagster compares: its fingerprint.
+
+    That of the tokenizer is of its content: tokens depend on nothing else, so a tokenizer that
+    was trained again and came out the same makes nothing stale.
+    """
+    is_tokenizer = output.stage == "tokenizer"
+    return output.graph.tokenizer.fingerprint if is_tokenizer else output.fingerprint
+
+
+def _tokenizer(made: StageResult) -> dict[str, Any]:
+    tokenizer = made.output.graph.tokenizer
+    asked = vocab_size_asked(made.manifest)
+    rebuilt = describe_rebuilt(made.folder)
+    return {
+        "kind": tokenizer.kind,
+        "dtype": tokenizer.dtype.name,
+        "tokenizer_fingerprint": tokenizer.fingerprint,
+        "eos": _token(tokenizer.eos_token, tokenizer.eos_id),
+        "bos": _token(tokenizer.bos_token, tokenizer.bos_id),
+        **({} if asked is None else {"vocab_size_asked": asked}),
+        "special_tokens": dg.MetadataValue.json(dict(tokenizer.special_tokens)),
+        "origin": dg.MetadataValue.json(dict(made.manifest.details.get("origin", {}))),
+        **({"auto_tokenizer": rebuilt} if rebuilt else {}),
+        "files": _files(made),
+    }
 
 
 def _token(name: str | None, token_id: int | None) -> str:
     return "none" if token_id is None else f"{name!r} = {token_id}"
 
 
-def report_tokens(made: StageResult, tokenizer: Tokenizer) -> Report:
-    """Return the report of one file's token shard."""
+def _tokens(made: StageResult) -> dict[str, Any]:
     counts = made.manifest.counts
     shard = open_token_shard(made)
-    return _report(
-        made,
-        {
-            "dtype": shard.dtype.name,
-            "bytes_per_token": _ratio(counts["num_bytes"], counts["num_tokens"]),
-            "dagster/partition_row_count": counts["num_documents"],
-            "preview": dg.MetadataValue.md(preview_of_documents(shard, tokenizer)),
-        },
-    )
+    preview = preview_of_documents(shard, made.output.graph.tokenizer)
+    return {
+        "dtype": shard.dtype.name,
+        "bytes_per_token": _ratio(counts["num_bytes"], counts["num_tokens"]),
+        "dagster/partition_row_count": counts["num_documents"],
+        "preview": dg.MetadataValue.md(preview),
+    }
 
 
-def report_split(made: StageResult) -> Report:
-    """Return the report of one file's split."""
-    counts, parts = made.manifest.counts, made.manifest.details["parts"]
-    names = (*parts, "no_part")
+def _split(made: StageResult) -> dict[str, Any]:
+    counts = made.manifest.counts
+    names = (*made.manifest.details["parts"], "no_part")
     fields = ("num_documents", "num_cut_pieces", "num_chars", "num_tokens")
     num_chars = sum(counts[f"{name}.num_chars"] for name in names)
     shares = [
@@ -133,26 +145,21 @@ def report_split(made: StageResult) -> Report:
         }
         for name in names
     ]
-    return _report(made, {"parts": _table(shares)})
+    return {"parts": _table(shares)}
 
 
-def report_sequences(made: StageResult) -> Report:
-    """Return the report of one file's sequences."""
+def _sequences(made: StageResult) -> dict[str, Any]:
     counts, details = made.manifest.counts, made.manifest.details
     num_sequences = sum(counts[f"{part}.num_sequences"] for part in details["parts"])
-    return _report(
-        made,
-        {
-            "num_sequences": num_sequences,
-            "sequence_length": details["sequence_length"],
-            "parts": _table([_packed_part(counts, part) for part in details["parts"]]),
-            "dagster/partition_row_count": num_sequences,
-        },
-    )
+    return {
+        "num_sequences": num_sequences,
+        "sequence_length": details["sequence_length"],
+        "parts": _table([_packed_part(counts, part) for part in details["parts"]]),
+        "dagster/partition_row_count": num_sequences,
+    }
 
 
 def _packed_part(counts: Mapping[str, int], part: str) -> dict[str, Any]:
-    """Return what packing made of a part."""
     prefix = f"{part}."
     of_part = {
         name.removeprefix(prefix): num for name, num in counts.items() if name.startswith(prefix)
@@ -161,26 +168,34 @@ def _packed_part(counts: Mapping[str, int], part: str) -> dict[str, Any]:
     return {"part": part, "fill_fraction": _ratio(of_part["num_tokens"], num_slots), **of_part}
 
 
-def report_export(made: StageResult, graph: BuildGraph, config: ExportConfig) -> Report:
-    """Return the report of one export."""
-    manifest = made.manifest
+def _export(made: StageResult) -> dict[str, Any]:
+    manifest, graph = made.manifest, made.output.graph
     counts, parts = manifest.counts, manifest.details["parts"]
-    num_tokens = sum(counts[f"{part}.num_tokens"] for part in parts)
-    is_rows = f"{parts[0]}.num_sequences" in counts
-    rows = sum(counts[f"{part}.num_sequences"] for part in parts) if is_rows else num_tokens
-    first_part = graph.parts(config)[0]
-    return _report(
-        made,
-        {
-            "format": manifest.details["format"],
-            "dtype": graph.tokenizer.dtype.name,
-            "num_tokens": num_tokens,
-            "num_bytes": sum(entry.num_bytes for entry in manifest.files.values()),
-            "dagster/row_count": rows,
-            "files": _files(made),
-            "preview": dg.MetadataValue.md(preview_of_part(first_part, graph.tokenizer)),
-        },
+    is_packed = f"{parts[0]}.num_sequences" in counts
+    num_tokens, num_rows = (
+        sum(counts[f"{part}.{name}"] for part in parts)
+        for name in ("num_tokens", "num_sequences" if is_packed else "num_tokens")
     )
+    first_part = graph.parts(graph.export_config(made.output.name))[0]
+    return {
+        "format": manifest.details["format"],
+        "dtype": graph.tokenizer.dtype.name,
+        "num_tokens": num_tokens,
+        "num_bytes": sum(entry.num_bytes for entry in manifest.files.values()),
+        "dagster/row_count": num_rows,
+        "files": _files(made),
+        "preview": dg.MetadataValue.md(preview_of_part(first_part, graph.tokenizer)),
+    }
+
+
+DETAILS: Mapping[str, Callable[[StageResult], dict[str, Any]]] = {
+    "tokenizer": _tokenizer,
+    "tokens": _tokens,
+    "split": _split,
+    "sequences": _sequences,
+    "export": _export,
+}
+"""Stage to what is to be said of its outputs besides their counts."""
 
 
 def column_schema(
@@ -198,22 +213,6 @@ def column_schema(
     )
 
 
-def _report(made: StageResult, more: Mapping[str, Any]) -> Report:
-    output = made.output
-    return Report(
-        output.fingerprint,
-        {
-            **made.manifest.counts,
-            **made.run,
-            **more,
-            "fingerprint": output.fingerprint,
-            "is_new": made.is_new,
-            "dagster/uri": output.folder.absolute().as_uri(),
-            "folder": dg.MetadataValue.path(output.folder),
-        },
-    )
-
-
 def _files(made: StageResult) -> dg.TableMetadataValue:
     return _table(
         [
@@ -224,16 +223,11 @@ def _files(made: StageResult) -> dg.TableMetadataValue:
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> dg.TableMetadataValue:
+    types = {str: "string", int: "int", float: "float", bool: "bool", type(None): "string"}
+    first = rows[0] if rows else {}
+    columns = [dg.TableColumn(name, type=types[type(value)]) for name, value in first.items()]
     records = [dg.TableRecord(row) for row in rows[:MAX_ROWS]]
-    return dg.MetadataValue.table(records, schema=_schema_of(rows))
-
-
-def _schema_of(rows: Iterable[Mapping[str, Any]]) -> dg.TableSchema:
-    names = {str: "string", int: "int", float: "float", bool: "bool", type(None): "string"}
-    first = next(iter(rows), {})
-    return dg.TableSchema(
-        columns=[dg.TableColumn(name, type=names[type(value)]) for name, value in first.items()]
-    )
+    return dg.MetadataValue.table(records, schema=dg.TableSchema(columns))
 
 
 def _ratio(part: int, whole: int) -> float:

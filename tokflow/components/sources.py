@@ -1,7 +1,8 @@
 """Sources: Dagster's list of raw files, brought up to date with what is there."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,17 +10,11 @@ import dagster as dg
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
-from tokflow.components.names import asset_key, partition_set
-from tokflow.components.reports import Report, report_files, report_raw
-from tokflow.components.versions import (
-    FILES_VERSION,
-    RAW_VERSION,
-    recorded_version,
-    recorded_versions,
-    version_tags,
-)
+from tokflow.components.history import record, recorded_versions, unrecorded
+from tokflow.components.names import partition_set
+from tokflow.components.reports import report_files, report_raw
 from tokflow.errors import RawFileError, first_five
-from tokflow.raw import LeftOut, RawFile, RawSource, read_raw_file, read_raw_files
+from tokflow.raw import RawFile
 from tokflow.raw.hashes import HashCache, stamp_of
 
 KEYS_AT_ONCE = 5_000
@@ -33,8 +28,8 @@ QUICK_EVENTS = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Synced:
-    """What a look at the raw files changed in Dagster, by partition key, sorted."""
+class SyncedFiles:
+    """Changes of the raw files that Dagster was told, by partition key, sorted."""
 
     added: tuple[str, ...] = ()
     """New partitions."""
@@ -44,107 +39,69 @@ class Synced:
     """Known partitions with another content."""
 
     def __str__(self) -> str:
-        parts = [
-            f"{len(keys):,} {what} ({first_five(keys)})"
-            for what, keys in (
-                ("added", self.added),
-                ("removed", self.removed),
-                ("changed", self.changed),
-            )
-            if keys
-        ]
-        return "raw files: " + (", ".join(parts) or "no change")
+        changes = {"added": self.added, "removed": self.removed, "changed": self.changed}
+        said = [f"{len(of):,} {what} ({first_five(of)})" for what, of in changes.items() if of]
+        return "raw files: " + (", ".join(said) or "no change")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Look:
-    """What is there, against what Dagster knows; no content has been read for it."""
+class FileChanges:
+    """Raw files that are there, against those that Dagster knows; none has been read for it."""
 
-    sources: Mapping[str, RawSource]
+    graph: BuildGraph
     added: tuple[str, ...]
     removed: tuple[str, ...]
-    known: Mapping[str, RawFile]
-    """Files whose checksum is known: from the cache or, of remote ones, from the newest copy."""
-    unread: tuple[str, ...]
-    """Files of this machine that must be hashed."""
-    unread_bytes: int
-    num_events: int
-    """How many of `known` Dagster does not have with this checksum."""
-    left_out: tuple[LeftOut, ...]
-    """What the patterns match and is not read."""
+    is_quick: bool
+    """Whether to bring Dagster up to date takes a few seconds at most."""
     digest: str
-    """Another one when the raw files are others."""
-
-    @property
-    def is_quick(self) -> bool:
-        """Whether `record_sources` takes a few seconds at most."""
-        return (
-            self.unread_bytes <= QUICK_BYTES
-            and self.num_events + len(self.unread) <= QUICK_EVENTS
-            and len(self.added) + len(self.removed) <= KEYS_AT_ONCE
-        )
+    """Another one when other files are to be read, registered or retired."""
 
 
-def sync_files(instance: dg.DagsterInstance, dataset: Dataset) -> Synced:
+def look_at_sources(instance: dg.DagsterInstance, dataset: Dataset) -> FileChanges:
+    """Return what is there, without reading any content."""
+    graph = BuildGraph(dataset, offline=True)
+    registered = set(instance.get_dynamic_partitions(str(partition_set(dataset).name)))
+    added = tuple(key for key in graph.sources if key not in registered)
+    removed = tuple(sorted(registered - set(graph.sources)))
+    cache = HashCache(dataset.folder)
+    local = {key: Path(of.url) for key, of in graph.sources.items() if of.is_local}
+    stamps = {key: stamp_of(path) for key, path in local.items() if path.is_file()}
+    unread = {key: of for key, of in stamps.items() if not cache.find(local[key], of)}
+    num_bytes = sum(stamp.num_bytes for stamp in unread.values())
+    num_changes = len({*added, *unread}) + len(removed)
+    return FileChanges(
+        graph=graph,
+        added=added,
+        removed=removed,
+        is_quick=num_bytes <= QUICK_BYTES and num_changes <= QUICK_EVENTS,
+        digest=hashlib.sha256(repr([added, removed, sorted(unread.items())]).encode()).hexdigest(),
+    )
+
+
+def sync_files(
+    instance: dg.DagsterInstance, dataset: Dataset, changes: FileChanges | None = None
+) -> SyncedFiles:
     """Register new raw files as partitions, retire those that are gone, record each new content.
 
     The content of a file of this machine is recorded as a materialization of `raw` without a
     run, for somebody else has made it; Dagster ignores an observation of an asset that it can
     materialize. A remote file is only listed: what its content is shows when `raw` fetches it.
     The list itself is recorded as a materialization of `files`, so that a file which goes away
-    makes the exports stale, too.
+    makes the exports stale, too. `changes`: those that a look has found just now.
 
     Raises: ConfigError, RawFileError where the files cannot be listed; nothing is retired then.
     """
-    return record_sources(instance, dataset, look_at_sources(instance, dataset))
-
-
-def look_at_sources(instance: dg.DagsterInstance, dataset: Dataset) -> Look:
-    """Return what is there, without reading any content."""
-    listing = BuildGraph(dataset).listing
-    sources = listing.sources
-    registered = set(instance.get_dynamic_partitions(str(partition_set(dataset).name)))
-    recorded = recorded_versions(instance, asset_key(dataset, "raw"))
-    known = _known_files(dataset, sources)
-    unread = {
-        key: stamp_of(Path(source.url))
-        for key, source in sources.items()
-        if source.is_local and key not in known and Path(source.url).is_file()
-    }
-    added = tuple(key for key in sources if key not in registered)
-    removed = tuple(sorted(registered - set(sources)))
-    state = [added, removed, sorted(unread.items()), sorted(raw.sha256 for raw in known.values())]
-    return Look(
-        sources=sources,
-        added=added,
-        removed=removed,
-        known=known,
-        unread=tuple(unread),
-        unread_bytes=sum(stamp.num_bytes for stamp in unread.values()),
-        left_out=listing.left_out,
-        num_events=sum(recorded.get(key) != raw.sha256 for key, raw in known.items()),
-        digest=hashlib.sha256(repr(state).encode()).hexdigest(),
-    )
-
-
-def record_sources(instance: dg.DagsterInstance, dataset: Dataset, look: Look) -> Synced:
-    """Bring Dagster up to date with `look`, and hash what it left unread."""
-    raw_files = {**look.known, **_read(dataset, look)}
-    recorded = recorded_versions(instance, asset_key(dataset, "raw"))
-    changed = [key for key in sorted(raw_files) if raw_files[key].sha256 != recorded.get(key)]
-    reports = {key: report_raw(raw_files[key], look.sources[key]) for key in changed}
+    changes = changes or look_at_sources(instance, dataset)
+    raw_files = known_files(changes.graph)
+    known = recorded_versions(instance, dataset, "raw")
     # Recorded before they are registered, or automation might see a partition without its file.
-    record_partitions(instance, dataset, "raw", reports, code_version=RAW_VERSION)
-    register(instance, dataset, look.added)
-    for key in look.removed:
+    recorded = record_raw(instance, changes.graph, {k: of for k, of in raw_files.items() if of})
+    register(instance, dataset, changes.added)
+    for key in changes.removed:
         instance.delete_dynamic_partition(str(partition_set(dataset).name), key)
-    listed = {key: raw_files.get(key) for key in look.sources}
-    record_files(instance, dataset, listed, left_out=look.left_out)
-    return Synced(
-        added=look.added,
-        removed=look.removed,
-        changed=tuple(key for key in changed if key in recorded and key not in look.added),
-    )
+    record_listing(instance, changes.graph, raw_files)
+    changed = tuple(key for key in recorded if key in known and key not in changes.added)
+    return SyncedFiles(added=changes.added, removed=changes.removed, changed=changed)
 
 
 def register(instance: dg.DagsterInstance, dataset: Dataset, keys: Iterable[str]) -> None:
@@ -156,120 +113,34 @@ def register(instance: dg.DagsterInstance, dataset: Dataset, keys: Iterable[str]
         )
 
 
-def known_files(dataset: Dataset, sources: Mapping[str, RawSource]) -> dict[str, RawFile | None]:
-    """Return every listed file, hashed if it is of this machine; None if it was never fetched."""
-    known = _known_files(dataset, sources)
-    unread = {key: source for key, source in sources.items() if key not in known}
-    read = _read_files(dataset, {key: s for key, s in unread.items() if s.is_local})
-    return {key: known.get(key) or read.get(key) for key in sources}
+def known_files(graph: BuildGraph) -> dict[str, RawFile | None]:
+    """Return every listed file, hashed if it is of this machine; None for one that was never
+    fetched, or cannot be read and fails when it is built."""
+    graph = BuildGraph(graph.dataset, offline=True) if not graph.offline else graph
+    graph.read_raw_files(list(graph.sources))
+    raw_files: dict[str, RawFile | None] = dict.fromkeys(graph.sources)
+    for key in raw_files:
+        with suppress(RawFileError):
+            raw_files[key] = graph.raw_file(key)
+    return raw_files
 
 
-def record_partitions(
-    instance: dg.DagsterInstance,
-    dataset: Dataset,
-    stage: str,
-    reports: Mapping[str, Report],
-    *,
-    code_version: str,
-    parents: Iterable[dg.AssetKey] = (),
-) -> None:
-    """Record outputs that were made without a run, one materialization per partition."""
-    key = asset_key(dataset, stage)
-    shared = version_tags(instance, code_version=code_version, data_version="", parents=parents)
-    for partition, report in reports.items():
-        instance.report_runless_asset_event(
-            dg.AssetMaterialization(
-                key,
-                partition=partition,
-                metadata=report.metadata,
-                tags={**shared, "dagster/data_version": report.data_version},
-            )
-        )
+def record_raw(
+    instance: dg.DagsterInstance, graph: BuildGraph, raw_files: Mapping[str, RawFile]
+) -> list[str]:
+    """Record the contents of raw files that Dagster does not have; return their keys, sorted."""
+    versions = {key: raw_files[key].sha256 for key in sorted(raw_files)}
+    new = unrecorded(instance, graph.dataset, "raw", versions)
+    reports = {key: report_raw(raw_files[key], graph.sources[key]) for key in new}
+    record(instance, graph.dataset, "raw", reports)
+    return new
 
 
-def record_one(
-    instance: dg.DagsterInstance,
-    key: dg.AssetKey,
-    report: Report,
-    *,
-    code_version: str,
-    parents: Iterable[dg.AssetKey],
-) -> bool:
-    """Record an output without partitions that was made without a run, unless Dagster has it.
-
-    It is recorded again, too, when a parent has been recorded since.
-    """
-    parents = list(parents)
-    records = {
-        record.asset_entry.asset_key: record.asset_entry.last_materialization_storage_id or 0
-        for record in instance.get_asset_records([key, *parents])
-    }
-    is_after_parents = records.get(key, 0) >= max(
-        (records.get(parent, 0) for parent in parents), default=0
-    )
-    if is_after_parents and recorded_version(instance, key) == (code_version, report.data_version):
-        return False
-    tags = version_tags(
-        instance, code_version=code_version, data_version=report.data_version, parents=parents
-    )
-    instance.report_runless_asset_event(
-        dg.AssetMaterialization(key, metadata=report.metadata, tags=tags)
-    )
-    return True
-
-
-def record_files(
-    instance: dg.DagsterInstance,
-    dataset: Dataset,
-    raw_files: Mapping[str, RawFile | None],
-    *,
-    left_out: Sequence[LeftOut],
+def record_listing(
+    instance: dg.DagsterInstance, graph: BuildGraph, raw_files: Mapping[str, RawFile | None]
 ) -> bool:
     """Record the list of raw files, unless Dagster has it."""
-    return record_one(
-        instance,
-        asset_key(dataset, "files"),
-        report_files(raw_files, left_out),
-        code_version=FILES_VERSION,
-        parents=[asset_key(dataset, "raw")],
-    )
-
-
-def _known_files(dataset: Dataset, sources: Mapping[str, RawSource]) -> dict[str, RawFile]:
-    """Return the files whose checksum is known without reading them."""
-    known: dict[str, RawFile] = {}
-    cache = HashCache(dataset.folder)
-    for key, source in sources.items():
-        path = Path(source.url)
-        if source.is_local and path.is_file():
-            stamp = stamp_of(path)
-            if sha256 := cache.find(path, stamp):
-                known[key] = RawFile(
-                    key=key, path=path, num_bytes=stamp.num_bytes, sha256=sha256, stamp=stamp
-                )
-    for key, source in sources.items():
-        if not source.is_local:
-            try:
-                known[key] = read_raw_file(source, store=dataset.folder, offline=True)
-            except RawFileError:
-                continue  # not fetched yet
-    return known
-
-
-def _read(dataset: Dataset, look: Look) -> dict[str, RawFile]:
-    return _read_files(dataset, {key: look.sources[key] for key in look.unread})
-
-
-def _read_files(dataset: Dataset, sources: Mapping[str, RawSource]) -> dict[str, RawFile]:
-    """Return the files that can be hashed; those that cannot fail when they are built."""
-    try:
-        return read_raw_files(sources.values(), store=dataset.folder)
-    except RawFileError:
-        pass
-    read = {}
-    for key, source in sources.items():
-        try:
-            read[key] = read_raw_file(source, store=dataset.folder)
-        except RawFileError:
-            continue
-    return read
+    report = report_files(raw_files, graph.listing.left_out)
+    is_new = bool(unrecorded(instance, graph.dataset, "files", {"": report.data_version}))
+    record(instance, graph.dataset, "files", {"": report} if is_new else {})
+    return is_new

@@ -1,4 +1,4 @@
-"""Steps: what the body of every asset does around the one function of `pipeline` it calls."""
+"""Bodies of the assets: each calls one function of `pipeline` and reports what it made."""
 
 import hashlib
 import time
@@ -10,14 +10,25 @@ import dagster as dg
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
-from tokflow.components.names import scan_job_name
-from tokflow.components.reports import Report
-from tokflow.components.versions import version_tags
-from tokflow.errors import ConfigError, TokflowError, first_five, message_of
+from tokflow.build.pipeline import (
+    make_export,
+    make_raw,
+    make_sequences,
+    make_split,
+    make_tokenizer,
+    make_tokens,
+)
+from tokflow.build.results import StageResult
+from tokflow.components.checks import check_results
+from tokflow.components.history import materializations
+from tokflow.components.names import FILE_STAGES, scan_job_name
+from tokflow.components.reports import Report, report, report_files, report_raw
+from tokflow.components.sources import known_files
+from tokflow.errors import ConfigError, TokflowError, first_five, message_of, shortened
 from tokflow.raw import check_key
 
 Results = Iterator[dg.MaterializeResult[Any]]
-CheckResults = Callable[[Sequence[str]], list[dg.AssetCheckResult]]
+Body = Callable[[dg.AssetExecutionContext], Results]
 
 LOG_SECONDS = 5.0
 """A line of the log costs some 10 ms and a row of the database."""
@@ -26,45 +37,74 @@ MAX_SHOWN = 50
 """Files that a failure lists."""
 
 
-def materialize_partitions(
-    context: dg.AssetExecutionContext,
-    graph: BuildGraph,
-    make: Callable[[str], Report],
-    check: CheckResults = lambda _: [],
+def make_body(dataset: Dataset, stage: str, name: str = "") -> Body:
+    """Return what an asset does: make its outputs, report and check them."""
+
+    def body(context: dg.AssetExecutionContext) -> Results:
+        graph = BuildGraph(dataset)
+        if stage in FILE_STAGES:
+            yield from _materialize_partitions(context, graph, stage)
+            return
+        with failures_named(dataset):
+            report = _make(context, graph, stage, name)
+        yield _result(report, check_results(graph, stage, name, [name]))
+
+    return body
+
+
+def _make(context: dg.AssetExecutionContext, graph: BuildGraph, stage: str, name: str) -> Report:
+    """Make one output by the one function of `pipeline` that does; return its report."""
+    if stage == "raw":
+        return report_raw(make_raw(graph, name), graph.sources[name])
+    if stage == "files":
+        return report_files(known_files(graph), graph.listing.left_out)
+    if stage == "tokens":
+        return report(make_tokens(graph, name, progress=_log_progress(context, name)))
+    return report(MAKERS[stage](graph, name))
+
+
+MAKERS: Mapping[str, Callable[[BuildGraph, str], StageResult]] = {
+    "tokenizer": lambda graph, _: make_tokenizer(graph),
+    "split": make_split,
+    "sequences": make_sequences,
+    "export": lambda graph, name: make_export(graph, graph.export_config(name)),
+}
+
+
+def _result(report: Report, checks: Sequence[dg.AssetCheckResult]) -> dg.MaterializeResult[Any]:
+    return dg.MaterializeResult(
+        data_version=dg.DataVersion(report.data_version),
+        metadata=report.metadata,
+        check_results=checks,
+    )
+
+
+def _materialize_partitions(
+    context: dg.AssetExecutionContext, graph: BuildGraph, stage: str
 ) -> Results:
     """Make the partitions of this run, one key, a range or all, and report each.
 
     A file that cannot be built stops no other: the step fails at the end, and names it.
     """
     keys = sorted(context.partition_keys)
-    reports, errors = _make_all(context, graph, keys, make)
+    reports, errors = _make_all(context, graph, stage, keys)
     if graph.has_new_verdict:  # those that were made before it are to be made again
-        reports, errors = _make_all(context, graph, keys, make)
+        reports, errors = _make_all(context, graph, stage, keys)
+    if not errors:
+        checks = check_results(graph, stage, "", keys)
+        # Dagster 1.13 gives all partitions of a run the one data version and the tags of the one
+        # result (dagster issues 34013, 18649), and there must be one for what is downstream to
+        # run. So each partition gets a second event, after it, with its own; the latest counts.
+        yield _result(reports[keys[0]] if len(keys) == 1 else _joined(reports), checks)
+    if errors or len(keys) > 1:
+        for event in materializations(context.instance, graph.dataset, stage, reports):
+            context.log_event(event)
     if errors:
-        _log_materializations(context, reports)
         raise _failure(graph, errors, num_keys=len(keys))
-    if len(keys) == 1:
-        report = reports[keys[0]]
-        yield dg.MaterializeResult(
-            data_version=dg.DataVersion(report.data_version),
-            metadata=report.metadata,
-            check_results=check(keys),
-        )
-        return
-    # Dagster 1.13 gives all partitions of a run the one data version and the tags of the one
-    # result (dagster issues 34013, 18649), and there must be one for what is downstream to run.
-    # So each partition gets a second event, after it, with its own; the latest counts.
-    yield dg.MaterializeResult(
-        data_version=dg.DataVersion(_joined(reports)), check_results=check(keys)
-    )
-    _log_materializations(context, reports)
 
 
 def _make_all(
-    context: dg.AssetExecutionContext,
-    graph: BuildGraph,
-    keys: Sequence[str],
-    make: Callable[[str], Report],
+    context: dg.AssetExecutionContext, graph: BuildGraph, stage: str, keys: Sequence[str]
 ) -> tuple[dict[str, Report], dict[str, Exception]]:
     """Return the reports of the partitions that could be made, and the errors of the others."""
     reports: dict[str, Report] = {}
@@ -73,26 +113,11 @@ def _make_all(
     for number, key in enumerate(keys):
         try:
             _check_is_listed(graph, key)
-            reports[key] = make(key)
+            reports[key] = _make(context, graph, stage, key)
         except (TokflowError, OSError) as error:
             errors[key] = error
         log(f"{number + 1:,} of {len(keys):,} files, last {key}")
     return reports, errors
-
-
-def materialize_one(
-    graph: BuildGraph,
-    make: Callable[[], Report],
-    check: Callable[[], list[dg.AssetCheckResult]] = list,
-) -> Results:
-    """Make an asset without partitions and report it."""
-    with failures_named(graph.dataset):
-        report = make()
-    yield dg.MaterializeResult(
-        data_version=dg.DataVersion(report.data_version),
-        metadata=report.metadata,
-        check_results=check(),
-    )
 
 
 @contextmanager
@@ -105,7 +130,7 @@ def failures_named(dataset: Dataset) -> Iterator[None]:
         raise dg.Failure(f"{dataset.name}: {message}", allow_retries=False) from error
 
 
-def log_progress(context: dg.AssetExecutionContext, key: str) -> Callable[[int, int], None]:
+def _log_progress(context: dg.AssetExecutionContext, key: str) -> Callable[[int, int], None]:
     """Return what `make_tokens` calls for each batch; it writes a line every few seconds."""
     log, started = _slow_log(context), time.monotonic()
     num_documents = num_bytes = 0
@@ -134,36 +159,15 @@ def _check_is_listed(graph: BuildGraph, key: str) -> None:
         )
 
 
-def _log_materializations(context: dg.AssetExecutionContext, reports: Mapping[str, Report]) -> None:
-    """Record each partition with its own metadata, data version and the parents it has now."""
-    spec = context.assets_def.get_asset_spec(context.asset_key)
-    shared = version_tags(
-        context.instance,
-        code_version=spec.code_version or context.run_id,
-        data_version="",
-        parents=[dependency.asset_key for dependency in spec.deps],
-    )
-    for key, report in reports.items():
-        context.log_event(
-            dg.AssetMaterialization(
-                context.asset_key,
-                partition=key,
-                metadata=report.metadata,
-                tags={**shared, "dagster/data_version": report.data_version},
-            )
-        )
-
-
 def _failure(graph: BuildGraph, errors: Mapping[str, Exception], *, num_keys: int) -> dg.Failure:
     keys_of: dict[str, list[str]] = {}
     for key, error in errors.items():
         keys_of.setdefault(message_of(error, where=key), []).append(key)
     lines = [f"{first_five(keys)}: {message}" for message, keys in keys_of.items()]
-    more = [f"and {len(lines) - MAX_SHOWN:,} more"] if len(lines) > MAX_SHOWN else []
     head = f"{graph.dataset.name}: {len(errors):,} of {num_keys:,} files could not be built"
     rest = "; the others were, and are recorded" if len(errors) < num_keys else ""
     return dg.Failure(
-        "\n".join([head + rest, *lines[:MAX_SHOWN], *more]),
+        "\n".join([head + rest, *shortened(lines, MAX_SHOWN)]),
         metadata={"files": dg.MetadataValue.json(list(errors)[:MAX_SHOWN])},
         allow_retries=any(_is_remote(graph, key) for key in errors),
     )
@@ -189,6 +193,6 @@ def _slow_log(context: dg.AssetExecutionContext) -> Callable[[str], None]:
     return log
 
 
-def _joined(reports: Mapping[str, Report]) -> str:
+def _joined(reports: Mapping[str, Report]) -> Report:
     text = "\n".join(f"{key} {report.data_version}" for key, report in reports.items())
-    return hashlib.sha256(text.encode()).hexdigest()
+    return Report(hashlib.sha256(text.encode()).hexdigest(), {})

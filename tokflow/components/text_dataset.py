@@ -12,7 +12,6 @@ from tokflow.build.dataset import Dataset, make_dataset
 from tokflow.components.assets import make_assets
 from tokflow.components.automation import (
     automation_sensor,
-    build_job,
     files_sensor,
     scan_job,
     scan_schedule,
@@ -58,9 +57,14 @@ def make_definitions(dataset: Dataset, *, declared_in: Path | None = None) -> dg
         if declared_in is not None:
             assets = [_with_source(asset, declared_in) for asset in assets]
         scan = scan_job(dataset)
+        build = dg.define_asset_job(
+            f"{dataset.name}_build",
+            selection=dg.AssetSelection.groups(dataset.name),
+            description=f"Builds {dataset.name}; what is there already is left as it is.",
+        )
         return dg.Definitions(
             assets=assets,
-            jobs=[scan, build_job(dataset)],
+            jobs=[scan, build],
             sensors=[files_sensor(dataset, scan), automation_sensor(dataset)],
             schedules=[scan_schedule(dataset, scan)],
         )

@@ -19,13 +19,13 @@ from typing import TypeVar
 
 import numpy as np
 
-from tokflow.exports.format import Arrays, Counts, Format, Layout, counts_of_stream, fixed
+from tokflow.exports.export import Export
+from tokflow.exports.format import Arrays, Format, Layout, fixed
 from tokflow.exports.npy import npy_header, open_npy
 from tokflow.exports.options import check_int32_ids
 from tokflow.exports.part import Part
 from tokflow.exports.source_names import SourceNames
 from tokflow.exports.token_files import write_numbers
-from tokflow.store.manifest import Manifest
 
 T = TypeVar("T")
 
@@ -68,50 +68,35 @@ def _given(value: T | None, default: T) -> T:
     return default if value is None else value
 
 
-def write(parts: Sequence[Part], options: ArchaiOptions, folder: Path) -> Counts:
-    """Write the tokens of each part, and the config; nothing where no part has tokens."""
-    counts: Counts = {}
-    for part in parts:
-        num_tokens = 0
-        if part.num_tokens:
-            dtype = _dtype(part)
-            header = npy_header((part.num_tokens,), dtype)
-            path = folder / f"{part.name}.npy"
-            num_tokens = write_numbers(path, part.stream(), header=header, dtype=dtype)
-        counts |= counts_of_stream(part, num_tokens=num_tokens)
-    if any(part.num_tokens for part in parts):
-        config = _config(options, use_eos_token=parts[0].eos_id is not None)
-        (folder / "config.json").write_text(config, encoding="utf-8")
-    return counts
-
-
-def _dtype(part: Part) -> np.dtype[np.uint16] | np.dtype[np.int32]:
-    """Return what archai stores ids as."""
+def write(part: Part, options: ArchaiOptions, folder: Path) -> None:
+    """Write the tokens of a part."""
     check_int32_ids(part, where="archai", why="archai has int32")
-    return np.dtype("<u2") if part.vocab_size < 2**16 else np.dtype("<i4")
+    dtype = np.dtype("<u2" if part.vocab_size < 2**16 else "<i4")
+    header = npy_header((part.num_tokens,), dtype)
+    write_numbers(folder / f"{part.name}.npy", part.stream(), header=header, dtype=dtype)
 
 
-def _config(options: ArchaiOptions, *, use_eos_token: bool) -> str:
-    return json.dumps(
-        {
-            "dataset_file_path": options.dataset_file_path or "",
-            "tokenizer": {"name_or_path": options.tokenizer_name or "", "model_max_length": None},
-            "mapping_column_name": list(options.mapping_column_name or ()),
-            "validation_split": options.validation_split,
-            "shuffle": options.shuffle,
-            "seed": options.seed,
-            "use_eos_token": use_eos_token,
-        }
-    )
+def finish(parts: Sequence[Part], options: ArchaiOptions, folder: Path) -> None:
+    """Write config.json."""
+    config = {
+        "dataset_file_path": options.dataset_file_path or "",
+        "tokenizer": {"name_or_path": options.tokenizer_name or "", "model_max_length": None},
+        "mapping_column_name": list(options.mapping_column_name or ()),
+        "validation_split": options.validation_split,
+        "shuffle": options.shuffle,
+        "seed": options.seed,
+        "use_eos_token": parts[0].eos_id is not None,
+    }
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
 
 
-def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
+def read(export: Export, part: str) -> Iterator[Arrays]:
     """Yield the token ids of a part, some million at a time."""
-    if f"{part}.npy" in manifest.files:
-        token_ids = open_npy(folder / f"{part}.npy")
+    for path in export.numbered(lambda number: f"{part}.npy"):
+        token_ids = open_npy(path)
         for start in range(0, len(token_ids), TOKENS_AT_ONCE):
             some = token_ids[start : start + TOKENS_AT_ONCE]
-            yield {"token_ids": some.astype(manifest.details["dtype"], copy=False)}
+            yield {"token_ids": some.astype(export.dtype, copy=False)}
 
 
 FORMAT = Format(
@@ -119,6 +104,7 @@ FORMAT = Format(
     options=ArchaiOptions,
     layout=fixed(Layout(made_of="stream", keeps=("token_ids",))),
     write=write,
+    finish=finish,
     read=read,
     part_names=PART_NAMES,
     named=named,

@@ -15,7 +15,7 @@ where `compression` is none; pandas.read_feather, polars.read_ipc and
 Source: the Arrow columnar format 1.5, "IPC File Format".
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -23,19 +23,20 @@ from typing import Literal
 import pyarrow as pa
 
 from tokflow.exports.columns import layout_of_columns, read_columns, schema_of, with_loss_mask
-from tokflow.exports.format import Arrays, Counts, Format, fixed
+from tokflow.exports.export import Export
+from tokflow.exports.format import Arrays, Format, fixed
 from tokflow.exports.options import check_counts
-from tokflow.exports.parquet_ import COLUMNS
 from tokflow.exports.part import Part
-from tokflow.exports.row_files import (
-    TOKENS_PER_GROUP,
-    file_names,
-    named_files,
-    rows_per_file,
+from tokflow.exports.sequence_files import (
+    TOKENS_PER_BATCH,
+    names_of_n,
+    paths_of_n,
+    sequences_per_file,
+    sequences_within,
     write_tables,
 )
-from tokflow.exports.shards import rows_within
-from tokflow.store.manifest import Manifest
+
+COLUMNS = ("attention_mask", "segment_ids", "position_ids")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,39 +57,30 @@ class ArrowOptions:
         check_counts(self, counts, where="arrow")
 
 
-def write(parts: Sequence[Part], options: ArrowOptions, folder: Path) -> Counts:
-    """Write the shards of each part; a part without a row has none."""
-    counts: Counts = {}
-    for part in parts:
-        counts |= _write_part(part, options, folder)
-    return counts
-
-
-def _write_part(part: Part, options: ArrowOptions, folder: Path) -> Counts:
-    per_file = rows_per_file(options, part, where="arrow")
-    names = file_names(part, per_file, ".arrow")
+def write(part: Part, options: ArrowOptions, folder: Path) -> None:
+    """Write the shards of a part."""
     schema = schema_of(with_loss_mask(COLUMNS, part))
     codec = None if options.compression == "none" else options.compression
     ipc = pa.ipc.IpcWriteOptions(compression=codec)
-    # Whole batches at a time, so that the bytes do not depend on what was read together.
-    at_once = min(options.sequences_per_batch, rows_within(TOKENS_PER_GROUP, part.sequence_length))
-    return write_tables(
+    per_file = sequences_per_file(options, part, where="arrow")
+    most = sequences_within(TOKENS_PER_BATCH, part.sequence_length)
+    write_tables(
         part,
         schema,
-        lambda number: pa.ipc.new_file(str(folder / names[number]), schema, options=ipc),
+        lambda path: pa.ipc.new_file(str(path), schema, options=ipc),
+        [folder / name for name in names_of_n(part, per_file, ".arrow")],
         per_file=per_file,
-        at_once=at_once,
+        at_once=min(options.sequences_per_batch, most),
     )
 
 
-def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
+def read(export: Export, part: str) -> Iterator[Arrays]:
     """Yield the sequences of a part, a record batch at a time, memory-mapped where not
-    compressed; each field (rows, sequence_length)."""
-    for name in named_files(manifest, part, ".arrow"):
-        with pa.memory_map(str(folder / name)) as mapped, pa.ipc.open_file(mapped) as file:
+    compressed; each field (num_sequences, sequence_length)."""
+    for path in paths_of_n(export, part, ".arrow"):
+        with pa.memory_map(str(path)) as mapped, pa.ipc.open_file(mapped) as file:
             for number in range(file.num_record_batches):
-                batch = file.get_batch(number)
-                yield read_columns(pa.Table.from_batches([batch]), manifest)
+                yield read_columns(file.get_batch(number), export)
 
 
 FORMAT = Format(

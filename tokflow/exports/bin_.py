@@ -18,18 +18,12 @@ from pathlib import Path
 
 import numpy as np
 
-from tokflow.exports.format import (
-    Arrays,
-    Counts,
-    Format,
-    Layout,
-    counts_of_stream,
-    fixed,
-)
+from tokflow.exports.export import Export
+from tokflow.exports.format import Arrays, Format, Layout, fixed
 from tokflow.exports.names import check_part_names, renamed, val_names
 from tokflow.exports.part import Part
 from tokflow.exports.token_files import write_numbers
-from tokflow.store.manifest import FileEntry, Manifest
+from tokflow.store.manifest import FileEntry
 from tokflow.tokens.writer import TOKENS_NAME
 
 
@@ -53,16 +47,9 @@ class BinOptions:
         return renamed(own, self.names, where="bin")
 
 
-def write(parts: Sequence[Part], options: BinOptions, folder: Path) -> Counts:
-    """Write the tokens of each part to its file."""
-    files = options.files([part.name for part in parts])
-    counts: Counts = {}
-    for part in parts:
-        num_tokens = 0
-        if part.num_tokens:
-            num_tokens = write_numbers(folder / files[part.name], part.stream())
-        counts |= counts_of_stream(part, num_tokens=num_tokens)
-    return counts
+def write(part: Part, options: BinOptions, folder: Path) -> None:
+    """Write the tokens of a part to its file."""
+    write_numbers(folder / part.file_name, part.stream())
 
 
 def known_checksums(parts: Sequence[Part], options: BinOptions) -> dict[str, FileEntry]:
@@ -71,25 +58,18 @@ def known_checksums(parts: Sequence[Part], options: BinOptions) -> dict[str, Fil
     They are of the bytes as they were tokenized, so that a copy which is not equal to them is
     found by whoever compares it.
     """
-    files = options.files([part.name for part in parts])
-    shards = {part.name: part.whole_shard for part in parts}
+    shards = {part.file_name: part.whole_shard for part in parts}
     return {
-        files[name]: shard.manifest.files[TOKENS_NAME]
+        name: shard.manifest.files[TOKENS_NAME]
         for name, shard in shards.items()
         if shard is not None and TOKENS_NAME in shard.manifest.files
     }
 
 
-def file_of(manifest: Manifest, part: str) -> str:
-    """Return the file that an export has for a part, or would have if it had tokens."""
-    return BinOptions(**manifest.config["options"]).files(manifest.details["parts"])[part]
-
-
-def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
+def read(export: Export, part: str) -> Iterator[Arrays]:
     """Yield the token ids of a part, memory-mapped; shape (num_tokens,)."""
-    path = folder / file_of(manifest, part)
-    if path.name in manifest.files:
-        yield {"token_ids": np.memmap(path, dtype=manifest.details["dtype"], mode="r")}
+    for path in export.numbered(lambda number: export.file_name(part)):
+        yield {"token_ids": np.memmap(path, dtype=export.dtype, mode="r")}
 
 
 FORMAT = Format(
@@ -98,7 +78,7 @@ FORMAT = Format(
     layout=fixed(Layout(made_of="stream", keeps=("token_ids",))),
     write=write,
     read=read,
+    file_names=lambda options, parts: options.files(parts),
     known_checksums=known_checksums,
-    check=lambda options, declared: options.files(declared.parts),
     version=2,
 )

@@ -2,9 +2,9 @@
 
 input_ids       list<int32>
 attention_mask  list<int8>   1 at tokens, 0 at padding
-segment_ids     list<int32>  1, 2, ... in each row; 0 is padding
+segment_ids     list<int32>  1, 2, ... in each sequence; 0 is padding
 position_ids    list<int32>  0 at each segment's first token
-loss_mask       list<int8>   1 at tokens that are learnt, 0 at others and at padding
+loss_mask       list<int8>   1 at loss tokens, 0 at others and at padding
 labels          list<int32>  the token where loss_mask is 1, else -100, which torch's
                              cross_entropy ignores; not shifted, for trainers shift
 seq_lengths     list<int32>  tokens of each segment, padding not among them
@@ -18,11 +18,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.errors import ConfigError
+from tokflow.exports.export import Export
 from tokflow.exports.format import Arrays, Layout
 from tokflow.exports.part import Part
 from tokflow.sequences.segments import Sequences
 from tokflow.store.arrow import to_arrow, to_numpy
-from tokflow.store.manifest import Manifest
 
 TYPES = {
     "input_ids": pa.int32(),
@@ -35,12 +35,10 @@ TYPES = {
 }
 
 NO_LABEL = -100
-"""What a label is where nothing is learnt."""
+"""The label of what is no loss token."""
 
 Lists = tuple[npt.NDArray[Any], npt.NDArray[np.int64]]
 """Values of lists end to end, and how many each list has."""
-
-ALL_FIELDS = ("token_ids", "segment_ids", "position_ids", "loss_mask")
 
 
 def check_columns(columns: Sequence[str], *, padding: bool, where: str) -> None:
@@ -69,14 +67,13 @@ def check_columns(columns: Sequence[str], *, padding: bool, where: str) -> None:
 
 def layout_of_columns(columns: Sequence[str]) -> Layout:
     """Return which fields can be told from input_ids and these columns."""
-    told = {"token_ids"}
-    if {"segment_ids", "seq_lengths"} & {*columns}:
-        told |= {"segment_ids", "position_ids"}
-    if "position_ids" in columns:
-        told.add("position_ids")
-    if columns and {*columns} != {"position_ids"}:
-        told.add("loss_mask")
-    keeps = tuple(name for name in ALL_FIELDS if name in told)
+    told = {
+        "token_ids": True,
+        "segment_ids": bool({"segment_ids", "seq_lengths"} & {*columns}),
+        "position_ids": bool({"segment_ids", "seq_lengths", "position_ids"} & {*columns}),
+        "loss_mask": bool({*columns} - {"position_ids"}),
+    }
+    keeps = tuple(name for name, is_told in told.items() if is_told)
     return Layout(made_of="sequences", keeps=keeps, columns=("input_ids", *columns))
 
 
@@ -92,30 +89,37 @@ def schema_of(names: Iterable[str]) -> pa.Schema:
     return pa.schema([pa.field(name, pa.list_(TYPES[name])) for name in names])
 
 
-def make_columns(rows: Sequences, schema: pa.Schema, *, padding: bool = True) -> pa.Table:
+def make_columns(sequences: Sequences, schema: pa.Schema, *, padding: bool = True) -> pa.Table:
     """Return the columns of `schema`; without `padding` each list ends at its last token."""
-    is_token = None if padding else rows.segment_ids != 0
-    return pa.Table.from_arrays(
-        [_column(rows, name, is_token) for name in schema.names], schema=schema
-    )
+    arrays = []
+    for name in schema.names:
+        values, num_values = lists_of(sequences, name, padding=padding)
+        offsets = np.zeros(len(sequences) + 1, dtype=np.int32)
+        np.cumsum(num_values, out=offsets[1:])
+        arrays.append(pa.ListArray.from_arrays(to_arrow(offsets), to_arrow(values)))
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def values_of(rows: Sequences, name: str) -> npt.NDArray[Any]:
-    """Return a column that has a value for each token; shape (num_sequences, sequence_length)."""
+def lists_of(sequences: Sequences, name: str, *, padding: bool = True) -> Lists:
+    """Return a column: for each sequence a list, which without `padding` ends at its last token."""
+    is_token = sequences.segment_ids != 0
+    if name == "seq_lengths":
+        return _segment_lengths(sequences.segment_ids, is_token)
     values: npt.NDArray[Any]
     if name == "labels":
-        values = np.where(rows.loss_mask, rows.token_ids.astype(np.int32), np.int32(NO_LABEL))
+        token_ids = sequences.token_ids.astype(np.int32)
+        values = np.where(sequences.loss_mask, token_ids, np.int32(NO_LABEL))
     elif name == "attention_mask":
-        values = rows.segment_ids != 0
+        values = is_token
     else:
-        values = getattr(rows, "token_ids" if name == "input_ids" else name)
-    return values.astype(TYPES[name].to_pandas_dtype(), copy=False)
+        values = getattr(sequences, "token_ids" if name == "input_ids" else name)
+    values = values.astype(TYPES[name].to_pandas_dtype(), copy=False)
+    if padding:
+        return values.ravel(), np.full(len(values), values.shape[1])
+    return values[is_token], np.count_nonzero(is_token, axis=1)
 
 
-def segment_lengths(rows: Sequences) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """Return the tokens of each segment of all rows end to end, and the segments of each row."""
-    segment_ids = rows.segment_ids
-    is_token = segment_ids != 0
+def _segment_lengths(segment_ids: npt.NDArray[np.int32], is_token: npt.NDArray[np.bool_]) -> Lists:
     is_start = is_token.copy()
     is_start[:, 1:] &= segment_ids[:, 1:] != segment_ids[:, :-1]
     starts = np.flatnonzero(is_start[is_token])
@@ -123,39 +127,28 @@ def segment_lengths(rows: Sequences) -> tuple[npt.NDArray[np.int32], npt.NDArray
     return lengths, np.count_nonzero(is_start, axis=1)
 
 
-def _column(rows: Sequences, name: str, is_token: npt.NDArray[np.bool_] | None) -> pa.ListArray:
-    if name == "seq_lengths":
-        values, num_values = segment_lengths(rows)
-    elif is_token is not None:
-        values, num_values = values_of(rows, name)[is_token], np.count_nonzero(is_token, axis=1)
-    else:
-        values = values_of(rows, name).ravel()
-        num_values = np.full(len(rows), rows.token_ids.shape[1])
-    offsets = np.zeros(len(rows) + 1, dtype=np.int32)
-    np.cumsum(num_values, out=offsets[1:])
-    return pa.ListArray.from_arrays(to_arrow(offsets), to_arrow(values))
-
-
-def read_columns(table: pa.Table, manifest: Manifest) -> Arrays:
-    """Return the fields that the manifest says the table keeps; see `fields_of`."""
+def read_columns(table: pa.Table | pa.RecordBatch, export: Export) -> Arrays:
+    """Return the fields that an export keeps, from a table of its columns; see `fields_of`."""
+    if isinstance(table, pa.RecordBatch):
+        table = pa.Table.from_batches([table])
     lists: dict[str, Lists] = {}
     for name in table.column_names:
         chunks = table[name].chunks
         values = [to_numpy(chunk.flatten()) for chunk in chunks]
         num_values = [np.diff(to_numpy(chunk.offsets)) for chunk in chunks]
         lists[name] = _joined(values), _joined(num_values).astype(np.int64)
-    return fields_of(lists, manifest)
+    return fields_of(lists, export)
 
 
-def fields_of(lists: Mapping[str, Lists], manifest: Manifest) -> Arrays:
-    """Return the fields of `Sequences` that the manifest says are kept.
+def fields_of(lists: Mapping[str, Lists], export: Export) -> Arrays:
+    """Return the fields of `Sequences` that the export keeps.
 
     Each has the shape (num_sequences, sequence_length); lists that end at their last token are
     filled again. What has no column of its own is worked out: segment_ids from seq_lengths;
-    position_ids from segment_ids; loss_mask from labels or, where every token is learnt, from
+    position_ids from segment_ids; loss_mask from labels or, where every token is a loss token, from
     attention_mask or segment_ids.
     """
-    details = manifest.details
+    details = export.manifest.details
     length = details["sequence_length"]
     ids = _filled(lists, "input_ids", length, details["pad_id"])
     segment_ids = _filled(lists, "segment_ids", length, 0)
@@ -215,6 +208,6 @@ def _loss_mask_of(
 ) -> npt.NDArray[np.bool_] | None:
     for name, none in (("loss_mask", 0), ("labels", NO_LABEL), ("attention_mask", 0)):
         if (values := _filled(lists, name, length, none)) is not None:
-            is_learnt: npt.NDArray[np.bool_] = values != none
-            return is_learnt
+            is_loss_token: npt.NDArray[np.bool_] = values != none
+            return is_loss_token
     return None if segment_ids is None else segment_ids != 0

@@ -15,20 +15,19 @@ Source: datatrove 0.10.1, pipeline/tokens/tokenizer.py lines 24-270 (TokenizedFi
 utils/dataset.py lines 30-210.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from tokflow.errors import ConfigError
-from tokflow.exports.format import Arrays, Counts, Format, Layout, counts_of_stream, fixed
-from tokflow.exports.names import numbered
+from tokflow.exports.export import Export
+from tokflow.exports.format import Arrays, Format, Layout, fixed
 from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
 from tokflow.exports.source_names import SourceNames
-from tokflow.exports.token_files import Shard, cut_by_documents, write_mask, write_numbers
-from tokflow.store.manifest import Manifest
+from tokflow.exports.token_files import cut_by_documents, offsets_of, write_numbers
 
 UNKNOWN = "Unknown Tokenizer"
 """The name that datatrove gives a tokenizer without one."""
@@ -64,48 +63,28 @@ def named(options: DatatroveOptions, names: SourceNames) -> DatatroveOptions:
     return replace(options, tokenizer_name_or_path=names.tokenizer)
 
 
-def write(parts: Sequence[Part], options: DatatroveOptions, folder: Path) -> Counts:
-    """Write each part into a folder of its own; a part without tokens has none."""
-    counts: Counts = {}
-    for part in parts:
-        num_tokens = num_documents = num_loss_tokens = 0
-        shards = cut_by_documents(
-            part,
-            tokens_per_file=options.tokens_per_file,
-            where="datatrove",
-            has_loss_mask=True,
-        )
-        for shard in shards:
-            (folder / part.name).mkdir(exist_ok=True)
-            path = folder / _name(part.name, shard.number)
-            num_tokens += write_numbers(path, shard.tokens)
-            num_documents += _write_beside(path, shard, part.dtype.itemsize, options)
-            if shard.loss_mask is not None:
-                num_loss_tokens += write_mask(Path(f"{path}.loss"), shard.loss_mask)
-        counts |= counts_of_stream(
-            part,
-            num_tokens=num_tokens,
-            num_documents=num_documents,
-            num_loss_tokens=num_loss_tokens,
-        )
-    return counts
+def write(part: Part, options: DatatroveOptions, folder: Path) -> None:
+    """Write a part into a folder of its own."""
+    name = options.tokenizer_name_or_path or UNKNOWN
+    for shard in cut_by_documents(
+        part, tokens_per_file=options.tokens_per_file, where="datatrove", has_loss_mask=True
+    ):
+        path = folder / _name(part.name, shard.number)
+        write_numbers(path, shard.tokens)
+        ends = np.cumsum(shard.lengths[shard.lengths > 0])
+        write_numbers(Path(f"{path}.index"), [ends.astype("<u8")])
+        lines = [
+            f"{name}|{part.dtype.itemsize}",
+            str(shard.num_tokens),
+            _for_people(shard.num_tokens),
+        ]
+        Path(f"{path}.metadata").write_text("\n".join(lines), encoding="utf-8")
+        if shard.loss_mask is not None:
+            write_numbers(Path(f"{path}.loss"), shard.loss_mask)
 
 
 def _name(part: str, number: int) -> str:
     return f"{part}/{number:05d}_{part}.ds"
-
-
-def _write_beside(path: Path, shard: Shard, token_size: int, options: DatatroveOptions) -> int:
-    """Write index and metadata of a file; return how many documents it has."""
-    ends = np.cumsum(shard.lengths[shard.lengths > 0])
-    ends.astype("<u8").tofile(f"{path}.index")
-    lines = [
-        f"{options.tokenizer_name_or_path or UNKNOWN}|{token_size}",
-        str(shard.num_tokens),
-        _for_people(shard.num_tokens),
-    ]
-    Path(f"{path}.metadata").write_text("\n".join(lines), encoding="utf-8")
-    return len(ends)
 
 
 def _for_people(num_tokens: int) -> str:
@@ -118,16 +97,16 @@ def _for_people(num_tokens: int) -> str:
     return f"{text} {['', *'kMGTPE'][exponent_ // 3]}T"
 
 
-def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
+def read(export: Export, part: str) -> Iterator[Arrays]:
     """Yield tokens, offsets and, of chats, the loss mask of each file, memory-mapped."""
-    for name in numbered(manifest, lambda number: _name(part, number)):
-        ends = np.fromfile(folder / f"{name}.index", dtype="<u8").astype(np.int64)
+    for path in export.numbered(lambda number: _name(part, number)):
+        ends = np.fromfile(f"{path}.index", dtype="<u8").astype(np.int64)
         fields: Arrays = {
-            "token_ids": np.memmap(folder / name, dtype=manifest.details["dtype"], mode="r"),
-            "offsets": np.concatenate([np.zeros(1, dtype=np.int64), ends]),
+            "token_ids": np.memmap(path, dtype=export.dtype, mode="r"),
+            "offsets": offsets_of(np.diff(ends, prepend=0)),
         }
-        if f"{name}.loss" in manifest.files:
-            fields["loss_mask"] = np.memmap(folder / f"{name}.loss", dtype=np.bool_, mode="r")
+        if Path(f"{path}.loss").exists():
+            fields["loss_mask"] = np.memmap(f"{path}.loss", dtype=np.bool_, mode="r")
         yield fields
 
 

@@ -16,20 +16,19 @@ Source: easydel 0.3.0, data/sources/base.py lines 192-340, data/execution/save.p
 trainers/supervised_fine_tuning_trainer/sft_trainer.py lines 227-272, infra/loss_utils.py 1613-1677.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from tokflow.exports.columns import layout_of_columns, schema_of
-from tokflow.exports.format import Arrays, Counts, Format, fixed
-from tokflow.exports.names import numbered
+from tokflow.exports.export import Export
+from tokflow.exports.format import Arrays, Format, fixed
 from tokflow.exports.options import check_counts
 from tokflow.exports.parquet_ import open_writer, read_groups
 from tokflow.exports.part import Part
-from tokflow.exports.row_files import rows_per_file, write_tables
-from tokflow.exports.shards import rows_within
-from tokflow.store.manifest import Manifest
+from tokflow.exports.sequence_files import sequences_per_file, sequences_within, write_tables
 
 COLUMNS = ("attention_mask", "segment_ids")
 
@@ -57,43 +56,30 @@ class EasydelOptions:
         check_counts(self, counts, where="easydel")
 
 
-def write(parts: Sequence[Part], options: EasydelOptions, folder: Path) -> Counts:
-    """Write the shards of each part into its folder; a part without a row has none."""
-    counts: Counts = {}
-    for part in parts:
-        counts |= _write_part(part, options, folder / part.name)
-    return counts
-
-
-def _write_part(part: Part, options: EasydelOptions, folder: Path) -> Counts:
-    schema = schema_of(
-        (
-            "input_ids",
-            *COLUMNS,
-            *(["position_ids"] if options.position_ids else []),
-            *(["labels"] if part.has_loss_mask else []),
-        )
-    )
-    if part.num_sequences:
-        folder.mkdir()
-    at_once = min(options.sequences_per_group, rows_within(TOKENS_PER_GROUP, part.sequence_length))
-    return write_tables(
+def write(part: Part, options: EasydelOptions, folder: Path) -> None:
+    """Write the shards of a part into its folder."""
+    columns = ["input_ids", *COLUMNS]
+    columns += ["position_ids"] if options.position_ids else []
+    columns += ["labels"] if part.has_loss_mask else []
+    schema = schema_of(columns)
+    most = sequences_within(TOKENS_PER_GROUP, part.sequence_length)
+    write_tables(
         part,
         schema,
-        lambda number: open_writer(folder / _name(number), schema, compression=options.compression),
-        per_file=rows_per_file(options, part, where="easydel"),
-        at_once=at_once,
+        partial(open_writer, schema=schema, compression=options.compression),
+        lambda number: folder / _name(part.name, number),
+        per_file=sequences_per_file(options, part, where="easydel"),
+        at_once=min(options.sequences_per_group, most),
     )
 
 
-def _name(number: int) -> str:
-    return f"shard-{number:05d}.parquet"
+def _name(part: str, number: int) -> str:
+    return f"{part}/shard-{number:05d}.parquet"
 
 
-def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
-    """Yield the sequences of a part, a row group at a time; each field (rows, sequence_length)."""
-    for name in numbered(manifest, lambda number: f"{part}/{_name(number)}"):
-        yield from read_groups(folder / name, manifest)
+def read(export: Export, part: str) -> Iterator[Arrays]:
+    """Yield the sequences of a part, a row group at a time; (num_sequences, sequence_length)."""
+    return read_groups(export.numbered(lambda number: _name(part, number)), export)
 
 
 FORMAT = Format(

@@ -1,30 +1,27 @@
-"""What an export format is."""
+"""The contract of an export format: what it holds, how it is written and how it is read."""
 
+import importlib
+import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy.typing as npt
-import pyarrow as pa
 
-from tokflow.exports.extras import Extra
-from tokflow.exports.index import INDEX_VERSION
+from tokflow.errors import ConfigError
 from tokflow.exports.part import Part
 from tokflow.exports.source_names import SourceNames
 from tokflow.sequences.packing import PackingConfig
-from tokflow.store.manifest import FileEntry, Manifest
+from tokflow.store.manifest import FileEntry
+
+if TYPE_CHECKING:
+    from tokflow.exports.export import Export
 
 Arrays = dict[str, npt.NDArray[Any]]
 
 MadeOf = Literal["stream", "sequences"]
 """stream: the tokens of a part end to end, not packed; sequences: packed, all of one length."""
-
-Counts = dict[str, int]
-"""`<part>.num_tokens` (padding not counted), `<part>.num_dropped_tokens`, and for formats of
-sequences `<part>.num_sequences`, `<part>.num_padding`, `<part>.num_repeated_tokens` (in another
-row too) and the fields of PackingCounts; of chats, where the format keeps the
-loss mask, `<part>.num_loss_tokens`; where it keeps offsets, `<part>.num_documents`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,6 +42,11 @@ class Layout:
     columns: tuple[str, ...] = ()
     """Of files with a record per sequence: their columns, but for one that only chats have."""
 
+    @property
+    def is_packed(self) -> bool:
+        """Whether it holds sequences."""
+        return self.made_of == "sequences"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Declared:
@@ -60,23 +62,62 @@ class Declared:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Extra:
+    """An optional package, which only some formats need."""
+
+    name: str
+    """What stands in brackets: `pip install "dagster-tokflow[name]"`."""
+    module: str
+    """What is imported of it."""
+
+    def load(self, *, where: str) -> Any:
+        """Return the module.
+
+        Raises: ConfigError that says what to install, where it is not there. One that is there and
+        lacks what it needs itself raises as any import does.
+        """
+        self.check(where=where)
+        return importlib.import_module(self.module)
+
+    def check(self, *, where: str) -> None:
+        """Make sure that `load` finds the module, which is looked for and not imported.
+
+        Raises: ConfigError.
+        """
+        if importlib.util.find_spec(self.module) is None:
+            raise ConfigError(
+                where=where,
+                expected=f"the package {self.module}, which comes with the extra {self.name}",
+                found="none",
+                remedy=f'run `pip install "dagster-tokflow[{self.name}]"`',
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Format:
-    """How one export format is written and read back."""
+    """One export format."""
 
     description: str
     """One line for people: whose format it is and what the files are called."""
     options: type
-    """A frozen dataclass; the fields a user can set beside `format`."""
+    """The fields a user can set beside `format`."""
     layout: Callable[[Any], Layout]
     """What stands in the files, given the options."""
-    write: Callable[[Sequence[Part], Any, Path], Counts]
-    """Write all parts into an empty folder; return what was written and what was left out."""
-    read: Callable[[Path, Manifest, str], Iterator[Arrays]] | None
+    write: Callable[[Part, Any, Path], object]
+    """Write all of one part, which has tokens or of sequences one at least, into the folder."""
+    read: Callable[["Export", str], Iterator[Arrays]] | None
     """Yield one part's fields in order, a file at a time or less, memory-mapped where the format
     can be; nothing for a part without a file. None: is never read.
 
     A document lies whole in what is yielded at once if the format keeps offsets, which begin at
     0 each time. loss_mask is yielded where the format keeps it, and of a stream only of chats."""
+    finish: Callable[[Sequence[Part], Any, Path], object] = lambda parts, options, folder: None
+    """Write what is about all parts, those given to `write`; there is one at least."""
+    file_names: Callable[[Any, Sequence[str]], Mapping[str, str]] = lambda options, parts: {
+        part: part for part in parts
+    }
+    """What the names of files call each part: `Part.file_name`. Refuses, by a ConfigError, options
+    that do not go with the parts."""
     known_checksums: Callable[[Sequence[Part], Any], Mapping[str, FileEntry]] = (
         lambda parts, options: {}
     )
@@ -93,60 +134,7 @@ class Format:
     version: int = 1
     """Raised when the same input would give other bytes of the format's files."""
 
-    @property
-    def version_of_export(self) -> int:
-        """The version of all files: it rises with that of the format's own, and of the index."""
-        return self.version + INDEX_VERSION
-
 
 def fixed(layout: Layout) -> Callable[[Any], Layout]:
     """Return the layout of a format whose options do not change it."""
     return lambda options: layout
-
-
-def counts_of_rows(
-    part: Part, *, num_sequences: int, num_tokens: int, num_loss_tokens: int | None = None
-) -> Counts:
-    """Return the counts of a part written as rows, and of what packing repeated and left out.
-
-    `num_loss_tokens`: None where the files do not keep the loss mask.
-    """
-    counts = {
-        "num_sequences": num_sequences,
-        "num_tokens": num_tokens,
-        "num_padding": num_sequences * part.sequence_length - num_tokens,
-        "num_repeated_tokens": part.num_repeated_tokens,
-        **asdict(part.packing_counts),
-    }
-    return _named(part, counts, num_loss_tokens)
-
-
-def counts_of_stream(
-    part: Part,
-    *,
-    num_tokens: int,
-    num_documents: int | None = None,
-    num_loss_tokens: int | None = None,
-) -> Counts:
-    """Return the counts of a part written end to end.
-
-    None where the files do not keep what documents there are, or the loss mask.
-    """
-    counts = {"num_tokens": num_tokens, "num_dropped_tokens": part.num_tokens - num_tokens}
-    if num_documents is not None:
-        counts["num_documents"] = num_documents
-    return _named(part, counts, num_loss_tokens)
-
-
-def _named(part: Part, counts: Counts, num_loss_tokens: int | None) -> Counts:
-    if part.has_loss_mask and num_loss_tokens is not None:  # of other documents all are learnt
-        counts = {**counts, "num_loss_tokens": num_loss_tokens}
-    return {f"{part.name}.{name}": num for name, num in counts.items()}
-
-
-def index_of(part: Part, layout: Layout) -> Iterator[pa.Table]:
-    """Yield the index of a part in the order of the files' tokens, each table of one file but
-    for the last of rows."""
-    if layout.made_of == "sequences":
-        return part.sequence_index()
-    return part.stream_index(eos_first=layout.eos_first)

@@ -37,13 +37,18 @@ from tokflow.exports.columns import (
     schema_of,
     with_loss_mask,
 )
-from tokflow.exports.format import Arrays, Counts, Format
+from tokflow.exports.export import Export
+from tokflow.exports.format import Arrays, Format
 from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
-from tokflow.exports.row_files import file_names, named_files, rows_per_file, write_tables
-from tokflow.exports.shards import rows_within
+from tokflow.exports.sequence_files import (
+    names_of_n,
+    paths_of_n,
+    sequences_per_file,
+    sequences_within,
+    write_tables,
+)
 from tokflow.store.arrow import to_numpy
-from tokflow.store.manifest import Manifest
 
 MAX_BATCH_ROWS, MAX_BATCH_BYTES = 1_000, 100_000_000
 """A record batch of `save_to_disk`: config.py lines 190 and 201."""
@@ -71,43 +76,50 @@ class HfDatasetOptions:
         check_counts(self, ("megabytes_per_file", "sequences_per_file"), where="hf_dataset")
 
 
-def write(parts: Sequence[Part], options: HfDatasetOptions, folder: Path) -> Counts:
-    """Write a folder for each part that has a row, and the dictionary of them; nothing where no
-    part has one."""
-    counts: Counts = {}
-    for part in parts:
-        if part.num_sequences:
-            (folder / part.name).mkdir()
-        counts |= _write_part(part, options, folder / part.name)
-    names = [part.name for part in parts if part.num_sequences]
-    if names:
-        (folder / "dataset_dict.json").write_text(json.dumps({"splits": names}))
-    return counts
-
-
-def _write_part(part: Part, options: HfDatasetOptions, folder: Path) -> Counts:
+def write(part: Part, options: HfDatasetOptions, folder: Path) -> None:
+    """Write the folder of a part."""
     names = with_loss_mask(options.columns, part)
     features = {name: _feature(name, options.feature_type) for name in names}
     metadata = {"huggingface": json.dumps({"info": {"features": features}})}
     schema = schema_of(names).with_metadata(metadata)
-    row_bytes = sum(TYPES[name].bit_width // 8 * part.sequence_length + 4 for name in names)
-    per_batch = min(MAX_BATCH_ROWS, rows_within(MAX_BATCH_BYTES, row_bytes))
-    per_file = rows_per_file(options, part, where="hf_dataset", row_bytes=row_bytes)
-    files = file_names(part, per_file, ".arrow", stem="data")
+    size = sum(TYPES[name].bit_width // 8 * part.sequence_length + 4 for name in names)
+    per_file = sequences_per_file(options, part, where="hf_dataset", sequence_bytes=size)
+    files = names_of_n(part, per_file, ".arrow", stem="data")
     hasher = xxhash.xxh3_64(json.dumps([part.name, metadata]).encode())
 
     @contextmanager
-    def open_writer(number: int) -> Iterator[_HashedWriter]:
-        with pa.ipc.new_stream(str(folder / files[number]), schema) as writer:
+    def open_writer(path: Path) -> Iterator[_HashedWriter]:
+        with pa.ipc.new_stream(str(path), schema) as writer:
             yield _HashedWriter(writer, hasher)
 
-    counts = write_tables(
-        part, schema, open_writer, per_file=per_file, at_once=per_batch, padding=options.padding
+    write_tables(
+        part,
+        schema,
+        open_writer,
+        [folder / part.name / name for name in files],
+        per_file=per_file,
+        at_once=min(MAX_BATCH_ROWS, sequences_within(MAX_BATCH_BYTES, size)),
+        padding=options.padding,
     )
-    if files:
-        _write_json(folder / "dataset_info.json", _info(features))
-        _write_json(folder / "state.json", _state(part.name, files, hasher.hexdigest()))
-    return counts
+    texts = {"citation": "", "description": "", "homepage": "", "license": ""}
+    info = {**texts, "features": features}
+    _write_json(folder / part.name / "dataset_info.json", dict(sorted(info.items())))
+    state: dict[str, Any] = {
+        "_data_files": [{"filename": name} for name in files],
+        "_fingerprint": hasher.hexdigest(),
+        "_format_columns": None,
+        "_format_kwargs": {},
+        "_format_type": None,
+        "_output_all_columns": False,
+        "_split": None if "-" in part.name else part.name,
+    }
+    _write_json(folder / part.name / "state.json", state)
+
+
+def finish(parts: Sequence[Part], options: HfDatasetOptions, folder: Path) -> None:
+    """Write the dictionary of the parts."""
+    names = [part.name for part in parts]
+    (folder / "dataset_dict.json").write_text(json.dumps({"splits": names}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,34 +141,17 @@ def _feature(name: str, kind: str) -> dict[str, Any]:
     return {"feature": {"dtype": str(TYPES[name]), "_type": "Value"}, "_type": kind}
 
 
-def _info(features: dict[str, Any]) -> dict[str, Any]:
-    texts = {"citation": "", "description": "", "homepage": "", "license": ""}
-    return dict(sorted({**texts, "features": features}.items()))
-
-
-def _state(part: str, files: Sequence[str], fingerprint: str) -> dict[str, Any]:
-    return {
-        "_data_files": [{"filename": name} for name in files],
-        "_fingerprint": fingerprint,
-        "_format_columns": None,
-        "_format_kwargs": {},
-        "_format_type": None,
-        "_output_all_columns": False,
-        "_split": None if "-" in part else part,
-    }
-
-
 def _write_json(path: Path, content: dict[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=2))
 
 
-def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
-    """Yield the sequences of a part, a record batch at a time, memory-mapped where rows are of
-    one length; each field (rows, sequence_length)."""
-    for name in named_files(manifest, f"{part}/data", ".arrow"):
-        with pa.memory_map(str(folder / name)) as mapped, pa.ipc.open_stream(mapped) as batches:
+def read(export: Export, part: str) -> Iterator[Arrays]:
+    """Yield the sequences of a part, a record batch at a time, memory-mapped where they are of
+    one length; each field (num_sequences, sequence_length)."""
+    for path in paths_of_n(export, f"{part}/data", ".arrow"):
+        with pa.memory_map(str(path)) as mapped, pa.ipc.open_stream(mapped) as batches:
             for batch in batches:
-                yield read_columns(pa.Table.from_batches([batch]), manifest)
+                yield read_columns(batch, export)
 
 
 FORMAT = Format(
@@ -165,5 +160,6 @@ FORMAT = Format(
     options=HfDatasetOptions,
     layout=lambda options: layout_of_columns(options.columns),
     write=write,
+    finish=finish,
     read=read,
 )

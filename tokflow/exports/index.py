@@ -1,4 +1,4 @@
-"""The index of an export: from each run of its tokens back to the document they are of."""
+"""The index of an export: from each segment of its tokens back to the document it is of."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tokflow.split.spans import Split
 from tokflow.store.arrow import make_table, repeated, to_arrow, to_numpy
 from tokflow.store.tables import TableWriter
+
+INDEX_NAME = "index.parquet"
 
 INDEX_SCHEMA = pa.schema(
     [
@@ -24,14 +25,14 @@ INDEX_SCHEMA = pa.schema(
         pa.field("token_in_piece", pa.int64(), nullable=False),
     ]
 )
-"""Leads any token of an export back to its text; one row per run of tokens of one document.
-position: of the run's first token in the part (in a format of sequences: sequence ordinal times
+"""Leads any token of an export back to its text; one row per segment, tokens of one document.
+position: of the segment's first token in the part (in a format of sequences: sequence ordinal times
 sequence_length plus column). raw_file and row: the document. char_start: code points of the
 document before the text that was tokenized (0 unless the split cut it); token_in_piece: tokens
-of that text before the run."""
+of that text before the segment."""
 
 INDEX_VERSION = 1
-"""Raised when the same runs would give other bytes; a part of every export's version."""
+"""Raised when the same segments would give other bytes; a part of every export's version."""
 
 INDEX_ROWS_PER_GROUP = 2**17
 """Rows of one row group, of which a lookup reads one: 10 ms."""
@@ -53,11 +54,13 @@ def write_index(path: Path, parts: Iterable[Iterable[pa.Table]]) -> None:
             writer.end_group()
 
 
-def read_runs(path: Path, part: str, start: int, stop: int) -> list[dict[str, Any]]:
+def read_index(path: Path, part: str, start: int, stop: int) -> list[dict[str, Any]]:
     """Return the rows that touch the positions from `start` to `stop` of a part, in order.
 
     Only the row groups that hold one of them are read, as their statistics tell.
     """
+    import pyarrow.parquet as pq  # late: it imports ssl and every file system
+
     with pq.ParquetFile(path, read_dictionary=["part", "raw_file"]) as file:
         table = file.read_row_groups(_groups_with(file.metadata, part, start, stop))
     position = to_numpy(table["position"])
@@ -90,7 +93,7 @@ def index_tables(
     num_tokens: npt.NDArray[np.int64],
     **columns: npt.NDArray[np.int64],
 ) -> Iterator[pa.Table]:
-    """Yield the index of runs of tokens of one file; a run of no tokens has no row in it."""
+    """Yield the index of segments of one file; a segment of no tokens has no row in it."""
     is_some = num_tokens > 0
     if not is_some.any():
         return

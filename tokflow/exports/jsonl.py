@@ -12,20 +12,20 @@ else.
 
 `datasets.load_dataset(folder)` knows train, validation and test alone: see parquet.
 
-Source: jsonlines.org; RFC 8259; RFC 1952 for .gz, whose one member is deflated in pieces that do
-not depend on each other, as pigz -i does.
+Source: jsonlines.org; RFC 8259; RFC 1952 for .gz.
 """
 
-import struct
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import gzip
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import Literal
+from typing import IO, Any, Literal, cast
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from tokflow.documents.compression import read_blocks
 from tokflow.exports.columns import (
@@ -34,37 +34,29 @@ from tokflow.exports.columns import (
     check_columns,
     fields_of,
     layout_of_columns,
-    segment_lengths,
-    values_of,
+    lists_of,
     with_loss_mask,
 )
-from tokflow.exports.format import Arrays, Counts, Format
-from tokflow.exports.json_text import JsonList, JsonRows
+from tokflow.exports.export import Export
+from tokflow.exports.format import Arrays, Format
 from tokflow.exports.options import check_counts, check_level
 from tokflow.exports.part import Part
-from tokflow.exports.row_files import (
+from tokflow.exports.sequence_files import (
     damage_named,
-    file_names,
-    named_files,
-    rows_per_file,
-    write_files,
+    files_of,
+    names_of_n,
+    paths_of_n,
+    sequences_per_file,
+    sequences_within,
 )
-from tokflow.exports.shards import rows_within
+from tokflow.exports.token_files import offsets_of
 from tokflow.sequences.segments import Sequences
-from tokflow.store.manifest import Manifest
 from tokflow.store.zstd import zstd
-from tokflow.tokens.prefetch import in_order
 
 TOKENS_AT_ONCE = 500_000
-"""Made into text at one go; a column of them takes some 15 MB meanwhile."""
+"""Made into text at one go; a column of them takes some 20 MB meanwhile."""
 
 READ_BYTES = 4_000_000
-
-GZIP_HEADER = b"\x1f\x8b\x08" + bytes(6) + b"\xff"
-"""Deflate; no name, no time; system unknown."""
-
-LAST_BLOCK = b"\x03\x00"
-"""An empty block of deflate that says it is the last."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,120 +84,65 @@ class JsonlOptions:
         check_level(self.compression_level, largest, where="jsonl")
 
 
-def write(parts: Sequence[Part], options: JsonlOptions, folder: Path) -> Counts:
-    """Write the shards of each part; a part without a row has none."""
-    counts: Counts = {}
-    for part in parts:
-        counts |= _write_part(part, options, folder)
-    return counts
-
-
-def _write_part(part: Part, options: JsonlOptions, folder: Path) -> Counts:
-    per_file = rows_per_file(options, part, where="jsonl")
-    names = file_names(part, per_file, _suffix(options.compression))
+def write(part: Part, options: JsonlOptions, folder: Path) -> None:
+    """Write the shards of a part."""
+    per_file = sequences_per_file(options, part, where="jsonl")
+    names = names_of_n(part, per_file, _suffix(options.compression))
     columns = with_loss_mask(options.columns, part)
-    lines = _lines_of(part, columns, padding=options.padding)
-    write_blocks = _WRITERS[options.compression]
-
-    def write_file(number: int, groups: Iterator[Sequences]) -> None:
-        with (folder / names[number]).open("wb") as file:
-            for block in write_blocks(lines, groups, options.compression_level):
-                file.write(block)
-
-    at_once = rows_within(TOKENS_AT_ONCE, part.sequence_length)
-    return write_files(part, write_file, columns=columns, per_file=per_file, at_once=at_once)
+    at_once = sequences_within(TOKENS_AT_ONCE, part.sequence_length)
+    for number, batches in files_of(part.sequences(at_once), per_file):
+        with _opened(folder / names[number], options) as file:
+            for batch in batches:
+                file.write(_lines(batch, columns, padding=options.padding))
 
 
 def _suffix(compression: str) -> str:
     return ".jsonl" if compression == "none" else f".jsonl.{compression}"
 
 
-Lines = Callable[[Sequences], memoryview]
-"""Makes the lines of rows."""
+@contextmanager
+def _opened(path: Path, options: JsonlOptions) -> Iterator[IO[bytes]]:
+    """Open a new file; of a compressed one a gzip member without name and time, or one frame."""
+    level = options.compression_level or 3
+    with path.open("wb") as plain:
+        if options.compression == "gz":
+            with gzip.GzipFile("", "wb", level, plain, mtime=0) as file:
+                yield cast(IO[bytes], file)
+        elif options.compression == "zst":
+            with zstd.ZstdFile(plain, "wb", level=level) as file:
+                yield cast(IO[bytes], file)
+        else:
+            yield plain
 
 
-def _lines_of(part: Part, columns: Sequence[str], *, padding: bool) -> Lines:
-    before = {name: f'{"," if number else "{"}"{name}":[' for number, name in enumerate(columns)}
-    if not part.num_sequences:
-        return lambda rows: memoryview(b"")
-    largest = max(part.vocab_size - 1, part.sequence_length)
-    table = JsonRows(largest, pad_id=part.pad_id, before=[*before.values()], after="}\n")
-
-    def lines(rows: Sequences) -> memoryview:
-        is_token = None if padding else rows.segment_ids != 0
-        lists = []
-        for name in columns:
-            if name == "seq_lengths":
-                lists.append(_segment_list(rows, before[name]))
-            else:
-                lists.append(JsonList(before[name], values_of(rows, name), is_token))
-        return table.text(lists)[0]
-
-    return lines
+def _lines(sequences: Sequences, columns: Sequence[str], *, padding: bool) -> bytes:
+    lists = [_of_sequences(*lists_of(sequences, name, padding=padding)) for name in columns]
+    records = [dict(zip(columns, values, strict=True)) for values in zip(*lists, strict=True)]
+    return msgspec.json.Encoder().encode_lines(records)
 
 
-def _segment_list(rows: Sequences, before: str) -> JsonList:
-    lengths, num_segments = segment_lengths(rows)
-    is_value = np.arange(num_segments.max()) < num_segments[:, None]
-    values = np.zeros(is_value.shape, dtype=np.int32)
-    values[is_value] = lengths
-    return JsonList(before, values, is_value)
+def _of_sequences(
+    values: npt.NDArray[Any], num_values: npt.NDArray[np.int64]
+) -> Iterator[list[int]]:
+    flat = values.tolist()
+    return (flat[start:stop] for start, stop in pairwise(offsets_of(num_values).tolist()))
 
 
-def _plain(lines: Lines, groups: Iterable[Sequences], level: int | None) -> Iterator[memoryview]:
-    return in_order(lines, groups)
-
-
-def _gzipped(
-    lines: Lines, groups: Iterable[Sequences], level: int | None
-) -> Iterator[bytes | memoryview]:
-    """Yield one gzip member, deflated by two threads; the same bytes for the same groups."""
-
-    def deflate(rows: Sequences) -> tuple[memoryview, bytes]:
-        text = lines(rows)
-        deflated = zlib.compressobj(level or 3, zlib.DEFLATED, -zlib.MAX_WBITS)
-        return text, deflated.compress(text) + deflated.flush(zlib.Z_FULL_FLUSH)
-
-    checksum = num_bytes = 0
-    yield GZIP_HEADER
-    for text, piece in in_order(deflate, groups):
-        checksum = zlib.crc32(text, checksum)
-        num_bytes += len(text)
-        yield piece
-    yield LAST_BLOCK + struct.pack("<II", checksum, num_bytes % 2**32)
-
-
-def _zstandard(lines: Lines, groups: Iterable[Sequences], level: int | None) -> Iterator[bytes]:
-    """Yield one frame, since some readers stop at the end of the first."""
-    compressor = zstd.ZstdCompressor(level=level or 3)
-    for text in in_order(lines, groups):
-        yield compressor.compress(text)
-    yield compressor.flush()
-
-
-_WRITERS: Mapping[str, Callable[..., Iterator[bytes | memoryview]]] = {
-    "none": _plain,
-    "gz": _gzipped,
-    "zst": _zstandard,
-}
-
-
-def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
-    """Yield the sequences of a part, some at a time; each field (rows, sequence_length).
+def read(export: Export, part: str) -> Iterator[Arrays]:
+    """Yield the sequences of a part, some at a time; each field (num_sequences, sequence_length).
 
     Raises: CorruptOutputError for lines that are no such objects, RawFileError where the
     compressed data is damaged.
     """
     decoder = msgspec.json.Decoder(dict[str, list[int]])
-    suffix = _suffix(manifest.config["options"]["compression"])
     columns: list[str] = []
-    for name in named_files(manifest, part, suffix):
-        with damage_named(folder / name, expected="objects of lists of numbers, one per line"):
-            for lines in _whole_lines(folder / name):
-                if rows := decoder.decode_lines(lines):
-                    columns = columns or [*rows[0]]
-                    lists = {column: _lists(rows, column) for column in columns}
-                    yield fields_of(lists, manifest)
+    for path in paths_of_n(export, part, _suffix(export.options.compression)):
+        with damage_named(path, expected="objects of lists of numbers, one per line"):
+            for lines in _whole_lines(path):
+                if records := decoder.decode_lines(lines):
+                    columns = columns or [*records[0]]
+                    lists = {column: _lists(records, column) for column in columns}
+                    yield fields_of(lists, export)
 
 
 def _whole_lines(path: Path) -> Iterator[bytes]:
@@ -220,8 +157,8 @@ def _whole_lines(path: Path) -> Iterator[bytes]:
     yield rest
 
 
-def _lists(rows: Sequence[Mapping[str, Sequence[int]]], column: str) -> Lists:
-    lists = [row[column] for row in rows]
+def _lists(records: Sequence[Mapping[str, Sequence[int]]], column: str) -> Lists:
+    lists = [record[column] for record in records]
     num_values = np.array([*map(len, lists)], dtype=np.int64)
     dtype = TYPES[column].to_pandas_dtype()
     values = np.fromiter(chain.from_iterable(lists), dtype=dtype, count=int(num_values.sum()))

@@ -15,42 +15,32 @@
     lost    nothing
 
 A folder holds data/00000.lance and so on, `max_rows_per_file` rows each, and one commit. Lance
-gives files random names, and commits a random id and the time; here files are counted, the id is
-zero and the time is left out, so that a reader sees 1970. The bytes depend on the input and on
-the version of pylance, which Lance writes into its manifest.
+gives data files random names, and here they are counted: their bytes depend on the input and on
+the version of pylance. The commit, `_versions/*.manifest`, has the time at which Lance made it, so
+that this file, and its checksum in manifest.json, differ from run to run.
 
-Source: pylance 14.0.2, lance/fragment.py `write_fragments`, lance/dataset.py `commit`;
-lancedb/lance at 01d8e75, protos/table.proto, for the time of a commit.
+Source: pylance 14.0.2, lance/fragment.py `write_fragments`, lance/dataset.py `commit`.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.errors import ConfigError, CorruptOutputError
-from tokflow.exports.extras import Extra, import_extra
-from tokflow.exports.format import (
-    Arrays,
-    Counts,
-    Format,
-    Layout,
-    counts_of_rows,
-    counts_of_stream,
-)
+from tokflow.errors import ConfigError
+from tokflow.exports.export import Export
+from tokflow.exports.format import Arrays, Extra, Format, Layout
 from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
-from tokflow.exports.shards import blocks_of, cut_runs, rows_within, sizes_by_documents
-from tokflow.exports.token_files import document_lengths, offsets_of
+from tokflow.exports.sequence_files import sequences_within
+from tokflow.exports.token_files import batches_of, cut, offsets_of, sizes_by_documents
 from tokflow.sequences.segments import Sequences
 from tokflow.store.arrow import to_arrow, to_numpy
-from tokflow.store.manifest import Manifest
 
 EXTRA = Extra(name="lance", module="lance")
 
@@ -72,9 +62,6 @@ MAX_ROWS_PER_FILE = 2**32 - 1
 """Lance counts the rows of a file in 32 bits."""
 
 NO_ID = "00000000-0000-0000-0000-000000000000"
-
-TIME_FIELD = 7
-"""Number of `timestamp` in Lance's message Manifest."""
 
 STREAM = {"input_ids": pa.int64(), "loss_mask": pa.bool_()}
 DOCUMENTS = {"token_offset": pa.int64(), "num_tokens": pa.int64()}
@@ -115,120 +102,81 @@ def layout(options: LanceOptions) -> Layout:
     return Layout(made_of="sequences", keeps=keeps)
 
 
-def write(parts: Sequence[Part], options: LanceOptions, folder: Path) -> Counts:
-    """Write the datasets of each part; a part without tokens has none."""
-    counts: Counts = {}
+def write(part: Part, options: LanceOptions, folder: Path) -> None:
+    """Write the datasets of a part."""
     write_part = _write_stream if options.layout == "stream" else _write_sequences
-    for part in parts:
-        counts |= write_part(part, options.max_rows_per_file, folder)
-    return counts
+    write_part(part, options.max_rows_per_file, folder)
 
 
-class _Batch(NamedTuple):
-    rows: pa.RecordBatch
-    num_tokens: int
-    num_loss_tokens: int = 0
+def _write_stream(part: Part, rows_per_file: int | None, folder: Path) -> None:
+    per_file = rows_per_file or TOKENS_PER_FILE
+    schema = pa.schema([f for f in STREAM.items() if f[0] != "loss_mask" or part.has_loss_mask])
+    batches = _token_batches(part, schema)
+    _write_dataset(folder / f"{part.name}.lance", schema, batches, per_file)
+    schema = pa.schema(list(DOCUMENTS.items()))
+    documents = _document_batches(part.document_lengths(), schema)
+    _write_dataset(folder / f"{part.name}.documents.lance", schema, documents, per_file)
 
 
-def _write_stream(part: Part, rows_per_file: int | None, folder: Path) -> Counts:
-    num_tokens = num_loss_tokens = num_documents = 0
-    if part.num_tokens:
-        per_file = rows_per_file or TOKENS_PER_FILE
-        path = folder / f"{part.name}.lance"
-        schema = pa.schema([f for f in STREAM.items() if f[0] != "loss_mask" or part.has_loss_mask])
-        batches = _token_batches(part, schema)
-        num_tokens, num_loss_tokens = _write_dataset(path, schema, batches, per_file)
-        lengths = document_lengths(part)
-        num_documents = len(lengths)
-        path = folder / f"{part.name}.documents.lance"
-        schema = pa.schema(list(DOCUMENTS.items()))
-        _write_dataset(path, schema, _document_batches(lengths, schema), per_file)
-    return counts_of_stream(
-        part,
-        num_tokens=num_tokens,
-        num_documents=num_documents,
-        num_loss_tokens=num_loss_tokens,
-    )
+def _token_batches(part: Part, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    columns = [(array.astype(np.int64) for array in _of_equal_size(part, part.stream()))]
+    if part.has_loss_mask:
+        masks = _of_equal_size(part, part.stream_loss_mask())
+        columns.append(array.astype(bool) for array in masks)
+    for arrays in zip(*columns, strict=True):
+        yield pa.record_batch([to_arrow(array) for array in arrays], schema=schema)
 
 
-def _token_batches(part: Part, schema: pa.Schema) -> Iterator[_Batch]:
-    total = part.num_tokens
-    masked = part.has_loss_mask
-    masks = blocks_of(part.stream_loss_mask(), total, TOKENS_AT_ONCE) if masked else None
-    for token_ids in blocks_of(part.stream(), total, TOKENS_AT_ONCE):
-        columns = [to_arrow(token_ids.astype(np.int64))]
-        if masks is not None:
-            columns.append(to_arrow(next(masks).astype(bool)))
-        rows = pa.record_batch(columns, schema=schema)
-        yield _Batch(rows, len(token_ids), columns[1].true_count if masks is not None else 0)
+def _of_equal_size(part: Part, arrays: Iterator[npt.NDArray[Any]]) -> Iterator[npt.NDArray[Any]]:
+    return batches_of(arrays, part.num_tokens, TOKENS_AT_ONCE)
 
 
-def _document_batches(lengths: npt.NDArray[np.int64], schema: pa.Schema) -> Iterator[_Batch]:
-    starts = offsets_of(lengths)
+def _document_batches(
+    lengths: npt.NDArray[np.int64], schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    starts = offsets_of(lengths)[:-1]
     for first in range(0, len(lengths), TOKENS_AT_ONCE):
-        some = slice(first, min(first + TOKENS_AT_ONCE, len(lengths)))
-        columns = [to_arrow(starts[some]), to_arrow(lengths[some])]
-        yield _Batch(pa.record_batch(columns, schema=schema), 0)
+        some = slice(first, first + TOKENS_AT_ONCE)
+        yield pa.record_batch([to_arrow(starts[some]), to_arrow(lengths[some])], schema=schema)
 
 
-def _write_sequences(part: Part, rows_per_file: int | None, folder: Path) -> Counts:
-    num_tokens = num_loss_tokens = 0
-    if part.num_sequences:
-        length = part.sequence_length
-        at_once = rows_within(TOKENS_AT_ONCE, length)
-        schema = pa.schema(
-            pa.field(name, pa.list_(type_, length))
-            for name, type_ in SEQUENCES.items()
-            if name != "loss_mask" or part.has_loss_mask
-        )
-        num_tokens, num_loss_tokens = _write_dataset(
-            folder / f"{part.name}.lance",
-            schema,
-            (_sequence_batch(rows, schema) for rows in part.sequences(at_once)),
-            rows_per_file or rows_within(TOKENS_PER_FILE, length),
-        )
-    return counts_of_rows(
-        part,
-        num_sequences=part.num_sequences,
-        num_tokens=num_tokens,
-        num_loss_tokens=num_loss_tokens,
+def _write_sequences(part: Part, rows_per_file: int | None, folder: Path) -> None:
+    length = part.sequence_length
+    schema = pa.schema(
+        pa.field(name, pa.list_(type_, length))
+        for name, type_ in SEQUENCES.items()
+        if name != "loss_mask" or part.has_loss_mask
+    )
+    sequences = part.sequences(sequences_within(TOKENS_AT_ONCE, length))
+    _write_dataset(
+        folder / f"{part.name}.lance",
+        schema,
+        (_sequence_batch(some, schema) for some in sequences),
+        rows_per_file or sequences_within(TOKENS_PER_FILE, length),
     )
 
 
-def _sequence_batch(rows: Sequences, schema: pa.Schema) -> _Batch:
-    columns = [
-        pa.FixedSizeListArray.from_arrays(
-            to_arrow(
-                getattr(rows, "token_ids" if field.name == "input_ids" else field.name)
-                .astype(field.type.value_type.to_pandas_dtype(), copy=False)
-                .reshape(-1)
-            ),
-            type=field.type,
-        )
-        for field in schema
-    ]
-    return _Batch(
-        pa.record_batch(columns, schema=schema),
-        int(np.count_nonzero(rows.segment_ids)),
-        int(np.count_nonzero(rows.loss_mask)),
-    )
+def _sequence_batch(sequences: Sequences, schema: pa.Schema) -> pa.RecordBatch:
+    columns = []
+    for field in schema:
+        values = getattr(sequences, "token_ids" if field.name == "input_ids" else field.name)
+        dtype = field.type.value_type.to_pandas_dtype()
+        flat = to_arrow(values.astype(dtype, copy=False).reshape(-1))
+        columns.append(pa.FixedSizeListArray.from_arrays(flat, type=field.type))
+    return pa.record_batch(columns, schema=schema)
 
 
 def _write_dataset(
-    path: Path, schema: pa.Schema, batches: Iterator[_Batch], rows_per_file: int
-) -> tuple[int, int]:
-    """Write a dataset of one commit; return its tokens, and those of them that are learnt."""
+    path: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch], rows_per_file: int
+) -> None:
+    """Write a dataset of one commit."""
     lance = _lance()
-    num_tokens = num_loss_tokens = 0
     failure: Exception | None = None
 
     def rows() -> Iterator[pa.RecordBatch]:
-        nonlocal num_tokens, num_loss_tokens, failure
+        nonlocal failure
         try:
-            for batch in batches:
-                num_tokens += batch.num_tokens
-                num_loss_tokens += batch.num_loss_tokens
-                yield batch.rows
+            yield from batches
         except Exception as error:
             failure = error
             raise
@@ -245,13 +193,10 @@ def _write_dataset(
         read_version=0, operation=lance.LanceOperation.Overwrite(schema, fragments), uuid=NO_ID
     )
     lance.LanceDataset.commit(str(path), commit)
-    [manifest] = (path / "_versions").glob("*.manifest")
-    _leave_out_time(manifest)
-    return num_tokens, num_loss_tokens
 
 
 def _lance() -> Any:
-    return import_extra(EXTRA.module, extra=EXTRA.name, where="exports: lance")
+    return EXTRA.load(where="exports: lance")
 
 
 def _counted(fragment: Any, number: int, path: Path) -> Any:
@@ -263,101 +208,41 @@ def _counted(fragment: Any, number: int, path: Path) -> Any:
     return type(fragment).from_json(json.dumps(fields))
 
 
-def _leave_out_time(path: Path) -> None:
-    """Write the manifest of a commit again without the time.
-
-    At its end stand the position of the message (8 bytes), the version (4) and LANC (4); at that
-    position the size of the message (4), then the message.
-
-    Raises: CorruptOutputError where it looks otherwise.
-    """
-    data = path.read_bytes()
-    start = int.from_bytes(data[-16:-8], "little")
-    size = int.from_bytes(data[start : start + 4], "little")
-    message, footer = data[start + 4 : -16], data[-16:]
-    if footer[-4:] != b"LANC" or len(message) != size:
-        raise CorruptOutputError(
-            where=path,
-            expected="a manifest as pylance 14 writes it",
-            found=f"one that ends with {footer!r}",
-            remedy=f'run `pip install "dagster-tokflow[{EXTRA.name}]"`',
-        )
-    kept = b"".join(field for number, field in _fields(message) if number != TIME_FIELD)
-    path.write_bytes(data[:start] + len(kept).to_bytes(4, "little") + kept + footer)
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the number and the bytes of each field of a protobuf message.
-
-    A field is a varint, 8 times its number plus its kind, then by kind 0: a varint, 1: 8 bytes,
-    2: as many bytes as a varint says, 5: 4 bytes.
-    """
-    position = 0
-    while position < len(message):
-        key, end = _varint(message, position)
-        if key % 8 == 2:
-            size, end = _varint(message, end)
-            end += size
-        elif key % 8 == 0:
-            _, end = _varint(message, end)
-        else:
-            end += {1: 8, 5: 4}[key % 8]
-        yield key // 8, message[position:end]
-        position = end
-
-
-def _varint(message: bytes, position: int) -> tuple[int, int]:
-    """Return the number at a position, 7 bits in each byte, lowest first, and where it ends."""
-    value = shift = 0
-    while True:
-        byte = message[position]
-        value |= (byte & 127) << shift
-        position, shift = position + 1, shift + 7
-        if byte < 128:
-            return value, position
-
-
-def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
+def read(export: Export, part: str) -> Iterator[Arrays]:
     """Yield the fields of a part, some million tokens at a time, documents whole."""
-    if not any(name.startswith(f"{part}.lance/") for name in manifest.files):
+    if not any(name.startswith(f"{part}.lance/") for name in export.manifest.files):
         return
-    lance, dtype = _lance(), manifest.details["dtype"]
-    dataset = lance.dataset(str(folder / f"{part}.lance"))
-    if manifest.config["options"]["layout"] == "stream":
-        documents = lance.dataset(str(folder / f"{part}.documents.lance"))
-        yield from _read_stream(dataset, documents, dtype)
+    dataset = _lance().dataset(str(export.folder / f"{part}.lance"))
+    if export.layout.is_packed:
+        yield from _read_sequences(dataset, export)
     else:
-        yield from _read_sequences(dataset, manifest.details["sequence_length"], dtype)
+        documents = _lance().dataset(str(export.folder / f"{part}.documents.lance"))
+        yield from _read_stream(dataset, documents, export.dtype)
 
 
-def _read_sequences(dataset: Any, length: int, dtype: str) -> Iterator[Arrays]:
-    at_once = rows_within(TOKENS_AT_ONCE, length)
+def _read_sequences(dataset: Any, export: Export) -> Iterator[Arrays]:
+    length = export.manifest.details["sequence_length"]
+    at_once = sequences_within(TOKENS_AT_ONCE, length)
     for batch in dataset.to_batches(**{**ROWS_AHEAD, "batch_size": at_once}):
         column = {
             name: to_numpy(batch[name].flatten()).reshape(-1, length) for name in batch.schema.names
         }
         yield {
-            "token_ids": column["input_ids"].astype(dtype),
+            "token_ids": column["input_ids"].astype(export.dtype),
             "segment_ids": column["segment_ids"],
             "position_ids": column["position_ids"],
             "loss_mask": column.get("loss_mask", column["segment_ids"]) != 0,
         }
 
 
-def _read_stream(dataset: Any, documents: Any, dtype: str) -> Iterator[Arrays]:
+def _read_stream(dataset: Any, documents: Any, dtype: np.dtype[Any]) -> Iterator[Arrays]:
     lengths = to_numpy(documents.to_table(["num_tokens"])["num_tokens"])
     sizes, counts = sizes_by_documents(lengths, TOKENS_AT_ONCE)
-    columns = {
-        name: cut_runs(_scanned(dataset, name), sizes.tolist()) for name in dataset.schema.names
-    }
-    edges = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)]).tolist()
-    for first, stop in pairwise(edges):
-        fields = {name: np.concatenate(list(next(runs))) for name, runs in columns.items()}
-        yield {
-            "token_ids": fields.pop("input_ids").astype(dtype),
-            "offsets": offsets_of(lengths[first:stop]),
-            **fields,
-        }
+    columns = {name: cut(_scanned(dataset, name), sizes.tolist()) for name in dataset.schema.names}
+    for some in np.split(lengths, np.cumsum(counts)[:-1]):
+        fields = {name: np.concatenate(list(next(arrays))) for name, arrays in columns.items()}
+        token_ids = fields.pop("input_ids").astype(dtype)
+        yield {"token_ids": token_ids, "offsets": offsets_of(some), **fields}
 
 
 def _scanned(dataset: Any, name: str) -> Iterator[npt.NDArray[Any]]:

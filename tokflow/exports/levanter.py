@@ -29,13 +29,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.exports.extras import Extra, import_extra
-from tokflow.exports.format import Arrays, Counts, Format, Layout, counts_of_stream, fixed
+from tokflow.exports.export import Export
+from tokflow.exports.format import Arrays, Extra, Format, Layout, fixed
 from tokflow.exports.options import check_int32_ids
 from tokflow.exports.part import Part
-from tokflow.exports.shards import blocks_of, cut_runs, equal_sizes
-from tokflow.exports.token_files import blocks_of_documents, document_lengths, offsets_of
-from tokflow.store.manifest import Manifest
+from tokflow.exports.token_files import (
+    batches_of,
+    batches_of_documents,
+    cut,
+    equal_sizes,
+    new_file,
+    offsets_of,
+)
 
 EXTRA = Extra(name="levanter", module="tensorstore")
 
@@ -62,99 +67,69 @@ class LevanterOptions:
     """The format has no options."""
 
 
-def write(parts: Sequence[Part], options: LevanterOptions, folder: Path) -> Counts:
-    """Write the cache of each part; a part without tokens has none.
-
-    Takes some 100 MB of memory, and 24 bytes per document.
-    """
-    counts: Counts = {}
-    for part in parts:
-        num_tokens = num_documents = num_loss_tokens = 0
-        if part.num_tokens:
-            check_int32_ids(part, where="levanter", why="levanter reads int32")
-            cache = folder / part.name
-            lengths = document_lengths(part)
-            num_documents = len(lengths)
-            num_tokens, _ = _write_field(cache / "input_ids", part.stream(), lengths)
-            if part.has_loss_mask:
-                masks = part.stream_loss_mask()
-                _, num_loss_tokens = _write_field(cache / "assistant_masks", masks, lengths)
-            _write_ledger(cache / "shard_ledger.json", num_documents)
-        counts |= counts_of_stream(
-            part,
-            num_tokens=num_tokens,
-            num_documents=num_documents,
-            num_loss_tokens=num_loss_tokens,
-        )
-    return counts
-
-
-def _write_field(
-    folder: Path, values: Iterator[npt.NDArray[Any]], lengths: npt.NDArray[np.int64]
-) -> tuple[int, int]:
-    """Write a field; return how many values it has, and how many of them are not zero."""
-    offsets = offsets_of(lengths)
-    num_values = int(offsets[-1])
-    offsets[0] = len(lengths)
-    _write_array(folder / "offsets", iter([offsets]), len(offsets), np.dtype(np.int64))
-    return _write_array(folder / "data", values, num_values, np.dtype(np.int32))
-
-
-def _write_ledger(path: Path, num_documents: int) -> None:
+def write(part: Part, options: LevanterOptions, folder: Path) -> None:
+    """Write the cache of a part. Takes some 100 MB of memory, and 24 bytes per document."""
+    check_int32_ids(part, where="levanter", why="levanter reads int32")
+    cache = folder / part.name
+    lengths = part.document_lengths()
+    _write_field(cache / "input_ids", part.stream(), lengths)
+    if part.has_loss_mask:
+        _write_field(cache / "assistant_masks", part.stream_loss_mask(), lengths)
     ledger = {
-        "total_num_rows": num_documents,
-        "shard_rows": {"": num_documents},
+        "total_num_rows": len(lengths),
+        "shard_rows": {"": len(lengths)},
         "is_finished": True,
         "finished_shards": [""],
         "field_counts": {},
         "metadata": {"preprocessor_metadata": None},
     }
-    path.write_text(json.dumps(ledger), encoding="utf-8")
+    (cache / "shard_ledger.json").write_text(json.dumps(ledger), encoding="utf-8")
+
+
+def _write_field(
+    folder: Path, values: Iterator[npt.NDArray[Any]], lengths: npt.NDArray[np.int64]
+) -> None:
+    offsets = offsets_of(lengths)
+    num_values = int(offsets[-1])
+    offsets[0] = len(lengths)
+    _write_array(folder / "offsets", iter([offsets]), len(offsets), np.dtype(np.int64))
+    _write_array(folder / "data", values, num_values, np.dtype(np.int32))
 
 
 def _write_array(
-    folder: Path, runs: Iterator[npt.NDArray[Any]], total: int, dtype: np.dtype[Any]
-) -> tuple[int, int]:
-    """Write an array; return how many values were written, and how many of them are not zero.
+    folder: Path, arrays: Iterator[npt.NDArray[Any]], total: int, dtype: np.dtype[Any]
+) -> None:
+    """Write an array.
 
     The bytes are those that tensorstore itself writes, which needs a shard at once in memory,
-    900 MB of int32, or else writes it again for every piece. So it compresses some chunks at a
+    900 MB of int32, or else writes it again for every batch. So it compresses some chunks at a
     time here, and they are put one behind another: 57 million tokens a second, in 140 MB.
     """
     location = {"driver": "file", "path": str(folder)}
     _tensorstore().open(_spec(location, dtype), create=True).result()
-    (folder / "c").mkdir()
-    num_values = num_nonzero = 0
     sizes = equal_sizes(total, CHUNKS_PER_SHARD * CHUNK)
-    for number, shard in enumerate(cut_runs(runs, sizes)):
-        blocks = blocks_of(shard, sizes[number], CHUNKS_AT_ONCE * CHUNK)
-        written = _write_shard(
-            folder / "c" / str(number), (block.astype(dtype, copy=False) for block in blocks)
-        )
-        num_values += written[0]
-        num_nonzero += written[1]
-    if num_nonzero == 0:
+    for number, shard in enumerate(cut(arrays, sizes)):
+        batches = batches_of(shard, sizes[number], CHUNKS_AT_ONCE * CHUNK)
+        values = (batch.astype(dtype, copy=False) for batch in batches)
+        _write_shard(folder / "c" / str(number), values)
+    if not any((folder / "c").iterdir()):
         (folder / "c").rmdir()
-    return num_values, num_nonzero
 
 
-def _write_shard(path: Path, blocks: Iterator[npt.NDArray[Any]]) -> tuple[int, int]:
-    """Write a shard, unless it has zeros alone; return its values, and how many are not zero."""
+def _write_shard(path: Path, batches: Iterator[npt.NDArray[Any]]) -> None:
+    """Write a shard, unless it has zeros alone."""
     index = np.full((CHUNKS_PER_SHARD, 2), NO_CHUNK, dtype=np.uint64)
-    number = num_values = num_nonzero = 0
-    with path.open("wb") as file:
-        for values in blocks:
-            num_values += len(values)
-            num_nonzero += int(np.count_nonzero(values))
+    number = 0
+    with new_file(path) as file:
+        for values in batches:
             for chunk in _encoded(values, COMPRESSED, size=CHUNK):
                 if chunk:
                     index[number] = file.tell(), len(chunk)
                     file.write(chunk)
                 number += 1
         file.writelines(_encoded(index.reshape(-1), SEALED, size=index.size))
-    if num_nonzero == 0:
+    if (index == NO_CHUNK).all():
         path.unlink()
-    return num_values, num_nonzero
 
 
 def _encoded(
@@ -175,10 +150,8 @@ def _encoded(
 
 def _spec(store: Mapping[str, str], dtype: np.dtype[Any]) -> dict[str, Any]:
     """Return what levanter says of an array when it opens or makes it."""
-    shards = {
-        "name": "sharding_indexed",
-        "configuration": {"chunk_shape": [CHUNK], "codecs": COMPRESSED},
-    }
+    configuration = {"chunk_shape": [CHUNK], "codecs": COMPRESSED}
+    shards = {"name": "sharding_indexed", "configuration": configuration}
     return _array_spec(store, dtype, [shards], size=CHUNKS_PER_SHARD * CHUNK)
 
 
@@ -195,22 +168,24 @@ def _array_spec(
 
 
 def _tensorstore() -> Any:
-    return import_extra(EXTRA.module, extra=EXTRA.name, where="exports: levanter")
+    return EXTRA.load(where="exports: levanter")
 
 
-def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
+def read(export: Export, part: str) -> Iterator[Arrays]:
     """Yield the fields of a part, some million tokens at a time, in whole documents."""
-    if f"{part}/shard_ledger.json" not in manifest.files:
+    if f"{part}/shard_ledger.json" not in export.manifest.files:
         return
-    cache = folder / part
+    cache = export.folder / part
     offsets = _opened(cache / "input_ids" / "offsets")
     num_documents = int(offsets[0].read().result())
     ends = np.array(offsets[: num_documents + 1].read().result())
     ends[0] = 0
-    data = {"token_ids": (_opened(cache / "input_ids" / "data"), manifest.details["dtype"])}
-    if f"{part}/assistant_masks/data/zarr.json" in manifest.files:
-        data["loss_mask"] = (_opened(cache / "assistant_masks" / "data"), "bool")
-    for here, offsets_here in blocks_of_documents(np.diff(ends), CHUNKS_AT_ONCE * CHUNK):
+    data: dict[str, tuple[Any, np.dtype[Any]]] = {
+        "token_ids": (_opened(cache / "input_ids" / "data"), export.dtype)
+    }
+    if (cache / "assistant_masks").is_dir():
+        data["loss_mask"] = (_opened(cache / "assistant_masks" / "data"), np.dtype(bool))
+    for here, offsets_here in batches_of_documents(np.diff(ends), CHUNKS_AT_ONCE * CHUNK):
         values = {
             name: array[here].read().result().astype(dtype) for name, (array, dtype) in data.items()
         }

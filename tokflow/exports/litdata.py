@@ -18,7 +18,7 @@ streaming/item_loader.py lines 1491-1690; its `optimize` writes the same bytes f
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,15 +27,20 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from tokflow.errors import ConfigError, CorruptOutputError
-from tokflow.exports.format import Arrays, Counts, Format, Layout, counts_of_stream, fixed
-from tokflow.exports.names import numbered
+from tokflow.errors import ConfigError
+from tokflow.exports.export import Export, damaged_file
+from tokflow.exports.format import Arrays, Format, Layout, fixed
 from tokflow.exports.options import check_counts, check_level
 from tokflow.exports.part import Part
-from tokflow.exports.shards import cut_runs, equal_sizes
-from tokflow.exports.token_files import document_lengths
-from tokflow.exports.zstd_ import MAX_LEVEL, Compression, compress, open_bytes, peer_name
-from tokflow.store.manifest import Manifest
+from tokflow.exports.token_files import (
+    MAX_LEVEL,
+    Compression,
+    cut,
+    equal_sizes,
+    open_bytes,
+    peer_name,
+)
+from tokflow.store.zstd import zstd
 
 DTYPES = {2: ("<u2", 20), 4: ("<i4", 16)}
 """Bytes of a token -> dtype in the chunks, and litdata's number for it."""
@@ -77,40 +82,54 @@ class LitdataOptions:
         return peer_name(self.compression, self.compression_level)
 
 
-def write(parts: Sequence[Part], options: LitdataOptions, folder: Path) -> Counts:
-    """Write each part into a folder of its own; a part without tokens has none."""
-    counts: Counts = {}
-    for part in parts:
-        num_tokens = _write_part(part, options, folder / part.name) if part.num_tokens else 0
-        counts |= counts_of_stream(part, num_tokens=num_tokens)
-    return counts
-
-
-def _write_part(part: Part, options: LitdataOptions, folder: Path) -> int:
-    """Return how many tokens were written."""
-    folder.mkdir()
-    dtype, _ = DTYPES[part.dtype.itemsize]
-    per_chunk = options.chunk_size(part.dtype.itemsize)
-    ends = np.cumsum(document_lengths(part))
+def write(part: Part, options: LitdataOptions, folder: Path) -> None:
+    """Write a part into a folder of its own."""
+    (folder / part.name).mkdir()
+    itemsize = part.dtype.itemsize
+    dtype, dtype_number = DTYPES[itemsize]
+    per_chunk = options.chunk_size(itemsize)
+    ends = np.cumsum(part.document_lengths())
     content = xxhash.xxh3_128()
     chunks: list[dict[str, Any]] = []
     first = 0
-    for tokens in cut_runs(part.stream(), equal_sizes(part.num_tokens, per_chunk)):
-        runs = [run.astype(dtype, copy=False) for run in tokens]
-        size = sum(map(len, runs))
-        starts = _starts(ends, first, first + size) * part.dtype.itemsize
-        data: bytes | bytearray = _chunk(starts, runs, options)
+    for arrays in cut(part.stream(), equal_sizes(part.num_tokens, per_chunk)):
+        tokens = np.concatenate([array.astype(dtype, copy=False) for array in arrays])
+        starts = _starts(ends, first, first + len(tokens))
+        first += len(tokens)
+        offsets = starts * itemsize + 4 * (len(starts) + 1)
+        _check_size(int(offsets[-1]), options)
+        header = np.array([len(starts) - 1, *offsets], dtype="<u4").tobytes()
+        data = b"".join((header, tokens.data))
         name = _name(len(chunks), options.codec)
         chunks.append(
-            {"chunk_bytes": len(data), "chunk_size": len(starts) - 1, "dim": size, "filename": name}
+            {
+                "chunk_bytes": len(data),
+                "chunk_size": len(starts) - 1,
+                "dim": len(tokens),
+                "filename": name,
+            }
         )
         content.update(data)
         if options.codec:
-            data = compress(data, options.compression_level or DEFAULT_LEVEL)
-        (folder / name).write_bytes(data)
-        first += size
-    (folder / "index.json").write_text(_index(chunks, options, part, content.hexdigest()))
-    return first
+            data = zstd.compress(data, level=options.compression_level or DEFAULT_LEVEL)
+        (folder / part.name / name).write_bytes(data)
+    config = {
+        "chunk_bytes": None,
+        "chunk_size": per_chunk,
+        "compression": options.codec,
+        "compression_batch_size": None,
+        "compression_level": None,
+        "data_format": [f"no_header_tensor:{dtype_number}"],
+        "data_spec": json.dumps([1, {"type": None, "context": None, "children_spec": []}]),
+        "encryption": None,
+        "ipc_compression": None,
+        "item_loader": "TokensLoader",
+        "types": "tensor",
+    }
+    # Instead of a time, updated_at has what the chunks hold: by it a loader knows whether the
+    # copies that it keeps of a remote folder are still right.
+    index = {"chunks": chunks, "config": config, "updated_at": content.hexdigest()}
+    (folder / part.name / "index.json").write_text(json.dumps(index, sort_keys=True))
 
 
 def _name(number: int, codec: str | None) -> str:
@@ -128,79 +147,31 @@ def _starts(ends: npt.NDArray[np.int64], first: int, stop: int) -> npt.NDArray[n
     return starts - first
 
 
-def _chunk(
-    starts: npt.NDArray[np.int64], runs: Sequence[npt.NDArray[Any]], options: LitdataOptions
-) -> bytearray:
-    """Return the bytes of a chunk whose items begin at the bytes `starts` of its tokens.
-
-    Raises: ConfigError for a chunk that is too large.
-    """
-    offsets = starts + 4 * (len(starts) + 1)
-    if offsets[-1] > MAX_CHUNK_BYTES:
+def _check_size(num_bytes: int, options: LitdataOptions) -> None:
+    if num_bytes > MAX_CHUNK_BYTES:
         option = "chunk_bytes" if options.tokens_per_file is None else "tokens_per_file"
         raise ConfigError(
             where="exports: litdata",
             expected=f"chunks of at most {MAX_CHUNK_BYTES:,} bytes, which uint32 counts",
-            found=f"one of {offsets[-1]:,} bytes",
+            found=f"one of {num_bytes:,} bytes",
             remedy=f"lower `{option}`, or `block_size` if a block is longer than that",
         )
-    data = bytearray(int(offsets[-1]))
-    filled = memoryview(data)
-    position = 4 * (len(starts) + 1)
-    filled[:4] = np.array([len(starts) - 1], dtype="<u4").tobytes()
-    filled[4:position] = offsets.astype("<u4").tobytes()
-    for run in runs:
-        filled[position : position + run.nbytes] = run.data.cast("B")
-        position += run.nbytes
-    return data
 
 
-def _index(
-    chunks: Sequence[dict[str, Any]], options: LitdataOptions, part: Part, content: str
-) -> str:
-    """Return index.json.
-
-    Instead of a time, updated_at has what the chunks hold: by it a loader knows whether the
-    copies that it keeps of a remote folder are still right.
-    """
-    _, dtype_number = DTYPES[part.dtype.itemsize]
-    config = {
-        "chunk_bytes": None,
-        "chunk_size": options.chunk_size(part.dtype.itemsize),
-        "compression": options.codec,
-        "compression_batch_size": None,
-        "compression_level": None,
-        "data_format": [f"no_header_tensor:{dtype_number}"],
-        "data_spec": json.dumps([1, {"type": None, "context": None, "children_spec": []}]),
-        "encryption": None,
-        "ipc_compression": None,
-        "item_loader": "TokensLoader",
-        "types": "tensor",
-    }
-    index = {"chunks": list(chunks), "config": config, "updated_at": content}
-    return json.dumps(index, sort_keys=True)
-
-
-def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
+def read(export: Export, part: str) -> Iterator[Arrays]:
     """Yield the token ids of each chunk of a part, memory-mapped unless they are compressed.
 
     Raises: CorruptOutputError for a chunk whose size is not the one it announces.
     """
-    dtype = np.dtype(manifest.details["dtype"])
-    codec = LitdataOptions(**manifest.config["options"]).codec
-    for name in numbered(manifest, lambda number: f"{part}/{_name(number, codec)}"):
-        path = folder / name
+    codec = export.options.codec
+    for path in export.numbered(lambda number: f"{part}/{_name(number, codec)}"):
         data = open_bytes(path, is_compressed=bool(codec))
         num_items = int(data[:4].view("<u4")[0])
         offsets = data[4 : 4 * (num_items + 2)].view("<u4")
         if offsets[-1] != len(data) or offsets[0] != 4 * (num_items + 2):
-            raise CorruptOutputError(
-                where=path,
-                expected=f"{offsets[-1]:,} bytes, {num_items:,} items in them",
-                found=f"{len(data):,}",
-                remedy="delete the export and run again",
-            )
-        yield {"token_ids": data[offsets[0] :].view(dtype)}
+            expected = f"{offsets[-1]:,} bytes, {num_items:,} items in them"
+            raise damaged_file(path, expected=expected, found=f"{len(data):,}")
+        yield {"token_ids": data[offsets[0] :].view(export.dtype)}
 
 
 FORMAT = Format(

@@ -22,8 +22,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.errors import CorruptOutputError
-from tokflow.exports.format import Arrays, Counts, Format, Layout, counts_of_stream, fixed
+from tokflow.exports.export import Export, damaged_file
+from tokflow.exports.format import Arrays, Format, Layout, fixed
 from tokflow.exports.names import (
     SHARD_DIGITS,
     check_part_names,
@@ -31,14 +31,12 @@ from tokflow.exports.names import (
     check_size,
     dataset_name,
     numbered_name,
-    numbered_names,
     renamed,
     val_names,
 )
 from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
 from tokflow.exports.token_files import cut_by_documents, write_numbers
-from tokflow.store.manifest import Manifest
 
 HEADER_NUMBERS = 256
 HEADER_BYTES = 4 * HEADER_NUMBERS
@@ -75,51 +73,31 @@ class LlmcOptions:
         return renamed(val_names(parts), self.names, where="llmc")
 
 
-def write(parts: Sequence[Part], options: LlmcOptions, folder: Path) -> Counts:
-    """Write the shards of each part; one without tokens has none."""
-    names = options.part_names([part.name for part in parts])
-    counts: Counts = {}
-    for part in parts:
-        prefix = options.prefix or dataset_name(part)
-        limit = (MAX_FILE_BYTES - HEADER_BYTES) // part.dtype.itemsize
-        num_tokens = 0
-        for shard in cut_by_documents(
-            part,
-            tokens_per_file=options.tokens_per_file,
-            where="llmc",
-            digits=SHARD_DIGITS,
-            eos_first=True,
-        ):
-            check_size(
-                shard.num_tokens,
-                limit=limit,
-                option="tokens_per_file",
-                value=options.tokens_per_file,
-                where="llmc",
-            )
-            path = folder / numbered_name(prefix, names[part.name], shard.number, ".bin")
-            header = _header(shard.num_tokens, part.dtype)
-            num_tokens += write_numbers(path, shard.tokens, header=header)
-        counts |= counts_of_stream(part, num_tokens=num_tokens)
-    return counts
+def write(part: Part, options: LlmcOptions, folder: Path) -> None:
+    """Write the shards of a part."""
+    prefix = options.prefix or dataset_name(part)
+    limit = (MAX_FILE_BYTES - HEADER_BYTES) // part.dtype.itemsize
+    per_file = options.tokens_per_file
+    for shard in cut_by_documents(
+        part, tokens_per_file=per_file, where="llmc", digits=SHARD_DIGITS, eos_first=True
+    ):
+        check_size(
+            shard.num_tokens, limit=limit, option="tokens_per_file", value=per_file, where="llmc"
+        )
+        header = np.zeros(HEADER_NUMBERS, dtype="<i4")
+        header[:3] = (*VARIANTS[part.dtype.str], shard.num_tokens)
+        path = folder / numbered_name(prefix, part.file_name, shard.number, ".bin")
+        write_numbers(path, shard.tokens, header=header.tobytes())
 
 
-def _header(num_tokens: int, dtype: np.dtype[np.unsignedinteger]) -> bytes:
-    numbers = np.zeros(HEADER_NUMBERS, dtype="<i4")
-    numbers[:3] = (*VARIANTS[dtype.str], num_tokens)
-    return numbers.tobytes()
-
-
-def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
+def read(export: Export, part: str) -> Iterator[Arrays]:
     """Yield the token ids of each shard, memory-mapped; shape (num_tokens,).
 
     Raises: CorruptOutputError for a header that is not the file's.
     """
-    options = LlmcOptions(**manifest.config["options"])
-    part_name = options.part_names(manifest.details["parts"])[part]
-    prefix = options.prefix or manifest.dataset
-    for name in numbered_names(manifest, prefix, part_name, ".bin"):
-        yield {"token_ids": _open_tokens(folder / name)}
+    prefix, name = export.options.prefix or export.manifest.dataset, export.file_name(part)
+    for path in export.numbered(lambda number: numbered_name(prefix, name, number, ".bin")):
+        yield {"token_ids": _open_tokens(path)}
 
 
 def _open_tokens(path: Path) -> npt.NDArray[np.unsignedinteger]:
@@ -128,11 +106,10 @@ def _open_tokens(path: Path) -> npt.NDArray[np.unsignedinteger]:
     num_bytes = path.stat().st_size
     dtype = dtypes.get((magic, version))
     if dtype is None or num_bytes != HEADER_BYTES + num_tokens * np.dtype(dtype).itemsize:
-        raise CorruptOutputError(
-            where=path,
+        raise damaged_file(
+            path,
             expected="the magic and version of llm.c's files, and as many tokens as it says",
             found=f"{magic}, {version}, and {num_tokens:,} tokens in {num_bytes:,} bytes",
-            remedy="delete the export and run `tokflow run` again",
         )
     return np.memmap(path, dtype=dtype, mode="r", offset=HEADER_BYTES)
 
@@ -143,5 +120,5 @@ FORMAT = Format(
     layout=fixed(Layout(made_of="stream", keeps=("token_ids",), eos_first=True)),
     write=write,
     read=read,
-    check=lambda options, declared: options.part_names(declared.parts),
+    file_names=lambda options, parts: options.part_names(parts),
 )

@@ -19,7 +19,7 @@ bytes for the same rows.
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import chain
@@ -30,16 +30,21 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from tokflow.errors import ConfigError, CorruptOutputError
-from tokflow.exports.format import Arrays, Counts, Declared, Format, Layout
-from tokflow.exports.names import numbered
+from tokflow.errors import ConfigError
+from tokflow.exports.export import Export, damaged_file
+from tokflow.exports.format import Arrays, Declared, Format, Layout
 from tokflow.exports.options import check_counts, check_level
 from tokflow.exports.part import Part
-from tokflow.exports.row_files import write_files
-from tokflow.exports.shards import equal_sizes, rows_within
-from tokflow.exports.zstd_ import MAX_LEVEL, Compression, compress, open_bytes, peer_name
+from tokflow.exports.sequence_files import files_of, sequences_within
+from tokflow.exports.token_files import (
+    MAX_LEVEL,
+    Compression,
+    equal_sizes,
+    open_bytes,
+    peer_name,
+)
 from tokflow.sequences.segments import Sequences
-from tokflow.store.manifest import Manifest
+from tokflow.store.zstd import zstd
 
 Field = Literal["token_ids", "segment_ids", "position_ids", "loss_mask"]
 
@@ -111,36 +116,27 @@ def layout(options: MdsOptions) -> Layout:
     return Layout(made_of="sequences", keeps=tuple(name for name in DTYPES if name in wanted))
 
 
-def write(parts: Sequence[Part], options: MdsOptions, folder: Path) -> Counts:
-    """Write the shards of each part into a folder of its own; a part without a row has none."""
-    counts: Counts = {}
-    for part in parts:
-        counts |= _write_part(part, options, folder / part.name)
-    return counts
-
-
-def _write_part(part: Part, options: MdsOptions, folder: Path) -> Counts:
-    dtype = _row_dtype(options.columns, part.sequence_length)
+def write(part: Part, options: MdsOptions, folder: Path) -> None:
+    """Write the shards of a part into a folder of its own."""
+    (folder / part.name).mkdir()
+    dtype = _dtype(options.columns, part.sequence_length)
     settings = _settings(options, part.sequence_length)
-    per_shard = _rows_per_shard(options, part.sequence_length)
+    per_shard = _sequences_per_shard(options, part.sequence_length)
     sizes = equal_sizes(part.num_sequences, per_shard)
-    level = options.compression_level or DEFAULT_LEVEL
-    shards: list[dict[str, Any]] = []
-    if sizes:
-        folder.mkdir()
-
-    def write_shard(number: int, groups: Iterator[Sequences]) -> None:
-        rows = (_as_rows(made, options.columns, dtype) for made in groups)
-        shards.append(_write_shard(folder, number, sizes[number], rows, settings, level=level))
-
-    counts = write_files(part, write_shard, columns=layout(options).keeps, per_file=per_shard)
-    if shards:
-        index = {"version": 2, "shards": shards}
-        (folder / "index.json").write_text(json.dumps(index, sort_keys=True))
-    return counts
+    shards = []
+    for number, batches in files_of(part.sequences(), per_shard):
+        content: Iterable[bytes | memoryview] = chain(
+            [_header(sizes[number], settings)],
+            (_records(batch, options.columns, dtype) for batch in batches),
+        )
+        path = folder / part.name / f"shard.{number:05d}.mds"
+        described = _write_shard(path, content, options)
+        shards.append({**settings, "samples": sizes[number], **described})
+    index = {"version": 2, "shards": shards}
+    (folder / part.name / "index.json").write_text(json.dumps(index, sort_keys=True))
 
 
-def _row_dtype(columns: Mapping[str, Field], length: int) -> np.dtype[np.void]:
+def _dtype(columns: Mapping[str, Field], length: int) -> np.dtype[np.void]:
     return np.dtype(
         [
             (name, np.dtype(DTYPES[columns[name]]).newbyteorder("<"), (length,))
@@ -164,123 +160,120 @@ def _settings(options: MdsOptions, length: int) -> dict[str, Any]:
     }
 
 
-def _rows_per_shard(options: MdsOptions, length: int) -> int:
-    """Return how many rows of so many tokens a shard has room for.
+def _sequences_per_shard(options: MdsOptions, length: int) -> int:
+    """Return how many sequences of so many tokens a shard has room for.
 
     Raises: ConfigError where it has none.
     """
-    fixed_bytes = 8 + len(_header_text(_settings(options, length)))
-    row_bytes = _row_dtype(options.columns, length).itemsize
-    if (rows := (options.size_limit - fixed_bytes) // (row_bytes + 4)) < 1:
+    fixed_bytes = 8 + len(json.dumps(_settings(options, length), sort_keys=True))
+    num_bytes = _dtype(options.columns, length).itemsize + 4
+    if (num := (options.size_limit - fixed_bytes) // num_bytes) < 1:
         raise ConfigError(
             where="exports: mds: size_limit",
-            expected=f"at least {fixed_bytes + row_bytes + 4:,}, a shard of one row",
+            expected=f"at least {fixed_bytes + num_bytes:,}, a shard of one row",
             found=f"{options.size_limit:,}",
             remedy="raise it, or lower `packing.sequence_length`",
         )
-    return rows
+    return num
 
 
-def _header_text(settings: Mapping[str, Any]) -> bytes:
-    return json.dumps(settings, sort_keys=True).encode()
+def _header(num_sequences: int, settings: Mapping[str, Any]) -> bytes:
+    text = json.dumps(settings, sort_keys=True).encode()
+    first = 4 * (num_sequences + 2) + len(text)
+    offsets = first + np.arange(num_sequences + 1) * sum(settings["column_sizes"])
+    return np.array([num_sequences, *offsets], dtype="<u4").tobytes() + text
 
 
-def _as_rows(
-    made: Sequences, columns: Mapping[str, Field], dtype: np.dtype[np.void]
-) -> npt.NDArray[np.void]:
-    rows = np.empty(len(made), dtype=dtype)
+def _records(
+    sequences: Sequences, columns: Mapping[str, Field], dtype: np.dtype[np.void]
+) -> memoryview:
+    records = np.empty(len(sequences), dtype=dtype)
     for name, field_name in columns.items():
-        rows[name] = getattr(made, field_name)
-    return rows
+        records[name] = getattr(sequences, field_name)
+    return records.view(np.uint8).data
 
 
 def _write_shard(
-    folder: Path,
-    number: int,
-    num_rows: int,
-    rows: Iterator[npt.NDArray[np.void]],
-    settings: Mapping[str, Any],
+    path: Path, content: Iterable[bytes | memoryview], options: MdsOptions
+) -> dict[str, Any]:
+    """Write one shard; return what the index says of its bytes."""
+    if options.compression == "none":
+        return {"raw_data": _describe(path, content, options), "zip_data": None}
+    data = b"".join(content)
+    # At one go, for a stream gives other bytes than the peer's writer does.
+    packed = zstd.compress(data, level=options.compression_level or DEFAULT_LEVEL)
+    return {
+        "raw_data": _describe(path, [data], options, is_written=False),
+        "zip_data": _describe(path.with_name(f"{path.name}.zstd"), [packed], options),
+    }
+
+
+def _describe(
+    path: Path,
+    content: Iterable[bytes | memoryview],
+    options: MdsOptions,
     *,
-    level: int,
+    is_written: bool = True,
 ) -> dict[str, Any]:
-    """Write one shard; return what the index says of it."""
-    name = f"shard.{number:05d}.mds"
-    text = _header_text(settings)
-    row_bytes = sum(settings["column_sizes"])
-    offsets = 4 * (num_rows + 2) + len(text) + np.arange(num_rows + 1) * row_bytes
-    header = np.concatenate([[num_rows], offsets]).astype("<u4").tobytes() + text
-    pieces: Iterator[Any] = chain([header], (run.view(np.uint8).data for run in rows))
-    hashes = settings["hashes"]
-    if settings["compression"] is None:
-        raw, packed = _described(name, pieces, hashes, folder), None
-    else:
-        data = b"".join(pieces)
-        raw = _described(name, [data], hashes, None)
-        data = compress(data, level)
-        packed = _described(f"{name}.zstd", [data], hashes, folder)
-    return {**settings, "samples": num_rows, "raw_data": raw, "zip_data": packed}
-
-
-def _described(
-    name: str, pieces: Iterable[bytes | memoryview], hashes: Sequence[Hash], folder: Path | None
-) -> dict[str, Any]:
-    """Return name, size and hashes of a file; write it where a folder is given."""
-    digests = {hash_: _new_hash(hash_) for hash_ in hashes}
+    """Return name, size and hashes of a file, which is written too."""
+    digests = {hash_: _new_hash(hash_) for hash_ in options.hashes}
     size = 0
-    with nullcontext() if folder is None else (folder / name).open("wb") as file:
-        for piece in pieces:
+    with path.open("wb") if is_written else nullcontext() as file:
+        for some in content:
             for digest in digests.values():
-                digest.update(piece)
+                digest.update(some)
             if file is not None:
-                file.write(piece)
-            size += len(piece)
+                file.write(some)
+            size += len(some)
     hexadecimal = {hash_: digest.hexdigest() for hash_, digest in digests.items()}
-    return {"basename": name, "bytes": size, "hashes": hexadecimal}
+    return {"basename": path.name, "bytes": size, "hashes": hexadecimal}
 
 
 def _new_hash(name: Hash) -> Any:
     return getattr(xxhash, name)() if name.startswith("xxh") else hashlib.new(name)
 
 
-def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
+def read(export: Export, part: str) -> Iterator[Arrays]:
     """Yield the columns of a part as their fields, some million tokens at a time.
 
     Raises: CorruptOutputError for a shard whose size is not the one it announces.
     """
-    options = MdsOptions(**manifest.config["options"])
-    dtype = _row_dtype(options.columns, manifest.details["sequence_length"])
-    column_of: dict[str, str] = {kept: column for column, kept in options.columns.items()}
-    suffix = ".zstd" if options.compression == "zstd" else ""
-    for name in numbered(manifest, lambda number: f"{part}/shard.{number:05d}.mds{suffix}"):
-        rows = _read_shard(folder / name, dtype)
-        at_once = rows_within(BYTES_AT_ONCE, dtype.itemsize)
-        for first in range(0, len(rows), at_once):
-            some = rows[first : first + at_once]
-            fields = {kept: some[column_of[kept]] for kept in layout(options).keeps}
-            fields["token_ids"] = fields["token_ids"].astype(manifest.details["dtype"])
+    columns, is_compressed = export.options.columns, export.options.compression == "zstd"
+    dtype = _dtype(columns, export.manifest.details["sequence_length"])
+    column_of = {kept: column for column, kept in columns.items()}
+    suffix = ".zstd" if is_compressed else ""
+    for path in export.numbered(lambda number: f"{part}/shard.{number:05d}.mds{suffix}"):
+        records = _read_shard(path, dtype, is_compressed=is_compressed)
+        at_once = sequences_within(BYTES_AT_ONCE, dtype.itemsize)
+        for first in range(0, len(records), at_once):
+            some = records[first : first + at_once]
+            fields = {kept: some[column_of[kept]] for kept in export.layout.keeps}
+            fields["token_ids"] = fields["token_ids"].astype(export.dtype)
             if "loss_mask" in fields:
                 fields["loss_mask"] = fields["loss_mask"].astype(bool)
             yield fields
 
 
-def _read_shard(path: Path, dtype: np.dtype[np.void]) -> npt.NDArray[np.void]:
-    """Return the rows of a shard, memory-mapped unless it is compressed."""
-    data = open_bytes(path, is_compressed=path.suffix == ".zstd")
-    num_rows = int(data[:4].view("<u4")[0])
-    first, stop = data[4 : 4 * (num_rows + 2)].view("<u4")[[0, -1]].tolist()
-    if stop != len(data) or stop - first != num_rows * dtype.itemsize:
-        raise CorruptOutputError(
-            where=path,
-            expected=f"{first + num_rows * dtype.itemsize:,} bytes, {num_rows:,} rows in them",
+def _read_shard(
+    path: Path, dtype: np.dtype[np.void], *, is_compressed: bool
+) -> npt.NDArray[np.void]:
+    """Return the sequences of a shard, memory-mapped unless it is compressed."""
+    data = open_bytes(path, is_compressed=is_compressed)
+    num_sequences = int(data[:4].view("<u4")[0])
+    first, stop = data[4 : 4 * (num_sequences + 2)].view("<u4")[[0, -1]].tolist()
+    if stop != len(data) or stop - first != num_sequences * dtype.itemsize:
+        raise damaged_file(
+            path,
+            expected=f"{first + num_sequences * dtype.itemsize:,} bytes, {num_sequences:,} rows "
+            "in them",
             found=f"{len(data):,}",
-            remedy="delete the export and run again",
         )
     return data[first:].view(dtype)
 
 
 def check(options: MdsOptions, declared: Declared) -> None:
-    """Refuse a size_limit that no row fits into."""
-    _rows_per_shard(options, declared.packing.row_length)
+    """Refuse a size_limit that no sequence fits into."""
+    _sequences_per_shard(options, declared.packing.row_length)
 
 
 FORMAT = Format(

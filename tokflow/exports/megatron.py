@@ -21,7 +21,7 @@ gpt_dataset.py lines 87-91 for what its cache takes 65,500 to 65,536 ids to be.
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -29,18 +29,13 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.errors import ConfigError, CorruptOutputError
-from tokflow.exports.format import Arrays, Counts, Format, Layout, counts_of_stream, fixed
+from tokflow.errors import ConfigError
+from tokflow.exports.export import Export, damaged_file
+from tokflow.exports.format import Arrays, Format, Layout, fixed
 from tokflow.exports.names import check_prefix, check_size
 from tokflow.exports.part import Part
-from tokflow.exports.token_files import (
-    blocks_of_documents,
-    document_lengths,
-    offsets_of,
-    write_numbers,
-)
+from tokflow.exports.token_files import batches_of_documents, offsets_of, write_numbers
 from tokflow.store.atomic import check_name
-from tokflow.store.manifest import Manifest
 
 HEADER = struct.Struct("<9sQBQQ")
 MAGIC, VERSION = b"MMIDIDX\x00\x00", 1
@@ -75,25 +70,23 @@ class MegatronOptions:
         check_name(self.key, where="exports: megatron: key", becomes="a file", marks="-_")
 
 
-def write(parts: Sequence[Part], options: MegatronOptions, folder: Path) -> Counts:
-    """Write .bin and .idx of each part; one without tokens has neither."""
-    counts: Counts = {}
-    for part in parts:
-        num_tokens = num_documents = 0
-        if part.num_tokens:
-            dtype = np.dtype(_dtype(part, options)).newbyteorder("<")
-            name = _stem(part.name, options.prefix, options.key)
-            lengths = document_lengths(part)
-            check_size(int(lengths.max()), limit=MAX_DOCUMENT_TOKENS, where="megatron")
-            num_tokens = write_numbers(folder / f"{name}.bin", part.stream(), dtype=dtype)
-            _write_index(folder / f"{name}.idx", lengths, dtype)
-            num_documents = len(lengths)
-        counts |= counts_of_stream(part, num_tokens=num_tokens, num_documents=num_documents)
-    return counts
+def write(part: Part, options: MegatronOptions, folder: Path) -> None:
+    """Write .bin and .idx of a part."""
+    dtype = np.dtype(_dtype(part, options)).newbyteorder("<")
+    stem = folder / _stem(part.name, options)
+    lengths = part.document_lengths()
+    check_size(int(lengths.max()), limit=MAX_DOCUMENT_TOKENS, where="megatron")
+    write_numbers(Path(f"{stem}.bin"), part.stream(), dtype=dtype)
+    is_some = lengths > 0
+    sequences = lengths[is_some].astype("<i4")
+    first_bytes = offsets_of(sequences)[:-1] * dtype.itemsize
+    first_sequences = offsets_of(is_some)
+    header = HEADER.pack(MAGIC, VERSION, CODES[dtype.name], len(sequences), len(first_sequences))
+    write_numbers(Path(f"{stem}.idx"), [sequences, first_bytes, first_sequences], header=header)
 
 
-def _stem(part: str, prefix: str | None, key: str) -> str:
-    return "_".join(filter(None, [prefix, part, key, "document"]))
+def _stem(part: str, options: MegatronOptions) -> str:
+    return "_".join(filter(None, [options.prefix, part, options.key, "document"]))
 
 
 def _dtype(part: Part, options: MegatronOptions) -> str:
@@ -109,32 +102,18 @@ def _dtype(part: Part, options: MegatronOptions) -> str:
     return options.dtype
 
 
-def _write_index(path: Path, lengths: npt.NDArray[np.int64], dtype: np.dtype[Any]) -> None:
-    is_some = lengths > 0
-    sequences = lengths[is_some]
-    first_sequence = offsets_of(is_some)
-    header = HEADER.pack(MAGIC, VERSION, CODES[dtype.name], len(sequences), len(first_sequence))
-    with path.open("wb") as file:
-        file.write(header)
-        file.write(sequences.astype("<i4").data)
-        file.write((offsets_of(sequences)[:-1] * dtype.itemsize).astype("<i8", copy=False).data)
-        file.write(first_sequence.astype("<i8", copy=False).data)
-
-
-def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
+def read(export: Export, part: str) -> Iterator[Arrays]:
     """Yield tokens and offsets of a part, some million tokens in whole documents at a time.
 
     Raises: CorruptOutputError for an index that is not Megatron's.
     """
-    options = manifest.config["options"]
-    name = _stem(part, options["prefix"], options["key"])
-    if f"{name}.idx" not in manifest.files:
-        return
-    dtype, lengths = _read_index(folder / f"{name}.idx")
-    tokens = np.memmap(folder / f"{name}.bin", dtype=dtype, mode="r")
-    for here, offsets in blocks_of_documents(lengths, TOKENS_AT_ONCE):
-        token_ids = tokens[here].astype(manifest.details["dtype"], copy=False)
-        yield {"token_ids": token_ids, "offsets": offsets}
+    stem = _stem(part, export.options)
+    for path in export.numbered(lambda number: f"{stem}.idx"):
+        dtype, lengths = _read_index(path)
+        tokens = np.memmap(path.with_name(f"{stem}.bin"), dtype=dtype, mode="r")
+        for here, offsets in batches_of_documents(lengths, TOKENS_AT_ONCE):
+            token_ids = tokens[here].astype(export.dtype, copy=False)
+            yield {"token_ids": token_ids, "offsets": offsets}
 
 
 def _read_index(path: Path) -> tuple[np.dtype[Any], npt.NDArray[np.int64]]:
@@ -143,11 +122,10 @@ def _read_index(path: Path) -> tuple[np.dtype[Any], npt.NDArray[np.int64]]:
         magic, version, code, num_sequences, num_firsts = HEADER.unpack(file.read(HEADER.size))
         dtypes = {number: name for name, number in CODES.items()}
         if (magic, version) != (MAGIC, VERSION) or code not in dtypes:
-            raise CorruptOutputError(
-                where=path,
+            raise damaged_file(
+                path,
                 expected=f"{MAGIC!r}, version {VERSION} and dtype 4 or 8",
                 found=f"{magic!r}, version {version} and dtype {code}",
-                remedy="delete the export and run `tokflow run` again",
             )
         sequences = np.fromfile(file, dtype="<i4", count=num_sequences)
         file.seek(8 * num_sequences, 1)

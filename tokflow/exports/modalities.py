@@ -17,7 +17,7 @@ dataloader/dataset.py lines 191-412.
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,12 +25,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import CorruptOutputError
-from tokflow.exports.format import Arrays, Counts, Format, Layout, counts_of_stream, fixed
-from tokflow.exports.names import numbered
+from tokflow.exports.export import Export, damaged_file
+from tokflow.exports.format import Arrays, Format, Layout, fixed
 from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
-from tokflow.exports.token_files import Shard, cut_by_documents, offsets_of, write_numbers
-from tokflow.store.manifest import Manifest
+from tokflow.exports.token_files import cut_by_documents, offsets_of, write_numbers
 
 HEADER = struct.Struct("<QI")
 
@@ -59,37 +58,24 @@ class ModalitiesOptions:
         check_counts(self, ("tokens_per_file",), where="modalities")
 
 
-def write(parts: Sequence[Part], options: ModalitiesOptions, folder: Path) -> Counts:
-    """Write the tokens and documents of each part."""
-    counts: Counts = {}
-    for part in parts:
-        num_tokens = num_documents = 0
-        for shard in cut_by_documents(
-            part, tokens_per_file=options.tokens_per_file, where="modalities"
-        ):
-            path = folder / _name(part.name, shard.number, options.tokens_per_file)
-            num_tokens += _write_file(path, shard, part.dtype.itemsize)
-            num_documents += len(shard.lengths)
-        counts |= counts_of_stream(part, num_tokens=num_tokens, num_documents=num_documents)
-    return counts
+def write(part: Part, options: ModalitiesOptions, folder: Path) -> None:
+    """Write the tokens and documents of a part."""
+    per_file, itemsize = options.tokens_per_file, part.dtype.itemsize
+    for shard in cut_by_documents(part, tokens_per_file=per_file, where="modalities"):
+        path = folder / _name(part.name, shard.number, per_file)
+        header = HEADER.pack(shard.num_tokens * itemsize, itemsize)
+        write_numbers(path, shard.tokens, header=header)
+        starts = offsets_of(shard.lengths)[:-1]
+        with path.open("ab") as file:
+            file.write(INDEX_START)
+            for first in range(0, len(starts), ENTRIES_AT_ONCE):
+                some = slice(first, first + ENTRIES_AT_ONCE)
+                file.write(_entries(starts[some] * itemsize, shard.lengths[some] * itemsize).data)
+            file.write(INDEX_STOP)
 
 
 def _name(part: str, number: int, tokens_per_file: int | None) -> str:
     return f"{part}.pbin" if tokens_per_file is None else f"{part}-{number:05d}.pbin"
-
-
-def _write_file(path: Path, shard: Shard, itemsize: int) -> int:
-    """Return how many tokens were written."""
-    header = HEADER.pack(shard.num_tokens * itemsize, itemsize)
-    num_tokens = write_numbers(path, shard.tokens, header=header)
-    starts = offsets_of(shard.lengths)[:-1]
-    with path.open("ab") as file:
-        file.write(INDEX_START)
-        for first in range(0, len(starts), ENTRIES_AT_ONCE):
-            some = slice(first, first + ENTRIES_AT_ONCE)
-            file.write(_entries(starts[some] * itemsize, shard.lengths[some] * itemsize).data)
-        file.write(INDEX_STOP)
-    return num_tokens
 
 
 def _entries(
@@ -104,11 +90,11 @@ def _entries(
     return entries.view(np.uint8)
 
 
-def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
+def read(export: Export, part: str) -> Iterator[Arrays]:
     """Yield the token ids and offsets of each file of a part, the token ids memory-mapped."""
-    tokens_per_file = manifest.config["options"]["tokens_per_file"]
-    for name in numbered(manifest, lambda number: _name(part, number, tokens_per_file)):
-        yield _read_file(folder / name, np.dtype(manifest.details["dtype"]))
+    per_file = export.options.tokens_per_file
+    for path in export.numbered(lambda number: _name(part, number, per_file)):
+        yield _read_file(path, export.dtype)
 
 
 def _read_file(path: Path, dtype: np.dtype[np.unsignedinteger]) -> Arrays:
@@ -132,12 +118,8 @@ def _read_file(path: Path, dtype: np.dtype[np.unsignedinteger]) -> Arrays:
 
 
 def _not_ours(path: Path, found: str) -> CorruptOutputError:
-    return CorruptOutputError(
-        where=path,
-        expected="a header, the data it announces, and an index as tokflow writes it",
-        found=found,
-        remedy="delete the export and run again",
-    )
+    expected = "a header, the data it announces, and an index as tokflow writes it"
+    return damaged_file(path, expected=expected, found=found)
 
 
 FORMAT = Format(

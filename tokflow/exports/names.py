@@ -1,12 +1,10 @@
-"""What the files of a part are called: by number, and as readers know its name."""
+"""Names of a part's files: by number, and as readers know the part."""
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from tokflow.errors import ConfigError, nearest
 from tokflow.exports.part import Part
 from tokflow.store.atomic import check_name
-from tokflow.store.manifest import Manifest
 
 
 def val_names(parts: Sequence[str]) -> dict[str, str]:
@@ -67,26 +65,6 @@ SHARD_DIGITS = 6
 """Of the number in `numbered_name`."""
 
 
-def numbered(manifest: Manifest, name_of: Callable[[int], str]) -> list[str]:
-    """Return the files of an export that are called `name_of(0)`, `name_of(1)`, ... in order.
-
-    At most one where all have the same name.
-    """
-    found: list[str] = []
-    while (name := name_of(len(found))) in manifest.files and name not in found[-1:]:
-        found.append(name)
-    return found
-
-
-def in_order_of_number(manifest: Manifest, pattern: str) -> list[str]:
-    """Return the files of an export whose whole name matches, by the number that group 1 is.
-
-    For names that cannot be told from the number alone.
-    """
-    found = [match for name in manifest.files if (match := re.fullmatch(pattern, name))]
-    return [match[0] for match in sorted(found, key=lambda match: int(match[1]))]
-
-
 def check_num_files(num_files: int, *, digits: int, where: str, option: str) -> None:
     """Refuse more files than numbers of so many digits name in the order of the files: trainers
     sort names.
@@ -106,11 +84,6 @@ def check_num_files(num_files: int, *, digits: int, where: str, option: str) -> 
 def numbered_name(prefix: str | None, part: str, number: int, suffix: str) -> str:
     """Return the name of a shard, such as `fineweb_train_000001.bin`."""
     return "_".join(filter(None, [prefix, part, f"{number:0{SHARD_DIGITS}d}{suffix}"]))
-
-
-def numbered_names(manifest: Manifest, prefix: str | None, name: str, suffix: str) -> list[str]:
-    """Return the shards that an export has of the part that files call `name`, in order."""
-    return numbered(manifest, lambda number: numbered_name(prefix, name, number, suffix))
 
 
 def dataset_name(part: Part) -> str | None:

@@ -32,31 +32,28 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.errors import ConfigError, CorruptOutputError
-from tokflow.exports.format import (
-    Arrays,
-    Counts,
-    Format,
-    Layout,
-    counts_of_stream,
-)
+from tokflow.errors import ConfigError
+from tokflow.exports.export import Export, damaged_file
+from tokflow.exports.format import Arrays, Format, Layout
 from tokflow.exports.names import (
     SHARD_DIGITS,
     check_num_files,
     check_part_names,
     check_prefix,
-    numbered,
     numbered_name,
     renamed,
     val_names,
 )
 from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
-from tokflow.exports.row_files import write_files
-from tokflow.exports.shards import equal_sizes, rows_within
-from tokflow.exports.token_files import cut_by_documents, offsets_of, write_mask, write_numbers
-from tokflow.sequences.segments import Sequences
-from tokflow.store.manifest import Manifest
+from tokflow.exports.sequence_files import files_of, sequences_within
+from tokflow.exports.token_files import (
+    cut_by_documents,
+    equal_sizes,
+    new_file,
+    offsets_of,
+    write_numbers,
+)
 
 ROW_DTYPES: dict[str, np.dtype[Any]] = {
     "segment_ids": np.dtype(np.int32),
@@ -118,15 +115,8 @@ class NpyOptions:
         own = val_names(parts) if self.is_numbered else {part: part for part in parts}
         return renamed(own, self.names, where="npy")
 
-    def file_name(self, part: str, parts: Sequence[str], number: int) -> str:
-        """Return the name of a part's file."""
-        name = self.part_names(parts)[part]
-        if not self.is_numbered:
-            return f"{name}.npy"
-        return numbered_name(self.prefix, name, number, ".npy")
 
-
-def layout_of_options(options: NpyOptions) -> Layout:
+def layout(options: NpyOptions) -> Layout:
     """Return what stands in the files."""
     if options.layout == "sequences":
         return Layout(made_of="sequences", keeps=("token_ids", *ROW_DTYPES))
@@ -135,50 +125,36 @@ def layout_of_options(options: NpyOptions) -> Layout:
     return Layout(made_of="stream", keeps=("token_ids", "offsets", "loss_mask"))
 
 
-def write(parts: Sequence[Part], options: NpyOptions, folder: Path) -> Counts:
-    """Write the files of each part; one without tokens or rows has none."""
-    names = [part.name for part in parts]
-    write_part = _write_rows if options.layout == "sequences" else _write_stream
-    counts: Counts = {}
-    for part in parts:
-        counts |= write_part(part, names, options, folder)
-    return counts
+def write(part: Part, options: NpyOptions, folder: Path) -> None:
+    """Write the files of a part."""
+    write_part = _write_sequences if options.layout == "sequences" else _write_stream
+    write_part(part, options, folder)
 
 
-def _write_stream(part: Part, names: Sequence[str], options: NpyOptions, folder: Path) -> Counts:
-    num_tokens = num_documents = num_loss_tokens = 0
-    keeps_mask = options.eos == "last" and part.has_loss_mask
+def _write_stream(part: Part, options: NpyOptions, folder: Path) -> None:
     for shard in cut_by_documents(
         part,
         tokens_per_file=options.tokens_per_file,
         where="npy",
         digits=SHARD_DIGITS,
         eos_first=options.eos == "first",
-        has_loss_mask=keeps_mask,
+        has_loss_mask=options.eos == "last",
     ):
-        name = options.file_name(part.name, names, shard.number)
+        name = _name(options, part.file_name, shard.number)
         header = npy_header((shard.num_tokens,), part.dtype)
-        num_tokens += write_numbers(folder / name, shard.tokens, header=header)
+        write_numbers(folder / name, shard.tokens, header=header)
         offsets = offsets_of(shard.lengths)
         header = npy_header(offsets.shape, offsets.dtype)
-        write_numbers(_beside(folder, "offsets", name), [offsets], header=header)
-        num_documents += len(shard.lengths)
-        if keeps_mask:
+        write_numbers(folder / "offsets" / name, [offsets], header=header)
+        if shard.loss_mask is not None:
             header = npy_header((shard.num_tokens,), np.dtype(np.bool_))
-            mask = _beside(folder, "loss_mask", name)
-            num_loss_tokens += write_mask(mask, shard.loss_mask or (), header=header)
-    return counts_of_stream(
-        part,
-        num_tokens=num_tokens,
-        num_documents=num_documents,
-        num_loss_tokens=num_loss_tokens if keeps_mask else None,
-    )
+            write_numbers(folder / "loss_mask" / name, shard.loss_mask, header=header)
 
 
-def _beside(folder: Path, field: str, name: str) -> Path:
-    """Return the path of what belongs to each token or document of the file `name`."""
-    (folder / field).mkdir(exist_ok=True)
-    return folder / field / name
+def _name(options: NpyOptions, part: str, number: int) -> str:
+    if options.is_numbered:
+        return numbered_name(options.prefix, part, number, ".npy")
+    return f"{part}.npy"
 
 
 def npy_header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
@@ -193,47 +169,45 @@ def npy_header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
     return header.getvalue()
 
 
-def _write_rows(part: Part, names: Sequence[str], options: NpyOptions, folder: Path) -> Counts:
+def _write_sequences(part: Part, options: NpyOptions, folder: Path) -> None:
     dtypes = {"token_ids": part.dtype, **ROW_DTYPES}
     if not part.has_loss_mask:
         del dtypes["loss_mask"]
-    per_file = options.sequences_per_file or max(1, part.num_sequences)
+    per_file = options.sequences_per_file or part.num_sequences
     sizes = equal_sizes(part.num_sequences, per_file)
     check_num_files(len(sizes), digits=SHARD_DIGITS, where="npy", option="sequences_per_file")
-
-    def write_file(number: int, groups: Iterator[Sequences]) -> None:
-        name = options.file_name(part.name, names, number)
+    at_once = sequences_within(TOKENS_AT_ONCE, part.sequence_length)
+    for number, batches in files_of(part.sequences(at_once), per_file):
+        name = _name(options, part.file_name, number)
         shape = (sizes[number], part.sequence_length)
         with ExitStack() as stack:
             files = {}
             for field, dtype in dtypes.items():
-                path = folder / name if field == "token_ids" else _beside(folder, field, name)
-                files[field] = stack.enter_context(path.open("wb"))
+                place = folder if field == "token_ids" else folder / field
+                files[field] = stack.enter_context(new_file(place / name))
                 files[field].write(npy_header(shape, dtype))
-            for rows in groups:
+            for batch in batches:
                 for field, file in files.items():
-                    file.write(np.ascontiguousarray(getattr(rows, field)).data.cast("B"))
-
-    at_once = rows_within(TOKENS_AT_ONCE, part.sequence_length)
-    return write_files(part, write_file, columns=dtypes, per_file=per_file, at_once=at_once)
+                    file.write(np.ascontiguousarray(getattr(batch, field)).data.cast("B"))
 
 
-def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
-    """Yield the fields of a part, memory-mapped: of a stream a file at a time, of rows some
+def read(export: Export, part: str) -> Iterator[Arrays]:
+    """Yield the fields of a part, memory-mapped: of a stream a file at a time, of sequences some
     million tokens."""
-    options = NpyOptions(**manifest.config["options"])
-    parts = manifest.details["parts"]
-    for name in numbered(manifest, lambda number: options.file_name(part, parts, number)):
-        others = {
-            field: open_npy(folder / field / name)
-            for field in ("offsets", *ROW_DTYPES)
-            if f"{field}/{name}" in manifest.files
-        }
-        fields = {"token_ids": open_npy(folder / name), **others}
+    options, name_of_part = export.options, export.file_name(part)
+    for path in export.numbered(lambda number: _name(options, name_of_part, number)):
+        fields = {"token_ids": open_npy(path)}
+        for beside in ("offsets", *ROW_DTYPES):
+            if f"{beside}/{path.name}" in export.manifest.files:
+                fields[beside] = open_npy(export.folder / beside / path.name)
         if options.layout == "stream":
             yield fields
-        else:
-            yield from _rows(fields)
+            continue
+        num_sequences, length = fields["token_ids"].shape
+        at_once = sequences_within(TOKENS_AT_ONCE, length)
+        for first in range(0, num_sequences, at_once):
+            some = {name: values[first : first + at_once] for name, values in fields.items()}
+            yield {**some, "loss_mask": some.get("loss_mask", some["segment_ids"] != 0)}
 
 
 def open_npy(path: Path) -> npt.NDArray[Any]:
@@ -243,39 +217,24 @@ def open_npy(path: Path) -> npt.NDArray[Any]:
 
     Raises: CorruptOutputError.
     """
+    expected = "a .npy file of whole numbers or booleans"
     try:
         values: npt.NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
     except OSError:
         raise
     except Exception as error:  # its header is parsed as Python, which fails in many ways
-        raise _no_numbers(path, f"{type(error).__name__}: {error}") from error
+        found = f"{type(error).__name__}: {error}"
+        raise damaged_file(path, expected=expected, found=found) from error
     if values.dtype.kind not in "iub":
-        raise _no_numbers(path, f"an array of {values.dtype}")
+        raise damaged_file(path, expected=expected, found=f"an array of {values.dtype}")
     return values
-
-
-def _no_numbers(path: Path, found: str) -> CorruptOutputError:
-    return CorruptOutputError(
-        where=path,
-        expected="a .npy file of whole numbers or booleans",
-        found=found,
-        remedy="remove the export's folder and run `tokflow run` again",
-    )
-
-
-def _rows(fields: Arrays) -> Iterator[Arrays]:
-    num_rows, length = fields["token_ids"].shape
-    at_once = rows_within(TOKENS_AT_ONCE, length)
-    for first in range(0, num_rows, at_once):
-        some = {name: values[first : first + at_once] for name, values in fields.items()}
-        yield {**some, "loss_mask": some.get("loss_mask", some["segment_ids"] != 0)}
 
 
 FORMAT = Format(
     description="NumPy: <part>.npy, 1-D or rows, memory-mapped by np.load",
     options=NpyOptions,
-    layout=layout_of_options,
+    layout=layout,
     write=write,
     read=read,
-    check=lambda options, declared: options.part_names(declared.parts),
+    file_names=lambda options, parts: options.part_names(parts),
 )

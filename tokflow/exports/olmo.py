@@ -20,26 +20,22 @@ tokenizer/executor.py lines 300-310; ai2-olmo-core 3.0.0, data/numpy_dataset.py 
 
 import gzip
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import csv
 
-from tokflow.errors import CorruptOutputError
-from tokflow.exports.format import Arrays, Counts, Format, Layout, counts_of_stream, fixed
-from tokflow.exports.names import numbered
+from tokflow.exports.export import Export, damaged_file
+from tokflow.exports.format import Arrays, Format, Layout, fixed
 from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
-from tokflow.exports.shards import cut_runs
-from tokflow.exports.token_files import cut_by_documents, write_mask, write_numbers
+from tokflow.exports.token_files import cut, cut_by_documents, new_file, write_numbers
 from tokflow.store.arrow import make_table, repeated, to_arrow, to_numpy
-from tokflow.store.manifest import Manifest
 
 CSV_SCHEMA = pa.schema(
     [
@@ -71,35 +67,18 @@ class OlmoOptions:
         check_counts(self, ("tokens_per_file",), where="olmo")
 
 
-def write(parts: Sequence[Part], options: OlmoOptions, folder: Path) -> Counts:
-    """Write each part into a folder of its own; a part without tokens has none."""
-    counts: Counts = {}
-    for part in parts:
-        counts |= _write_part(part, options, folder / part.name)
-    return counts
-
-
-def _write_part(part: Part, options: OlmoOptions, folder: Path) -> Counts:
-    num_tokens = num_documents = num_loss_tokens = 0
+def write(part: Part, options: OlmoOptions, folder: Path) -> None:
+    """Write a part into a folder of its own."""
+    per_file = options.tokens_per_file
+    shards = [*cut_by_documents(part, tokens_per_file=per_file, where="olmo", has_loss_mask=True)]
+    documents = cut(_documents(part), [len(shard.lengths) for shard in shards])
     raw_files = [str(split.manifest.partition) for split in part.splits]
-    shards = [
-        *cut_by_documents(
-            part, tokens_per_file=options.tokens_per_file, where="olmo", has_loss_mask=True
-        )
-    ]
-    documents = cut_runs(_documents(part), [len(shard.lengths) for shard in shards])
     for shard, described in zip(shards, documents, strict=True):
-        folder.mkdir(exist_ok=True)
-        num_tokens += write_numbers(folder / _tokens_name(shard.number), shard.tokens)
-        num_documents += _write_lines(folder / _lines_name(shard.number), described, raw_files)
+        path = folder / part.name / _tokens_name(shard.number)
+        write_numbers(path, shard.tokens)
+        _write_lines(path.with_name(_lines_name(shard.number)), described, raw_files)
         if shard.loss_mask is not None:
-            num_loss_tokens += write_mask(folder / _mask_name(shard.number), shard.loss_mask)
-    return counts_of_stream(
-        part,
-        num_tokens=num_tokens,
-        num_documents=num_documents,
-        num_loss_tokens=num_loss_tokens,
-    )
+            write_numbers(path.with_name(_mask_name(shard.number)), shard.loss_mask)
 
 
 def _tokens_name(number: int) -> str:
@@ -124,27 +103,22 @@ def _documents(part: Part) -> Iterator[npt.NDArray[Any]]:
         yield documents
 
 
-def _write_lines(path: Path, runs: Iterator[npt.NDArray[Any]], raw_files: Sequence[str]) -> int:
-    """Write a line for each document that has tokens; return how many. A run is of one file."""
-    num_documents = position = 0
-    with path.open("wb") as raw, _open_gzip(raw) as file:
-        for run in runs:
-            some = run[run["num_tokens"] > 0]
+def _write_lines(path: Path, arrays: Iterator[npt.NDArray[Any]], raw_files: list[str]) -> None:
+    """Write a line for each document that has tokens. An array is of one file."""
+    position = 0
+    with new_file(path) as raw, gzip.GzipFile("", "wb", GZIP_LEVEL, raw, mtime=0) as file:
+        for array in arrays:
+            some = array[array["num_tokens"] > 0]
             for first in range(0, len(some), LINES_AT_ONCE):
                 documents = some[first : first + LINES_AT_ONCE]
                 ends = position + np.cumsum(documents["num_tokens"])
                 file.write(_lines(documents, ends, raw_files[documents["file"][0]]))
                 position = int(ends[-1])
-            num_documents += len(some)
-    return num_documents
-
-
-def _open_gzip(raw: BinaryIO) -> gzip.GzipFile:
-    """Open a file that says neither when it was made nor what it is called."""
-    return gzip.GzipFile(filename="", mode="wb", compresslevel=GZIP_LEVEL, fileobj=raw, mtime=0)
 
 
 def _lines(documents: npt.NDArray[Any], ends: npt.NDArray[np.int64], raw_file: str) -> bytes:
+    import pyarrow.compute as pc
+
     num = len(documents)
     rows = to_arrow(documents["row"]).cast(pa.string())
     columns = {
@@ -162,21 +136,18 @@ def _lines(documents: npt.NDArray[Any], ends: npt.NDArray[np.int64], raw_file: s
     return lines.getvalue()
 
 
-def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
+def read(export: Export, part: str) -> Iterator[Arrays]:
     """Yield the fields of a part, a file at a time; token ids and loss mask memory-mapped.
 
     Raises: CorruptOutputError where the lines of a file are not about all of its tokens.
     """
-    names = numbered(manifest, lambda number: f"{part}/{_tokens_name(number)}")
-    for number, name in enumerate(names):
-        tokens = np.memmap(folder / name, dtype=manifest.details["dtype"], mode="r")
-        fields: Arrays = {
-            "token_ids": tokens,
-            "offsets": _read_offsets(folder / part / _lines_name(number), len(tokens)),
-        }
-        if f"{part}/{_mask_name(number)}" in manifest.files:
-            mask = np.memmap(folder / part / _mask_name(number), dtype=bool, mode="r")
-            fields["loss_mask"] = mask
+    paths = export.numbered(lambda number: f"{part}/{_tokens_name(number)}")
+    for number, path in enumerate(paths):
+        tokens = np.memmap(path, dtype=export.dtype, mode="r")
+        offsets = _read_offsets(path.with_name(_lines_name(number)), len(tokens))
+        fields: Arrays = {"token_ids": tokens, "offsets": offsets}
+        if (mask := path.with_name(_mask_name(number))).exists():
+            fields["loss_mask"] = np.memmap(mask, dtype=bool, mode="r")
         yield fields
 
 
@@ -193,11 +164,10 @@ def _read_offsets(path: Path, num_tokens: int) -> npt.NDArray[np.int64]:
     starts, ends = to_numpy(table["start"]), to_numpy(table["end"])
     offsets = np.concatenate([np.zeros(1, dtype=np.int64), ends])
     if (starts != offsets[:-1]).any() or offsets[-1] != num_tokens:
-        raise CorruptOutputError(
-            where=path,
+        raise damaged_file(
+            path,
             expected=f"documents end to end, {num_tokens:,} tokens in all",
             found=f"{len(ends):,} that are not, or end at {offsets[-1]:,}",
-            remedy="delete the export and run again",
         )
     return offsets
 

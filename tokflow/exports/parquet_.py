@@ -16,27 +16,27 @@ train_b for train too. Say which files are which where parts are called otherwis
 `load_dataset("parquet", data_files={"train": "train-[0-9]*", "train_b": "train-b-[0-9]*"})`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tokflow.exports.columns import layout_of_columns, read_columns, schema_of, with_loss_mask
-from tokflow.exports.format import Arrays, Counts, Format, fixed
+from tokflow.exports.export import Export
+from tokflow.exports.format import Arrays, Format, fixed
 from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
-from tokflow.exports.row_files import (
-    TOKENS_PER_GROUP,
-    file_names,
-    named_files,
-    rows_per_file,
+from tokflow.exports.sequence_files import (
+    TOKENS_PER_BATCH,
+    names_of_n,
+    paths_of_n,
+    sequences_per_file,
+    sequences_within,
     write_tables,
 )
-from tokflow.exports.shards import rows_within
-from tokflow.store.manifest import Manifest
 
 COLUMNS = ("attention_mask", "segment_ids", "position_ids")
 
@@ -62,31 +62,25 @@ class ParquetOptions:
         check_counts(self, counts, where="parquet")
 
 
-def write(parts: Sequence[Part], options: ParquetOptions, folder: Path) -> Counts:
-    """Write the shards of each part; a part without a row has none."""
-    counts: Counts = {}
-    for part in parts:
-        counts |= _write_part(part, options, folder)
-    return counts
-
-
-def _write_part(part: Part, options: ParquetOptions, folder: Path) -> Counts:
-    per_file = rows_per_file(options, part, where="parquet")
-    names = file_names(part, per_file, ".parquet")
+def write(part: Part, options: ParquetOptions, folder: Path) -> None:
+    """Write the shards of a part."""
     schema = schema_of(with_loss_mask(COLUMNS, part))
-    # Whole row groups at a time, so that the bytes do not depend on what was read together.
-    at_once = min(options.sequences_per_group, rows_within(TOKENS_PER_GROUP, part.sequence_length))
-    return write_tables(
+    per_file = sequences_per_file(options, part, where="parquet")
+    most = sequences_within(TOKENS_PER_BATCH, part.sequence_length)
+    write_tables(
         part,
         schema,
-        lambda number: open_writer(folder / names[number], schema, compression=options.compression),
+        partial(open_writer, schema=schema, compression=options.compression),
+        [folder / name for name in names_of_n(part, per_file, ".parquet")],
         per_file=per_file,
-        at_once=at_once,
+        at_once=min(options.sequences_per_group, most),
     )
 
 
-def open_writer(path: Path, schema: pa.Schema, *, compression: str) -> pq.ParquetWriter:
+def open_writer(path: Path, schema: pa.Schema, *, compression: str) -> Any:
     """Open a file of sequences, with a codec of the columns."""
+    import pyarrow.parquet as pq  # late: it imports ssl and every file system
+
     return pq.ParquetWriter(
         path,
         schema,
@@ -97,17 +91,19 @@ def open_writer(path: Path, schema: pa.Schema, *, compression: str) -> pq.Parque
     )
 
 
-def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
-    """Yield the sequences of a part, a row group at a time; each field (rows, sequence_length)."""
-    for name in named_files(manifest, part, ".parquet"):
-        yield from read_groups(folder / name, manifest)
+def read(export: Export, part: str) -> Iterator[Arrays]:
+    """Yield the sequences of a part, a row group at a time; (num_sequences, sequence_length)."""
+    return read_groups(paths_of_n(export, part, ".parquet"), export)
 
 
-def read_groups(path: Path, manifest: Manifest) -> Iterator[Arrays]:
-    """Yield the fields of each row group of a file of sequences."""
-    with pq.ParquetFile(path) as file:
-        for group in range(file.num_row_groups):
-            yield read_columns(file.read_row_group(group), manifest)
+def read_groups(paths: list[Path], export: Export) -> Iterator[Arrays]:
+    """Yield the fields of each row group of some files of sequences."""
+    import pyarrow.parquet as pq
+
+    for path in paths:
+        with pq.ParquetFile(path) as file:
+            for group in range(file.num_row_groups):
+                yield read_columns(file.read_row_group(group), export)
 
 
 FORMAT = Format(

@@ -1,8 +1,10 @@
-"""What an export is made from: one part of the split, over all files in order."""
+"""One part of the split over all files in order, from which an export is made."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import chain
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +12,7 @@ import pyarrow as pa
 
 from tokflow.errors import ConfigError
 from tokflow.exports.index import index_tables
-from tokflow.exports.rows import TOKENS_AT_ONCE, PartRows
+from tokflow.exports.part_sequences import TOKENS_AT_ONCE, PartSequences
 from tokflow.sequences.packing import PackingConfig, PackingCounts
 from tokflow.sequences.segments import FileSequences, Sequences
 from tokflow.split.spans import Split, TokenSource
@@ -18,6 +20,8 @@ from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import Stored
 from tokflow.store.tables import Columns
 from tokflow.tokens.shard import TokenShard
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,7 +58,13 @@ class Part:
     """The id that begins each document; None where none does."""
     vocab_size: int
     dtype: np.dtype[np.unsignedinteger]
-    _rows: PartRows = field(init=False, repr=False, compare=False)
+    file_name: str = ""
+    """What the names of an export's files call it, if that is not its own name."""
+    taken: Counter[str] | None = None
+    """Counts of what was asked for since: of `stream`, `stream_loss_mask` and `sequences`
+    num_tokens (padding is none) and num_loss_tokens, of `document_lengths` num_documents and
+    num_empty_documents. None: nobody counts."""
+    _packed: PartSequences = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         largest = int(np.iinfo(self.dtype).max)
@@ -65,14 +75,15 @@ class Part:
                 found=f"{self.pad_id:,}",
                 remedy="name an id that the model knows or ignores",
             )
-        rows = PartRows(
+        packed = PartSequences(
             part=self.name, files=self.sequences_of, packing=self.packing, pad_id=self.pad_id
         )
-        object.__setattr__(self, "_rows", rows)
+        object.__setattr__(self, "_packed", packed)
+        object.__setattr__(self, "file_name", self.file_name or self.name)
 
     @property
     def pad_id(self) -> int:
-        """The id that fills a row."""
+        """The id that fills a sequence."""
         if self.packing.pad_id is not None:
             return self.packing.pad_id
         return 0 if self.eos_id is None else self.eos_id
@@ -84,23 +95,25 @@ class Part:
 
     @property
     def has_loss_mask(self) -> bool:
-        """Whether only some tokens are learnt: the documents are chats."""
+        """Whether only some tokens are loss tokens: the documents are chats."""
         return any(split.shard.has_loss_mask for split in self.splits)
 
     def stream(self, *, eos_first: bool = False) -> Iterator[npt.NDArray[np.unsignedinteger]]:
-        """Yield the part's tokens, documents end to end, some million at a time: of long runs
-        as they are mapped, short ones joined.
+        """Yield the part's tokens, documents end to end, some million at a time: of many documents
+        as they are mapped, of few joined.
 
         With `eos_first` the EOS of each document stands before it; documents that begin with BOS
         stay as they are.
 
         Raises: ConfigError where `eos_first` is asked for and documents have neither.
         """
-        runs = (
-            run for split in self.splits for run in self._stream_of(split, split.token_source())
+        batches: Iterator[npt.NDArray[Any]] = chain.from_iterable(
+            self._stream_of(split, split.token_source()) for split in self.splits
         )
         eos_id = self._eos_to_move() if eos_first else None
-        return runs if eos_id is None else _with_eos_first(runs, eos_id)
+        if eos_id is not None:
+            batches = _with_eos_first(batches, eos_id)
+        return self._counted(batches, num_tokens=len)
 
     def documents(self) -> Iterator[DocumentsOfFile]:
         """Yield what `stream` is made of, in order, the documents of one file at a time.
@@ -117,6 +130,15 @@ class Part:
                 num_tokens=pieces.num_tokens,
             )
 
+    def document_lengths(self) -> npt.NDArray[np.int64]:
+        """Return the tokens of each of `documents`, (num_documents,)."""
+        of_files = [of_file.num_tokens for of_file in self.documents()]
+        lengths = np.concatenate([np.zeros(0, dtype=np.int64), *of_files])
+        if self.taken is not None:
+            self.taken["num_documents"] = len(lengths)
+            self.taken["num_empty_documents"] = int(np.count_nonzero(lengths == 0))
+        return lengths
+
     @property
     def whole_shard(self) -> TokenShard | None:
         """The token shard that `stream` is a copy of, if it is all of one and nothing else."""
@@ -131,13 +153,21 @@ class Part:
         return shard if is_whole and not to_numpy(spans["is_cut"])[0] else None
 
     def stream_loss_mask(self) -> Iterator[npt.NDArray[np.uint8]]:
-        """Yield 1 for each token of `stream` that is learnt, else 0, in runs of the same sizes.
+        """Yield 1 for each loss token of `stream`, else 0, in arrays of the same sizes.
 
-        Only where `has_loss_mask`; without it every token is learnt.
+        Only where `has_loss_mask`; without it the loss is taken of every token.
         """
-        for split in self.splits:
-            if (source := split.loss_mask_source()) is not None:
-                yield from self._stream_of(split, source)
+        sources = [(split, split.loss_mask_source()) for split in self.splits]
+        batches = chain.from_iterable(
+            self._stream_of(split, source) for split, source in sources if source is not None
+        )
+        return self._counted(batches, num_loss_tokens=np.count_nonzero)
+
+    def _counted(self, batches: Iterator[T], **measures: Callable[[T], Any]) -> Iterator[T]:
+        for some in batches:
+            if self.taken is not None:
+                self.taken.update({name: int(num(some)) for name, num in measures.items()})
+            yield some
 
     def _stream_of(self, split: Split, source: TokenSource) -> Iterator[npt.NDArray[Any]]:
         spans = split.span_table(self.name)
@@ -191,34 +221,38 @@ class Part:
 
     @property
     def sequence_length(self) -> int:
-        """Tokens stored per row, the label of the last input among them."""
+        """Tokens stored per sequence, the label of the last input among them."""
         return self.packing.row_length
 
     @property
     def num_sequences(self) -> int:
-        """Rows of the part: those of each file, then those made of all tails."""
-        return self._rows.num_sequences
+        """Sequences of the part: those of each file, then those made of all tails."""
+        return self._packed.num_sequences
 
     @property
     def num_repeated_tokens(self) -> int:
-        """Tokens of the rows that are in another row too, counted once less than they are there."""
-        return self._rows.num_repeated_tokens
+        """Tokens that are in another sequence too, counted once less than they are there."""
+        return self._packed.num_repeated_tokens
 
     @property
     def packing_counts(self) -> PackingCounts:
         """Documents that were cut or left out, and tokens that were, as the config says."""
-        return self._rows.packing_counts
+        return self._packed.packing_counts
 
-    def sequences(self, rows: int | None = None) -> Iterator[Sequences]:
-        """Yield the part's sequences in order, `rows` at a time; the last may be fewer.
+    def sequences(self, at_once: int | None = None) -> Iterator[Sequences]:
+        """Yield the part's sequences in order, `at_once` at a time; the last may be fewer.
 
         By default so many that they take some 50 MB.
         """
-        return self._rows.sequences(rows)
+        return self._counted(
+            self._packed.sequences(at_once),
+            num_tokens=lambda some: np.count_nonzero(some.segment_ids),
+            num_loss_tokens=lambda some: np.count_nonzero(some.loss_mask),
+        )
 
     def sequence_index(self) -> Iterator[pa.Table]:
         """Yield the index of `sequences` in order, a table for each file and one for tails."""
-        return self._rows.index()
+        return self._packed.index()
 
 
 def make_parts(
@@ -267,19 +301,19 @@ def check_eos_first(*, has_eos: bool, has_bos: bool, where: str) -> None:
 
 
 def _with_eos_first(
-    runs: Iterator[npt.NDArray[np.unsignedinteger]], eos_id: int
+    batches: Iterator[npt.NDArray[np.unsignedinteger]], eos_id: int
 ) -> Iterator[npt.NDArray[np.unsignedinteger]]:
-    """Yield an EOS and all of `runs` but the last token, which is one."""
+    """Yield an EOS and all of `batches` but the last token, which is one."""
     waiting = None
-    for run in runs:
-        yield np.array([eos_id], dtype=run.dtype) if waiting is None else waiting
-        waiting = run
+    for batch in batches:
+        yield np.array([eos_id], dtype=batch.dtype) if waiting is None else waiting
+        waiting = batch
     if waiting is not None:
         yield waiting[:-1]
 
 
 def _split_at_eos(columns: Columns) -> Columns:
-    """Return the index of documents whose EOS was moved before them: two runs for each."""
+    """Return the index of documents whose EOS was moved before them: two rows for each."""
     num_tokens = columns["num_tokens"]
     twice = {name: np.repeat(values, 2) for name, values in columns.items()}
     twice["position"][1::2] += 1

@@ -1,75 +1,55 @@
-"""Files of plain numbers, end to end behind a header: what many formats consist of."""
+"""Files of a part's tokens: how much goes into each, and how numbers get into it."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Literal, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from tokflow.exports.names import FILE_DIGITS, check_num_files
 from tokflow.exports.part import Part
-from tokflow.exports.shards import cut_runs, sizes_by_documents
+from tokflow.store.zstd import zstd
+
+
+class Cuttable(Protocol):
+    """An array, or sequences: anything that has a length and can be sliced."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, values: slice, /) -> Any: ...
+
+
+C = TypeVar("C", bound=Cuttable)
+
+
+def new_file(path: Path) -> BinaryIO:
+    """Open a new file, in a folder that is made if need be.
+
+    Buffered, since a raw write may take fewer bytes than it is given and not say so.
+    """
+    path.parent.mkdir(exist_ok=True)
+    return path.open("wb")
 
 
 def write_numbers(
     path: Path,
-    runs: Iterable[npt.NDArray[Any]],
+    arrays: Iterable[npt.NDArray[Any]],
     *,
     header: bytes = b"",
     dtype: np.dtype[Any] | None = None,
-) -> int:
-    """Write the header and all numbers of `runs`, as `dtype` where it is given; return their
-    count."""
-    count = 0
-    # Buffered, since a raw write may take fewer bytes than it is given and not say so.
-    with path.open("wb") as file:
+) -> None:
+    """Write a header and all numbers of `arrays`, end to end, as `dtype` where it is given."""
+    with new_file(path) as file:
         file.write(header)
-        for run in runs:
-            numbers = run if dtype is None else run.astype(dtype, copy=False)
-            file.write(numbers.data.cast("B"))
-            count += run.size
-    return count
-
-
-def write_mask(path: Path, runs: Iterable[npt.NDArray[np.uint8]], *, header: bytes = b"") -> int:
-    """Write a loss mask, one byte per token; return how many tokens are learnt."""
-    num_learnt = 0
-
-    def counted() -> Iterator[npt.NDArray[np.uint8]]:
-        nonlocal num_learnt
-        for run in runs:
-            num_learnt += int(np.count_nonzero(run))
-            yield run
-
-    write_numbers(path, counted(), header=header)
-    return num_learnt
-
-
-def document_lengths(part: Part) -> npt.NDArray[np.int64]:
-    """Return the tokens of each document of the part's stream, (num_documents,)."""
-    lengths = [of_file.num_tokens for of_file in part.documents()]
-    return np.concatenate([np.zeros(0, dtype=np.int64), *lengths])
+        for array in arrays:
+            file.write((array if dtype is None else array.astype(dtype, copy=False)).data.cast("B"))
 
 
 def offsets_of(lengths: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """Return where each document begins, and the last ends; (num_documents + 1,)."""
     return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
-
-
-def blocks_of_documents(
-    lengths: npt.NDArray[np.int64], num_tokens: int
-) -> Iterator[tuple[slice, npt.NDArray[np.int64]]]:
-    """Yield where some whole documents stand in a stream, and the offsets of them from there.
-
-    They have at most `num_tokens` tokens, unless it is one document.
-    """
-    first_token = first_document = 0
-    for size, count in zip(*sizes_by_documents(lengths, num_tokens), strict=True):
-        documents = slice(first_document, first_document + int(count))
-        yield slice(first_token, first_token + int(size)), offsets_of(lengths[documents])
-        first_token, first_document = first_token + int(size), first_document + int(count)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,7 +63,7 @@ class Shard:
     tokens: Iterator[npt.NDArray[np.unsignedinteger]]
     """To be taken to the end before those of the next shard are."""
     loss_mask: Iterator[npt.NDArray[np.uint8]] | None
-    """Of chats; the same."""
+    """Of chats, if it is asked for; the same."""
 
 
 def cut_by_documents(
@@ -102,12 +82,12 @@ def cut_by_documents(
 
     Raises: ConfigError before the first of more shards than that numbers.
     """
-    lengths = document_lengths(part)
+    lengths = part.document_lengths()
     sizes, counts = sizes_by_documents(lengths, tokens_per_file or max(1, part.num_tokens))
     check_num_files(len(sizes), digits=digits, where=where, option="tokens_per_file")
-    tokens = cut_runs(part.stream(eos_first=eos_first), sizes.tolist())
+    tokens = cut(part.stream(eos_first=eos_first), sizes.tolist())
     masked = has_loss_mask and part.has_loss_mask
-    masks = cut_runs(part.stream_loss_mask(), sizes.tolist()) if masked else None
+    masks = cut(part.stream_loss_mask(), sizes.tolist()) if masked else None
     stops = np.cumsum(counts).tolist()
     for number, (size, stop) in enumerate(zip(sizes.tolist(), stops, strict=True)):
         yield Shard(
@@ -117,3 +97,105 @@ def cut_by_documents(
             tokens=next(tokens),
             loss_mask=None if masks is None else next(masks),
         )
+
+
+def cut(arrays: Iterator[C], sizes: Iterable[int]) -> Iterator[Iterator[C]]:
+    """Yield for each size the arrays that hold so many values, in order; nothing is copied.
+
+    What was yielded before must have been taken to its end. A size that is past the end of
+    `arrays` yields what is left.
+
+    For arrays of 5 and 4 values and the sizes 3, 6: [3], [2, 4].
+    """
+    rest: C | None = None
+
+    def taken(size: int) -> Iterator[C]:
+        nonlocal rest
+        while size:
+            array = next(arrays, None) if rest is None else rest
+            if array is None:
+                return
+            rest = array[size:] if len(array) > size else None
+            size -= min(size, len(array))
+            yield array if rest is None else array[: len(array) - len(rest)]
+
+    for size in sizes:
+        yield taken(size)
+
+
+def batches_of(
+    arrays: Iterator[npt.NDArray[Any]], total: int, size: int
+) -> Iterator[npt.NDArray[Any]]:
+    """Yield what the arrays hold, `size` of `total` values each time, however long they are."""
+    for taken in cut(arrays, equal_sizes(total, size)):
+        if batch := list(taken):
+            yield np.concatenate(batch)
+
+
+def batches_of_documents(
+    lengths: npt.NDArray[np.int64], num_tokens: int
+) -> Iterator[tuple[slice, npt.NDArray[np.int64]]]:
+    """Yield where some whole documents stand in a stream, and the offsets of them from there.
+
+    They have at most `num_tokens` tokens, unless it is one document.
+    """
+    first_token = first_document = 0
+    for size, count in zip(*sizes_by_documents(lengths, num_tokens), strict=True):
+        documents = slice(first_document, first_document + int(count))
+        yield slice(first_token, first_token + int(size)), offsets_of(lengths[documents])
+        first_token, first_document = first_token + int(size), first_document + int(count)
+
+
+def equal_sizes(total: int, per_file: int) -> list[int]:
+    """Return the sizes of the files that `total` values fill, `per_file` each; the last has the
+    rest. Empty where there is nothing."""
+    full, rest = divmod(total, per_file)
+    return [per_file] * full + ([rest] if rest else [])
+
+
+def sizes_by_documents(
+    num_tokens: npt.NDArray[np.int64], tokens_per_file: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the tokens and the documents of each file, if documents stay whole.
+
+    Documents follow each other into a file until the next would make it larger than
+    `tokens_per_file`; one that is larger itself has a file of its own. Documents of no tokens
+    go with the one before them. Both arrays have the shape (num_files,), int64; no file is empty.
+    """
+    ends = np.cumsum(num_tokens)
+    firsts = [0] if len(ends) and ends[-1] else []
+    while firsts:
+        before = int(ends[firsts[-1] - 1]) if firsts[-1] else 0
+        stop = int(np.searchsorted(ends, before + tokens_per_file, side="right"))
+        if stop <= firsts[-1] or ends[stop - 1] == before:  # its first document is too large
+            stop = int(np.searchsorted(ends, before, side="right")) + 1
+            stop = int(np.searchsorted(ends, ends[stop - 1], side="right"))
+        if stop >= len(ends) or ends[stop - 1] == ends[-1]:
+            break
+        firsts.append(stop)
+    edges = np.array([*firsts, len(ends)] if firsts else [], dtype=np.int64)
+    return np.diff(offsets_of(num_tokens)[edges]), np.diff(edges)
+
+
+Compression = Literal["none", "zstd"]
+"""Of whole files, as litdata and mosaicml-streaming have it."""
+
+MAX_LEVEL = 22
+
+
+def peer_name(compression: str, level: int | None) -> str | None:
+    """Return what litdata and mosaicml-streaming call a compression: `zstd` at their default
+    level, else `zstd:<level>`."""
+    if compression == "none":
+        return None
+    return "zstd" if level is None else f"zstd:{level}"
+
+
+def open_bytes(path: Path, *, is_compressed: bool) -> npt.NDArray[np.uint8]:
+    """Return what a file holds, memory-mapped unless it is one frame of zstd.
+
+    Raises: zstd.ZstdError where the frame is damaged or cut short.
+    """
+    if is_compressed:
+        return np.frombuffer(zstd.decompress(path.read_bytes()), dtype=np.uint8)
+    return np.memmap(path, dtype=np.uint8, mode="r")

@@ -18,42 +18,37 @@ finalize_chunk, get_manifest_line); mlfoundations/open_lm at 9bb92ef, open_lm/da
 the one that tokshuf's manifest ends with).
 """
 
+import gzip
 import json
 import tarfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from tokflow.errors import ConfigError
-from tokflow.exports.format import Arrays, Counts, Format, Layout, fixed
-from tokflow.exports.json_text import JsonList, JsonRows
-from tokflow.exports.names import numbered
+from tokflow.exports.export import Export
+from tokflow.exports.format import Arrays, Format, Layout, fixed
 from tokflow.exports.options import check_counts, check_level
 from tokflow.exports.part import Part
-from tokflow.exports.row_files import damage_named, write_files
-from tokflow.exports.shards import rows_within
+from tokflow.exports.sequence_files import damage_named, files_of, sequences_within
+from tokflow.exports.token_files import new_file
 from tokflow.sequences.segments import Sequences
-from tokflow.store.manifest import Manifest
 from tokflow.tokens.prefetch import in_order
 
 TOKENS_AT_ONCE = 500_000
 """Made into members at one go, by each of two threads."""
 
-BLOCK_BYTES = 512
-"""A header's size; what follows it is filled up to a multiple."""
-
-END = bytes(2 * BLOCK_BYTES)
+END = bytes(2 * tarfile.BLOCKSIZE)
 
 MAX_ROWS = 10**8
 
-READ_ROWS = 1_000
+READ_AT_ONCE = 1_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,123 +77,55 @@ class WebdatasetOptions:
         check_level(self.compression_level, largest, where="webdataset")
 
 
-def write(parts: Sequence[Part], options: WebdatasetOptions, folder: Path) -> Counts:
-    """Write a folder of shards for each part that has a row."""
-    counts: Counts = {}
-    for part in parts:
-        counts |= _write_part(part, options, folder / part.name)
-    return counts
+def write(part: Part, options: WebdatasetOptions, folder: Path) -> None:
+    """Write a folder of shards."""
+    at_once = sequences_within(TOKENS_AT_ONCE, part.sequence_length)
+    suffix = ".json.gz" if options.compression == "gz" else ".json"
+    lines = []
 
+    def contents(batch: Sequences) -> list[bytes]:
+        texts = [msgspec.json.encode(token_ids) for token_ids in batch.token_ids.tolist()]
+        if options.compression == "none":
+            return texts
+        return [gzip.compress(text, options.compression_level or 3, mtime=0) for text in texts]
 
-def _write_part(part: Part, options: WebdatasetOptions, folder: Path) -> Counts:
-    manifest: list[str] = []
-    if part.num_sequences:
-        folder.mkdir()
-        members = _Members(part, options)
-
-    def write_file(number: int, groups: Iterator[Sequences]) -> None:
-        num_rows = 0
-        with (folder / f"shard_{number:08d}.tar").open("wb") as file:
-            for block, num_in_block in in_order(members.of, _numbered(number, groups)):
-                file.write(block)
-                num_rows += num_in_block
+    for number, batches in files_of(part.sequences(at_once), options.sequences_per_file):
+        num_sequences = 0
+        with new_file(folder / part.name / f"shard_{number:08d}.tar") as file:
+            for batch in in_order(contents, batches):
+                for content in batch:
+                    member = tarfile.TarInfo(f"{number:08d}_{num_sequences:08d}{suffix}")
+                    member.size = len(content)
+                    file.write(member.tobuf(tarfile.USTAR_FORMAT))
+                    file.write(content + bytes(-len(content) % tarfile.BLOCKSIZE))
+                    num_sequences += 1
             file.write(END)
-        line = {"num_sequences": num_rows, "shard": f"shard_{number:08d}"}
-        manifest.append(json.dumps(line, separators=(",", ":")) + "\n")
-
-    counts = write_files(
-        part,
-        write_file,
-        columns=(),
-        per_file=options.sequences_per_file,
-        at_once=rows_within(TOKENS_AT_ONCE, part.sequence_length),
-    )
-    if manifest:
-        (folder / "manifest.jsonl").write_text("".join(manifest))
-    return counts
+        line = {"num_sequences": num_sequences, "shard": f"shard_{number:08d}"}
+        lines.append(json.dumps(line, separators=(",", ":")) + "\n")
+    (folder / part.name / "manifest.jsonl").write_text("".join(lines))
 
 
-Numbered = tuple[int, int, Sequences]
-"""A shard's ordinal, the ordinal in it of the first row, and rows."""
+def read(export: Export, part: str) -> Iterator[Arrays]:
+    """Yield the sequences of a part, a thousand at a time; token_ids (1000, sequence_length).
 
-
-def _numbered(shard: int, groups: Iterator[Sequences]) -> Iterator[Numbered]:
-    first = 0
-    for rows in groups:
-        yield shard, first, rows
-        first += len(rows)
-
-
-class _Members:
-    """Makes rows into members of a tar."""
-
-    def __init__(self, part: Part, options: WebdatasetOptions) -> None:
-        self._table = JsonRows(part.vocab_size - 1, pad_id=part.pad_id, before=["["], after="")
-        self._is_gzipped = options.compression == "gz"
-        self._level = options.compression_level or 3
-
-    def of(self, numbered: Numbered) -> tuple[bytes, int]:
-        """Return the headers and contents of rows, end to end, and the number of rows."""
-        shard, first, rows = numbered
-        text, starts = self._table.text([JsonList("[", rows.token_ids)])
-        edges = starts.tolist()
-        bodies: list[memoryview | bytes] = [text[start:stop] for start, stop in pairwise(edges)]
-        if self._is_gzipped:  # with wbits 31 zlib writes the header of gzip, time 0
-            bodies = [zlib.compress(body, self._level, 31) for body in bodies]
-        headers = tar_headers(
-            shard,
-            np.arange(first, first + len(rows)),
-            np.array([*map(len, bodies)], dtype=np.int64),
-            suffix=".json.gz" if self._is_gzipped else ".json",
-        )
-        fill = [bytes(-len(body) % BLOCK_BYTES) for body in bodies]
-        pieces = [piece for member in zip(headers, bodies, fill, strict=True) for piece in member]
-        return b"".join(pieces), len(rows)
-
-
-def tar_headers(
-    shard: int, rows: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64], *, suffix: str
-) -> npt.NDArray[np.uint8]:
-    """Return the headers of members `<shard>_<row><suffix>` of these sizes; shape (n, 512)."""
-    member = tarfile.TarInfo(f"{shard:08d}_{0:08d}{suffix}")
-    member.mode = 0o644
-    template = bytearray(member.tobuf(tarfile.USTAR_FORMAT))
-    template[148:156] = b" " * 8  # the checksum is of a header with blanks in its place
-    headers = np.tile(np.frombuffer(template, dtype=np.uint8), (len(rows), 1))
-    headers[:, 9:17] = _digits(rows, base=10, width=8)
-    headers[:, 124:135] = _digits(sizes, base=8, width=11)
-    checksums = headers.sum(axis=1, dtype=np.int64)
-    headers[:, 148:154] = _digits(checksums, base=8, width=6)
-    headers[:, 154] = 0
-    return headers
-
-
-def _digits(values: npt.NDArray[np.int64], *, base: int, width: int) -> npt.NDArray[np.int64]:
-    powers = base ** np.arange(width - 1, -1, -1, dtype=np.int64)
-    return values[:, None] // powers % base + ord("0")
-
-
-def read(folder: Path, manifest: Manifest, part: str) -> Iterator[Arrays]:
-    """Yield the rows of a part, a thousand at a time; token_ids (rows, sequence_length).
-
-    Raises: CorruptOutputError for a shard that is no tar of such rows.
+    Raises: CorruptOutputError for a shard that is no tar of such sequences.
     """
-    details = manifest.details
-    for name in numbered(manifest, lambda number: f"{part}/shard_{number:08d}.tar"):
-        with damage_named(folder / name, expected="a tar of rows as JSON"):
-            rows = _rows_of(folder / name)
-            while some := list(islice(rows, READ_ROWS)):
-                token_ids = np.array(some, dtype=details["dtype"])
-                yield {"token_ids": token_ids.reshape(-1, details["sequence_length"])}
+    for path in export.numbered(lambda number: f"{part}/shard_{number:08d}.tar"):
+        with damage_named(path, expected="a tar of sequences as JSON"):
+            found = _sequences_of(path)
+            while some := list(islice(found, READ_AT_ONCE)):
+                token_ids = np.array(some, dtype=export.dtype)
+                yield {"token_ids": token_ids.reshape(len(some), -1)}
 
 
-def _rows_of(path: Path) -> Iterator[list[int]]:
+def _sequences_of(path: Path) -> Iterator[list[int]]:
     decoder = msgspec.json.Decoder(list[int])
     with tarfile.open(path, "r|") as tar:
         for member in tar:
             file = tar.extractfile(member)
             data = b"" if file is None else file.read()
-            yield decoder.decode(zlib.decompress(data, 31) if member.name[-3:] == ".gz" else data)
+            is_gzipped = member.name.endswith(".gz")
+            yield decoder.decode(zlib.decompress(data, 31) if is_gzipped else data)
 
 
 FORMAT = Format(

@@ -1,4 +1,4 @@
-"""Sequences of one file: for each part, rows of equal length as a table of token runs."""
+"""Sequences of one file: for each part, a table of the segments that stand in them."""
 
 import time
 from collections.abc import Sequence
@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from tokflow.sequences.packing import Packed, PackingConfig, Segments, pack_pieces
+from tokflow.sequences.packing import PackingConfig, PackingResult, Segments, pack_spans
 from tokflow.split.spans import SPANS_NAME, PartSpans, Split
 from tokflow.store.arrow import make_table, repeated
 from tokflow.store.integrity import Stored, checked
@@ -36,11 +35,11 @@ SEGMENTS_SCHEMA = pa.schema(
         pa.field("num_repeated", pa.int64(), nullable=False),
     ]
 )
-"""One row per segment, a run of tokens of one document in one sequence. sequence: its ordinal
+"""One row per segment, the tokens that one sequence holds of one span. sequence: its ordinal
 in the part; those with the ordinal num_sequences are the tail. token_start: position in the
 split's token source. document: index in documents.parquet. char_start: code points of the
-document before the piece the segment is of, 0 unless the split cut it; token_in_piece: tokens of
-that piece before the segment; num_repeated: tokens at its beginning that are in
+document before the span the segment is of, 0 unless the split cut it; token_in_piece: tokens of
+that span before the segment; num_repeated: tokens at its beginning that are in
 another sequence too."""
 
 
@@ -49,65 +48,54 @@ SEGMENTS_COLUMNS = tuple(SEGMENTS_SCHEMA.names[1:])
 
 @dataclass(frozen=True, slots=True)
 class Sequences:
-    """Rows of equal length. Every array has shape (num_sequences, sequence_length)."""
+    """Token ids with what a model needs. Arrays of shape (num_sequences, sequence_length)."""
 
     token_ids: npt.NDArray[np.unsignedinteger]
     segment_ids: npt.NDArray[np.int32]
-    """1 for the first document of the row, 2 for the next; 0 is padding."""
+    """1 for the first segment of the sequence, 2 for the next; 0 is padding."""
     position_ids: npt.NDArray[np.int32]
     """0 at the first token of each segment, then counting up; 0 where there is padding."""
-
     loss_mask: npt.NDArray[np.bool_]
-    """True where the label counts: at every token or, of chats, at those that are learnt; never
-    at padding."""
+    """True at loss tokens: at every token or, of chats, at those of the replies; never at
+    padding."""
 
     def __len__(self) -> int:
         return len(self.token_ids)
 
-    def __getitem__(self, rows: slice) -> "Sequences":
-        return self.chosen(rows)
-
-    def chosen(self, rows: slice | npt.NDArray[np.bool_]) -> "Sequences":
-        """Return some of the rows."""
-        return Sequences(
-            self.token_ids[rows],
-            self.segment_ids[rows],
-            self.position_ids[rows],
-            self.loss_mask[rows],
-        )
+    def __getitem__(self, which: slice | npt.NDArray[np.bool_]) -> "Sequences":
+        return Sequences(*(array[which] for array in self._arrays))
 
     @staticmethod
-    def joined(made: Sequence["Sequences"]) -> "Sequences":
-        """Return the rows of all, one after another."""
-        if len(made) == 1:
-            return made[0]
-        return Sequences(
-            np.concatenate([some.token_ids for some in made]),
-            np.concatenate([some.segment_ids for some in made]),
-            np.concatenate([some.position_ids for some in made]),
-            np.concatenate([some.loss_mask for some in made]),
-        )
+    def joined(several: Sequence["Sequences"]) -> "Sequences":
+        """Return all of several, one after another."""
+        if len(several) == 1:
+            return several[0]
+        return Sequences(*map(np.concatenate, zip(*(s._arrays for s in several), strict=True)))
+
+    @property
+    def _arrays(self) -> tuple[npt.NDArray[Any], ...]:
+        return self.token_ids, self.segment_ids, self.position_ids, self.loss_mask
 
 
 @dataclass(frozen=True, slots=True)
 class FileSequences:
-    """The sequences of one file, as `open_sequences` found them."""
+    """The sequences of one file; `open_sequences` opens them."""
 
     folder: Path
     manifest: Manifest
     split: Split
 
     def num_sequences(self, part: str) -> int:
-        """Return the number of finished rows of a part; its tail is not among them."""
+        """Return the number of finished sequences of a part; its tail is not among them."""
         return self.manifest.counts[f"{part}.num_sequences"]
 
-    def rows(self, part: str, columns: Sequence[str] = SEGMENTS_COLUMNS) -> Columns:
-        """Return the segments of the finished rows of a part, in the order of the rows."""
+    def segments(self, part: str, columns: Sequence[str] = SEGMENTS_COLUMNS) -> Columns:
+        """Return the segments of the finished sequences of a part, in the order of these."""
         done = (0, self.num_sequences(part))
         return read_part(self.folder / SEGMENTS_NAME, part, columns, sequences=done)
 
     def tail(self, part: str) -> Columns:
-        """Return the segments of a part that fill no row of this file."""
+        """Return the segments of a part that fill no sequence of this file: its leftover tokens."""
         if self.manifest.counts[f"{part}.num_tail_tokens"] == 0:
             return {name: np.zeros(0, dtype=np.int64) for name in SEGMENTS_COLUMNS}
         last = self.num_sequences(part)
@@ -130,14 +118,16 @@ def write_sequences(split: Split, config: PackingConfig, folder: Path, *, datase
 
     Raises: CorruptOutputError where a table that they are made from is damaged.
     """
+    import pyarrow.parquet as pq  # late: it imports ssl and every file system
+
     started = time.perf_counter()
     counts: dict[str, int] = {}
     tables = []
     with checked(split, split.shard, only={SPANS_NAME, DOCUMENTS_NAME}):
         for part in split.parts:
-            pieces = split.spans(part)
-            packed = pack_pieces(pieces.num_tokens, config)
-            tables.append(_segments_table(part, pieces, packed.segments))
+            spans = split.spans(part)
+            packed = pack_spans(spans.num_tokens, config)
+            tables.append(_segments_table(part, spans, packed.segments))
             counts |= _counts(part, packed, config.row_length)
     pq.write_table(
         pa.concat_tables(tables), folder / SEGMENTS_NAME, **parquet_options(SEGMENTS_SCHEMA)
@@ -162,7 +152,7 @@ def open_sequences(stored: Stored, split: Split) -> FileSequences:
     return FileSequences(stored.folder, stored.manifest, split)
 
 
-def make_rows(
+def fill_sequences(
     token_ids: npt.NDArray[np.unsignedinteger],
     sequence: npt.NDArray[np.int64],
     num_tokens: npt.NDArray[np.int64],
@@ -171,80 +161,79 @@ def make_rows(
     pad_id: int,
     loss_mask: npt.NDArray[np.uint8] | None = None,
 ) -> Sequences:
-    """Return the rows of segments, filled from `token_ids`, in which the segments are end to end.
+    """Return the sequences of segments, filled from `token_ids`, where these stand end to end.
 
-    `sequence` and `num_tokens`: the row and the size of each segment. The first row is the one of
-    the first segment; every row up to the last has a segment. `loss_mask` has a value for each
-    token; without it every token counts.
+    `sequence` and `num_tokens`: the ordinal and the size of each segment. The first sequence is
+    the one of the first segment; every one up to the last has a segment. `loss_mask` has a value
+    for each token; without it every token is a loss token.
 
-    For segments of 3 and 1 tokens in row 0 and of 2 in row 1, rows of 4:
+    For segments of 3 and 1 tokens in sequence 0 and of 2 in sequence 1, of length 4:
 
         token_ids     [a a a b]  [b b . .]
         segment_ids   [1 1 1 2]  [1 1 0 0]
         position_ids  [0 1 2 0]  [0 1 0 0]
     """
-    if len(num_tokens) == 0:
-        empty = np.zeros((0, sequence_length), dtype=np.int32)
-        return Sequences(empty.astype(token_ids.dtype), empty, empty, empty.astype(bool))
-    row = sequence - sequence[0]
-    num_rows = int(row[-1]) + 1
-    is_first = np.ones(len(row), dtype=bool)
-    is_first[1:] = row[1:] != row[:-1]
-    ordinal = np.arange(len(row)) - np.flatnonzero(is_first)[row] + 1
-    segment_ids = np.repeat(ordinal.astype(np.int32), num_tokens)
-    starts = np.cumsum(num_tokens) - num_tokens
-    position_ids = np.arange(len(token_ids), dtype=np.int32)
-    position_ids -= np.repeat(starts.astype(np.int32), num_tokens)
-    fill = np.bincount(row, weights=num_tokens, minlength=num_rows).astype(np.int64)
-    shape = (num_rows, sequence_length)
-    if (fill == sequence_length).all():
-        segment_ids = segment_ids.reshape(shape)
-        return Sequences(
-            token_ids.reshape(shape),
-            segment_ids,
-            position_ids.reshape(shape),
-            segment_ids != 0 if loss_mask is None else loss_mask.astype(bool).reshape(shape),
-        )
-    is_token = np.arange(sequence_length) < fill[:, None]
+    ordinal = sequence - sequence[:1]
+    fill = np.bincount(ordinal, weights=num_tokens).astype(np.int64)
+    shape = (len(fill), sequence_length)
+    is_full = (fill == sequence_length).all()
+    is_token = np.ones(shape, bool) if is_full else np.arange(sequence_length) < fill[:, None]
+
+    def placed(values: npt.NDArray[Any], rest: int = 0) -> npt.NDArray[Any]:
+        if is_full:
+            return values.reshape(shape)
+        out = np.full(shape, rest, dtype=values.dtype)
+        out[is_token] = values
+        return out
+
     return Sequences(
-        _placed(token_ids, is_token, pad_id),
-        _placed(segment_ids, is_token, 0),
-        _placed(position_ids, is_token, 0),
-        is_token if loss_mask is None else _placed(loss_mask.astype(bool), is_token, 0),
+        placed(token_ids, pad_id),
+        placed(_segment_ids(ordinal, num_tokens)),
+        placed(_position_ids(num_tokens)),
+        is_token if loss_mask is None else placed(loss_mask.astype(bool)),
     )
 
 
-def _placed(values: npt.NDArray[Any], is_token: npt.NDArray[np.bool_], rest: int) -> Any:
-    out = np.full(is_token.shape, rest, dtype=values.dtype)
-    out[is_token] = values
-    return out
+def _segment_ids(
+    ordinal: npt.NDArray[np.int64], num_tokens: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int32]:
+    is_first = np.diff(ordinal, prepend=-1) != 0
+    segment = np.arange(len(ordinal)) - np.flatnonzero(is_first)[ordinal] + 1
+    return np.repeat(segment.astype(np.int32), num_tokens)
 
 
-def _segments_table(part: str, pieces: PartSpans, segments: Segments) -> pa.Table:
-    piece = segments.piece
+def _position_ids(num_tokens: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+    ends = np.cumsum(num_tokens)
+    positions = np.arange(ends[-1] if len(ends) else 0, dtype=np.int32)
+    positions -= np.repeat((ends - num_tokens).astype(np.int32), num_tokens)
+    return positions
+
+
+def _segments_table(part: str, spans: PartSpans, segments: Segments) -> pa.Table:
+    span = segments.span
     return make_table(
         {
-            "part": repeated(part, len(piece)),
+            "part": repeated(part, len(span)),
             "sequence": segments.sequence,
-            "token_start": pieces.token_start[piece] + segments.token_in_piece,
+            "token_start": spans.token_start[span] + segments.token_in_span,
             "num_tokens": segments.num_tokens,
-            "document": pieces.document[piece],
-            "char_start": pieces.char_start[piece],
-            "token_in_piece": segments.token_in_piece,
+            "document": spans.document[span],
+            "char_start": spans.char_start[span],
+            "token_in_piece": segments.token_in_span,
             "num_repeated": segments.num_repeated,
         },
         SEGMENTS_SCHEMA,
     )
 
 
-def _counts(part: str, packed: Packed, sequence_length: int) -> dict[str, int]:
+def _counts(part: str, packed: PackingResult, sequence_length: int) -> dict[str, int]:
     segments = packed.segments
     is_tail = segments.sequence >= packed.num_sequences
-    in_rows = int(segments.num_tokens[~is_tail].sum())
+    in_sequences = int(segments.num_tokens[~is_tail].sum())
     counts = {
         "num_sequences": packed.num_sequences,
-        "num_tokens": in_rows,
-        "num_padding": packed.num_sequences * sequence_length - in_rows,
+        "num_tokens": in_sequences,
+        "num_padding": packed.num_sequences * sequence_length - in_sequences,
         "num_tail_tokens": int(segments.num_tokens[is_tail].sum()),
         "num_repeated_tokens": int(segments.num_repeated.sum()),
         **asdict(packed.counts),

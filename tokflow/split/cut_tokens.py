@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tokflow.documents import DocumentsConfig, read_documents
 from tokflow.raw import RawFile, check_unchanged
-from tokflow.split.rule import NO_PART, Spans
+from tokflow.split.rule import NO_PART, FileSpans
 from tokflow.store.arrow import to_texts
 from tokflow.tokenizers.encoding import Encoding
 from tokflow.tokens.bos_eos import add_bos_eos
@@ -19,12 +19,12 @@ from tokflow.tokens.shard import BATCH_BYTES
 
 CUT_TOKENS_NAME = "cut_tokens.bin"
 
-CutEncoder = Callable[[Spans, Path], npt.NDArray[np.int64]]
+CutEncoder = Callable[[FileSpans, Path], npt.NDArray[np.int64]]
 """Writes the tokens of cut spans into a folder and counts them, as `write_cut_tokens` does."""
 
 
 def write_cut_tokens(
-    spans: Spans,
+    spans: FileSpans,
     folder: Path,
     *,
     raw: RawFile,
@@ -58,7 +58,7 @@ def _name(raw: RawFile, documents: npt.NDArray[np.int64], index: int) -> str:
 
 
 def _texts_of_cut_spans(
-    spans: Spans, raw: RawFile, documents: DocumentsConfig
+    spans: FileSpans, raw: RawFile, documents: DocumentsConfig
 ) -> Iterator[tuple[npt.NDArray[np.int64], pa.LargeStringArray]]:
     """Yield ordinals of cut spans and their texts, in order: those of one document that begin in
     the same BATCH_BYTES of its characters. No document is read behind the last that is cut."""

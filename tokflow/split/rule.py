@@ -21,7 +21,7 @@ Form = Literal["characters", "documents", "fraction", "hash_fraction", "files"]
 NO_PART = -1
 
 NOT_TAKEN = "no_part"
-"""What counts call the text that no part takes."""
+"""The name that counts give to the text that no part takes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -154,7 +154,7 @@ class SplitConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FilePosition:
-    """Where a raw file stands in its dataset; needed for scope dataset alone."""
+    """The place of a raw file in its dataset; needed for scope dataset alone."""
 
     first_char: int = 0
     """Accepted characters in all files before this one."""
@@ -165,7 +165,7 @@ class FilePosition:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Spans:
+class FileSpans:
     """The spans of one file, in file order: each document whole or, where it is cut, its pieces.
 
     Every array has shape (num_spans,), int64 but for `is_cut`.
@@ -184,7 +184,7 @@ class Spans:
 
 def assign_parts(
     documents: pa.Table, config: SplitConfig, *, key: str, position: FilePosition
-) -> Spans:
+) -> FileSpans:
     """Return the part that each document of one file belongs to, cut where the config says so.
 
     Every character of the file is in exactly one span. An empty document goes with the
@@ -216,7 +216,7 @@ def assign_parts(
             part = _part_of_hash(documents["text_hash"], config)
         case "files":
             part = np.full(num, _part_of_file(key, config), dtype=np.int64)
-    return Spans(
+    return FileSpans(
         document=ordinals,
         char_start=np.zeros(num, dtype=np.int64),
         num_chars=num_chars,
@@ -277,7 +277,7 @@ def _part_of_position(
 
 def _cut(
     starts: npt.NDArray[np.int64], num_chars: npt.NDArray[np.int64], config: SplitConfig
-) -> Spans:
+) -> FileSpans:
     """Cut documents, which begin at `starts`, at every edge of a part that falls inside them."""
     ranges = [(start, stop) for start, stop in config.ranges().values() if start != stop]
     edges = sorted({edge for range_ in ranges for edge in range_ if edge})
@@ -289,7 +289,7 @@ def _cut(
     document, char_start = document[order], char_start[order]
     is_last = np.diff(document, append=len(starts)) != 0
     size = np.where(is_last, num_chars[document], np.append(char_start[1:], 0)) - char_start
-    return Spans(
+    return FileSpans(
         document=document,
         char_start=char_start,
         num_chars=size,

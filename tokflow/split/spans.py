@@ -12,16 +12,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tokflow.split.cut_tokens import CUT_TOKENS_NAME, CutEncoder
 from tokflow.split.rule import (
     NO_PART,
     NOT_TAKEN,
     FilePosition,
+    FileSpans,
     Form,
     PartConfig,
-    Spans,
     SplitConfig,
     assign_parts,
 )
@@ -67,7 +66,7 @@ class PartSpans:
     char_start: npt.NDArray[np.int64]
     """Code points of the document before the span."""
     token_start: npt.NDArray[np.int64]
-    """Where its tokens begin in the split's `TokenSource`."""
+    """The position of its first token in the split's `TokenSource`."""
     num_tokens: npt.NDArray[np.int64]
 
 
@@ -222,6 +221,8 @@ def write_split(
 
     Raises: CorruptOutputError where documents.parquet or the tokenizer is damaged.
     """
+    import pyarrow.parquet as pq  # late: it imports ssl and every file system
+
     started = time.perf_counter()
     key = str(shard.manifest.partition)
     columns = ["char_offset", "num_chars", "token_offset", "num_tokens"]
@@ -287,11 +288,11 @@ _DECIDING_POSITION: dict[Form, tuple[str, ...]] = {
     "hash_fraction": (),
     "files": (),
 }
-"""What a file must know of the files before it; the rest may change without a trace."""
+"""All that a file must know of the files before it; the rest may change without a trace."""
 
 
 def _span_table(
-    spans: Spans,
+    spans: FileSpans,
     table: pa.Table,
     num_tokens: npt.NDArray[np.int64],
     num_shard_tokens: int,
@@ -327,7 +328,7 @@ def _span_table(
 
 
 def _counts(
-    spans: Spans, num_tokens: npt.NDArray[np.int64], names: tuple[str, ...]
+    spans: FileSpans, num_tokens: npt.NDArray[np.int64], names: tuple[str, ...]
 ) -> dict[str, int]:
     """Count for each part, and for what no part takes, the documents, characters and tokens.
 

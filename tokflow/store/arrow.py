@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 
 def to_arrow(values: npt.NDArray[Any]) -> pa.Array:
@@ -71,6 +70,8 @@ def repeated(text: str, times: int) -> pa.StringArray:
 
 def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     """Return a parquet file, or some columns of it, in memory."""
+    import pyarrow.parquet as pq  # late: it imports ssl and every file system
+
     with pq.ParquetFile(path) as file:
         return file.read(columns=None if columns is None else list(columns))
 

@@ -1,4 +1,4 @@
-"""What an output holds and what it was made from."""
+"""Manifests: the contents of an output and the recipe that it was made by."""
 
 import hashlib
 import json
@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -17,7 +17,6 @@ from tokflow.errors import (
     ForeignOutputError,
     MissingOutputError,
 )
-from tokflow.store.manifest_fields import check_fields
 from tokflow.store.versions import loaded_versions
 
 FORMAT_VERSION = 1
@@ -32,12 +31,16 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 _OUTPUT_NAME = re.compile("[0-9a-f]{16}")
 
 
+MAX_COUNT = 2**63 - 1
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
+
+
 @dataclass(frozen=True, kw_only=True)  # without slots, since it keeps its fingerprint
 class Recipe:
     """All that decides an output: two outputs of one recipe have the same bytes."""
 
     stage: str
-    version: int
+    version: Count
     """The version of the stage's code: raised when the same input would give other bytes."""
     config: Mapping[str, Any]
     """The fields that decide the content; plain JSON."""
@@ -57,7 +60,7 @@ class Recipe:
 
     @property
     def code_version(self) -> str:
-        """What the code and the config contribute: 16 digits of the sha256 of all but parents."""
+        """16 digits of the sha256 of the code's and the config's share: all but the parents."""
         return _sha256_of([self.stage, self.version, self.config])[:16]
 
 
@@ -70,7 +73,7 @@ def _sha256_of(ingredients: list[Any]) -> str:
 class FileEntry:
     """One file of an output."""
 
-    num_bytes: int
+    num_bytes: Count
     sha256: str
 
 
@@ -85,8 +88,8 @@ class Manifest:
     dataset: str
     partition: str | None
     """The raw file's key; None for an output of the whole dataset."""
-    counts: Mapping[str, int]
-    """How many of each thing; the accounting of the stage must close in them."""
+    counts: Mapping[str, Count]
+    """Numbers of each thing; the accounting of the stage must close in them."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """dtype, special ids and whatever else a reader needs."""
     files: Mapping[str, FileEntry] = field(default_factory=dict)
@@ -124,6 +127,26 @@ class Manifest:
         return {**fields.pop("recipe"), "fingerprint": self.fingerprint, **fields}
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Details:
+    """Kinds and ranges of the details that more than one module reads; each stage and format has
+    others besides."""
+
+    dtype: Literal["<u2", "<u4"] = "<u2"
+    vocab_size: Count = 0
+    sequence_length: Count | None = None
+    eos_id: Count | None = None
+    bos_id: Count | None = None
+    pad_id: Count | None = None
+    parts: list[Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_-]+\Z")]] | None = None
+    format: str = ""
+    tokenizer_fingerprint: str = ""
+
+
+class _Fields(msgspec.Struct):
+    details: _Details
+
+
 def write_manifest(folder: Path, manifest: Manifest, *, run: Mapping[str, Any]) -> None:
     """Write `manifest` into `folder`, and beside it how the run went and with which libraries."""
     run = {**run, "versions": loaded_versions(manifest.stage)}
@@ -146,17 +169,17 @@ def _digest_line(first: bytes, rest: bytes) -> bytes:
 
 
 def is_output_name(name: str) -> bool:
-    """Say whether a folder of this name is an output, and not a part of a partition key."""
+    """Return whether a folder of this name is an output, and not a part of a partition key."""
     return _OUTPUT_NAME.fullmatch(name) is not None
 
 
 def is_complete(folder: Path) -> bool:
-    """Say whether `folder` holds a finished output."""
+    """Return whether `folder` holds a finished output."""
     return (folder / MANIFEST_NAME).is_file()
 
 
 def is_intact(folder: Path) -> bool:
-    """Say whether `folder` holds a finished output of which no file is missing or cut short.
+    """Return whether `folder` holds a finished output of which no file is missing or cut short.
 
     Raises: ForeignOutputError for one of a newer tokflow, which is neither absent nor damaged.
     """
@@ -225,14 +248,13 @@ def read_manifest(folder: Path) -> Manifest:
     fields = _parsed(path, data)
     _check_version(path, fields.get("format_version"))
     _check_digest(path, data)
-    del fields["digest"]
     try:
-        check_fields(fields)
-        manifest = _manifest_of(fields)
+        msgspec.convert(fields, _Fields)
+        manifest = msgspec.convert({**fields, "recipe": fields}, Manifest)
         for expected, found in _field_problems(manifest, fields["fingerprint"], folder.name):
             raise damaged(path, expected, found)
     except (KeyError, TypeError, ValueError, RecursionError, msgspec.ValidationError) as error:
-        found = f"{type(error).__name__}: {error}"
+        found = f"{type(error).__name__}: {error}".replace("$.recipe.", "$.")
         raise damaged(path, "the fields of a manifest", found) from error
     return manifest
 
@@ -267,14 +289,6 @@ def _check_digest(path: Path, data: bytes) -> None:
         raise damaged(path, expected, "other bytes")
 
 
-def _manifest_of(fields: Mapping[str, Any]) -> Manifest:
-    fields = dict(fields)
-    del fields["fingerprint"]
-    recipe = Recipe(**{name: fields.pop(name) for name in Recipe.__dataclass_fields__})
-    files = {name: FileEntry(**entry) for name, entry in fields.pop("files").items()}
-    return Manifest(recipe=recipe, files=files, **fields)
-
-
 def _field_problems(
     manifest: Manifest, fingerprint: str, folder_name: str
 ) -> Iterator[tuple[str, str]]:
@@ -296,7 +310,7 @@ def _field_problems(
 
 
 def _stays_inside(name: str) -> bool:
-    """Say whether a name is a path of plain components, that leads nowhere but down."""
+    """Return whether a name is a path of plain components, that leads nowhere but down."""
     is_plain = "\\" not in name and "\0" not in name
     return is_plain and all(component not in {"", ".", ".."} for component in name.split("/"))
 

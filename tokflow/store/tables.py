@@ -1,4 +1,4 @@
-"""How the tables that tokflow keeps for itself, a row per run of tokens, are written and read."""
+"""Tables that tokflow keeps for itself, of documents, spans and segments: writing and reading."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tokflow.store.arrow import to_numpy
 
@@ -37,6 +36,8 @@ class TableWriter:
     """
 
     def __init__(self, path: Path, schema: pa.Schema, *, rows_per_group: int) -> None:
+        import pyarrow.parquet as pq  # late: it imports ssl and every file system
+
         self._writer = pq.ParquetWriter(path, schema, **parquet_options(schema))
         self._schema = schema
         self._rows_per_group = rows_per_group
@@ -96,6 +97,8 @@ def read_part(
     `sequences`: only rows whose `sequence` is from the first to before the second. Row groups
     in which there is none, as their statistics tell, are not read.
     """
+    import pyarrow.parquet as pq  # late: it imports ssl and every file system
+
     read = ["part", *columns, *(["sequence"] if sequences and "sequence" not in columns else [])]
     wanted: dict[str, tuple[Any, Any]] = {"part": (part, part)}
     if sequences:

@@ -9,7 +9,7 @@ from tokflow.build.pipeline import build_dataset
 from tokflow.errors import ConfigError, MissingOutputError
 from tokflow.store.manifest import read_manifest
 from tokflow_tests.chats import byte_level_json
-from tokflow_tests.cli.test_cli import run
+from tokflow_tests.cli.commands import run
 from tokflow_tests.declared import TEXTS, dataset, write_raw
 
 STORE = Path("store/small")

@@ -3,9 +3,11 @@ from pathlib import Path
 
 import pytest
 
+from tokflow.build.dataset import load_dataset
 from tokflow.build.pipeline import build_dataset
+from tokflow.build.plan import make_plan
 from tokflow.cli import progress
-from tokflow.cli.progress import Lines
+from tokflow.cli.progress import Bars, Lines
 from tokflow_tests.declared import dataset, write_raw
 
 
@@ -82,3 +84,21 @@ def test_of_many_files_that_are_quick_there_is_none(
     monkeypatch.setattr(progress, "SECONDS", 1_000.0)
 
     assert [line for line in lines_of(tmp_path, capsys) if line.startswith("tokens")] == []
+
+
+def test_bars_hear_of_the_whole_build(config: Path, capsys: pytest.CaptureFixture[str]):
+    dataset = load_dataset(config)
+
+    with Bars(make_plan(dataset)) as bars:
+        built = build_dataset(dataset, reporter=bars)
+
+    assert built.num_new == 13
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines if line] == [
+        "tokenizer",
+        "tokens",
+        "split",
+        "sequences",
+        "export",
+    ]
+    assert re.search(r"193 B of 193 B +\d+\.\d MB/s", lines[1])

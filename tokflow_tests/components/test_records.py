@@ -9,7 +9,7 @@ import pytest
 
 from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset
-from tokflow.components import Recorded, open_instance, record_build, sync_files
+from tokflow.components import RecordedBuild, open_instance, record_build, sync_files
 from tokflow_tests.dagster_case import RANGE, Case, selection
 
 KEYS = ["a.txt", "b.txt", "c.txt"]
@@ -38,8 +38,8 @@ def test_a_second_record_adds_nothing(case: Case):
 
     second = record_build(case.instance, case.dataset, KEYS)
 
-    assert first == Recorded(num_materializations=3 * 3 + 1 + 2, problems=(), warnings=())
-    assert second == Recorded(num_materializations=0, problems=(), warnings=())
+    assert first == RecordedBuild(num_materializations=3 * 3 + 1 + 2, problems=(), warnings=())
+    assert second == RecordedBuild(num_materializations=0, problems=(), warnings=())
 
 
 def test_a_record_says_the_same_as_a_run(case: Case):

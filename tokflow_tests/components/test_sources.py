@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 
 from tokflow.build.graph import BuildGraph
-from tokflow.components import Synced, sync_files
+from tokflow.components import SyncedFiles, sync_files
 from tokflow.components import sources as sources_module
 from tokflow.errors import ConfigError
 from tokflow_tests.dagster_case import QUIET, Case
@@ -24,7 +24,7 @@ def case(tmp_path: Path) -> Iterator[Case]:
 def test_new_files_become_partitions_with_the_version_of_their_content(case: Case):
     synced = sync_files(case.instance, case.dataset)
 
-    assert synced == Synced(added=("a.txt", "b.txt", "c.txt"))
+    assert synced == SyncedFiles(added=("a.txt", "b.txt", "c.txt"))
     assert case.partitions() == KEYS
     sha256 = BuildGraph(case.dataset).raw_file("b.txt").sha256
     assert case.data_version("raw", partition="b.txt") == sha256
@@ -48,7 +48,7 @@ def test_a_second_look_changes_nothing(case: Case):
 
     synced = sync_files(case.instance, case.dataset)
 
-    assert synced == Synced()
+    assert synced == SyncedFiles()
     assert str(synced) == "raw files: no change"
     assert case.event("files") == event
 
@@ -60,7 +60,7 @@ def test_a_file_with_another_content_makes_its_own_tokens_stale(case: Case):
 
     synced = sync_files(case.instance, case.dataset)
 
-    assert synced == Synced(changed=("b.txt",))
+    assert synced == SyncedFiles(changed=("b.txt",))
     assert case.not_fresh() == {
         "tokens:b.txt": "STALE",
         "exports/bin": "STALE",
@@ -75,7 +75,7 @@ def test_a_file_that_is_gone_is_no_partition_and_makes_exports_stale(case: Case)
 
     synced = sync_files(case.instance, case.dataset)
 
-    assert synced == Synced(removed=("b.txt",))
+    assert synced == SyncedFiles(removed=("b.txt",))
     assert case.partitions() == ["a.txt", "c.txt"]
     assert case.not_fresh() == {"exports/bin": "STALE", "exports/parquet": "STALE"}
 

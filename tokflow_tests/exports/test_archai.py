@@ -7,7 +7,7 @@ import pytest
 
 from tokflow.build.dataset import Dataset
 from tokflow.errors import ConfigError
-from tokflow.exports import FORMATS
+from tokflow.exports import FORMATS, Export
 from tokflow.store.manifest import Manifest
 from tokflow_tests.making import EOS, build, content, declare, parts
 
@@ -101,10 +101,10 @@ def test_ids_have_the_dtype_that_archai_chooses(vocab_size: int, dtype: type, tm
     [part] = parts(dataset, "archai").values()
     sized = replace(part, vocab_size=vocab_size)
 
-    ARCHAI.write([sized], ARCHAI.options(), tmp_path)
+    ARCHAI.write(sized, ARCHAI.options(), tmp_path)
 
     assert np.load(tmp_path / "train.npy").dtype == dtype
-    [fields] = ARCHAI.read(tmp_path, manifest, "train")
+    [fields] = ARCHAI.read(Export(tmp_path, manifest), "train")
     assert fields["token_ids"].dtype == np.uint16
     assert fields["token_ids"].tolist() == [*b"ab", EOS]
 
@@ -115,7 +115,7 @@ def test_ids_that_are_no_int32_are_refused(tmp_path: Path):
     [part] = parts(dataset, "archai").values()
 
     with pytest.raises(ConfigError, match="found a vocabulary of 2,147,483,649"):
-        ARCHAI.write([replace(part, vocab_size=2**31 + 1)], ARCHAI.options(), tmp_path)
+        ARCHAI.write(replace(part, vocab_size=2**31 + 1), ARCHAI.options(), tmp_path)
 
 
 def test_parts_that_archai_has_no_file_for_are_refused_when_the_dataset_is_declared(

@@ -3,7 +3,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tokflow.exports import FORMATS
+from tokflow.exports import Export
 from tokflow_tests.chats import chat_dataset
 from tokflow_tests.making import EOS, build, declare
 
@@ -59,7 +59,7 @@ def test_arrow_shards_and_batches_are_as_long_as_asked_for(tmp_path: Path):
 def test_a_batch_holds_fewer_rows_where_they_are_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.exports.arrow_.TOKENS_PER_GROUP", 8)
+    monkeypatch.setattr("tokflow.exports.arrow_.TOKENS_PER_BATCH", 8)
     folder = exported(tmp_path, ["x" * 19])
 
     shard = open_shard(folder / "train-00000-of-00001.arrow")
@@ -86,7 +86,7 @@ def test_the_loss_mask_of_chats_is_a_column_of_arrow(tmp_path: Path):
     made = build(dataset).export("arrow")
 
     table = open_shard(made.output.folder / "train-00000-of-00001.arrow").read_all()
-    [fields] = FORMATS["arrow"].read(made.output.folder, made.manifest, "train")
+    [fields] = Export(made.output.folder, made.manifest).read("train")
 
     num_learnt = sum(map(sum, table["loss_mask"].to_pylist()))
     assert 0 < num_learnt == made.manifest.counts["train.num_loss_tokens"]

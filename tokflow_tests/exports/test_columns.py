@@ -1,19 +1,21 @@
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from tokflow.errors import ConfigError
+from tokflow.exports import Export
 from tokflow.exports.columns import (
     check_columns,
     layout_of_columns,
+    lists_of,
     make_columns,
     read_columns,
     schema_of,
-    segment_lengths,
 )
-from tokflow.exports.row_files import files_of
+from tokflow.exports.sequence_files import files_of
 from tokflow.sequences.segments import Sequences
-from tokflow.store.manifest import Manifest
 from tokflow_tests.making import make_manifest, make_recipe
 
 PAD = 9
@@ -58,14 +60,15 @@ def test_without_padding_a_row_ends_at_its_last_token():
     }
 
 
-def manifest(columns: list[str]) -> Manifest:
+def export_of(columns: list[str]) -> Export:
     details = {
         "sequence_length": 4,
         "dtype": "<u2",
         "pad_id": PAD,
         "keeps": layout_of_columns(columns).keeps,
     }
-    return make_manifest(recipe=make_recipe(stage="export"), partition=None, details=details)
+    recipe = make_recipe(stage="export")
+    return Export(Path(), make_manifest(recipe=recipe, partition=None, details=details))
 
 
 @pytest.mark.parametrize("padding", [True, False])
@@ -86,7 +89,7 @@ def test_fields_are_read_again_from_whatever_columns_tell_of_them(
     made = rows(learnt=learnt)
     table = make_columns(made, schema_of(["input_ids", *columns]), padding=padding)
 
-    read = read_columns(pa.concat_tables([table[:2], table[2:]]), manifest(columns))
+    read = read_columns(pa.concat_tables([table[:2], table[2:]]), export_of(columns))
 
     assert list(read) == ["token_ids", "segment_ids", "position_ids", "loss_mask"]
     for name, values in read.items():
@@ -106,13 +109,13 @@ def test_fields_are_read_again_from_whatever_columns_tell_of_them(
 def test_a_field_that_no_column_tells_of_is_left_out(columns: list[str], fields: list[str]):
     table = make_columns(rows(), schema_of(["input_ids", *columns]))
 
-    read = read_columns(table, manifest(columns))
+    read = read_columns(table, export_of(columns))
 
     assert list(read) == fields
 
 
 def test_segment_lengths_of_no_rows_are_none():
-    lengths, num_segments = segment_lengths(rows()[:0])
+    lengths, num_segments = lists_of(rows()[:0], "seq_lengths")
 
     assert (lengths.tolist(), num_segments.tolist()) == ([], [])
 

@@ -6,7 +6,7 @@ import pytest
 
 from tokflow.audit.verify import verify_export
 from tokflow.errors import ConfigError
-from tokflow.exports import FORMATS, Arrays
+from tokflow.exports import Arrays, Export
 from tokflow.exports.datatrove import DatatroveOptions, _for_people
 from tokflow.store.manifest import Manifest
 from tokflow_tests.chats import CHATS, chat_dataset, documents_of, shard_of
@@ -22,7 +22,7 @@ def export(
 
 
 def read(folder: Path, manifest: Manifest, part: str = "train") -> list[Arrays]:
-    return list(FORMATS["datatrove"].read(folder, manifest, part))
+    return list(Export(folder, manifest).read(part))
 
 
 def ends_of(path: Path) -> list[int]:

@@ -4,20 +4,19 @@ from pathlib import Path
 import pytest
 
 from tokflow.errors import ConfigError
-from tokflow.exports import FORMATS
-from tokflow.exports.extras import Extra, check_extra, import_extra
+from tokflow.exports import FORMATS, Extra
 from tokflow_tests.making import build, declare
 
 MISSING = "no_such_package_at_all"
 
 
 def test_a_module_that_is_there_is_imported():
-    assert import_extra("json", extra="json", where="exports: json") is sys.modules["json"]
+    assert Extra(name="json", module="json").load(where="exports: json") is sys.modules["json"]
 
 
 def test_a_module_that_is_missing_says_which_extra_brings_it():
     with pytest.raises(ConfigError) as caught:
-        import_extra(MISSING, extra="lance", where="exports: lance")
+        Extra(name="lance", module=MISSING).load(where="exports: lance")
 
     assert str(caught.value) == (
         "exports: lance: expected the package no_such_package_at_all, which comes with the extra "
@@ -33,14 +32,14 @@ def test_a_module_that_lacks_what_it_needs_says_so_itself(
     monkeypatch.syspath_prepend(tmp_path)
 
     with pytest.raises(ModuleNotFoundError, match=MISSING):
-        import_extra("half_installed", extra="lance", where="exports: lance")
+        Extra(name="lance", module="half_installed").load(where="exports: lance")
 
 
 def test_looking_for_a_module_does_not_import_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "slow_to_import.py").write_text("raise AssertionError\n")
     monkeypatch.syspath_prepend(tmp_path)
 
-    check_extra(Extra(name="lance", module="slow_to_import"), where="exports: lance")
+    Extra(name="lance", module="slow_to_import").check(where="exports: lance")
 
     assert "slow_to_import" not in sys.modules
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from tokflow.errors import ConfigError
-from tokflow.exports import FORMATS
+from tokflow.exports import Export
 from tokflow_tests.chats import chat_dataset
 from tokflow_tests.making import EOS, build, content, declare
 
@@ -97,7 +97,7 @@ def test_labels_of_chats_are_the_tokens_that_are_learnt(tmp_path: Path):
     made = build(chat_dataset(tmp_path, exports=exports)).export("hf_dataset")
 
     table = table_of(made.output.folder / "train")
-    [fields] = FORMATS["hf_dataset"].read(made.output.folder, made.manifest, "train")
+    [fields] = Export(made.output.folder, made.manifest).read("train")
 
     learnt = fields["loss_mask"]
     labels = [[*row] for row in table["labels"].to_pylist()]

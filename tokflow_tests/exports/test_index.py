@@ -9,7 +9,7 @@ import pytest
 from tokflow.audit.convert import convert_export
 from tokflow.build.dataset import make_export_config
 from tokflow.exports import index
-from tokflow.exports.index import INDEX_SCHEMA, read_runs, write_index
+from tokflow.exports.index import INDEX_SCHEMA, read_index, write_index
 from tokflow.store.arrow import make_table, repeated
 from tokflow_tests.making import build, content, declare, index_of
 
@@ -55,7 +55,7 @@ def test_a_lookup_finds_the_runs_that_touch_its_positions(part: str, size: int, 
             for row in rows
             if row["position"] < start + size and row["position"] + row["num_tokens"] > start
         ]
-        assert read_runs(path, part, start, start + size) == touched
+        assert read_index(path, part, start, start + size) == touched
 
 
 def test_a_lookup_of_a_token_reads_one_row_group(path: Path):

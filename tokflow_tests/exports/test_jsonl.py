@@ -10,8 +10,7 @@ import pytest
 from backports import zstd
 
 from tokflow.errors import ConfigError, CorruptOutputError
-from tokflow.exports import FORMATS
-from tokflow.exports.json_text import JsonList, JsonRows
+from tokflow.exports import Export
 from tokflow.store.manifest import read_manifest
 from tokflow_tests.chats import chat_dataset
 from tokflow_tests.making import EOS, build, declare
@@ -140,7 +139,7 @@ def test_lines_are_read_whole_however_they_are_cut(
     monkeypatch.setattr("tokflow.exports.jsonl.READ_BYTES", read_bytes)
     folder = exported(tmp_path, ["abcdefghij"])
 
-    arrays = FORMATS["jsonl"].read(folder, read_manifest(folder), "train")
+    arrays = Export(folder, read_manifest(folder)).read("train")
 
     rows = np.concatenate([fields["token_ids"] for fields in arrays])
     assert rows.reshape(-1).tolist() == [*b"abcdefghij", EOS, EOS]
@@ -161,7 +160,7 @@ def test_lines_that_are_no_such_rows_are_an_error_that_names_the_file(lines: str
     path.write_text(lines)
 
     with pytest.raises(CorruptOutputError) as raised:
-        list(FORMATS["jsonl"].read(folder, read_manifest(folder), "train"))
+        list(Export(folder, read_manifest(folder)).read("train"))
 
     expected = "expected objects of lists of numbers, one per line, found "
     assert str(raised.value).startswith(f"{path}: {expected}")
@@ -179,40 +178,3 @@ def test_lines_that_are_no_such_rows_are_an_error_that_names_the_file(lines: str
 def test_options_that_cannot_be_are_refused(options: dict[str, Any], message: str, tmp_path: Path):
     with pytest.raises(ConfigError, match=message):
         declare(tmp_path, {}, exports=[{"format": "jsonl", **options}])
-
-
-@pytest.mark.parametrize("largest", [0, 9, 10, 11, 99, 100, 70_000])
-def test_every_number_is_written_as_json_writes_it(largest: int):
-    table = JsonRows(largest, pad_id=0, before=["["], after="\n")
-    values = np.arange(largest + 1).reshape(1, -1)
-
-    text, starts = table.text([JsonList("[", values)])
-
-    assert json.loads(bytes(text)) == values[0].tolist()
-    assert starts.tolist() == [0, len(text)]
-
-
-def test_rows_of_several_lists_are_what_json_writes():
-    rng = np.random.default_rng(0)
-    ids, is_token = rng.integers(0, 1_000, (50, 7)), np.arange(7) < rng.integers(1, 8, (50, 1))
-    labels = np.where(rng.random((50, 7)) < 0.5, ids, -100)
-    table = JsonRows(999, pad_id=0, before=['{"a":[', ',"b":['], after="}\n")
-
-    text, starts = table.text([JsonList('{"a":[', ids), JsonList(',"b":[', labels, is_token)])
-
-    lines = [
-        json.dumps({"a": a.tolist(), "b": b[some].tolist()}, separators=(",", ":")) + "\n"
-        for a, b, some in zip(ids, labels, is_token, strict=True)
-    ]
-    assert bytes(text).decode() == "".join(lines)
-    assert starts.tolist() == np.cumsum([0, *map(len, lines)]).tolist()
-
-
-@pytest.mark.parametrize("pad_id", [9, 10, 11, 12, 2**31 - 1])
-def test_a_pad_id_beyond_the_other_numbers_is_one_entry_more(pad_id: int):
-    table = JsonRows(9, pad_id=pad_id, before=["["], after="\n")
-    values = np.array([[0, pad_id, -100, 9, -100, pad_id]])
-
-    text, _ = table.text([JsonList("[", values)])
-
-    assert json.loads(bytes(text)) == values[0].tolist()

@@ -9,7 +9,7 @@ from backports import zstd
 
 from tokflow.build.pipeline import build_dataset
 from tokflow.errors import ConfigError, CorruptOutputError
-from tokflow.exports import FORMATS
+from tokflow.exports import Export
 from tokflow.exports.litdata import LitdataOptions
 from tokflow.store.manifest import Manifest
 from tokflow_tests.making import build, content, declare, many_ids
@@ -126,7 +126,7 @@ def test_many_ids_are_int32_as_litdata_numbers_it(tmp_path: Path):
     attributes = {"tokenizer": tokenizer}
     folder, manifest = export(tmp_path, {"a.jsonl": ["w65536 w1"]}, attributes=attributes)
 
-    [own] = FORMATS["litdata"].read(folder, manifest, "train")
+    [own] = Export(folder, manifest).read("train")
 
     assert chunks_of(folder) == [[struct.pack("<3i", 65_536, 1, 70_000)]]
     index = json.loads((folder / "train/index.json").read_text())
@@ -204,4 +204,4 @@ def test_a_chunk_that_is_cut_short_is_refused(tmp_path: Path):
     path.write_bytes(path.read_bytes()[:-2])
 
     with pytest.raises(CorruptOutputError, match="expected 26 bytes, 2 items in them, found 24"):
-        list(FORMATS["litdata"].read(folder, manifest, "train"))
+        list(Export(folder, manifest).read("train"))

@@ -6,7 +6,7 @@ import pytest
 
 from tokflow.build.pipeline import build_dataset
 from tokflow.errors import ConfigError, CorruptOutputError
-from tokflow.exports import FORMATS, layout_of
+from tokflow.exports import Export
 from tokflow.exports.llmc import LlmcOptions
 from tokflow.store.manifest import Manifest
 from tokflow_tests.making import EOS, build, content, declare, many_ids
@@ -23,7 +23,7 @@ def export(
 
 
 def tokens_of(folder: Path, manifest: Manifest, part: str = "train") -> list[list[int]]:
-    return [of["token_ids"].tolist() for of in FORMATS["llmc"].read(folder, manifest, part)]
+    return [of["token_ids"].tolist() for of in Export(folder, manifest).read(part)]
 
 
 def names_of(folder: Path) -> list[str]:
@@ -37,7 +37,7 @@ def test_a_file_is_a_header_and_tokens_with_eos_before_each_document(tmp_path: P
 
     assert struct.unpack("<256i", data[:1024]) == (20240520, 1, 6, *[0] * 253)
     assert struct.unpack("<6H", data[1024:]) == (EOS, *b"ab", EOS, EOS, *b"c")
-    assert layout_of(manifest).eos_first
+    assert Export(folder, manifest).layout.eos_first
 
 
 def test_many_ids_have_the_header_of_llama_3(tmp_path: Path):

@@ -13,7 +13,7 @@ from tokflow.audit.convert import convert_export
 from tokflow.build.dataset import make_export_config
 from tokflow.build.pipeline import build_dataset
 from tokflow.errors import ConfigError, CorruptOutputError
-from tokflow.exports import FORMATS
+from tokflow.exports import Export
 from tokflow.store.manifest import Manifest
 from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.making import EOS, build, content, declare, parts
@@ -97,7 +97,7 @@ def test_rows_with_a_token_more_for_labels_are_one_longer(tmp_path: Path):
     attributes = {"packing": {"sequence_length": 3, "label_token": True}}
     folder, manifest = export(tmp_path, {"a.jsonl": ["abcdef"]}, attributes=attributes)
 
-    [own] = FORMATS["mds"].read(folder, manifest, "train")
+    [own] = Export(folder, manifest).read("train")
 
     assert shards_of(folder)[0]["column_encodings"] == ["ndarray:int32:4"]
     assert own["token_ids"].tolist() == [[*b"abcd"], [*b"def", EOS]]
@@ -171,7 +171,7 @@ def test_rows_are_read_some_at_a_time(
     options = {"size_limit": 250, "compression": compression}
     folder, manifest = export(tmp_path, {"a.jsonl": ["abcdefghijklmnopqrs"]}, **options)
 
-    rows = [fields["token_ids"] for fields in FORMATS["mds"].read(folder, manifest, "train")]
+    rows = [fields["token_ids"] for fields in Export(folder, manifest).read("train")]
 
     assert [shard["samples"] for shard in shards_of(folder)] == [3, 2]
     assert [len(some) for some in rows] == [2, 1, 2]
@@ -237,4 +237,4 @@ def test_a_shard_that_is_cut_short_is_refused(tmp_path: Path):
     path.write_bytes(path.read_bytes()[:-1])
 
     with pytest.raises(CorruptOutputError, match="2 rows in them, found"):
-        list(FORMATS["mds"].read(folder, manifest, "train"))
+        list(Export(folder, manifest).read("train"))

@@ -10,7 +10,7 @@ from tokflow.audit.verify import verify_export
 from tokflow.build.dataset import Dataset
 from tokflow.build.pipeline import build_dataset
 from tokflow.errors import ConfigError, CorruptOutputError
-from tokflow.exports import FORMATS, Arrays
+from tokflow.exports import FORMATS, Arrays, Export
 from tokflow.exports.megatron import MegatronOptions
 from tokflow.store.manifest import Manifest
 from tokflow_tests.making import EOS, build, declare, many_ids, parts
@@ -28,7 +28,7 @@ def export(
 
 
 def read(folder: Path, manifest: Manifest, part: str = "train") -> list[Arrays]:
-    return list(FORMATS["megatron"].read(folder, manifest, part))
+    return list(Export(folder, manifest).read(part))
 
 
 def index_of(path: Path) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def test_the_dtype_is_the_one_that_megatrons_tool_would_take(
     out = tmp_path / "out"
     out.mkdir()
 
-    FORMATS["megatron"].write([part], MegatronOptions(dtype=dtype), out)
+    FORMATS["megatron"].write(part, MegatronOptions(dtype=dtype), out)
 
     index = index_of(out / "train_text_document.idx")
     itemsize = {8: 2, 4: 4}[code]

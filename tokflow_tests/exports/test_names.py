@@ -7,9 +7,9 @@ import pytest
 
 from tokflow.audit.verify import verify_export
 from tokflow.errors import ConfigError
-from tokflow.exports import FORMATS, Part
-from tokflow.exports.names import check_num_files, in_order_of_number, numbered
-from tokflow.exports.row_files import named_files
+from tokflow.exports import FORMATS, Export, Part
+from tokflow.exports.names import check_num_files
+from tokflow.exports.sequence_files import paths_of_n
 from tokflow.store.manifest import FileEntry, Manifest, read_manifest
 from tokflow_tests.making import build, declare, parts
 
@@ -28,10 +28,11 @@ def manifest_of(names: Sequence[str], folder: Path) -> Manifest:
 
 
 def test_files_are_numbered_from_0_until_one_is_not_there(tmp_path: Path):
-    manifest = manifest_of(["a-0", "a-1", "a-2", "a-4", "b-3"], tmp_path)
+    export = Export(tmp_path, manifest_of(["a-0", "a-1", "a-2", "a-4", "b-3"], tmp_path))
 
-    assert numbered(manifest, lambda number: f"a-{number}") == ["a-0", "a-1", "a-2"]
-    assert numbered(manifest, lambda number: f"b-{number}") == []
+    found = [path.name for path in export.numbered(lambda number: f"a-{number}")]
+    assert found == ["a-0", "a-1", "a-2"]
+    assert export.numbered(lambda number: f"b-{number}") == []
 
 
 SPLIT = {"parts": {"train": {"documents": 1}, "validation": {"start": 1}}}
@@ -64,7 +65,7 @@ def test_a_part_s_file_is_called_as_the_yaml_says_and_read_and_verified_by_that_
     folder = made.output.folder
 
     assert sorted(path.name for path in folder.glob(f"*{Path(expected[0]).suffix}")) == expected
-    [own] = FORMATS[format_].read(folder, made.manifest, "validation")
+    [own] = Export(folder, made.manifest).read("validation")
     assert sorted(own["token_ids"].tolist()) == [*b"c", 256]
     of_parts = list(parts(dataset, format_).values())
     assert verify_export(folder, made.manifest, of_parts) == []
@@ -93,10 +94,10 @@ def test_names_that_files_cannot_have_are_refused_when_the_dataset_is_declared(
 
 
 def test_a_name_without_a_number_is_one_file(tmp_path: Path):
-    manifest = manifest_of(["a"], tmp_path)
+    export = Export(tmp_path, manifest_of(["a"], tmp_path))
 
-    assert numbered(manifest, lambda number: "a") == ["a"]
-    assert numbered(manifest, lambda number: "b") == []
+    assert export.numbered(lambda number: "a") == [tmp_path / "a"]
+    assert export.numbered(lambda number: "b") == []
 
 
 def test_files_of_more_than_five_digits_are_read_in_the_order_of_their_numbers(tmp_path: Path):
@@ -104,7 +105,8 @@ def test_files_of_more_than_five_digits_are_read_in_the_order_of_their_numbers(t
     others = ["train-b-00001-of-100001.arrow", "train-00003-of-100001.arrow.gz"]
     manifest = manifest_of([*reversed(sorted_names), *others], tmp_path)
 
-    assert named_files(manifest, "train", ".arrow") == sorted_names
+    paths = paths_of_n(Export(tmp_path, manifest), "train", ".arrow")
+    assert [path.name for path in paths] == sorted_names
 
 
 def test_shards_of_datasets_are_read_in_the_order_of_their_numbers(tmp_path: Path):
@@ -115,17 +117,10 @@ def test_shards_of_datasets_are_read_in_the_order_of_their_numbers(tmp_path: Pat
     (train / "data-00001-of-00002.arrow").rename(train / "data-100000-of-100001.arrow")
     names = {f"train/{path.name}": FileEntry(num_bytes=0, sha256="") for path in train.iterdir()}
 
-    read = FORMATS["hf_dataset"].read(
-        made.output.folder, replace(made.manifest, files=dict(sorted(names.items()))), "train"
-    )
+    manifest = replace(made.manifest, files=dict(sorted(names.items())))
+    read = Export(made.output.folder, manifest).read("train")
 
     assert [rows["token_ids"].tolist() for rows in read] == [[[*b"abcd"]], [[*b"efg", 256]]]
-
-
-def test_what_group_1_is_of_is_a_number(tmp_path: Path):
-    manifest = manifest_of(["10", "9", "x10", "010x"], tmp_path)
-
-    assert in_order_of_number(manifest, r"(\d+)") == ["9", "10"]
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +149,7 @@ def test_more_files_than_five_digits_number_are_refused_before_one_is_written(
     format_ = FORMATS[name]
 
     with pytest.raises(ConfigError) as raised:
-        format_.write([many], format_.options(**{option: 1}), tmp_path)
+        format_.write(many, format_.options(**{option: 1}), tmp_path)
 
     assert str(raised.value) == (
         f"exports: {name}: {option}: expected at most 100,000 files of a part, whose names sort as "
@@ -180,19 +175,19 @@ def test_more_files_than_six_digits_number_are_refused(
     format_ = FORMATS[name]
 
     with pytest.raises(ConfigError, match=r"at most 10 files of a part, .* found 11; raise"):
-        format_.write(list(parts(dataset).values()), format_.options(**options), tmp_path)
+        format_.write(parts(dataset)["train"], format_.options(**options), tmp_path)
 
 
 def test_a_size_in_megabytes_is_named_where_it_makes_too_many_files(
     many: Part, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    from tokflow.exports.row_files import rows_per_file
+    from tokflow.exports.sequence_files import sequences_per_file
 
-    monkeypatch.setattr("tokflow.exports.row_files.FILE_DIGITS", 0)
+    monkeypatch.setattr("tokflow.exports.sequence_files.FILE_DIGITS", 0)
     options = FORMATS["parquet"].options(megabytes_per_file=1)
 
     with pytest.raises(ConfigError, match=r"parquet: megabytes_per_file: .* found 11; raise `mega"):
-        rows_per_file(options, many, where="parquet", row_bytes=100)
+        sequences_per_file(options, many, where="parquet", sequence_bytes=100)
 
 
 def test_all_files_that_the_digits_number_may_be_written():

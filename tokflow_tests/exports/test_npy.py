@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tokflow.errors import ConfigError
-from tokflow.exports import FORMATS, Arrays
+from tokflow.exports import Arrays, Export
 from tokflow.exports.npy import NpyOptions
 from tokflow.store.manifest import Manifest
 from tokflow_tests.chats import CHATS, MARKED, chat_dataset, documents_of, shard_of
@@ -25,7 +25,7 @@ def export(
 
 
 def read(folder: Path, manifest: Manifest, part: str = "train") -> list[Arrays]:
-    return list(FORMATS["npy"].read(folder, manifest, part))
+    return list(Export(folder, manifest).read(part))
 
 
 def names_of(folder: Path) -> list[str]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tokflow.errors import CorruptOutputError
-from tokflow.exports import FORMATS
+from tokflow.exports import Export
 from tokflow.store.manifest import Manifest
 from tokflow_tests.chats import CHATS, chat_dataset, documents_of, shard_of
 from tokflow_tests.making import build, content, declare, write_jsonl
@@ -61,7 +61,7 @@ def test_a_name_with_a_comma_stands_in_quotes(tmp_path: Path):
     folder, manifest = export(tmp_path, {"a,b.jsonl": ["ab"], "c.jsonl": ["d"]})
 
     lines = lines_of(folder / "train/part-0-00000.csv.gz")
-    [own] = FORMATS["olmo"].read(folder, manifest, "train")
+    [own] = Export(folder, manifest).read("train")
 
     assert lines == ['0,3,"a,b.jsonl:0","a,b.jsonl",1', "3,5,c.jsonl:0,c.jsonl,1"]
     assert own["offsets"].tolist() == [0, 3, 5]
@@ -97,7 +97,7 @@ def test_files_hold_whole_documents_and_a_large_one_has_its_own(tmp_path: Path):
     files = {"a.jsonl": ["ab", "c"], "b.jsonl": ["defghij", "k"]}
     folder, manifest = export(tmp_path, files, tokens_per_file=5)
 
-    own = list(FORMATS["olmo"].read(folder, manifest, "train"))
+    own = list(Export(folder, manifest).read("train"))
 
     assert [fields["offsets"].tolist() for fields in own] == [[0, 3, 5], [0, 8], [0, 2]]
     assert lines_of(folder / "train/part-0-00002.csv.gz") == ["0,2,b.jsonl:1,b.jsonl,2"]
@@ -131,7 +131,7 @@ def test_the_loss_mask_of_chats_is_a_byte_per_token_in_a_file_of_its_own(tmp_pat
     assert [len(mask) for mask in masks] == [len(run) for run in tokens]
     assert np.concatenate(masks).astype(int).tolist() == expected
     assert made.manifest.counts["train.num_loss_tokens"] == sum(expected)
-    own = list(FORMATS["olmo"].read(made.output.folder, made.manifest, "train"))
+    own = list(Export(made.output.folder, made.manifest).read("train"))
     assert [fields["loss_mask"].tolist() for fields in own] == [mask.tolist() for mask in masks]
     assert "lost" not in made.manifest.details
 
@@ -145,7 +145,7 @@ def test_lines_that_are_not_about_every_token_are_refused(lines: str, tmp_path: 
     path.write_bytes(gzip.compress(lines.encode()))
 
     with pytest.raises(CorruptOutputError, match="expected documents end to end, 11 tokens in all"):
-        list(FORMATS["olmo"].read(folder, manifest, "train"))
+        list(Export(folder, manifest).read("train"))
 
 
 def test_a_part_whose_name_another_begins_with_is_read_alone(tmp_path: Path):
@@ -153,6 +153,6 @@ def test_a_part_whose_name_another_begins_with_is_read_alone(tmp_path: Path):
     write_jsonl(tmp_path / "raw/a.jsonl", ["ab", "c"])
     folder, manifest = export(tmp_path, {}, attributes={"split": split})
 
-    [own] = FORMATS["olmo"].read(folder, manifest, "train")
+    [own] = Export(folder, manifest).read("train")
 
     assert own["token_ids"].tolist() == [*b"ab", 256]

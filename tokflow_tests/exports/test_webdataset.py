@@ -4,12 +4,10 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tokflow.errors import ConfigError, CorruptOutputError
-from tokflow.exports import FORMATS
-from tokflow.exports.webdataset_ import tar_headers
+from tokflow.exports import Export
 from tokflow.store.manifest import read_manifest
 from tokflow_tests.making import EOS, build, content, declare
 
@@ -63,17 +61,6 @@ def test_a_part_without_rows_has_no_folder(tmp_path: Path):
     assert not (folder / "train").exists()
 
 
-def test_headers_are_those_of_tarfile():
-    rows, sizes = np.array([0, 7, 12_345_678]), np.array([0, 513, 8**11 - 1])
-
-    headers = tar_headers(42, rows, sizes, suffix=".json.gz")
-
-    for row, size, header in zip(rows.tolist(), sizes.tolist(), headers, strict=True):
-        member = tarfile.TarInfo(f"00000042_{row:08d}.json.gz")
-        member.size, member.mode, member.mtime = size, 0o644, 0
-        assert header.tobytes() == member.tobuf(tarfile.USTAR_FORMAT)
-
-
 def test_bytes_do_not_depend_on_how_much_is_made_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -117,9 +104,9 @@ def test_a_damaged_shard_is_an_error_that_names_it(start: int, data: bytes, tmp_
         file.write(data)
 
     with pytest.raises(CorruptOutputError) as raised:
-        list(FORMATS["webdataset"].read(folder, read_manifest(folder), "train"))
+        list(Export(folder, read_manifest(folder)).read("train"))
 
-    assert str(raised.value).startswith(f"{path}: expected a tar of rows as JSON, found ")
+    assert str(raised.value).startswith(f"{path}: expected a tar of sequences as JSON, found ")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tokflow.exports import FORMATS
+from tokflow.exports import Export
 from tokflow_tests.interop import harness
 from tokflow_tests.interop.harness import known_dataset
 
@@ -19,8 +19,8 @@ def test_the_expected_tokens_and_rows_are_those_of_the_exports(
     stream = known_dataset(tmp_path / "stream", "bin", ids=ids, with_eos=with_eos)
     rows = known_dataset(tmp_path / "rows", "parquet", ids=ids, with_eos=with_eos)
 
-    [tokens] = FORMATS["bin"].read(stream.folder, stream.manifest, part)
-    [arrays] = FORMATS["parquet"].read(rows.folder, rows.manifest, part)
+    [tokens] = Export(stream.folder, stream.manifest).read(part)
+    [arrays] = Export(rows.folder, rows.manifest).read(part)
 
     assert tokens["token_ids"].tolist() == stream.token_ids(part).tolist()
     assert stream.offsets(part)[-1] == len(tokens["token_ids"])

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from tokflow.errors import ConfigError
 from tokflow.sequences.packing import (
     PACKERS,
-    Packed,
     PackingConfig,
     PackingCounts,
+    PackingResult,
     Segments,
     Strategy,
     pack_concat,
     pack_one_document,
-    pack_pieces,
+    pack_spans,
     pack_tails,
 )
 from tokflow_tests.making import int64
@@ -30,14 +30,14 @@ no_deadline = settings(deadline=None)
 SIDE_BY_SIDE = ("greedy", "first_fit", "best_fit", "pool")
 
 
-def columns(packed: Packed) -> list[list[int]]:
+def columns(packed: PackingResult) -> list[list[int]]:
     segments = packed.segments
     return [
         array.tolist()
         for array in (
             segments.sequence,
-            segments.piece,
-            segments.token_in_piece,
+            segments.span,
+            segments.token_in_span,
             segments.num_tokens,
             segments.num_repeated,
         )
@@ -48,7 +48,7 @@ def of_4(**fields: Any) -> PackingConfig:
     return PackingConfig(sequence_length=4, **fields)
 
 
-def lengths_of_rows(packed: Packed) -> list[list[int]]:
+def lengths_of_rows(packed: PackingResult) -> list[list[int]]:
     """Return the tokens of each segment, row by row, the open one last."""
     segments = packed.segments
     rows: dict[int, list[int]] = {}
@@ -118,7 +118,7 @@ def test_pieces_that_fill_rows_exactly_leave_no_tail():
 
 
 def test_greedy_begins_a_row_where_a_piece_does_not_fit_into_the_last():
-    packed = pack_pieces(int64(5, 2, 2, 1), of_4(strategy="greedy"))
+    packed = pack_spans(int64(5, 2, 2, 1), of_4(strategy="greedy"))
 
     assert columns(packed)[:4] == [
         [0, 1, 1, 2, 2],
@@ -130,38 +130,38 @@ def test_greedy_begins_a_row_where_a_piece_does_not_fit_into_the_last():
 
 
 def test_first_fit_takes_the_first_row_with_room():
-    packed = pack_pieces(int64(3, 2, 1, 2, 1), of_4(strategy="first_fit"))
+    packed = pack_spans(int64(3, 2, 1, 2, 1), of_4(strategy="first_fit"))
 
     assert lengths_of_rows(packed) == [[3, 1], [2, 2], [1]]
-    assert packed.segments.piece.tolist() == [0, 2, 1, 3, 4]
+    assert packed.segments.span.tolist() == [0, 2, 1, 3, 4]
     assert packed.num_sequences == 2
 
 
 def test_best_fit_takes_the_row_in_which_the_least_room_is_left():
     config = PackingConfig(strategy="best_fit", sequence_length=10)
 
-    packed = pack_pieces(int64(1, 7, 2, 6, 3, 1), config)
+    packed = pack_spans(int64(1, 7, 2, 6, 3, 1), config)
 
     assert lengths_of_rows(packed) == [[1, 2, 6, 1], [7, 3]]
-    assert packed.segments.piece.tolist() == [0, 2, 3, 5, 1, 4]
+    assert packed.segments.span.tolist() == [0, 2, 3, 5, 1, 4]
     assert packed.num_sequences == 2
 
 
 def test_the_least_filled_row_is_left_open_and_comes_last():
-    packed = pack_pieces(int64(1, 3, 3), of_4(strategy="best_fit"))
+    packed = pack_spans(int64(1, 3, 3), of_4(strategy="best_fit"))
 
     assert lengths_of_rows(packed) == [[1, 3], [3]]
     assert packed.num_sequences == 1
-    assert packed.segments.piece.tolist() == [0, 2, 1]
+    assert packed.segments.span.tolist() == [0, 2, 1]
 
 
 def test_a_pool_is_packed_with_what_the_pool_before_left_open():
     config = of_4(strategy="pool", pool_size=2)
 
-    packed = pack_pieces(int64(3, 2, 1, 2, 1), config)
+    packed = pack_spans(int64(3, 2, 1, 2, 1), config)
 
     assert lengths_of_rows(packed) == [[3], [2, 2], [1, 1]]
-    assert packed.segments.piece.tolist() == [0, 1, 3, 2, 4]
+    assert packed.segments.span.tolist() == [0, 1, 3, 2, 4]
     assert packed.num_sequences == 2
 
 
@@ -169,7 +169,7 @@ def test_a_pool_is_packed_with_what_the_pool_before_left_open():
 def test_a_piece_of_no_tokens_is_in_no_segment(strategy: Strategy):
     config = PackingConfig(strategy=strategy, sequence_length=2)
 
-    packed = pack_pieces(int64(0, 2, 0, 0, 2, 0), config)
+    packed = pack_spans(int64(0, 2, 0, 0, 2, 0), config)
 
     assert columns(packed)[:4] == [[0, 1], [1, 4], [0, 0], [2, 2]]
     assert packed.num_sequences == 2
@@ -178,7 +178,7 @@ def test_a_piece_of_no_tokens_is_in_no_segment(strategy: Strategy):
 @pytest.mark.parametrize("num_tokens", [(), (0,), (0, 0)], ids=str)
 @pytest.mark.parametrize("strategy", PACKERS)
 def test_no_tokens_make_no_row(strategy: Strategy, num_tokens: tuple[int, ...]):
-    packed = pack_pieces(int64(*num_tokens), of_4(strategy=strategy))
+    packed = pack_spans(int64(*num_tokens), of_4(strategy=strategy))
 
     assert columns(packed) == [[], [], [], [], []]
     assert packed.num_sequences == 0
@@ -186,23 +186,23 @@ def test_no_tokens_make_no_row(strategy: Strategy, num_tokens: tuple[int, ...]):
 
 @pytest.mark.parametrize("strategy", PACKERS)
 def test_a_document_longer_than_a_row_is_cut_and_nothing_is_dropped(strategy: Strategy):
-    packed = pack_pieces(int64(9), of_4(strategy=strategy))
+    packed = pack_spans(int64(9), of_4(strategy=strategy))
 
     assert lengths_of_rows(packed) == [[4], [4], [1]]
-    assert packed.segments.token_in_piece.tolist() == [0, 4, 8]
+    assert packed.segments.token_in_span.tolist() == [0, 4, 8]
     assert packed.counts == PackingCounts(num_cut_documents=1)
 
 
 @pytest.mark.parametrize("strategy", PACKERS)
 def test_truncate_keeps_one_row_of_a_longer_document(strategy: Strategy):
-    packed = pack_pieces(int64(9, 2), of_4(strategy=strategy, overlong="truncate"))
+    packed = pack_spans(int64(9, 2), of_4(strategy=strategy, overlong="truncate"))
 
     assert lengths_of_rows(packed) == [[4], [2]]
     assert packed.counts == PackingCounts(num_truncated_documents=1, num_dropped_tokens=5)
 
 
 def test_what_is_kept_of_a_truncated_document_may_be_cut_by_concat_and_counts_in_both():
-    packed = pack_pieces(int64(3, 9), of_4(strategy="concat", overlong="truncate"))
+    packed = pack_spans(int64(3, 9), of_4(strategy="concat", overlong="truncate"))
 
     assert lengths_of_rows(packed) == [[3, 1], [3]]
     assert packed.counts == PackingCounts(
@@ -212,9 +212,9 @@ def test_what_is_kept_of_a_truncated_document_may_be_cut_by_concat_and_counts_in
 
 @pytest.mark.parametrize("strategy", PACKERS)
 def test_drop_leaves_a_longer_document_out(strategy: Strategy):
-    packed = pack_pieces(int64(9, 2, 4), of_4(strategy=strategy, overlong="drop"))
+    packed = pack_spans(int64(9, 2, 4), of_4(strategy=strategy, overlong="drop"))
 
-    assert set(packed.segments.piece.tolist()) == {1, 2}
+    assert set(packed.segments.span.tolist()) == {1, 2}
     assert packed.segments.num_tokens.sum() == 6
     assert packed.counts.num_dropped_documents == 1
     assert packed.counts.num_dropped_tokens == 9
@@ -223,7 +223,7 @@ def test_drop_leaves_a_longer_document_out(strategy: Strategy):
 def test_the_row_a_label_stands_in_counts_for_what_is_too_long():
     config = of_4(strategy="one_document", overlong="drop", label_token=True)
 
-    packed = pack_pieces(int64(5, 6), config)
+    packed = pack_spans(int64(5, 6), config)
 
     assert lengths_of_rows(packed) == [[5]]
     assert packed.counts == PackingCounts(num_dropped_documents=1, num_dropped_tokens=6)
@@ -232,17 +232,17 @@ def test_the_row_a_label_stands_in_counts_for_what_is_too_long():
 def test_a_row_shorter_than_the_least_is_left_out_and_counted():
     config = of_4(strategy="one_document", min_sample_length=2)
 
-    packed = pack_pieces(int64(1, 3, 5, 6), config)
+    packed = pack_spans(int64(1, 3, 5, 6), config)
 
     assert lengths_of_rows(packed) == [[3], [4], [4], [2]]
-    assert packed.segments.piece.tolist() == [1, 2, 3, 3]
+    assert packed.segments.span.tolist() == [1, 2, 3, 3]
     assert packed.counts == PackingCounts(
         num_cut_documents=2, num_dropped_documents=1, num_dropped_tokens=2
     )
 
 
 def test_the_row_a_file_leaves_open_is_not_too_short_yet():
-    packed = pack_pieces(int64(4, 1), of_4(strategy="greedy", min_sample_length=2))
+    packed = pack_spans(int64(4, 1), of_4(strategy="greedy", min_sample_length=2))
 
     assert lengths_of_rows(packed) == [[4], [1]]
     assert packed.num_sequences == 1
@@ -333,14 +333,14 @@ class Rows:
 
 def pack_files(files: Sequence[np.ndarray], config: PackingConfig) -> Rows:
     """Pack files and their tails as an export does."""
-    packed = [pack_pieces(num_tokens, config) for num_tokens in files]
+    packed = [pack_spans(num_tokens, config) for num_tokens in files]
     tails: list[Segments] = []
     owners: list[Token] = []
     for file, one in enumerate(packed):
         tail = one.segments.chosen(one.segments.sequence == one.num_sequences)
         tails.append(tail)
-        owners += [(file, piece, 0) for piece in tail.piece.tolist()]
-    names = ("sequence", "piece", "token_in_piece", "num_tokens", "num_repeated")
+        owners += [(file, piece, 0) for piece in tail.span.tolist()]
+    names = ("sequence", "span", "token_in_span", "num_tokens", "num_repeated")
     joined = {name: np.concatenate([getattr(tail, name) for tail in tails]) for name in names}
     of_tails = pack_tails(Segments(**joined), config)
     counts = of_tails.counts
@@ -358,7 +358,7 @@ def pack_files(files: Sequence[np.ndarray], config: PackingConfig) -> Rows:
     )
 
 
-def rows_of(packed: Packed, owners: Sequence[Token]) -> list[Row]:
+def rows_of(packed: PackingResult, owners: Sequence[Token]) -> list[Row]:
     rows: list[Row] = []
     for row, piece, first, size, repeated in zip(*columns(packed), strict=True):
         file, document, _ = owners[piece]
@@ -503,7 +503,7 @@ def test_documents_are_cut_only_where_they_must_be(strategy: str, data, files):
 def test_what_is_repeated_is_the_end_of_the_row_that_is_continued(strategy: str, data, lengths):
     config = replace(data.draw(configs(strategy)), min_sample_length=1)
 
-    rows = rows_of(pack_pieces(lengths, config), [(0, piece, 0) for piece in range(len(lengths))])
+    rows = rows_of(pack_spans(lengths, config), [(0, piece, 0) for piece in range(len(lengths))])
 
     overlap = config.row_overlap
     if strategy == "concat":
@@ -558,7 +558,7 @@ wide = st.lists(st.integers(1, 60), max_size=80)
 def test_best_fit_makes_as_many_rows_as_plain_best_fit_decreasing(sizes: list[int], room: int):
     sizes = [size for size in sizes if size <= room]
 
-    packed = pack_pieces(int64(*sizes), PackingConfig(strategy="best_fit", sequence_length=room))
+    packed = pack_spans(int64(*sizes), PackingConfig(strategy="best_fit", sequence_length=room))
 
     assert len(lengths_of_rows(packed)) == best_fit_decreasing(sizes, room)
 
@@ -585,11 +585,11 @@ def test_greedy_and_first_fit_put_each_document_where_the_plain_algorithm_does(
 ):
     sizes = [size for size in sizes if size < room]  # a full row of its own changes no other
 
-    packed = pack_pieces(int64(*sizes), PackingConfig(strategy=strategy, sequence_length=room))
+    packed = pack_spans(int64(*sizes), PackingConfig(strategy=strategy, sequence_length=room))
 
     found: dict[int, list[int]] = {}
     for row, piece in zip(
-        packed.segments.sequence.tolist(), packed.segments.piece.tolist(), strict=True
+        packed.segments.sequence.tolist(), packed.segments.span.tolist(), strict=True
     ):
         found.setdefault(row, []).append(piece)
     expected = fitted(sizes, room, only_last=strategy == "greedy")
@@ -601,8 +601,8 @@ def test_greedy_and_first_fit_put_each_document_where_the_plain_algorithm_does(
 def test_a_pool_of_all_documents_is_best_fit(sizes: list[int], room: int):
     config = PackingConfig(strategy="pool", sequence_length=room, pool_size=len(sizes) + 1)
 
-    assert columns(pack_pieces(int64(*sizes), config)) == columns(
-        pack_pieces(int64(*sizes), replace(config, strategy="best_fit"))
+    assert columns(pack_spans(int64(*sizes), config)) == columns(
+        pack_spans(int64(*sizes), replace(config, strategy="best_fit"))
     )
 
 
@@ -610,19 +610,19 @@ def test_a_pool_of_all_documents_is_best_fit(sizes: list[int], room: int):
 def test_blocks_of_documents_are_packed_as_one(strategy: Strategy, monkeypatch: pytest.MonkeyPatch):
     sizes = np.random.default_rng(0).integers(1, 30, 500)
     config = PackingConfig(strategy=strategy, sequence_length=32)
-    whole = columns(pack_pieces(sizes, config))
+    whole = columns(pack_spans(sizes, config))
 
     monkeypatch.setattr("tokflow.sequences.packing.bins.DOCUMENTS_AT_ONCE", 7)
 
-    assert columns(pack_pieces(sizes, config)) == whole
+    assert columns(pack_spans(sizes, config)) == whole
 
 
 def test_more_than_65_536_rows_are_in_the_order_of_their_first_documents():
     sizes = np.random.default_rng(0).integers(1, 10, 200_000)
 
-    packed = pack_pieces(sizes, PackingConfig(strategy="best_fit", sequence_length=9))
+    packed = pack_spans(sizes, PackingConfig(strategy="best_fit", sequence_length=9))
 
-    sequence, piece = packed.segments.sequence, packed.segments.piece
+    sequence, piece = packed.segments.sequence, packed.segments.span
     is_first = np.diff(sequence, prepend=-1) != 0
     assert packed.num_sequences > 2**16
     assert (np.diff(sequence) >= 0).all()

@@ -8,7 +8,7 @@ import pytest
 
 from tokflow.audit.verify import verify_export, verify_sequences
 from tokflow.build.graph import BuildGraph
-from tokflow.sequences.segments import make_rows
+from tokflow.sequences.segments import fill_sequences
 from tokflow.store.manifest import read_manifest
 from tokflow_tests.making import (
     EOS,
@@ -24,7 +24,7 @@ from tokflow_tests.making import (
 
 
 def make(token_ids: list[int], sequence: list[int], num_tokens: list[int]):
-    return make_rows(
+    return fill_sequences(
         np.array(token_ids, dtype="<u2"),
         int64(*sequence),
         int64(*num_tokens),
@@ -52,7 +52,7 @@ def test_rows_keep_the_type_of_the_tokens():
 def test_full_rows_are_not_copied():
     token_ids = np.arange(8, dtype="<u2")
 
-    rows = make_rows(token_ids, int64(5, 6), int64(4, 4), sequence_length=4, pad_id=9)
+    rows = fill_sequences(token_ids, int64(5, 6), int64(4, 4), sequence_length=4, pad_id=9)
 
     assert np.shares_memory(rows.token_ids, token_ids)
     assert rows.token_ids.tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
@@ -103,7 +103,7 @@ def test_rows_and_tail_are_read_apart(tmp_path: Path):
     sequences = BuildGraph(dataset).open_sequences("a.jsonl")
 
     assert sequences.manifest.counts["train.num_tail_tokens"] == 3
-    assert {name: values.tolist() for name, values in sequences.rows("train").items()} == {
+    assert {name: values.tolist() for name, values in sequences.segments("train").items()} == {
         "sequence": [0],
         "token_start": [0],
         "num_tokens": [4],

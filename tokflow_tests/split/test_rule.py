@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokflow.errors import ConfigError
-from tokflow.split.rule import NO_PART, FilePosition, PartConfig, Spans, SplitConfig, assign_parts
+from tokflow.split.rule import (
+    NO_PART,
+    FilePosition,
+    FileSpans,
+    PartConfig,
+    SplitConfig,
+    assign_parts,
+)
 
 
 def documents_of(texts: list[str]) -> pa.Table:
@@ -27,7 +34,7 @@ def texts_of(*num_chars: int) -> list[str]:
 
 def assign(
     texts: list[str], *, key: str = "a.jsonl", position: FilePosition | None = None, **config
-) -> Spans:
+) -> FileSpans:
     config["parts"] = {name: PartConfig(**part) for name, part in config["parts"].items()}
     return assign_parts(
         documents_of(texts), SplitConfig(**config), key=key, position=position or FilePosition()

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tokflow.audit.verify.problems import TOKENS_AT_ONCE
 from tokflow.exports import Layout, Part
-from tokflow.exports.shards import rows_within
+from tokflow.exports.sequence_files import sequences_within
 
 
 class Rechunked:
@@ -39,7 +39,7 @@ class Rechunked:
 def expected_fields(layout: Layout, part: Part) -> dict[str, Rechunked]:
     """Return the values that each field of an export must have, padding included."""
     if layout.made_of == "sequences":
-        num = rows_within(TOKENS_AT_ONCE, part.sequence_length)
+        num = sequences_within(TOKENS_AT_ONCE, part.sequence_length)
         copies = tee(part.sequences(num), len(layout.keeps))
         return {
             name: Rechunked(values.reshape(-1) for values in map(attrgetter(name), copy))

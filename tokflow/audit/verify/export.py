@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tokflow.audit.verify.expected import Rechunked, expected_fields
 from tokflow.audit.verify.problems import TOKENS_AT_ONCE, first_other_row, too_large, unequal
-from tokflow.exports import FORMATS, INDEX_NAME, Arrays, Layout, Part, index_of, layout_of
+from tokflow.exports import INDEX_NAME, Arrays, Export, Layout, Part, index_of
 from tokflow.store.arrow import to_numpy
 from tokflow.store.manifest import Manifest
 from tokflow.store.tables import read_part
@@ -53,7 +52,7 @@ def verify_export(
             f"{folder}: {part.name}: written once and dropped", num_tokens=(part.num_tokens, once)
         )
     if parts and not problems:
-        problems += _compare_index(folder, layout_of(manifest), parts)
+        problems += _compare_index(folder, Export(folder, manifest).layout, parts)
     by_name = {part.name: part for part in parts or ()}
     for name in names:
         problems += _read_problems(folder, manifest, name, by_name.get(name))
@@ -61,18 +60,20 @@ def verify_export(
 
 
 def _index_problems(folder: Path, manifest: Manifest, part: str) -> Iterator[str]:
-    """Yield what is wrong with the runs of a part: they cover its tokens and do not overlap."""
+    """Yield what is wrong with the entries of a part: they cover its tokens and do not overlap."""
     columns = read_part(folder / INDEX_NAME, part, ["position", "num_tokens"])
     start, size = columns["position"], columns["num_tokens"]
     where = f"{folder / INDEX_NAME}: {part}"
     num_tokens = manifest.counts[f"{part}.num_tokens"]
     if len(wrong := np.flatnonzero(start[1:] < (start + size)[:-1])):
-        yield f"{where}: expected runs that do not overlap, found one at {start[wrong[0] + 1]:,}"
+        yield f"{where}: expected entries that do not overlap, found one at {start[wrong[0] + 1]:,}"
     yield from unequal(where, num_tokens=(num_tokens, int(size.sum())))
 
 
 def _compare_index(folder: Path, layout: Layout, parts: Sequence[Part]) -> Iterator[str]:
-    """Yield the first run of the index that is not the one which the parts have there."""
+    """Yield the first entry of the index that is not the one which the parts have there."""
+    import pyarrow.parquet as pq  # late: it imports ssl and every file system
+
     path = folder / INDEX_NAME
     with pq.ParquetFile(path) as file:
         groups = (file.read_row_group(number) for number in range(file.num_row_groups))
@@ -84,23 +85,23 @@ def _compare_index(folder: Path, layout: Layout, parts: Sequence[Part]) -> Itera
                     row = min(first_other_row(expected, found), len(expected) - 1)
                     position = to_numpy(expected["position"])[row]
                     yield (
-                        f"{path}: {part.name}: the run at {position:,} does not lead to its "
+                        f"{path}: {part.name}: the entry at {position:,} does not lead to its "
                         "document"
                     )
                     return
         if len(stored.next(1)):
-            yield f"{path}: expected no more runs, found some"
+            yield f"{path}: expected no more entries, found some"
 
 
 def _read_problems(folder: Path, manifest: Manifest, name: str, part: Part | None) -> Iterator[str]:
     """Read a part as its users do and compare every field with `part`."""
-    read = FORMATS[manifest.details["format"]].read
-    if read is None:
+    export = Export(folder, manifest)
+    if not export.is_read:
         return
-    where, layout = f"{folder}: {name}", layout_of(manifest)
+    where, layout = f"{folder}: {name}", export.layout
     expected = {} if part is None else expected_fields(layout, part)
     num: Counter[str] = Counter()
-    for fields in read(folder, manifest, name):
+    for fields in export.read(name):
         token_ids = fields["token_ids"].reshape(-1)
         is_token = _is_token(fields, manifest)
         yield from too_large(

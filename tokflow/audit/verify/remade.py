@@ -14,7 +14,7 @@ from tokflow.errors import CorruptOutputError
 from tokflow.sequences.packing import PackingConfig
 from tokflow.sequences.segments import FileSequences, write_sequences
 from tokflow.split.cut_tokens import CUT_TOKENS_NAME, CutEncoder
-from tokflow.split.rule import NO_PART, NOT_TAKEN, Spans
+from tokflow.split.rule import NO_PART, NOT_TAKEN, FileSpans
 from tokflow.split.spans import SPANS_NAME, Split, config_of_split, write_split
 from tokflow.store.arrow import read_table, to_numpy
 from tokflow.store.integrity import Stored
@@ -70,7 +70,7 @@ def verify_sequences(sequences: FileSequences) -> list[str]:
         return [*problems, *_differences(sequences, Path(folder))]
 
 
-def _stored_cut_tokens(split: Split, spans: Spans, folder: Path) -> npt.NDArray[np.int64]:
+def _stored_cut_tokens(split: Split, spans: FileSpans, folder: Path) -> npt.NDArray[np.int64]:
     """Copy the tokens of cut spans from `split`; return how many it has of each span, 0 of those
     that no part takes."""
     table = read_table(split.folder / SPANS_NAME)

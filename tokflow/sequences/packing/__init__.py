@@ -1,21 +1,21 @@
-"""Token spans -> sequences: which tokens stand in which row.
+"""Packing: token spans -> sequences.
 
-The rows of a file depend on that file alone. What does not fill a row is not padded there:
+The sequences of a file depend on that file alone. One that is not full is not padded there:
 
-    concat                              leaves what is behind the last full row open
-    greedy                              leaves its last row open
-    first_fit, best_fit, pool           leave their least filled row open
-    one_document                        leaves no row open: each document's last row is padded
+    concat                      leaves open what is behind the last full sequence
+    greedy                      leaves its last sequence open
+    first_fit, best_fit, pool   leave their least filled sequence open
+    one_document                leaves none open: each document's last sequence is padded
 
-The open rows of all files, the tails, are packed by the same strategy when an export is made, as
-if they were one more file behind all others, and what this leaves open is the part's last row:
-`tail: pad` fills it, `tail: drop` leaves it out. So a new file changes no other file's rows, and
-at most one row of a part is padded (concat) or left out for its tail.
+The open sequences of all files, the tails, are packed by the same strategy when an export is made,
+as if they were one more file behind all others, and the one that this leaves open is the last of
+the part: `tail: pad` fills it, `tail: drop` leaves it out. So a new file changes no sequence of
+another file, and at most one of a part is padded (concat) or left out for its tail.
 
-A row that continues another, the next cut of a document or with concat the next row of the file,
+A sequence that continues another, the next cut of a document or with concat the next of the file,
 repeats its last `row_overlap` tokens. A tail goes on in the same way, so that it begins with
-tokens that are in a full row already; `num_repeated` tells how many. Without overlap and
-`label_token` no token is in two rows.
+tokens that are in a full sequence already; `num_repeated` tells how many. Without overlap and
+`label_token` no token is in two sequences.
 
     written - repeated + dropped = tokens of the split
 """
@@ -28,64 +28,56 @@ import numpy.typing as npt
 
 from tokflow.sequences.packing.config import MAX_SEQUENCE_LENGTH, PackingConfig, Strategy
 from tokflow.sequences.packing.cuts import pack_concat, pack_one_document
-from tokflow.sequences.packing.packed import Packed, PackingCounts, Segments
-from tokflow.sequences.packing.side_by_side import (
-    pack_best_fit,
-    pack_first_fit,
-    pack_greedy,
-    pack_pool,
-)
+from tokflow.sequences.packing.packed import PackingCounts, PackingResult, Segments
+from tokflow.sequences.packing.side_by_side import FITS, pack_side_by_side
 
-PACKERS: dict[Strategy, Callable[[npt.NDArray[np.int64], PackingConfig], Packed]] = {
+PACKERS: dict[Strategy, Callable[[npt.NDArray[np.int64], PackingConfig], PackingResult]] = {
     "concat": pack_concat,
-    "greedy": pack_greedy,
-    "first_fit": pack_first_fit,
-    "best_fit": pack_best_fit,
-    "pool": pack_pool,
+    **dict.fromkeys([*FITS, "pool"], pack_side_by_side),
     "one_document": pack_one_document,
 }
-"""Each takes the tokens of each piece, (num_pieces,) int64. Every token is in exactly one segment,
-but for those that are repeated; no row is longer than `row_length`; rows are in the order of
-their first piece, pieces in a row in theirs; only the tail is unfinished, and it comes last."""
+"""Each takes the tokens of each span, (num_spans,) int64. Every token is in exactly one segment,
+but for those that are repeated; no sequence is longer than `row_length`; sequences are in the
+order of their first span, spans in one in theirs; only the tail is unfinished, and comes last."""
 
 
-def pack_pieces(num_tokens: npt.NDArray[np.int64], config: PackingConfig) -> Packed:
-    """Return the rows of one file, given the tokens of each of its pieces, and its tail."""
+def pack_spans(num_tokens: npt.NDArray[np.int64], config: PackingConfig) -> PackingResult:
+    """Return the sequences of one file, given the tokens of each of its spans, and its tail."""
     kept, counts = _limited(num_tokens, config)
     packed = PACKERS[config.strategy](kept, config)
     num_cut = _num_cut(kept, packed.segments)
     counts += PackingCounts(num_cut_documents=num_cut)
     is_short = _fill(packed.segments) < config.min_sample_length
     is_short[packed.num_sequences :] = False
-    return _without_rows(replace(packed, counts=counts), is_short)
+    return _without(replace(packed, counts=counts), is_short)
 
 
-def pack_tails(tails: Segments, config: PackingConfig) -> Packed:
-    """Return the rows made of the tails of all files; none is left open.
+def pack_tails(tails: Segments, config: PackingConfig) -> PackingResult:
+    """Return the sequences made of the tails of all files; none is left open.
 
-    A segment of a tail may become several; `piece` is the ordinal of the segment it is of.
+    A segment of a tail may become several; `span` is the ordinal of the segment it is of.
     """
     packed = PACKERS[config.strategy](tails.num_tokens, config)
     found = packed.segments
-    in_tail = np.clip(tails.num_repeated[found.piece] - found.token_in_piece, 0, found.num_tokens)
-    is_piece = tails.token_in_piece == 0  # the others were cut before
-    num_cut = _num_cut(np.where(is_piece, tails.num_tokens, 0), found)
+    in_tail = np.clip(tails.num_repeated[found.span] - found.token_in_span, 0, found.num_tokens)
+    is_span = tails.token_in_span == 0  # the others were cut before
+    num_cut = _num_cut(np.where(is_span, tails.num_tokens, 0), found)
     segments = replace(
         found,
-        token_in_piece=tails.token_in_piece[found.piece] + found.token_in_piece,
+        token_in_span=tails.token_in_span[found.span] + found.token_in_span,
         num_repeated=np.maximum(in_tail, found.num_repeated),
     )
     fill = _fill(segments)
     is_left_out = fill < config.min_sample_length
     is_left_out[packed.num_sequences :] |= config.tail == "drop"
     counts = PackingCounts(num_cut_documents=num_cut)
-    return _without_rows(Packed(segments, len(fill), counts), is_left_out)
+    return _without(PackingResult(segments, len(fill), counts), is_left_out)
 
 
 def _limited(
     num_tokens: npt.NDArray[np.int64], config: PackingConfig
 ) -> tuple[npt.NDArray[np.int64], PackingCounts]:
-    """Return how many tokens of each piece are packed, and what is left out by `overlong`."""
+    """Return how many tokens of each span are packed, and what is left out by `overlong`."""
     is_overlong = num_tokens > config.row_length
     num_overlong = int(np.count_nonzero(is_overlong))
     if config.overlong == "split" or num_overlong == 0:
@@ -100,34 +92,34 @@ def _limited(
 
 
 def _num_cut(num_tokens: npt.NDArray[np.int64], segments: Segments) -> int:
-    """Return how many pieces with tokens no segment has whole."""
+    """Return how many spans with tokens no segment has whole."""
     is_cut = num_tokens > 0
-    is_whole = segments.num_tokens == num_tokens[segments.piece]
-    is_cut[segments.piece[is_whole]] = False
+    is_whole = segments.num_tokens == num_tokens[segments.span]
+    is_cut[segments.span[is_whole]] = False
     return int(np.count_nonzero(is_cut))
 
 
 def _fill(segments: Segments) -> npt.NDArray[np.int64]:
-    """Return how many tokens each row has, the open one among them."""
+    """Return how many tokens each sequence has, the open one among them."""
     return np.bincount(segments.sequence, weights=segments.num_tokens).astype(np.int64)
 
 
-def _without_rows(packed: Packed, is_left_out: npt.NDArray[np.bool_]) -> Packed:
-    """Leave out rows, and count what is in no other row; each is the last of its documents."""
+def _without(packed: PackingResult, is_left_out: npt.NDArray[np.bool_]) -> PackingResult:
+    """Leave out sequences, each the last of its documents, and count what is in no other."""
     if not is_left_out.any():
         return packed
     segments = packed.segments
     is_gone = is_left_out[segments.sequence]
     gone = segments.chosen(is_gone)
-    is_whole = (gone.token_in_piece == 0) & (gone.num_repeated == 0)
+    is_whole = (gone.token_in_span == 0) & (gone.num_repeated == 0)
     counts = PackingCounts(
         num_dropped_documents=int(np.count_nonzero(is_whole)),
         num_dropped_tokens=int((gone.num_tokens - gone.num_repeated).sum()),
     )
     kept = segments.chosen(~is_gone)
-    row = np.cumsum(~is_left_out) - 1
-    return Packed(
-        replace(kept, sequence=row[kept.sequence]),
+    ordinal = np.cumsum(~is_left_out) - 1
+    return PackingResult(
+        replace(kept, sequence=ordinal[kept.sequence]),
         num_sequences=packed.num_sequences - int(is_left_out[: packed.num_sequences].sum()),
         counts=packed.counts + counts,
     )
@@ -136,11 +128,11 @@ def _without_rows(packed: Packed, is_left_out: npt.NDArray[np.bool_]) -> Packed:
 __all__ = [
     "MAX_SEQUENCE_LENGTH",
     "PACKERS",
-    "Packed",
     "PackingConfig",
     "PackingCounts",
+    "PackingResult",
     "Segments",
     "Strategy",
-    "pack_pieces",
+    "pack_spans",
     "pack_tails",
 ]

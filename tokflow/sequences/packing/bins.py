@@ -1,10 +1,10 @@
-"""Which documents share a row: bin packing, where a row is a bin and its length the room in it.
+"""Bin packing: which documents share a sequence, a bin with room for its length of tokens.
 
 Each function takes the lengths of documents, (num_documents,) int64, each from 1 to the room of
 an empty bin, and returns the bin of each document, int64, counted from 0 without a gap.
 
-`python -m benchmarks packing` on 10 million documents in rows of 2,048 tokens, seconds of one
-core (2.5 GHz, busy) for all of packing, and how full the rows were:
+`python -m benchmarks packing` on 10 million documents in sequences of 2,048 tokens, seconds of one
+core (2.5 GHz, busy) for all of packing, and how full the sequences were:
 
     greedy      next_fit      5 s   85.5 %
     first_fit   first_fit    64 s   99.7 %
@@ -48,7 +48,7 @@ def first_fit(lengths: npt.NDArray[np.int64], room: int) -> npt.NDArray[np.int64
 
     The bins with the same room are a heap; a tree over the rooms knows the first bin of each
     range of them, so that a document takes time that grows with log(room). Python looks at each
-    document, which costs ten times what best_fit does, for rows that are less full.
+    document, which costs ten times what best_fit does, for sequences that are less full.
     """
     bins = np.empty(len(lengths), dtype=np.int64)
     tree = _FirstBins(room)
@@ -118,7 +118,7 @@ def best_fit(lengths: npt.NDArray[np.int64], room: int) -> npt.NDArray[np.int64]
 
     Documents of one length and bins with one room are handled together: what a length does to a
     room is done once, for all bins that have it, so that the loop is over pairs of length and
-    room: 4,000 of them for 10 million documents in rows of 2,048 tokens, 15,000 in rows of 8,192.
+    room: for 10 million documents 4,000 in sequences of 2,048 tokens, 15,000 in those of 8,192.
     There are as many bins as by plain best-fit decreasing.
     """
     shortest = np.uint16 if room < 2**16 else np.int64  # of 16 bits, numpy sorts by radix

@@ -10,21 +10,20 @@ import numpy.typing as npt
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Segments:
-    """Where the rows take their tokens from; arrays of shape (num_segments,), int64.
+    """Segments, the tokens that one sequence holds of one span; arrays (num_segments,), int64.
 
-    A segment is a run of tokens of one piece in one row. In the order of the rows, and in a row
-    from left to right.
+    In the order of the sequences, and in each from left to right.
     """
 
     sequence: npt.NDArray[np.int64]
-    """Ordinal of its row."""
-    piece: npt.NDArray[np.int64]
-    """Ordinal of the piece it is of."""
-    token_in_piece: npt.NDArray[np.int64]
-    """Tokens of the piece before it."""
+    """Ordinal of its sequence."""
+    span: npt.NDArray[np.int64]
+    """Ordinal of the span it is of."""
+    token_in_span: npt.NDArray[np.int64]
+    """Tokens of the span before it."""
     num_tokens: npt.NDArray[np.int64]
     num_repeated: npt.NDArray[np.int64]
-    """How many of them, from its first, are in another row too: the one it continues."""
+    """Tokens, from its first, that are in another sequence too: the one it continues."""
 
     def __len__(self) -> int:
         return len(self.sequence)
@@ -33,8 +32,8 @@ class Segments:
         """Return some of the segments, by ordinal or by a truth value for each."""
         return Segments(
             sequence=self.sequence[which],
-            piece=self.piece[which],
-            token_in_piece=self.token_in_piece[which],
+            span=self.span[which],
+            token_in_span=self.token_in_span[which],
             num_tokens=self.num_tokens[which],
             num_repeated=self.num_repeated[which],
         )
@@ -42,18 +41,18 @@ class Segments:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackingCounts:
-    """What became of documents; a piece of a document that the split cut counts as one."""
+    """Counts of what became of documents; a span of a document that the split cut counts as one."""
 
     num_cut_documents: int = 0
-    """Documents cut where a row ends: no row has all that `overlong` keeps of them. What was
+    """Documents cut where a sequence ends: none has all that `overlong` keeps of them. What was
     truncated or dropped is not counted here; only concat may cut what is kept of a truncated
     document, which is then counted in both."""
     num_truncated_documents: int = 0
-    """Documents of which `overlong: truncate` keeps one row."""
+    """Documents of which `overlong: truncate` keeps one sequence."""
     num_dropped_documents: int = 0
-    """Documents of one token or more of which no row has any."""
+    """Documents of one token or more of which no sequence has any."""
     num_dropped_tokens: int = 0
-    """Tokens that are in no row, those of truncated and of dropped documents among them."""
+    """Tokens that are in no sequence, those of truncated and of dropped documents among them."""
 
     def __add__(self, other: "PackingCounts") -> "PackingCounts":
         names = [field.name for field in dataclasses.fields(self)]
@@ -61,11 +60,11 @@ class PackingCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
-    """What a packer makes of pieces."""
+class PackingResult:
+    """The sequences that a packer makes of spans."""
 
     segments: Segments
     num_sequences: int
-    """Rows that are done: full, or padded on purpose. Segments whose `sequence` is this number
-    are the row that is left open, the tail: to be packed with the tails of other files."""
+    """Sequences that are done: full, or padded on purpose. Segments whose `sequence` is this number
+    are the sequence that is left open, the tail: to be packed with the tails of other files."""
     counts: PackingCounts = PackingCounts()

@@ -37,7 +37,7 @@ from tokflow_tests.chats import (
     shard_of,
     write_chats,
 )
-from tokflow_tests.cli.test_cli import run
+from tokflow_tests.cli.commands import run
 from tokflow_tests.special import train_model
 from tokflow_tests.texts import write_texts
 

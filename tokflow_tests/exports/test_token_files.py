@@ -2,13 +2,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokflow.exports.shards import cut_runs, equal_sizes, sizes_by_documents
+from tokflow.exports import token_files
+from tokflow.exports.token_files import equal_sizes, sizes_by_documents
 from tokflow_tests.making import int64
 
 
 def cut(runs: list[list[int]], sizes: list[int]) -> list[list[list[int]]]:
     arrays = iter([np.array(run, dtype=np.int64) for run in runs])
-    return [[run.tolist() for run in taken] for taken in cut_runs(arrays, sizes)]
+    return [[run.tolist() for run in taken] for taken in token_files.cut(arrays, sizes)]
 
 
 def test_runs_are_cut_where_a_file_ends():

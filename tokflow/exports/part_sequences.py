@@ -11,9 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.exports.index import index_tables
-from tokflow.exports.shards import rows_within
 from tokflow.sequences.packing import PackingConfig, PackingCounts, Segments, pack_tails
-from tokflow.sequences.segments import SEGMENTS_COLUMNS, FileSequences, Sequences, make_rows
+from tokflow.sequences.segments import SEGMENTS_COLUMNS, FileSequences, Sequences, fill_sequences
 from tokflow.split.spans import Split, TokenSource
 from tokflow.store.arrow import to_arrow, to_numpy
 from tokflow.store.tables import Columns
@@ -25,7 +24,7 @@ INDEX_COLUMNS = ("sequence", "num_tokens", "document", "char_start", "token_in_p
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartRows:
+class PartSequences:
     """The sequences of one part, of which nothing is read before it is asked for."""
 
     part: str
@@ -35,61 +34,61 @@ class PartRows:
 
     @property
     def num_sequences(self) -> int:
-        """Rows of the part: those of each file, then those made of all tails."""
+        """Sequences of the part: those of each file, then those made of all tails."""
         return self._count("num_sequences") + self._tails.num_sequences
 
     @property
     def num_repeated_tokens(self) -> int:
-        """Tokens that are in another row too, counted once less than they are there."""
+        """Tokens that are in another sequence too, counted once less than they are there."""
         return self._count("num_repeated_tokens") + self._tails.num_repeated_more
 
     @property
     def packing_counts(self) -> PackingCounts:
-        """What became of documents, in the rows of files and in those made of tails."""
+        """Documents that were cut or left out, in the sequences of files and of tails."""
         names = [field.name for field in fields(PackingCounts)]
         in_files = PackingCounts(**{name: self._count(name) for name in names})
         return in_files + self._tails.counts
 
-    def sequences(self, rows: int | None = None) -> Iterator[Sequences]:
-        """Yield the part's sequences in order, `rows` at a time; the last may be fewer.
+    def sequences(self, at_once: int | None = None) -> Iterator[Sequences]:
+        """Yield the part's sequences in order, `at_once` at a time; the last may be fewer.
 
         By default so many that they take some 50 MB.
         """
-        rows = rows or self._rows_at_once
+        at_once = at_once or self._at_once
         waiting: list[Sequences] = []
         num_waiting = 0
         for made in self._sequences_as_stored():
             waiting.append(made)
             num_waiting += len(made)
-            if num_waiting < rows:
+            if num_waiting < at_once:
                 continue
             joined = Sequences.joined(waiting)
-            for start in range(0, num_waiting - rows + 1, rows):
-                yield joined[start : start + rows]
-            waiting = [joined[num_waiting - num_waiting % rows :]]
-            num_waiting %= rows
+            for start in range(0, num_waiting - at_once + 1, at_once):
+                yield joined[start : start + at_once]
+            waiting = [joined[num_waiting - num_waiting % at_once :]]
+            num_waiting %= at_once
         if num_waiting:
             yield Sequences.joined(waiting)
 
     def index(self) -> Iterator[pa.Table]:
         """Yield the index of `sequences` in order, each table of one file; the tails come last."""
-        first_row = 0
+        first_sequence = 0
         for file in self.files:
-            columns = file.rows(self.part, INDEX_COLUMNS)
-            yield from self._index_of(file.split, first_row, columns)
-            first_row += file.num_sequences(self.part)
+            columns = file.segments(self.part, INDEX_COLUMNS)
+            yield from self._index_of(file.split, first_sequence, columns)
+            first_sequence += file.num_sequences(self.part)
         tables = [
             table
             for ordinal, columns in self._tails.of_files()
-            for table in self._index_of(self.files[ordinal].split, first_row, columns)
+            for table in self._index_of(self.files[ordinal].split, first_sequence, columns)
         ]
-        if tables:  # rows made of tails hold documents of many files
+        if tables:  # sequences made of tails hold documents of many files
             table = pa.concat_tables(tables)
             yield table.take(to_arrow(np.argsort(to_numpy(table["position"]), kind="stable")))
 
     @property
-    def _rows_at_once(self) -> int:
-        return rows_within(TOKENS_AT_ONCE, self.packing.row_length)
+    def _at_once(self) -> int:
+        return max(1, TOKENS_AT_ONCE // self.packing.row_length)
 
     def _count(self, name: str) -> int:
         return sum(file.manifest.counts[f"{self.part}.{name}"] for file in self.files)
@@ -97,36 +96,36 @@ class PartRows:
     def _sequences_as_stored(self) -> Iterator[Sequences]:
         for file in self.files:
             source, masks = file.split.token_source(), file.split.loss_mask_source()
-            columns = file.rows(self.part, ("sequence", "token_start", "num_tokens"))
+            columns = file.segments(self.part, ("sequence", "token_start", "num_tokens"))
             sequence, starts, lengths = columns.values()
-            for some in self._some_rows(sequence):
-                runs = starts[some], lengths[some]
-                mask = None if masks is None else masks.take(*runs)
-                yield self._rows(source.take(*runs), mask, sequence[some], lengths[some])
+            for some in self._batches(sequence):
+                segments = starts[some], lengths[some]
+                mask = None if masks is None else masks.take(*segments)
+                yield self._made(source.take(*segments), mask, sequence[some], lengths[some])
                 for mapped in filter(None, (source, masks)):
                     mapped.release()
         tails = self._tails
-        for some in self._some_rows(tails.columns["sequence"]):
-            of_rows = tails.chosen(some)
-            token_ids, mask = self._tokens_of(of_rows)
-            columns = of_rows.columns
-            yield self._rows(token_ids, mask, columns["sequence"], columns["num_tokens"])
+        for some in self._batches(tails.columns["sequence"]):
+            some_tails = tails.chosen(some)
+            token_ids, mask = self._tokens_of(some_tails)
+            columns = some_tails.columns
+            yield self._made(token_ids, mask, columns["sequence"], columns["num_tokens"])
 
-    def _some_rows(self, sequence: npt.NDArray[np.int64]) -> Iterator[slice]:
-        """Yield the segments of some rows at a time."""
-        num_rows = int(sequence[-1]) + 1 if len(sequence) else 0
-        edges = [*range(0, num_rows, self._rows_at_once), num_rows]
+    def _batches(self, sequence: npt.NDArray[np.int64]) -> Iterator[slice]:
+        """Yield the segments of some sequences at a time."""
+        num_sequences = int(sequence[-1]) + 1 if len(sequence) else 0
+        edges = [*range(0, num_sequences, self._at_once), num_sequences]
         for start, stop in pairwise(np.searchsorted(sequence, edges).tolist()):
             yield slice(start, stop)
 
-    def _rows(
+    def _made(
         self,
         token_ids: npt.NDArray[np.unsignedinteger],
         loss_mask: npt.NDArray[np.uint8] | None,
         sequence: npt.NDArray[np.int64],
         num_tokens: npt.NDArray[np.int64],
     ) -> Sequences:
-        return make_rows(
+        return fill_sequences(
             token_ids,
             sequence,
             num_tokens,
@@ -137,7 +136,7 @@ class PartRows:
 
     @cached_property
     def _tails(self) -> "_Tails":
-        """The rows made of the tails of all files."""
+        """The sequences made of the tails of all files."""
         of_files = [file.tail(self.part) for file in self.files]
         num_of_file = [len(tail["num_tokens"]) for tail in of_files]
         empty = np.zeros(0, dtype=np.int64)
@@ -147,24 +146,24 @@ class PartRows:
         }
         of_tails = Segments(
             sequence=tails["sequence"],
-            piece=np.arange(len(tails["sequence"])),
-            token_in_piece=tails["token_in_piece"],
+            span=np.arange(len(tails["sequence"])),
+            token_in_span=tails["token_in_piece"],
             num_tokens=tails["num_tokens"],
             num_repeated=tails["num_repeated"],
         )
         packed = pack_tails(of_tails, self.packing)
         segments = packed.segments
-        piece_start = tails["token_start"] - tails["token_in_piece"]
+        span_start = tails["token_start"] - tails["token_in_piece"]
         return _Tails(
-            file=np.repeat(np.arange(len(of_files)), num_of_file)[segments.piece],
+            file=np.repeat(np.arange(len(of_files)), num_of_file)[segments.span],
             columns={
                 "sequence": segments.sequence,
                 "num_tokens": segments.num_tokens,
                 "column": _columns(segments.sequence, segments.num_tokens),
-                "token_start": piece_start[segments.piece] + segments.token_in_piece,
-                "document": tails["document"][segments.piece],
-                "char_start": tails["char_start"][segments.piece],
-                "token_in_piece": segments.token_in_piece,
+                "token_start": span_start[segments.span] + segments.token_in_span,
+                "document": tails["document"][segments.span],
+                "char_start": tails["char_start"][segments.span],
+                "token_in_piece": segments.token_in_span,
             },
             num_sequences=packed.num_sequences,
             num_repeated_more=int(segments.num_repeated.sum() - of_tails.num_repeated.sum()),
@@ -174,17 +173,17 @@ class PartRows:
     def _tokens_of(
         self, tails: "_Tails"
     ) -> tuple[npt.NDArray[np.unsignedinteger], npt.NDArray[np.uint8] | None]:
-        """Return the tokens of segments of tails, and which of them are learnt if not all."""
+        """Return the tokens of segments of tails, and their loss mask, if they have one."""
         taken, taken_masks = [], []
         for ordinal, columns in tails.of_files():
             split = self.files[ordinal].split
-            runs = columns["token_start"], columns["num_tokens"]
-            taken.append(split.token_source().take(*runs))
+            segments = columns["token_start"], columns["num_tokens"]
+            taken.append(split.token_source().take(*segments))
             if (masks := split.loss_mask_source()) is not None:
-                taken_masks.append(masks.take(*runs))
+                taken_masks.append(masks.take(*segments))
         return tails.in_order(taken), tails.in_order(taken_masks) if taken_masks else None
 
-    def _index_of(self, split: Split, first_row: int, columns: Columns) -> Iterator[pa.Table]:
+    def _index_of(self, split: Split, first_sequence: int, columns: Columns) -> Iterator[pa.Table]:
         """Yield the index of segments of one file."""
         sequence, num_tokens = columns["sequence"], columns["num_tokens"]
         column = columns.get("column")
@@ -193,7 +192,7 @@ class PartRows:
         return index_tables(
             self.part,
             split,
-            position=(first_row + sequence) * self.packing.row_length + column,
+            position=(first_sequence + sequence) * self.packing.row_length + column,
             num_tokens=num_tokens,
             document=columns["document"],
             char_start=columns["char_start"],
@@ -203,15 +202,15 @@ class PartRows:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Tails:
-    """Segments of the rows made of the tails of all files, in the order of the rows."""
+    """Segments of the sequences made of the tails of all files, in order."""
 
     file: npt.NDArray[np.int64]
     """Ordinal of the file each is of."""
     columns: Columns
-    """As a file has them, and `column`, where in its row each segment begins."""
+    """As a file has them, and `column`, where in its sequence each segment begins."""
     num_sequences: int
     num_repeated_more: int
-    """Repeated tokens of these rows, less those that the files count in their tails."""
+    """Repeated tokens of these sequences, less those that the files count in their tails."""
     counts: PackingCounts
 
     def chosen(self, which: Any) -> "_Tails":
@@ -239,7 +238,7 @@ class _Tails:
 def _columns(
     sequence: npt.NDArray[np.int64], num_tokens: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """Return where in its row each segment begins."""
+    """Return where in its sequence each segment begins."""
     starts: npt.NDArray[np.int64] = np.cumsum(num_tokens) - num_tokens
     is_first = np.diff(sequence, prepend=-1) != 0
     row_lengths = np.diff(np.flatnonzero(is_first), append=len(sequence))

@@ -1,0 +1,139 @@
+"""One output that a dataset must have: its recipe, its folder, and whether it is there."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
+from tokflow.store.manifest import Manifest, Recipe, check_sizes, read_expected
+from tokflow.store.outputs import StoredOutput
+from tokflow.tokens.shard import refused
+
+if TYPE_CHECKING:
+    from tokflow.build.graph import BuildGraph
+
+Stage = Literal["raw", "tokenizer", "tokens", "split", "sequences", "export"]
+STAGES: tuple[Stage, ...] = get_args(Stage)
+"""In the order in which data goes through them."""
+
+FILE_STAGES: tuple[Stage, ...] = ("tokens", "split", "sequences")
+"""The stages with an output of each raw file."""
+
+
+def by_stage(output: "Output") -> Stage:
+    """Return the stage of an output, by which outputs are grouped."""
+    return output.stage
+
+
+@dataclass(frozen=True, eq=False)  # without slots, since it keeps its recipe
+class Output:
+    """One output as it must be; whether it has been made is another question.
+
+    Its recipe is worked out when it is first asked for: what it needs may have to be made before.
+    The manifest is read once and, when it was believed, not again.
+    """
+
+    graph: "BuildGraph"
+    stage: Stage
+    name: str
+    """The partition key; of an export, its name; of the tokenizer, `tokenizer`."""
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """All that decides it.
+
+        Raises: TokflowError, OSError where that cannot be known, such as a raw file that cannot
+        be read or a tokenizer that has not been made.
+        """
+        return self.graph.recipe(self.stage, self.name)
+
+    @property
+    def dataset(self) -> str:
+        """The name of its dataset."""
+        return self.graph.dataset.name
+
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint of its recipe."""
+        return self.recipe.fingerprint
+
+    @property
+    def place(self) -> Path:
+        """The folder of its kind, whatever the fingerprints: `<store>/<dataset>/<stage>/<name>`."""
+        names = {"tokenizer": "tokenizer", "export": f"exports/{self.name}"}
+        return self.graph.dataset.folder / names.get(self.stage, f"{self.stage}/{self.name}")
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its files, `<place>/<fingerprint[:16]>`."""
+        return self.place / self.fingerprint[:16]
+
+    @property
+    def title(self) -> str:
+        """`tokens of a.jsonl`, `export bin` or `tokenizer`: how messages call it."""
+        if self.stage == "tokenizer":
+            return self.stage
+        return f"{self.stage} {'' if self.stage == 'export' else 'of '}{self.name}"
+
+    @property
+    def asset(self) -> str:
+        """The Dagster asset that makes it, with the partition it is of."""
+        if self.stage == "export":
+            return f"{self.dataset}/exports/{self.name}"
+        partition = "" if self.stage == "tokenizer" else f" (partition {self.name})"
+        return f"{self.dataset}/{self.stage}{partition}"
+
+    @property
+    def is_made(self) -> bool:
+        """Whether it is there; False, too, where it cannot be known yet what it must be."""
+        try:
+            return self.find() is not None
+        except (TokflowError, OSError):
+            return False
+
+    def find(self) -> Manifest | None:
+        """Return its manifest; None where it must be made: absent, damaged or not allowed now.
+
+        Raises: ForeignOutputError where a newer tokflow made it: it is left as it is.
+        """
+        try:
+            return self.manifest()
+        except (MissingOutputError, CorruptOutputError):
+            return None
+
+    def manifest(self) -> Manifest:
+        """Return its manifest, of which no file is missing or cut short.
+
+        Raises: MissingOutputError that says which asset to materialize; CorruptOutputError where
+        it is damaged; ForeignOutputError where a newer tokflow made it.
+        """
+        expected = f"an output with fingerprint {self.fingerprint[:7]}"
+        found = "none in the store for this file and this config"
+        remedy = f"materialize {self.asset}, or run `tokflow run`"
+        with suppress(MissingOutputError):
+            if (reason := self._refused(self._stored.counts)) is None:
+                return self._stored
+            found = f"one with {reason}"
+            remedy = "correct the raw file, or the config; `tokflow run` names the first"
+        raise MissingOutputError(where=self.asset, expected=expected, found=found, remedy=remedy)
+
+    @cached_property
+    def _stored(self) -> Manifest:
+        """Its manifest, whatever is in it."""
+        manifest = read_expected(self.folder, self.stage, self.fingerprint)
+        check_sizes(self.folder, manifest)
+        return manifest
+
+    def _refused(self, counts: Mapping[str, int]) -> str | None:
+        """Return what is in it that the config makes an error now; None where there is nothing."""
+        dataset = self.graph.dataset
+        if self.stage != "tokens":
+            return None
+        return refused(counts, dataset.documents, dataset.tokenizer)
+
+    def open(self) -> StoredOutput:
+        """Return it as it is in the store. Raises: as `manifest`."""
+        return StoredOutput(self.folder, self.manifest())

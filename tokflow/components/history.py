@@ -1,0 +1,140 @@
+"""Dagster's history: the versions it knows of each output, and outputs entered without a run."""
+
+from collections.abc import Callable, Mapping
+
+import dagster as dg
+
+from tokflow.build.dataset import Dataset
+from tokflow.build.graph import BuildGraph
+from tokflow.components.names import FILE_STAGES, asset_key, parents
+from tokflow.components.reports import Report
+from tokflow.exports import export_recipe
+from tokflow.sequences.segments import sequences_recipe
+from tokflow.split.rule import FilePosition
+from tokflow.split.spans import split_recipe
+from tokflow.store.manifest import Recipe
+from tokflow.tokenizers.sources import named_tokenizer_recipe
+from tokflow.tokens.shard import tokens_recipe
+
+CODE_VERSION = "dagster/code_version"
+DATA_VERSION = "dagster/data_version"
+"""Tags by which Dagster says what is stale."""
+
+LISTING_VERSION = "1"
+"""Raised when the same raw files would give another list, or be taken otherwise."""
+
+
+def code_version(dataset: Dataset, stage: str, name: str = "") -> str:
+    """Return what the config and the code contribute to the recipes of a stage's outputs.
+
+    By the stage's own rule, without a look at any file. `name`: that of an export.
+    """
+    if stage in ("raw", "files"):
+        return LISTING_VERSION
+    recipes: dict[str, Callable[[], Recipe]] = {
+        "tokenizer": lambda: named_tokenizer_recipe(dataset.tokenizer, dataset.documents),
+        "tokens": lambda: tokens_recipe(None, dataset.documents, dataset.tokenizer, None),
+        "split": lambda: split_recipe("", dataset.split, FilePosition(), ""),
+        "sequences": lambda: sequences_recipe("", dataset.packing),
+        "export": lambda: export_recipe(
+            BuildGraph(dataset).export_config(name), dataset.packing, {}
+        ),
+    }
+    return recipes[stage]().code_version
+
+
+def version_tags(
+    instance: dg.DagsterInstance, dataset: Dataset, stage: str, name: str = ""
+) -> dict[str, str]:
+    """Return the tags, but for the data version, that Dagster would give a materialization.
+
+    They name the parents' latest events, so those must have been recorded before.
+    """
+    keys = list(parents(dataset, stage, name))
+    records = {
+        record.asset_entry.asset_key: record.asset_entry.last_materialization_record
+        for record in instance.get_asset_records(keys)
+    }
+    tags = {
+        CODE_VERSION: code_version(dataset, stage, name),
+        "dagster/data_version_is_user_provided": "true",
+    }
+    for key in keys:
+        record = records.get(key)
+        event = record.asset_materialization if record else None
+        version = (event.tags or {}).get(DATA_VERSION, "INITIAL") if event else "INITIAL"
+        tags[f"dagster/input_data_version/{key.to_user_string()}"] = version
+        pointer = str(record.storage_id) if record else "NULL"
+        tags[f"dagster/input_event_pointer/{key.to_user_string()}"] = pointer
+    return tags
+
+
+def materializations(
+    instance: dg.DagsterInstance,
+    dataset: Dataset,
+    stage: str,
+    reports: Mapping[str, Report],
+    name: str = "",
+) -> list[dg.AssetMaterialization]:
+    """Return the events of outputs of one asset by partition (`""` of an asset without), each
+    with its own metadata and data version and the parents that it has now."""
+    shared = version_tags(instance, dataset, stage, name)
+    return [
+        dg.AssetMaterialization(
+            asset_key(dataset, stage, name),
+            partition=partition or None,
+            metadata=report.metadata,
+            tags={**shared, DATA_VERSION: report.data_version},
+        )
+        for partition, report in reports.items()
+    ]
+
+
+def record(
+    instance: dg.DagsterInstance,
+    dataset: Dataset,
+    stage: str,
+    reports: Mapping[str, Report],
+    name: str = "",
+) -> None:
+    """Enter outputs of one asset, by partition, that were made without a run."""
+    for event in materializations(instance, dataset, stage, reports, name) if reports else ():
+        instance.report_runless_asset_event(event)
+
+
+def recorded_versions(instance: dg.DagsterInstance, dataset: Dataset, stage: str) -> dict[str, str]:
+    """Return the latest data version of each partition of an asset."""
+    tags = instance.event_log_storage.get_latest_tags_by_partition(
+        asset_key(dataset, stage), dg.DagsterEventType.ASSET_MATERIALIZATION, [DATA_VERSION]
+    )
+    return {partition: found[DATA_VERSION] for partition, found in tags.items()}
+
+
+def unrecorded(
+    instance: dg.DagsterInstance,
+    dataset: Dataset,
+    stage: str,
+    versions: Mapping[str, str],
+    name: str = "",
+) -> list[str]:
+    """Return which partitions (`""` of an asset without) Dagster does not have in these versions.
+
+    An asset without partitions is to be recorded again, too, when a parent has been since.
+    """
+    if stage in FILE_STAGES:
+        known = recorded_versions(instance, dataset, stage)
+        return [key for key, version in versions.items() if known.get(key) != version]
+    key = asset_key(dataset, stage, name)
+    records = {
+        record.asset_entry.asset_key: record.asset_entry.last_materialization_record
+        for record in instance.get_asset_records([key, *parents(dataset, stage, name)])
+    }
+    latest = records.pop(key, None)
+    event = latest.asset_materialization if latest else None
+    if latest is None or event is None:
+        return list(versions)
+    tags = event.tags or {}
+    known_versions = (tags.get(CODE_VERSION), {"": tags.get(DATA_VERSION)})
+    is_newest = all(of is None or of.storage_id < latest.storage_id for of in records.values())
+    is_known = is_newest and known_versions == (code_version(dataset, stage, name), versions)
+    return [] if is_known else list(versions)

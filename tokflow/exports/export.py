@@ -1,0 +1,204 @@
+"""An export on disk: what it is, and the tokens in its files."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokflow.errors import ConfigError, CorruptOutputError, MissingOutputError
+from tokflow.exports.format import Arrays, Format, Layout
+from tokflow.exports.formats import FORMATS
+from tokflow.sequences.segments import Sequences
+from tokflow.store.atomic import LATEST
+from tokflow.store.manifest import Manifest, check_sizes, is_complete, read_manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """A finished export, as `tokflow.open_export` opens it; its files are read when asked for."""
+
+    folder: Path
+    manifest: Manifest
+
+    @property
+    def format_name(self) -> str:
+        """The name of its format: `bin`, `parquet` and so on."""
+        name: str = self.manifest.details["format"]
+        return name
+
+    @property
+    def format(self) -> Format:
+        """Its format, with its description, writer and reader."""
+        return FORMATS[self.format_name]
+
+    @property
+    def is_read(self) -> bool:
+        """Whether its format can be read back; pickle is written and never read."""
+        return self.format.read is not None
+
+    @property
+    def options(self) -> Any:
+        """The options of the format that it was written with."""
+        return self.format.options(**self.manifest.config["options"])
+
+    @property
+    def layout(self) -> Layout:
+        """The fields in its files: `layout.made_of` is `stream` or `sequences`."""
+        return self.format.layout(self.options)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of its parts: `train`, `validation` and so on."""
+        return tuple(self.manifest.details["parts"])
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Counts by part, such as `train.num_tokens` and `train.num_sequences`."""
+        return self.manifest.counts
+
+    @property
+    def dtype(self) -> np.dtype[np.unsignedinteger]:
+        """The dtype of token ids as they are read: uint16 or uint32."""
+        dtype: np.dtype[np.unsignedinteger] = np.dtype(self.manifest.details["dtype"])
+        return dtype
+
+    @property
+    def vocab_size(self) -> int:
+        """One more than the largest id of the tokenizer."""
+        size: int = self.manifest.details["vocab_size"]
+        return size
+
+    @property
+    def eos_id(self) -> int | None:
+        """The id that ends each document; None where none does."""
+        eos_id: int | None = self.manifest.details["eos_id"]
+        return eos_id
+
+    @property
+    def sequence_length(self) -> int | None:
+        """Tokens of a sequence; None of a stream."""
+        length: int | None = self.manifest.details.get("sequence_length")
+        return length
+
+    def numbered(self, name_of: Callable[[int], str]) -> list[Path]:
+        """Return its files that are called `name_of(0)`, `name_of(1)`, ... in order.
+
+        At most one where all have the same name.
+        """
+        found: list[str] = []
+        while (name := name_of(len(found))) in self.manifest.files and name not in found[-1:]:
+            found.append(name)
+        return [self.folder / name for name in found]
+
+    def file_name(self, part: str) -> str:
+        """Return what the names of its files call a part."""
+        return self.format.file_names(self.options, self.parts)[part]
+
+    def read(self, part: str) -> Iterator[Arrays]:
+        """Yield the fields of a part in order, some millions of tokens or a file at a time.
+
+        Of a stream: token_ids, `dtype`, (num_tokens,); if the format keeps them, offsets, int64
+        (num_documents + 1,), of whole documents and from 0 each time; and of chats loss_mask, bool
+        (num_tokens,). Of sequences, (num_sequences, sequence_length) each: token_ids, and what of
+        segment_ids, position_ids (int32, 0 is padding) and loss_mask (bool) the format keeps.
+        Arrays are memory-mapped where the format can be. Nothing is yielded for an empty part.
+
+        Raises: ConfigError for a part that it does not have, and for a format that is never read
+        (pickle); CorruptOutputError where a file is not what the format says.
+        """
+        if part not in self.parts:
+            raise ConfigError(
+                where=self.folder,
+                expected=f"one of the parts {', '.join(self.parts)}",
+                found=repr(part),
+                remedy="name one of them",
+            )
+        if self.format.read is None:
+            raise ConfigError(
+                where=self.folder,
+                expected="an export whose tokens tokflow reads",
+                found=f"{self.format_name}, which is written and never read",
+                remedy="name another export of the dataset, or declare a format in its YAML "
+                "and run `tokflow run`, which tokenizes nothing again",
+            )
+        return self.format.read(self, part)
+
+    def tokens(self, part: str) -> Iterator[npt.NDArray[np.unsignedinteger]]:
+        """Yield the token ids of a part of a stream, documents end to end; (num_tokens,) each.
+
+        Raises: ConfigError for sequences, and as `read`.
+        """
+        self._check_made_of("stream", instead="sequences")
+        return (fields["token_ids"] for fields in self.read(part))
+
+    def sequences(self, part: str) -> Iterator[Sequences]:
+        """Yield the sequences of a part, some at a time, with every field.
+
+        Of fields that the format does not keep, segment_ids are 1 throughout, position_ids count
+        from 0 and loss_mask is True throughout, as a model has it that sees no documents.
+
+        Raises: ConfigError for a stream, and as `read`.
+        """
+        self._check_made_of("sequences", instead="tokens")
+        return (_whole(fields) for fields in self.read(part))
+
+    def _check_made_of(self, made_of: str, *, instead: str) -> None:
+        if self.layout.made_of != made_of:
+            raise ConfigError(
+                where=self.folder,
+                expected=f"an export of layout {made_of}",
+                found=f"{self.format_name}, of layout {self.layout.made_of}",
+                remedy=f"call `{instead}`, or open an export of another format",
+            )
+
+
+def _whole(fields: Arrays) -> Sequences:
+    token_ids = fields["token_ids"]
+    segment_ids = fields.get("segment_ids")
+    if segment_ids is None:
+        segment_ids = np.ones(token_ids.shape, dtype=np.int32)
+    position_ids = fields.get("position_ids")
+    if position_ids is None:
+        positions = np.arange(token_ids.shape[1], dtype=np.int32)
+        position_ids = np.broadcast_to(positions, token_ids.shape)
+    loss_mask = fields.get("loss_mask")
+    return Sequences(
+        token_ids, segment_ids, position_ids, segment_ids != 0 if loss_mask is None else loss_mask
+    )
+
+
+def damaged_file(path: Path, *, expected: str, found: str) -> CorruptOutputError:
+    """Return the error of a file that is not what its format says."""
+    return CorruptOutputError(
+        where=path,
+        expected=expected,
+        found=found,
+        remedy="delete the export and run `tokflow run` again",
+    )
+
+
+def open_export(path: str | Path) -> Export:
+    """Open an export: its folder, the `latest` link to it, or a file in it.
+
+    Its manifest is read and the size of every file compared with it; no content is. `tokflow
+    verify` compares checksums.
+
+    Raises: MissingOutputError where there is no export; CorruptOutputError where a file is
+    missing or cut short; ForeignOutputError where a newer tokflow made it.
+    """
+    resolved = Path(path).resolve()
+    above = (resolved, (resolved / LATEST).resolve(), *list(resolved.parents)[:3])
+    folder = next((folder for folder in above if is_complete(folder)), resolved)
+    manifest = read_manifest(folder)
+    check_sizes(folder, manifest)
+    if manifest.stage != "export":
+        raise MissingOutputError(
+            where=folder,
+            expected="an export",
+            found=f"{manifest.stage} of {manifest.partition or manifest.dataset}",
+            remedy="name the folder of an export, `<store>/<dataset>/exports/<name>/latest`",
+        )
+    return Export(folder, manifest)

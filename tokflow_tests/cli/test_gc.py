@@ -1,0 +1,34 @@
+from pathlib import Path
+
+from tokflow_tests.cli.commands import json_of, run
+from tokflow_tests.declared import TEXTS, declare, write_raw
+
+
+def test_garbage_is_listed_and_removed_where_it_is_said_so(store: Path, config: Path):
+    declare(config.parent, packing={"sequence_length": 16})
+    run("run", "--config", config)
+
+    (dry,) = json_of("gc", "--config", config, "--keep", "1")["datasets"]
+    assert len(dry["folders"]) == 5
+    assert all(Path(folder).is_dir() for folder in dry["folders"])
+    assert "would be removed by --yes" in run("gc", "--config", config, "--keep", "1").stdout
+
+    (done,) = json_of("gc", "--config", config, "--keep", "1", "--yes")["datasets"]
+    assert done["folders"] == dry["folders"]
+    assert not any(Path(folder).exists() for folder in dry["folders"])
+    nothing = run("gc", "--config", config, "--keep", "1")
+    assert nothing.stdout == "small: nothing to remove\n"
+
+
+def test_no_garbage_is_removed_where_one_of_the_datasets_is_not_built(store: Path, config: Path):
+    declare(config.parent, packing={"sequence_length": 16})
+    run("run", "--config", config)
+    before = sorted(store.rglob("*"))
+    other = config.parent / "other"
+    write_raw(other, TEXTS)
+
+    result = run("gc", "--config", config, "--config", declare(other), "--keep", "0", "--yes")
+
+    assert result.exit_code == 1
+    assert "13 of 13 outputs missing" in result.stderr
+    assert sorted(store.rglob("*")) == before

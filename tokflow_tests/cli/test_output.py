@@ -1,0 +1,125 @@
+import os
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tokflow.cli import output
+from tokflow.cli.output import (
+    described_left_out,
+    described_sequences,
+    print_error,
+    print_styled,
+    print_table,
+)
+from tokflow.raw import LeftOut
+from tokflow_tests.cli.commands import json_of, run
+from tokflow_tests.declared import TEXTS, declare, write_raw
+
+NOTHING = dict.fromkeys(
+    [
+        "train.num_sequences",
+        "train.num_tokens",
+        "train.num_padding",
+        "train.num_cut_documents",
+        "train.num_truncated_documents",
+        "train.num_dropped_documents",
+        "train.num_dropped_tokens",
+        "train.num_repeated_tokens",
+    ],
+    0,
+)
+
+
+def test_full_rows_are_said_to_be_full():
+    counts = {**NOTHING, "train.num_sequences": 1_200, "train.num_tokens": 4_800}
+
+    assert described_sequences(counts, "train") == "1,200 sequences (100 % full)"
+
+
+def test_what_packing_did_is_said_and_the_fill_is_rounded_down():
+    counts = {
+        "train.num_sequences": 1,
+        "train.num_tokens": 9_999,
+        "train.num_padding": 1,
+        "train.num_cut_documents": 2,
+        "train.num_truncated_documents": 1,
+        "train.num_dropped_documents": 3,
+        "train.num_dropped_tokens": 4,
+        "train.num_repeated_tokens": 5,
+    }
+
+    assert described_sequences(counts, "train") == (
+        "1 sequence (99.9 % full, 1 token of padding, 2 documents cut, 1 document truncated, "
+        "3 documents dropped, 4 tokens dropped, 5 tokens repeated)"
+    )
+
+
+def test_no_rows_are_nothing_full():
+    assert described_sequences(NOTHING, "train") == "0 sequences"
+
+
+def test_a_run_and_a_plan_name_what_a_pattern_matches_and_is_not_read(tmp_path: Path):
+    write_raw(tmp_path, TEXTS)
+    os.mkfifo(tmp_path / "raw/pipe.jsonl")
+    config = declare(tmp_path, exports=["bin"])
+    line = f"matched, but not read: {tmp_path}/raw/pipe.jsonl (a fifo)"
+    entry = {"path": f"{tmp_path}/raw/pipe.jsonl", "found": "a fifo"}
+
+    for command in ("plan", "run", "run"):  # the second run has nothing to do
+        assert line in run(command, "--config", config).stdout.splitlines()
+    for command in ("plan", "run"):
+        document = json_of(command, "--config", config)
+        assert document["datasets"][0]["left_out"] == [entry]
+
+
+def test_five_are_named_and_the_others_counted():
+    found = [LeftOut(path=f"s3://bucket/{number}", found="a folder") for number in range(7)]
+
+    assert described_left_out(found).endswith("s3://bucket/4 (a folder), and 2 more")
+
+
+LONG = "a/path/" * 60 + "[red]file[/]"
+
+
+def test_a_table_in_a_pipe_is_plain_and_has_a_line_for_each_row(
+    capsys: pytest.CaptureFixture[str],
+):
+    print_table(("file", "tokens", "state"), [(LONG, "1,200", "new"), ("b", "7", "")])
+
+    assert capsys.readouterr().out.splitlines() == [
+        f"{'file':<{len(LONG)}}  tokens  state",
+        f"{LONG}   1,200  new",
+        f"{'b':<{len(LONG)}}       7",
+    ]
+
+
+def test_rows_that_are_not_shown_are_counted(capsys: pytest.CaptureFixture[str]):
+    print_table(("file",), [(str(number),) for number in range(1_234)], max_rows=2)
+
+    assert capsys.readouterr().out.splitlines() == ["file", "   0", "   1", "and 1,232 more"]
+
+
+def test_a_terminal_gets_colours_and_no_markup_of_the_users_text(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    def terminal(*, is_stderr: bool = False) -> Console:
+        return Console(
+            stderr=is_stderr,
+            force_terminal=True,
+            color_system="standard",
+            soft_wrap=True,
+            markup=False,
+            highlight=False,
+        )
+
+    monkeypatch.setattr(output, "console", terminal)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+
+    print_styled((LONG, "bold"), ": [b]3[/b] files")
+    print_error("[b]none[/b]")
+
+    printed = capsys.readouterr()
+    assert printed.out == f"\x1b[1m{LONG}\x1b[0m: [b]3[/b] files\n"
+    assert printed.err == "\x1b[31merror: [b]none[/b]\x1b[0m\n"

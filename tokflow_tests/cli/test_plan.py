@@ -1,0 +1,32 @@
+from pathlib import Path
+
+from tokflow_tests.cli.commands import json_of, run
+from tokflow_tests.declared import declare
+
+
+def test_a_plan_names_what_is_missing_and_why(store: Path, config: Path):
+    declare(config.parent, packing={"sequence_length": 16}, exports=["bin"])
+
+    result = run("plan", "--config", config)
+
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("small: 3 outputs to build, 0 B to tokenize, about ")
+    assert lines[1].split() == ["stage", "name", "raw", "bytes", "about", "why"]
+    assert lines[2].startswith("sequences  a.jsonl ")
+    assert lines[2].endswith("config changed (sequence_length: 8 to 16)")
+
+
+def test_the_plan_of_what_is_built_is_one_sentence(store: Path, config: Path):
+    result = run("plan", "--config", config)
+
+    assert result.stdout == "small: nothing to build: 13 outputs of 3 files are up to date\n"
+
+
+def test_the_json_of_a_plan_has_causes_and_bytes(config: Path):
+    (document,) = json_of("plan", "--config", config)["datasets"]
+
+    first, second = document["missing"][:2]
+    assert (first["stage"], first["cause"]) == ("tokenizer", "missing")
+    assert second["details"] == ["waits for the tokenizer"]
+    assert second["num_bytes"] == (config.parent / "raw/a.jsonl").stat().st_size

@@ -1,0 +1,194 @@
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tokflow_tests.cli.commands import json_of, run
+from tokflow_tests.declared import TEXTS, declare
+
+BAD_LINE = '{"text": "good"}\n{"text": 5}\n'
+
+
+def without_numbers(text: str) -> str:
+    return re.sub(r"\d+\.\d+ (s|MB/s)", r"N \1", text)
+
+
+def test_a_run_says_what_it_made_and_ends_with_tables(config: Path):
+    result = run("run", "--config", config)
+
+    assert result.exit_code == 0
+    assert result.stderr == ""
+    folder = config.parent / "store/small/exports"
+    lines = without_numbers(result.stdout).splitlines()
+    assert lines[:3] == [
+        "small: tokenizer: 258 ids, N s",
+        "small: tokens a.jsonl: 4 documents, 29 tokens, N MB/s, bytes",
+        "small: tokens b.jsonl: 4 documents, 23 tokens, N MB/s, bytes",
+    ]
+    tail = "16 leftover tokens, packed at export"
+    rows = "train 7 sequences (100 % full, 5 documents cut)"
+    assert f"small: sequences: 3 files: {rows}, {tail}, N s" in lines
+    rows = "72 tokens in 9 sequences (100 % full, 5 documents cut)"
+    assert f"small: export parquet: train {rows}, N s" in lines
+    table = lines[lines.index("") + 1 :]
+    assert table[0].split() == ["file", "documents", "tokens", "MB/s", "state"]
+    assert re.fullmatch(r"a\.jsonl +4 +29 +\d+\.\d  new", table[1])
+    assert table[4] == "3 files: 10 documents, 72 tokens"
+    assert table[6].split() == ["export", "tokens", "bytes", "path"]
+    assert re.fullmatch(rf"bin +train 72 +\d\.\d kB  {folder}/bin/latest", table[7])
+    assert "left out: nothing" in table
+    assert table[-1] == "small: 13 outputs new, 0 up to date (N s)"
+
+
+def test_a_second_run_says_in_one_sentence_that_there_is_nothing_to_do(store: Path, config: Path):
+    result = run("run", "--config", config)
+
+    assert result.exit_code == 0
+    assert re.fullmatch(
+        r"small: nothing to do: 13 outputs of 3 files are up to date \(\d+\.\d s\)\n",
+        result.stdout,
+    )
+
+
+def test_one_bad_file_is_named_and_the_others_go_on(config: Path):
+    (config.parent / "raw/b.jsonl").write_text(BAD_LINE)
+
+    result = run("run", "--config", config)
+
+    assert result.exit_code == 1
+    assert result.stderr == (
+        f"error: {config.parent}/raw/b.jsonl, row 1, line 2, byte 17: expected a string in 'text', "
+        "found the number 5; fix the line, or set documents.on_bad_document: reject to set such "
+        "lines aside\n"
+    )
+    assert "small: sequences: 2 files: " in result.stdout
+    assert re.search(r"b\.jsonl +failed \(tokens\)", result.stdout)
+    assert "exports: not made, for not every file is built" in result.stdout
+    assert "1 failure (" in result.stdout
+
+
+def test_a_bad_file_does_not_keep_json_from_being_one_document(config: Path):
+    (config.parent / "raw/b.jsonl").write_text(BAD_LINE)
+
+    result = run("run", "--config", config, "--json")
+
+    assert result.exit_code == 1
+    (document,) = json.loads(result.stdout)["datasets"]
+    assert [(failed["stage"], failed["name"]) for failed in document["failed"]] == [
+        ("tokens", "b.jsonl")
+    ]
+
+
+def test_rejects_and_text_in_no_part_are_said(config: Path):
+    (config.parent / "raw/b.jsonl").write_text(BAD_LINE)
+    declare(
+        config.parent,
+        documents={"on_bad_document": "reject"},
+        split={"parts": {"train": {"documents": 1}}},
+        packing={"sequence_length": 8, "tail": "drop"},
+    )
+
+    result = run("run", "--config", config)
+
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    [rejected] = [line for line in lines if line.startswith("rejected: ")]
+    assert rejected.startswith("rejected: 1 document: 1 in ")
+    assert Path(rejected.rpartition(" in ")[2]).name == "rejects.jsonl"
+    assert "in no part of the split: 30 characters of 4 documents (39 tokens)" in lines
+    assert "dropped: 7 tokens by parquet, 7 tokens by pickle" in lines
+    assert "left out: nothing" not in lines
+
+
+def test_a_vocabulary_that_comes_out_smaller_than_asked_is_said(config: Path):
+    declare(config.parent, tokenizer={"kind": "trained", "vocab_size": 1024}, exports=[])
+
+    result = run("run", "--config", config)
+
+    found = re.search(r"^small: tokenizer: (\d+) of 1,024 ids, ", result.stdout, re.MULTILINE)
+    assert found is not None
+    said = f"tokenizer: {found[1]} ids of the 1,024 asked for: the text has no more"
+    assert said in result.stdout.splitlines()
+    shown = run("tokenizers", "--config", config).stdout
+    assert re.search(rf"^vocab_size +{found[1]} of 1,024$", shown, re.MULTILINE)
+
+
+def test_the_json_of_a_run_has_every_output(config: Path):
+    (document,) = json_of("run", "--config", config)["datasets"]
+
+    assert document["num_new"] == len(document["outputs"]) == 13
+    tokens = next(output for output in document["outputs"] if output["stage"] == "tokens")
+    assert tokens["counts"]["num_tokens"] == 29
+    assert Path(tokens["folder"], "tokens.bin").is_file()
+
+
+def test_the_json_of_a_run_that_finds_all_there_has_every_output(store: Path, config: Path):
+    (document,) = json_of("run", "--config", config)["datasets"]
+
+    assert document["num_new"] == 0
+    assert len(document["outputs"]) == 13
+
+
+@pytest.mark.parametrize("exports", [["parquet", "bin"], ["parquet"], ["pickle", "arrow"]])
+def test_the_lines_that_load_a_batch_run_as_they_are(exports: Sequence[str], config: Path):
+    declare(config.parent, exports=list(exports))
+    lines = run("run", "--config", config).stdout.splitlines()
+    code = lines[lines.index("load a batch:") + 1 :][:3]
+
+    names: dict[str, Any] = {}
+    exec("\n".join(code), names)
+
+    batch = names["batch"]
+    assert isinstance(batch, np.ndarray)
+    assert batch.reshape(-1)[:4].tolist() == [111, 110, 101, 256]
+    assert batch.shape == ((8, 8))
+
+
+def test_the_lines_that_load_a_batch_name_the_file_as_nanogpt_does(config: Path):
+    declare(config.parent, exports=["bin"], split={"parts": {"validation": {"start": 0}}})
+
+    lines = run("run", "--config", config).stdout.splitlines()
+    code = lines[lines.index("load a batch:") + 1 :][:3]
+
+    assert "latest/val.bin" in code[1]
+    exec("\n".join(code), {})
+
+
+def test_going_back_to_an_earlier_config_publishes_its_export_again(store: Path, config: Path):
+    latest = store / "exports/parquet/latest"
+    before = latest.resolve()
+    declare(config.parent, packing={"sequence_length": 16})
+    run("run", "--config", config)
+    assert latest.resolve() != before
+    declare(config.parent)
+
+    result = run("run", "--config", config)
+
+    assert "nothing to do" in result.stdout
+    assert latest.resolve() == before
+
+
+def test_one_partition_is_built_without_exports(config: Path):
+    result = run("run", "--config", config, "--partition", "sub/c.jsonl")
+
+    assert result.exit_code == 0
+    assert "exports: not made; 2 other files not built yet" in result.stdout
+    assert not (config.parent / "store/small/exports").exists()
+
+
+def test_the_last_partition_completes_the_exports(config: Path):
+    for key in TEXTS:
+        assert run("run", "--config", config, "--partition", key).exit_code == 0
+
+    assert (config.parent / "store/small/exports/bin/latest/train.bin").is_file()
+
+
+def test_the_store_of_the_command_line_takes_the_place_of_the_config(config: Path, tmp_path: Path):
+    run("run", "--config", config, "--store", tmp_path / "other")
+
+    assert (tmp_path / "other/small/exports/bin/latest").is_dir()
+    assert not (tmp_path / "store").exists()

@@ -1,0 +1,15 @@
+from pathlib import Path
+
+from tokflow_tests.cli.commands import json_of, run
+
+
+def test_a_token_is_traced_to_its_character(store: Path):
+    result = run("trace", store / "exports/bin", "--token", "5")
+
+    assert result.stdout == "a.jsonl:1  characters 1 to 2  (1 token at 5)\n  'w'\n"
+
+
+def test_a_sequence_is_traced_to_its_documents(store: Path):
+    document = json_of("trace", store / "exports/parquet", "--sequence", "0")
+
+    assert [origin["text"] for origin in document["origins"]] == ["one", "two "]

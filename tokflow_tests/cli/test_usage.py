@@ -1,0 +1,126 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tokflow.errors import TokflowError
+from tokflow_tests.cli.commands import run
+from tokflow_tests.declared import declare
+
+
+def test_the_module_is_the_command_and_its_warnings_say_that_they_are(config: Path):
+    cache = config.parent / "store/small/hashes.jsonl"
+    cache.mkdir(parents=True)
+
+    result = subprocess.run(
+        [sys.executable, "-m", "tokflow", "plan", "--config", config, "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert json.loads(result.stdout)["datasets"][0]["num_missing"] == 13
+    assert result.stderr.startswith(f"warning: {cache}: cannot be used (Is a directory), so files")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "nothing"], "error: dataset 'nothing': expected one of "),
+        (["run", "nothing", "--config", "x.yaml"], "expected names of declared datasets or "),
+        (["plan", "--config", "x.yaml"], "x.yaml: expected a YAML file that declares a dataset, "),
+        (["verify", "nowhere"], "error: argument 'nowhere': expected a path in a store or a "),
+        (["inspect", "nowhere"], "error: nowhere: expected the folder of a token shard, a "),
+        (["trace", "nowhere", "--token", "0"], "error: nowhere: expected the folder of a "),
+        (["convert", "nowhere", "--to", "bin"], "error: nowhere: expected the folder of a "),
+        (["trace", "."], "error: arguments: expected --token N or --sequence N, found neither; "),
+        (["run", "--frobnicate"], "No such option"),
+        (["inspect"], "Missing argument"),
+    ],
+)
+def test_wrong_usage_is_told_from_failure(arguments: list[str], message: str):
+    result = run(*arguments)
+
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stdout == ""
+
+
+def test_a_partition_that_is_no_raw_file_is_wrong_usage(config: Path):
+    result = run("run", "--config", config, "--partition", "d.jsonl")
+
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "error: --partition: expected a raw file of small: a.jsonl, b.jsonl, sub/c.jsonl, "
+        "found 'd.jsonl'; name one of them\n"
+    )
+
+
+def test_a_key_that_is_misspelt_in_the_yaml_is_wrong_usage(config: Path):
+    declare(config.parent, tokeniser={"kind": "bytes"})
+
+    result = run("run", "--config", config)
+
+    assert result.exit_code == 2
+    assert "found 'tokeniser'; did you mean 'tokenizer'?" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_raw_files_that_are_not_there_are_a_failure(config: Path):
+    declare(config.parent, raw={"files": "other/*.jsonl"})
+
+    result = run("run", "--config", config)
+
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "error: raw.files 'other/*.jsonl': expected at least one file that matches in "
+        f"{config.parent}/other, found no such folder; correct the pattern\n"
+    )
+
+
+def test_a_tokenizer_that_is_not_there_is_a_failure(config: Path):
+    declare(config.parent, tokenizer={"kind": "file", "name": "none.json"})
+
+    result = run("run", "--config", config)
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: tokenizer.name: expected an existing file")
+    assert "small: 0 outputs new, 0 up to date, 1 failure (" in result.stdout
+
+
+def test_an_error_is_in_the_json_too(config: Path):
+    result = run("inspect", config.parent, "--json")
+
+    assert result.exit_code == 1
+    assert result.stderr == f"error: {TokflowError(**json.loads(result.stdout)['error'])}\n"
+
+
+def test_a_traceback_comes_where_it_is_asked_for(config: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TOKFLOW_DEBUG", "1")
+
+    result = run("inspect", config.parent)
+
+    assert result.exit_code == 1
+    assert "Traceback" in result.stderr
+
+
+def test_whoever_stops_reading_stops_the_command_quietly(store: Path):
+    result = subprocess.run(
+        f"{sys.executable} -m tokflow verify {store} | head -1",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert result.stdout.startswith("ok  tokenizer")
+    assert result.stderr == ""
+
+
+def test_help_says_that_a_file_is_not_in_dagsters_history():
+    help_of_run = run("run", "--help").stdout.replace("│", "")
+
+    assert "not recorded in Dagster's history" in " ".join(help_of_run.split())

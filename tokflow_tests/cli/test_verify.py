@@ -1,0 +1,44 @@
+import json
+import re
+from pathlib import Path
+
+from tokflow_tests.cli.commands import run
+
+
+def test_verifying_a_dataset_says_a_line_per_output(store: Path, config: Path):
+    result = run("verify", "--config", config)
+
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    hashed = r" \(its raw file was hashed\)"
+    assert re.fullmatch(rf"ok  tokens of a\.jsonl  [0-9a-f]{{16}}{hashed}", lines[1])
+    assert lines[-1] == "13 outputs: all well"
+
+
+def test_verifying_a_folder_takes_every_output_below_it(store: Path):
+    assert run("verify", store).stdout.splitlines()[-1] == "13 outputs: all well"
+
+
+def test_a_broken_output_fails_the_verification(store: Path, config: Path):
+    (folder,) = (store / "tokens/a.jsonl").iterdir()
+    (folder / "tokens.bin").write_bytes(b"")
+
+    result = run("verify", "--config", config)
+
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[0] == (
+        f"error: {folder}/tokens.bin: expected 58 bytes, found 0; "
+        f"remove the folder {folder} and run `tokflow run` again"
+    )
+    assert "failed  tokens of a.jsonl" in result.stdout
+
+
+def test_the_json_of_a_verification_counts_the_problems(store: Path):
+    (store / "exports/bin/latest/train.bin").write_bytes(b"")
+
+    result = run("verify", store / "exports/bin", "--json")
+
+    assert result.exit_code == 1
+    document = json.loads(result.stdout)
+    assert document["num_problems"] == 1
+    assert document["outputs"][0]["name"] == "export bin"

@@ -1,0 +1,28 @@
+"""A file on a web server of these tests, and on an object store."""
+
+from collections.abc import Iterator
+
+import fsspec
+import pytest
+
+from tokflow_tests.raw.fetching import Handler, Server
+from tokflow_tests.raw.servers import running
+
+
+@pytest.fixture
+def server(monkeypatch) -> Iterator[Server]:
+    monkeypatch.setenv("no_proxy", "127.0.0.1,localhost")
+    spec = Server()
+    handler = type("SpecHandler", (Handler,), {"spec": spec})
+    with running(handler) as spec.running:
+        spec.port = spec.running.server_port
+        yield spec
+        spec.resumed.set()
+
+
+@pytest.fixture
+def memory() -> Iterator[fsspec.AbstractFileSystem]:
+    file_system = fsspec.filesystem("memory")
+    file_system.store.clear()
+    yield file_system
+    file_system.store.clear()

@@ -1,0 +1,150 @@
+"""One file on a web server, how the server treats who asks for it, and how it is fetched."""
+
+import hashlib
+import ssl
+import threading
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import pytest
+
+from tokflow.errors import RawFileError
+from tokflow.raw import RawSource
+from tokflow.raw.fetch import Copy, Retry, fetch
+from tokflow_tests.raw.servers import QuietServer
+
+CONTENT = b"".join(b"line %04d\n" % number for number in range(1000))
+
+
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+
+SOON = Retry(first_wait_seconds=0.01)
+
+
+@dataclass
+class Server:
+    """One file on a web server, and how the server treats who asks for it."""
+
+    content: bytes = CONTENT
+    etag: str | None = '"v1"'
+    last_modified: str | None = None
+    has_ranges: bool = True
+    has_head: bool = True
+    is_chunked: bool = False
+    has_length: bool = True
+    encoding: str | None = None
+    password: str | None = None
+    statuses: list[int] = field(default_factory=list)
+    """What to answer instead to the next requests."""
+    breaks: list[int] = field(default_factory=list)
+    """After how many bytes the next GETs break off."""
+    stall_at: int | None = None
+    skew: int = 0
+    """By how many bytes ranges begin too early."""
+    after_get: list[bytes] = field(default_factory=list)
+    """What the file becomes (with a new ETag) when the next GETs are done."""
+    requests: list[str] = field(default_factory=list)
+    authorizations: list[str | None] = field(default_factory=list)
+    resumed: threading.Event = field(default_factory=threading.Event)
+    port: int = 0
+    running: QuietServer | None = None
+
+    def wrap(self, context: ssl.SSLContext) -> None:
+        """Speak TLS from now on."""
+        self.running.socket = context.wrap_socket(self.running.socket, server_side=True)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/dump/a.txt"
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    spec: Server
+
+    def log_message(self, *_):
+        """Say nothing."""
+
+    def do_HEAD(self):
+        self.answer(b"")
+
+    def do_GET(self):
+        self.answer(self.spec.content)
+        if self.spec.after_get and not self.spec.breaks:
+            self.spec.content = self.spec.after_get.pop(0)
+            self.spec.etag = f'"{hashlib.sha256(self.spec.content).hexdigest()}"'
+
+    def answer(self, body: bytes):
+        spec, wanted = self.spec, self.headers.get("Range", "")
+        spec.requests.append(f"{self.command} {wanted}".strip())
+        spec.authorizations.append(self.headers.get("Authorization"))
+        assert self.headers["Accept-Encoding"] == "identity"
+        self.close_connection = True
+        status = spec.statuses.pop(0) if spec.statuses else 200
+        if self.command == "HEAD" and not spec.has_head:
+            status = 403
+        if spec.password and self.headers.get("Authorization") != spec.password:
+            status = 401
+        if status != 200:
+            self.send_response(status)
+            self.send_header("Retry-After", "1" if status == 429 else "soon")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        start = int(wanted[6:-1]) if wanted and spec.has_ranges else 0
+        start = max(0, start - spec.skew)
+        if start >= len(spec.content) and start:
+            self.send_response(416)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        self.send_response(206 if start else 200)
+        if start:
+            last = len(spec.content) - 1
+            self.send_header("Content-Range", f"bytes {start}-{last}/{last + 1}")
+        for name, value in (
+            ("ETag", spec.etag),
+            ("Last-Modified", spec.last_modified),
+            ("Content-Encoding", spec.encoding),
+        ):
+            if value is not None:
+                self.send_header(name, value)
+        if spec.is_chunked:
+            self.send_header("Transfer-Encoding", "chunked")
+        elif spec.has_length:
+            self.send_header("Content-Length", str(len(spec.content) - start))
+        self.end_headers()
+        self.send_body(body[start:])
+
+    def send_body(self, body: bytes):
+        spec = self.spec
+        if self.command == "GET" and spec.breaks:
+            end = spec.breaks.pop(0)
+            self.wfile.write(b"%x\r\n" % len(body) + body[:end] if spec.is_chunked else body[:end])
+        elif self.command == "GET" and spec.stall_at is not None:
+            self.wfile.write(body[: spec.stall_at])
+            spec.resumed.wait(30)
+        elif self.command == "GET" and spec.is_chunked:
+            self.wfile.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body))
+        else:
+            self.wfile.write(body)
+
+
+def source_of(url: str, key: str = "en/a.txt") -> RawSource:
+    return RawSource(key=key, url=url, is_local=False)
+
+
+def fetched(server: Server, store: Path, **options) -> Copy:
+    return fetch(source_of(server.url), store=store, retry=SOON, **options)
+
+
+def refusal(server: Server, store: Path, **options) -> str:
+    with pytest.raises(RawFileError) as raised:
+        fetched(server, store, **options)
+    return str(raised.value)
+
+
+def names(store: Path) -> list[str]:
+    return sorted(path.name for path in (store / "raw/en/a.txt").iterdir())

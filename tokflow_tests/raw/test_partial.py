@@ -1,0 +1,231 @@
+"""Downloads that break off are taken up where they broke, and never joined with another version."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tokflow.errors import RawFileError
+from tokflow.raw import partial
+from tokflow.raw.fetch import Retry, fetch
+from tokflow.store.atomic import MANIFEST_NAME
+from tokflow_tests.raw.fetching import CONTENT, SHA256, Server, fetched, names, refusal, source_of
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_a_broken_connection_is_taken_up_where_it_broke(
+    is_chunked: bool, server: Server, tmp_path: Path
+):
+    server.breaks, server.is_chunked = [3000, 2000], is_chunked
+
+    copy = fetched(server, tmp_path)
+
+    assert copy.path.read_bytes() == CONTENT
+    gets = [request for request in server.requests if request.startswith("GET")]
+    if not is_chunked:
+        assert gets == ["GET", "GET bytes=3000-", "GET bytes=5000-"]
+    assert copy.sha256 == SHA256
+
+
+def test_a_server_without_ranges_is_asked_for_all_again(server: Server, tmp_path: Path):
+    server.breaks, server.has_ranges = [3000], False
+
+    copy = fetched(server, tmp_path)
+
+    assert copy.path.read_bytes() == CONTENT
+    assert server.requests == ["HEAD", "GET", "HEAD", "GET bytes=3000-", "HEAD"]
+
+
+def test_a_server_that_gives_another_range_is_asked_for_all(server: Server, tmp_path: Path):
+    server.breaks, server.skew = [3000], 500
+
+    copy = fetched(server, tmp_path)
+
+    assert copy.path.read_bytes() == CONTENT
+    assert server.requests == ["HEAD", "GET", "HEAD", "GET bytes=3000-", "GET", "HEAD"]
+
+
+def test_a_file_that_ends_before_the_part_does_is_asked_for_whole(
+    server: Server, tmp_path: Path, monkeypatch
+):
+    monkeypatch.setattr(f"{fetch.__module__}.BLOCK_BYTES", 1000)
+    server.is_chunked, server.breaks = True, [3000]
+    with pytest.raises(RawFileError):
+        fetch(source_of(server.url), store=tmp_path, retry=Retry(num_tries=1))
+    server.content = CONTENT[:2000]
+
+    copy = fetched(server, tmp_path)
+
+    assert copy.path.read_bytes() == CONTENT[:2000]
+    assert server.requests[2:] == ["HEAD", "GET bytes=3000-", "GET", "HEAD"]
+
+
+def test_tries_are_counted_anew_when_a_block_has_arrived(
+    server: Server, tmp_path: Path, monkeypatch
+):
+    server.breaks = [1000] * 9
+    with monkeypatch.context() as small:
+        small.setattr(f"{fetch.__module__}.BLOCK_BYTES", 1000)
+        assert fetched(server, tmp_path / "small").sha256 == SHA256
+    server.breaks = [1000] * 9
+
+    told = refusal(server, tmp_path / "large")
+
+    assert "found 5,000 of 10,000 bytes, 5 times in a row;" in told
+
+
+@pytest.mark.parametrize("etag", ['W/"v1"', None])
+def test_two_halves_of_what_may_be_two_versions_are_never_joined(
+    etag: str | None, server: Server, tmp_path: Path
+):
+    server.breaks, server.etag = [3000], etag
+
+    copy = fetched(server, tmp_path)
+
+    assert copy.path.read_bytes() == CONTENT
+    assert [request for request in server.requests if request.startswith("GET")] == ["GET", "GET"]
+
+
+def test_a_file_that_changes_between_two_tries_is_fetched_from_its_beginning(
+    server: Server, tmp_path: Path
+):
+    server.breaks = [3000, 0, 0, 0, 0]
+    refusal(server, tmp_path)
+    server.content, server.etag, server.breaks = bytes(10_000), '"v2"', [1000]
+
+    copy = fetched(server, tmp_path)
+
+    assert copy.path.read_bytes() == bytes(10_000)
+
+
+def test_a_part_of_a_version_that_was_replaced_and_came_back_is_not_taken_up(
+    server: Server, tmp_path: Path, monkeypatch
+):
+    server.breaks = [3000, 0, 0, 0, 0]
+    refusal(server, tmp_path)
+    server.content, server.etag, server.breaks = bytes(10_000), '"v2"', [5000]
+    with monkeypatch.context() as crash:
+        # A process killed before it wrote down what it had begun.
+        crash.setattr(partial.Part, "_sync", lambda _: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            fetched(server, tmp_path)
+    server.content, server.etag = CONTENT, '"v1"'
+
+    assert fetched(server, tmp_path).path.read_bytes() == CONTENT
+
+
+def test_a_download_that_stays_cut_is_never_taken_for_whole(server: Server, tmp_path: Path):
+    server.breaks = [3000, 0, 0, 0, 0]
+
+    assert refusal(server, tmp_path) == (
+        f"{server.url}: expected a file that can be read, found 3,000 of 10,000 bytes, 5 times in "
+        "a row; run again when the server answers; what has arrived is kept"
+    )
+    assert not list(tmp_path.rglob(MANIFEST_NAME))
+
+
+def test_what_arrived_in_an_earlier_run_is_not_asked_for_again(server: Server, tmp_path: Path):
+    server.breaks = [3000, 0, 0, 0, 0]
+    refusal(server, tmp_path)
+    server.requests.clear()
+    calls: list[tuple[int, int | None]] = []
+
+    copy = fetched(server, tmp_path, progress=lambda *call: calls.append(call))
+
+    assert server.requests == ["HEAD", "GET bytes=3000-", "HEAD"]
+    assert calls == [(10_000, 10_000)]
+    assert copy.path.read_bytes() == CONTENT
+
+
+def test_a_part_of_which_more_is_lost_than_was_written_down_begins_again(
+    server: Server, tmp_path: Path
+):
+    server.breaks = [3000, 0, 0, 0, 0]
+    refusal(server, tmp_path)
+    file = next(path for path in tmp_path.rglob(".part-*") if path.suffix != ".json")
+    os.truncate(file, 2999)
+    server.requests.clear()
+
+    assert fetched(server, tmp_path).path.read_bytes() == CONTENT
+    assert server.requests == ["HEAD", "GET", "HEAD"]
+
+
+def test_bytes_after_what_was_written_down_are_not_trusted(server: Server, tmp_path: Path):
+    server.breaks = [3000, 0, 0, 0, 0]
+    refusal(server, tmp_path)
+    file = next(path for path in tmp_path.rglob(".part-*") if path.suffix != ".json")
+    with file.open("ab") as written:
+        written.write(bytes(500))
+
+    assert fetched(server, tmp_path).path.read_bytes() == CONTENT
+
+
+def test_a_part_that_was_complete_when_the_process_died_is_not_downloaded_again(
+    server: Server, tmp_path: Path
+):
+    server.statuses = [200, 200, 404]
+    refusal(server, tmp_path)
+    server.requests.clear()
+
+    copy = fetched(server, tmp_path)
+
+    assert copy.path.read_bytes() == CONTENT
+    assert server.requests == ["HEAD", "HEAD"]
+
+
+def test_a_killed_download_goes_on_where_it_was(server: Server, tmp_path: Path):
+    server.stall_at = 2000
+    code = f"""
+from pathlib import Path
+from tokflow.raw import RawSource, fetch, partial, read_raw_file
+partial.SYNC_BYTES = fetch.BLOCK_BYTES = 1000
+source = RawSource(key="en/a.txt", url={server.url!r}, is_local=False)
+read_raw_file(source, store=Path({str(tmp_path)!r}))
+"""
+    process = subprocess.Popen([sys.executable, "-c", code])
+    wait_for_part(tmp_path, num_bytes=2000)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    server.stall_at = None
+    server.resumed.set()
+
+    copy = fetched(server, tmp_path)
+
+    assert copy.path.read_bytes() == CONTENT
+    assert server.requests[-3:] == ["HEAD", "GET bytes=2000-", "HEAD"]
+    assert names(tmp_path) == [".lock", ".source.json", SHA256[:16]]
+
+
+def wait_for_part(store: Path, *, num_bytes: int) -> None:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        for sidecar in store.rglob(".part-????????????????.json"):
+            if json.loads(sidecar.read_text())["num_bytes"] == num_bytes:
+                return
+        time.sleep(0.01)
+    raise TimeoutError
+
+
+def test_a_disk_that_takes_no_more_is_an_error(server: Server, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(f"{fetch.__module__}.BLOCK_BYTES", 2000)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5000, limits[1]))
+    try:
+        told = refusal(server, tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    file = next(path for path in tmp_path.rglob(".part-*") if path.suffix != ".json")
+
+    assert told == (
+        f"{file}: expected room for 10,000 bytes, found File too large; free disk space and run "
+        "again; what has arrived is kept"
+    )
+    server.requests.clear()
+    assert fetched(server, tmp_path).path.read_bytes() == CONTENT
+    assert server.requests == ["HEAD", "GET bytes=4000-", "HEAD"]

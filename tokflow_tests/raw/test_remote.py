@@ -1,0 +1,176 @@
+"""Servers that are busy, refuse, or answer with something else."""
+
+import base64
+import gzip
+import hashlib
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from tokflow.errors import RawFileError
+from tokflow.raw.fetch import Copy, Retry, fetch
+from tokflow_tests.raw.fetching import CONTENT, SHA256, SOON, Server, fetched, refusal, source_of
+from tokflow_tests.raw.servers import make_certificate, needs_openssl
+
+
+@pytest.mark.parametrize("status", [500, 503])
+def test_a_busy_server_is_asked_again(status: int, server: Server, tmp_path: Path, caplog):
+    server.statuses = [status, 200, status]
+
+    assert fetched(server, tmp_path).sha256 == SHA256
+    assert server.requests == ["HEAD", "HEAD", "GET", "HEAD", "GET", "HEAD"]
+    assert len(caplog.messages) == 2
+    assert caplog.messages[0].startswith(f"{server.url}: HTTP status {status} (")
+    assert caplog.messages[0].endswith("; trying again in 0.0 s")
+
+
+def test_a_server_is_left_alone_for_as_long_as_it_asks(server: Server, tmp_path: Path, caplog):
+    server.statuses = [429]
+
+    fetched(server, tmp_path)
+
+    assert caplog.messages == [
+        f"{server.url}: HTTP status 429 (Too Many Requests); trying again in 1.0 s"
+    ]
+
+
+def test_a_server_that_stays_busy_is_an_error_that_names_the_earlier_copy(
+    server: Server, tmp_path: Path
+):
+    copy = fetched(server, tmp_path)
+    server.statuses = [503] * 5
+
+    assert refusal(server, tmp_path) == (
+        f"{server.url}: expected a file that can be read, found HTTP status 503 (Service "
+        "Unavailable), 5 times in a row; run again when the server answers, or move the earlier "
+        f"copy {copy.path} out of the store and name it under raw.files"
+    )
+
+
+def test_a_server_that_does_not_answer_is_an_error_though_a_copy_is_there(
+    server: Server, tmp_path: Path
+):
+    fetched(server, tmp_path)
+    nobody = source_of("http://127.0.0.1:1/a.txt")
+
+    with pytest.raises(RawFileError) as raised:
+        fetch(nobody, store=tmp_path, retry=Retry(num_tries=2, first_wait_seconds=0.01))
+
+    assert str(raised.value) == (
+        "http://127.0.0.1:1/a.txt: expected a file that can be read, found ConnectionRefusedError: "
+        "[Errno 111] Connection refused, 2 times in a row; run again when the server answers; "
+        "what has arrived is kept"
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "found", "remedy", "requests"),
+    [
+        (404, "404 (Not Found)", "", ["HEAD"]),
+        (401, "401 (Unauthorized)", "give credentials that may read it, or ", ["HEAD"]),
+        (403, "403 (Forbidden)", "give credentials that may read it, or ", ["HEAD", "GET"]),
+    ],
+)
+def test_a_refusal_is_not_tried_again(
+    status: int, found: str, remedy: str, requests: list[str], server: Server, tmp_path: Path
+):
+    server.statuses = [status] * 9
+
+    assert refusal(server, tmp_path) == (
+        f"{server.url}: expected a file that can be read, found HTTP status {found}; "
+        f"{remedy}correct the URL under raw.files"
+    )
+    assert server.requests == requests
+
+
+def test_a_server_that_refuses_head_is_asked_by_get(server: Server, tmp_path: Path):
+    server.has_head = False
+
+    copies = [fetched(server, tmp_path), fetched(server, tmp_path)]
+
+    assert [copy.is_new for copy in copies] == [True, False]
+
+
+def test_an_answer_whose_end_cannot_be_told_from_a_break_is_refused(server: Server, tmp_path: Path):
+    server.has_length = False
+
+    assert refusal(server, tmp_path) == (
+        f"{server.url}: expected a Content-Length or chunks, without which a cut download looks "
+        "whole, found neither; download it by other means and name the local file under raw.files"
+    )
+
+
+def test_a_gz_file_that_a_server_declares_as_encoded_is_kept_as_it_is(
+    server: Server, tmp_path: Path
+):
+    server.content, server.encoding = gzip.compress(CONTENT), "gzip"
+    source = source_of(server.url.replace("a.txt", "a.txt.gz"), key="a.txt.gz")
+
+    copy = fetch(source, store=tmp_path, retry=SOON)
+
+    assert copy.path.read_bytes() == server.content
+
+
+def test_a_server_that_compresses_unasked_is_refused(server: Server, tmp_path: Path):
+    server.content, server.encoding = gzip.compress(CONTENT), "gzip"
+
+    assert refusal(server, tmp_path) == (
+        f"{server.url}: expected the bytes of the file, as asked for with `Accept-Encoding: "
+        "identity`, found the content encoded as 'gzip'; download it with `curl --compressed` and "
+        "name the local file under raw.files"
+    )
+
+
+def test_no_secret_of_a_url_is_written_or_shown(server: Server, tmp_path: Path, caplog):
+    url = server.url.replace("//", "//user:pass%2Fword@") + "?token=hidden"
+    server.password = f"Basic {base64.b64encode(b'user:pass/word').decode()}"
+    server.breaks, server.statuses = [3000], [500]
+    caplog.set_level(logging.DEBUG)
+
+    raw = read_raw_file_soon(url, tmp_path)
+    server.statuses = [404]
+    with pytest.raises(RawFileError) as raised:
+        read_raw_file_soon(url, tmp_path)
+
+    written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    told = "\n".join([caplog.text, str(raised.value), repr(raised.value.__context__)])
+    assert raw.path.read_bytes() == CONTENT
+    known = json.loads((tmp_path / "raw/en/a.txt/.source.json").read_text())
+    assert known["url"] == server.url
+    assert known["url_sha256"] == hashlib.sha256(f"{server.url}?token=hidden".encode()).hexdigest()
+    for secret in ("pass", "word", "hidden", "user:", server.password[6:]):
+        assert not [content for content in written if secret.encode() in content]
+        assert secret not in told
+
+
+def read_raw_file_soon(url: str, store: Path) -> Copy:
+    return fetch(source_of(url), store=store, retry=SOON)
+
+
+def test_a_url_that_cannot_be_asked_for_is_not_tried_again(tmp_path: Path):
+    url = f"http://{'a' * 64}.b/a.txt"
+
+    with pytest.raises(RawFileError) as raised:
+        fetch(source_of(url), store=tmp_path)
+
+    told = str(raised.value)
+    assert told.startswith(f"{url}: expected a file that can be read, found LocationParseError: ")
+    assert told.endswith("; correct the URL under raw.files")
+
+
+@needs_openssl
+def test_a_certificate_that_is_not_trusted_is_not_tried_again(server: Server, tmp_path: Path):
+    _, context = make_certificate(tmp_path, "IP:127.0.0.1")
+    server.wrap(context)
+    url = server.url.replace("http:", "https:")
+
+    with pytest.raises(RawFileError) as raised:
+        fetch(source_of(url), store=tmp_path)
+
+    assert str(raised.value) == (
+        f"{url}: expected a file that can be read, found a certificate that is not trusted "
+        "(self-signed certificate); correct the URL, or set SSL_CERT_FILE to the certificates to "
+        "trust"
+    )
