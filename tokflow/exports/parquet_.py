@@ -20,10 +20,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tokflow.exports.columns import layout_of_columns, read_columns, schema_of, with_loss_mask
 from tokflow.exports.export import Export
@@ -38,6 +37,9 @@ from tokflow.exports.sequence_files import (
     sequences_within,
     write_tables,
 )
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 COLUMNS = ("attention_mask", "segment_ids", "position_ids")
 
@@ -78,8 +80,10 @@ def write(part: Part, options: ParquetOptions, folder: Path) -> None:
     )
 
 
-def open_writer(path: Path, schema: pa.Schema, *, compression: str) -> pq.ParquetWriter:
+def open_writer(path: Path, schema: pa.Schema, *, compression: str) -> "pq.ParquetWriter":
     """Open a file of sequences, with a codec of the columns."""
+    import pyarrow.parquet as pq  # late: it imports ssl and every file system
+
     return pq.ParquetWriter(
         path,
         schema,
@@ -97,6 +101,8 @@ def read(export: Export, part: str) -> Iterator[Arrays]:
 
 def read_groups(paths: list[Path], export: Export) -> Iterator[Arrays]:
     """Yield the fields of each row group of some files of sequences."""
+    import pyarrow.parquet as pq  # late: it imports ssl and every file system
+
     for path in paths:
         with pq.ParquetFile(path) as file:
             for group in range(file.num_row_groups):
