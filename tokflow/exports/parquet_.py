@@ -19,10 +19,9 @@ train_b for train too. Say which files are which where parts are called otherwis
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tokflow.exports.columns import layout_of_columns, read_columns, schema_of, with_loss_mask
 from tokflow.exports.export import Export
@@ -72,8 +71,10 @@ def write(part: Part, options: ParquetOptions, folder: Path) -> None:
     )
 
 
-def open_writer(path: Path, schema: pa.Schema, *, compression: str) -> pq.ParquetWriter:
+def open_writer(path: Path, schema: pa.Schema, *, compression: str) -> Any:
     """Open a file of sequences, with a codec of the columns."""
+    import pyarrow.parquet as pq  # late: it imports ssl and every file system
+
     return pq.ParquetWriter(
         path,
         schema,
@@ -91,6 +92,8 @@ def read(export: Export, part: str) -> Iterator[Arrays]:
 
 def read_groups(paths: list[Path], export: Export) -> Iterator[Arrays]:
     """Yield the fields of each row group of some files of sequences."""
+    import pyarrow.parquet as pq
+
     for path in paths:
         with pq.ParquetFile(path) as file:
             for group in range(file.num_row_groups):

@@ -25,7 +25,7 @@ _FORMS_OF_RANGES = ("characters", "documents")
 NO_PART = -1
 
 NOT_TAKEN = "no_part"
-"""What counts call the text that no part takes."""
+"""The name that counts give to the text that no part takes."""
 
 
 class PartConfig(Config):
@@ -167,7 +167,7 @@ def _check_total(total: float) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FilePosition:
-    """Where a raw file stands in its dataset; needed for scope dataset alone."""
+    """The place of a raw file in its dataset; needed for scope dataset alone."""
 
     first_char: int = 0
     """Accepted characters in all files before this one."""

@@ -282,7 +282,7 @@ def test_what_the_export_left_out_is_counted_in_all_that_is_made_of_it(tmp_path:
 
 
 def test_what_is_never_read_is_refused_with_a_way_out(built: Dataset):
-    with pytest.raises(ConfigError, match="pickle, which is written and never read; convert"):
+    with pytest.raises(ConfigError, match="pickle, which is written and never read; name"):
         convert_export(latest(built, "pickle"), to("bin"))
 
 
