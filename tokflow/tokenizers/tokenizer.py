@@ -150,12 +150,12 @@ class Tokenizer:
     bos_id: int | None = field(compare=False)
     bos_token: str | None = field(compare=False)
     manifest: Manifest = field(compare=False, repr=False)
-    """What its files must be."""
+    """Sizes and checksums of its files, and its recipe."""
     trust_remote_code: bool = False
     """Whether Python code that was saved with it may run. What is in a store cannot say so: who
     opens the tokenizer does, by a dataset's YAML or on the command line."""
     verdict: str | None = None
-    """What gigatoken did wrong with it, so that the reference makes all its tokens; None where
+    """The fault of gigatoken with it, so that the reference makes all its tokens; None where
     nothing is known."""
 
     @property
@@ -235,7 +235,7 @@ def check_content(manifest: Manifest, folder: Path) -> None:
 
 
 def _holds_copies(manifest: Manifest) -> bool:
-    """Say whether a tokenizer's files are copies of those whose checksums its recipe has.
+    """Return whether a tokenizer's files are copies of those whose checksums its recipe has.
 
     They are not where transformers made a tokenizer.json of them.
     """
