@@ -46,16 +46,14 @@ def verify_against_raw(
     tokenizer, table = encoding.tokenizer, shard.documents()
     end = _end(to_numpy(table["num_chars"]), max_characters)
     chosen = np.unique(np.linspace(0, end - 1, num=min(num_samples, end)).astype(np.int64))
-    reference = open_reference(tokenizer, in_text=encoding.in_text(documents))
-    sample = _Sample(shard, encoding, reference, chosen)
-    problems: list[str] = []
-    num_read = 0
+    in_text = encoding.in_text(documents)
+    sample = _Sample(shard, encoding, open_reference(tokenizer, in_text=in_text), chosen)
+    num_read, problems = 0, list[str]()
     for batch in read_documents(raw.path, documents, render=open_renderer(documents, tokenizer)):
         first, num_read = num_read, num_read + len(batch.rows)
         of_batch = table.slice(first, len(batch.rows))
         problems += _document_problems(shard, first, batch, of_batch)
-        if not problems:
-            problems += sample.problems(first, batch, of_batch)
+        problems += [] if problems else sample.problems(first, batch, of_batch)
         if problems or (num_read >= end and max_characters is not None):
             break
     check_unchanged(raw)
