@@ -5,7 +5,6 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +68,7 @@ def _write_text(
 ) -> dict[str, int]:
     most = documents.limit.characters, config.max_characters
     limits = [limit for limit in most if limit is not None]
-    limit = replace(documents.limit, characters=min(limits, default=None))
+    limit = documents.limit.model_copy(update={"characters": min(limits, default=None)})
     seen = {"num_documents": 0, "num_characters": 0, "num_bytes": 0}
     render = open_renderer(documents, None)
     # Control tokens that a chat template writes are no text to find merges in.
@@ -77,7 +76,7 @@ def _write_text(
     control = re.compile(b"|".join(names) or b"(?!)")
     with path.open("wb") as file:
         for key in sorted(raw_files):
-            limited = replace(documents, limit=limit)
+            limited = documents.model_copy(update={"limit": limit})
             for batch in read_documents(raw_files[key].path, limited, render=render):
                 offsets, data = text_buffers(batch.texts)
                 for start, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
