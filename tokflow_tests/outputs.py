@@ -55,26 +55,23 @@ def index_of(folder: Path, part: str) -> list[dict[str, Any]]:
 def content(folder: Path) -> dict[str, bytes]:
     """Return every file below `folder` by its path, but what tells of a run: times and hashes.
 
-    Of a Lance dataset the commit is left out, and what manifest.json says of it: its time is there.
+    A commit of Lance, which has its time, is b"", and manifest.json without what it says of it.
     """
     return {
         path.relative_to(folder).as_posix(): _without_commits(path)
         for path in sorted(folder.rglob("*"))
-        if path.is_file()
-        and path.name not in (RUN_NAME, "hashes.jsonl")
-        and path.parent.name != LANCE_COMMITS
+        if path.is_file() and path.name not in (RUN_NAME, "hashes.jsonl")
     }
 
 
-LANCE_COMMITS = "_versions"
-
-
 def _without_commits(path: Path) -> bytes:
+    if path.parent.name == "_versions":
+        return b""
     data = path.read_bytes()
-    if path.name != MANIFEST_NAME or f"/{LANCE_COMMITS}/".encode() not in data:
+    if path.name != MANIFEST_NAME or b"/_versions/" not in data:
         return data
     fields = json.loads(data)
-    files = {n: entry for n, entry in fields["files"].items() if f"/{LANCE_COMMITS}/" not in n}
+    files = {name: entry for name, entry in fields["files"].items() if "/_versions/" not in name}
     return json.dumps({**fields, "digest": None, "files": files}).encode()
 
 

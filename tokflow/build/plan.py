@@ -1,4 +1,4 @@
-"""What a run would build, and why: nothing is written but checksums of raw files, nothing trained.
+"""Plan of a run: what it would build, and why. Only checksums of raw files are written.
 
 A missing output is compared with the newest one of the same stage and file in the store: what
 differs between the two recipes is the reason.
@@ -43,14 +43,14 @@ class PlannedOutput:
     cause: Cause | None = None
     """None: it is there."""
     details: tuple[str, ...] = ()
-    """What differs, or what it waits for, in plain words."""
+    """Differences, or what it waits for, in plain words."""
     fingerprint: str | None = None
     """None where it cannot be known before another output is made."""
     folder: Path | None = None
     num_bytes: int = 0
     """Size of the raw files it goes back to."""
     seconds: float = 0.0
-    """How long it is likely to take."""
+    """Likely duration."""
 
     @property
     def is_made(self) -> bool:
@@ -65,7 +65,7 @@ class PlannedOutput:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """What a run would do now."""
+    """Everything that a run would do now."""
 
     graph: BuildGraph
     """The outputs of the dataset, as they were looked for; a build takes it on."""
@@ -87,7 +87,7 @@ class Plan:
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
-        """What the patterns of the raw files match and is not read."""
+        """Files that the patterns of the raw files match and that are not read."""
         return self.graph.listing.left_out
 
     @property
@@ -117,7 +117,7 @@ class Plan:
 
     @property
     def seconds(self) -> float:
-        """How long a run is likely to take."""
+        """Likely duration of a run."""
         return sum(planned.seconds for planned in self.missing)
 
 
@@ -187,7 +187,7 @@ class _Planner:
                 self.unfetched.add(key)
 
     def _look_at(self, output: Output) -> bool:
-        """Plan an output; say whether anything can be planned after it."""
+        """Plan an output; return whether anything can be planned after it."""
         if output.stage in FILE_STAGES and output.name in self.unfetched:
             self._plan(output, None, "missing", ("waits for the raw file to be fetched",))
             return True

@@ -1,4 +1,4 @@
-"""Why an output must be made: what differs from the newest one of the same stage and file."""
+"""Causes of staleness: what differs from the newest output of the same stage and file."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,7 +41,7 @@ def why(newest: Manifest, expected: Recipe) -> tuple[Cause, tuple[str, ...]]:
 
 
 def _has_moved(expected: Recipe, newest: Manifest) -> bool:
-    """Say whether a file stands elsewhere in the dataset than it did."""
+    """Return whether a file stands elsewhere in the dataset than it did."""
     now = expected.config.get("position", {})
     return any(now[name] != at for name, at in newest.config.get("position", {}).items())
 

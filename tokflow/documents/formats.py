@@ -6,9 +6,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from tokflow.documents.batch import Reader
 from tokflow.documents.compression import DECOMPRESSORS
 from tokflow.documents.config import DocumentsConfig, FileFormat
+from tokflow.documents.parsed import Reader
 from tokflow.errors import ConfigError
 
 READERS: dict[FileFormat, str] = {
@@ -33,7 +33,7 @@ SUFFIXES: dict[str, FileFormat] = {
     ".feather": "arrow",
     ".ipc": "arrow",
 }
-"""What `format: auto` goes by, in capitals too, before a suffix of compression."""
+"""Suffixes that `format: auto` goes by, in capitals too, before a suffix of compression."""
 
 _ACCEPTANCE = ("on_bad_document", "max_rejects")
 _OF_TXT = ("document_per", "separator")

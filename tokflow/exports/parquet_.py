@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -37,9 +37,6 @@ from tokflow.exports.sequence_files import (
     sequences_within,
     write_tables,
 )
-
-if TYPE_CHECKING:
-    import pyarrow.parquet as pq
 
 COLUMNS = ("attention_mask", "segment_ids", "position_ids")
 
@@ -80,7 +77,7 @@ def write(part: Part, options: ParquetOptions, folder: Path) -> None:
     )
 
 
-def open_writer(path: Path, schema: pa.Schema, *, compression: str) -> "pq.ParquetWriter":
+def open_writer(path: Path, schema: pa.Schema, *, compression: str) -> Any:
     """Open a file of sequences, with a codec of the columns."""
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
@@ -101,7 +98,7 @@ def read(export: Export, part: str) -> Iterator[Arrays]:
 
 def read_groups(paths: list[Path], export: Export) -> Iterator[Arrays]:
     """Yield the fields of each row group of some files of sequences."""
-    import pyarrow.parquet as pq  # late: it imports ssl and every file system
+    import pyarrow.parquet as pq
 
     for path in paths:
         with pq.ParquetFile(path) as file:

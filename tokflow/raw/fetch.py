@@ -20,7 +20,7 @@ from typing import Any
 from tokflow.errors import RawFileError
 from tokflow.raw.hashes import Progress
 from tokflow.raw.listing import RawSource
-from tokflow.raw.partial import BLOCK_BYTES, Part
+from tokflow.raw.partial import BLOCK_BYTES, PartialDownload
 from tokflow.raw.remote import RemoteFile, TransientError, Validator, remote_error
 from tokflow.raw.urls import is_url, redact, split_url
 from tokflow.store.atomic import new_file, new_folder
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Retry:
-    """How often a broken connection or a busy server is tried again."""
+    """Tries at a broken connection or a busy server."""
 
     num_tries: int = 5
     """Tries in a row that bring nothing new; each 4 MB that arrive begin the count again."""
@@ -92,7 +92,7 @@ def fetch(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Known:
-    """What `.source.json` remembers of the newest copy."""
+    """The newest copy, as `.source.json` remembers it."""
 
     url: str
     """Redacted."""
@@ -105,7 +105,7 @@ class _Known:
 
 @dataclass(slots=True)
 class _Fetching:
-    """What the tries at one file have in common."""
+    """One file, which is tried until it is there."""
 
     source: RawSource
     store: Path
@@ -113,7 +113,7 @@ class _Fetching:
     known: _Known | None
     progress: Progress | None
     furthest: int = field(default=0, init=False)
-    """Bytes of the part on disk when it was longest."""
+    """Most bytes that were on disk after a try."""
 
     @property
     def folder(self) -> Path:
@@ -125,14 +125,16 @@ class _Fetching:
         if known is not None and known.validator == validator and not validator.says_nothing:
             return _copy(known, self.source, self.folder, is_new=False)
         started = time.monotonic()
-        with Part(self.folder / f".part-{_url_sha256(self.source)[:16]}", validator) as part:
+        with PartialDownload(
+            self.folder / f".part-{_url_sha256(self.source)[:16]}", validator
+        ) as part:
             try:
                 self._download(part)
             finally:
                 self.furthest = max(self.furthest, part.num_bytes)
         return self._publish(part, fetch_seconds=time.monotonic() - started)
 
-    def _download(self, part: Part) -> None:
+    def _download(self, part: PartialDownload) -> None:
         if not part.is_complete:
             with self.remote.open_at(part.num_bytes) as body:
                 if body.offset != part.num_bytes:
@@ -151,7 +153,7 @@ class _Fetching:
             part.restart()
             raise TransientError("another version of the file after the download than before")
 
-    def _publish(self, part: Part, *, fetch_seconds: float) -> Copy:
+    def _publish(self, part: PartialDownload, *, fetch_seconds: float) -> Copy:
         sha256 = part.sha256
         known = _Known(
             url=redact(self.source.url),

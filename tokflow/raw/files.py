@@ -24,7 +24,7 @@ class RawFile:
     sha256: str
     """Of the content; it is the raw file's fingerprint."""
     stamp: Stamp
-    """What the file looked like when it was hashed; `check_unchanged` compares it."""
+    """Size, times and inode when it was hashed; `check_unchanged` compares them."""
     remembered: str | None = None
     """Another sha256 that was wrongly remembered of it, seen where files are hashed anew."""
 

@@ -1,4 +1,4 @@
-"""Which raw files a dataset has, and the partition key of each."""
+"""The raw files of a dataset, found by its patterns, with the partition key of each."""
 
 import os
 import posixpath
@@ -42,7 +42,7 @@ class RawConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RawSource:
-    """Where one raw file is."""
+    """The place of one raw file."""
 
     key: str
     """The partition key: the path below the folder that all patterns have in common."""
@@ -96,29 +96,32 @@ def list_raw(
     path that does not exist and a folder that cannot be listed.
     """
     patterns = [_read_pattern(text, base) for text in config.files]
-    origins = {pattern.origin for pattern in patterns}
-    hosts = frozenset(_host(origin) for origin in origins if _is_web(origin))
+    hosts = frozenset(_host(pattern.origin) for pattern in patterns if _is_web(pattern.origin))
     sources: dict[str, RawSource] = {}
     left_out: dict[str, str] = {}
     for pattern in patterns:
-        alike = [other.folder for other in patterns if other.origin == pattern.origin]
-        is_alone = len(origins) == 1 or not pattern.origin
-        root = posixpath.commonpath(alike) if is_alone else ""
+        root = _root(pattern, patterns)
         matches = _matches(pattern, format_of)
         left_out |= {pattern.url_of(path): found for path, found in matches.others.items()}
         for path in sorted(matches.files):
-            key = _key(path, pattern, root)
             source = RawSource(
-                key=key,
+                key=_key(path, pattern, root),
                 url=pattern.url_of(path),
                 is_local=not pattern.origin,
                 named_hosts=hosts if _is_web(pattern.origin) else frozenset(),
             )
-            check_key(key)
+            check_key(source.key)
             if store is not None:
                 check_outside(source, store)
-            _check_same(source, sources.setdefault(key, source))
+            _check_same(source, sources.setdefault(source.key, source))
     return Listing(sources=dict(sorted(sources.items())), left_out=_left_out(left_out, sources))
+
+
+def _root(pattern: "_Pattern", patterns: Sequence["_Pattern"]) -> str:
+    """Return the folder that keys are relative to; none where they begin with a host."""
+    if pattern.origin and any(other.origin != pattern.origin for other in patterns):
+        return ""
+    return posixpath.commonpath([p.folder for p in patterns if p.origin == pattern.origin])
 
 
 def _left_out(found: dict[str, str], sources: dict[str, RawSource]) -> tuple[LeftOut, ...]:
@@ -152,7 +155,7 @@ class _Pattern:
     folder: str
     """The fixed part, nothing of it escaped, absolute on this machine or below the origin."""
     below: tuple[str, ...]
-    """What is to match below `folder`, one component per level; the last one is the file's."""
+    """Names and wildcards for the levels below `folder`; the last one is for files."""
 
     @property
     def is_glob(self) -> bool:

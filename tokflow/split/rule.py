@@ -21,7 +21,7 @@ Form = Literal["characters", "documents", "fraction", "hash_fraction", "files"]
 NO_PART = -1
 
 NOT_TAKEN = "no_part"
-"""What counts call the text that no part takes."""
+"""The name that counts give to the text that no part takes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -154,7 +154,7 @@ class SplitConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FilePosition:
-    """Where a raw file stands in its dataset; needed for scope dataset alone."""
+    """The place of a raw file in its dataset; needed for scope dataset alone."""
 
     first_char: int = 0
     """Accepted characters in all files before this one."""

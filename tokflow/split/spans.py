@@ -66,7 +66,7 @@ class PartSpans:
     char_start: npt.NDArray[np.int64]
     """Code points of the document before the span."""
     token_start: npt.NDArray[np.int64]
-    """Where its tokens begin in the split's `TokenSource`."""
+    """The position of its first token in the split's `TokenSource`."""
     num_tokens: npt.NDArray[np.int64]
 
 
@@ -288,7 +288,7 @@ _DECIDING_POSITION: dict[Form, tuple[str, ...]] = {
     "hash_fraction": (),
     "files": (),
 }
-"""What a file must know of the files before it; the rest may change without a trace."""
+"""All that a file must know of the files before it; the rest may change without a trace."""
 
 
 def _span_table(

@@ -24,8 +24,7 @@ from tokflow.audit.verify.raw import verify_against_raw
 from tokflow.audit.verify.remade import verify_sequences, verify_split
 from tokflow.audit.verify.tokens import verify_tokenizer, verify_tokens
 from tokflow.build.dataset import Dataset
-from tokflow.build.graph import BuildGraph
-from tokflow.build.output import STAGES, Output
+from tokflow.build.graph import STAGES, BuildGraph, Output
 from tokflow.build.pipeline import cut_encoder
 from tokflow.errors import (
     CorruptOutputError,
@@ -35,7 +34,7 @@ from tokflow.errors import (
     UntrustedCodeError,
     message_of,
 )
-from tokflow.exports import Export
+from tokflow.exports import FORMATS
 from tokflow.raw.hashes import CACHE_NAME
 from tokflow.sequences.segments import SEQUENCES_VERSION
 from tokflow.split.cut_tokens import CUT_TOKENS_NAME
@@ -61,7 +60,7 @@ class Verification:
     folder: Path
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    """What could not be looked at, and why."""
+    """Reasons why something was not looked at."""
     is_output: bool = True
     """False of what lies in a store and is no output: it was not looked at."""
 
@@ -288,7 +287,8 @@ class _Verifier:
             graph.raw_file(key),
             graph.open_tokens(key),
             dataset.documents,
-            graph.encoding,
+            dataset.tokenizer,
+            tokenizer,
             on_difference=disqualify,
         )
         return problems, notes
@@ -310,10 +310,10 @@ class _Verifier:
 
 def _verify_export(found: StoredOutput) -> Result:
     """Compare an export with what it was made from or, if it was converted, converted from."""
-    manifest, notes = found.manifest, []
-    export = Export(found.folder, manifest)
-    if not export.is_read:
-        notes = [f"{export.format_name} files are never read: compared by counts and checksums"]
+    manifest = found.manifest
+    name = manifest.details["format"]
+    is_read = FORMATS[name].read is not None
+    notes = [] if is_read else [f"{name} files are never read: compared by counts and checksums"]
     source = source_of(found)
     if source is None:
         return verify_export(found.folder, manifest, open_stored_parts(found)), notes

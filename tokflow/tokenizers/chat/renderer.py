@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from tokflow.documents import Batch, DocumentsConfig, Render, Spans
-from tokflow.documents.batch import ParsedBatch, bad_document, shortened
+from tokflow.documents.parsed import ParsedBatch, Problem, bad_document, excerpt
 from tokflow.errors import ConfigError
 from tokflow.store.arrow import to_texts
 from tokflow.store.integrity import check_files
@@ -135,9 +135,8 @@ class Renderer:
                 messages = _messages(data[offsets[index] : offsets[index + 1]].tobytes())
                 rendered.append(self.render(messages))
             except BadChatError as problem:
-                line, byte_offset = found.place(index)
-                parts = problem.expected, problem.found, problem.remedy
-                bad.append(bad_document(parts, row=row, line=line, byte_offset=byte_offset))
+                parts = Problem(problem.expected, problem.found, problem.remedy)
+                bad.append(bad_document(parts, row=row, place=found.place(row)))
             else:
                 kept.append(index)
         batch = Batch(
@@ -148,7 +147,7 @@ class Renderer:
             Spans.of([chat.spelt for chat in rendered]),
         )
         bad.sort(key=lambda document: document.row)
-        return ParsedBatch(batch, tuple(bad), lambda index: found.place(kept[index]))
+        return ParsedBatch(batch, tuple(bad))
 
     def render(self, messages: Sequence[Message]) -> Rendered:
         """Return one chat as text."""
@@ -201,13 +200,13 @@ def _messages(data: bytes) -> list[Message]:
             value = json.loads(value)
     except (ValueError, RecursionError) as error:
         raise BadChatError(
-            "the JSON of a list of messages", f"{shortened(data)} ({error})"
+            "the JSON of a list of messages", f"{excerpt(data)} ({error})"
         ) from error
     if not isinstance(value, list) or not value:
-        raise BadChatError("a list of one message or more", shortened(value))
+        raise BadChatError("a list of one message or more", excerpt(value))
     for index, message in enumerate(value):
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-            raise BadChatError(f"an object with a `role` as message {index}", shortened(message))
+            raise BadChatError(f"an object with a `role` as message {index}", excerpt(message))
     return [{key: item for key, item in message.items() if item is not None} for message in value]
 
 

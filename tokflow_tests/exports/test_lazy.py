@@ -1,0 +1,69 @@
+"""Formats, and what they need, are imported when they are used; in a fresh process."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tokflow.exports import FORMATS
+from tokflow.exports.formats import _MODULES
+
+HEAVY = {"lance", "pandas", "tensorstore", "torch", "transformers"}
+"""Packages that nobody needs to declare, build or read an export of bin."""
+
+FOR_TABLES = {"ssl", "pyarrow.compute", "pyarrow.fs", "pyarrow.parquet"}
+"""Modules that come with parquet, and so with a build."""
+
+BUILD = """
+import json, sys
+from pathlib import Path
+from tokflow_tests.tiny import build, declare
+
+folder = Path(sys.argv[1])
+made = build(declare(folder, {"a.jsonl": ["abc"]}, exports=["bin"])).export("bin")
+print(json.dumps([made.output.folder.as_posix(), *sys.modules]))
+"""
+
+OPEN = """
+import json, sys
+import tokflow
+
+export = tokflow.open_export(sys.argv[1])
+assert [values.tolist() for values in export.tokens("train")] == [[*b"abc", 256]]
+print(json.dumps([*sys.modules]))
+"""
+
+NAMES = "import json, sys; from tokflow.exports import FORMATS; sorted(FORMATS); 'bin' in FORMATS; "
+NAMES += "print(json.dumps([*sys.modules]))"
+
+
+def modules_after(code: str, *arguments: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True
+    )
+    return json.loads(done.stdout)
+
+
+def formats_in(modules: list[str]) -> list[str]:
+    return [name for name, module in _MODULES.items() if f"tokflow.exports.{module}" in modules]
+
+
+def test_the_names_of_formats_are_known_without_one_of_them():
+    modules = modules_after(NAMES)
+
+    assert formats_in(modules) == []
+    assert not (HEAVY | FOR_TABLES) & {*modules}
+
+
+def test_building_and_opening_an_export_imports_its_format_alone(tmp_path: Path):
+    folder, *built = modules_after(BUILD, str(tmp_path))
+    opened = modules_after(OPEN, folder)
+
+    assert formats_in(built) == formats_in(opened) == ["bin"]
+    assert not HEAVY & {*built}
+    assert not (HEAVY | FOR_TABLES) & {*opened}
+
+
+def test_every_format_is_in_the_module_that_the_registry_names():
+    for name, format_ in FORMATS.items():
+        assert format_.options.__module__ == f"tokflow.exports.{_MODULES[name]}"
