@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +136,8 @@ def _measure(
     num_documents = num_chars = num_bytes = num_tokens = 0
     seconds = 0.0
     most = min(documents.limit.characters or SAMPLE_BYTES, SAMPLE_BYTES)  # a character has a byte
-    limited = replace(documents, limit=replace(documents.limit, characters=most))
+    limit = documents.limit.model_copy(update={"characters": most})
+    limited = documents.model_copy(update={"limit": limit})
     for batch in read_documents(
         path, limited, batch_bytes=BATCH_BYTES, on_reject=lambda _: None, render=render
     ):

@@ -7,37 +7,44 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Annotated, ClassVar
+
+from pydantic import BeforeValidator
 
 from tokflow.errors import ConfigError, RawFileError
 from tokflow.raw.folders import FormatOf, open_folders
 from tokflow.raw.globs import Matches, escaped, find_below, has_wildcard, list_folder, unescaped
 from tokflow.raw.keys import check_key
 from tokflow.raw.urls import is_url, redact, split_url
+from tokflow.store.config import Config
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RawConfig:
+def _as_patterns(files: object) -> tuple[object, ...]:
+    given = files if isinstance(files, list | tuple) else [files]
+    if not given or any(isinstance(file, str) and not file.strip() for file in given):
+        raise _config_error(
+            "",
+            expected="at least one path, glob or URL",
+            found=repr(files),
+            remedy="name the raw files, as in `files: data/raw/*.parquet`",
+        )
+    return tuple(
+        escaped(os.fspath(file)) if isinstance(file, os.PathLike) else file for file in given
+    )
+
+
+class RawConfig(Config):
     """Where the raw files of a dataset are."""
 
-    files: tuple[str, ...]
+    section: ClassVar[str] = "raw"
+
+    files: Annotated[
+        tuple[str, ...], BeforeValidator(_as_patterns, json_schema_input_type=str | list[str])
+    ]
     """Paths, globs (`*`, `?`, `[...]`, `**`) and URLs (`file`, `http`, `https`, and what fsspec
     knows, as `s3`, `gs`, `hf`); one file is one partition. A folder such as `x.parquet`, which
     Spark, Dask and Hive write, stands for the data files in it. Hidden files match only a pattern
     that names the dot. `[[]` stands for a bracket in a name; a `Path` in Python is no pattern."""
-
-    def __post_init__(self) -> None:
-        files = [self.files] if isinstance(self.files, (str, os.PathLike)) else list(self.files)
-        texts = [
-            escaped(os.fspath(file)) if isinstance(file, os.PathLike) else file for file in files
-        ]
-        if not texts or any(not isinstance(text, str) or not text.strip() for text in texts):
-            raise _config_error(
-                "raw.files",
-                expected="at least one path, glob or URL",
-                found=repr(self.files),
-                remedy="name the raw files, as in `files: data/raw/*.parquet`",
-            )
-        object.__setattr__(self, "files", tuple(texts))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,7 +20,7 @@ HUB_FILES = (
     "special_tokens_map.json",
     "chat_template.jinja",
 )
-"""What is taken from a hub id or a folder; all that a tokenizer needs."""
+"""Files taken from a hub id or a folder; all that a tokenizer needs."""
 
 TOKENIZER_FILES = (
     "tokenizer*.json",
@@ -36,7 +36,7 @@ TOKENIZER_FILES = (
     "*.spm",
     "*.tiktoken",
 )
-"""What is taken where there is no tokenizer.json: names that transformers' classes know, and no
+"""Files taken where there is no tokenizer.json: names that transformers' classes know, and no
 weights. Code comes along only where it may run."""
 
 
@@ -160,7 +160,7 @@ def _class_reference(folder: Path) -> str | None:
 
 
 def _is_known_class(folder: Path) -> bool:
-    """Say whether transformers has a class of its own with the name that the config gives."""
+    """Return whether transformers has a class of its own with the name that the config gives."""
     with without_advice():
         from transformers.models.auto.tokenization_auto import tokenizer_class_from_name
 

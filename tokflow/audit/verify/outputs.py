@@ -24,7 +24,8 @@ from tokflow.audit.verify.raw import verify_against_raw
 from tokflow.audit.verify.remade import verify_sequences, verify_split
 from tokflow.audit.verify.tokens import verify_tokenizer, verify_tokens
 from tokflow.build.dataset import Dataset
-from tokflow.build.graph import STAGES, BuildGraph, Output
+from tokflow.build.graph import BuildGraph
+from tokflow.build.output import STAGES, Output
 from tokflow.build.pipeline import cut_encoder
 from tokflow.errors import (
     CorruptOutputError,
@@ -34,7 +35,7 @@ from tokflow.errors import (
     UntrustedCodeError,
     message_of,
 )
-from tokflow.exports import FORMATS
+from tokflow.exports import Export
 from tokflow.raw.hashes import CACHE_NAME
 from tokflow.sequences.segments import SEQUENCES_VERSION
 from tokflow.split.cut_tokens import CUT_TOKENS_NAME
@@ -60,7 +61,7 @@ class Verification:
     folder: Path
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    """Reasons why something was not looked at."""
+    """What could not be looked at, and why."""
     is_output: bool = True
     """False of what lies in a store and is no output: it was not looked at."""
 
@@ -287,8 +288,7 @@ class _Verifier:
             graph.raw_file(key),
             graph.open_tokens(key),
             dataset.documents,
-            dataset.tokenizer,
-            tokenizer,
+            graph.encoding,
             on_difference=disqualify,
         )
         return problems, notes
@@ -310,10 +310,10 @@ class _Verifier:
 
 def _verify_export(found: StoredOutput) -> Result:
     """Compare an export with what it was made from or, if it was converted, converted from."""
-    manifest = found.manifest
-    name = manifest.details["format"]
-    is_read = FORMATS[name].read is not None
-    notes = [] if is_read else [f"{name} files are never read: compared by counts and checksums"]
+    manifest, notes = found.manifest, []
+    export = Export(found.folder, manifest)
+    if not export.is_read:
+        notes = [f"{export.format_name} files are never read: compared by counts and checksums"]
     source = source_of(found)
     if source is None:
         return verify_export(found.folder, manifest, open_stored_parts(found)), notes
