@@ -29,7 +29,7 @@ COPIED_DETAILS = (
     "names",
     "lost",
 )
-"""What holds of an export in any format."""
+"""Details that hold of an export in any format."""
 
 LEFT_OUT = ("num_dropped_tokens", "num_dropped_documents", "num_truncated_documents")
 """Counts of what is not in an export, and so in nothing that is made from it."""
@@ -116,7 +116,7 @@ def _left_out(manifest: Manifest) -> dict[str, int]:
 
 
 def _check_kept(found: StoredOutput, config: ExportConfig) -> None:
-    """Refuse a format that would say of a chat that every token is learnt."""
+    """Refuse a format that would say of a chat that every token is a loss token."""
     lost = set(found.manifest.details.get("lost", ()))
     if lost & set(config.layout.keeps):
         raise ConfigError(

@@ -64,7 +64,7 @@ class Inspection:
     tokenizer: Tokenizer | None
     excerpts: tuple[Excerpt, ...]
     notes: tuple[str, ...]
-    """What cannot be shown, and why."""
+    """Reasons why something cannot be shown."""
 
 
 def inspect_output(
@@ -131,7 +131,7 @@ class _Beginning:
     """None of a stream."""
     token_ids: Iterable[npt.NDArray[Any]]
     """Of the positions from 0 on, padding included; arrays of any shape."""
-    runs: list[dict[str, Any]]
+    entries: list[dict[str, Any]]
     """Rows of an index: position, num_tokens, raw_file, row."""
 
     def excerpts(self, engine: ReferenceEngine | None, num: int) -> Iterator[Excerpt]:
@@ -152,13 +152,13 @@ class _Beginning:
     ) -> Iterator[Segment]:
         """Yield the segments between two positions; padding is what no document has."""
         shown = start
-        for run in self.runs:
-            begin = max(start, run["position"])
-            end = min(stop, run["position"] + run["num_tokens"])
+        for entry in self.entries:
+            begin = max(start, entry["position"])
+            end = min(stop, entry["position"] + entry["num_tokens"])
             if begin < end:
                 ids = tuple(token_ids[begin:end].tolist())
                 text = None if engine is None else engine.decode(ids)
-                document = f"{run['raw_file']}:{run['row']}"
+                document = f"{entry['raw_file']}:{entry['row']}"
                 yield Segment(document=document, token_ids=ids, text=text)
                 shown = end
         if padding := tuple(token_ids[shown:stop].tolist()):
@@ -185,7 +185,7 @@ def _beginnings(found: StoredOutput, num: int) -> Iterator[_Beginning]:
                 part=part,
                 sequence_length=length,
                 token_ids=(fields["token_ids"] for fields in export.read(part)),
-                runs=read_index(index, part, 0, num * (length or STREAM_TOKENS)),
+                entries=read_index(index, part, 0, num * (length or STREAM_TOKENS)),
             )
 
 
@@ -193,13 +193,13 @@ def _of_shard(shard: TokenShard, num_tokens: int) -> _Beginning:
     table = shard.documents(["row", "token_offset", "num_tokens"])
     table = table.rename_columns(["row", "position", "num_tokens"])
     raw_file = shard.manifest.partition
-    runs = [{"raw_file": raw_file, **row} for row in _rows_before([table], num_tokens)]
-    return _Beginning(token_ids=[shard.token_ids()[:num_tokens]], runs=runs)
+    entries = [{"raw_file": raw_file, **row} for row in _rows_before([table], num_tokens)]
+    return _Beginning(token_ids=[shard.token_ids()[:num_tokens]], entries=entries)
 
 
 def _of_stream(part: Part, num: int) -> _Beginning:
-    runs = _rows_before(part.stream_index(), num * STREAM_TOKENS)
-    return _Beginning(part=part.name, token_ids=part.stream(), runs=runs)
+    entries = _rows_before(part.stream_index(), num * STREAM_TOKENS)
+    return _Beginning(part=part.name, token_ids=part.stream(), entries=entries)
 
 
 def _of_sequences(part: Part, num: int) -> _Beginning:
@@ -208,7 +208,7 @@ def _of_sequences(part: Part, num: int) -> _Beginning:
         part=part.name,
         sequence_length=length,
         token_ids=(sequences.token_ids for sequences in part.sequences(num)),
-        runs=_rows_before(part.sequence_index(), num * length),
+        entries=_rows_before(part.sequence_index(), num * length),
     )
 
 

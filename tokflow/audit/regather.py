@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 TOKENS_AT_ONCE = 2_048 * 2_048
 """Tokens copied at one go."""
 
-RUN_COLUMNS = ("position", "num_tokens", "row", "char_start", "token_in_piece")
+ENTRY_COLUMNS = ("position", "num_tokens", "row", "char_start", "token_in_piece")
 
 FILES = {"token_ids": TOKENS_NAME, "loss_mask": LOSS_MASK_NAME}
 """Fields that are gathered, and their files in a token shard."""
@@ -130,17 +130,18 @@ class _Index:
             for raw_file in file.read_row_group(number, columns=["raw_file"])[0].unique():
                 self.groups.setdefault(raw_file.as_py(), []).append(number)
 
-    def runs(self, raw_file: str, part: str) -> Columns:
+    def entries(self, raw_file: str, part: str) -> Columns:
         """Return the rows of one raw file in a part, in the order of their positions."""
         taken = []
         for number in self.groups[raw_file]:
             group = self._read(number)
             if group["part"][0].as_py() == part:  # a group is of one part
                 is_wanted = has_name(group["raw_file"], raw_file)
-                taken.append({name: to_numpy(group[name])[is_wanted] for name in RUN_COLUMNS})
+                taken.append({name: to_numpy(group[name])[is_wanted] for name in ENTRY_COLUMNS})
         none = np.zeros(0, dtype=np.int64)
         return {
-            name: np.concatenate([none, *(runs[name] for runs in taken)]) for name in RUN_COLUMNS
+            name: np.concatenate([none, *(entries[name] for entries in taken)])
+            for name in ENTRY_COLUMNS
         }
 
 
@@ -155,14 +156,16 @@ def _write_split(
     memory alone."""
     spans_of: dict[str, Columns] = {}
     for part, sources in flat.items():
-        runs = _in_document_order(index.runs(raw_file, part))
+        entries = _in_document_order(index.entries(raw_file, part))
         for name, source in sources.items():
             with (folder / FILES[name]).open("ab") as file:
-                for some in source.batches(runs["position"], runs["num_tokens"], TOKENS_AT_ONCE):
+                for some in source.batches(
+                    entries["position"], entries["num_tokens"], TOKENS_AT_ONCE
+                ):
                     file.write(some.data.cast("B"))
-        first = np.flatnonzero(_begins_span(runs))
-        spans_of[part] = {name: runs[name][first] for name in ("row", "char_start")}
-        sizes = np.add.reduceat(runs["num_tokens"], first) if len(first) else first
+        first = np.flatnonzero(_begins_span(entries))
+        spans_of[part] = {name: entries[name][first] for name in ("row", "char_start")}
+        sizes = np.add.reduceat(entries["num_tokens"], first) if len(first) else first
         spans_of[part]["num_tokens"] = sizes
     _write_tables(spans_of, folder)
     counts = {f"{part}.num_tokens": int(of["num_tokens"].sum()) for part, of in spans_of.items()}
@@ -207,17 +210,17 @@ def _write_tables(spans_of: Mapping[str, Columns], folder: Path) -> None:
         pq.write_table(table, folder / name, **parquet_options(schema))
 
 
-def _in_document_order(runs: Columns) -> Columns:
-    """Return the runs as their documents have them, each token in one run only.
+def _in_document_order(entries: Columns) -> Columns:
+    """Return the entries as their documents have them, each token in one entry only.
 
-    A run that begins before the end of the one before it, as where rows overlap, loses what
+    An entry that begins before the end of the one before it, as where sequences overlap, loses what
     stands there already.
     """
-    order = np.lexsort([runs[name] for name in ("token_in_piece", "char_start", "row")])
-    runs = {name: values[order] for name, values in runs.items()}
-    start, stop = runs["token_in_piece"], runs["token_in_piece"] + runs["num_tokens"]
-    is_first = _begins_span(runs)
-    # The end of what comes before a run of the same span; a larger key per span keeps them apart.
+    order = np.lexsort([entries[name] for name in ("token_in_piece", "char_start", "row")])
+    entries = {name: values[order] for name, values in entries.items()}
+    start, stop = entries["token_in_piece"], entries["token_in_piece"] + entries["num_tokens"]
+    is_first = _begins_span(entries)
+    # Where the entries before it in its span end; a larger key per span keeps spans apart.
     span = np.cumsum(is_first)
     far = int(stop.max(initial=0)) + 1
     reached = np.maximum.accumulate(span * far + stop) - span * far
@@ -227,20 +230,20 @@ def _in_document_order(runs: Columns) -> Columns:
     if is_gap.any():
         at = int(np.argmax(is_gap))
         raise ConfigError(
-            where=f"document {runs['row'][at]:,}: token {before[at]:,}",
+            where=f"document {entries['row'][at]:,}: token {before[at]:,}",
             expected="the tokens of a document up to its end or to where it was cut",
             found=f"none before token {start[at]:,}",
             remedy="convert an export that dropped no beginning of a document",
         )
-    known = np.minimum(before - start, runs["num_tokens"])
-    runs["position"] = runs["position"] + known
-    runs["token_in_piece"] = start + known
-    runs["num_tokens"] = runs["num_tokens"] - known
-    is_some = runs["num_tokens"] > 0
-    return {name: values[is_some] for name, values in runs.items()}
+    known = np.minimum(before - start, entries["num_tokens"])
+    entries["position"] = entries["position"] + known
+    entries["token_in_piece"] = start + known
+    entries["num_tokens"] = entries["num_tokens"] - known
+    is_some = entries["num_tokens"] > 0
+    return {name: values[is_some] for name, values in entries.items()}
 
 
-def _begins_span(runs: Columns) -> npt.NDArray[np.bool_]:
-    is_first = np.ones(len(runs["row"]), dtype=bool)
-    is_first[1:] = (np.diff(runs["row"]) != 0) | (np.diff(runs["char_start"]) != 0)
+def _begins_span(entries: Columns) -> npt.NDArray[np.bool_]:
+    is_first = np.ones(len(entries["row"]), dtype=bool)
+    is_first[1:] = (np.diff(entries["row"]) != 0) | (np.diff(entries["char_start"]) != 0)
     return is_first

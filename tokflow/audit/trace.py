@@ -1,5 +1,6 @@
 """Trace tokens of an export back to raw file, row and characters."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -69,31 +70,43 @@ def trace_tokens(
     found = find_export(path)
     _check_part(found, part)
     check_files(found, only={INDEX_NAME})
-    runs = read_index(found.folder / INDEX_NAME, part, start, stop)
-    if not runs:
+    entries = read_index(found.folder / INDEX_NAME, part, start, stop)
+    if not entries:
         raise _no_token(found, part, start)
-    try:
-        tokenizer = open_stored_tokenizer(found)
-        splits = {
-            name: open_stored_split_of(found, name) for name in {run["raw_file"] for run in runs}
-        }
-    except MissingOutputError:
-        tokenizer = None
-    if tokenizer is None:
-        return [_origin(run, start, stop) for run in runs]
-    check_files(tokenizer)
-    for split in splits.values():
-        check_files(split, split.shard, only={SPANS_NAME, DOCUMENTS_NAME})
+    made_from = _open_made_from(found, {entry["raw_file"] for entry in entries})
+    if made_from is None:
+        return [_origin(entry, start, stop) for entry in entries]
+    tokenizer, splits = made_from
     decoder = _open_decoder(replace(tokenizer, trust_remote_code=trust_remote_code))
     origins = []
-    for run in runs:
-        text = _open_text(splits[run["raw_file"]], run)
-        origin = _origin(run, start, stop)
+    for entry in entries:
+        text = _open_text(splits[entry["raw_file"]], entry)
+        origin = _origin(entry, start, stop)
         first = origin.token_in_text
         ids = tuple(text.token_ids[first : first + origin.num_tokens].tolist())
         origin = replace(origin, token_ids=ids)
         origins.append(origin if decoder is None else decoder.with_text(origin, text))
     return origins
+
+
+def _open_made_from(
+    found: StoredOutput, raw_files: Iterable[str]
+) -> tuple[Tokenizer, dict[str, Split]] | None:
+    """Return the tokenizer of an export and the splits of raw files; None where they are gone.
+
+    Raises: CorruptOutputError where a file of them is damaged.
+    """
+    try:
+        tokenizer = open_stored_tokenizer(found)
+        splits = {name: open_stored_split_of(found, name) for name in raw_files}
+    except MissingOutputError:
+        return None
+    if tokenizer is None:
+        return None
+    check_files(tokenizer)
+    for split in splits.values():
+        check_files(split, split.shard, only={SPANS_NAME, DOCUMENTS_NAME})
+    return tokenizer, splits
 
 
 def _check_part(found: StoredOutput, part: str) -> None:
@@ -118,16 +131,16 @@ def _no_token(found: StoredOutput, part: str, position: int) -> ConfigError:
     )
 
 
-def _origin(run: dict[str, Any], start: int, stop: int) -> TokenOrigin:
+def _origin(entry: dict[str, Any], start: int, stop: int) -> TokenOrigin:
     """Return what the index alone tells of the tokens between `start` and `stop`."""
-    begin = max(start, run["position"])
-    end = min(stop, run["position"] + run["num_tokens"])
+    begin = max(start, entry["position"])
+    end = min(stop, entry["position"] + entry["num_tokens"])
     return TokenOrigin(
         position=begin,
         num_tokens=end - begin,
-        raw_file=run["raw_file"],
-        row=run["row"],
-        token_in_text=run["token_in_piece"] + begin - run["position"],
+        raw_file=entry["raw_file"],
+        row=entry["row"],
+        token_in_text=entry["token_in_piece"] + begin - entry["position"],
         char_start=None,
         char_stop=None,
         token_ids=None,
@@ -163,21 +176,21 @@ class _TokenizedText:
     """Whether the text itself may hold EOS or BOS, as chats do."""
 
 
-def _open_text(split: Split, run: dict[str, Any]) -> _TokenizedText:
+def _open_text(split: Split, entry: dict[str, Any]) -> _TokenizedText:
     """Return the text that a row of the index is of."""
     shard = split.shard
     table = shard.documents(["row", "num_chars"])
-    document = int(np.searchsorted(to_numpy(table["row"]), run["row"]))
-    spans = split.spans(run["part"])
-    at = (spans.document == document) & (spans.char_start == run["char_start"])
-    rows = split.span_table(run["part"])
+    document = int(np.searchsorted(to_numpy(table["row"]), entry["row"]))
+    spans = split.spans(entry["part"])
+    at = (spans.document == document) & (spans.char_start == entry["char_start"])
+    rows = split.span_table(entry["part"])
     is_it = to_numpy(rows["is_cut"]) & (to_numpy(rows["document"]) == document)
-    is_it &= to_numpy(rows["char_start"]) == run["char_start"]
+    is_it &= to_numpy(rows["char_start"]) == entry["char_start"]
     of_span = to_numpy(rows["num_chars"])[is_it]
     num_chars = of_span[0] if len(of_span) else to_numpy(table["num_chars"])[document]
     return _TokenizedText(
         token_ids=split.token_source().take(spans.token_start[at][:1], spans.num_tokens[at][:1]),
-        char_start=run["char_start"],
+        char_start=entry["char_start"],
         num_chars=int(num_chars),
         may_hold_special=shard.has_loss_mask
         or shard.manifest.config["special_tokens_in_text"] == "control",
@@ -185,7 +198,7 @@ def _open_text(split: Split, run: dict[str, Any]) -> _TokenizedText:
 
 
 def _open_decoder(tokenizer: Tokenizer) -> "_Decoder | None":
-    """Return what decodes; None where the tokenizer is Python code that may not run."""
+    """Return a decoder; None where the tokenizer is Python code that may not run."""
     try:
         return _Decoder(tokenizer)
     except UntrustedCodeError:

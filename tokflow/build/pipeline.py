@@ -244,7 +244,7 @@ class _Build:
         return True
 
     def _may_begin(self, stage: Stage) -> bool:
-        """Say whether what a stage is made from is there, as far as that is not one file's."""
+        """Return whether a stage can begin: what all of it is made from is there."""
         sources = self.graph.sources
         if stage == "tokens":
             return ("tokenizer", "tokenizer") in self.made

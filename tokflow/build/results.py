@@ -22,7 +22,7 @@ class StageResult:
 
     @property
     def folder(self) -> Path:
-        """Where its files are."""
+        """The folder of its files."""
         return self.output.folder
 
 
@@ -36,13 +36,13 @@ class StageFailure:
 
     @property
     def explained(self) -> TokflowError:
-        """What to tell the user."""
+        """The error as the user is told of it."""
         return explained(self.error, where=f"{self.stage} {self.name}")
 
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """What `build_dataset` did."""
+    """Everything that `build_dataset` made, and what it could not make."""
 
     raw_files: dict[str, RawFile]
     made: tuple[StageResult, ...]
@@ -50,7 +50,7 @@ class BuildResult:
     failed: tuple[StageFailure, ...]
     """Empty if all is well."""
     left_out: tuple[LeftOut, ...]
-    """What the patterns of the raw files match and was not read."""
+    """Files that the patterns of the raw files match and that were not read."""
     seconds: float
 
     @property
@@ -72,19 +72,19 @@ class BuildResult:
 
 
 class Reporter:
-    """Hears how a build goes on; a progress display overrides what it shows."""
+    """Events of a build, each a method; a progress display overrides those that it shows."""
 
     def stage(self, stage: Stage, *, num_outputs: int, num_bytes: int) -> None:
-        """Say that a stage begins, with the raw bytes of the files it has to do."""
+        """A stage begins, with the raw bytes of the files it has to do."""
 
     def start(self, stage: Stage, name: str) -> None:
-        """Say that an output is looked at."""
+        """An output is looked at."""
 
     def advance(self, num_documents: int, num_bytes: int) -> None:
-        """Say that documents with so many bytes of text were tokenized."""
+        """Documents with so many bytes of text were tokenized."""
 
     def made(self, made: StageResult) -> None:
-        """Say that an output is there."""
+        """An output is there."""
 
     def failed(self, failed: StageFailure) -> None:
-        """Say that an output could not be made."""
+        """An output could not be made."""

@@ -1,22 +1,19 @@
-"""A tokenizer as people compare it: what it is, which engine runs it, how it fares on a file."""
+"""A tokenizer as people compare it: ids, engine, and a measurement on a file."""
 
 import dataclasses
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import pyarrow as pa
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import make_tokenizer
 from tokflow.documents import DocumentsConfig, Render, read_documents
 from tokflow.errors import RawFileError
-from tokflow.store.arrow import to_texts
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt, find_other_ids
 from tokflow.tokenizers.chat.renderer import open_renderer
+from tokflow.tokenizers.encoding import Encoding
 from tokflow.tokenizers.engines import GatedEngine
 from tokflow.tokenizers.engines.protocol import text_buffers
 from tokflow.tokenizers.patterns import describe_splitting
@@ -30,24 +27,23 @@ from tokflow.tokens.encoder import engine_for
 from tokflow.tokens.shard import BATCH_BYTES
 
 SAMPLE_BYTES = 4_000_000
-"""Most text, in bytes of UTF-8, that a tokenizer is measured on."""
+"""Text, in bytes of UTF-8, after which the measurement of a tokenizer ends with its batch."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
-    """What a tokenizer made of a raw file's first documents, without BOS and EOS."""
+    """Measurement of a tokenizer on a raw file's first documents, without BOS and EOS."""
 
     path: Path
     """The raw file."""
     num_documents: int
-    """The last one may be cut where `SAMPLE_BYTES` are full."""
     num_chars: int
     num_bytes: int
     num_tokens: int
     seconds: float
     """Of encoding alone, with caches that were cold at the start."""
     bytes_per_token: float | None
-    """How much text a token stands for; None where there is no token."""
+    """Bytes of text that a token stands for; None where there is no token."""
     tokens_per_character: float | None
     """Tokens for each code point; None where there is no text."""
     megabytes_per_second: float
@@ -64,17 +60,17 @@ class TokenizerReport:
     revision: str | None
     """As the config names it; `origin` has the commit that it led to."""
     origin: dict[str, Any]
-    """What was fetched from where, or what it was trained on."""
+    """The place it was fetched from, or what it was trained on."""
     engine: str
     """The library that makes the tokens."""
     engine_reason: str
-    """What the equality gate found."""
+    """The finding of the equality gate."""
     vocab_size_asked: int | None
-    """How many ids it was to have; None for one that is not trained."""
+    """Ids that it was to have; None for one that is not trained."""
     splitting: str
     """The split pattern by its name or itself, or how else the text is split."""
     auto_tokenizer: str | None
-    """Where transformers' AutoTokenizer gives other ids than tokenizer.json."""
+    """Texts to which transformers' AutoTokenizer gives other ids than tokenizer.json."""
     sample: Sample | None
     """None where there is no file to measure on."""
 
@@ -106,7 +102,9 @@ def report_tokenizer(dataset: Dataset, *, file: Path | None, is_measured: bool) 
     make_tokenizer(graph)
     tokenizer, manifest = graph.tokenizer, graph.tokenizer_output.manifest()
     render = open_renderer(dataset.documents, tokenizer) if is_measured else None
-    engine = engine_for(graph.encoding, dataset.documents)
+    # Any tokenizer can be looked at, one without an EOS too.
+    encoding = Encoding(config=dataset.tokenizer, tokenizer=tokenizer, bos_id=None, eos_id=None)
+    engine = engine_for(encoding, dataset.documents)
     if is_measured and file is None:
         file = graph.raw_file(_first_key(graph)).path
     sample = None if file is None else _measure(engine, file, dataset.documents, render)
@@ -140,15 +138,22 @@ def _measure(
 ) -> Sample:
     num_documents = num_chars = num_bytes = num_tokens = 0
     seconds = 0.0
-    for texts in _first_texts(path, documents, render):
-        offsets, _ = text_buffers(texts)
+    most = min(documents.limit.characters or SAMPLE_BYTES, SAMPLE_BYTES)  # a character has a byte
+    limit = documents.limit.model_copy(update={"characters": most})
+    limited = documents.model_copy(update={"limit": limit})
+    for batch in read_documents(
+        path, limited, batch_bytes=BATCH_BYTES, on_reject=lambda _: None, render=render
+    ):
+        offsets, _ = text_buffers(batch.texts)
         started = time.perf_counter()
-        encoded = engine.encode(texts)
+        encoded = engine.encode(batch.texts)
         seconds += time.perf_counter() - started
-        num_documents += len(texts)
-        num_chars += sum(len(text) for text in texts.to_pylist())
+        num_documents += len(batch.texts)
+        num_chars += int(batch.num_chars.sum())
         num_bytes += int(offsets[-1] - offsets[0])
         num_tokens += len(encoded.token_ids)
+        if num_bytes >= SAMPLE_BYTES:
+            break
     return Sample(
         path=path,
         num_documents=num_documents,
@@ -160,27 +165,6 @@ def _measure(
         tokens_per_character=num_tokens / num_chars if num_chars else None,
         megabytes_per_second=num_bytes / 1e6 / seconds if seconds else 0.0,
     )
-
-
-def _first_texts(
-    path: Path, documents: DocumentsConfig, render: Render | None
-) -> Iterator[pa.LargeStringArray]:
-    """Yield the documents in batches until `SAMPLE_BYTES` are full, the last one cut there."""
-    most = min(documents.limit.characters or SAMPLE_BYTES, SAMPLE_BYTES)  # a character has a byte
-    limited = replace(documents, limit=replace(documents.limit, characters=most))
-    left = SAMPLE_BYTES
-    batches = read_documents(
-        path, limited, batch_bytes=BATCH_BYTES, on_reject=lambda _: None, render=render
-    )
-    for batch in batches:
-        offsets, data = text_buffers(batch.texts)
-        num_whole = int(((offsets[1:] - offsets[0]) <= left).sum())
-        yield batch.texts.slice(0, num_whole)
-        left -= int(offsets[num_whole] - offsets[0])
-        if num_whole < len(batch.texts):  # a document that has room for a part only
-            start = int(offsets[num_whole])
-            yield to_texts([data[start : start + left].tobytes().decode(errors="ignore")])
-            return
 
 
 def _splitting(tokenizer: Tokenizer) -> str:

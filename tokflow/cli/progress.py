@@ -1,4 +1,4 @@
-"""Progress of a run: bars on a terminal, and lines elsewhere, few enough for a log to keep."""
+"""Progress of a run: bars on a terminal; elsewhere lines, few enough for a log to keep."""
 
 import time
 from collections import Counter
@@ -177,7 +177,7 @@ class Bars(Errors):
 
     def made(self, made: StageResult) -> None:
         """Count the output's raw bytes in full."""
-        self._raw_bytes += self._size()
+        self._raw_bytes += max(self._size(), 1)  # a tokenizer may go back to no raw file
         if made.is_new and made.output.stage == "tokens" and self._text_bytes:
             self._ratio = self._raw_bytes / self._text_bytes
         self._show(self._raw_bytes, name=self._name)
@@ -194,7 +194,8 @@ class Bars(Errors):
         """Bring the bar of the stage, if it has one, up to date."""
         bars = [task for task in self._progress.tasks if task.fields["stage"] == self._stage]
         for bar in bars:
-            shown = f"{size(num_bytes)} of {size(bar.total or 0)}"
+            total = bar.total or 0
+            shown = f"{size(num_bytes)} of {size(total)}" if total > 1 else ""
             self._progress.update(bar.id, completed=num_bytes, size=shown, **fields)
 
     def _size(self) -> int:

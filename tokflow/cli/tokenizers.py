@@ -140,6 +140,6 @@ def _notes(report: TokenizerReport) -> Iterator[str]:
     if report.auto_tokenizer is not None:
         yield report.auto_tokenizer
     if (sample := report.sample) is not None:
-        is_full = sample.num_bytes > SAMPLE_BYTES - 4  # a character that did not fit has up to 4
+        is_full = sample.num_bytes >= SAMPLE_BYTES
         first = "the first " if is_full else ""
         yield f"measured on {first}{size(sample.num_bytes)} of text of {shown_path(sample.path)}"

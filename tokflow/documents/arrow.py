@@ -11,13 +11,13 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from tokflow.documents.batch import ParsedBatch
 from tokflow.documents.columns import damaged_error, documents_in, find_columns, undamaged
 from tokflow.documents.config import DocumentsConfig
+from tokflow.documents.parsed import ParsedBatch
 
 _FILE_MAGIC = b"ARROW1"
 _STREAM_END = b"\xff\xff\xff\xff\0\0\0\0"
-_MAX_ROWS = 1024
+_MAX_ROWS = 4096
 """Rows looked at at once; a record batch may have millions."""
 
 _Reader: TypeAlias = pa.RecordBatchFileReader | pa.RecordBatchStreamReader

@@ -1,20 +1,16 @@
-"""Batches of documents, and of what is none, as readers give them."""
+"""Batches of documents, as `read_documents` gives them, and the rejects beside them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.documents.config import DocumentsConfig, Limit
-
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Stretches of characters of documents, some for each; in code points, int64."""
+    """Spans of characters of documents, some for each; in code points, int64."""
 
     offsets: npt.NDArray[np.int64]
     """Shape (num_documents + 1,), offsets[0] = 0: which spans are each document's."""
@@ -63,7 +59,7 @@ class Batch:
     num_chars: npt.NDArray[np.int64]
     """Unicode code points of each document."""
     loss_spans: Spans | None = None
-    """Of chats: the characters that are learnt; None: all of them."""
+    """Of chats: the characters that count in the loss; None: all of them."""
     spelt: Spans | None = None
     """Of texts that a chat template wrote: where what it was given, and not the template itself,
     spells special tokens. None for all other texts."""
@@ -105,79 +101,4 @@ class Reject:
     byte_offset: int | None
     """Byte of the decompressed file, of the record's first byte."""
     reason: str
-    """What was expected and what was found."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BadDocument:
-    """A record that is no document: where it is, and the parts of its error."""
-
-    row: int
-    expected: str
-    found: str
-    line: int | None = None
-    byte_offset: int | None = None
-    remedy: str | None = None
-    """What to do other than mend the record."""
-
-
-Problem: TypeAlias = tuple[str, str, str | None]
-"""What was expected and found of a record, and what to do other than mend it."""
-
-
-def bad_document(
-    problem: Problem, *, row: int, line: int | None, byte_offset: int | None
-) -> BadDocument:
-    """Return the bad document with this problem."""
-    expected, found, remedy = problem
-    return BadDocument(
-        row=row,
-        line=line,
-        byte_offset=byte_offset,
-        expected=expected,
-        found=found,
-        remedy=remedy,
-    )
-
-
-Place: TypeAlias = Callable[[int], tuple[int | None, int | None]]
-"""Gives the line and the byte offset of an element of an array."""
-
-
-def no_place(index: int) -> tuple[None, None]:
-    """Say that a format has no lines."""
-    return None, None
-
-
-@dataclass(frozen=True, slots=True)
-class ParsedBatch:
-    """Documents and bad documents that a reader found in consecutive records of a raw file."""
-
-    batch: Batch
-    """May be empty, and of any size. Of messages the texts are JSON, which `Render` turns into
-    the documents."""
-    bad: tuple[BadDocument, ...] = ()
-    """In the order of their rows."""
-    place: Place = no_place
-    """Where each document of the batch is."""
-
-
-Render: TypeAlias = Callable[[ParsedBatch], ParsedBatch]
-"""Makes documents of the messages that were found."""
-
-
-Reader: TypeAlias = Callable[[Path, DocumentsConfig, int], Iterator[ParsedBatch]]
-"""Reads a file in stretches of about so many bytes. Reads no further than it is asked to."""
-
-
-def too_large(limit: Limit) -> Problem:
-    """Return the problem of a document beyond the limit."""
-    remedy = "raise documents.limit.document_bytes"
-    return f"at most {limit.document_bytes:,} bytes", "more", remedy
-
-
-def shortened(value: object, *, length: int = 60) -> str:
-    """Return the value's repr, cut to about `length` characters."""
-    head = value[:length] if isinstance(value, (str, bytes)) else value
-    text = repr(head)
-    return text if len(text) <= length and head == value else f"{text[: length - 3]}..."
+    """The expected and the found of its error."""

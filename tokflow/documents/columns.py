@@ -10,22 +10,21 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tokflow.documents.batch import ParsedBatch, no_place
 from tokflow.documents.config import DocumentsConfig, correct_column
-from tokflow.documents.text_arrays import found_in, found_joined
+from tokflow.documents.parsed import ParsedBatch, parse
 from tokflow.errors import ConfigError, RawFileError
 from tokflow.store.arrow import texts_of, to_arrow
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TextColumn:
     """A column of text: a top-level column, and the way down if that is a struct."""
 
     name: str
     fields: tuple[str, ...] = ()
 
 
-def find_columns(schema: pa.Schema, config: DocumentsConfig, path: Path) -> list[Column]:
+def find_columns(schema: pa.Schema, config: DocumentsConfig, path: Path) -> list[TextColumn]:
     """Return where the columns of `config` are.
 
     Raises:
@@ -34,7 +33,7 @@ def find_columns(schema: pa.Schema, config: DocumentsConfig, path: Path) -> list
     return [_find_column(schema, column, config, path) for column in config.columns]
 
 
-def _find_column(schema: pa.Schema, text: str, config: DocumentsConfig, path: Path) -> Column:
+def _find_column(schema: pa.Schema, text: str, config: DocumentsConfig, path: Path) -> TextColumn:
     """Return the top-level column of that name, or else a nested one."""
     name, *fields = [text] if text in schema.names else text.split(".")
     if schema.names.count(name) > 1:
@@ -49,7 +48,7 @@ def _find_column(schema: pa.Schema, text: str, config: DocumentsConfig, path: Pa
         lists = "lists of structs, " if config.messages is not None else ""
         expected = f"a column {text!r} of {lists}strings or UTF-8 bytes"
         raise _column_error(path, expected, f"{type_}", config)
-    return Column(name, tuple(fields))
+    return TextColumn(name, tuple(fields))
 
 
 def missing_column_error(
@@ -100,20 +99,13 @@ def _is_messages(type_: pa.DataType) -> bool:
 
 def documents_in(
     record_batches: Iterable[pa.RecordBatch],
-    columns: list[Column],
+    columns: list[TextColumn],
     config: DocumentsConfig,
     path: Path,
 ) -> Iterator[ParsedBatch]:
-    """Yield the documents of each record batch, those of one record side by side or joined."""
-    row = 0
+    """Yield the documents of each record batch."""
     for record_batch in record_batches:
-        arrays = [_bytes_of(record_batch, column, path) for column in columns]
-        if config.separator_of_columns is not None:
-            yield found_joined(arrays, config, first_row=row, place=no_place)
-        else:
-            arrays = [_by_record(arrays)] if len(arrays) > 1 else arrays
-            yield found_in(arrays[0], config, first_row=row, place=no_place)
-        row += len(arrays[0])
+        yield parse([_bytes_of(record_batch, column, path) for column in columns], config)
 
 
 def undamaged(batches: Iterator[pa.RecordBatch], path: Path) -> Iterator[pa.RecordBatch]:
@@ -134,15 +126,7 @@ def damaged_error(path: Path, *, found: str, expected: str = "an undamaged file"
     return RawFileError(where=path, expected=expected, found=found, remedy=remedy)
 
 
-def _by_record(arrays: list[pa.LargeBinaryArray]) -> pa.LargeBinaryArray:
-    """Return the first element of each array, then the second of each, and so on."""
-    indices = np.arange(sum(map(len, arrays)), dtype=np.int64)
-    indices = indices.reshape(len(arrays), -1).T.ravel()
-    in_arrow = pa.Int64Array.from_buffers(pa.int64(), len(indices), [None, pa.py_buffer(indices)])
-    return pa.concat_arrays(arrays).take(in_arrow)
-
-
-def _bytes_of(record_batch: pa.RecordBatch, column: Column, path: Path) -> pa.LargeBinaryArray:
+def _bytes_of(record_batch: pa.RecordBatch, column: TextColumn, path: Path) -> pa.LargeBinaryArray:
     """Return the column's bytes, whether UTF-8 or not; strings are not copied."""
     import pyarrow.compute as pc
 

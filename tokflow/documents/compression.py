@@ -28,7 +28,7 @@ class Decompressor(Protocol):
 
     @property
     def unused_data(self) -> bytes:
-        """What came after the end of the stream."""
+        """Bytes after the end of the stream."""
 
     @property
     def needs_input(self) -> bool:

@@ -5,21 +5,26 @@ of a bad record is a reject of its own, for a quote that is not closed takes up 
 have been records. Empty lines take no ordinal. A UTF-8 byte order mark at the start is skipped.
 """
 
-import re
 from collections.abc import Iterator
-from functools import cache
 from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
 
-from tokflow.documents.batch import ParsedBatch, Problem, bad_document, shortened, too_large
 from tokflow.documents.columns import missing_column_error
 from tokflow.documents.compression import read_blocks
 from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.lines import without_mark
-from tokflow.documents.records import Dialect, OddRecord, RecordCutter, Run, unquoted
-from tokflow.documents.text_arrays import bad_alone, found_in, found_joined
+from tokflow.documents.parsed import (
+    ParsedBatch,
+    Problem,
+    all_bad,
+    documents_per_record,
+    excerpt,
+    parse,
+    too_large,
+)
+from tokflow.documents.records import Dialect, OddRecord, RecordBatch, RecordCutter, unquoted
 from tokflow.errors import ConfigError, RawFileError
 from tokflow.store.arrow import texts_of
 
@@ -40,23 +45,20 @@ def _read(
     byte_offset, blocks = without_mark(read_blocks(path, block_bytes=batch_bytes))
     max_bytes = config.limit.document_bytes
     cutter = RecordCutter(blocks, dialect, max_bytes=max_bytes, byte_offset=byte_offset)
-    stretches = iter(cutter)
-    header = _header(next(stretches, None), dialect, path)
+    records = iter(cutter)
+    header = _header(next(records, None), dialect, path)
     indices = [_index(header, text, config, path) for text in config.columns]
     cutter.pattern = dialect.records(len(header), set(indices))
     order = [sorted(indices).index(index) for index in indices]
-    row = 0
-    for stretch in stretches:
-        if isinstance(stretch, Run):
-            found = _documents(stretch, cutter.pattern, order, row, config)
+    for some in records:
+        if isinstance(some, RecordBatch):
+            yield _documents(some, order, config)
         else:
-            found = _bad_record(stretch, dialect, len(header), row, config)
-        row += len(found.batch.rows) + len(found.bad)
-        yield found
+            yield _bad_record(some, dialect, len(header), config)
 
 
-def _header(first: Run | OddRecord | None, dialect: Dialect, path: Path) -> list[str]:
-    """Return the names of the columns; no record is a Run before they are known."""
+def _header(first: RecordBatch | OddRecord | None, dialect: Dialect, path: Path) -> list[str]:
+    """Return the names of the columns; before they are known every record is odd."""
     found = "an empty file"
     if isinstance(first, OddRecord):
         try:
@@ -86,46 +88,22 @@ def _index(header: list[str], text: str, config: DocumentsConfig, path: Path) ->
     return header.index(text)
 
 
-def _documents(
-    run: Run, pattern: re.Pattern[bytes], order: list[int], row: int, config: DocumentsConfig
-) -> ParsedBatch:
-    """Return the documents of the records, those of one record side by side or joined."""
-    in_file = [list(map(unquoted, column)) for column in zip(*run.records, strict=True)]
-    columns = [in_file[index] for index in order]
-    is_joined = config.separator_of_columns is not None
-    num_each = 1 if is_joined else len(columns)
-
-    @cache
-    def places() -> list[tuple[int, int]]:
-        return run.places(pattern)
-
-    def place(index: int) -> tuple[int, int]:
-        return places()[index // num_each]
-
-    if is_joined:
-        return found_joined(list(map(_array, columns)), config, first_row=row, place=place)
-    if num_each > 1:
-        columns = [[value for record in zip(*columns, strict=True) for value in record]]
-    return found_in(_array(columns[0]), config, first_row=row, place=place)
-
-
-def _array(values: list[bytes]) -> pa.LargeBinaryArray:
-    return texts_of(values).view(pa.large_binary())
+def _documents(batch: RecordBatch, order: list[int], config: DocumentsConfig) -> ParsedBatch:
+    """Return the documents of records of the right shape."""
+    in_file = [list(map(unquoted, column)) for column in zip(*batch.records, strict=True)]
+    columns = [texts_of(in_file[index]).view(pa.large_binary()) for index in order]
+    return parse(columns, config, place=batch.place)
 
 
 def _bad_record(
-    odd: OddRecord, dialect: Dialect, num_fields: int, row: int, config: DocumentsConfig
+    odd: OddRecord, dialect: Dialect, num_fields: int, config: DocumentsConfig
 ) -> ParsedBatch:
     """Return every line of the record as a bad document, for each of a record's documents."""
     problem = _what_is_wrong(odd, dialect, num_fields, config)
-    num_each = 1 if config.separator_of_columns is not None else len(config.columns)
+    num_each = documents_per_record(config, len(config.columns))
     places = (place for place in odd.lines() for _ in range(num_each))
-    bad = (
-        bad_document(problem, row=row + nth, line=line, byte_offset=byte_offset)
-        for nth, (line, byte_offset) in enumerate(places)
-    )
     # One more than may be set aside is the end, however many there are.
-    return bad_alone(islice(bad, config.max_rejects + 1))
+    return all_bad(problem, islice(places, config.max_rejects + 1))
 
 
 def _what_is_wrong(
@@ -135,21 +113,21 @@ def _what_is_wrong(
     if odd.problem == "too large":
         expected, found, remedy = too_large(config.limit)
         of_record = f" (in the record that begins in line {odd.first_line:,})"
-        return f"{expected}, and quotes that are closed", f"{found}{of_record}", remedy
+        return Problem(f"{expected}, and quotes that are closed", f"{found}{of_record}", remedy)
     last_line = odd.first_line + odd.data.rstrip(b"\n").count(b"\n")
     of_record = ""
     if last_line > odd.first_line:
         of_record = f" (in the record of the lines {odd.first_line:,} to {last_line:,})"
     if odd.problem == "open quotes":
         remedy = f"close the quotes of line {odd.opened_line:,}"
-        return "quotes that are closed", f"{_open_quotes(odd)}{of_record}", remedy
+        return Problem("quotes that are closed", f"{_open_quotes(odd)}{of_record}", remedy)
     try:
         fields = dialect.fields(odd.data)
         first = list(islice(fields, 20))
-        found = f"{len(first) + sum(1 for _ in fields):,}: {shortened(first)}"
+        found = f"{len(first) + sum(1 for _ in fields):,}: {excerpt(first)}"
     except ValueError as error:
-        return "a record of well-formed fields", f"{error}{of_record}", None
-    return f"{num_fields} fields, as in the header", f"{found}{of_record}", None
+        return Problem("a record of well-formed fields", f"{error}{of_record}")
+    return Problem(f"{num_fields} fields, as in the header", f"{found}{of_record}")
 
 
 def _open_quotes(odd: OddRecord) -> str:

@@ -8,7 +8,7 @@ invalid UTF-8 and lone surrogates. NaN and Infinity are no JSON.
 
 import difflib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -16,20 +16,22 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
+import pyarrow as pa
 
-from tokflow.documents.batch import (
-    BadDocument,
-    Batch,
-    ParsedBatch,
-    Problem,
-    bad_document,
-    shortened,
-)
 from tokflow.documents.compression import read_blocks
 from tokflow.documents.config import DocumentsConfig, correct_column
-from tokflow.documents.lines import Pieces, cut, without_mark
-from tokflow.documents.text_arrays import completion_spans, invalid_utf8, too_large_alone
+from tokflow.documents.lines import LineBatch, cut, without_mark
+from tokflow.documents.parsed import (
+    ParsedBatch,
+    Place,
+    Problem,
+    all_bad,
+    documents_per_record,
+    excerpt,
+    invalid_utf8,
+    parse,
+    too_large,
+)
 from tokflow.errors import ConfigError
 from tokflow.store.arrow import texts_of
 
@@ -42,31 +44,35 @@ def read(path: Path, config: DocumentsConfig, batch_bytes: int) -> Iterator[Pars
     With several columns each line is decoded once for each.
     """
     fields = [_field(text, config) for text in config.columns]
+    num_each = documents_per_record(config, len(fields))
     byte_offset, blocks = without_mark(read_blocks(path, block_bytes=batch_bytes))
     max_bytes = config.limit.document_bytes
-    row = 0
-    for lines in cut(blocks, b"\n", max_bytes=max_bytes, byte_offset=byte_offset):
-        found = (
-            _too_large(lines, fields, row, config)
-            if lines.is_too_large
-            else _whole(lines, fields, row, config) or _line_by_line(lines, fields, row, config)
-        )
-        row += len(found.batch.rows) + len(found.bad)
-        yield found
+
+    def parse_lines(batch: LineBatch) -> ParsedBatch:
+        if batch.is_too_large:
+            return all_bad(too_large(config.limit), [batch.place(0)] * num_each)
+        try:
+            columns = [list(map(field.get, map(field.decode, batch.lines))) for field in fields]
+        except _UNDECODABLE:
+            return _line_by_line(batch, fields, config)
+        return _parse(columns, config, batch.place)
+
+    batches = cut(blocks, b"\n", max_bytes=max_bytes, byte_offset=byte_offset)
+    yield from map(parse_lines, batches)  # which keeps none while the next is cut
 
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """How one field is read from a line: `get(decode(line))`."""
+    """A field of the records, decoded by itself."""
 
     keys: tuple[str, ...]
     decode: Callable[[bytes], Any]
     get: Callable[[Any], Any]
-    """Gives the text; of messages their JSON, as bytes."""
+    """Gives the text of what was decoded; of messages their JSON, as bytes."""
     is_json: bool
     """Whether the field holds messages, whatever JSON they are."""
     remedy: str
-    """What to do where a record lacks the field."""
+    """Said where a record lacks the field."""
 
 
 def _field(text: str, config: DocumentsConfig) -> _Field:
@@ -93,127 +99,69 @@ def _name_in_config(text: str, config: DocumentsConfig) -> str:
     return next((name for name in names if getattr(config, name) == text), "text")
 
 
-def _too_large(
-    lines: Pieces, fields: list[_Field], row: int, config: DocumentsConfig
+def _line_by_line(batch: LineBatch, fields: list[_Field], config: DocumentsConfig) -> ParsedBatch:
+    """Return the documents of lines, some of which are blank or bad."""
+    shown = [index for index, line in enumerate(batch.lines) if line.strip(b" \t\r")]
+    num_each = documents_per_record(config, len(fields))
+    columns: list[list[Any]] = [[] for _ in fields]
+    problems: dict[int, Problem] = {}
+    for record, index in enumerate(shown):
+        for nth, field in enumerate(fields):
+            text = _text(batch.lines[index], field)
+            if isinstance(text, Problem):
+                problems.setdefault(record * num_each + nth % num_each, text)
+                text = b"" if field.is_json else ""
+            columns[nth].append(text)
+    return _parse(columns, config, lambda record: batch.place(shown[record]), problems)
+
+
+def _parse(
+    columns: list[list[Any]],
+    config: DocumentsConfig,
+    place: Callable[[int], Place],
+    problems: Mapping[int, Problem] | None = None,
 ) -> ParsedBatch:
-    num_documents = 1 if config.separator_of_columns is not None else len(fields)
-    place = (lines.first + 1, lines.byte_offset)
-    return too_large_alone(range(row, row + num_documents), config.limit, place)
+    """Return the documents of strings, or of messages as JSON."""
+    num_chars = None
+    if config.messages is None:
+        num_chars = [np.fromiter(map(len, column), np.int64, len(column)) for column in columns]
+    encode: Callable[[Any], bytes] = bytes if config.messages is not None else str.encode
+    arrays = [texts_of(list(map(encode, column))).view(pa.large_binary()) for column in columns]
+    return parse(arrays, config, place=place, problems=problems, num_chars=num_chars)
 
 
-def _whole(
-    lines: Pieces, fields: list[_Field], row: int, config: DocumentsConfig
-) -> ParsedBatch | None:
-    """Return the documents of the lines, or None if one of them is blank or bad."""
-    try:
-        columns = [list(map(field.get, map(field.decode, lines.pieces))) for field in fields]
-    except _UNDECODABLE:
-        return None
-    num_records = len(lines.pieces)
-    num_documents = (
-        num_records if config.separator_of_columns is not None else (num_records * len(fields))
-    )
+def _text(line: bytes, field: _Field) -> Any | Problem:
+    """Return what a field of a line holds, or why that is no text.
 
-    def place(index: int) -> tuple[int, int]:
-        line = index * num_records // num_documents
-        before = sum(map(len, lines.pieces[:line])) + line
-        return lines.first + line + 1, lines.byte_offset + before
-
-    rows = np.arange(row, row + num_documents, dtype=np.int64)
-    return ParsedBatch(_batch(columns, rows, config), place=place)
-
-
-def _line_by_line(
-    lines: Pieces, fields: list[_Field], row: int, config: DocumentsConfig
-) -> ParsedBatch:
-    is_joined = config.separator_of_columns is not None
-    columns: list[list[Any]] = [[] for _ in (fields if is_joined else fields[:1])]
-    rows, places, bad = [], [], []
-    byte_offset = lines.byte_offset
-    for number, line in enumerate(lines.pieces, start=lines.first + 1):
-        # A document is made of all fields, or there is one for each.
-        of_documents = [fields] if is_joined else [[field] for field in fields]
-        for of_document in of_documents if line.strip(b" \t\r") else ():
-            values, problem = _values(line, of_document, row, number, byte_offset)
-            if problem is not None:
-                bad.append(problem)
-            else:
-                for column, value in zip(columns, values, strict=True):
-                    column.append(value)
-                rows.append(row)
-                places.append((number, byte_offset))
-            row += 1
-        byte_offset += len(line) + 1
-    batch = _batch(columns, np.array(rows, dtype=np.int64), config)
-    return ParsedBatch(batch, tuple(bad), places.__getitem__)
-
-
-def _values(
-    line: bytes, fields: list[_Field], row: int, number: int, byte_offset: int
-) -> tuple[list[Any], BadDocument | None]:
-    """Return what the fields of a line hold, or why it is no document."""
-    values = []
-    for field in fields:
-        try:
-            values.append(field.get(field.decode(line)))
-        except _UNDECODABLE as error:
-            value, problem = _second_look(line, field, error)
-            if problem is not None:
-                return [], bad_document(problem, row=row, line=number, byte_offset=byte_offset)
-            values.append(value)
-    return values, None
-
-
-def _batch(columns: list[list[Any]], rows: npt.NDArray[np.int64], config: DocumentsConfig) -> Batch:
-    """Return the documents of the columns: joined, or side by side."""
-    if config.messages is not None:
-        texts = texts_of([bytes(raw) for raw in columns[0]])
-        return Batch(rows, texts, np.zeros(len(rows), dtype=np.int64))
-    strings: list[str] = columns[0]
-    if (separator := config.separator_of_columns) is not None:
-        strings = [separator.join(record) for record in zip(*columns, strict=True)]
-    elif len(columns) > 1:
-        strings = [text for record in zip(*columns, strict=True) for text in record]
-    num_chars = _lengths(strings)
-    spans = completion_spans(_lengths(columns[0]), num_chars) if config.is_chat else None
-    return Batch(rows, texts_of([text.encode() for text in strings]), num_chars, spans)
-
-
-def _lengths(strings: list[str]) -> npt.NDArray[np.int64]:
-    return np.fromiter(map(len, strings), dtype=np.int64, count=len(strings))
-
-
-def _second_look(line: bytes, field: _Field, error: Exception) -> tuple[Any, Problem | None]:
-    """Return what a field holds by Python's json, or why it holds no text.
-
-    It takes what msgspec does not: a value that another of the same key replaces, and lone
-    surrogates in other fields.
+    A second look by Python's json takes what msgspec does not: a value that another of the same
+    key replaces, and lone surrogates in other fields.
     """
+    try:
+        return field.get(field.decode(line))
+    except _UNDECODABLE as first_error:
+        error = first_error
     try:
         # A byte that is no UTF-8 becomes a lone surrogate, which spoils its own string only.
         text = line.decode("utf-8", "surrogateescape")
         value = json.loads(text, parse_constant=_no_constant)
     except RecursionError:
-        return None, ("JSON", f"too many nested values in {shortened(line)}", None)
+        return Problem("JSON", f"too many nested values in {excerpt(line)}")
     except ValueError:
-        return None, ("a JSON object", f"{shortened(line)} ({error})", None)
+        return Problem("a JSON object", f"{excerpt(line)} ({error})")
     for depth, key in enumerate(field.keys):
         if not isinstance(value, dict) or key not in value:
-            return None, _missing_key(value, field, depth)
+            return _missing_key(value, field, depth)
         value = value[key]
     if field.is_json:
-        return json.dumps(value).encode(), None
+        return json.dumps(value).encode()
     if not isinstance(value, str):
-        expected = f"a string in {'.'.join(field.keys)!r}"
-        return None, (expected, _described(value), None)
+        return Problem(f"a string in {'.'.join(field.keys)!r}", _described(value))
     try:
         value.encode()
     except UnicodeEncodeError as surrogate:
-        if (invalid := invalid_utf8(line)) is not None:
-            return None, ("valid UTF-8", invalid, None)
-        found = f"the lone surrogate {value[surrogate.start]!r} in {shortened(line)}"
-        return None, ("text", found, None)
-    return value, None
+        found = f"the lone surrogate {value[surrogate.start]!r} in {excerpt(line)}"
+        return invalid_utf8(line) or Problem("text", found)
+    return value
 
 
 def _no_constant(name: str) -> None:
@@ -225,11 +173,11 @@ def _missing_key(value: Any, field: _Field, depth: int) -> Problem:
     key = field.keys[depth]
     inside = f" in {'.'.join(field.keys[:depth])!r}" if depth else ""
     if not isinstance(value, dict):
-        return f"a JSON object{inside}", _described(value), None
+        return Problem(f"a JSON object{inside}", _described(value))
     nearest = difflib.get_close_matches(key, value, n=1)
-    found = f"the keys {', '.join(map(shortened, value))}" if value else "no keys"
+    found = f"the keys {', '.join(map(excerpt, value))}" if value else "no keys"
     found += f" (nearest: {nearest[0]!r})" if nearest else ""
-    return f"the key {key!r}{inside}", found, field.remedy
+    return Problem(f"the key {key!r}{inside}", found, field.remedy)
 
 
 def _described(value: object) -> str:
@@ -237,4 +185,4 @@ def _described(value: object) -> str:
     if value is None:
         return "null"
     names = {bool: "boolean", int: "number", float: "number", str: "string", list: "array"}
-    return f"the {names.get(type(value), 'object')} {shortened(value)}"
+    return f"the {names.get(type(value), 'object')} {excerpt(value)}"

@@ -2,16 +2,13 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from tokflow.documents.batch import ParsedBatch
 from tokflow.documents.columns import damaged_error, documents_in, find_columns, undamaged
 from tokflow.documents.config import DocumentsConfig
-
-if TYPE_CHECKING:
-    import pyarrow.parquet as pq
+from tokflow.documents.parsed import ParsedBatch
 
 _READ_BUFFER_BYTES = 1024 * 1024
 """Without it a whole column chunk, compressed, is in memory at once."""
@@ -22,9 +19,7 @@ last, and no more than its mean is known; 64 MB of 14 kB documents take 0.12 s w
 
 
 def read(path: Path, config: DocumentsConfig, batch_bytes: int) -> Iterator[ParsedBatch]:
-    """Yield the documents of the file in stretches of a few pages, not of row groups."""
-    import pyarrow.parquet as pq  # late: it imports ssl and every file system
-
+    """Yield the documents of the file, a few pages at once, not of row groups."""
     try:
         file = pq.ParquetFile(
             path,
@@ -41,7 +36,7 @@ def read(path: Path, config: DocumentsConfig, batch_bytes: int) -> Iterator[Pars
 
 
 def _record_batches(
-    file: "pq.ParquetFile", path: Path, names: list[str], batch_bytes: int
+    file: pq.ParquetFile, path: Path, names: list[str], batch_bytes: int
 ) -> Iterator[pa.RecordBatch]:
     for index in range(file.metadata.num_row_groups):
         row_group = file.metadata.row_group(index)
@@ -60,7 +55,7 @@ def _record_batches(
             raise damaged_error(path, found=f"{num_rows:,}", expected=expected)
 
 
-def _rows_at_once(row_group: "pq.RowGroupMetaData", names: list[str], batch_bytes: int) -> int:
+def _rows_at_once(row_group: pq.RowGroupMetaData, names: list[str], batch_bytes: int) -> int:
     chunks = [row_group.column(index) for index in range(row_group.num_columns)]
     prefixes = tuple(f"{name}." for name in names)  # of what lists and structs hold
     num_bytes = sum(

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tokflow.documents.batch import BadDocument, Batch, ParsedBatch, Reject, Render
+from tokflow.documents.batch import Batch, Reject
 from tokflow.documents.config import DocumentsConfig, Limit
 from tokflow.documents.formats import reader_of
-from tokflow.documents.text_arrays import ends_of
+from tokflow.documents.parsed import BadDocument, ParsedBatch, Render, ends_of
 from tokflow.errors import BadDocumentError, RawFileError
 
 _MIN_READ_BYTES = 64 * 1024
@@ -50,12 +50,12 @@ def read_documents(
     found = reader(path, config, max(batch_bytes, _MIN_READ_BYTES))
     if render is not None:
         found = map(render, found)
-    accepted = _accepted(_until(config.limit, found), path, config, on_reject)
+    accepted = _accepted(_until(config.limit, _numbered(found)), path, config, on_reject)
     return _regulated(accepted, batch_bytes)
 
 
 def is_accepted(config: DocumentsConfig, *, num_rejects: int) -> bool:
-    """Say whether a raw file with so many bad documents is one that may be taken."""
+    """Return whether a raw file with so many bad documents is one that may be taken."""
     return num_rejects <= (0 if config.on_bad_document == "error" else config.max_rejects)
 
 
@@ -72,12 +72,21 @@ def _require_readable(path: Path) -> None:
         ) from error
 
 
-def _until(limit: Limit, stretches: Iterator[ParsedBatch]) -> Iterator[ParsedBatch]:
+def _numbered(parsed: Iterator[ParsedBatch]) -> Iterator[ParsedBatch]:
+    """Yield what was found with rows counted from the beginning of the file."""
+    first = 0
+    for found in parsed:
+        numbered, first = found.from_row(first), first + found.num_rows
+        del found  # which keeps the lines
+        yield numbered
+
+
+def _until(limit: Limit, parsed: Iterator[ParsedBatch]) -> Iterator[ParsedBatch]:
     """Yield what was found up to and with the document that reaches the limit."""
     documents_left, characters_left = limit.documents, limit.characters
-    for found in stretches:
+    for found in parsed:
         num_documents = len(found.batch.rows)
-        end = num_documents + 1  # where the limit is reached; not in this stretch
+        end = num_documents + 1  # where the limit is reached; not here
         if documents_left is not None:
             end = min(end, documents_left)
             documents_left -= num_documents
@@ -98,14 +107,14 @@ def _first_of(found: ParsedBatch, num_documents: int) -> ParsedBatch:
 
 
 def _accepted(
-    stretches: Iterator[ParsedBatch],
+    parsed: Iterator[ParsedBatch],
     path: Path,
     config: DocumentsConfig,
     on_reject: Callable[[Reject], None] | None,
 ) -> Iterator[Batch]:
     """Yield the batches without the empty ones; the bad documents are errors or rejects."""
     num_rejects = 0
-    for found in stretches:
+    for found in parsed:
         for bad in found.bad:
             num_rejects += 1
             if not is_accepted(config, num_rejects=num_rejects):

@@ -13,9 +13,10 @@ took 2.8 times as long for records of 27 bytes, 1.5 times for records of 2 kB.
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, TypeAlias
 
-from tokflow.documents.batch import shortened
+from tokflow.documents.parsed import excerpt
 
 _QUOTE, _LINE_END = b'"\n'
 _NOTHING = re.compile(b"")
@@ -58,7 +59,7 @@ class Dialect:
                 break
         if match[2] is None and match[1].startswith(b'"'):
             after = record[match.end() : match.end() + 80].rstrip(b"\r\n")
-            raise ValueError(f"{shortened(after.decode('utf-8', 'replace'))} after a closing quote")
+            raise ValueError(f"{excerpt(after.decode('utf-8', 'replace'))} after a closing quote")
         if match[2] is None:
             raise ValueError("a carriage return outside quotes")
 
@@ -68,24 +69,29 @@ def unquoted(field: bytes) -> bytes:
     return field[1:-1].replace(b'""', b'"') if field[:1] == b'"' else field
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+@dataclass(frozen=True)
+class RecordBatch:
     """Records of the right shape, one after another."""
 
+    pattern: re.Pattern[bytes]
     records: list[tuple[bytes, ...]]
     """The fields of each that are kept, in the order of the file, with their quotes."""
     line: int
     """Of the first record, or of empty lines before it; counted from 1."""
     byte_offset: int
     data: bytes
-    """With empty lines between the records, and what is not of the run around them."""
+    """With empty lines between the records, and what is not of them around."""
     start: int
     stop: int
 
-    def places(self, pattern: re.Pattern[bytes]) -> list[tuple[int, int]]:
-        """Return the line and the byte offset of each record, which `pattern` matches."""
+    def place(self, index: int) -> tuple[int, int]:
+        """Return the line and the byte offset of a record."""
+        return self._places[index]
+
+    @cached_property
+    def _places(self) -> list[tuple[int, int]]:
         places, line, counted = [], self.line, self.start
-        for match in pattern.finditer(self.data, self.start, self.stop):
+        for match in self.pattern.finditer(self.data, self.start, self.stop):
             if match.end() > match.start():
                 begin = _after_empty_lines(self.data, match.start())
                 line += self.data.count(b"\n", counted, begin)
@@ -123,15 +129,15 @@ class OddRecord:
 class RecordCutter:
     """The records of blocks. One of more than `max_bytes` is not held, but given in parts.
 
-    Iterating yields a Run of a block's records up to one that `pattern` does not match, which
-    is an OddRecord, and so on. `pattern` may be set between two steps.
+    Iterating yields a RecordBatch of a block's records up to one that `pattern` does not match,
+    which is an OddRecord, and so on. `pattern` may be set between two steps.
     """
 
     def __init__(
         self, blocks: Iterable[bytes], dialect: Dialect, *, max_bytes: int, byte_offset: int
     ) -> None:
         self.pattern = _NOTHING
-        """What matches a record of the right shape, as by `Dialect.records`."""
+        """Matches a record of the right shape, as by `Dialect.records`."""
         self._blocks = blocks
         self._max_bytes = max_bytes
         self._dialect = dialect
@@ -142,16 +148,16 @@ class RecordCutter:
         self._num_bytes = 0  # of it, held or not
         self._is_mid_line = False
 
-    def __iter__(self) -> Iterator[Run | OddRecord]:
+    def __iter__(self) -> Iterator[RecordBatch | OddRecord]:
         for block in self._blocks:
             position = 0
             while position < len(block):
                 if self._num_bytes == 0:
-                    run = self._run(block, position)
-                    if run.records:
-                        yield run
-                    self._pass(block, position, run.stop)
-                    position = run.stop
+                    batch = self._batch(block, position)
+                    if batch.records:
+                        yield batch
+                    self._pass(block, position, batch.stop)
+                    position = batch.stop
                     if position == len(block):
                         break
                 stop = self._end.find(block, position)
@@ -161,7 +167,7 @@ class RecordCutter:
             is_open = self._end.find(b"\n", 0) is None
             yield from self._take(b"" if is_open else b"\n", is_end=True, is_open=is_open)
 
-    def _run(self, block: bytes, start: int) -> Run:
+    def _batch(self, block: bytes, start: int) -> RecordBatch:
         """Return the records from `start`, with the empty lines after them."""
         records, stop, most = [], start, self._max_bytes
         for match in self.pattern.finditer(block, start):
@@ -171,11 +177,17 @@ class RecordCutter:
             records.append(match.groups())
             stop = end
         stop = _after_empty_lines(block, stop)
-        return Run(records, self._line, self._byte_offset, block, start, stop)
+        return self._records(records, block, start, stop)
+
+    def _records(
+        self, records: list[tuple[bytes, ...]], data: bytes, start: int, stop: int
+    ) -> RecordBatch:
+        line, byte_offset = self._line, self._byte_offset
+        return RecordBatch(self.pattern, records, line, byte_offset, data, start, stop)
 
     def _take(
         self, data: bytes, *, is_end: bool, is_open: bool = False
-    ) -> Iterator[Run | OddRecord]:
+    ) -> Iterator[RecordBatch | OddRecord]:
         """Take up a part of a record, and yield what is known of it."""
         if self._num_bytes == 0:
             self._record_line = self._line
@@ -194,11 +206,11 @@ class RecordCutter:
             self._num_bytes = 0
             self._end = _RecordEnd(self._dialect)
 
-    def _whole(self, record: bytes, *, is_open: bool) -> Iterator[Run | OddRecord]:
+    def _whole(self, record: bytes, *, is_open: bool) -> Iterator[RecordBatch | OddRecord]:
         size = len(record)
         match = self.pattern.match(record)
         if match is not None and match.end() == size:
-            yield Run([match.groups()], self._line, self._byte_offset, record, 0, size)
+            yield self._records([match.groups()], record, 0, size)
         elif is_open:
             opened = self._line + record.count(b"\n", 0, self._end.opened)
             yield self._odd("open quotes", record, opened)

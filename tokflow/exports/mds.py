@@ -20,29 +20,24 @@ bytes for the same rows.
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import pydantic
 import xxhash
 
 from tokflow.errors import ConfigError
 from tokflow.exports.export import Export, damaged_file
 from tokflow.exports.format import Arrays, Declared, Format, Layout
-from tokflow.exports.options import check_counts, check_level
+from tokflow.exports.options import check_level
 from tokflow.exports.part import Part
 from tokflow.exports.sequence_files import files_of, sequences_within
-from tokflow.exports.token_files import (
-    MAX_LEVEL,
-    Compression,
-    equal_sizes,
-    open_bytes,
-    peer_name,
-)
+from tokflow.exports.token_files import MAX_LEVEL, Compression, equal_sizes, open_bytes, peer_name
 from tokflow.sequences.segments import Sequences
+from tokflow.store.config import Config, Listed
 from tokflow.store.zstd import zstd
 
 Field = Literal["token_ids", "segment_ids", "position_ids", "loss_mask"]
@@ -72,40 +67,34 @@ BYTES_AT_ONCE = 2**26
 """Of rows that are read; their tokens are copied to another dtype."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MdsOptions:
+class MdsOptions(Config):
     """Options of the mds format."""
 
-    columns: Mapping[str, Field] = field(default_factory=lambda: dict(DEFAULT_COLUMNS))
+    columns: dict[str, Field] = pydantic.Field(default_factory=lambda: dict(DEFAULT_COLUMNS))
     """Name of each column -> its field: token_ids, segment_ids, position_ids or loss_mask.
     `{tokens: token_ids}` is what llm-foundry writes: less than half the bytes."""
-    size_limit: int = 2**26
+    size_limit: Annotated[int, pydantic.Field(ge=1, le=MAX_SHARD_BYTES), "which uint32 counts"] = (
+        2**26
+    )
     """Most bytes of a shard before it is compressed."""
     compression: Compression = "none"
     """zstd: each shard is one frame, made in memory."""
     compression_level: int | None = None
     """1 to 22; by default 3, as mosaicml-streaming's."""
-    hashes: tuple[Hash, ...] = ()
+    hashes: Listed[Hash] = ()
     """Hashes of each shard that index.json has, for `validate_hash`."""
 
-    def __post_init__(self) -> None:
-        check_counts(self, ("size_limit",), where="mds")
+    def check(self) -> None:
+        """Refuse options that do not go together."""
         largest = MAX_LEVEL if self.compression == "zstd" else None
-        check_level(self.compression_level, largest, where="mds")
+        check_level(self.compression_level, largest)
         fields = list(self.columns.values())
         if "token_ids" not in fields or len(set(fields)) < len(fields) or "" in self.columns:
             raise ConfigError(
-                where="exports: mds: columns",
+                where="columns",
                 expected="named columns: one of token_ids, and of other fields one at most",
                 found=repr(dict(self.columns)),
                 remedy="leave it out, or begin with `tokens: token_ids`",
-            )
-        if self.size_limit > MAX_SHARD_BYTES:
-            raise ConfigError(
-                where="exports: mds: size_limit",
-                expected=f"at most {MAX_SHARD_BYTES:,}, which uint32 counts",
-                found=f"{self.size_limit:,}",
-                remedy="lower it",
             )
 
 

@@ -21,7 +21,6 @@ tokenizer/executor.py lines 300-310; ai2-olmo-core 3.0.0, data/numpy_dataset.py 
 import gzip
 import io
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice, repeat
 from pathlib import Path
 
@@ -32,10 +31,10 @@ from pyarrow import csv
 
 from tokflow.exports.export import Export, damaged_file
 from tokflow.exports.format import Arrays, Format, Layout, fixed
-from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
 from tokflow.exports.token_files import cut_by_documents, new_file, write_numbers
 from tokflow.store.arrow import to_numpy
+from tokflow.store.config import Config, Count
 
 COLUMNS = ["start", "end", "id", "src", "loc"]
 """Of a line."""
@@ -44,15 +43,11 @@ GZIP_LEVEL = 3
 """A million lines of 81 bytes take 1.2 s and leave 12 MB; at level 9, 12 s and 11 MB."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OlmoOptions:
+class OlmoOptions(Config):
     """Options of the olmo format."""
 
-    tokens_per_file: int = 500_000_000
+    tokens_per_file: Count = 500_000_000
     """Most tokens of a file (max_size), whole documents in each."""
-
-    def __post_init__(self) -> None:
-        check_counts(self, ("tokens_per_file",), where="olmo")
 
 
 def write(part: Part, options: OlmoOptions, folder: Path) -> None:

@@ -53,7 +53,7 @@ def open_folders(
 
 
 def _is_below(path: str, folders: set[str]) -> bool:
-    """Say whether a path is in one of the folders, or in a folder of theirs."""
+    """Return whether a path is in one of the folders, or in a folder of theirs."""
     while folders and (path := posixpath.dirname(path)).strip("/"):
         if path in folders:
             return True
@@ -61,7 +61,7 @@ def _is_below(path: str, folders: set[str]) -> bool:
 
 
 def _is_passed_over(path: str) -> bool:
-    """Say whether Spark passes over a path below the folder; `_column=value` is a folder to it."""
+    """Return whether Spark passes over a path in the folder; `_column=value` is a folder to it."""
     return any(
         name.startswith(".") or (name.startswith("_") and "=" not in name)
         for name in path.split("/")

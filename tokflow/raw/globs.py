@@ -32,7 +32,7 @@ class Matches:
 
 
 def has_wildcard(text: str) -> bool:
-    """Say whether `text` holds `*`, `?` or `[`, other than for themselves as in `[[]`."""
+    """Return whether `text` holds `*`, `?` or `[`, other than for themselves as in `[[]`."""
     return re.search(r"[*?[]", re.sub(r"\[[*?[]\]", "", text)) is not None
 
 

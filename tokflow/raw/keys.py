@@ -1,12 +1,10 @@
 """Partition keys: paths that are safe as folders of the store and as text everywhere."""
 
-import re
 import unicodedata
 
 from tokflow.errors import ConfigError
 from tokflow.store.atomic import LATEST
-
-_OUTPUT_FOLDER = re.compile(r"[0-9a-fA-F]{16}")
+from tokflow.store.manifest import is_output_name
 
 
 def check_key(key: str) -> None:
@@ -54,7 +52,7 @@ def _problem_of_component(component: str) -> str | None:
         return f"a name of {len(component.encode())} bytes, where file systems allow 255"
     if component.lower() == LATEST:
         return f"the name {component!r}, which tokflow gives the link to the newest output"
-    if _OUTPUT_FOLDER.fullmatch(component):
+    if is_output_name(component.lower()):
         return f"the name {component!r}, 16 hexadecimal digits as of an output's folder"
     if component.startswith((".part-", ".source.json", ".lock")) or (
         component.startswith(".") and component.endswith(".tmp")

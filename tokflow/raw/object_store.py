@@ -13,7 +13,7 @@ from tokflow.raw.urls import redact, safe_text
 _T = TypeVar("_T")
 
 BLOCK_BYTES = 8 * 2**20
-"""What one request of fsspec asks for."""
+"""Asked for by one request of fsspec."""
 
 _ETAGS = ("ETag", "etag", "blob_id", "generation", "checksum", "md5")
 _TIMES = ("LastModified", "last_modified", "updated", "modified", "mtime", "modify", "created")
@@ -27,7 +27,7 @@ _NO_USE = (
     TypeError,
     ValueError,
 )
-"""What another try would meet again."""
+"""Errors that another try would meet again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,15 +14,15 @@ from tokflow.store.atomic import new_file
 
 BLOCK_BYTES = 4 * 2**20
 SYNC_BYTES = 16 * BLOCK_BYTES
-"""How much a crash of the machine can cost; a download that stops otherwise loses no block."""
+"""The most that a crash of the machine can cost; a download that stops otherwise loses no block."""
 
 
-class Part:
+class PartialDownload:
     """The beginning of one version of a file, which a later download may go on from.
 
-    Beside the part is a JSON with the version (`validator`), how many bytes of the part were
-    surely on disk, and the size of the whole. Only those bytes are taken up, hashed again, and
-    only if the version is the same and known well enough; else the part begins at 0.
+    Beside it is a JSON with the version (`validator`), how many bytes were surely on disk, and
+    the size of the whole. Only those bytes are taken up, hashed again, and only if the version is
+    the same and known well enough; else the download begins at 0.
     """
 
     def __init__(self, path: Path, validator: Validator) -> None:
@@ -88,7 +88,7 @@ class Part:
         self._digest, self.num_bytes, self.total, self._num_synced = hashlib.sha256(), 0, None, 0
 
     def move_to(self, path: Path) -> None:
-        """Make the complete part the file at `path`."""
+        """Give the complete file its place."""
         self._path.rename(path)
         self._sidecar.unlink(missing_ok=True)
 

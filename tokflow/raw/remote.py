@@ -11,7 +11,7 @@ from tokflow.raw.urls import redact
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Validator:
-    """What a server says by which one version of a file can be told from another."""
+    """The headers or properties by which one version of a file is told from another."""
 
     etag: str | None = None
     last_modified: str | None = None
@@ -39,7 +39,7 @@ class Body:
     """The bytes of a file from `offset` to its end."""
 
     offset: int
-    """Where it begins: what was asked for, or 0 where the server cannot begin elsewhere."""
+    """The first byte: the one that was asked for, or 0 where the server cannot begin elsewhere."""
     num_bytes: int | None
     """Size of the whole file; None if the end is marked in another way, which `read` checks."""
     read: Callable[[int], bytes]
@@ -62,7 +62,7 @@ class TransientError(Exception):
     def __init__(self, found: str, *, wait_seconds: float = 0.0) -> None:
         super().__init__(found)
         self.wait_seconds = wait_seconds
-        """How long the server asks to be left alone."""
+        """For as long the server asks to be left alone."""
 
 
 def remote_error(

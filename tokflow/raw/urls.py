@@ -27,7 +27,7 @@ class Url:
 
 
 def is_url(text: str) -> bool:
-    """Say whether `text` has a scheme; anything else is a path of this machine."""
+    """Return whether `text` has a scheme; anything else is a path of this machine."""
     return _SCHEME.match(text) is not None
 
 
@@ -86,8 +86,8 @@ def _secrets(url: str) -> set[str]:
         parts = split_url(url)
     except ValueError:
         return {""}
-    pieces = [parts.userinfo, *parts.userinfo.split(":", 1), parts.query]
-    pieces += [value for _, value in urllib.parse.parse_qsl(parts.query)]
+    secrets = [parts.userinfo, *parts.userinfo.split(":", 1), parts.query]
+    secrets += [value for _, value in urllib.parse.parse_qsl(parts.query)]
     if "?" in parts.path:
-        pieces.append(parts.path.partition("?")[2])
-    return {form for piece in pieces for form in (piece, urllib.parse.unquote(piece)) if form}
+        secrets.append(parts.path.partition("?")[2])
+    return {form for secret in secrets for form in (secret, urllib.parse.unquote(secret)) if form}

@@ -29,7 +29,7 @@ from tokflow.raw.remote import Body, TransientError, Validator, remote_error
 from tokflow.raw.urls import safe_text, split_url
 
 TIMEOUT_SECONDS = 60.0
-"""How long a server may stay silent."""
+"""The longest that a server may stay silent."""
 
 _MAX_REDIRECTS = 10
 _MAX_WAIT_SECONDS = 120.0

@@ -174,28 +174,39 @@ def fill_sequences(
         position_ids  [0 1 2 0]  [0 1 0 0]
     """
     ordinal = sequence - sequence[:1]
-    is_first = np.diff(ordinal, prepend=-1) != 0
-    segment = np.arange(len(ordinal)) - np.flatnonzero(is_first)[ordinal] + 1
-    starts = np.cumsum(num_tokens) - num_tokens
-    position_ids = np.arange(len(token_ids), dtype=np.int32)
-    position_ids -= np.repeat(starts.astype(np.int32), num_tokens)
     fill = np.bincount(ordinal, weights=num_tokens).astype(np.int64)
-    is_token = np.arange(sequence_length) < fill[:, None]
+    shape = (len(fill), sequence_length)
     is_full = (fill == sequence_length).all()
+    is_token = np.ones(shape, bool) if is_full else np.arange(sequence_length) < fill[:, None]
 
     def placed(values: npt.NDArray[Any], rest: int = 0) -> npt.NDArray[Any]:
         if is_full:
-            return values.reshape(is_token.shape)
-        out = np.full(is_token.shape, rest, dtype=values.dtype)
+            return values.reshape(shape)
+        out = np.full(shape, rest, dtype=values.dtype)
         out[is_token] = values
         return out
 
     return Sequences(
         placed(token_ids, pad_id),
-        placed(np.repeat(segment.astype(np.int32), num_tokens)),
-        placed(position_ids),
+        placed(_segment_ids(ordinal, num_tokens)),
+        placed(_position_ids(num_tokens)),
         is_token if loss_mask is None else placed(loss_mask.astype(bool)),
     )
+
+
+def _segment_ids(
+    ordinal: npt.NDArray[np.int64], num_tokens: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int32]:
+    is_first = np.diff(ordinal, prepend=-1) != 0
+    segment = np.arange(len(ordinal)) - np.flatnonzero(is_first)[ordinal] + 1
+    return np.repeat(segment.astype(np.int32), num_tokens)
+
+
+def _position_ids(num_tokens: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+    ends = np.cumsum(num_tokens)
+    positions = np.arange(ends[-1] if len(ends) else 0, dtype=np.int32)
+    positions -= np.repeat((ends - num_tokens).astype(np.int32), num_tokens)
+    return positions
 
 
 def _segments_table(part: str, spans: PartSpans, segments: Segments) -> pa.Table:

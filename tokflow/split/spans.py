@@ -1,6 +1,5 @@
 """A split on disk: for each part, the spans of documents that belong to it."""
 
-import dataclasses
 import mmap
 import time
 from collections.abc import Iterator
@@ -66,7 +65,7 @@ class PartSpans:
     char_start: npt.NDArray[np.int64]
     """Code points of the document before the span."""
     token_start: npt.NDArray[np.int64]
-    """Where its tokens begin in the split's `TokenSource`."""
+    """The position of its first token in the split's `TokenSource`."""
     num_tokens: npt.NDArray[np.int64]
 
 
@@ -257,7 +256,7 @@ def open_split(stored: Stored, shard: TokenShard) -> Split:
 
 def _deciding_config(config: SplitConfig, position: FilePosition, key: str) -> dict[str, Any]:
     """Return what decides the split of one file: for some forms its key, too."""
-    parts = {name: dataclasses.asdict(part) for name, part in config.parts.items()}
+    parts = {name: part.model_dump() for name, part in config.parts.items()}
     fields: dict[str, Any] = {
         "parts": [[name, part] for name, part in parts.items()],
         "scope": config.scope,
@@ -288,7 +287,7 @@ _DECIDING_POSITION: dict[Form, tuple[str, ...]] = {
     "hash_fraction": (),
     "files": (),
 }
-"""What a file must know of the files before it; the rest may change without a trace."""
+"""All that a file must know of the files before it; the rest may change without a trace."""
 
 
 def _span_table(

@@ -164,7 +164,7 @@ def _take_name(temporary: Path, folder: Path) -> None:
 
 
 def _is_same(folder: Path, temporary: Path) -> bool:
-    """Say whether `folder` is the whole output that `temporary` is, too."""
+    """Return whether `folder` is the whole output that `temporary` is, too."""
     if not is_intact(folder):
         return False
     return read_manifest(folder).fingerprint == read_manifest(temporary).fingerprint

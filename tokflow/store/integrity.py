@@ -26,11 +26,11 @@ class Stored(Protocol):
 
     @property
     def folder(self) -> Path:
-        """Where its files are."""
+        """The folder of its files."""
 
     @property
     def manifest(self) -> Manifest:
-        """What its files must be."""
+        """Sizes and checksums that its files must have."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What an output holds and what it was made from."""
+"""Manifests: the contents of an output and the recipe that it was made by."""
 
 import hashlib
 import json
@@ -60,7 +60,7 @@ class Recipe:
 
     @property
     def code_version(self) -> str:
-        """What the code and the config contribute: 16 digits of the sha256 of all but parents."""
+        """16 digits of the sha256 of the code's and the config's share: all but the parents."""
         return _sha256_of([self.stage, self.version, self.config])[:16]
 
 
@@ -89,7 +89,7 @@ class Manifest:
     partition: str | None
     """The raw file's key; None for an output of the whole dataset."""
     counts: Mapping[str, Count]
-    """How many of each thing; the accounting of the stage must close in them."""
+    """Numbers of each thing; the accounting of the stage must close in them."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """dtype, special ids and whatever else a reader needs."""
     files: Mapping[str, FileEntry] = field(default_factory=dict)
@@ -169,17 +169,17 @@ def _digest_line(first: bytes, rest: bytes) -> bytes:
 
 
 def is_output_name(name: str) -> bool:
-    """Say whether a folder of this name is an output, and not a part of a partition key."""
+    """Return whether a folder of this name is an output, and not a part of a partition key."""
     return _OUTPUT_NAME.fullmatch(name) is not None
 
 
 def is_complete(folder: Path) -> bool:
-    """Say whether `folder` holds a finished output."""
+    """Return whether `folder` holds a finished output."""
     return (folder / MANIFEST_NAME).is_file()
 
 
 def is_intact(folder: Path) -> bool:
-    """Say whether `folder` holds a finished output of which no file is missing or cut short.
+    """Return whether `folder` holds a finished output of which no file is missing or cut short.
 
     Raises: ForeignOutputError for one of a newer tokflow, which is neither absent nor damaged.
     """
@@ -310,7 +310,7 @@ def _field_problems(
 
 
 def _stays_inside(name: str) -> bool:
-    """Say whether a name is a path of plain components, that leads nowhere but down."""
+    """Return whether a name is a path of plain components, that leads nowhere but down."""
     is_plain = "\\" not in name and "\0" not in name
     return is_plain and all(component not in {"", ".", ".."} for component in name.split("/"))
 

@@ -29,7 +29,7 @@ STAGE_FOLDERS = ("tokenizer", "tokens", "split", "sequences", "exports")
 """The folders of a dataset that hold what a run makes, in the order of the stages."""
 
 FILES_BESIDE = {"hashes.jsonl", "recorded.json"}
-"""What tokflow keeps beside outputs, and is passed by without a word."""
+"""Files that tokflow keeps beside outputs, passed by without a word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ def look_at(folder: Path) -> StoredOutput | Unreadable | None:
 
 
 def _is_of_tokflow(folder: Path) -> bool:
-    """Say whether a manifest that cannot be read was one of tokflow's, and not a raw file."""
+    """Return whether a manifest that cannot be read was one of tokflow's, and not a raw file."""
     data = (folder / MANIFEST_NAME).read_bytes()
     return b'"fingerprint"' in data or b'"format_version"' in data
 

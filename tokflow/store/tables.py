@@ -1,4 +1,4 @@
-"""How the tables that tokflow keeps for itself, a row per run of tokens, are written and read."""
+"""Tables that tokflow keeps for itself, of documents, spans and segments: writing and reading."""
 
 from collections.abc import Sequence
 from pathlib import Path

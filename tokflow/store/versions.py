@@ -38,7 +38,7 @@ class Change:
     version: str
     stages: tuple[str, ...]
     what: str
-    """What is different, to follow `tokenizers 0.30 is known to`."""
+    """The difference, to follow `tokenizers 0.30 is known to`."""
 
 
 CHANGES: tuple[Change, ...] = ()
@@ -53,7 +53,7 @@ def loaded_versions(stage: str) -> dict[str, str]:
 
 
 def known_changes(stage: str, kind: str) -> dict[str, dict[str, str]]:
-    """Return what stands in a recipe of `stage` for the changes that installed libraries have.
+    """Return the fields in a recipe of `stage` for the changes that installed libraries have.
 
     `kind`: that of the tokenizer, or the format of an export. Empty where no change is known.
     """
@@ -69,7 +69,7 @@ def known_changes(stage: str, kind: str) -> dict[str, dict[str, str]]:
 
 
 def described_changes(libraries: Mapping[str, str]) -> list[str]:
-    """Return what is known of the changes in a recipe's `libraries`."""
+    """Return a sentence for each of the changes in a recipe's `libraries`."""
     return [
         f"{change.library} {change.version} is known to {change.what}"
         for change in CHANGES

@@ -357,17 +357,17 @@ def test_any_texts_are_read_as_written(
     separator=st.sampled_from(["a", "aa", "ab", "aba", "abab"]),
     max_bytes=st.integers(1, 80),
 )
-def test_pieces_do_not_depend_on_blocks(blocks: list[str], separator: str, max_bytes: int):
+def test_lines_do_not_depend_on_blocks(blocks: list[str], separator: str, max_bytes: int):
     whole = "".join(blocks).split(separator)
     expected = whole if whole[-1] else whole[:-1]
 
     found = list(cut((block.encode() for block in blocks), separator.encode(), max_bytes=max_bytes))
 
-    pieces = {of.first + nth: piece.decode() for of in found for nth, piece in enumerate(of.pieces)}
+    lines = {of.first + nth: line.decode() for of in found for nth, line in enumerate(of.lines)}
     large = [of.first for of in found if of.is_too_large]
     assert large == [nth for nth, piece in enumerate(expected) if len(piece) > max_bytes]
-    assert sorted([*pieces, *large]) == list(range(len(expected)))
-    assert all(piece == expected[nth] for nth, piece in pieces.items())
+    assert sorted([*lines, *large]) == list(range(len(expected)))
+    assert all(line == expected[nth] for nth, line in lines.items())
     assert [of.byte_offset for of in found] == [
         len("".join(piece + separator for piece in expected[: of.first])) for of in found
     ]

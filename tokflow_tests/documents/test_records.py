@@ -58,13 +58,13 @@ def test_records_are_those_of_the_csv_module(
     content: str, shape: re.Pattern[bytes], sizes: list[int]
 ):
     found: list[tuple[int, list[str] | None]] = []
-    for stretch in cutter_of(content, shape, sizes):
-        if isinstance(stretch, OddRecord):
-            is_open = stretch.problem == "open quotes"
-            found.append((stretch.first_line, None if is_open else fields_of(stretch.data)))
+    for batch in cutter_of(content, shape, sizes):
+        if isinstance(batch, OddRecord):
+            is_open = batch.problem == "open quotes"
+            found.append((batch.first_line, None if is_open else fields_of(batch.data)))
         else:
-            lines = [line for line, _ in stretch.places(shape)]
-            texts = [[unquoted(field).decode() for field in row] for row in stretch.records]
+            lines = [batch.place(nth)[0] for nth in range(len(batch.records))]
+            texts = [[unquoted(field).decode() for field in row] for row in batch.records]
             found += zip(lines, texts, strict=True)
 
     assert found == list(as_csv_reads(content))
@@ -77,12 +77,12 @@ def test_records_and_what_is_said_of_odd_ones_depend_on_no_block(
 ):
     def said(sizes: list[int]) -> list[tuple[object, ...]]:
         said: list[tuple[object, ...]] = []
-        for stretch in cutter_of(content, shape, sizes, max_bytes):
-            if isinstance(stretch, OddRecord):
-                where = (stretch.problem, stretch.first_line, stretch.opened_line)
-                said += [(*where, *place) for place in stretch.lines()]
+        for batch in cutter_of(content, shape, sizes, max_bytes):
+            if isinstance(batch, OddRecord):
+                where = (batch.problem, batch.first_line, batch.opened_line)
+                said += [(*where, *place) for place in batch.lines()]
             else:
-                said += zip(stretch.records, stretch.places(shape), strict=True)
+                said += [(record, batch.place(nth)) for nth, record in enumerate(batch.records)]
         return said
 
     whole = said([])

@@ -86,7 +86,7 @@ def test_what_cannot_be_read_says_so(exports: Path, tmp_path: Path):
     with pytest.raises(MissingOutputError):
         tokflow.open_export(tmp_path)
     [shard] = (exports.parent / "tokens" / "a.jsonl").iterdir()
-    with pytest.raises(MissingOutputError, match="expected an export, found tokens of a.jsonl"):
+    with pytest.raises(MissingOutputError, match=r"expected an export, found tokens of a\.jsonl"):
         tokflow.open_export(shard)
 
 

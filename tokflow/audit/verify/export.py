@@ -60,18 +60,18 @@ def verify_export(
 
 
 def _index_problems(folder: Path, manifest: Manifest, part: str) -> Iterator[str]:
-    """Yield what is wrong with the runs of a part: they cover its tokens and do not overlap."""
+    """Yield what is wrong with the entries of a part: they cover its tokens and do not overlap."""
     columns = read_part(folder / INDEX_NAME, part, ["position", "num_tokens"])
     start, size = columns["position"], columns["num_tokens"]
     where = f"{folder / INDEX_NAME}: {part}"
     num_tokens = manifest.counts[f"{part}.num_tokens"]
     if len(wrong := np.flatnonzero(start[1:] < (start + size)[:-1])):
-        yield f"{where}: expected runs that do not overlap, found one at {start[wrong[0] + 1]:,}"
+        yield f"{where}: expected entries that do not overlap, found one at {start[wrong[0] + 1]:,}"
     yield from unequal(where, num_tokens=(num_tokens, int(size.sum())))
 
 
 def _compare_index(folder: Path, layout: Layout, parts: Sequence[Part]) -> Iterator[str]:
-    """Yield the first run of the index that is not the one which the parts have there."""
+    """Yield the first entry of the index that is not the one which the parts have there."""
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
     path = folder / INDEX_NAME
@@ -85,12 +85,12 @@ def _compare_index(folder: Path, layout: Layout, parts: Sequence[Part]) -> Itera
                     row = min(first_other_row(expected, found), len(expected) - 1)
                     position = to_numpy(expected["position"])[row]
                     yield (
-                        f"{path}: {part.name}: the run at {position:,} does not lead to its "
+                        f"{path}: {part.name}: the entry at {position:,} does not lead to its "
                         "document"
                     )
                     return
         if len(stored.next(1)):
-            yield f"{path}: expected no more runs, found some"
+            yield f"{path}: expected no more entries, found some"
 
 
 def _read_problems(folder: Path, manifest: Manifest, name: str, part: Part | None) -> Iterator[str]:

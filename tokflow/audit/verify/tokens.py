@@ -1,4 +1,4 @@
-"""Is a token shard, and the tokenizer that made it, what it says it is."""
+"""Verify a token shard, and the tokenizer that made it."""
 
 import json
 from collections.abc import Iterator

@@ -23,7 +23,7 @@ class Segments:
     """Tokens of the span before it."""
     num_tokens: npt.NDArray[np.int64]
     num_repeated: npt.NDArray[np.int64]
-    """How many of them, from its first, are in another sequence too: the one it continues."""
+    """Tokens, from its first, that are in another sequence too: the one it continues."""
 
     def __len__(self) -> int:
         return len(self.sequence)

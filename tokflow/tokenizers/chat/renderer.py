@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from tokflow.documents import Batch, DocumentsConfig, Render, Spans
-from tokflow.documents.batch import ParsedBatch, bad_document, shortened
+from tokflow.documents.parsed import ParsedBatch, Problem, bad_document, excerpt
 from tokflow.errors import ConfigError
 from tokflow.store.arrow import to_texts
 from tokflow.store.integrity import check_files
@@ -25,10 +25,10 @@ TEMPLATE_NAME = "chat_template.jinja"
 ROLES = (
     "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token",
 )  # fmt: skip
-"""What a template may call special tokens, as transformers passes them."""
+"""Names that templates have for special tokens, as transformers passes them."""
 
 CHANGING = re.compile(r"\bstrftime_now\s*\(|\|\s*random\b|\blipsum\s*\(")
-"""What gives another text each time; the same raw file must always give the same tokens."""
+"""Calls that give another text each time; the same raw file must always give the same tokens."""
 
 MAX_TURNS = 500
 """Of the assistant, where each is found by rendering all before it twice: the time grows with the
@@ -46,9 +46,9 @@ class Rendered:
 
     text: str
     loss_spans: list[CharSpan]
-    """What the assistant says, with what the template ends it with."""
+    """The assistant's words, with what the template ends them with."""
     spelt: list[CharSpan]
-    """Where the messages, and not the template, spell special tokens."""
+    """Special tokens that the messages, and not the template, spell."""
 
 
 def open_renderer(documents: DocumentsConfig, tokenizer: Tokenizer | None) -> Render | None:
@@ -135,9 +135,8 @@ class Renderer:
                 messages = _messages(data[offsets[index] : offsets[index + 1]].tobytes())
                 rendered.append(self.render(messages))
             except BadChatError as problem:
-                line, byte_offset = found.place(index)
-                parts = problem.expected, problem.found, problem.remedy
-                bad.append(bad_document(parts, row=row, line=line, byte_offset=byte_offset))
+                parts = Problem(problem.expected, problem.found, problem.remedy)
+                bad.append(bad_document(parts, row=row, place=found.place(row)))
             else:
                 kept.append(index)
         batch = Batch(
@@ -148,7 +147,7 @@ class Renderer:
             Spans.of([chat.spelt for chat in rendered]),
         )
         bad.sort(key=lambda document: document.row)
-        return ParsedBatch(batch, tuple(bad), lambda index: found.place(kept[index]))
+        return ParsedBatch(batch, tuple(bad))
 
     def render(self, messages: Sequence[Message]) -> Rendered:
         """Return one chat as text."""
@@ -201,13 +200,13 @@ def _messages(data: bytes) -> list[Message]:
             value = json.loads(value)
     except (ValueError, RecursionError) as error:
         raise BadChatError(
-            "the JSON of a list of messages", f"{shortened(data)} ({error})"
+            "the JSON of a list of messages", f"{excerpt(data)} ({error})"
         ) from error
     if not isinstance(value, list) or not value:
-        raise BadChatError("a list of one message or more", shortened(value))
+        raise BadChatError("a list of one message or more", excerpt(value))
     for index, message in enumerate(value):
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-            raise BadChatError(f"an object with a `role` as message {index}", shortened(message))
+            raise BadChatError(f"an object with a `role` as message {index}", excerpt(message))
     return [{key: item for key, item in message.items() if item is not None} for message in value]
 
 

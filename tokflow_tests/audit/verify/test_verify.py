@@ -383,7 +383,7 @@ def test_an_index_that_leads_elsewhere_is_found(
 
     position = pq.read_table(output.folder / "index.parquet")["position"][1].as_py()
     assert problems == [
-        f"{output.folder / 'index.parquet'}: train: the run at {position:,} does not lead to its "
+        f"{output.folder / 'index.parquet'}: train: the entry at {position:,} does not lead to its "
         "document"
     ]
 

@@ -698,8 +698,8 @@ def test_chats_are_never_cut_at_a_character(tmp_path: Path):
         chat_dataset(tmp_path, split=split)
 
     assert str(caught.value) == (
-        "split.boundary: expected document, for documents are chats, found 'character', which "
-        "would cut a conversation; set split.boundary: document"
+        "test: split.boundary: expected document, for documents are chats, found 'character', "
+        "which would cut a conversation; set split.boundary: document"
     )
 
 

@@ -1,0 +1,238 @@
+"""Documents, and bad ones, out of the columns that a reader cut from consecutive records."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tokflow.documents.batch import Batch, Spans
+from tokflow.documents.config import DocumentsConfig, Limit
+from tokflow.store.arrow import texts_of, to_arrow, to_numpy
+
+Place: TypeAlias = tuple[int | None, int | None]
+"""Line and byte offset of a record's first byte in the decompressed file; None without lines."""
+
+
+class Problem(NamedTuple):
+    """Why a record is no document."""
+
+    expected: str
+    found: str
+    remedy: str | None = None
+    """Another thing to do than to mend the record."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BadDocument:
+    """A record that is no document: where it is, and the parts of its error."""
+
+    row: int
+    expected: str
+    found: str
+    line: int | None = None
+    byte_offset: int | None = None
+    remedy: str | None = None
+    """Another thing to do than to mend the record."""
+
+
+def no_place(row: int) -> Place:
+    """Return that a format has no lines."""
+    return None, None
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedBatch:
+    """Documents and bad documents that a reader found in consecutive records of a raw file.
+
+    Rows are counted from the first of these records.
+    """
+
+    batch: Batch
+    """May be empty, and of any size. Of messages the texts are JSON, which `Render` turns into
+    the documents."""
+    bad: tuple[BadDocument, ...] = ()
+    """In the order of their rows."""
+    place: Callable[[int], Place] = no_place
+    """Gives the place of each row."""
+
+    @property
+    def num_rows(self) -> int:
+        """Documents and bad ones."""
+        return len(self.batch.rows) + len(self.bad)
+
+    def from_row(self, first: int) -> "ParsedBatch":
+        """Return the same with rows counted from the beginning of the file."""
+        batch = self.batch
+        numbered = Batch(
+            batch.rows + first, batch.texts, batch.num_chars, batch.loss_spans, batch.spelt
+        )
+        return ParsedBatch(numbered, tuple(replace(bad, row=bad.row + first) for bad in self.bad))
+
+
+Reader: TypeAlias = Callable[[Path, DocumentsConfig, int], Iterator[ParsedBatch]]
+"""Reads a file, about so many bytes at once, and no further than it is asked to."""
+
+Render: TypeAlias = Callable[[ParsedBatch], ParsedBatch]
+"""Makes documents of the messages that were found."""
+
+
+def parse(
+    columns: Sequence[pa.LargeBinaryArray],
+    config: DocumentsConfig,
+    *,
+    place: Callable[[int], Place] = no_place,
+    problems: Mapping[int, Problem] | None = None,
+    num_chars: Sequence[npt.NDArray[np.int64]] | None = None,
+) -> ParsedBatch:
+    """Return the documents of consecutive records, of which `columns` hold the fields.
+
+    Each record is one document, its columns joined, or each of its columns is one. A document is
+    bad that is among `problems`, by row, or has a column that is null, invalid UTF-8 or too large.
+    `place` gives the place of a record, `num_chars` the Unicode code points of each column, where
+    they are known to be text.
+    """
+    num_each = documents_per_record(config, len(columns))
+    if num_each > 1:
+        columns = [_side_by_side(columns)]
+        num_chars = None if num_chars is None else [np.stack(num_chars, axis=1).ravel()]
+    rows = np.arange(len(columns[0]), dtype=np.int64)
+    wrong = _problems(columns, config.limit, problems or {}, is_text=num_chars is not None)
+    if wrong:
+        is_good = ~np.isin(rows, list(wrong))
+        rows = rows[is_good]
+        columns = [column.filter(to_arrow(is_good)) for column in columns]
+        num_chars = None if num_chars is None else [of_each[is_good] for of_each in num_chars]
+    texts = [column.view(pa.large_string()) for column in columns]
+    if num_chars is None:
+        num_chars = [_num_chars(column) for column in texts]
+    batch = _joined(rows, texts, num_chars, config)
+    bad = (bad_document(wrong[row], row=row, place=place(row // num_each)) for row in sorted(wrong))
+    return ParsedBatch(batch, tuple(bad), lambda row: place(row // num_each))
+
+
+def _joined(
+    rows: npt.NDArray[np.int64],
+    columns: Sequence[pa.LargeStringArray],
+    num_chars: Sequence[npt.NDArray[np.int64]],
+    config: DocumentsConfig,
+) -> Batch:
+    """Return documents that are each the columns of a row; a prompt is not in the loss."""
+    if len(columns) == 1:
+        return Batch(rows, columns[0], num_chars[0])
+    import pyarrow.compute as pc
+
+    separator = config.separator_of_columns or ""
+    texts = pc.binary_join_element_wise(*columns, texts_of([separator.encode()])[0])
+    total = np.sum(num_chars, axis=0) + len(separator) * (len(columns) - 1)
+    if config.prompt is None:
+        return Batch(rows, texts, total)
+    one_each = np.arange(len(rows) + 1, dtype=np.int64)
+    return Batch(rows, texts, total, Spans(one_each, num_chars[0], total))
+
+
+def documents_per_record(config: DocumentsConfig, num_columns: int) -> int:
+    """Return how many documents a record with so many columns of text is."""
+    return 1 if config.separator_of_columns is not None else num_columns
+
+
+def all_bad(problem: Problem, places: Iterable[Place]) -> ParsedBatch:
+    """Return records at these places that are all bad."""
+    none = np.zeros(0, dtype=np.int64)
+    bad = (bad_document(problem, row=row, place=place) for row, place in enumerate(places))
+    return ParsedBatch(Batch(none, texts_of([]), none), tuple(bad))
+
+
+def bad_document(problem: Problem, *, row: int, place: Place) -> BadDocument:
+    """Return the record at this place as one that is no document."""
+    return BadDocument(row=row, line=place[0], byte_offset=place[1], **problem._asdict())
+
+
+def ends_of(texts: pa.LargeStringArray) -> npt.NDArray[np.int64]:
+    """Return the byte at which each text ends, counted from the first text's start."""
+    offsets = np.frombuffer(
+        texts.buffers()[1], np.int64, count=len(texts) + 1, offset=8 * texts.offset
+    )
+    ends: npt.NDArray[np.int64] = offsets[1:] - offsets[0]
+    return ends
+
+
+def invalid_utf8(value: bytes) -> Problem | None:
+    """Return the problem of the first byte that is no UTF-8, if there is one."""
+    try:
+        value.decode()
+    except UnicodeDecodeError as error:
+        around = excerpt(value[max(0, error.start - 10) : error.start + 20])
+        return Problem("valid UTF-8", f"{error.reason} at byte {error.start:,}, in {around}")
+    return None
+
+
+def too_large(limit: Limit) -> Problem:
+    """Return the problem of a document beyond the limit."""
+    remedy = "raise documents.limit.document_bytes"
+    return Problem(f"at most {limit.document_bytes:,} bytes", "more", remedy)
+
+
+def excerpt(value: object, *, length: int = 60) -> str:
+    """Return the value's repr, cut to about `length` characters."""
+    head = value[:length] if isinstance(value, (str, bytes)) else value
+    text = repr(head)
+    return text if len(text) <= length and head == value else f"{text[: length - 3]}..."
+
+
+def _side_by_side(columns: Sequence[pa.LargeBinaryArray]) -> pa.LargeBinaryArray:
+    """Return the first element of each column, then the second of each, and so on."""
+    indices = np.arange(sum(map(len, columns)), dtype=np.int64)
+    return pa.concat_arrays(columns).take(to_arrow(indices.reshape(len(columns), -1).T.ravel()))
+
+
+def _num_chars(texts: pa.LargeStringArray) -> npt.NDArray[np.int64]:
+    """Return the Unicode code points of each text."""
+    import pyarrow.compute as pc  # 0.06 s that only reading needs
+
+    return to_numpy(pc.utf8_length(texts))
+
+
+def _problems(
+    columns: Sequence[pa.LargeBinaryArray],
+    limit: Limit,
+    known: Mapping[int, Problem],
+    *,
+    is_text: bool,
+) -> dict[int, Problem]:
+    """Return the problems by row: what is known, else of the size, else of the first column."""
+    problems = {row: too_large(limit) for row in _beyond(limit, columns)} | dict(known)
+    for column in () if is_text else columns:
+        for row in _suspects(column):
+            if row not in problems and (problem := _problem(column[row].as_py())) is not None:
+                problems[row] = problem
+    return problems
+
+
+def _problem(value: bytes | None) -> Problem | None:
+    return Problem("text", "null") if value is None else invalid_utf8(value)
+
+
+def _beyond(limit: Limit, columns: Sequence[pa.LargeBinaryArray]) -> Iterable[int]:
+    """Return which documents are too large."""
+    if len(columns[0]) == 0:
+        return ()
+    ends = [ends_of(column) for column in columns]
+    if sum(int(end[-1]) for end in ends) <= limit.document_bytes:
+        return ()
+    sizes = sum(np.diff(end, prepend=0) for end in ends)
+    return np.flatnonzero(sizes > limit.document_bytes).tolist()
+
+
+def _suspects(array: pa.LargeBinaryArray) -> Iterable[int]:
+    """Return the null elements, or all elements if any is invalid UTF-8."""
+    try:
+        array.view(pa.large_string()).validate(full=True)
+    except pa.ArrowInvalid:
+        return range(len(array))
+    if array.null_count == 0:
+        return ()
+    return np.flatnonzero(to_numpy(array.is_null())).tolist()
