@@ -118,8 +118,7 @@ def list_raw(
                 named_hosts=hosts if _is_web(pattern.origin) else frozenset(),
             )
             check_key(source.key)
-            if store is not None:
-                check_outside(source, store)
+            check_outside(source, store)
             _check_same(source, sources.setdefault(source.key, source))
     return Listing(sources=dict(sorted(sources.items())), left_out=_left_out(left_out, sources))
 
@@ -142,9 +141,9 @@ def _left_out(found: dict[str, str], sources: dict[str, RawSource]) -> tuple[Lef
     )
 
 
-def check_outside(source: RawSource, store: Path) -> None:
+def check_outside(source: RawSource, store: Path | None) -> None:
     """Raise ConfigError if the file lies in `store`: an output would become a raw file."""
-    if source.is_local and source.url.startswith(f"{store.absolute()}/"):
+    if store is not None and source.is_local and source.url.startswith(f"{store.absolute()}/"):
         raise _config_error(
             source.url,
             expected=f"raw files outside of the store {store.absolute()}",
