@@ -19,7 +19,7 @@ train_b for train too. Say which files are which where parts are called otherwis
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
@@ -36,6 +36,9 @@ from tokflow.exports.sequence_files import (
     write_tables,
 )
 from tokflow.store.config import Config, Count
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 COLUMNS = ("attention_mask", "segment_ids", "position_ids")
 
@@ -71,7 +74,7 @@ def write(part: Part, options: ParquetOptions, folder: Path) -> None:
     )
 
 
-def open_writer(path: Path, schema: pa.Schema, *, compression: str) -> Any:
+def open_writer(path: Path, schema: pa.Schema, *, compression: str) -> "pq.ParquetWriter":
     """Open a file of sequences, with a codec of the columns."""
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
@@ -92,7 +95,7 @@ def read(export: Export, part: str) -> Iterator[Arrays]:
 
 def read_groups(paths: list[Path], export: Export) -> Iterator[Arrays]:
     """Yield the fields of each row group of some files of sequences."""
-    import pyarrow.parquet as pq
+    import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
     for path in paths:
         with pq.ParquetFile(path) as file:

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator
 
-from tokflow.errors import ConfigError, RawFileError
+from tokflow.errors import ConfigError, RawFileError, first_five
 from tokflow.raw.folders import FormatOf, open_folders
 from tokflow.raw.globs import Matches, escaped, find_below, has_wildcard, list_folder, unescaped
 from tokflow.raw.keys import check_key
@@ -305,20 +305,14 @@ def _check_file(pattern: _Pattern) -> None:
 def _no_match(pattern: _Pattern) -> ConfigError:
     folder = pattern.origin + pattern.folder
     there = _names_in(pattern)
-    if there is None:
-        found = "no such folder"
-    elif not there:
-        found = "an empty folder"
-    else:
-        rest = f" and {len(there) - 5:,} more" if len(there) > 5 else ""
-        found = ", ".join(repr(name) for name in there[:5]) + rest
+    found = "no such folder" if there is None else first_five([repr(name) for name in there])
     remedy = "correct the pattern"
     if not pattern.origin and Path(pattern.path).exists():
         remedy = "write `[[]` for a `[` that belongs to the name"
     return _config_error(
         f"raw.files {redact(pattern.text)!r}",
         expected=f"at least one file that matches in {folder}",
-        found=found,
+        found=found or "an empty folder",
         remedy=remedy,
     )
 

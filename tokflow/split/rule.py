@@ -212,9 +212,8 @@ def assign_parts(
 
     Raises: ConfigError for a file that matches the patterns of two parts.
     """
-    num = documents.num_rows
+    num, num_chars = documents.num_rows, to_numpy(documents["num_chars"])
     ordinals = np.arange(num, dtype=np.int64)
-    num_chars = to_numpy(documents["num_chars"])
     match config.form:
         case "characters":
             starts = to_numpy(documents["char_offset"]) + position.first_char

@@ -164,7 +164,7 @@ def test_a_pattern_without_a_match_shows_what_is_there(tmp_path: Path):
 
     assert message(ConfigError, tmp_path, "d/*", "d/*.txt") == (
         f"raw.files 'd/*.txt': expected at least one file that matches in {tmp_path}/d, "
-        "found 'a', 'b', 'c/', 'e', 'f' and 2 more; correct the pattern"
+        "found 'a', 'b', 'c/', 'e', 'f', and 2 more; correct the pattern"
     )
     assert message(ConfigError, tmp_path, "empty/*") == (
         f"raw.files 'empty/*': expected at least one file that matches in {tmp_path}/empty, "
