@@ -1,5 +1,6 @@
 """Trace tokens of an export back to raw file, row and characters."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -72,19 +73,10 @@ def trace_tokens(
     entries = read_index(found.folder / INDEX_NAME, part, start, stop)
     if not entries:
         raise _no_token(found, part, start)
-    try:
-        tokenizer = open_stored_tokenizer(found)
-        splits = {
-            name: open_stored_split_of(found, name)
-            for name in {entry["raw_file"] for entry in entries}
-        }
-    except MissingOutputError:
-        tokenizer = None
-    if tokenizer is None:
+    made_from = _open_made_from(found, {entry["raw_file"] for entry in entries})
+    if made_from is None:
         return [_origin(entry, start, stop) for entry in entries]
-    check_files(tokenizer)
-    for split in splits.values():
-        check_files(split, split.shard, only={SPANS_NAME, DOCUMENTS_NAME})
+    tokenizer, splits = made_from
     decoder = _open_decoder(replace(tokenizer, trust_remote_code=trust_remote_code))
     origins = []
     for entry in entries:
@@ -95,6 +87,26 @@ def trace_tokens(
         origin = replace(origin, token_ids=ids)
         origins.append(origin if decoder is None else decoder.with_text(origin, text))
     return origins
+
+
+def _open_made_from(
+    found: StoredOutput, raw_files: Iterable[str]
+) -> tuple[Tokenizer, dict[str, Split]] | None:
+    """Return the tokenizer of an export and the splits of raw files; None where they are gone.
+
+    Raises: CorruptOutputError where a file of them is damaged.
+    """
+    try:
+        tokenizer = open_stored_tokenizer(found)
+        splits = {name: open_stored_split_of(found, name) for name in raw_files}
+    except MissingOutputError:
+        return None
+    if tokenizer is None:
+        return None
+    check_files(tokenizer)
+    for split in splits.values():
+        check_files(split, split.shard, only={SPANS_NAME, DOCUMENTS_NAME})
+    return tokenizer, splits
 
 
 def _check_part(found: StoredOutput, part: str) -> None:

@@ -4,7 +4,7 @@ A missing output is compared with the newest one of the same stage and file in t
 differs between the two recipes is the reason.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,9 +28,6 @@ DEFAULT_SECONDS: dict[Stage, tuple[float, float]] = {
 }
 """Seconds per output and per raw byte where no earlier run tells: for 60 MB of parquet on two
 cores, about what `make demo` takes."""
-
-MEASURED_OUTPUTS = 50
-"""Outputs of a stage whose seconds are read to know how fast it is."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -159,7 +156,6 @@ class _Planner:
         self.sizes: dict[str, int] = {}
         """Bytes of each raw file on this disk."""
         self.unfetched: set[str] = set()
-        self.seconds_per_byte: dict[tuple[Stage, str], float | None] = {}
 
     def look_at_all(self, keys: Sequence[str], *, is_partial: bool) -> int:
         """Plan the outputs of raw files and of the dataset; return how many other files are not
@@ -233,25 +229,9 @@ class _Planner:
                 fingerprint=recipe.fingerprint if recipe else None,
                 folder=output.folder if recipe else None,
                 num_bytes=num_bytes,
-                seconds=self._seconds(output, num_bytes) if cause else 0.0,
+                seconds=_seconds(output, num_bytes) if cause else 0.0,
             )
         )
-
-    def _seconds(self, output: Output, num_bytes: int) -> float:
-        """Return how long an output that goes back to so many raw bytes is likely to take."""
-        stage = output.stage
-        kind = (stage, output.name if stage == "export" else "")
-        if kind not in self.seconds_per_byte:
-            if stage in FILE_STAGES:
-                sizes = {self.graph.output(stage, key).place: self.sizes[key] for key in self.sizes}
-            else:
-                sizes = {output.place: sum(self.sizes.values())}
-            self.seconds_per_byte[kind] = _seconds_per_byte(sizes)
-        per_byte = self.seconds_per_byte[kind]
-        if per_byte is not None:
-            return per_byte * num_bytes
-        fixed, default = DEFAULT_SECONDS[stage]
-        return fixed + default * num_bytes
 
 
 def _cause(output: Output) -> tuple[Cause | None, tuple[str, ...]]:
@@ -270,14 +250,10 @@ def _cause(output: Output) -> tuple[Cause | None, tuple[str, ...]]:
     return None, ()
 
 
-def _seconds_per_byte(sizes: Mapping[Path, int]) -> float | None:
-    """Return how long the newest outputs in some folders took for each byte of the raw files that
-    they are made from; None where there is none."""
-    seconds = num_bytes = 0.0
-    for folder, size in list(sizes.items())[:MEASURED_OUTPUTS]:
-        runs = sorted(folder.glob(f"*/{RUN_NAME}"), key=lambda path: path.stat().st_mtime_ns)
-        took = read_run(runs[-1].parent).get("seconds") if runs else None
-        if took is not None and size:
-            seconds += took
-            num_bytes += size
-    return seconds / num_bytes if num_bytes else None
+def _seconds(output: Output, num_bytes: int) -> float:
+    """Return how long an output is likely to take: as long as the newest of its kind, or what is
+    usual for so many bytes of raw files."""
+    runs = sorted(output.place.glob(f"*/{RUN_NAME}"), key=lambda path: path.stat().st_mtime_ns)
+    took = read_run(runs[-1].parent).get("seconds") if runs else None
+    fixed, per_byte = DEFAULT_SECONDS[output.stage]
+    return fixed + per_byte * num_bytes if took is None else float(took)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from tokflow.store.manifest import Manifest, Recipe
 from tokflow.store.versions import described_changes
@@ -19,45 +19,34 @@ def why(newest: Manifest, expected: Recipe) -> tuple[Cause, tuple[str, ...]]:
     libraries = expected.config.get("libraries", {})
     if libraries != newest.config.get("libraries", {}):
         return "code changed", tuple(described_changes(libraries) or ["older libraries again"])
-    changed = _changed_parents(expected.parents, newest.parents)
-    fields = list(_changed_fields(expected.config, newest.config))
+    fields = list(_changed_fields(_as_json(expected.config), _as_json(newest.config)))
+    inputs = _changed_parents(expected.parents, newest.parents)
+    files: list[str] = []
     if newest.stage == "tokenizer":
-        files, inputs = list(changed.values()), []
-    else:
-        files = [str(newest.partition)] if changed.pop("raw", None) else []
-        inputs = list(changed.values())
+        files, inputs = list(inputs.values()), {}
+    elif "raw" in inputs:
+        files, _ = [str(newest.partition)], inputs.pop("raw")
     if newest.stage == "tokens" and "engine" in expected.config and "engine" not in newest.config:
-        inputs.append("gigatoken was found wrong with this tokenizer")
-    if _has_moved(expected, newest):
-        inputs.append("the files before it")
-    found: tuple[tuple[Cause, list[str]], ...] = (
-        ("config changed", fields),
-        ("file changed", files),
-        ("input changed", inputs),
-    )
-    causes = [cause for cause, names in found if names]
-    details = [_some(names) for _, names in found if names]
+        inputs["engine"] = "gigatoken was found wrong with this tokenizer"
+    position = expected.config.get("position", {})
+    earlier = newest.config.get("position", {})
+    if any(position[name] != earlier[name] for name in position.keys() & earlier.keys()):
+        inputs["position"] = "the files before it"
+    found: dict[Cause, Sequence[str]] = {
+        "config changed": fields,
+        "file changed": files,
+        "input changed": list(inputs.values()),
+    }
+    causes = [cause for cause, names in found.items() if names]
+    details = [_some(names) for names in found.values() if names]
     return (causes[0] if causes else "config changed"), tuple(details)
-
-
-def _has_moved(expected: Recipe, newest: Manifest) -> bool:
-    """Return whether a file stands elsewhere in the dataset than it did."""
-    now = expected.config.get("position", {})
-    return any(now[name] != at for name, at in newest.config.get("position", {}).items())
 
 
 def _changed_parents(expected: Mapping[str, str], found: Mapping[str, str]) -> dict[str, str]:
     """Return the parents that differ, each with what to call it."""
-    names = sorted({*expected, *found})
-    return {
-        name: f"{name} is new"
-        if name not in found
-        else f"{name} is gone"
-        if name not in expected
-        else name
-        for name in names
-        if expected.get(name) != found.get(name)
-    }
+    names = [n for n in sorted({*expected, *found}) if expected.get(n) != found.get(n)]
+    states = {name: "" if name in expected else " is gone" for name in names}
+    return {name: name + (states[name] if name in found else " is new") for name in names}
 
 
 def _changed_fields(
@@ -71,7 +60,7 @@ def _changed_fields(
             if prefix:
                 yield f"{prefix}{name} is gone"
             continue
-        old, new = _plain(value), _plain(expected[name])
+        old, new = _named(value), _named(expected[name])
         if isinstance(old, dict) and isinstance(new, dict):
             yield from _changed_fields(new, old, f"{prefix}{name}.")
             yield from (f"{prefix}{name}.{other} is new" for other in new if other not in old)
@@ -80,15 +69,19 @@ def _changed_fields(
             yield text if len(text) <= 80 else f"{prefix}{name}"
 
 
-def _plain(value: object) -> object:
-    """Return a field as JSON gives it back, named parts as a mapping."""
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if not isinstance(value, tuple | list):
-        return value
-    items = [_plain(item) for item in value]
-    is_named = items and all(isinstance(item, list) and len(item) == 2 for item in items)
-    return dict(cast(list[tuple[str, object]], items)) if is_named else items
+def _as_json(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config as a manifest gives it back."""
+    return dict(json.loads(json.dumps(config)))
+
+
+def _named(value: Any) -> Any:
+    """Return a list of names and values, as the parts of a split, as a mapping."""
+    is_named = (
+        isinstance(value, list)
+        and value
+        and all(isinstance(item, list) and len(item) == 2 for item in value)
+    )
+    return dict(value) if is_named else value
 
 
 def _some(names: Sequence[str]) -> str:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from tokflow.documents import DocumentsConfig, Render, read_documents
 from tokflow.errors import RawFileError
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt, find_other_ids
 from tokflow.tokenizers.chat.renderer import open_renderer
+from tokflow.tokenizers.encoding import Encoding
 from tokflow.tokenizers.engines import GatedEngine
 from tokflow.tokenizers.engines.protocol import text_buffers
 from tokflow.tokenizers.patterns import describe_splitting
@@ -101,7 +102,9 @@ def report_tokenizer(dataset: Dataset, *, file: Path | None, is_measured: bool) 
     make_tokenizer(graph)
     tokenizer, manifest = graph.tokenizer, graph.tokenizer_output.manifest()
     render = open_renderer(dataset.documents, tokenizer) if is_measured else None
-    engine = engine_for(graph.encoding, dataset.documents)
+    # Any tokenizer can be looked at, one without an EOS too.
+    encoding = Encoding(config=dataset.tokenizer, tokenizer=tokenizer, bos_id=None, eos_id=None)
+    engine = engine_for(encoding, dataset.documents)
     if is_measured and file is None:
         file = graph.raw_file(_first_key(graph)).path
     sample = None if file is None else _measure(engine, file, dataset.documents, render)
@@ -136,7 +139,8 @@ def _measure(
     num_documents = num_chars = num_bytes = num_tokens = 0
     seconds = 0.0
     most = min(documents.limit.characters or SAMPLE_BYTES, SAMPLE_BYTES)  # a character has a byte
-    limited = replace(documents, limit=replace(documents.limit, characters=most))
+    limit = documents.limit.model_copy(update={"characters": most})
+    limited = documents.model_copy(update={"limit": limit})
     for batch in read_documents(
         path, limited, batch_bytes=BATCH_BYTES, on_reject=lambda _: None, render=render
     ):

@@ -1,7 +1,6 @@
 """`tokflow convert`: another format of an export."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,6 @@ import yaml
 
 from tokflow.audit.convert import convert_export, own_packing
 from tokflow.audit.stored import find_export
-from tokflow.build.dataset import make_export_config, make_packing_config
 from tokflow.cli.output import (
     DONE,
     UsageError,
@@ -19,7 +17,7 @@ from tokflow.cli.output import (
     shown_path,
     size,
 )
-from tokflow.exports import check_format
+from tokflow.exports import ExportConfig, check_format
 from tokflow.sequences.packing import PackingConfig
 from tokflow.store.manifest import read_manifest
 
@@ -37,7 +35,7 @@ def main(
     with as_usage(export):
         check_format(to, where="--to")
         fields = _fields(options, "--option")
-        config = make_export_config({**fields, "format": to}, where="--option")
+        config = ExportConfig.read({**fields, "format": to}, where="--option")
         of_packing = _fields(packing, "--packing")
         if of_packing and config.layout.made_of != "sequences":
             raise UsageError(
@@ -55,7 +53,7 @@ def main(
 def _packing(export: Path, fields: dict[str, Any]) -> PackingConfig:
     """Return the export's own packing, or the default one, with these fields changed."""
     own = own_packing(find_export(export))
-    return make_packing_config({**(asdict(own) if own else {}), **fields}, where="--packing")
+    return PackingConfig.read({**(own.model_dump() if own else {}), **fields}, where="--packing")
 
 
 def _print_folder(folder: Path, format_: str, *, as_json: bool) -> None:

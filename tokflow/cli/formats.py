@@ -1,11 +1,9 @@
 """`tokflow formats`: what can be exported, and what can be set."""
 
-import dataclasses
 import sys
 import textwrap
 from typing import Any
 
-from tokflow.build.field_docs import field_docs
 from tokflow.cli.output import DONE, as_usage, print_json, print_styled, print_table
 from tokflow.exports import FORMATS, check_format
 
@@ -62,12 +60,13 @@ def _made_of(name: str) -> str:
 
 
 def _options(name: str) -> list[dict[str, Any]]:
-    options = FORMATS[name].options
-    defaults = dataclasses.asdict(options())
-    docs = field_docs(options)
     return [
-        {"name": field, "default": default, "description": docs[field]}
-        for field, default in defaults.items()
+        {
+            "name": option,
+            "default": field.get_default(call_default_factory=True),
+            "description": " ".join(str(field.description).split()),
+        }
+        for option, field in FORMATS[name].options.model_fields.items()
     ]
 
 

@@ -1,4 +1,4 @@
-"""`tokflow gc`: remove what no current config refers to."""
+"""`tokflow gc`: outputs that no current config refers to, listed or removed."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`tokflow inspect`: an output as people want to see it."""
+"""`tokflow inspect`: an output for people: counts, files, the first sequences decoded."""
 
 import dataclasses
 from pathlib import Path

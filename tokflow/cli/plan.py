@@ -1,4 +1,4 @@
-"""`tokflow plan`: what a run would build, and why."""
+"""`tokflow plan`: the outputs that a run would build, and why."""
 
 from dataclasses import asdict
 from pathlib import Path

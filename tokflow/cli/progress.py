@@ -1,4 +1,4 @@
-"""Progress of a run: bars on a terminal, and lines elsewhere, few enough for a log to keep."""
+"""Progress of a run: bars on a terminal; elsewhere lines, few enough for a log to keep."""
 
 import time
 from collections import Counter

@@ -69,23 +69,19 @@ def record(
     except Exception as error:
         if os.environ.get("TOKFLOW_DEBUG") == "1":
             raise
-        print(
-            f"warning: {dataset.name}: Dagster did not record this run "
-            f"({message_of(error, where='the record')}); what was built is complete, and the "
-            "next run tries again",
-            file=sys.stderr,
-        )
-        return []
-    for warning in warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        reason = message_of(error, where="the record")
+        rest = "what was built is complete, and the next run tries again"
+        return _told([], [f"{dataset.name}: Dagster did not record this run ({reason}); {rest}"])
+    fields = {"instance": home, "outputs": there, "problems": problems}
     with new_file(path) as temporary:
-        fields = {"instance": home, "outputs": there, "problems": problems}
         text = json.dumps(fields, indent=1, sort_keys=True)
         temporary.write_text(text + "\n", encoding="utf-8")
-    return _told(problems)
+    return _told(problems, warnings)
 
 
-def _told(problems: list[str]) -> list[str]:
+def _told(problems: list[str], warnings: Sequence[str] = ()) -> list[str]:
+    for warning in warnings:
+        print(f"warning: {warning}", file=sys.stderr)
     for problem in problems:
         print_error(problem)
     return problems

@@ -1,4 +1,4 @@
-"""`tokflow run`: look what is missing, build it, say what came of it.
+"""`tokflow run`: build what is missing or has changed, and print what came of it.
 
 Where nothing is missing neither Dagster nor an engine is imported.
 """

@@ -1,4 +1,4 @@
-"""`tokflow trace`: where tokens of an export came from."""
+"""`tokflow trace`: the origin of tokens of an export."""
 
 import dataclasses
 from pathlib import Path

@@ -1,6 +1,5 @@
 """Assets: one for each stage of a dataset."""
 
-import dataclasses
 from typing import Any
 
 import dagster as dg
@@ -92,7 +91,7 @@ def _asset(
     """Return one asset with what all assets of a dataset have."""
     key, of_parents = asset_key(dataset, stage, name), parents(dataset, stage, name)
     own = dg.IdentityPartitionMapping
-    fields = config if isinstance(config, dict) else dataclasses.asdict(config)
+    fields = config if isinstance(config, dict) else config.model_dump()
     metadata: dict[str, Any] = {"config": dg.MetadataValue.json(fields)}
     if stage == "tokens":
         metadata["dagster/column_schema"] = column_schema(DOCUMENTS_SCHEMA, DOCUMENT_COLUMNS)

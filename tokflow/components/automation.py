@@ -1,4 +1,4 @@
-"""Automation: what is built without being asked for, and when."""
+"""Automation: the conditions, sensors, jobs and schedule that build without being asked."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +21,7 @@ SENSOR_SECONDS = 60
 
 
 NUM_GENERATIONS = 3
-"""How far up automation looks for what has to be built first: from an export to the tokens."""
+"""Generations of parents that must be up to date first: from an export up to the tokens."""
 
 
 def when_outdated(other_runs: Sequence[dg.AssetKey]) -> Condition:

@@ -1,4 +1,4 @@
-"""Asset checks: what `tokflow.audit.verify` finds in the outputs of a run, as Dagster shows it."""
+"""Asset checks: problems that `tokflow.audit.verify` finds in the outputs of a run."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ SAMPLED_FILES = 4
 """Files of a run that are compared with the reference: opening it takes up to a second each."""
 
 SAMPLED_CHARACTERS = 1_000_000
-"""Where that comparison stops reading a file."""
+"""Characters of a file after which that comparison stops."""
 
 SAMPLED_DOCUMENTS = 16
 
@@ -47,7 +47,7 @@ class OutputCheck:
     problems: Callable[[BuildGraph, Sequence[str]], list[str]]
     """From the partition keys that were built (of an export, its name) to sentences."""
     is_blocking: bool = True
-    """What is downstream is not built when it fails; else it warns."""
+    """Nothing downstream is built when it fails; else it warns."""
 
 
 def _tokens_close(graph: BuildGraph, keys: Sequence[str]) -> list[str]:
@@ -156,7 +156,7 @@ CHECKS: dict[str, tuple[OutputCheck, ...]] = {
 
 
 def check_specs(stage: str, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
-    """Return what Dagster must know of the checks of an asset before it runs."""
+    """Return the checks of an asset as they are declared before it runs."""
     return [
         dg.AssetCheckSpec(
             check.name, asset=key, description=check.description, blocking=check.is_blocking

@@ -25,9 +25,9 @@ class RecordedBuild:
     num_materializations: int
     """0 where Dagster knew all of it."""
     problems: tuple[str, ...]
-    """What asset checks found that would harm training, in the outputs new to Dagster."""
+    """Findings of asset checks that would harm training, in the outputs new to Dagster."""
     warnings: tuple[str, ...]
-    """What asset checks found that a person should look at, such as a text in two parts."""
+    """Findings that a person should look at, such as a text in two parts."""
 
 
 def record_build(

@@ -174,7 +174,7 @@ def _failure(graph: BuildGraph, errors: Mapping[str, Exception], *, num_keys: in
 
 
 def _is_remote(graph: BuildGraph, key: str) -> bool:
-    """Say whether another try may help: a server may answer, a file of this disk stays as it is."""
+    """Return whether another try may help: a server may answer, a file of this disk stays."""
     try:
         return not graph.sources[key].is_local
     except (KeyError, TokflowError, OSError):

@@ -8,7 +8,7 @@ from typing import Self
 import dagster as dg
 import pydantic
 
-from tokflow.build.dataset import Dataset, make_dataset
+from tokflow.build.dataset import Dataset
 from tokflow.components.assets import make_assets
 from tokflow.components.automation import (
     automation_sensor,
@@ -16,7 +16,6 @@ from tokflow.components.automation import (
     scan_job,
     scan_schedule,
 )
-from tokflow.components.schema import attributes_model
 
 
 @dataclass
@@ -30,17 +29,16 @@ class TextDataset(dg.Component):
     dataset: Dataset
 
     @classmethod
-    def get_model_cls(cls) -> type[pydantic.BaseModel]:
+    def get_model_cls(cls) -> type[Dataset]:
         """Return the schema of the attributes."""
-        return attributes_model()
+        return Dataset
 
     @classmethod
     def load(cls, attributes: pydantic.BaseModel | None, context: dg.ComponentLoadContext) -> Self:
         """Return the component that a defs.yaml of any Dagster project declares."""
-        given = attributes.model_fields_set if attributes else ()
-        values = {name: getattr(attributes, name) for name in given}
         where = str(context.path / "defs.yaml")
-        return cls(make_dataset(values, base=context.project_root, where=where))
+        dataset = attributes if isinstance(attributes, Dataset) else Dataset.read({}, where=where)
+        return cls(dataset.at(context.project_root, where=where))
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Return the definitions; nothing is read or written for it."""

@@ -1,40 +1,37 @@
 """The `documents` section of a dataset: how the documents of a raw file are found."""
 
-from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Annotated, ClassVar, Literal, TypeAlias
+
+from pydantic import Field
 
 from tokflow.errors import ConfigError
+from tokflow.store.config import Config, Listed
 
 FileFormat: TypeAlias = Literal["parquet", "jsonl", "csv", "tsv", "txt", "arrow"]
 DocumentPer: TypeAlias = Literal["file", "line", "separator"]
 OnBadDocument: TypeAlias = Literal["error", "reject"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Limit:
+class Limit(Config):
     """Where reading one raw file stops, and the largest document; by default all is read."""
 
-    documents: int | None = None
+    section: ClassVar[str] = "documents.limit"
+
+    documents: Annotated[int | None, Field(ge=1)] = None
     """Accepted documents to read from each raw file; rejects do not count."""
-    characters: int | None = None
+    characters: Annotated[int | None, Field(ge=1)] = None
     """Unicode code points to read from each raw file; the document that reaches it is whole."""
-    document_bytes: int = 1_000_000_000
+    document_bytes: Annotated[int, Field(ge=1)] = 1_000_000_000
     """A document of more bytes is bad, and so is a line (csv: a record) that holds one; counted
     after decompression. It is never in memory whole, unless in a parquet page or Arrow batch."""
 
-    def __post_init__(self) -> None:
-        for name, value in (("documents", self.documents), ("characters", self.characters)):
-            if value is not None and value < 1:
-                raise _field_error(f"limit.{name}", "at least 1, or null for no limit", value)
-        if self.document_bytes < 1:
-            raise _field_error("limit.document_bytes", "at least 1", self.document_bytes)
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DocumentsConfig:
+class DocumentsConfig(Config):
     """How the documents of a raw file are found. Their text is never altered."""
 
-    text: str | tuple[str, ...] | None = None
+    section: ClassVar[str] = "documents"
+
+    text: str | Listed[str] | None = None
     """The field or column that holds the text; default: `text`, unless the documents are chats.
 
     A dotted path leads into nested objects: `meta.body`. In parquet and arrow a top-level
@@ -55,7 +52,7 @@ class DocumentsConfig:
     chat_template: str | None = None
     """With `messages`: a Jinja template, or the path of a .jinja file that holds it, as
     transformers' chat templates. Default: the one that the tokenizer brings along."""
-    format: Literal["auto"] | FileFormat = "auto"
+    format: Literal["auto", FileFormat] = "auto"
     """The format of the raw files; `auto` goes by the suffix (.json is read as jsonl).
 
     A further suffix .gz, .zst, .bz2 or .xz means that the file is compressed (not for parquet
@@ -73,7 +70,7 @@ class DocumentsConfig:
     """The text between the documents of a txt file with `document_per: separator`."""
     on_bad_document: OnBadDocument = "error"
     """`error` stops at the first bad document; `reject` sets it aside and goes on."""
-    max_rejects: int = 1000
+    max_rejects: Annotated[int, Field(ge=0)] = 1000
     """With `on_bad_document: reject`: one bad document more than this in a file is an error.
 
     In csv and tsv every line of a bad record counts, for a quote that is not closed takes up
@@ -82,19 +79,19 @@ class DocumentsConfig:
     limit: Limit = Limit()
     """Where reading each raw file stops, so that a part of a file costs a part of the time."""
 
-    def __post_init__(self) -> None:
-        if isinstance(self.text, list):  # as YAML has it
-            object.__setattr__(self, "text", tuple(self.text))
-        self._check_chat()
+    def check(self) -> None:
+        """Refuse fields that do not go together."""
         if self.text is None and not self.is_chat:
             object.__setattr__(self, "text", "text")
-        self._check_text()
-        self._check_separator()
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise _field_error(name, f"one of {', '.join(choices)}", getattr(self, name))
-        if self.max_rejects < 0:
-            raise _field_error("max_rejects", "0 or more", self.max_rejects)
+        for problem in (self._problem_of_chat(), self._problem_of_text(), self._problem_of_txt()):
+            if problem is not None:
+                name, expected = problem
+                raise ConfigError(
+                    where=name,
+                    expected=expected,
+                    found=repr(getattr(self, name))[:60],
+                    remedy=f"correct documents.{name}",
+                )
 
     @property
     def is_chat(self) -> bool:
@@ -115,45 +112,41 @@ class DocumentsConfig:
         """What joins the columns of a record into one document; None: one document each."""
         return "" if self.prompt is not None else self.join
 
-    def _check_chat(self) -> None:
+    def _problem_of_chat(self) -> tuple[str, str] | None:
+        """Return a field that is wrong, and what it has to be."""
         given = [name for name in _WHAT_IS_READ if getattr(self, name) is not None]
         if len(given) > 1 and given != ["prompt", "completion"]:
-            expected = f"one of text, messages, or prompt with completion; not {given[0]} too"
-            raise _field_error(given[1], expected, getattr(self, given[1]))
-        for name, other in (("prompt", "completion"), ("completion", "prompt")):
-            if given == [name]:
-                raise _field_error(other, f"a field, for there is a {name}", None)
-        for name in ("messages", "prompt", "completion"):
-            if getattr(self, name) == "":
-                raise _field_error(name, "the name of a field", "")
+            return given[1], f"one of text, messages, or prompt with completion; not {given[0]} too"
+        if len(given) == 1 and given[0] in (pair := ("prompt", "completion")):
+            return pair[given == ["prompt"]], f"a field, for there is a {given[0]}"
+        if empty := [name for name in given if name != "text" and not getattr(self, name)]:
+            return empty[0], "the name of a field"
         if self.prompt is not None and self.prompt == self.completion:
-            raise _field_error("completion", "another field than the prompt", self.completion)
+            return "completion", "another field than the prompt"
         if self.chat_template is not None and self.messages is None:
-            raise _field_error(
-                "chat_template", "null, for there are no messages", self.chat_template[:60]
-            )
+            return "chat_template", "null, for there are no messages"
         if self.is_chat and self.format == "txt":
-            raise _field_error("format", "a format with fields, for documents are chats", "txt")
+            return "format", "a format with fields, for documents are chats"
+        return None
 
-    def _check_text(self) -> None:
+    def _problem_of_text(self) -> tuple[str, str] | None:
         columns = self.columns
-        if not columns or not all(isinstance(column, str) and column for column in columns):
-            raise _field_error("text", "the name of a column, or several", self.text)
+        if not columns or "" in columns:
+            return "text", "the name of a column, or several"
         if len(set(columns)) < len(columns):
-            raise _field_error("text", "each column once", self.text)
+            return "text", "each column once"
         if self.join is not None and (self.is_chat or len(columns) < 2):
-            raise _field_error("join", "null, for text is not several columns", self.join)
+            return "join", "null, for text is not several columns"
+        return None
 
-    def _check_separator(self) -> None:
+    def _problem_of_txt(self) -> tuple[str, str] | None:
         if self.document_per != "file" and self.format not in ("auto", "txt"):
-            expected = f"file, for {self.format} has its own records"
-            raise _field_error("document_per", expected, self.document_per)
+            return "document_per", f"file, for {self.format} has its own records"
         if self.document_per == "separator" and not self.separator:
-            expected = "the text between documents, for document_per is separator"
-            raise _field_error("separator", expected, self.separator)
+            return "separator", "the text between documents, for document_per is separator"
         if self.document_per != "separator" and self.separator is not None:
-            expected = f"null, for document_per is {self.document_per}"
-            raise _field_error("separator", expected, self.separator)
+            return "separator", f"null, for document_per is {self.document_per}"
+        return None
 
 
 def correct_column(config: DocumentsConfig, *, unit: Literal["column", "field"] = "column") -> str:
@@ -166,14 +159,3 @@ def correct_column(config: DocumentsConfig, *, unit: Literal["column", "field"] 
 
 
 _WHAT_IS_READ = ("text", "messages", "prompt", "completion")
-
-_CHOICES: dict[str, tuple[str, ...]] = {
-    "format": ("auto", *get_args(FileFormat)),
-    "document_per": get_args(DocumentPer),
-    "on_bad_document": get_args(OnBadDocument),
-}
-
-
-def _field_error(field: str, expected: str, found: object) -> ConfigError:
-    where = f"documents.{field}"
-    return ConfigError(where=where, expected=expected, found=repr(found), remedy=f"correct {where}")

@@ -1,6 +1,5 @@
 """The formats of raw files: by name, their readers, and the config fields that each looks at."""
 
-import dataclasses
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -80,7 +79,7 @@ def deciding_fields(config: DocumentsConfig, num_bytes: Mapping[Path, int]) -> d
     and `max_rejects` are not, for they decide whether there is an output and not what is in it;
     `is_accepted` asks them. Without files: what may decide those of any format and size.
     """
-    fields = dataclasses.asdict(config)
+    fields = config.model_dump()
     formats = {_format_of(path, config) or "auto" for path in num_bytes} or {"auto"}
     fields["format"] = sorted(formats)
     for name in (*_ACCEPTANCE, *(() if formats & {"txt", "auto"} else _OF_TXT)):

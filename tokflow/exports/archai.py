@@ -13,9 +13,7 @@ Source: archai 1.0.0, datasets/nlp/fast_hf_dataset_provider.py lines 149-186, 24
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
@@ -26,8 +24,7 @@ from tokflow.exports.options import check_int32_ids
 from tokflow.exports.part import Part
 from tokflow.exports.source_names import SourceNames
 from tokflow.exports.token_files import write_numbers
-
-T = TypeVar("T")
+from tokflow.store.config import Config, Listed
 
 PART_NAMES = ("train", "validation", "test")
 
@@ -35,8 +32,7 @@ TOKENS_AT_ONCE = 2**22
 """Read at one go."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ArchaiOptions:
+class ArchaiOptions(Config):
     """What config.json says, by archai's names; nothing else depends on it."""
 
     dataset_file_path: str | None = None
@@ -44,7 +40,7 @@ class ArchaiOptions:
     tokenizer_name: str | None = None
     """The tokenizer's name_or_path; default: `tokenizer.name`, of a path its last name; else
     `bytes` or `trained (<dataset>)`."""
-    mapping_column_name: tuple[str, ...] | None = None
+    mapping_column_name: Listed[str] | None = None
     """The columns that were tokenized; default: those that the dataset reads."""
     validation_split: float = 0.0
     """Share of the documents drawn for validation; 0: the dataset had parts of its own."""
@@ -56,16 +52,13 @@ class ArchaiOptions:
 
 def named(options: ArchaiOptions, names: SourceNames) -> ArchaiOptions:
     """Return the options with what the dataset knows of them."""
-    return replace(
-        options,
-        dataset_file_path=_given(options.dataset_file_path, names.source),
-        tokenizer_name=_given(options.tokenizer_name, names.tokenizer),
-        mapping_column_name=_given(options.mapping_column_name, names.columns),
-    )
-
-
-def _given(value: T | None, default: T) -> T:
-    return default if value is None else value
+    known = {
+        "dataset_file_path": names.source,
+        "tokenizer_name": names.tokenizer,
+        "mapping_column_name": names.columns,
+    }
+    unset = {name: known[name] for name in known if getattr(options, name) is None}
+    return ArchaiOptions(**{**options.model_dump(), **unset})
 
 
 def write(part: Part, options: ArchaiOptions, folder: Path) -> None:

@@ -16,7 +16,6 @@ Source: the Arrow columnar format 1.5, "IPC File Format".
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -25,7 +24,6 @@ import pyarrow as pa
 from tokflow.exports.columns import layout_of_columns, read_columns, schema_of, with_loss_mask
 from tokflow.exports.export import Export
 from tokflow.exports.format import Arrays, Format, fixed
-from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
 from tokflow.exports.sequence_files import (
     TOKENS_PER_BATCH,
@@ -35,26 +33,22 @@ from tokflow.exports.sequence_files import (
     sequences_within,
     write_tables,
 )
+from tokflow.store.config import Config, Count
 
 COLUMNS = ("attention_mask", "segment_ids", "position_ids")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ArrowOptions:
+class ArrowOptions(Config):
     """Options of the arrow format."""
 
-    megabytes_per_file: int = 500
+    megabytes_per_file: Count = 500
     """Size of a shard, counted as 4 bytes per token; uncompressed the file has 13 or 14."""
-    sequences_per_file: int | None = None
+    sequences_per_file: Count | None = None
     """Sequences per shard; given instead of `megabytes_per_file`."""
-    sequences_per_batch: int = 1_000
+    sequences_per_batch: Count = 1_000
     """Rows of a record batch; fewer where they would hold more than four million tokens."""
     compression: Literal["none", "lz4", "zstd"] = "none"
     """Codec of the buffers; what is compressed is no longer memory-mapped but decompressed."""
-
-    def __post_init__(self) -> None:
-        counts = ("megabytes_per_file", "sequences_per_file", "sequences_per_batch")
-        check_counts(self, counts, where="arrow")
 
 
 def write(part: Part, options: ArrowOptions, folder: Path) -> None:

@@ -12,31 +12,43 @@ calls. It has no meta.pkl: with one, sample.py would take the tokens for charact
 Source: karpathy/nanoGPT at 3adf61e, data/openwebtext/prepare.py lines 58-81, train.py 116-131.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+from pydantic import AfterValidator, Field
 
+from tokflow.errors import ConfigError
 from tokflow.exports.export import Export
 from tokflow.exports.format import Arrays, Format, Layout, fixed
-from tokflow.exports.names import check_part_names, renamed, val_names
+from tokflow.exports.names import renamed, val_names
 from tokflow.exports.part import Part
 from tokflow.exports.token_files import write_numbers
+from tokflow.store.atomic import check_name
+from tokflow.store.config import Config
 from tokflow.store.manifest import FileEntry
 from tokflow.tokens.writer import TOKENS_NAME
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BinOptions:
+def _bin_name(name: str) -> str:
+    if not name.endswith(".bin"):
+        raise ConfigError(
+            where="",
+            expected="a name that ends in .bin",
+            found=repr(name),
+            remedy=f"write {name + '.bin'!r}",
+        )
+    check_name(name.removesuffix(".bin"), where="", becomes="a file", marks="-_")
+    return name
+
+
+class BinOptions(Config):
     """Options of the bin format."""
 
-    names: Mapping[str, str] = field(default_factory=dict)
+    names: dict[str, Annotated[str, AfterValidator(_bin_name)]] = Field(default_factory=dict)
     """The file of a part: `{validation: validation.bin}`. Of the others `<part>.bin`, or val.bin of
     validation."""
-
-    def __post_init__(self) -> None:
-        check_part_names(self.names, where="bin", suffix=".bin")
 
     def files(self, parts: Sequence[str]) -> dict[str, str]:
         """Return the file of each part.

@@ -41,7 +41,7 @@ Lists = tuple[npt.NDArray[Any], npt.NDArray[np.int64]]
 """Values of lists end to end, and how many each list has."""
 
 
-def check_columns(columns: Sequence[str], *, padding: bool, where: str) -> None:
+def check_columns(columns: Sequence[str], *, padding: bool) -> None:
     """Refuse columns beside input_ids that there are not, are named twice or cannot be.
 
     Raises: ConfigError.
@@ -60,9 +60,7 @@ def check_columns(columns: Sequence[str], *, padding: bool, where: str) -> None:
         )
     if problem is not None:
         expected, found, remedy = problem
-        raise ConfigError(
-            where=f"exports: {where}: columns", expected=expected, found=found, remedy=remedy
-        )
+        raise ConfigError(where="columns", expected=expected, found=found, remedy=remedy)
 
 
 def layout_of_columns(columns: Sequence[str]) -> Layout:

@@ -1,36 +1,85 @@
 """One export as a dataset declares it: its format, its options, and what decides its files."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from itertools import combinations
-from typing import Any
+from typing import Any, ClassVar
+
+import pydantic
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from tokflow.errors import ConfigError
 from tokflow.exports.format import Declared, Layout
-from tokflow.exports.formats import FORMATS
+from tokflow.exports.formats import FORMATS, check_format
 from tokflow.exports.index import INDEX_VERSION
 from tokflow.exports.part import check_eos_first
 from tokflow.exports.source_names import SourceNames
 from tokflow.sequences.packing import PackingConfig
+from tokflow.store.atomic import check_name
+from tokflow.store.config import Config
+from tokflow.store.config_errors import check_keys
 from tokflow.store.manifest import Recipe
 from tokflow.store.versions import known_changes
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ExportConfig:
-    """One export: a format and its options."""
+class ExportConfig(Config):
+    """One export: a format and its options. In YAML the options stand beside `format`, which
+    alone is enough."""
+
+    section: ClassVar[str] = "exports"
 
     format: str
     """One of FORMATS."""
     name: str
     """Its folder in the store and its asset; the format's name unless the YAML gives another."""
     options: Any
-    """The format's own dataclass."""
+    """Those of the format."""
 
     @property
     def layout(self) -> Layout:
         """What stands in its files."""
         return FORMATS[self.format].layout(self.options)
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _of_yaml(cls, entry: Any) -> Any:
+        """Return the fields that a format's name, or a mapping with its options, stands for."""
+        given = {"format": entry} if isinstance(entry, str) else entry
+        if not isinstance(given, Mapping) or not isinstance(given.get("format"), str):
+            raise ConfigError(
+                where="",
+                expected="a format's name, or a mapping with `format:` and its options",
+                found=repr(entry),
+                remedy=f"name one of {', '.join(sorted(FORMATS))}",
+            )
+        if isinstance(given.get("options"), Config):
+            return given
+        name = given["format"]
+        format_ = check_format(name, where="")
+        if format_.extra is not None:
+            format_.extra.check(where="")
+        check_keys(given, [*format_.options.model_fields, "name", "format"], where="")
+        options = {key: given[key] for key in given if key not in ("name", "format")}
+        called = given.get("name", name)
+        check_name(called, where="name", becomes="a folder", marks="-_")
+        return {"format": name, "name": called, "options": format_.options.read(options, where="")}
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: pydantic.GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Return what a YAML may hold: a name, or one of the formats with its options."""
+        named = {"type": "string", "description": cls.model_fields["name"].description}
+        return {"anyOf": [{"enum": sorted(FORMATS)}, *(_schema_of(f, named) for f in FORMATS)]}
+
+
+def _schema_of(name: str, named: JsonSchemaValue) -> JsonSchemaValue:
+    """Return the schema of one format: its options beside `format` and `name`."""
+    format_ = FORMATS[name]
+    schema = format_.options.model_json_schema()
+    own = {"format": {"const": name, "description": format_.description}, "name": named}
+    properties = {**own, **schema.get("properties", {})}
+    return {**schema, "properties": properties, "required": ["format"]}
 
 
 def with_names(config: ExportConfig, names: SourceNames) -> ExportConfig:
@@ -38,14 +87,15 @@ def with_names(config: ExportConfig, names: SourceNames) -> ExportConfig:
 
     They decide what is written, and so the fingerprint.
     """
-    return replace(config, options=FORMATS[config.format].named(config.options, names))
+    options = FORMATS[config.format].named(config.options, names)
+    return config.model_copy(update={"options": options})
 
 
 def export_recipe(
     config: ExportConfig, packing: PackingConfig, parents: Mapping[str, str]
 ) -> Recipe:
     """Return what decides an export made from `parents` (partition key to fingerprint)."""
-    fields: dict[str, Any] = {"format": config.format, "options": asdict(config.options)}
+    fields: dict[str, Any] = {"format": config.format, "options": config.options.model_dump()}
     if config.layout.is_packed:
         fields["packing"] = packing.fields_of_export()
     fields |= known_changes("export", config.format)

@@ -16,40 +16,41 @@ utils/dataset.py lines 30-210.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
 from tokflow.errors import ConfigError
 from tokflow.exports.export import Export
 from tokflow.exports.format import Arrays, Format, Layout, fixed
-from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
 from tokflow.exports.source_names import SourceNames
 from tokflow.exports.token_files import cut_by_documents, offsets_of, write_numbers
+from tokflow.store.config import Config, Count
 
 UNKNOWN = "Unknown Tokenizer"
 """The name that datatrove gives a tokenizer without one."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DatatroveOptions:
+class DatatroveOptions(Config):
     """Options of the datatrove format."""
 
-    tokens_per_file: int | None = None
+    section: ClassVar[str] = "exports: datatrove"
+
+    tokens_per_file: Count | None = None
     """Tokens of a file at most (max_tokens_per_file); only a longer document makes a larger one.
     Without it a part is one file."""
     tokenizer_name_or_path: str | None = None
     """What .ds.metadata calls the tokenizer; default: `tokenizer.name`, of a path its last name;
     else `bytes` or `trained (<dataset>)`."""
 
-    def __post_init__(self) -> None:
-        check_counts(self, ["tokens_per_file"], where="datatrove")
+    def check(self) -> None:
+        """Refuse options that do not go together."""
         name = self.tokenizer_name_or_path or UNKNOWN
         if not name.isprintable() or "|" in name:
             raise ConfigError(
-                where="exports: datatrove: tokenizer_name_or_path",
+                where="tokenizer_name_or_path",
                 expected="a name in one line and without |, which ends it in .ds.metadata",
                 found=repr(name),
                 remedy="give the tokenizer another name by this option",
@@ -60,7 +61,9 @@ def named(options: DatatroveOptions, names: SourceNames) -> DatatroveOptions:
     """Return the options with the tokenizer's name."""
     if options.tokenizer_name_or_path is not None:
         return options
-    return replace(options, tokenizer_name_or_path=names.tokenizer)
+    return DatatroveOptions(
+        tokens_per_file=options.tokens_per_file, tokenizer_name_or_path=names.tokenizer
+    )
 
 
 def write(part: Part, options: DatatroveOptions, folder: Path) -> None:

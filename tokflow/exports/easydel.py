@@ -17,7 +17,6 @@ trainers/supervised_fine_tuning_trainer/sft_trainer.py lines 227-272, infra/loss
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -25,10 +24,10 @@ from typing import Literal
 from tokflow.exports.columns import layout_of_columns, schema_of
 from tokflow.exports.export import Export
 from tokflow.exports.format import Arrays, Format, fixed
-from tokflow.exports.options import check_counts
 from tokflow.exports.parquet_ import open_writer, read_groups
 from tokflow.exports.part import Part
 from tokflow.exports.sequence_files import sequences_per_file, sequences_within, write_tables
+from tokflow.store.config import Config, Count
 
 COLUMNS = ("attention_mask", "segment_ids")
 
@@ -36,24 +35,19 @@ TOKENS_PER_GROUP = 1_000_000
 """EasyDeL has some 100 bytes of Python objects for each."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EasydelOptions:
+class EasydelOptions(Config):
     """Options of the easydel format."""
 
     position_ids: bool = True
     """Whether there is a column of them; EasyDeL counts on from 0 in each row without it."""
-    megabytes_per_file: int = 500
+    megabytes_per_file: Count = 500
     """Size of a shard, counted as 4 bytes per token; the file on disk is several times smaller."""
-    sequences_per_file: int | None = None
+    sequences_per_file: Count | None = None
     """Sequences per shard; given instead of `megabytes_per_file`."""
-    sequences_per_group: int = 1_000
+    sequences_per_group: Count = 1_000
     """Rows of a row group; fewer where they would hold more than a million tokens."""
     compression: Literal["zstd", "snappy", "none"] = "zstd"
     """Codec of the columns."""
-
-    def __post_init__(self) -> None:
-        counts = ("megabytes_per_file", "sequences_per_file", "sequences_per_group")
-        check_counts(self, counts, where="easydel")
 
 
 def write(part: Part, options: EasydelOptions, folder: Path) -> None:

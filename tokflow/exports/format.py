@@ -13,6 +13,7 @@ from tokflow.errors import ConfigError
 from tokflow.exports.part import Part
 from tokflow.exports.source_names import SourceNames
 from tokflow.sequences.packing import PackingConfig
+from tokflow.store.config import Config
 from tokflow.store.manifest import FileEntry
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class Format:
 
     description: str
     """One line for people: whose format it is and what the files are called."""
-    options: type
+    options: type[Config]
     """The fields a user can set beside `format`."""
     layout: Callable[[Any], Layout]
     """What stands in the files, given the options."""

@@ -39,7 +39,6 @@ from tokflow.exports.columns import (
 )
 from tokflow.exports.export import Export
 from tokflow.exports.format import Arrays, Format
-from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
 from tokflow.exports.sequence_files import (
     names_of_n,
@@ -49,31 +48,31 @@ from tokflow.exports.sequence_files import (
     write_tables,
 )
 from tokflow.store.arrow import to_numpy
+from tokflow.store.config import Config, Count, Listed
 
 MAX_BATCH_ROWS, MAX_BATCH_BYTES = 1_000, 100_000_000
 """A record batch of `save_to_disk`: config.py lines 190 and 201."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HfDatasetOptions:
+class HfDatasetOptions(Config):
     """Options of the hf_dataset format."""
 
-    columns: tuple[str, ...] = ("attention_mask", "segment_ids", "position_ids")
+    columns: Listed[str] = ("attention_mask", "segment_ids", "position_ids")
     """Beside input_ids: attention_mask, segment_ids, position_ids, loss_mask (of chats it is
     added), labels (-100 where nothing is learnt), seq_lengths (tokens of each segment)."""
     padding: bool = True
     """Whether rows are filled up to sequence_length; if not, a list ends at its last token."""
-    megabytes_per_file: int = 500
+    megabytes_per_file: Count = 500
     """Arrow data per shard (max_shard_size)."""
-    sequences_per_file: int | None = None
+    sequences_per_file: Count | None = None
     """Sequences per shard; given instead of `megabytes_per_file`."""
     feature_type: Literal["List", "Sequence"] = "List"
     """What dataset_info.json calls a list: List as `datasets` writes it since version 4;
     Sequence for readers with version 3 or older, which newer ones take too."""
 
-    def __post_init__(self) -> None:
-        check_columns(self.columns, padding=self.padding, where="hf_dataset")
-        check_counts(self, ("megabytes_per_file", "sequences_per_file"), where="hf_dataset")
+    def check(self) -> None:
+        """Refuse options that do not go together."""
+        check_columns(self.columns, padding=self.padding)
 
 
 def write(part: Part, options: HfDatasetOptions, folder: Path) -> None:

@@ -18,7 +18,6 @@ Source: jsonlines.org; RFC 8259; RFC 1952 for .gz.
 import gzip
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import IO, Any, Literal, cast
@@ -39,7 +38,7 @@ from tokflow.exports.columns import (
 )
 from tokflow.exports.export import Export
 from tokflow.exports.format import Arrays, Format
-from tokflow.exports.options import check_counts, check_level
+from tokflow.exports.options import check_level
 from tokflow.exports.part import Part
 from tokflow.exports.sequence_files import (
     damage_named,
@@ -51,6 +50,7 @@ from tokflow.exports.sequence_files import (
 )
 from tokflow.exports.token_files import offsets_of
 from tokflow.sequences.segments import Sequences
+from tokflow.store.config import Config, Count, Listed
 from tokflow.store.zstd import zstd
 
 TOKENS_AT_ONCE = 500_000
@@ -59,29 +59,28 @@ TOKENS_AT_ONCE = 500_000
 READ_BYTES = 4_000_000
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class JsonlOptions:
+class JsonlOptions(Config):
     """Options of the jsonl format."""
 
-    columns: tuple[str, ...] = ("segment_ids",)
+    columns: Listed[str] = ("segment_ids",)
     """Beside input_ids: attention_mask, segment_ids, position_ids, loss_mask (of chats it is
     added), labels (-100 where nothing is learnt), seq_lengths (tokens of each segment)."""
     padding: bool = True
     """Whether rows are filled up to sequence_length; if not, a list ends at its last token."""
-    megabytes_per_file: int = 500
+    megabytes_per_file: Count = 500
     """Size of a shard, counted as 4 bytes per token; the text of input_ids has some 6."""
-    sequences_per_file: int | None = None
+    sequences_per_file: Count | None = None
     """Sequences per shard; given instead of `megabytes_per_file`."""
     compression: Literal["none", "gz", "zst"] = "none"
     """gz: .jsonl.gz; zst: .jsonl.zst."""
     compression_level: int | None = None
     """gz: 1 to 9, default 3; zst: 1 to 22, default 3."""
 
-    def __post_init__(self) -> None:
-        check_columns(self.columns, padding=self.padding, where="jsonl")
-        check_counts(self, ("megabytes_per_file", "sequences_per_file"), where="jsonl")
+    def check(self) -> None:
+        """Refuse options that do not go together."""
+        check_columns(self.columns, padding=self.padding)
         largest = {"none": None, "gz": 9, "zst": 22}[self.compression]
-        check_level(self.compression_level, largest, where="jsonl")
+        check_level(self.compression_level, largest)
 
 
 def write(part: Part, options: JsonlOptions, folder: Path) -> None:

@@ -24,23 +24,22 @@ Source: pylance 14.0.2, lance/fragment.py `write_fragments`, lance/dataset.py `c
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pydantic import Field
 
-from tokflow.errors import ConfigError
 from tokflow.exports.export import Export
 from tokflow.exports.format import Arrays, Extra, Format, Layout
-from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
 from tokflow.exports.sequence_files import sequences_within
 from tokflow.exports.token_files import batches_of, cut, offsets_of, sizes_by_documents
 from tokflow.sequences.segments import Sequences
 from tokflow.store.arrow import to_arrow, to_numpy
+from tokflow.store.config import Config
 
 EXTRA = Extra(name="lance", module="lance")
 
@@ -74,24 +73,15 @@ SEQUENCES = {
 """The columns of each dataset; loss_mask of chats alone."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LanceOptions:
+class LanceOptions(Config):
     """Options of the lance format."""
 
     layout: Literal["stream", "sequences"] = "stream"
     """stream: one token per row; sequences: one sequence per row."""
-    max_rows_per_file: int | None = None
+    max_rows_per_file: Annotated[
+        int | None, Field(ge=1, le=MAX_ROWS_PER_FILE), "for Lance counts them in 32 bits"
+    ] = None
     """Rows of a data file; default: as many as hold 100 million tokens."""
-
-    def __post_init__(self) -> None:
-        check_counts(self, ["max_rows_per_file"], where="lance")
-        if (self.max_rows_per_file or 0) > MAX_ROWS_PER_FILE:
-            raise ConfigError(
-                where="exports: lance: max_rows_per_file",
-                expected=f"at most {MAX_ROWS_PER_FILE:,}, for Lance counts them in 32 bits",
-                found=f"{self.max_rows_per_file:,}",
-                remedy="lower it",
-            )
 
 
 def layout(options: LanceOptions) -> Layout:

@@ -22,7 +22,6 @@ Source: levanter 1.2.dev1644, store/cache.py lines 479-590, store/jagged_array.p
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +40,7 @@ from tokflow.exports.token_files import (
     new_file,
     offsets_of,
 )
+from tokflow.store.config import Config
 
 EXTRA = Extra(name="levanter", module="tensorstore")
 
@@ -62,8 +62,7 @@ SEALED: list[dict[str, Any]] = [
 """Codecs of a chunk, and of the index."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LevanterOptions:
+class LevanterOptions(Config):
     """The format has no options."""
 
 

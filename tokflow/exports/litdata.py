@@ -19,7 +19,6 @@ streaming/item_loader.py lines 1491-1690; its `optimize` writes the same bytes f
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ import xxhash
 from tokflow.errors import ConfigError
 from tokflow.exports.export import Export, damaged_file
 from tokflow.exports.format import Arrays, Format, Layout, fixed
-from tokflow.exports.options import check_counts, check_level
+from tokflow.exports.options import check_level
 from tokflow.exports.part import Part
 from tokflow.exports.token_files import (
     MAX_LEVEL,
@@ -40,6 +39,7 @@ from tokflow.exports.token_files import (
     open_bytes,
     peer_name,
 )
+from tokflow.store.config import Config, Count
 from tokflow.store.zstd import zstd
 
 DTYPES = {2: ("<u2", 20), 4: ("<i4", 16)}
@@ -51,25 +51,24 @@ MAX_CHUNK_BYTES = 2**32 - 1
 """Items begin at bytes that are counted in uint32."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LitdataOptions:
+class LitdataOptions(Config):
     """Options of the litdata format."""
 
-    block_size: int = 2049
+    block_size: Count = 2049
     """Tokens that a TokensLoader gives at a time: the context length and one more."""
-    chunk_bytes: int = 64_000_000
+    chunk_bytes: Count = 64_000_000
     """Most bytes of tokens in a chunk, or one block; a chunk is made in memory."""
-    tokens_per_file: int | None = None
+    tokens_per_file: Count | None = None
     """Most tokens in a chunk (chunk_size), or one block; given instead of `chunk_bytes`."""
     compression: Compression = "none"
     """zstd: each chunk is one frame."""
     compression_level: int | None = None
     """1 to 22; by default 4, as litdata's."""
 
-    def __post_init__(self) -> None:
-        check_counts(self, ("block_size", "chunk_bytes", "tokens_per_file"), where="litdata")
+    def check(self) -> None:
+        """Refuse options that do not go together."""
         largest = MAX_LEVEL if self.compression == "zstd" else None
-        check_level(self.compression_level, largest, where="litdata")
+        check_level(self.compression_level, largest)
 
     def chunk_size(self, itemsize: int) -> int:
         """Return the tokens of a full chunk, a multiple of block_size."""
@@ -113,10 +112,19 @@ def write(part: Part, options: LitdataOptions, folder: Path) -> None:
         if options.codec:
             data = zstd.compress(data, level=options.compression_level or DEFAULT_LEVEL)
         (folder / part.name / name).write_bytes(data)
-    config = {
+    config = _config(per_chunk, options.codec, dtype_number)
+    # Instead of a time, updated_at has what the chunks hold: by it a loader knows whether the
+    # copies that it keeps of a remote folder are still right.
+    index = {"chunks": chunks, "config": config, "updated_at": content.hexdigest()}
+    (folder / part.name / "index.json").write_text(json.dumps(index, sort_keys=True))
+
+
+def _config(per_chunk: int, codec: str | None, dtype_number: int) -> dict[str, Any]:
+    """Return the config of index.json."""
+    return {
         "chunk_bytes": None,
         "chunk_size": per_chunk,
-        "compression": options.codec,
+        "compression": codec,
         "compression_batch_size": None,
         "compression_level": None,
         "data_format": [f"no_header_tensor:{dtype_number}"],
@@ -126,10 +134,6 @@ def write(part: Part, options: LitdataOptions, folder: Path) -> None:
         "item_loader": "TokensLoader",
         "types": "tensor",
     }
-    # Instead of a time, updated_at has what the chunks hold: by it a loader knows whether the
-    # copies that it keeps of a remote folder are still right.
-    index = {"chunks": chunks, "config": config, "updated_at": content.hexdigest()}
-    (folder / part.name / "index.json").write_text(json.dumps(index, sort_keys=True))
 
 
 def _name(number: int, codec: str | None) -> str:

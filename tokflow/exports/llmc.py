@@ -15,28 +15,28 @@ Source: karpathy/llm.c, dev/data/data_common.py lines 26-61 at 16635d4 and llmc/
 61-195 at 077f9bd.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 from tokflow.exports.export import Export, damaged_file
 from tokflow.exports.format import Arrays, Format, Layout, fixed
 from tokflow.exports.names import (
     SHARD_DIGITS,
-    check_part_names,
-    check_prefix,
+    FileName,
+    FilePrefix,
     check_size,
     dataset_name,
     numbered_name,
     renamed,
     val_names,
 )
-from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
 from tokflow.exports.token_files import cut_by_documents, write_numbers
+from tokflow.store.config import Config, Count
 
 HEADER_NUMBERS = 256
 HEADER_BYTES = 4 * HEADER_NUMBERS
@@ -48,22 +48,16 @@ MAX_FILE_BYTES = 2**31 - 1
 """llm.c asks for a file's size as a long, which has 32 bits on some systems."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LlmcOptions:
+class LlmcOptions(Config):
     """Options of the llmc format."""
 
-    prefix: str | None = None
+    prefix: FilePrefix | None = None
     """What the files' names begin with; default: the dataset's name."""
-    tokens_per_file: int = 100_000_000
+    tokens_per_file: Count = 100_000_000
     """Tokens of a shard at most (shard_size); only a longer document makes a larger one."""
-    names: Mapping[str, str] = field(default_factory=dict)
+    names: dict[str, FileName] = Field(default_factory=dict)
     """What file names call a part: `{validation: validation}`. Others have their own name, or val
     of validation."""
-
-    def __post_init__(self) -> None:
-        check_prefix(self.prefix, where="llmc")
-        check_part_names(self.names, where="llmc")
-        check_counts(self, ["tokens_per_file"], where="llmc")
 
     def part_names(self, parts: Sequence[str]) -> dict[str, str]:
         """Return what file names call each part.

@@ -19,31 +19,25 @@ bytes for the same rows.
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import pydantic
 import xxhash
 
 from tokflow.errors import ConfigError
 from tokflow.exports.export import Export, damaged_file
 from tokflow.exports.format import Arrays, Declared, Format, Layout
-from tokflow.exports.options import check_counts, check_level
+from tokflow.exports.options import check_level
 from tokflow.exports.part import Part
 from tokflow.exports.sequence_files import files_of, sequences_within
-from tokflow.exports.token_files import (
-    MAX_LEVEL,
-    Compression,
-    equal_sizes,
-    open_bytes,
-    peer_name,
-)
+from tokflow.exports.token_files import MAX_LEVEL, Compression, equal_sizes, open_bytes, peer_name
 from tokflow.sequences.segments import Sequences
+from tokflow.store.config import Config, Listed
 from tokflow.store.zstd import zstd
 
 Field = Literal["token_ids", "segment_ids", "position_ids", "loss_mask"]
@@ -73,40 +67,34 @@ BYTES_AT_ONCE = 2**26
 """Of rows that are read; their tokens are copied to another dtype."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MdsOptions:
+class MdsOptions(Config):
     """Options of the mds format."""
 
-    columns: Mapping[str, Field] = field(default_factory=lambda: dict(DEFAULT_COLUMNS))
+    columns: dict[str, Field] = pydantic.Field(default_factory=lambda: dict(DEFAULT_COLUMNS))
     """Name of each column -> its field: token_ids, segment_ids, position_ids or loss_mask.
     `{tokens: token_ids}` is what llm-foundry writes: less than half the bytes."""
-    size_limit: int = 2**26
+    size_limit: Annotated[int, pydantic.Field(ge=1, le=MAX_SHARD_BYTES), "which uint32 counts"] = (
+        2**26
+    )
     """Most bytes of a shard before it is compressed."""
     compression: Compression = "none"
     """zstd: each shard is one frame, made in memory."""
     compression_level: int | None = None
     """1 to 22; by default 3, as mosaicml-streaming's."""
-    hashes: tuple[Hash, ...] = ()
+    hashes: Listed[Hash] = ()
     """Hashes of each shard that index.json has, for `validate_hash`."""
 
-    def __post_init__(self) -> None:
-        check_counts(self, ("size_limit",), where="mds")
+    def check(self) -> None:
+        """Refuse options that do not go together."""
         largest = MAX_LEVEL if self.compression == "zstd" else None
-        check_level(self.compression_level, largest, where="mds")
+        check_level(self.compression_level, largest)
         fields = list(self.columns.values())
         if "token_ids" not in fields or len(set(fields)) < len(fields) or "" in self.columns:
             raise ConfigError(
-                where="exports: mds: columns",
+                where="columns",
                 expected="named columns: one of token_ids, and of other fields one at most",
                 found=repr(dict(self.columns)),
                 remedy="leave it out, or begin with `tokens: token_ids`",
-            )
-        if self.size_limit > MAX_SHARD_BYTES:
-            raise ConfigError(
-                where="exports: mds: size_limit",
-                expected=f"at most {MAX_SHARD_BYTES:,}, which uint32 counts",
-                found=f"{self.size_limit:,}",
-                remedy="lower it",
             )
 
 
@@ -125,13 +113,17 @@ def write(part: Part, options: MdsOptions, folder: Path) -> None:
     sizes = equal_sizes(part.num_sequences, per_shard)
     shards = []
     for number, batches in files_of(part.sequences(), per_shard):
-        content: Iterable[bytes | memoryview] = chain(
-            [_header(sizes[number], settings)],
-            (_records(batch, options.columns, dtype) for batch in batches),
-        )
+        records = (_records(batch, options.columns, dtype) for batch in batches)
+        data = b"".join(chain([_header(sizes[number], settings)], records))
         path = folder / part.name / f"shard.{number:05d}.mds"
-        described = _write_shard(path, content, options)
-        shards.append({**settings, "samples": sizes[number], **described})
+        shard = {"samples": sizes[number], "raw_data": _described(path, data, options)}
+        packed = None
+        if options.compression == "zstd":
+            path = path.with_name(f"{path.name}.zstd")
+            data = zstd.compress(data, level=options.compression_level or DEFAULT_LEVEL)
+            packed = _described(path, data, options)
+        path.write_bytes(data)
+        shards.append({**settings, **shard, "zip_data": packed})
     index = {"version": 2, "shards": shards}
     (folder / part.name / "index.json").write_text(json.dumps(index, sort_keys=True))
 
@@ -193,44 +185,13 @@ def _records(
     return records.view(np.uint8).data
 
 
-def _write_shard(
-    path: Path, content: Iterable[bytes | memoryview], options: MdsOptions
-) -> dict[str, Any]:
-    """Write one shard; return what the index says of its bytes."""
-    if options.compression == "none":
-        return {"raw_data": _describe(path, content, options), "zip_data": None}
-    data = b"".join(content)
-    # At one go, for a stream gives other bytes than the peer's writer does.
-    packed = zstd.compress(data, level=options.compression_level or DEFAULT_LEVEL)
-    return {
-        "raw_data": _describe(path, [data], options, is_written=False),
-        "zip_data": _describe(path.with_name(f"{path.name}.zstd"), [packed], options),
-    }
+def _described(path: Path, data: bytes, options: MdsOptions) -> dict[str, Any]:
+    hashes = {name: _new_hash(name, data).hexdigest() for name in options.hashes}
+    return {"basename": path.name, "bytes": len(data), "hashes": hashes}
 
 
-def _describe(
-    path: Path,
-    content: Iterable[bytes | memoryview],
-    options: MdsOptions,
-    *,
-    is_written: bool = True,
-) -> dict[str, Any]:
-    """Return name, size and hashes of a file, which is written too."""
-    digests = {hash_: _new_hash(hash_) for hash_ in options.hashes}
-    size = 0
-    with path.open("wb") if is_written else nullcontext() as file:
-        for some in content:
-            for digest in digests.values():
-                digest.update(some)
-            if file is not None:
-                file.write(some)
-            size += len(some)
-    hexadecimal = {hash_: digest.hexdigest() for hash_, digest in digests.items()}
-    return {"basename": path.name, "bytes": size, "hashes": hexadecimal}
-
-
-def _new_hash(name: Hash) -> Any:
-    return getattr(xxhash, name)() if name.startswith("xxh") else hashlib.new(name)
+def _new_hash(name: Hash, data: bytes) -> Any:
+    return getattr(xxhash, name)(data) if name.startswith("xxh") else hashlib.new(name, data)
 
 
 def read(export: Export, part: str) -> Iterator[Arrays]:

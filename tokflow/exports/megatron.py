@@ -22,7 +22,6 @@ gpt_dataset.py lines 87-91 for what its cache takes 65,500 to 65,536 ids to be.
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,10 +31,10 @@ import numpy.typing as npt
 from tokflow.errors import ConfigError
 from tokflow.exports.export import Export, damaged_file
 from tokflow.exports.format import Arrays, Format, Layout, fixed
-from tokflow.exports.names import check_prefix, check_size
+from tokflow.exports.names import FileName, FilePrefix, check_size
 from tokflow.exports.part import Part
 from tokflow.exports.token_files import batches_of_documents, offsets_of, write_numbers
-from tokflow.store.atomic import check_name
+from tokflow.store.config import Config
 
 HEADER = struct.Struct("<9sQBQQ")
 MAGIC, VERSION = b"MMIDIDX\x00\x00", 1
@@ -53,21 +52,16 @@ TOKENS_AT_ONCE = 2**22
 """Read at one go, in whole documents."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MegatronOptions:
+class MegatronOptions(Config):
     """Options of the megatron format."""
 
-    prefix: str | None = None
+    prefix: FilePrefix | None = None
     """What the files' names begin with, before the part."""
-    key: str = "text"
+    key: FileName = "text"
     """The field that Megatron's own tool names in file names (json-keys)."""
     dtype: Literal["auto", "uint16", "int32"] = "auto"
     """auto: uint16 below 65,500 ids, else int32, as Megatron's tool; uint16 up to 65,536 ids is
     what its training wants that is given `--per-dataset-sequences-path`."""
-
-    def __post_init__(self) -> None:
-        check_prefix(self.prefix, where="megatron")
-        check_name(self.key, where="exports: megatron: key", becomes="a file", marks="-_")
 
 
 def write(part: Part, options: MegatronOptions, folder: Path) -> None:

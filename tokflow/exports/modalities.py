@@ -18,7 +18,6 @@ dataloader/dataset.py lines 191-412.
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -27,9 +26,9 @@ import numpy.typing as npt
 from tokflow.errors import CorruptOutputError
 from tokflow.exports.export import Export, damaged_file
 from tokflow.exports.format import Arrays, Format, Layout, fixed
-from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
 from tokflow.exports.token_files import cut_by_documents, offsets_of, write_numbers
+from tokflow.store.config import Config, Count
 
 HEADER = struct.Struct("<QI")
 
@@ -47,15 +46,11 @@ ENTRY = np.dtype(
 ENTRIES_AT_ONCE = 2**20
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModalitiesOptions:
+class ModalitiesOptions(Config):
     """Options of the modalities format."""
 
-    tokens_per_file: int | None = None
+    tokens_per_file: Count | None = None
     """Most tokens of a file, whole documents in each; default: one file per part."""
-
-    def __post_init__(self) -> None:
-        check_counts(self, ("tokens_per_file",), where="modalities")
 
 
 def write(part: Part, options: ModalitiesOptions, folder: Path) -> None:

@@ -1,6 +1,9 @@
 """Names of a part's files: by number, and as readers know the part."""
 
 from collections.abc import Mapping, Sequence
+from typing import Annotated, TypeAlias
+
+from pydantic import AfterValidator
 
 from tokflow.errors import ConfigError, nearest
 from tokflow.exports.part import Part
@@ -16,21 +19,21 @@ def val_names(parts: Sequence[str]) -> dict[str, str]:
     return {part: shortened.get(part, part) for part in parts}
 
 
-def check_part_names(names: Mapping[str, str], *, where: str, suffix: str = "") -> None:
-    """Make sure that the option `names` holds names that files can have, with the suffix.
+def _file_name(name: str) -> str:
+    check_name(name, where="", becomes="a file", marks="-_")
+    return name
 
-    Raises: ConfigError.
-    """
-    for part, name in names.items():
-        option = f"exports: {where}: names.{part}"
-        if not name.endswith(suffix):
-            raise ConfigError(
-                where=option,
-                expected=f"a name that ends in {suffix}",
-                found=repr(name),
-                remedy=f"write {name + suffix!r}",
-            )
-        check_name(name.removesuffix(suffix), where=option, becomes="a file", marks="-_")
+
+def _file_prefix(prefix: str) -> str:
+    check_name(prefix, where="", becomes="a file", marks="-_.")
+    return prefix
+
+
+FileName: TypeAlias = Annotated[str, AfterValidator(_file_name)]
+"""The name of a file without its suffix, as an option has it."""
+
+FilePrefix: TypeAlias = Annotated[str, AfterValidator(_file_prefix)]
+"""What the names of files begin with."""
 
 
 def renamed(own: Mapping[str, str], names: Mapping[str, str], *, where: str) -> dict[str, str]:
@@ -89,15 +92,6 @@ def numbered_name(prefix: str | None, part: str, number: int, suffix: str) -> st
 def dataset_name(part: Part) -> str | None:
     """Return the name of the dataset that a part is of; None where it has no file."""
     return part.splits[0].manifest.dataset if part.splits else None
-
-
-def check_prefix(prefix: str | None, *, where: str) -> None:
-    """Make sure that a file's name can begin with the option `prefix`.
-
-    Raises: ConfigError.
-    """
-    if prefix is not None:
-        check_name(prefix, where=f"exports: {where}: prefix", becomes="a file", marks="-_.")
 
 
 def check_size(

@@ -22,29 +22,28 @@ then has whole documents, and offsets of its own. build-nanogpt, which takes eve
 Source: numpy.lib.format, version 1.0; karpathy/build-nanogpt at 69cb21f, fineweb.py lines 17-83.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 from tokflow.errors import ConfigError
 from tokflow.exports.export import Export, damaged_file
 from tokflow.exports.format import Arrays, Format, Layout
 from tokflow.exports.names import (
     SHARD_DIGITS,
+    FileName,
+    FilePrefix,
     check_num_files,
-    check_part_names,
-    check_prefix,
     numbered_name,
     renamed,
     val_names,
 )
-from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
 from tokflow.exports.sequence_files import files_of, sequences_within
 from tokflow.exports.token_files import (
@@ -54,6 +53,7 @@ from tokflow.exports.token_files import (
     offsets_of,
     write_numbers,
 )
+from tokflow.store.config import Config, Count
 
 ROW_DTYPES: dict[str, np.dtype[Any]] = {
     "segment_ids": np.dtype(np.int32),
@@ -66,29 +66,26 @@ TOKENS_AT_ONCE = 2**22
 """Of rows: written and read at one go."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NpyOptions:
+class NpyOptions(Config):
     """Options of the npy format."""
 
     layout: Literal["stream", "sequences"] = "stream"
     """stream: documents end to end, 1-D; sequences: packed rows, 2-D."""
     eos: Literal["last", "first"] = "last"
     """stream: where the EOS of a document stands; first: before it, as build-nanogpt has it."""
-    prefix: str | None = None
+    prefix: FilePrefix | None = None
     """What the names of numbered files begin with; without it names begin with the part."""
-    tokens_per_file: int | None = None
+    tokens_per_file: Count | None = None
     """stream: tokens of a file at most (shard_size); only a longer document makes a larger one.
     Without it a part is one file."""
-    sequences_per_file: int | None = None
+    sequences_per_file: Count | None = None
     """sequences: rows of a file. Without it a part is one file."""
-    names: Mapping[str, str] = field(default_factory=dict)
+    names: dict[str, FileName] = Field(default_factory=dict)
     """What file names call a part: `{validation: validation}`. Others have their own name, or val
     of validation where files are numbered."""
 
-    def __post_init__(self) -> None:
-        check_prefix(self.prefix, where="npy")
-        check_part_names(self.names, where="npy")
-        check_counts(self, ["tokens_per_file", "sequences_per_file"], where="npy")
+    def check(self) -> None:
+        """Refuse options that do not go together."""
         of_other: dict[str, dict[str, str | None]] = {
             "stream": {"sequences_per_file": None},
             "sequences": {"tokens_per_file": None, "eos": "last"},
@@ -96,7 +93,7 @@ class NpyOptions:
         for name, default in of_other[self.layout].items():
             if getattr(self, name) != default:
                 raise ConfigError(
-                    where=f"exports: npy: {name}",
+                    where=name,
                     expected=f"nothing, for it means nothing in `layout: {self.layout}`",
                     found=repr(getattr(self, name)),
                     remedy="leave it out, or name the other layout",

@@ -21,9 +21,8 @@ tokenizer/executor.py lines 300-310; ai2-olmo-core 3.0.0, data/numpy_dataset.py 
 import gzip
 import io
 from collections.abc import Iterator
-from dataclasses import dataclass
+from itertools import islice, repeat
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,51 +31,35 @@ from pyarrow import csv
 
 from tokflow.exports.export import Export, damaged_file
 from tokflow.exports.format import Arrays, Format, Layout, fixed
-from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
-from tokflow.exports.token_files import cut, cut_by_documents, new_file, write_numbers
-from tokflow.store.arrow import make_table, repeated, to_arrow, to_numpy
+from tokflow.exports.token_files import cut_by_documents, new_file, write_numbers
+from tokflow.store.arrow import to_numpy
+from tokflow.store.config import Config, Count
 
-CSV_SCHEMA = pa.schema(
-    [
-        pa.field("start", pa.int64()),
-        pa.field("end", pa.int64()),
-        pa.field("id", pa.string()),
-        pa.field("src", pa.string()),
-        pa.field("loc", pa.int64()),
-    ]
-)
-
-DOCUMENT = np.dtype([("file", "<i8"), ("row", "<i8"), ("num_tokens", "<i8")])
-"""A document of the part: the ordinal of its file among the part's splits, and its row in it."""
-
-LINES_AT_ONCE = 2**18
+COLUMNS = ["start", "end", "id", "src", "loc"]
+"""Of a line."""
 
 GZIP_LEVEL = 3
 """A million lines of 81 bytes take 1.2 s and leave 12 MB; at level 9, 12 s and 11 MB."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OlmoOptions:
+class OlmoOptions(Config):
     """Options of the olmo format."""
 
-    tokens_per_file: int = 500_000_000
+    tokens_per_file: Count = 500_000_000
     """Most tokens of a file (max_size), whole documents in each."""
-
-    def __post_init__(self) -> None:
-        check_counts(self, ("tokens_per_file",), where="olmo")
 
 
 def write(part: Part, options: OlmoOptions, folder: Path) -> None:
     """Write a part into a folder of its own."""
-    per_file = options.tokens_per_file
-    shards = [*cut_by_documents(part, tokens_per_file=per_file, where="olmo", has_loss_mask=True)]
-    documents = cut(_documents(part), [len(shard.lengths) for shard in shards])
-    raw_files = [str(split.manifest.partition) for split in part.splits]
-    for shard, described in zip(shards, documents, strict=True):
+    documents = _documents(part)
+    for shard in cut_by_documents(
+        part, tokens_per_file=options.tokens_per_file, where="olmo", has_loss_mask=True
+    ):
         path = folder / part.name / _tokens_name(shard.number)
         write_numbers(path, shard.tokens)
-        _write_lines(path.with_name(_lines_name(shard.number)), described, raw_files)
+        lines = path.with_name(_lines_name(shard.number))
+        _write_lines(lines, islice(documents, len(shard.lengths)))
         if shard.loss_mask is not None:
             write_numbers(path.with_name(_mask_name(shard.number)), shard.loss_mask)
 
@@ -93,47 +76,30 @@ def _mask_name(number: int) -> str:
     return f"labels_mask-0-{number:05d}.npy"
 
 
-def _documents(part: Part) -> Iterator[npt.NDArray[Any]]:
-    """Yield the documents of one file at a time, as DOCUMENT."""
-    for ordinal, of_file in enumerate(part.documents()):
-        documents = np.empty(len(of_file.row), dtype=DOCUMENT)
-        documents["file"] = ordinal
-        documents["row"] = of_file.row
-        documents["num_tokens"] = of_file.num_tokens
-        yield documents
+def _documents(part: Part) -> Iterator[tuple[str, int, int]]:
+    """Yield the raw file, the row and the number of tokens of each document."""
+    for of_file in part.documents():
+        rows, lengths = of_file.row.tolist(), of_file.num_tokens.tolist()
+        yield from zip(repeat(of_file.raw_file), rows, lengths)
 
 
-def _write_lines(path: Path, arrays: Iterator[npt.NDArray[Any]], raw_files: list[str]) -> None:
-    """Write a line for each document that has tokens. An array is of one file."""
+def _write_lines(path: Path, documents: Iterator[tuple[str, int, int]]) -> None:
+    """Write a line for each document that has tokens."""
     position = 0
-    with new_file(path) as raw, gzip.GzipFile("", "wb", GZIP_LEVEL, raw, mtime=0) as file:
-        for array in arrays:
-            some = array[array["num_tokens"] > 0]
-            for first in range(0, len(some), LINES_AT_ONCE):
-                documents = some[first : first + LINES_AT_ONCE]
-                ends = position + np.cumsum(documents["num_tokens"])
-                file.write(_lines(documents, ends, raw_files[documents["file"][0]]))
-                position = int(ends[-1])
-
-
-def _lines(documents: npt.NDArray[Any], ends: npt.NDArray[np.int64], raw_file: str) -> bytes:
-    import pyarrow.compute as pc
-
-    num = len(documents)
-    rows = to_arrow(documents["row"]).cast(pa.string())
-    columns = {
-        "start": ends - documents["num_tokens"],
-        "end": ends,
-        "id": pc.binary_join_element_wise(repeated(f"{raw_file}:", num), rows, repeated("", num)),
-        "src": repeated(raw_file, num),
-        "loc": documents["row"] + 1,
-    }
-    needs_quotes = any(mark in raw_file for mark in ',"\r\n')
-    lines = io.BytesIO()
-    quoting = "needed" if needs_quotes else "none"  # needed: round every text
-    options = csv.WriteOptions(include_header=False, quoting_style=quoting)
-    csv.write_csv(make_table(columns, CSV_SCHEMA), lines, options)
-    return lines.getvalue()
+    with (
+        new_file(path) as raw,
+        gzip.GzipFile("", "wb", GZIP_LEVEL, raw, mtime=0) as compressed,
+        io.TextIOWrapper(compressed, encoding="utf-8", newline="\n") as file,
+    ):
+        for raw_file, row, num_tokens in documents:
+            if num_tokens:
+                name, mark = raw_file, ""
+                if any(special in raw_file for special in ',"\r\n'):
+                    name, mark = raw_file.replace('"', '""'), '"'
+                end = position + num_tokens
+                id_ = f"{mark}{name}:{row}{mark}"
+                file.write(f"{position},{end},{id_},{mark}{name}{mark},{row + 1}\n")
+                position = end
 
 
 def read(export: Export, part: str) -> Iterator[Arrays]:
@@ -152,13 +118,12 @@ def read(export: Export, part: str) -> Iterator[Arrays]:
 
 
 def _read_offsets(path: Path, num_tokens: int) -> npt.NDArray[np.int64]:
-    names = CSV_SCHEMA.names
     table = csv.read_csv(
         path,
-        read_options=csv.ReadOptions(column_names=names),
+        read_options=csv.ReadOptions(column_names=COLUMNS),
         convert_options=csv.ConvertOptions(
-            include_columns=names[:2],
-            column_types={name: CSV_SCHEMA.field(name).type for name in names[:2]},
+            include_columns=COLUMNS[:2],
+            column_types=dict.fromkeys(COLUMNS[:2], pa.int64()),
         ),
     )
     starts, ends = to_numpy(table["start"]), to_numpy(table["end"])

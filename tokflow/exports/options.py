@@ -1,28 +1,10 @@
 """Checks that the options of many formats share."""
 
-from collections.abc import Sequence
-
 from tokflow.errors import ConfigError
 from tokflow.exports.part import Part
 
 
-def check_counts(options: object, names: Sequence[str], *, where: str) -> None:
-    """Refuse an option that counts something and is below 1; None stands for a default.
-
-    Raises: ConfigError.
-    """
-    for name in names:
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            raise ConfigError(
-                where=f"exports: {where}: {name}",
-                expected="1 or more",
-                found=repr(value),
-                remedy="raise it",
-            )
-
-
-def check_level(level: int | None, largest: int | None, *, where: str) -> None:
+def check_level(level: int | None, largest: int | None) -> None:
     """Refuse a compression level that the codec does not have; None stands for its default.
 
     `largest` is None where nothing is compressed.
@@ -32,7 +14,7 @@ def check_level(level: int | None, largest: int | None, *, where: str) -> None:
     if level is None or (largest is not None and 1 <= level <= largest):
         return
     raise ConfigError(
-        where=f"exports: {where}: compression_level",
+        where="compression_level",
         expected=f"1 to {largest}" if largest else "none, for nothing is compressed",
         found=repr(level),
         remedy="change it or leave it out",

@@ -17,17 +17,15 @@ train_b for train too. Say which files are which where parts are called otherwis
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
 from tokflow.exports.columns import layout_of_columns, read_columns, schema_of, with_loss_mask
 from tokflow.exports.export import Export
 from tokflow.exports.format import Arrays, Format, fixed
-from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
 from tokflow.exports.sequence_files import (
     TOKENS_PER_BATCH,
@@ -37,6 +35,10 @@ from tokflow.exports.sequence_files import (
     sequences_within,
     write_tables,
 )
+from tokflow.store.config import Config, Count
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 COLUMNS = ("attention_mask", "segment_ids", "position_ids")
 
@@ -44,22 +46,17 @@ OF_IDS = ("input_ids", "labels")
 """Columns of token ids."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ParquetOptions:
+class ParquetOptions(Config):
     """Options of the parquet format."""
 
-    megabytes_per_file: int = 500
+    megabytes_per_file: Count = 500
     """Size of a shard, counted as 4 bytes per token; the file on disk is several times smaller."""
-    sequences_per_file: int | None = None
+    sequences_per_file: Count | None = None
     """Sequences per shard; given instead of `megabytes_per_file`."""
-    sequences_per_group: int = 1_000
+    sequences_per_group: Count = 1_000
     """Rows of a row group; fewer where they would hold more than four million tokens."""
     compression: Literal["zstd", "snappy", "none"] = "zstd"
     """Codec of the columns."""
-
-    def __post_init__(self) -> None:
-        counts = ("megabytes_per_file", "sequences_per_file", "sequences_per_group")
-        check_counts(self, counts, where="parquet")
 
 
 def write(part: Part, options: ParquetOptions, folder: Path) -> None:
@@ -77,7 +74,7 @@ def write(part: Part, options: ParquetOptions, folder: Path) -> None:
     )
 
 
-def open_writer(path: Path, schema: pa.Schema, *, compression: str) -> Any:
+def open_writer(path: Path, schema: pa.Schema, *, compression: str) -> "pq.ParquetWriter":
     """Open a file of sequences, with a codec of the columns."""
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
@@ -98,7 +95,7 @@ def read(export: Export, part: str) -> Iterator[Arrays]:
 
 def read_groups(paths: list[Path], export: Export) -> Iterator[Arrays]:
     """Yield the fields of each row group of some files of sequences."""
-    import pyarrow.parquet as pq
+    import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
     for path in paths:
         with pq.ParquetFile(path) as file:

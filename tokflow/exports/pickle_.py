@@ -14,19 +14,19 @@ min_sample_length tokens is kept here, while that script wants more than so many
 """
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
-from tokflow.errors import ConfigError
 from tokflow.exports.format import Format, Layout, fixed
-from tokflow.exports.options import check_counts
 from tokflow.exports.part import Part
 from tokflow.exports.sequence_files import files_of, sequences_within
 from tokflow.exports.token_files import new_file
 from tokflow.sequences.segments import Sequences
+from tokflow.store.config import Config, Count
 
 PROTOCOL, EMPTY_LIST, MARK = b"\x80\x04", b"]", b"("
 BININT2, BININT, APPENDS, STOP = b"M", b"J", b"e", b"."
@@ -36,24 +36,20 @@ TOKENS_AT_ONCE = 4_000_000
 """Written at one go, at 3 or 5 bytes each."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PickleOptions:
+_WHY_BOUNDED = "an id that the model knows or ignores, such as -100, written as int32"
+
+
+class PickleOptions(Config):
     """Options of the pickle format."""
 
-    sequences_per_file: int = 10_000
+    sequences_per_file: Count = 10_000
     """Sequences per dump-<i>.pkl (max_dump_size)."""
-    pad_id: int | None = None
+    pad_id: Annotated[
+        int | None,
+        Field(ge=-(2**31), le=2**31 - 1),
+        _WHY_BOUNDED,
+    ] = None
     """Token id that fills a row (pad_token); default: as in `packing`."""
-
-    def __post_init__(self) -> None:
-        check_counts(self, ("sequences_per_file",), where="pickle")
-        if self.pad_id is not None and not -(2**31) <= self.pad_id < 2**31:
-            raise ConfigError(
-                where="exports: pickle: pad_id",
-                expected=f"{-(2**31):,} to {2**31 - 1:,}, for ids are written as int32",
-                found=f"{self.pad_id:,}",
-                remedy="name an id that the model knows or ignores, such as -100",
-            )
 
 
 def write(part: Part, options: PickleOptions, folder: Path) -> None:

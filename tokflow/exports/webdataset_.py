@@ -23,22 +23,22 @@ import json
 import tarfile
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
+from pydantic import Field
 
-from tokflow.errors import ConfigError
 from tokflow.exports.export import Export
 from tokflow.exports.format import Arrays, Format, Layout, fixed
-from tokflow.exports.options import check_counts, check_level
+from tokflow.exports.options import check_level
 from tokflow.exports.part import Part
 from tokflow.exports.sequence_files import damage_named, files_of, sequences_within
 from tokflow.exports.token_files import new_file
 from tokflow.sequences.segments import Sequences
+from tokflow.store.config import Config
 from tokflow.tokens.prefetch import in_order
 
 TOKENS_AT_ONCE = 500_000
@@ -51,11 +51,12 @@ MAX_ROWS = 10**8
 READ_AT_ONCE = 1_000
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WebdatasetOptions:
+class WebdatasetOptions(Config):
     """Options of the webdataset format."""
 
-    sequences_per_file: int = 8_192
+    sequences_per_file: Annotated[
+        int, Field(ge=1, le=MAX_ROWS), "for a member's name has eight digits"
+    ] = 8_192
     """Sequences per shard (wds_chunk_size)."""
     compression: Literal["gz", "none"] = "gz"
     """gz: members are .json.gz, none: .json; open_lm's `--data-key` says which."""
@@ -64,17 +65,10 @@ class WebdatasetOptions:
     2,048 on two cores, 3 writes 15 million a second into 19.4 MB and 6 writes 10 million into
     18.0 MB; `compression: none` writes 30 million into 73 MB."""
 
-    def __post_init__(self) -> None:
-        check_counts(self, ("sequences_per_file",), where="webdataset")
-        if self.sequences_per_file > MAX_ROWS:
-            raise ConfigError(
-                where="exports: webdataset: sequences_per_file",
-                expected=f"{MAX_ROWS:,} or less, for a member's name has eight digits",
-                found=f"{self.sequences_per_file:,}",
-                remedy="lower it",
-            )
+    def check(self) -> None:
+        """Refuse options that do not go together."""
         largest = 9 if self.compression == "gz" else None
-        check_level(self.compression_level, largest, where="webdataset")
+        check_level(self.compression_level, largest)
 
 
 def write(part: Part, options: WebdatasetOptions, folder: Path) -> None:

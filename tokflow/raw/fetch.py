@@ -56,6 +56,8 @@ class Copy:
     path: Path
     num_bytes: int
     sha256: str
+    validator: Validator
+    """The version of the file that it is a copy of."""
     is_new: bool
     """It was hashed on its way here just now, so there is no need to read it again."""
 
@@ -82,25 +84,18 @@ def fetch(
     folder = store / "raw" / source.key
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder / ".lock"):
-        known = _read_known(folder, source)
-        if offline:
-            return _copy_offline(known, source, folder)
-        remote = _remote_file(source)
-        fetching = _Fetching(source, store, remote, known, progress)
-        return _with_retries(fetching, retry or Retry())
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Known:
-    """The newest copy, as `.source.json` remembers it."""
-
-    url: str
-    """Redacted."""
-    url_sha256: str
-    """Of the URL without userinfo: a guessed password could be checked against it."""
-    validator: Validator
-    sha256: str
-    num_bytes: int
+        newest = _read_newest(folder, source)
+        if not offline:
+            fetching = _Fetching(source, store, folder, _remote_file(source), newest, progress)
+            return fetching.with_retries(retry or Retry())
+        if newest is None:
+            raise remote_error(
+                source.url,
+                "none",
+                expected=f"a complete copy in {folder}, as asked not to use the network",
+                remedy="fetch it once without `offline`",
+            )
+        return newest
 
 
 @dataclass(slots=True)
@@ -109,126 +104,122 @@ class _Fetching:
 
     source: RawSource
     store: Path
+    folder: Path
     remote: RemoteFile
-    known: _Known | None
+    newest: Copy | None
     progress: Progress | None
     furthest: int = field(default=0, init=False)
     """Most bytes that were on disk after a try."""
 
-    @property
-    def folder(self) -> Path:
-        return self.store / "raw" / self.source.key
+    def with_retries(self, retry: Retry) -> Copy:
+        num_tries, wait_seconds = 0, retry.first_wait_seconds
+        while True:
+            before = self.furthest
+            try:
+                return self.attempt()
+            except TransientError as error:
+                if self.furthest >= before + BLOCK_BYTES:
+                    num_tries, wait_seconds = 0, retry.first_wait_seconds
+                num_tries += 1
+                if num_tries >= retry.num_tries:
+                    raise self._gave_up(f"{error}, {num_tries} times in a row") from None
+                wait, where = max(wait_seconds, error.wait_seconds), redact(self.source.url)
+                _log.warning("%s: %s; trying again in %.1f s", where, error, wait)
+                time.sleep(wait)
+                wait_seconds = min(2 * wait_seconds, 30.0)
 
     def attempt(self) -> Copy:
         validator = self.remote.probe()
-        known = self.known
-        if known is not None and known.validator == validator and not validator.says_nothing:
-            return _copy(known, self.source, self.folder, is_new=False)
+        newest = self.newest
+        if newest is not None and newest.validator == validator and not validator.says_nothing:
+            return newest
         started = time.monotonic()
-        with PartialDownload(
-            self.folder / f".part-{_url_sha256(self.source)[:16]}", validator
-        ) as part:
+        path = self.folder / f".part-{_url_sha256(self.source)[:16]}"
+        with PartialDownload(path, validator) as partial:
             try:
-                self._download(part)
+                self._download(partial)
             finally:
-                self.furthest = max(self.furthest, part.num_bytes)
-        return self._publish(part, fetch_seconds=time.monotonic() - started)
+                self.furthest = max(self.furthest, partial.num_bytes)
+        return self._publish(partial, fetch_seconds=time.monotonic() - started)
 
-    def _download(self, part: PartialDownload) -> None:
-        if not part.is_complete:
-            with self.remote.open_at(part.num_bytes) as body:
-                if body.offset != part.num_bytes:
-                    part.restart()
-                part.total = body.num_bytes
+    def _download(self, partial: PartialDownload) -> None:
+        if not partial.is_complete:
+            with self.remote.open_at(partial.num_bytes) as body:
+                if body.offset != partial.num_bytes:
+                    partial.restart()
+                partial.total = body.num_bytes
                 while block := body.read(BLOCK_BYTES):
-                    part.append(block)
+                    partial.append(block)
                     if self.progress is not None:
-                        self.progress(part.num_bytes, part.total)
-        if part.total is not None and part.num_bytes != part.total:
-            found = f"{part.num_bytes:,} of {part.total:,} bytes"
-            if part.num_bytes > part.total:
-                part.restart()
+                        self.progress(partial.num_bytes, partial.total)
+        if partial.total is not None and partial.num_bytes != partial.total:
+            found = f"{partial.num_bytes:,} of {partial.total:,} bytes"
+            if partial.num_bytes > partial.total:
+                partial.restart()
             raise TransientError(found)
-        if self.remote.probe() != part.validator:
-            part.restart()
+        if self.remote.probe() != partial.validator:
+            partial.restart()
             raise TransientError("another version of the file after the download than before")
 
-    def _publish(self, part: PartialDownload, *, fetch_seconds: float) -> Copy:
-        sha256 = part.sha256
-        known = _Known(
-            url=redact(self.source.url),
-            url_sha256=_url_sha256(self.source),
-            validator=part.validator,
-            sha256=sha256,
-            num_bytes=part.num_bytes,
-        )
-        name = _file_name(self.source)
-        with new_folder(self.folder / sha256[:16]) as temporary:
+    def _publish(self, partial: PartialDownload, *, fetch_seconds: float) -> Copy:
+        sha256, num_bytes, name = partial.sha256, partial.num_bytes, _file_name(self.source)
+        url = redact(self.source.url)
+        folder = self.folder / sha256[:16]
+        recipe = Recipe(stage="raw", version=RAW_VERSION, config={}, parents={"content": sha256})
+        with new_folder(folder) as temporary:
             manifest = Manifest(
-                recipe=Recipe(
-                    stage="raw", version=RAW_VERSION, config={}, parents={"content": sha256}
-                ),
+                recipe=recipe,
                 dataset=self.store.name,
                 partition=self.source.key,
-                counts={"num_bytes": known.num_bytes},
-                files={name: FileEntry(num_bytes=known.num_bytes, sha256=sha256)},
+                counts={"num_bytes": num_bytes},
+                files={name: FileEntry(num_bytes=num_bytes, sha256=sha256)},
             )
-            run = {"url": known.url, "fetch_seconds": round(fetch_seconds, 3)}
+            run = {"url": url, "fetch_seconds": round(fetch_seconds, 3)}
             write_manifest(temporary, manifest, run=run)
-            part.move_to(temporary / name)
+            partial.move_to(temporary / name)
+        fields = {
+            "url": url,
+            "url_sha256": _url_sha256(self.source),
+            "validator": asdict(partial.validator),
+            "sha256": sha256,
+            "num_bytes": num_bytes,
+        }
         with new_file(self.folder / ".source.json") as path:
-            path.write_text(json.dumps(asdict(known), indent=1) + "\n")
-        return _copy(known, self.source, self.folder, is_new=True)
-
-
-def _with_retries(fetching: _Fetching, retry: Retry) -> Copy:
-    num_tries, wait_seconds = 0, retry.first_wait_seconds
-    while True:
-        before = fetching.furthest
-        try:
-            return fetching.attempt()
-        except TransientError as error:
-            if fetching.furthest >= before + BLOCK_BYTES:
-                num_tries, wait_seconds = 0, retry.first_wait_seconds
-            num_tries += 1
-            if num_tries >= retry.num_tries:
-                raise _gave_up(fetching, num_tries, error) from None
-            wait = max(wait_seconds, error.wait_seconds)
-            where = redact(fetching.source.url)
-            _log.warning("%s: %s; trying again in %.1f s", where, error, wait)
-            time.sleep(wait)
-            wait_seconds = min(2 * wait_seconds, 30.0)
-
-
-def _gave_up(fetching: _Fetching, num_tries: int, error: TransientError) -> RawFileError:
-    remedy = "run again when the server answers; what has arrived is kept"
-    if fetching.known is not None:
-        copy = _copy(fetching.known, fetching.source, fetching.folder, is_new=False)
-        remedy = (
-            f"run again when the server answers, or move the earlier copy {copy.path} out of the "
-            "store and name it under raw.files"
+            path.write_text(json.dumps(fields, indent=1) + "\n")
+        return Copy(
+            path=folder / name,
+            num_bytes=num_bytes,
+            sha256=sha256,
+            validator=partial.validator,
+            is_new=True,
         )
-    return remote_error(fetching.source.url, f"{error}, {num_tries} times in a row", remedy=remedy)
+
+    def _gave_up(self, found: str) -> RawFileError:
+        remedy = "run again when the server answers; what has arrived is kept"
+        if self.newest is not None:
+            remedy = (
+                "run again when the server answers, or move the earlier copy "
+                f"{self.newest.path} out of the store and name it under raw.files"
+            )
+        return remote_error(self.source.url, found, remedy=remedy)
 
 
-def _copy_offline(known: _Known | None, source: RawSource, folder: Path) -> Copy:
-    if known is None:
-        raise remote_error(
-            source.url,
-            "none",
-            expected=f"a complete copy in {folder}, as asked not to use the network",
-            remedy="fetch it once without `offline`",
+def _read_newest(folder: Path, source: RawSource) -> Copy | None:
+    """Return the newest copy; None if it is of another URL or incomplete, or not remembered."""
+    try:
+        fields: dict[str, Any] = json.loads((folder / ".source.json").read_text())
+        if fields["url_sha256"] != _url_sha256(source):
+            return None
+        copy = Copy(
+            path=folder / fields["sha256"][:16] / _file_name(source),
+            num_bytes=fields["num_bytes"],
+            sha256=fields["sha256"],
+            validator=Validator(**fields["validator"]),
+            is_new=False,
         )
-    return _copy(known, source, folder, is_new=False)
-
-
-def _copy(known: _Known, source: RawSource, folder: Path, *, is_new: bool) -> Copy:
-    return Copy(
-        path=folder / known.sha256[:16] / _file_name(source),
-        num_bytes=known.num_bytes,
-        sha256=known.sha256,
-        is_new=is_new,
-    )
+    except (FileNotFoundError, ValueError, TypeError, KeyError):
+        return None  # without it the file is downloaded again
+    return copy if is_intact(copy.path.parent) else None
 
 
 def _file_name(source: RawSource) -> str:
@@ -237,24 +228,15 @@ def _file_name(source: RawSource) -> str:
 
 
 def _url_sha256(source: RawSource) -> str:
-    """Return the sha256 of the URL with its query, which names content, but without userinfo."""
+    """Return the sha256 of the URL with its query, which names content, but without userinfo.
+
+    A guessed password could be checked against it.
+    """
     text = source.url
     if is_url(text):
         parts = split_url(text)
         text = f"{parts.origin}{parts.path}?{parts.query}"
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _read_known(folder: Path, source: RawSource) -> _Known | None:
-    """Return what is remembered of the newest copy; None if it is of another URL or incomplete."""
-    try:
-        fields: dict[str, Any] = json.loads((folder / ".source.json").read_text())
-        validator = Validator(**fields.pop("validator"))
-        known = _Known(validator=validator, **fields)
-    except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError):
-        return None  # without it the file is downloaded again
-    is_usable = known.url_sha256 == _url_sha256(source) and is_intact(folder / known.sha256[:16])
-    return known if is_usable else None
 
 
 def _remote_file(source: RawSource) -> RemoteFile:

@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from tokflow.errors import RawFileError
@@ -71,12 +70,21 @@ def read_raw_files(
         check_outside(source, store)
     local = {source.key: Path(source.url) for source in sources if source.is_local}
     hashed = hash_files(local.values(), store=store, progress=progress, rehash=rehash)
-    return {
-        source.key: _raw_file(source.key, hashed[local[source.key]])
-        if source.is_local
-        else _raw_file(source.key, _fetch(source, store, progress, offline=offline, rehash=rehash))
-        for source in sources
-    }
+    raw_files = {}
+    for source in sources:
+        if source.is_local:
+            file = hashed[local[source.key]]
+        else:
+            file = _fetch(source, store, progress, offline=offline, rehash=rehash)
+        raw_files[source.key] = RawFile(
+            key=source.key,
+            path=file.path,
+            num_bytes=file.stamp.num_bytes,
+            sha256=file.sha256,
+            stamp=file.stamp,
+            remembered=file.remembered,
+        )
+    return raw_files
 
 
 def check_unchanged(raw: RawFile) -> None:
@@ -95,17 +103,6 @@ def check_unchanged(raw: RawFile) -> None:
     raise changed_error(raw.path, raw.stamp, now)
 
 
-def _raw_file(key: str, hashed: HashedFile) -> RawFile:
-    return RawFile(
-        key=key,
-        path=hashed.path,
-        num_bytes=hashed.stamp.num_bytes,
-        sha256=hashed.sha256,
-        stamp=hashed.stamp,
-        remembered=hashed.remembered,
-    )
-
-
 def _fetch(
     source: RawSource, store: Path, progress: Progress | None, *, offline: bool, rehash: bool
 ) -> HashedFile:
@@ -114,15 +111,13 @@ def _fetch(
     copy = fetch(source, store=store, progress=progress, offline=offline)
     if copy.is_new:
         return HashedFile(copy.path, stamp_of(copy.path), copy.sha256)
-    hash_copy = partial(hash_files, [copy.path], store=store, progress=progress)
-    hashed = hash_copy(rehash=rehash)[copy.path]
-    if hashed.sha256 != copy.sha256:  # perhaps only what is remembered of it
-        hashed = hash_copy(rehash=True)[copy.path]
-    if hashed.sha256 != copy.sha256:
-        raise RawFileError(
-            where=copy.path,
-            expected=f"{copy.num_bytes:,} bytes with sha256 {copy.sha256[:16]}…",
-            found=f"{hashed.stamp.num_bytes:,} bytes with sha256 {hashed.sha256[:16]}…",
-            remedy=f"delete the folder {copy.path.parent} and run again to fetch it anew",
-        )
-    return hashed
+    for is_anew in (rehash, True):  # a wrong sha256 may only be remembered of it
+        hashed = hash_files([copy.path], store=store, progress=progress, rehash=is_anew)[copy.path]
+        if hashed.sha256 == copy.sha256:
+            return hashed
+    raise RawFileError(
+        where=copy.path,
+        expected=f"{copy.num_bytes:,} bytes with sha256 {copy.sha256[:16]}…",
+        found=f"{hashed.stamp.num_bytes:,} bytes with sha256 {hashed.sha256[:16]}…",
+        remedy=f"delete the folder {copy.path.parent} and run again to fetch it anew",
+    )

@@ -42,11 +42,9 @@ def open_folders(
             continue
         opened.add(folder)
         files |= data
-        others |= {
-            path: found
-            for path, found in below.others.items()
-            if not _is_passed_over(path[len(folder) + 1 :])
-        }
+        for path, found in below.others.items():
+            if not _is_passed_over(path[len(folder) + 1 :]):
+                others[path] = found
         others |= dict.fromkeys(shown - data, f"no {format_} file, in the folder {name}")
     files |= {path for path in matches.files if not _is_below(path, opened)}
     return Matches(files=files, others=others)

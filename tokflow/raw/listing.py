@@ -7,37 +7,44 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Annotated, ClassVar
 
-from tokflow.errors import ConfigError, RawFileError
+from pydantic import BeforeValidator
+
+from tokflow.errors import ConfigError, RawFileError, first_five
 from tokflow.raw.folders import FormatOf, open_folders
 from tokflow.raw.globs import Matches, escaped, find_below, has_wildcard, list_folder, unescaped
 from tokflow.raw.keys import check_key
 from tokflow.raw.urls import is_url, redact, split_url
+from tokflow.store.config import Config
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RawConfig:
+def _as_patterns(files: object) -> tuple[object, ...]:
+    given = files if isinstance(files, list | tuple) else [files]
+    if not given or any(isinstance(file, str) and not file.strip() for file in given):
+        raise _config_error(
+            "",
+            expected="at least one path, glob or URL",
+            found=repr(files),
+            remedy="name the raw files, as in `files: data/raw/*.parquet`",
+        )
+    return tuple(
+        escaped(os.fspath(file)) if isinstance(file, os.PathLike) else file for file in given
+    )
+
+
+class RawConfig(Config):
     """Where the raw files of a dataset are."""
 
-    files: tuple[str, ...]
+    section: ClassVar[str] = "raw"
+
+    files: Annotated[
+        tuple[str, ...], BeforeValidator(_as_patterns, json_schema_input_type=str | list[str])
+    ]
     """Paths, globs (`*`, `?`, `[...]`, `**`) and URLs (`file`, `http`, `https`, and what fsspec
     knows, as `s3`, `gs`, `hf`); one file is one partition. A folder such as `x.parquet`, which
     Spark, Dask and Hive write, stands for the data files in it. Hidden files match only a pattern
     that names the dot. `[[]` stands for a bracket in a name; a `Path` in Python is no pattern."""
-
-    def __post_init__(self) -> None:
-        files = [self.files] if isinstance(self.files, (str, os.PathLike)) else list(self.files)
-        texts = [
-            escaped(os.fspath(file)) if isinstance(file, os.PathLike) else file for file in files
-        ]
-        if not texts or any(not isinstance(text, str) or not text.strip() for text in texts):
-            raise _config_error(
-                "raw.files",
-                expected="at least one path, glob or URL",
-                found=repr(self.files),
-                remedy="name the raw files, as in `files: data/raw/*.parquet`",
-            )
-        object.__setattr__(self, "files", tuple(texts))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,8 +118,7 @@ def list_raw(
                 named_hosts=hosts if _is_web(pattern.origin) else frozenset(),
             )
             check_key(source.key)
-            if store is not None:
-                check_outside(source, store)
+            check_outside(source, store)
             _check_same(source, sources.setdefault(source.key, source))
     return Listing(sources=dict(sorted(sources.items())), left_out=_left_out(left_out, sources))
 
@@ -135,9 +141,9 @@ def _left_out(found: dict[str, str], sources: dict[str, RawSource]) -> tuple[Lef
     )
 
 
-def check_outside(source: RawSource, store: Path) -> None:
+def check_outside(source: RawSource, store: Path | None) -> None:
     """Raise ConfigError if the file lies in `store`: an output would become a raw file."""
-    if source.is_local and source.url.startswith(f"{store.absolute()}/"):
+    if store is not None and source.is_local and source.url.startswith(f"{store.absolute()}/"):
         raise _config_error(
             source.url,
             expected=f"raw files outside of the store {store.absolute()}",
@@ -298,20 +304,14 @@ def _check_file(pattern: _Pattern) -> None:
 def _no_match(pattern: _Pattern) -> ConfigError:
     folder = pattern.origin + pattern.folder
     there = _names_in(pattern)
-    if there is None:
-        found = "no such folder"
-    elif not there:
-        found = "an empty folder"
-    else:
-        rest = f" and {len(there) - 5:,} more" if len(there) > 5 else ""
-        found = ", ".join(repr(name) for name in there[:5]) + rest
+    found = "no such folder" if there is None else first_five([repr(name) for name in there])
     remedy = "correct the pattern"
     if not pattern.origin and Path(pattern.path).exists():
         remedy = "write `[[]` for a `[` that belongs to the name"
     return _config_error(
         f"raw.files {redact(pattern.text)!r}",
         expected=f"at least one file that matches in {folder}",
-        found=found,
+        found=found or "an empty folder",
         remedy=remedy,
     )
 

@@ -1,22 +1,26 @@
 """The rule of a split: the part that each document, or each span of one, belongs to."""
 
 import fnmatch
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Annotated, ClassVar, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pydantic import Field
 
 from tokflow.errors import ConfigError
 from tokflow.split.draws import mixed, ranks_of_draw
 from tokflow.store.arrow import to_numpy
 from tokflow.store.atomic import check_name
+from tokflow.store.config import Config
 from tokflow.tokens.document_table import hashes_as_array
 
 Form = Literal["characters", "documents", "fraction", "hash_fraction", "files"]
+
+_FORMS_OF_RANGES = ("characters", "documents")
 
 NO_PART = -1
 
@@ -24,19 +28,20 @@ NOT_TAKEN = "no_part"
 """The name that counts give to the text that no part takes."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PartConfig:
+class PartConfig(Config):
     """One named part; exactly one form, the same for all parts of a split."""
 
-    start: int | None = None
+    section: ClassVar[str] = "split.parts"
+
+    start: Annotated[int | None, Field(ge=0)] = None
     """First character (or document, with `documents`) of the part; default 0."""
-    characters: int | None = None
+    characters: Annotated[int | None, Field(ge=0)] = None
     """Code points from `start` on; without it the part runs to the end."""
-    documents: int | None = None
+    documents: Annotated[int | None, Field(ge=0)] = None
     """Documents from `start` on."""
-    fraction: float | None = None
+    fraction: Annotated[float | None, Field(ge=0, le=1), "a share"] = None
     """Share of the documents, drawn without replacement with the split's seed; 1.0 takes all."""
-    hash_fraction: float | None = None
+    hash_fraction: Annotated[float | None, Field(ge=0, le=1), "a share"] = None
     """Share of the documents by a hash of their text: a text stays in its part when files come
     and go, and equal texts are always in the same part."""
     files: str | None = None
@@ -45,33 +50,31 @@ class PartConfig:
     @property
     def form(self) -> Form | None:
         """The form this part has; None where `start` alone does not tell."""
-        forms: tuple[Form, ...] = ("characters", "documents", "fraction", "hash_fraction", "files")
-        given = [form for form in forms if getattr(self, form) is not None]
-        if len(given) > 1 or (self.start is not None and given and given[0] not in forms[:2]):
-            names = [*given, *(["start"] if self.start is not None else [])]
+        return next(iter(self._forms), None)
+
+    @property
+    def _forms(self) -> list[Form]:
+        return [form for form in get_args(Form) if getattr(self, form) is not None]
+
+    def check(self) -> None:
+        """Refuse two forms in one part."""
+        has_start = self.start is not None
+        if len(self._forms) > 1 or (has_start and self.form not in (None, *_FORMS_OF_RANGES)):
             raise ConfigError(
-                where="split.parts",
+                where="",
                 expected="one form per part: {start, characters}, {start, documents}, "
                 "{fraction}, {hash_fraction} or {files}",
-                found=" and ".join(names),
+                found=" and ".join([*self._forms, *(["start"] if has_start else [])]),
                 remedy="keep one",
             )
-        return given[0] if given else None
-
-    def __post_init__(self) -> None:
-        for name in ("start", "characters", "documents"):
-            if (value := getattr(self, name)) is not None and value < 0:
-                raise _out_of_range(name, "0 or more", value)
-        for name in ("fraction", "hash_fraction"):
-            if (value := getattr(self, name)) is not None and not 0 <= value <= 1:
-                raise _out_of_range(name, "a share from 0 to 1", value)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SplitConfig:
+class SplitConfig(Config):
     """How the accepted text of the dataset is divided into named parts."""
 
-    parts: Mapping[str, PartConfig] = field(default_factory=lambda: {"train": PartConfig(start=0)})
+    section: ClassVar[str] = "split"
+
+    parts: dict[str, PartConfig] = Field(default_factory=lambda: {"train": PartConfig(start=0)})
     """Name to part, in the order of the YAML; without a split everything is `train`."""
     scope: Literal["file", "dataset"] = "file"
     """file: every raw file is divided by itself; dataset: offsets run over all files in the
@@ -82,65 +85,11 @@ class SplitConfig:
     seed: int = 0
     """For `fraction`: another seed gives another, independent draw."""
 
-    def __post_init__(self) -> None:
-        if not self.parts:
-            raise ConfigError(
-                where="split.parts",
-                expected="at least one part",
-                found="none",
-                remedy="name one, or leave `split` out to put everything into train",
-            )
-        for name in self.parts:
-            if name == NOT_TAKEN:
-                raise ConfigError(
-                    where="split.parts",
-                    expected="another name",
-                    found=repr(name),
-                    remedy="rename the part: counts use it for what no part takes",
-                )
-            check_name(name, where="split.parts", becomes="a file", marks="-_")
-        form = self.form
-        if self.boundary == "character" and form != "characters":
-            raise ConfigError(
-                where="split.boundary: character",
-                expected="parts of the form {start, characters}",
-                found=f"parts by {form}",
-                remedy="set split.boundary: document",
-            )
-        if form in ("characters", "documents"):
-            _check_ranges(self.ranges(), unit=form)
-        if form in ("fraction", "hash_fraction"):
-            total = sum(getattr(part, form) for part in self.parts.values())
-            if total > 1 + 1e-9:
-                raise ConfigError(
-                    where="split.parts",
-                    expected="fractions that add up to at most 1",
-                    found=f"{total:g}",
-                    remedy="lower one, since parts may not overlap",
-                )
-
     @property
     def form(self) -> Form:
         """The one form of all parts; {start} alone counts characters, if no other part does not."""
-        forms = {part.form for part in self.parts.values()} - {None}
-        if len(forms) > 1:
-            raise ConfigError(
-                where="split.parts",
-                expected="the same form in all parts",
-                found=" and ".join(sorted(map(str, forms))),
-                remedy="declare all parts by characters, documents, fraction, hash_fraction "
-                "or files",
-            )
-        form = forms.pop() if forms else "characters"
-        open_parts = [name for name, part in self.parts.items() if part.form is None]
-        if open_parts and form not in ("characters", "documents"):
-            raise ConfigError(
-                where=f"split.parts.{open_parts[0]}",
-                expected=f"a {form}, as the other parts have",
-                found="none",
-                remedy=f"add `{form}:`",
-            )
-        return form or "characters"
+        forms = (part.form for part in self.parts.values())
+        return next((form for form in forms if form is not None), "characters")
 
     def ranges(self) -> dict[str, tuple[int, int | None]]:
         """Return name to (start, stop) in characters or documents; None runs to the end."""
@@ -150,6 +99,70 @@ class SplitConfig:
             size = part.characters if part.characters is not None else part.documents
             ranges[name] = (start, None if size is None else start + size)
         return ranges
+
+    def check(self) -> None:
+        """Refuse names that cannot be, parts of two forms, and parts that overlap."""
+        _check_part_names(self.parts)
+        _check_same_form(self.parts, self.form)
+        if self.boundary == "character" and self.form != "characters":
+            raise ConfigError(
+                where="boundary",
+                expected="document, or parts of the form {start, characters}",
+                found=f"character, with parts by {self.form}",
+                remedy="set split.boundary: document",
+            )
+        if self.form in _FORMS_OF_RANGES:
+            _check_ranges(self.ranges(), unit=self.form)
+        elif self.form != "files":
+            _check_total(sum(getattr(part, self.form) for part in self.parts.values()))
+
+
+def _check_part_names(names: Collection[str]) -> None:
+    if not names:
+        raise ConfigError(
+            where="parts",
+            expected="at least one part",
+            found="none",
+            remedy="name one, or leave `split` out to put everything into train",
+        )
+    for name in names:
+        check_name(name, where="parts", becomes="a file", marks="-_")
+    if NOT_TAKEN in names:
+        raise ConfigError(
+            where="parts",
+            expected="another name",
+            found=repr(NOT_TAKEN),
+            remedy="rename the part: counts use it for what no part takes",
+        )
+
+
+def _check_same_form(parts: Mapping[str, PartConfig], form: Form) -> None:
+    forms = {part.form for part in parts.values()} - {None}
+    if len(forms) > 1:
+        raise ConfigError(
+            where="parts",
+            expected="the same form in all parts",
+            found=" and ".join(sorted(map(str, forms))),
+            remedy=f"declare all parts by {', '.join(get_args(Form)[:-1])} or files",
+        )
+    for name, part in parts.items():
+        if part.form is None and form not in _FORMS_OF_RANGES:
+            raise ConfigError(
+                where=f"parts.{name}",
+                expected=f"a {form}, as the other parts have",
+                found="none",
+                remedy=f"add `{form}:`",
+            )
+
+
+def _check_total(total: float) -> None:
+    if total > 1 + 1e-9:
+        raise ConfigError(
+            where="parts",
+            expected="fractions that add up to at most 1",
+            found=f"{total:g}",
+            remedy="lower one, since parts may not overlap",
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -199,9 +212,8 @@ def assign_parts(
 
     Raises: ConfigError for a file that matches the patterns of two parts.
     """
-    num = documents.num_rows
+    num, num_chars = documents.num_rows, to_numpy(documents["num_chars"])
     ordinals = np.arange(num, dtype=np.int64)
-    num_chars = to_numpy(documents["num_chars"])
     match config.form:
         case "characters":
             starts = to_numpy(documents["char_offset"]) + position.first_char
@@ -305,15 +317,9 @@ def _check_ranges(ranges: dict[str, tuple[int, int | None]], *, unit: str) -> No
         if stop is None or stop > next_start:
             end = "the end" if stop is None else f"{stop:,}"
             raise ConfigError(
-                where=f"split.parts: {left} and {right}",
+                where="parts",
                 expected="parts that do not overlap",
                 found=f"{left} takes {unit} {start:,} to {end} "
                 f"and {right} starts at {next_start:,}",
                 remedy=f"start {right} where {left} ends, or shorten {left}",
             )
-
-
-def _out_of_range(name: str, expected: str, value: object) -> ConfigError:
-    return ConfigError(
-        where=f"split.parts: {name}", expected=expected, found=repr(value), remedy="correct it"
-    )

@@ -1,6 +1,5 @@
 """A split on disk: for each part, the spans of documents that belong to it."""
 
-import dataclasses
 import mmap
 import time
 from collections.abc import Iterator
@@ -257,7 +256,7 @@ def open_split(stored: Stored, shard: TokenShard) -> Split:
 
 def _deciding_config(config: SplitConfig, position: FilePosition, key: str) -> dict[str, Any]:
     """Return what decides the split of one file: for some forms its key, too."""
-    parts = {name: dataclasses.asdict(part) for name, part in config.parts.items()}
+    parts = {name: part.model_dump() for name, part in config.parts.items()}
     fields: dict[str, Any] = {
         "parts": [[name, part] for name, part in parts.items()],
         "scope": config.scope,

@@ -8,10 +8,10 @@ splits text as the class is written, which for OLMo and Dolma 2 is not what thei
 from itertools import zip_longest
 from pathlib import Path
 
-from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
 from tokflow.tokenizers.engines.cuts import flat_steps
 from tokflow.tokenizers.engines.reference import load_tokenizer_json
 from tokflow.tokenizers.engines.transformers_ import load_pretrained
+from tokflow.tokenizers.hub import find_difference
 from tokflow.tokenizers.patterns import describe_splitting
 from tokflow.tokenizers.tokenizer import read_tokenizer_json
 from tokflow.tokenizers.vocabulary import class_name
@@ -67,24 +67,16 @@ def find_other_ids(folder: Path) -> str | None:
         loaded = load_pretrained(folder, trust_remote_code=False)
     except Exception as error:  # of any class, and code that is not to run
         return f"AutoTokenizer does not load it as {name}: {str(error).splitlines()[0]}"
-    reference = load_tokenizer_json(path.read_bytes(), "control")
-    strings = list(AWKWARD_STRINGS)
-    encodings = reference.encode_batch(strings, add_special_tokens=False)
-    for text, encoding in zip(strings, encodings, strict=True):
-        found = loaded.encode(text, add_special_tokens=False)
-        if found != encoding.ids:
-            start, ids, expected = _around_difference(found, encoding.ids)
-            place = f", from position {start} on" if start else ""
-            return (
-                f"AutoTokenizer gives other ids as {type(loaded).__name__}: {text[:40]!r} becomes "
-                f"{ids}, with tokenizer.json {expected}{place}"
-            )
-    return None
-
-
-def _around_difference(found: list[int], expected: list[int]) -> tuple[int, list[int], list[int]]:
-    """Return eight ids of each with the first that differs among them, and where they begin."""
+    difference = find_difference(loaded, load_tokenizer_json(path.read_bytes(), "control"))
+    if difference is None:
+        return None
+    text, found, expected = difference
     pairs = enumerate(zip_longest(found, expected))
     first = next(index for index, (one, other) in pairs if one != other)
     start = max(0, first - 3) if first >= 8 else 0
-    return start, found[start : start + 8], expected[start : start + 8]
+    shown = slice(start, start + 8)
+    place = f", from position {start} on" if start else ""
+    return (
+        f"AutoTokenizer gives other ids as {type(loaded).__name__}: {text[:40]!r} becomes "
+        f"{found[shown]}, with tokenizer.json {expected[shown]}{place}"
+    )

@@ -12,6 +12,7 @@ from tokflow.tokenizers.engines.transformers_ import load_pretrained, without_ad
 from tokflow.tokenizers.vocabulary import class_name, read_config, shown
 
 if TYPE_CHECKING:
+    import tokenizers
     from transformers import PreTrainedTokenizerBase
 
 HUB_FILES = (
@@ -20,7 +21,7 @@ HUB_FILES = (
     "special_tokens_map.json",
     "chat_template.jinja",
 )
-"""What is taken from a hub id or a folder; all that a tokenizer needs."""
+"""Files taken from a hub id or a folder; all that a tokenizer needs."""
 
 TOKENIZER_FILES = (
     "tokenizer*.json",
@@ -36,7 +37,7 @@ TOKENIZER_FILES = (
     "*.spm",
     "*.tiktoken",
 )
-"""What is taken where there is no tokenizer.json: names that transformers' classes know, and no
+"""Files taken where there is no tokenizer.json: names that transformers' classes know, and no
 weights. Code comes along only where it may run."""
 
 
@@ -106,12 +107,21 @@ def _has_equal_backend(loaded: "PreTrainedTokenizerBase") -> bool:
     backend = getattr(loaded, "backend_tokenizer", None)
     if backend is None or not type(loaded).__module__.startswith("transformers."):
         return False  # code of its own may do anything, and is asked each time
+    return find_difference(loaded, backend) is None
+
+
+def find_difference(
+    loaded: "PreTrainedTokenizerBase", backend: "tokenizers.Tokenizer"
+) -> tuple[str, list[int], list[int]] | None:
+    """Return the first awkward string of which a class gives other ids than a fast backend, with
+    the ids of both; None where there is none."""
     strings = list(AWKWARD_STRINGS)
     encodings = backend.encode_batch(strings, add_special_tokens=False)
-    return all(
-        loaded.encode(text, add_special_tokens=False) == encoding.ids
-        for text, encoding in zip(strings, encodings, strict=True)
-    )
+    for text, encoding in zip(strings, encodings, strict=True):
+        found = list(loaded.encode(text, add_special_tokens=False))
+        if found != encoding.ids:
+            return text, found, encoding.ids
+    return None
 
 
 def _save_fast(loaded: Any, folder: Path) -> None:
@@ -160,7 +170,7 @@ def _class_reference(folder: Path) -> str | None:
 
 
 def _is_known_class(folder: Path) -> bool:
-    """Say whether transformers has a class of its own with the name that the config gives."""
+    """Return whether transformers has a class of its own with the name that the config gives."""
     with without_advice():
         from transformers.models.auto.tokenization_auto import tokenizer_class_from_name
 

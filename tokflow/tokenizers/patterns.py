@@ -40,7 +40,7 @@ def check_pattern(pattern: str) -> None:
     if pattern == GPT2 or pattern in PATTERNS or not re.fullmatch(r"\w*", pattern):
         return
     raise ConfigError(
-        where="tokenizer.pattern",
+        where="pattern",
         expected=f"one of {', '.join((GPT2, *PATTERNS))}, or a regular expression",
         found=repr(pattern),
         remedy="correct it",

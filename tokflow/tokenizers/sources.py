@@ -61,7 +61,7 @@ class TokenizerSource:
 
     @property
     def path(self) -> Path:
-        """Where `config.name` leads to if it is a path."""
+        """The path that `config.name` is, if it is one."""
         return self.base / Path(str(self.config.name)).expanduser()
 
 
@@ -288,15 +288,8 @@ def _no_model(source: TokenizerSource, found: str) -> TokenizerError:
 
 
 def _make_trained(source: TokenizerSource, folder: Path) -> Facts:
-    trained_on = train_tokenizer(
-        source.raw_files,
-        source.documents,
-        vocab_size=source.config.vocab_size,
-        special_tokens=source.config.special_tokens,
-        max_characters=source.config.max_characters,
-        pattern=source.config.pattern,
-        path=folder / "tokenizer.json",
-    )
+    path = folder / "tokenizer.json"
+    trained_on = train_tokenizer(source.raw_files, source.documents, source.config, path)
     facts = facts_of_json(folder, origin=trained_on)
     first = next(iter(source.config.special_tokens), None)
     return dataclasses.replace(facts, eos_token=first)

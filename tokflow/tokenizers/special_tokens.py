@@ -1,4 +1,4 @@
-"""Which names in a text can become control tokens, and which special ids prove nothing."""
+"""Names in a text that can become control tokens, and a special id that proves nothing."""
 
 from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME, load_processor
 from tokflow.tokenizers.tokenizer import Tokenizer, read_tokenizer_json

@@ -5,12 +5,13 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 import numpy as np
 
 from tokflow.errors import ConfigError, CorruptOutputError, TokenizerError
+from tokflow.store.config import Config, Listed
 from tokflow.store.manifest import FileEntry, Manifest, Recipe
 from tokflow.store.verdicts import read_verdict
 from tokflow.tokenizers.patterns import check_pattern
@@ -22,9 +23,10 @@ BYTES_BOS_ID = 257
 END_OF_TEXT = "<|endoftext|>"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TokenizerConfig:
+class TokenizerConfig(Config):
     """Which tokenizer makes the tokens, and what stands around and inside a document."""
+
+    section: ClassVar[str] = "tokenizer"
 
     kind: Kind
     """trained: byte-level BPE trained on the raw files; bytes: a token is a byte; tiktoken: an
@@ -54,7 +56,7 @@ class TokenizerConfig:
     """auto: gigatoken where it proves equal to the reference, else the reference."""
     vocab_size: int = 8192
     """trained: how many ids, special tokens included; a text with fewer pairs gives fewer."""
-    special_tokens: tuple[str, ...] = (END_OF_TEXT,)
+    special_tokens: Listed[str] = (END_OF_TEXT,)
     """trained: names of the special tokens, given the last ids in this order."""
     files: str | None = None
     """trained: the raw files to train on, a pattern over partition keys; default: all."""
@@ -66,33 +68,33 @@ class TokenizerConfig:
     """trained: what text is split by before pairs are merged: gpt2, cl100k, o200k, llama3, qwen2,
     or a regular expression (Oniguruma's), whose matches and what lies between them are words."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Refuse fields that do not go with the kind."""
+        num_special = len(self.special_tokens)
         if self.kind in _WHAT_NAME_IS and not self.name:
             raise ConfigError(
-                where="tokenizer.name",
+                where="name",
                 expected=f"{_WHAT_NAME_IS[self.kind]} for kind {self.kind}",
                 found="nothing",
                 remedy="add `name:`",
             )
-        names = self.special_tokens
-        if "" in names or len(set(names)) < len(names):
+        if "" in self.special_tokens or len(set(self.special_tokens)) < num_special:
             raise ConfigError(
-                where="tokenizer.special_tokens",
+                where="special_tokens",
                 expected="names of one character or more, each once",
-                found=repr(list(names)),
+                found=repr(list(self.special_tokens)),
                 remedy="correct them",
             )
-        if self.kind == "trained" and self.vocab_size < 256 + len(self.special_tokens):
+        if self.kind == "trained" and self.vocab_size < 256 + num_special:
             raise ConfigError(
-                where="tokenizer.vocab_size",
-                expected=f"at least {256 + len(self.special_tokens)} "
-                "(256 bytes and the special tokens)",
+                where="vocab_size",
+                expected=f"at least {256 + num_special} (256 bytes and the special tokens)",
                 found=repr(self.vocab_size),
                 remedy="raise it",
             )
         if self.kind != "huggingface" and self.trust_remote_code:
             raise ConfigError(
-                where="tokenizer.trust_remote_code",
+                where="trust_remote_code",
                 expected="false, since only kind huggingface has code to run",
                 found=f"true with kind {self.kind}",
                 remedy="remove it",
@@ -148,12 +150,12 @@ class Tokenizer:
     bos_id: int | None = field(compare=False)
     bos_token: str | None = field(compare=False)
     manifest: Manifest = field(compare=False, repr=False)
-    """What its files must be."""
+    """Sizes and checksums of its files, and its recipe."""
     trust_remote_code: bool = False
     """Whether Python code that was saved with it may run. What is in a store cannot say so: who
     opens the tokenizer does, by a dataset's YAML or on the command line."""
     verdict: str | None = None
-    """What gigatoken did wrong with it, so that the reference makes all its tokens; None where
+    """The fault of gigatoken with it, so that the reference makes all its tokens; None where
     nothing is known."""
 
     @property
@@ -233,7 +235,7 @@ def check_content(manifest: Manifest, folder: Path) -> None:
 
 
 def _holds_copies(manifest: Manifest) -> bool:
-    """Say whether a tokenizer's files are copies of those whose checksums its recipe has.
+    """Return whether a tokenizer's files are copies of those whose checksums its recipe has.
 
     They are not where transformers made a tokenizer.json of them.
     """

@@ -5,7 +5,6 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from tokflow.raw import RawFile, check_unchanged
 from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.engines.protocol import panics_as_errors, text_buffers
 from tokflow.tokenizers.patterns import GPT2, byte_letters, check_regex, pre_tokenizer_fields
+from tokflow.tokenizers.tokenizer import TokenizerConfig
 
 READ_BYTES = 16_000_000
 """Text read at once where `tokenizers` trains."""
@@ -26,11 +26,7 @@ SEPARATOR = b"\xff"
 def train_tokenizer(
     raw_files: Mapping[str, RawFile],
     documents: DocumentsConfig,
-    *,
-    vocab_size: int,
-    special_tokens: Sequence[str],
-    max_characters: int | None,
-    pattern: str = GPT2,
+    config: TokenizerConfig,
     path: Path,
 ) -> dict[str, Any]:
     """Write a tokenizer.json trained on the documents of `raw_files`; return what it saw.
@@ -48,11 +44,12 @@ def train_tokenizer(
 
     Raises: TokenizerError where the pattern is no regular expression, before anything is read.
     """
+    pattern, special_tokens = config.pattern, config.special_tokens
     check_regex(pattern)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".training-") as folder:
         text = Path(folder) / "documents.txt"
-        seen = _write_text(raw_files, documents, max_characters, special_tokens, text)
-        num_merges = vocab_size - 256 - len(special_tokens)
+        seen = _write_text(raw_files, documents, config, text)
+        num_merges = config.vocab_size - 256 - len(special_tokens)
         merges = _train(text, num_merges, pattern) if seen["num_bytes"] else []
     fields = _tokenizer_json(merges, special_tokens, pattern)
     path.write_text(json.dumps(fields, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
@@ -66,19 +63,20 @@ def _trainer(pattern: str) -> str:
 def _write_text(
     raw_files: Mapping[str, RawFile],
     documents: DocumentsConfig,
-    max_characters: int | None,
-    special_tokens: Sequence[str],
+    config: TokenizerConfig,
     path: Path,
 ) -> dict[str, int]:
-    limits = [limit for limit in (documents.limit.characters, max_characters) if limit is not None]
-    limit = replace(documents.limit, characters=min(limits, default=None))
+    most = documents.limit.characters, config.max_characters
+    limits = [limit for limit in most if limit is not None]
+    limit = documents.limit.model_copy(update={"characters": min(limits, default=None)})
     seen = {"num_documents": 0, "num_characters": 0, "num_bytes": 0}
     render = open_renderer(documents, None)
-    # What a chat template writes as control tokens is no text to learn merges from.
-    control = re.compile(b"|".join(re.escape(name.encode()) for name in special_tokens) or b"(?!)")
+    # Control tokens that a chat template writes are no text to find merges in.
+    names = [re.escape(name.encode()) for name in config.special_tokens]
+    control = re.compile(b"|".join(names) or b"(?!)")
     with path.open("wb") as file:
         for key in sorted(raw_files):
-            limited = replace(documents, limit=limit)
+            limited = documents.model_copy(update={"limit": limit})
             for batch in read_documents(raw_files[key].path, limited, render=render):
                 offsets, data = text_buffers(batch.texts)
                 for start, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
@@ -98,7 +96,7 @@ def _train(text: Path, num_merges: int, pattern: str) -> list[tuple[bytes, bytes
 
     try:
         with ProcessPool(1) as pool:
-            return pool.submit(_learn_merges, text, num_merges, pattern).result()
+            return pool.submit(_find_merges, text, num_merges, pattern).result()
     except Exception as error:  # of the library, or of a process that was killed
         raise TokenizerError(
             where="tokenizer.kind: trained",
@@ -154,7 +152,7 @@ _EMPTY_TOKENIZER = """{
 """The fields of a tokenizer.json in the order of their library."""
 
 
-def _learn_merges(text: Path, num_merges: int, pattern: str) -> list[tuple[bytes, bytes]]:
+def _find_merges(text: Path, num_merges: int, pattern: str) -> list[tuple[bytes, bytes]]:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(nowhere, stream)

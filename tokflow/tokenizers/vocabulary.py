@@ -31,7 +31,7 @@ class Facts:
     eos_token: str | None
     bos_token: str | None
     origin: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """What was fetched from where: a hub's commit, how much text was trained on."""
+    """Facts of its making: a hub's commit, how much text was trained on."""
 
 
 def facts_of_json(folder: Path, *, origin: Mapping[str, Any] | None = None) -> Facts:

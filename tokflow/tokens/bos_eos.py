@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ batches of a million: documents of 6,500 ids take 16 ms and by a mask 36, of 50 
 
 @dataclass(frozen=True, slots=True)
 class ChatMarks:
-    """What is known of the tokens of a batch of chats, before BOS and EOS are added."""
+    """Loss mask and endings of a batch of chats, before BOS and EOS are added."""
 
     loss_mask: npt.NDArray[np.uint8]
     """Shape (num_tokens,): 1 where the token is supervised."""
@@ -75,9 +75,10 @@ def add_bos_eos(
         needs_eos &= ~_is_ended(encoded, encoding, chat)
     needs = needs_bos, needs_eos
     token_ids = _spread(encoded.token_ids, encoded.offsets, *needs, tokenizer.dtype, bos_id, eos_id)
-    num_eos = 0 if eos_id is None else int(np.count_nonzero(token_ids == eos_id))
-    if not may_be_in_text:
-        _check_no_more(encoded, encoding, token_ids, num_eos, name)
+    eos_in_text, bos_in_text = _num_in_text(encoded, eos_id), _num_in_text(encoded, bos_id)
+    if not may_be_in_text and (eos_in_text or bos_in_text):
+        raise _in_text_error("eos" if eos_in_text else "bos", encoded, encoding, name)
+    num_eos = eos_in_text + int(needs_eos.sum() + needs_bos.sum() * (bos_id == eos_id))
     loss_mask = None
     if chat is not None:
         of_eos = chat.is_supervised_to_its_end[needs_eos]
@@ -151,25 +152,12 @@ def _spread(
     return out
 
 
-def _check_no_more(
-    encoded: Encoded,
-    encoding: Encoding,
-    token_ids: npt.NDArray[np.unsignedinteger],
-    num_eos: int,
-    name: Callable[[int], str],
-) -> None:
-    """Check that texts have no EOS or BOS of their own."""
-    num_documents, bos_id = len(encoded.offsets) - 1, encoding.bos_id
-    if num_eos != num_documents * encoding.eos_per_document:
-        raise _in_text_error("eos", encoded, encoding, name)
-    if bos_id not in (None, encoding.eos_id) and (
-        np.count_nonzero(token_ids == bos_id) != num_documents
-    ):
-        raise _in_text_error("bos", encoded, encoding, name)
+def _num_in_text(encoded: Encoded, token_id: int | None) -> int:
+    return 0 if token_id is None else int(np.count_nonzero(encoded.token_ids == token_id))
 
 
 def _in_text_error(
-    role: Literal["eos", "bos"], encoded: Encoded, encoding: Encoding, name: Callable[[int], str]
+    role: str, encoded: Encoded, encoding: Encoding, name: Callable[[int], str]
 ) -> TokenizerError:
     tokenizer = encoding.tokenizer
     token_id, token, what = (

@@ -92,7 +92,7 @@ class ChatEncoder:
     def _is_ended(
         self, encoded: Encoded, starts: CharStarts, length: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.bool_]:
-        """Say of which documents the last token that is no white space is EOS."""
+        """Return of which documents the last token that is no white space is EOS."""
         num_tokens = np.diff(encoded.offsets)
         is_before_end = starts < np.repeat(length, num_tokens)
         counted = np.concatenate([[0], np.cumsum(is_before_end)])[encoded.offsets]

@@ -29,7 +29,7 @@ class DocumentEncoder:
 
     def __init__(self, path: Path, documents: DocumentsConfig, encoding: Encoding) -> None:
         self._path = path
-        self._encoding = encoding
+        self.encoding = encoding
         self.engine = engine_for(encoding, documents)
         self._chats = ChatEncoder(self.engine, encoding) if documents.is_chat else None
         self._counter = SpecialTokenCounter(encoding.tokenizer.special_tokens)
@@ -44,7 +44,7 @@ class DocumentEncoder:
         """
         spelt = self._counter.in_batch(batch)
         self.num_special_tokens += sum(spelt.values())
-        if spelt and self._encoding.config.special_tokens_in_text == "error":
+        if spelt and self.encoding.config.special_tokens_in_text == "error":
             index, token = min(spelt)
             raise BadDocumentError(
                 where=self.name_in(batch)(index),

@@ -155,7 +155,7 @@ def _bytes_of_tokens(tokenizer: Tokenizer) -> npt.NDArray[np.int64] | None:
 
 
 def _is_byte_level(fields: dict[str, Any]) -> bool:
-    """Say whether a tokenizer.json is byte-level BPE that leaves the text as it is."""
+    """Return whether a tokenizer.json is byte-level BPE that leaves the text as it is."""
     model, before = fields.get("model") or {}, fields.get("pre_tokenizer") or {}
     steps = before.get("pretokenizers", [before])
     return (

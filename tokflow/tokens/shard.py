@@ -157,31 +157,20 @@ def write_token_shard(
     `batch_bytes` and the number of cores nor on the engine. Memory does not grow with the file,
     but for the longest document. Documents that are set aside are listed in rejects.jsonl.
 
-    Raises: BadDocumentError, RawFileError, TokenizerError; EngineDiffersError where gigatoken
-    turns out to be wrong on a document; CorruptOutputError where a file of the tokenizer is
-    damaged.
+    Raises: BadDocumentError, RawFileError, TokenizerError, CorruptOutputError (a file of the
+    tokenizer is damaged), EngineDiffersError (gigatoken turns out to be wrong on a document).
     """
     started = time.perf_counter()
+    render = open_renderer(documents, encoding.tokenizer)
+    encoder = DocumentEncoder(raw.path, documents, encoding)
     rejects: list[Reject] = []
     batches = read_documents(
-        raw.path,
-        documents,
-        batch_bytes=batch_bytes,
-        on_reject=rejects.append,
-        render=open_renderer(documents, encoding.tokenizer),
+        raw.path, documents, batch_bytes=batch_bytes, on_reject=rejects.append, render=render
     )
-    encoder = DocumentEncoder(raw.path, documents, encoding)
     with ShardWriter(folder, has_loss_mask=documents.is_chat) as writer:
-        _write_tokens(batches, encoder, encoding, writer, progress or (lambda *_: None))
+        _write_tokens(batches, encoder, writer, progress or (lambda *_: None))
     check_unchanged(raw)
-    counts = {
-        **writer.counts,
-        "num_rejects": len(rejects),
-        "num_special_tokens_in_text": encoder.num_special_tokens,
-    }
-    if encoding.eos_id is not None:
-        ending = encoding.eos_per_document * counts["num_documents"]
-        counts |= {"num_eos": writer.num_eos, "num_eos_in_text": writer.num_eos - ending}
+    counts = _counts(writer, encoder, num_rejects=len(rejects))
     manifest = Manifest(
         recipe=tokens_recipe(raw, documents, encoding.config, encoding.tokenizer),
         dataset=dataset,
@@ -190,28 +179,36 @@ def write_token_shard(
         details=_details(encoding),
         files=writer.entries(rejects),
     )
-    seconds = time.perf_counter() - started
-    write_manifest(folder, manifest, run=_run_facts(encoder.engine, counts, seconds))
+    run = _run_facts(encoder.engine, counts, time.perf_counter() - started)
+    write_manifest(folder, manifest, run=run)
 
 
 def _write_tokens(
-    batches: Iterator[Batch],
-    encoder: DocumentEncoder,
-    encoding: Encoding,
-    writer: ShardWriter,
-    progress: Progress,
+    batches: Iterator[Batch], encoder: DocumentEncoder, writer: ShardWriter, progress: Progress
 ) -> None:
-    """Read, encode, and finish with BOS, EOS and writing, each overlapped with the next."""
+    """Read, encode, and add BOS and EOS and write, each overlapped with the next."""
 
     def finish(encoded: tuple[Batch, Encoded, ChatMarks | None]) -> None:
         batch, tokens, chat = encoded
         name = encoder.name_in(batch)
-        writer.add(batch, add_bos_eos(tokens, encoding, chat=chat, name=name))
+        writer.add(batch, add_bos_eos(tokens, encoder.encoding, chat=chat, name=name))
         progress(len(batch.rows), bytes_of(batch))
 
     with write_behind(finish) as submit:
         for batch in read_ahead(batches):
             submit((batch, *encoder.encode(batch)))
+
+
+def _counts(writer: ShardWriter, encoder: DocumentEncoder, *, num_rejects: int) -> dict[str, int]:
+    counts = {
+        **writer.counts,
+        "num_rejects": num_rejects,
+        "num_special_tokens_in_text": encoder.num_special_tokens,
+    }
+    if encoder.encoding.eos_id is None:
+        return counts
+    ending = encoder.encoding.eos_per_document * counts["num_documents"]
+    return {**counts, "num_eos": writer.num_eos, "num_eos_in_text": writer.num_eos - ending}
 
 
 def _details(encoding: Encoding) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from tokflow.audit.convert import convert_export
 from tokflow.audit.trace import trace_tokens
 from tokflow.audit.verify.outputs import verify_path
-from tokflow.build.dataset import Dataset, make_export_config
+from tokflow.build.dataset import Dataset
 from tokflow.cli.app import app
 from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import FORMATS, ExportConfig
@@ -37,7 +37,7 @@ PARTS = {
 
 
 def to(format_: str, **options: Any) -> ExportConfig:
-    return make_export_config({"format": format_, **options}, where="test")
+    return ExportConfig.read({"format": format_, **options}, where="test")
 
 
 def latest(dataset: Dataset, name: str) -> Path:
@@ -359,7 +359,7 @@ def test_the_command_says_what_packing_left_out(tmp_path: Path):
         (["--to", "parquet", "--option", "compression"], "write it as --option tokens"),
         (["--to", "parquet", "--packing", "overlap"], "write it as --packing strategy"),
         (["--to", "parquet", "--option", "dtype=int8"], "--option: expected one of the keys"),
-        (["--to", "parquet", "--packing", "sequence_length=no"], "--packing.sequence_length"),
+        (["--to", "parquet", "--packing", "sequence_length=no"], "--packing: sequence_length"),
         (["--to", "npy", "--packing", "overlap=1"], "nothing is packed in a stream"),
     ],
 )

@@ -154,7 +154,7 @@ def test_an_unknown_key_that_is_like_none_is_to_be_removed():
         ),
         (
             {"exports": "bin"},
-            "exports: expected a list of formats, found 'bin'; put `- ` before each",
+            "exports: expected a list, found 'bin'; write [bin]",
         ),
         (
             {"exports": ["bim"]},
@@ -179,14 +179,14 @@ def test_a_value_of_another_type_is_refused(attributes: dict, message: str):
 
 def test_a_value_out_of_range_is_refused():
     assert error_of(exports=[{"format": "pickle", "sequences_per_file": 0}]) == (
-        "defs.yaml: exports[0]: exports: pickle: sequences_per_file: "
-        "expected 1 or more, found 0; raise it"
+        "defs.yaml: exports[0].sequences_per_file: expected 1 or more, found 0; raise it"
     )
 
 
 def test_two_exports_of_one_name_are_refused():
     assert error_of(exports=["bin", "bin"]) == (
-        "exports: expected a name of its own for each export, found 'bin' twice; give one a `name:`"
+        "defs.yaml: exports: expected a name of its own for each export, found 'bin' twice; "
+        "give one a `name:`"
     )
 
 
@@ -194,16 +194,18 @@ def test_two_exports_that_are_one_name_in_dagster_are_refused():
     exports = [{"format": "bin", "name": "x-1"}, {"format": "bin", "name": "x_1"}]
 
     assert error_of(exports=exports) == (
-        "exports: expected a name of its own for each export, found 'x-1' and 'x_1', which are one "
-        "name in Dagster; give one a `name:`"
+        "defs.yaml: exports: expected a name of its own for each export, found 'x-1' and 'x_1', "
+        "which are one name in Dagster; give one a `name:`"
     )
 
 
 @pytest.mark.parametrize("name", ["../up", "a b", "", "é", "a/b"])
 def test_a_name_that_is_no_folder_is_refused(name: str):
-    assert error_of(name=name).startswith("name: expected letters, digits and _ (it becomes")
+    assert error_of(name=name).startswith(
+        "defs.yaml: name: expected letters, digits and _ (it becomes"
+    )
     assert error_of(exports=[{"format": "bin", "name": name}]).startswith(
-        "defs.yaml: exports[0]: name: expected letters, digits, - and _ (it becomes a folder)"
+        "defs.yaml: exports[0].name: expected letters, digits, - and _ (it becomes a folder)"
     )
 
 

@@ -3,11 +3,11 @@ from pathlib import Path
 import pytest
 
 from tokflow.audit.convert import convert_export
-from tokflow.build.dataset import make_export_config
 from tokflow.build.gc import find_garbage, remove
 from tokflow.build.pipeline import build_dataset
 from tokflow.build.plan import make_plan
 from tokflow.errors import MissingOutputError
+from tokflow.exports import ExportConfig
 from tokflow.sequences.packing import PackingConfig
 from tokflow_tests.declared import dataset, write_raw
 from tokflow_tests.making import edit_manifest
@@ -71,7 +71,7 @@ def test_an_export_that_is_declared_no_more_goes_with_its_link_and_what_was_conv
 ):
     build_dataset(dataset(tmp_path, exports=["parquet", "bin"]))
     exports = tmp_path / STORE / "exports"
-    config = make_export_config("pickle", where="test")
+    config = ExportConfig.read("pickle", where="test")
     for length in (4, 8):
         convert_export(exports / "bin", config, packing=PackingConfig(sequence_length=length))
     made = dataset(tmp_path, exports=["parquet"])

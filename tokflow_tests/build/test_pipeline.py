@@ -418,7 +418,7 @@ import sys
 import tokflow.build.pipeline, tokflow
 for format in ("bin", "parquet", "pickle"):
     tokflow.tokenize_and_save(sys.argv[1], tokenizer="bytes", output=sys.argv[2], format=format)
-heavy = {"dagster", "pandas", "transformers", "torch", "pydantic", "fsspec", "typer", "rich"}
+heavy = {"dagster", "pandas", "transformers", "torch", "fsspec", "typer", "rich"}
 print(sorted(heavy & set(sys.modules)))
 """
 

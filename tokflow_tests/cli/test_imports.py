@@ -7,11 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from tokflow.exports import FORMATS
+
 HEAVY = {
     *("dagster", "pandas", "torch", "transformers", "fsspec", "concurrent.futures.process"),
     *("gigatoken", "awkward", "tokenizers", "tiktoken", "sentencepiece", "jinja2"),
     *("rich.progress", "tokflow.components"),
 }
+
+BY_PARQUET = {"pyarrow.parquet", "pyarrow.fs", "pyarrow.compute", "ssl", "urllib3"}
+"""Imported where a parquet file is read or written."""
 
 CODE = """
 import json, sys
@@ -31,16 +36,38 @@ def modules_of(*arguments: str | Path) -> set[str]:
     return set(json.loads(done.stderr))
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [["--help"], ["formats"], ["inspect", "exports/bin/latest"], ["run"], ["plan"]],
-    ids=lambda arguments: arguments[0],
-)
-def test_a_command_imports_nothing_heavy_that_it_does_not_use(
-    arguments: list[str], store: Path, config: Path
-):
-    arguments = [str(store / of) if of.startswith("exports/") else of for of in arguments]
-    if arguments[0] in ("run", "plan"):  # with nothing to do
-        arguments = [arguments[0], "--config", str(config)]
+def other_formats(*used: str) -> set[str]:
+    """Return the modules of the formats of exports but for those that are `used`."""
+    modules = {FORMATS[name].options.__module__ for name in FORMATS if name not in used}
+    return {module for module in modules if not module.endswith((".token_files", ".npy"))}
 
-    assert modules_of(*arguments) & HEAVY == set()
+
+def test_help_imports_nothing_but_the_options():
+    imported = modules_of("--help")
+
+    assert imported & (HEAVY | BY_PARQUET | other_formats()) == set()
+    assert "pyarrow" not in imported
+
+
+def test_the_list_of_formats_imports_no_engine_and_no_parquet():
+    assert modules_of("formats") & (HEAVY | BY_PARQUET) == set()
+
+
+def test_one_format_is_shown_without_the_others():
+    imported = modules_of("formats", "bin")
+
+    assert imported & (HEAVY | BY_PARQUET | other_formats("bin")) == set()
+
+
+def test_an_inspection_reads_parquet_and_imports_no_other_format(store: Path):
+    imported = modules_of("inspect", store / "exports/bin/latest")
+
+    assert imported & (HEAVY | other_formats("bin")) == set()
+
+
+@pytest.mark.parametrize("command", ["run", "plan"])
+def test_where_nothing_is_to_do_nothing_is_imported_for_it(command: str, store: Path, config: Path):
+    imported = modules_of(command, "--config", config)
+
+    used = ("bin", "parquet", "pickle")
+    assert imported & (HEAVY | BY_PARQUET | other_formats(*used)) == set()

@@ -127,8 +127,8 @@ def test_parts_that_archai_has_no_file_for_are_refused_when_the_dataset_is_decla
         declare(tmp_path, {"a.jsonl": ["ab", "c"]}, exports=["archai"], split=split)
 
     assert str(caught.value) == (
-        "exports: archai: expected no parts but train, validation, test, the files that archai "
-        "has, found dev, val; rename them in `split.parts`, or name another format"
+        "test: exports: archai: expected no parts but train, validation, test, the files that "
+        "archai has, found dev, val; rename them in `split.parts`, or name another format"
     )
 
 

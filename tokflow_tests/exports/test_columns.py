@@ -147,6 +147,6 @@ def test_a_batch_is_cut_where_a_file_ends_and_nowhere_else():
 )
 def test_columns_that_cannot_be_are_refused(columns: list[str], message: str):
     with pytest.raises(ConfigError) as raised:
-        check_columns(columns, padding=True, where="jsonl")
+        check_columns(columns, padding=True)
 
-    assert str(raised.value) == f"exports: jsonl: columns: {message}"
+    assert str(raised.value) == f"columns: {message}"

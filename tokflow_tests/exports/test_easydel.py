@@ -93,5 +93,5 @@ def test_a_part_without_a_row_has_no_folder(tmp_path: Path):
 
 
 def test_no_rows_per_group_are_refused(tmp_path: Path):
-    with pytest.raises(ConfigError, match="easydel: sequences_per_group: expected 1 or more"):
+    with pytest.raises(ConfigError, match="sequences_per_group: expected 1 or more"):
         easydel_dataset(tmp_path, ["ab"], sequences_per_group=0)

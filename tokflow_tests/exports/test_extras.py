@@ -55,7 +55,7 @@ def test_a_dataset_whose_export_needs_a_missing_extra_is_refused_when_it_is_decl
         declare(tmp_path, {"a.jsonl": ["ab"]}, exports=["bin", name])
 
     assert str(caught.value) == (
-        f"test: exports[1]: {name}: expected the package {extra.module}, which comes with the "
+        f"test: exports[1]: expected the package {extra.module}, which comes with the "
         f'extra {extra.name}, found none; run `pip install "dagster-tokflow[{extra.name}]"`'
     )
 

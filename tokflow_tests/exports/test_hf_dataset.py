@@ -155,9 +155,9 @@ def test_the_fingerprint_changes_with_the_content_and_with_nothing_else(tmp_path
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"columns": ["tokens"]}, "exports: hf_dataset: columns: expected a choice of"),
+        ({"columns": ["tokens"]}, "columns: expected a choice of"),
         ({"columns": ["seq_lengths"]}, "add `padding: false`"),
-        ({"megabytes_per_file": 0}, "hf_dataset: megabytes_per_file: expected 1 or more, found 0"),
+        ({"megabytes_per_file": 0}, "megabytes_per_file: expected 1 or more, found 0"),
     ],
 )
 def test_options_that_cannot_be_are_refused(options: dict[str, Any], message: str, tmp_path: Path):

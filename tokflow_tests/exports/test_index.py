@@ -7,8 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokflow.audit.convert import convert_export
-from tokflow.build.dataset import make_export_config
-from tokflow.exports import index
+from tokflow.exports import ExportConfig, index
 from tokflow.exports.index import INDEX_SCHEMA, read_index, write_index
 from tokflow.store.arrow import make_table, repeated
 from tokflow_tests.making import build, content, declare, index_of
@@ -85,7 +84,7 @@ def test_an_index_of_many_row_groups_is_converted_as_one_of_few(
     folder = build(many).export("parquet").output.folder
     assert pq.read_metadata(folder / "index.parquet").num_row_groups > 5
 
-    converted = convert_export(folder, make_export_config("bin", where="test"))
+    converted = convert_export(folder, ExportConfig.read("bin", where="test"))
 
     of_few = few.folder / "exports/bin/latest/train.bin"
     assert content(converted)["train.bin"] == of_few.read_bytes()

@@ -172,7 +172,7 @@ def test_lines_that_are_no_such_rows_are_an_error_that_names_the_file(lines: str
         ({"compression_level": 3}, "expected none, for nothing is compressed, found 3"),
         ({"compression": "gz", "compression_level": 10}, "expected 1 to 9, found 10"),
         ({"compression": "zst", "compression_level": 0}, "expected 1 to 22, found 0"),
-        ({"columns": ["labels", "labels"]}, "jsonl: columns: expected each column once"),
+        ({"columns": ["labels", "labels"]}, "columns: expected each column once"),
     ],
 )
 def test_options_that_cannot_be_are_refused(options: dict[str, Any], message: str, tmp_path: Path):

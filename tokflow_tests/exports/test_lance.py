@@ -123,8 +123,8 @@ def test_more_rows_per_file_than_lance_can_count_are_refused(tmp_path: Path):
         lance_dataset(tmp_path, max_rows_per_file=2**32)
 
     assert str(caught.value) == (
-        "test: exports[0]: exports: lance: max_rows_per_file: expected at most 4,294,967,295, for "
-        "Lance counts them in 32 bits, found 4,294,967,296; lower it"
+        "test: exports[0].max_rows_per_file: expected 1 to 4,294,967,295, for Lance counts them in "
+        "32 bits, found 4294967296; lower it, or leave it out"
     )
 
 

@@ -186,8 +186,8 @@ def test_a_chunk_past_4_gib_is_refused_with_the_option_to_change(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"block_size": 0}, "litdata: block_size: expected 1 or more, found 0"),
-        ({"chunk_bytes": 0}, "litdata: chunk_bytes: expected 1 or more, found 0"),
+        ({"block_size": 0}, "block_size: expected 1 or more, found 0"),
+        ({"chunk_bytes": 0}, "chunk_bytes: expected 1 or more, found 0"),
         ({"compression_level": 3}, "compression_level: expected none, for nothing is compressed"),
         ({"compression": "zstd", "compression_level": 23}, "compression_level: expected 1 to 22"),
         ({"compression": "lz4"}, "compression: expected one of none, zstd, found 'lz4'"),

@@ -69,7 +69,7 @@ def test_documents_without_a_mark_are_refused(tmp_path: Path):
         declare(tmp_path, {"a.jsonl": ["ab"]}, exports=["llmc"], tokenizer=tokenizer)
 
     assert str(raised.value) == (
-        "exports: llmc: expected documents with an EOS, which this format has before each of "
+        "test: exports: llmc: expected documents with an EOS, which this format has before each of "
         "them, found documents without EOS and BOS; set `tokenizer.eos: last`, or name another "
         "format"
     )
@@ -156,9 +156,9 @@ def test_a_header_that_is_not_the_files_is_an_error(tmp_path: Path, damage: tupl
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"tokens_per_file": 0}, "exports: llmc: tokens_per_file: expected 1 or more, found 0"),
-        ({"prefix": "../x"}, r"exports: llmc: prefix: expected letters.*found '../x'"),
-        ({"prefix": ""}, r"exports: llmc: prefix: expected letters.*found ''"),
+        ({"tokens_per_file": 0}, "tokens_per_file: expected 1 or more, found 0"),
+        ({"prefix": "../x"}, r"prefix: expected letters.*found '../x'"),
+        ({"prefix": ""}, r"prefix: expected letters.*found ''"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(options: dict[str, Any], message: str):

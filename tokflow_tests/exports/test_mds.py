@@ -10,10 +10,9 @@ import xxhash
 from backports import zstd
 
 from tokflow.audit.convert import convert_export
-from tokflow.build.dataset import make_export_config
 from tokflow.build.pipeline import build_dataset
 from tokflow.errors import ConfigError, CorruptOutputError
-from tokflow.exports import Export
+from tokflow.exports import Export, ExportConfig
 from tokflow.store.manifest import Manifest
 from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.making import EOS, build, content, declare, parts
@@ -199,7 +198,7 @@ def test_a_row_that_no_shard_has_room_for_is_refused(tmp_path: Path):
         declare(tmp_path, {"a.jsonl": ["ab"]}, exports=exports)
 
     assert str(raised.value) == (
-        "exports: mds: size_limit: expected at least 204, a shard of one row, found 200; "
+        "test: exports: mds: size_limit: expected at least 204, a shard of one row, found 200; "
         "raise it, or lower `packing.sequence_length`"
     )
     exports[0]["size_limit"] = 204
@@ -208,7 +207,7 @@ def test_a_row_that_no_shard_has_room_for_is_refused(tmp_path: Path):
 
 def test_a_row_that_no_shard_has_room_for_is_refused_where_an_export_is_converted(tmp_path: Path):
     built = build(declare(tmp_path, {"a.jsonl": ["ab"]}, exports=["parquet"]))
-    config = make_export_config({"format": "mds", "size_limit": 200}, where="test")
+    config = ExportConfig.read({"format": "mds", "size_limit": 200}, where="test")
 
     with pytest.raises(ConfigError, match="a shard of one row, found 200"):
         convert_export(built.export("parquet").output.folder, config)
@@ -217,7 +216,7 @@ def test_a_row_that_no_shard_has_room_for_is_refused_where_an_export_is_converte
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"size_limit": 2**32}, "size_limit: expected at most 4,294,967,295, which uint32 counts"),
+        ({"size_limit": 2**32}, "size_limit: expected 1 to 4,294,967,295, which uint32 counts"),
         ({"columns": {"s": "segment_ids"}}, "columns: expected named columns: one of token_ids"),
         ({"columns": {"a": "token_ids", "b": "token_ids"}}, "of other fields one at most"),
         ({"columns": {"": "token_ids"}}, "columns: expected named columns"),

@@ -104,19 +104,6 @@ def test_files_hold_whole_documents_and_a_large_one_has_its_own(tmp_path: Path):
     assert len(list((folder / "train").iterdir())) == 6
 
 
-def test_the_bytes_do_not_depend_on_how_many_lines_are_made_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    files = {f"{number}.jsonl": ["ab", "c", "def"] * 300 for number in range(2)}
-    usual, _ = export(tmp_path / "usual", files)
-    monkeypatch.setattr("tokflow.exports.olmo.LINES_AT_ONCE", 7)
-
-    small, _ = export(tmp_path / "small", files)
-
-    assert content(small) == content(usual)
-    assert len(lines_of(small / "train/part-0-00000.csv.gz")) == 1_800
-
-
 def test_the_loss_mask_of_chats_is_a_byte_per_token_in_a_file_of_its_own(tmp_path: Path):
     dataset = chat_dataset(tmp_path, CHATS, exports=[{"format": "olmo", "tokens_per_file": 100}])
     made = build(dataset).export("olmo")

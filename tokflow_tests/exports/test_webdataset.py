@@ -112,10 +112,10 @@ def test_a_damaged_shard_is_an_error_that_names_it(start: int, data: bytes, tmp_
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"sequences_per_file": 0}, "expected 1 or more, found 0"),
+        ({"sequences_per_file": 0}, "expected 1 to 100,000,000.*found 0"),
         (
             {"sequences_per_file": 100_000_001},
-            "expected 100,000,000 or less, for a member's name has eight digits",
+            "expected 1 to 100,000,000, for a member's name has eight digits",
         ),
         ({"compression_level": 10}, "expected 1 to 9, found 10"),
         ({"compression": "none", "compression_level": 1}, "nothing is compressed, found 1"),

@@ -16,10 +16,12 @@ import yaml
 
 from tokflow.audit.convert import convert_export
 from tokflow.audit.verify.outputs import verify_dataset, verify_path
-from tokflow.build.dataset import Dataset, load_dataset, make_export_config, make_packing_config
+from tokflow.build.dataset import Dataset, load_dataset
 from tokflow.build.pipeline import build_dataset
 from tokflow.build.results import BuildResult
 from tokflow.errors import BadDocumentError, ConfigError
+from tokflow.exports import ExportConfig
+from tokflow.sequences.packing import PackingConfig
 from tokflow_tests.fuzz.cases import Case
 from tokflow_tests.fuzz.check_export import CheckedExport, ExportToCheck, check_export
 from tokflow_tests.fuzz.check_stages import assigned_parts, check_split, check_tokens
@@ -222,10 +224,10 @@ class _Run:
     ) -> None:
         """Convert an export; what it left out is not in the new one."""
         entry = conversion.entry
-        config = make_export_config(entry, where="fuzz")
+        config = ExportConfig.read(entry, where="fuzz")
         is_packed = config.layout.made_of == "sequences"
         packing = conversion.packing if is_packed else None
-        given = make_packing_config(packing, where="fuzz") if packing is not None else None
+        given = PackingConfig.read(packing, where="fuzz") if packing is not None else None
         left = source.left_after()
         is_refused = left is None or (is_eos_first(entry) and not self._may_move_eos(left))
         is_refused |= not has_parts(entry, list(source.made.parts))

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokflow.exports import FORMATS
+from tokflow.exports import Export
 from tokflow_tests.interop.harness import (
     BYTES,
     PARTS,
@@ -65,8 +65,8 @@ def assert_map_gives_the_same(texts: list[str], folder: Path, encoding: str | No
     write_with("datasets", [], folder, arrays=arrays, how="map", encoding=encoding)
 
     mapped = np.load(folder / "token_ids.npy").tolist()
-    [streamed] = FORMATS["bin"].read(stream.folder, stream.manifest, "train")
-    [packed] = FORMATS["parquet"].read(rows.folder, rows.manifest, "train")
+    [streamed] = Export(stream.folder, stream.manifest).read("train")
+    [packed] = Export(rows.folder, rows.manifest).read("train")
     assert streamed["token_ids"].tolist() == mapped
     assert packed["token_ids"][packed["segment_ids"] != 0].tolist() == mapped
     return len(mapped)

@@ -112,7 +112,7 @@ def test_a_part_of_a_version_that_was_replaced_and_came_back_is_not_taken_up(
     server.content, server.etag, server.breaks = bytes(10_000), '"v2"', [5000]
     with monkeypatch.context() as crash:
         # A process killed before it wrote down what it had begun.
-        crash.setattr(partial.Part, "_sync", lambda _: 1 / 0)
+        crash.setattr(partial.PartialDownload, "_sync", lambda _: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             fetched(server, tmp_path)
     server.content, server.etag = CONTENT, '"v1"'

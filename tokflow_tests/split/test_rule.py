@@ -279,7 +279,7 @@ def test_parts_that_overlap_are_refused():
     parts = {"train": {"characters": 1_000_000}, "validation": {"start": 900_000}}
 
     assert error_of(parts=parts) == (
-        "split.parts: train and validation: expected parts that do not overlap, "
+        "split.parts: expected parts that do not overlap, "
         "found train takes characters 0 to 1,000,000 and validation starts at 900,000; "
         "start validation where train ends, or shorten train"
     )
@@ -289,7 +289,7 @@ def test_a_part_after_an_open_one_is_refused():
     parts = {"validation": {"start": 9, "documents": 3}, "train": {"start": 2}}
 
     assert error_of(parts=parts) == (
-        "split.parts: train and validation: expected parts that do not overlap, "
+        "split.parts: expected parts that do not overlap, "
         "found train takes documents 2 to the end and validation starts at 9; "
         "start validation where train ends, or shorten train"
     )
@@ -327,8 +327,8 @@ def test_fractions_of_more_than_everything_are_refused():
 
 def test_documents_are_only_cut_by_characters():
     assert error_of(parts={"train": {"documents": 9}}, boundary="character") == (
-        "split.boundary: character: expected parts of the form {start, characters}, "
-        "found parts by documents; set split.boundary: document"
+        "split.boundary: expected document, or parts of the form {start, characters}, "
+        "found character, with parts by documents; set split.boundary: document"
     )
 
 
@@ -342,9 +342,9 @@ def test_a_file_that_matches_two_parts_is_refused():
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"a": {"characters": -1}}, "split.parts: characters: expected 0 or more, found -1"),
-        ({"a": {"start": -2}}, "split.parts: start: expected 0 or more, found -2"),
-        ({"a": {"fraction": 1.5}}, "split.parts: fraction: expected a share from 0 to 1, found 1"),
+        ({"a": {"characters": -1}}, "split.parts.characters: expected 0 or more, found -1"),
+        ({"a": {"start": -2}}, "split.parts.start: expected 0 or more, found -2"),
+        ({"a": {"fraction": 1.5}}, "split.parts.fraction: expected 0 to 1, a share, found 1"),
         ({}, "split.parts: expected at least one part, found none"),
         ({"../a": {}}, "split.parts: expected letters, digits, - and _"),
         ({"é": {}}, "split.parts: expected letters, digits, - and _"),

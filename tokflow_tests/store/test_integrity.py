@@ -10,10 +10,11 @@ import pytest
 
 from tokflow.audit.convert import convert_export
 from tokflow.audit.trace import trace_tokens
-from tokflow.build.dataset import Dataset, make_export_config
+from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset
 from tokflow.errors import CorruptOutputError
+from tokflow.exports import ExportConfig
 from tokflow.store import integrity
 from tokflow.store.integrity import checked
 from tokflow_tests.chats import CHATS, chat_dataset, write_chats
@@ -186,7 +187,7 @@ def test_nothing_is_converted_from_a_flipped_bit(next_run: Callable[[], None], t
     next_run()
 
     with pytest.raises(CorruptOutputError, match=damage(path)):
-        convert_export(path, make_export_config({"format": "npy"}, where="test"))
+        convert_export(path, ExportConfig.read({"format": "npy"}, where="test"))
     assert manifests(dataset) == before
 
 

@@ -1,6 +1,5 @@
 """Where gigatoken is found wrong once, nothing that it made of that tokenizer stays in use."""
 
-import dataclasses
 import json
 import shutil
 from itertools import product
@@ -114,7 +113,7 @@ def test_a_verdict_on_a_piece_of_a_cut_document_is_one_on_the_tokens_of_all_file
     write_jsonl(tmp_path / "one" / "b.jsonl", ["b"])
     parts = {"train": PartConfig(characters=7), "validation": PartConfig(start=7)}
     split = SplitConfig(parts=parts, boundary="character")
-    dataset = dataclasses.replace(declare(tmp_path), split=split)
+    dataset = declare(tmp_path).model_copy(update={"split": split})
 
     built = build(dataset)
 
@@ -132,7 +131,7 @@ def test_a_split_after_such_a_verdict_makes_the_tokens_of_its_file_again(tmp_pat
     write_jsonl(tmp_path / "one" / "b.jsonl", ["b"])
     parts = {"train": PartConfig(characters=7), "validation": PartConfig(start=7)}
     split = SplitConfig(parts=parts, boundary="character")
-    graph = BuildGraph(dataclasses.replace(declare(tmp_path), split=split))
+    graph = BuildGraph(declare(tmp_path).model_copy(update={"split": split}))
     make_tokenizer(graph)
     for key in graph.sources:
         make_tokens(graph, key)
@@ -208,7 +207,7 @@ def test_a_copy_of_a_dataset_takes_the_verdict_along(tmp_path: Path):
         build(declare(tmp_path, name))
     shutil.copytree(tmp_path / "store" / "one", tmp_path / "copy" / "one", symlinks=True)
 
-    copied = dataclasses.replace(declare(tmp_path), store=tmp_path / "copy")
+    copied = declare(tmp_path).model_copy(update={"store": tmp_path / "copy"})
 
     assert build(copied).num_new == 0
     assert engines(build(copied)) == {"a.jsonl": "tokenizers"}

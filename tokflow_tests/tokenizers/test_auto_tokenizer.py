@@ -10,7 +10,7 @@ import pytest
 import tokenizers
 
 from tokflow.build.tokenizer_report import report_tokenizer
-from tokflow.tokenizers import auto_tokenizer
+from tokflow.tokenizers import hub
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt, find_other_ids
 from tokflow.tokenizers.engines.transformers_ import load_pretrained
 from tokflow.tokenizers.patterns import pre_tokenizer_fields
@@ -121,7 +121,7 @@ def test_the_example_shows_the_ids_that_differ_however_late_they_are(
 ):
     folder = folder_of(tmp_path, "GPT2Tokenizer")
     text = "a" * 20 + "\n\nb"
-    monkeypatch.setattr(auto_tokenizer, "AWKWARD_STRINGS", (text,))
+    monkeypatch.setattr(hub, "AWKWARD_STRINGS", (text,))
     ids = ids_of(folder, text)
     loaded = load_pretrained(folder, trust_remote_code=False)
     other = loaded.encode(text, add_special_tokens=False)

@@ -72,10 +72,8 @@ def test_the_order_in_which_files_are_listed_does_not_matter(tmp_path: Path):
         train_tokenizer(
             files,
             dataset.documents,
-            vocab_size=600,
-            special_tokens=["<e>"],
-            max_characters=None,
-            path=folder / "made" / "tokenizer.json",
+            dataset.tokenizer,
+            folder / "made" / "tokenizer.json",
         )
         made.append((folder / "made" / "tokenizer.json").read_bytes())
 

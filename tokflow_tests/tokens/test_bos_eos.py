@@ -98,7 +98,7 @@ def test_a_token_that_is_bos_and_eos_is_only_one_of_them():
 
     assert made.token_ids.tolist() == [EOS, EOS, EOS, 1, EOS, EOS, EOS]
     assert made.num_tokens.tolist() == [2, 3, 2]
-    plain = dataclasses.replace(BOTH_CONTROL, special_tokens_in_text="ordinary")
+    plain = BOTH_CONTROL.model_copy(update={"special_tokens_in_text": "ordinary"})
     assert finish(make_encoded([1], []), plain, tokenizer).num_eos == 4
 
 
@@ -107,7 +107,7 @@ def test_a_token_that_is_bos_and_eos_is_only_one_of_them():
 def test_the_id_of_eos_or_bos_inside_a_text_is_an_error_that_names_the_document(
     role: str, token_id: int, policy: Any
 ):
-    config = dataclasses.replace(BOTH, special_tokens_in_text=policy)
+    config = BOTH.model_copy(update={"special_tokens_in_text": policy})
     tokenizer = dataclasses.replace(make_bytes_tokenizer(), eos_token="<eos>", bos_token="<bos>")
 
     with pytest.raises(TokenizerError) as caught:

@@ -43,21 +43,17 @@ def verify_against_raw(
     reading after `max_characters`; without it, the whole file is read. `on_difference` hears of
     tokens that are not the reference's where gigatoken made the shard.
     """
-    tokenizer = encoding.tokenizer
-    reference = open_reference(tokenizer, in_text=encoding.in_text(documents))
-    sample = _Sample(shard, encoding, reference)
-    table = shard.documents()
+    tokenizer, table = encoding.tokenizer, shard.documents()
     end = _end(to_numpy(table["num_chars"]), max_characters)
     chosen = np.unique(np.linspace(0, end - 1, num=min(num_samples, end)).astype(np.int64))
-    problems: list[str] = []
-    num_read = 0
+    in_text = encoding.in_text(documents)
+    sample = _Sample(shard, encoding, open_reference(tokenizer, in_text=in_text), chosen)
+    num_read, problems = 0, list[str]()
     for batch in read_documents(raw.path, documents, render=open_renderer(documents, tokenizer)):
         first, num_read = num_read, num_read + len(batch.rows)
-        problems += _document_problems(shard, first, batch, table.slice(first, len(batch.rows)))
-        for document in chosen[(first <= chosen) & (chosen < num_read)].tolist():
-            if not problems and batch.num_chars[document - first] <= MAX_SAMPLE_CHARS:
-                one = batch.slice(document - first, document - first + 1)
-                problems += sample.problems(one, table.slice(document, 1))
+        of_batch = table.slice(first, len(batch.rows))
+        problems += _document_problems(shard, first, batch, of_batch)
+        problems += [] if problems else sample.problems(first, batch, of_batch)
         if problems or (num_read >= end and max_characters is not None):
             break
     check_unchanged(raw)
@@ -97,7 +93,14 @@ def _document_problems(
 class _Sample:
     """Compares the tokens of some documents with those of the reference."""
 
-    def __init__(self, shard: TokenShard, encoding: Encoding, reference: ReferenceEngine) -> None:
+    def __init__(
+        self,
+        shard: TokenShard,
+        encoding: Encoding,
+        reference: ReferenceEngine,
+        chosen: npt.NDArray[np.int64],
+    ) -> None:
+        self._chosen = chosen
         self._shard = shard
         self._encoding = encoding
         self._reference = reference
@@ -107,7 +110,16 @@ class _Sample:
         self.difference: str | None = None
         """The last problem that was one of tokens which are not the reference's."""
 
-    def problems(self, batch: Batch, table: pa.Table) -> Iterator[str]:
+    def problems(self, first: int, batch: Batch, table: pa.Table) -> Iterator[str]:
+        """Yield what is wrong with the chosen documents of a batch that begins with `first`."""
+        chosen = self._chosen[(first <= self._chosen) & (self._chosen < first + len(table))]
+        for index in (chosen - first).tolist():
+            if batch.num_chars[index] <= MAX_SAMPLE_CHARS:
+                yield from self._token_problems(
+                    batch.slice(index, index + 1), table.slice(index, 1)
+                )
+
+    def _token_problems(self, batch: Batch, table: pa.Table) -> Iterator[str]:
         """Yield what is wrong with the tokens of one document; `table`: its row."""
         [row] = table.to_pylist()
         where = f"{self._shard.manifest.partition}:{row['row']}"

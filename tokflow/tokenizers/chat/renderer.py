@@ -25,10 +25,10 @@ TEMPLATE_NAME = "chat_template.jinja"
 ROLES = (
     "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token",
 )  # fmt: skip
-"""What a template may call special tokens, as transformers passes them."""
+"""Names that templates have for special tokens, as transformers passes them."""
 
 CHANGING = re.compile(r"\bstrftime_now\s*\(|\|\s*random\b|\blipsum\s*\(")
-"""What gives another text each time; the same raw file must always give the same tokens."""
+"""Calls that give another text each time; the same raw file must always give the same tokens."""
 
 MAX_TURNS = 500
 """Of the assistant, where each is found by rendering all before it twice: the time grows with the
@@ -46,9 +46,9 @@ class Rendered:
 
     text: str
     loss_spans: list[CharSpan]
-    """What the assistant says, with what the template ends it with."""
+    """The assistant's words, with what the template ends them with."""
     spelt: list[CharSpan]
-    """Where the messages, and not the template, spell special tokens."""
+    """Special tokens that the messages, and not the template, spell."""
 
 
 def open_renderer(documents: DocumentsConfig, tokenizer: Tokenizer | None) -> Render | None:

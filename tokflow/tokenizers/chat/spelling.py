@@ -18,8 +18,8 @@ from tokflow.tokenizers.engines.protocol import any_of
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """The special tokens of a text whose messages were marked."""
+class _MarkedText:
+    """A text whose messages were marked, with its special tokens."""
 
     text: str
     """Without the marks."""
@@ -34,7 +34,7 @@ class ChatSpelling:
 
     A mark is put behind every sign in the messages that special tokens are made of, as < and |
     and > of <|im_end|>; a special token with a mark in it is the messages', also where the
-    template joined it out of pieces or cut something out of it. Letters get no mark, so that
+    template joined it or cut something out of it. Letters get no mark, so that
     templates know roles and fields: '<|' + message.role + '|>' is the template's.
     """
 
@@ -70,25 +70,25 @@ class ChatSpelling:
             return self._name.sub(lambda name: in_all(name.group()), string)
 
         try:
-            signs = self._told(messages, in_all, mark)
+            signs = self._marked(messages, in_all, mark)
         except BadChatError as problem:
-            raise _not_told(problem.found) from problem
+            raise _not_separable(problem.found) from problem
         if signs.text == text:
             return signs.spelt
-        whole = self._told(messages, in_names, mark)
+        whole = self._marked(messages, in_names, mark)
         if whole.text != text:
-            raise _not_told("another text where special tokens that they spell are marked")
+            raise _not_separable("another text where special tokens that they spell are marked")
         if whole.own != signs.own:
-            raise _not_told("other special tokens where the signs that they have are marked")
+            raise _not_separable("other special tokens where the signs that they have are marked")
         return whole.spelt
 
-    def _told(
+    def _marked(
         self, messages: Sequence[Message], with_marks: Callable[[str], str], mark: str
-    ) -> _Told:
+    ) -> _MarkedText:
         written = self._template.write(_changed(messages, with_marks))
-        pieces = written.split(mark)
-        text = "".join(pieces)
-        marked = [length - 1 for length in accumulate(map(len, pieces[:-1]))]
+        between = written.split(mark)
+        text = "".join(between)
+        marked = [length - 1 for length in accumulate(map(len, between[:-1]))]
         spelt, own = [], []
         for match in self._name.finditer(text):
             first = bisect_left(marked, match.start())
@@ -96,7 +96,7 @@ class ChatSpelling:
                 spelt.append(match.span())
             else:
                 own.append(match.group())
-        return _Told(text, spelt, own)
+        return _MarkedText(text, spelt, own)
 
 
 def _signs_of(name: str) -> set[str]:
@@ -106,7 +106,7 @@ def _signs_of(name: str) -> set[str]:
     return signs or {letter for letter in first if len(letter) == 1}  # of the ß there is none
 
 
-def _not_told(found: str) -> BadChatError:
+def _not_separable(found: str) -> BadChatError:
     return BadChatError(
         "a chat template that copies what the messages say",
         found,

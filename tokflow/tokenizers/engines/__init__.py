@@ -1,4 +1,4 @@
-"""How token ids are made: the reference of each kind of tokenizer, and the fast engine."""
+"""Engines, which make token ids: the reference of each kind of tokenizer, and the fast one."""
 
 from tokflow.tokenizers.engines.gate import EngineDiffersError, GatedEngine, open_engine
 from tokflow.tokenizers.engines.protocol import Encoded, Engine, InText, ReferenceEngine

@@ -1,4 +1,4 @@
-r"""Where a long text may be cut so that the tokens of the chunks are the tokens of the whole.
+r"""Cuts of a long text by which the tokens of the chunks are the tokens of the whole.
 
 A cut is proven from what the tokenizer is made of, never tried: between a letter and the white
 space after it, if every step of the tokenizer (added tokens, normalizer, split pattern, model)
@@ -19,13 +19,12 @@ from typing import Any
 
 from tokflow.tokenizers.engines.protocol import InText
 from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME
-from tokflow.tokenizers.engines.sentencepiece_spec import BPE, ModelSpec, read_spec
 from tokflow.tokenizers.tokenizer import Tokenizer, read_encoding, read_tokenizer_json
 
 
 @dataclass(frozen=True, slots=True)
 class CutRule:
-    """Where chunks may end."""
+    """Places at which a chunk may end."""
 
     place: re.Pattern[bytes]
     """Matches the UTF-8 bytes before a cut; the cut is at the end of the match."""
@@ -95,6 +94,58 @@ def find_cut_rule(tokenizer: Tokenizer, *, in_text: InText) -> CutRule | None:
     return _rule_of_json(fields, in_text) if fields else None
 
 
+BPE = 2
+"""TrainerSpec.ModelType; unigram is 1."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelSpec:
+    """The settings of a SentencePiece model that decide where its tokens can begin.
+
+    Source: sentencepiece 0.2.3, sentencepiece_model.proto: ModelProto.pieces = 1, .trainer_spec =
+    2, .normalizer_spec = 3; TrainerSpec.model_type = 3, .treat_whitespace_as_suffix = 24;
+    NormalizerSpec.name = 1, .add_dummy_prefix = 3, .remove_extra_whitespaces = 4,
+    .escape_whitespaces = 5, .normalization_rule_tsv = 6; SentencePiece.piece = 1. The package's own
+    Python classes need a protobuf as new as the one that made them; gigatoken reads it without.
+    """
+
+    model_type: int
+    pieces: tuple[str, ...]
+    """Every piece, control symbols and user-defined ones too, in the order of their ids."""
+    rules: str
+    """Name of the normalization rules, such as nmt_nfkc."""
+    has_own_rules: bool
+    """Whether rules were given as a table beside, or instead of, the named ones."""
+    adds_prefix: bool
+    """Whether a space is put in front of every text."""
+    removes_spaces: bool
+    """Whether leading, trailing and repeated spaces are dropped."""
+    escapes_spaces: bool
+    """Whether a space becomes U+2581."""
+    has_suffixes: bool
+    """Whether a space belongs to the word before it."""
+
+
+def read_spec(model: bytes) -> ModelSpec:
+    """Return what the bytes of a .model say; they are known to be one."""
+    from gigatoken._load.sentencepiece import _fields as fields_of  # yields (number, value)
+
+    fields = list(fields_of(model))
+    message = dict(fields)  # the last of each number
+    trainer, normalizer = dict(fields_of(message.get(2, b""))), dict(fields_of(message.get(3, b"")))
+    pieces = [dict(fields_of(value)) for number, value in fields if number == 1]
+    return ModelSpec(
+        model_type=trainer.get(3, 1),
+        pieces=tuple(piece.get(1, b"").decode() for piece in pieces),
+        rules=normalizer.get(1, b"").decode(),
+        has_own_rules=bool(normalizer.get(6)),
+        adds_prefix=bool(normalizer.get(3, 1)),
+        removes_spaces=bool(normalizer.get(4, 1)),
+        escapes_spaces=bool(normalizer.get(5, 1)),
+        has_suffixes=bool(trainer.get(24, 0)),
+    )
+
+
 _LOCAL_RULES = frozenset(("identity", "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf"))
 """SentencePiece's own normalization rules: Unicode's compatibility forms, none of a letter and a
 space together."""
@@ -119,7 +170,7 @@ def _rule_of_model(spec: ModelSpec, control_symbols: Iterable[str]) -> CutRule |
 
 
 def _splits_words(pattern: str) -> bool:
-    """Say whether a pattern cuts between a letter and white space, whatever stands around.
+    """Return whether a pattern cuts between a letter and white space, whatever stands around.
 
     White space must be taken by an alternative of its own: what no alternative takes stands
     together, letters and all.
@@ -164,12 +215,12 @@ _UNICODE_FORMS = frozenset(("NFC", "NFD", "NFKC", "NFKD"))
 _LOCAL_NORMALIZERS = frozenset(
     ("Lowercase", "StripAccents", "Nmt", "Precompiled", "BertNormalizer", *_UNICODE_FORMS)
 )
-"""What they do to a Latin letter and to the space after it does not depend on the other."""
+"""They treat a Latin letter and the space after it without regard to the other."""
 
 _AT_WHITE_SPACE = frozenset(("Whitespace", "WhitespaceSplit", "BertPreTokenizer"))
 _AT_OTHER_CHARACTERS = frozenset(("Digits", "Punctuation"))
 _SPACES = {"Metaspace": "▁", "ByteLevel": "Ġ"}
-"""What a model sees for a space after the last pre-tokenizer."""
+"""Characters that a model sees for a space after the last pre-tokenizer."""
 
 
 def _rule_of_json(fields: Mapping[str, Any], in_text: InText) -> CutRule | None:
@@ -231,7 +282,7 @@ def _after_normalizer(normalizer: Mapping[str, Any] | None) -> tuple[CutRule, st
 
 
 def _cuts(step: Mapping[str, Any], space: str) -> bool | None:
-    """Say whether a pre-tokenizer cuts between a letter and `space`; None where it is not known
+    """Return whether a pre-tokenizer cuts between a letter and `space`; None where it is not known
     to leave the other cuts as they are."""
     kind = step["type"]
     if kind == "ByteLevel":
@@ -258,7 +309,7 @@ def _split_cuts(step: Mapping[str, Any], space: str) -> bool | None:
 
 
 def _merges_stay_apart(model: Mapping[str, Any], space: str) -> bool:
-    """Say whether no token of a BPE model holds a letter with a space, however spelt, behind it."""
+    """Return whether no token of a BPE model holds a letter with a space behind it."""
     vocab = model.get("vocab")
     if model.get("type") != "BPE" or model.get("ignore_merges") or not vocab:
         return False
@@ -271,7 +322,7 @@ def _merges_stay_apart(model: Mapping[str, Any], space: str) -> bool:
 
 
 def _is_found_alike(token: Mapping[str, Any], rule: CutRule) -> bool:
-    """Say whether an added token is found in chunks where it is found in the whole."""
+    """Return whether an added token is found in chunks where it is found in the whole."""
     content = token["content"]
     if _spans_a_place(content) or (token.get("rstrip") and _spans_a_place(content + " ")):
         return False

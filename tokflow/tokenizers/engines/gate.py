@@ -14,18 +14,18 @@ from tokflow.errors import TokenizerError, TokflowError
 from tokflow.store.arrow import to_arrow, to_texts
 from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
 from tokflow.tokenizers.engines.chunks import ChunkedEngine
-from tokflow.tokenizers.engines.code_points import code_points_for_reference
+from tokflow.tokenizers.engines.code_points import CodePoints, code_points_for_reference
 from tokflow.tokenizers.engines.cuts import CutRule, find_cut_rule
 from tokflow.tokenizers.engines.fast import open_gigatoken
 from tokflow.tokenizers.engines.protocol import (
     Encoded,
     Engine,
     InText,
+    encoded_from_lists,
     panics_as_errors,
     text_buffers,
 )
 from tokflow.tokenizers.engines.reference import open_reference
-from tokflow.tokenizers.engines.routed import RoutedEngine
 from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME, unscored_pieces
 from tokflow.tokenizers.tokenizer import Tokenizer, read_tokenizer_json
 
@@ -45,7 +45,7 @@ GOLDEN_RATIO = 0.618034
 AROUND_ADDED_TOKENS = (
     ("", ""), ("a", "b"), (" ", " "), ("  ", "  "), ("\n", "\n"), ("1", "2"), ("_", "."), ("é", ""),
 )  # fmt: skip
-"""What an added token is tried in: it may take spaces with it, or count as a whole word only."""
+"""Texts around an added token: it may take spaces with it, or count as a whole word only."""
 
 
 class EngineDiffersError(TokflowError):
@@ -107,6 +107,34 @@ class GatedEngine:
         return places if num_documents else places[:0]
 
 
+@dataclass(frozen=True)
+class RoutedEngine:
+    """A fast engine that leaves every text with one of some code points to the reference."""
+
+    fast: Engine
+    reference: Engine
+    code_points: CodePoints
+
+    @property
+    def name(self) -> str:
+        """The library that makes the tokens of nearly all texts."""
+        return self.fast.name
+
+    def encode(self, texts: pa.LargeStringArray) -> Encoded:
+        """Return the tokens of each text, in order."""
+        of_reference = self.code_points.texts_with(texts)
+        if not len(of_reference):
+            return self.fast.encode(texts)
+        is_routed = np.zeros(len(texts), dtype=np.bool_)
+        is_routed[of_reference] = True
+        others = np.flatnonzero(~is_routed)
+        documents = {
+            True: iter(self.reference.encode(texts.take(to_arrow(of_reference))).documents()),
+            False: iter(self.fast.encode(texts.take(to_arrow(others))).documents()),
+        }
+        return encoded_from_lists([next(documents[routed]) for routed in is_routed.tolist()])
+
+
 @lru_cache(maxsize=4)
 def open_engine(
     tokenizer: Tokenizer,
@@ -123,18 +151,15 @@ def open_engine(
 
     Raises: TokenizerError.
     """
-
     whole = open_reference(tokenizer, in_text=in_text)
     rule = cache(partial(_tried_rule, tokenizer, in_text, whole))
     chunked = partial(ChunkedEngine, find_rule=rule, dtype=tokenizer.dtype)
     reference = chunked(whole)
-    known = {
-        "the bytes need no other engine": tokenizer.kind == "bytes",
-        "asked for by engine: reference": choice == "reference",
-    }
-    for reason, is_so in known.items():
-        if is_so:
-            return GatedEngine(engine=reference, reference=None, reason=reason)
+    only_reference = partial(GatedEngine, engine=reference, reference=None)
+    if tokenizer.kind == "bytes":
+        return only_reference(reason="the bytes need no other engine")
+    if choice == "reference":
+        return only_reference(reason="asked for by engine: reference")
     if tokenizer.verdict is not None:
         return _without_gigatoken(reference, choice, VERDICT + tokenizer.verdict)
     strings = (*AWKWARD_STRINGS, *_added_token_strings(tokenizer))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 InText = Literal["ordinary", "control"]
-"""What a special token spelt in the text becomes: plain text, or the control token."""
+"""A special token spelt in the text becomes plain text, or the control token."""
 
 
 @dataclass(frozen=True, slots=True)

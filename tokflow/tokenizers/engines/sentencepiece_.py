@@ -21,7 +21,7 @@ class SentencePieceEngine:
 
     Left alone, SentencePiece never makes a control symbol of text, which is `ordinary`. For
     `control` the text is cut at every control symbol it spells, the longest where several begin,
-    the stretches between are encoded each on its own (with its own dummy prefix, if the model has
+    the texts between are encoded each on its own (with its own dummy prefix, if the model has
     one, as LlamaTokenizer does it) and the symbols' ids stand between. User-defined symbols are
     part of the text in both.
     """
@@ -38,10 +38,10 @@ class SentencePieceEngine:
         strings = texts.to_pylist()
         if not self._ids:
             return encoded_from_lists(self._of_library(strings, "numpy"))
-        stretches = [self._spelt.split(text) for text in strings]
-        encoded = iter(self._of_library([one for parts in stretches for one in parts], "numpy"))
+        between = [self._spelt.split(text) for text in strings]
+        encoded = iter(self._of_library([one for parts in between for one in parts], "numpy"))
         documents = []
-        for text, parts in zip(strings, stretches, strict=True):
+        for text, parts in zip(strings, between, strict=True):
             token_ids = next(encoded).tolist()
             for symbol, _ in zip(self._spelt.findall(text), parts[1:], strict=True):
                 token_ids += [self._ids[symbol], *next(encoded).tolist()]
@@ -54,12 +54,12 @@ class SentencePieceEngine:
         starts: list[int] = []
         for text in texts.to_pylist():
             symbols = self._spelt.findall(text)
-            stretches = self._spelt.split(text)
+            between = self._spelt.split(text)
             position = 0
-            mappings = self._of_library(stretches, "offset_mapping")
-            for index, (stretch, mapping) in enumerate(zip(stretches, mappings, strict=True)):
+            mappings = self._of_library(between, "offset_mapping")
+            for index, (one, mapping) in enumerate(zip(between, mappings, strict=True)):
                 starts += [position + start for start, _ in mapping["offsets"]]
-                position += len(stretch)
+                position += len(one)
                 if index < len(symbols):
                     starts.append(position)
                     position += len(symbols[index])
@@ -70,14 +70,14 @@ class SentencePieceEngine:
         symbols = control_symbols(self._processor).items()
         names = {id_: name for name, id_ in symbols if not self._processor.is_unknown(id_)}
         parts: list[str] = []
-        run: list[int] = []
+        pending: list[int] = []
         for token_id in token_ids:
             if token_id in names:
-                parts += [self._processor.decode(run), names[token_id]]
-                run = []
+                parts += [self._processor.decode(pending), names[token_id]]
+                pending = []
             else:
-                run.append(int(token_id))
-        return "".join((*parts, self._processor.decode(run)))
+                pending.append(int(token_id))
+        return "".join((*parts, self._processor.decode(pending)))
 
     def _of_library(
         self, strings: list[str], return_type: Literal["numpy", "offset_mapping"]

@@ -36,7 +36,7 @@ RANGES = (
 )
 """All code points but ASCII, the planes that hold nothing, and of private use all but one."""
 
-BLOCK = 128
+AT_ONCE = 128
 """Code points tried in one text; those of a text that differs are tried one by one."""
 
 KINDS = (
@@ -56,7 +56,7 @@ def differing_points(tokenizer: Tokenizer, ranges: Iterable[Iterable[int]] = RAN
     the most common characters; whatever gigatoken raises.
     """
     points = list(chain.from_iterable(ranges))
-    blocks = [points[start : start + BLOCK] for start in range(0, len(points), BLOCK)]
+    batches = [points[start : start + AT_ONCE] for start in range(0, len(points), AT_ONCE)]
     with tempfile.TemporaryDirectory() as folder:
         crossing = write_crossing_tokenizer(tokenizer, Path(folder))
         fast = open_gigatoken(crossing, in_text="ordinary", is_parallel=False)
@@ -64,15 +64,15 @@ def differing_points(tokenizer: Tokenizer, ranges: Iterable[Iterable[int]] = RAN
         found: set[int] = set()
         suspects: dict[str, list[Sequence[int]]] = {}
         for context in CONTEXTS:
-            texts = [_text(block, context) for block in blocks]
-            suspects[context] = [blocks[index] for index in unequal(texts, fast, reference)]
-            alone = [point for block in suspects[context] for point in block]
+            texts = [_text(batch, context) for batch in batches]
+            suspects[context] = [batches[index] for index in unequal(texts, fast, reference)]
+            alone = [point for batch in suspects[context] for point in batch]
             texts = [context.format(chr(point)) for point in alone]
             found |= {alone[index] for index in unequal(texts, fast, reference)}
         texts = ["".join(kinds) for num in (1, 2, 3) for kinds in product(KINDS, repeat=num)]
         texts += [kind * 4 for kind in KINDS]
         for context, unlike in suspects.items():
-            texts += [_text(set(block) - found, context) for block in unlike]
+            texts += [_text(set(batch) - found, context) for batch in unlike]
         if wrong := unequal(texts, fast, reference):
             raise ValueError(f"it splits {texts[wrong[0]][:40]!r} otherwise")
     return sorted(found)
@@ -109,8 +109,8 @@ def unequal(texts: Sequence[str], fast: Engine, reference: Engine) -> list[int]:
     return [index for index, pair in enumerate(pairs) if not np.array_equal(*pair)]
 
 
-def _text(block: Iterable[int], context: str) -> str:
-    return "\n\n".join(context.format(chr(point)) for point in sorted(block))
+def _text(points: Iterable[int], context: str) -> str:
+    return "\n\n".join(context.format(chr(point)) for point in sorted(points))
 
 
 def _bytes_of_contexts() -> tuple[list[int], list[int]]:

@@ -122,18 +122,14 @@ class TransformersEngine:
         return token_ids
 
 
+_engine_of_process = cache(TransformersEngine)
+
+
 def _encode_in_process(
     folder: Path, in_text: InText, trust_remote_code: bool, text: str
 ) -> npt.NDArray[np.uint32]:
-    engine = _engine_of_process(folder, in_text, trust_remote_code)
+    engine = _engine_of_process(folder, in_text=in_text, trust_remote_code=trust_remote_code)
     return np.array(engine._encode(text), dtype=np.uint32)
-
-
-@cache
-def _engine_of_process(
-    folder: Path, in_text: InText, trust_remote_code: bool
-) -> TransformersEngine:
-    return TransformersEngine(folder, in_text=in_text, trust_remote_code=trust_remote_code)
 
 
 def load_pretrained(folder: Path, *, trust_remote_code: bool) -> "PreTrainedTokenizerBase":
@@ -167,7 +163,7 @@ def special_tokens(loaded: "PreTrainedTokenizerBase") -> dict[str, int]:
 
 
 def holds_code(folder: Path) -> bool:
-    """Say whether a tokenizer's folder holds Python code, or a folder, where code may be."""
+    """Return whether a tokenizer's folder holds Python code, or a folder, where code may be."""
     return any(path.suffix.lower() == ".py" or path.is_dir() for path in folder.iterdir())
 
 

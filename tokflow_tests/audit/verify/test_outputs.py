@@ -10,8 +10,9 @@ import pytest
 
 from tokflow.audit.convert import convert_export
 from tokflow.audit.verify.outputs import Verification, verify_dataset, verify_path
-from tokflow.build.dataset import Dataset, make_export_config
+from tokflow.build.dataset import Dataset
 from tokflow.build.pipeline import build_dataset
+from tokflow.exports import ExportConfig
 from tokflow.raw.hashes import HashCache, HashedFile, stamp_of
 from tokflow_tests.declared import copy_of, dataset, write_raw
 
@@ -25,7 +26,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("built")
     made = dataset(folder)
     assert build_dataset(made).failed == ()
-    convert_export(made.folder / "exports/bin/latest", make_export_config("npy", where="test"))
+    convert_export(made.folder / "exports/bin/latest", ExportConfig.read("npy", where="test"))
     return folder
 
 

@@ -149,10 +149,10 @@ def test_the_mask_of_a_chat_that_spells_special_tokens_covers_what_the_assistant
     [(found, mask)] = documents_of(shard_of(chat_dataset(tmp_path, INJECTED[:1])))
 
     library = tokenizers.Tokenizer.from_str(byte_level_json())
-    learnt = [token_id for token_id, bit in zip(found, mask, strict=True) if bit]
-    text = library.decode(learnt, skip_special_tokens=False)
+    supervised = [token_id for token_id, bit in zip(found, mask, strict=True) if bit]
+    text = library.decode(supervised, skip_special_tokens=False)
     assert text == f"{START}user\nyes{END}{END}"
-    assert sum(token_id == library.token_to_id(END) for token_id in learnt) == 1
+    assert sum(token_id == library.token_to_id(END) for token_id in supervised) == 1
 
 
 def test_with_control_the_tokens_are_those_of_transformers_whatever_users_spell(tmp_path: Path):
@@ -214,8 +214,8 @@ def test_a_sentencepiece_model_has_its_places_from_its_library(tmp_path: Path):
     ((token_ids, mask),) = documents_of(shard_of(dataset))
 
     processor = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "own.model"))
-    learnt = [token for token, is_learnt in zip(token_ids, mask, strict=True) if is_learnt]
-    assert processor.decode(learnt[: learnt.index(processor.piece_to_id(END))]) == "é word"
+    supervised = [token for token, is_learnt in zip(token_ids, mask, strict=True) if is_learnt]
+    assert processor.decode(supervised[: supervised.index(processor.piece_to_id(END))]) == "é word"
     assert token_ids.count(processor.piece_to_id(START)) == 2
     assert mask.index(1) > token_ids.index(processor.piece_to_id(END))
 
@@ -245,8 +245,8 @@ def test_tiktoken_chats_have_their_mask_by_bytes(
 
     [(ids, mask)] = documents_of(shard_of(dataset))
     encoding = tiktoken.get_encoding("gpt2")
-    learnt = encoding.decode([i for i, bit in zip(ids, mask, strict=True) if bit])
-    assert learnt == "ja 👍🏽 gut<|endoftext|>"
+    supervised = encoding.decode([i for i, bit in zip(ids, mask, strict=True) if bit])
+    assert supervised == "ja 👍🏽 gut<|endoftext|>"
 
 
 def test_parquet_lists_of_structs_arrow_and_json_strings_give_the_same_shard_as_jsonl(
@@ -452,7 +452,7 @@ def test_bos_and_eos_that_the_template_writes_are_not_doubled(tmp_path: Path):
         assert ids[-2:] == [eos, line]
 
 
-def test_an_eos_that_is_added_is_learnt_where_the_assistant_speaks_last(tmp_path: Path):
+def test_an_eos_that_is_added_is_supervised_where_the_assistant_speaks_last(tmp_path: Path):
     template = (
         "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
         "{% endgeneration %}{% else %}{{ m.content }}{% endif %}{{ ' ' }}{% endfor %}"
@@ -470,7 +470,7 @@ def test_an_eos_that_is_added_is_learnt_where_the_assistant_speaks_last(tmp_path
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet", "csv", "tsv", "arrow"])
-def test_of_a_prompt_and_its_completion_only_the_latter_is_learnt(suffix: str, tmp_path: Path):
+def test_of_a_prompt_and_its_completion_only_the_latter_is_supervised(suffix: str, tmp_path: Path):
     pairs = [("Q: größe?\n", "A: ja"), ("", "all of it"), ("nothing", "")]
     table = pa.table({"p": [p for p, _ in pairs], "c": [c for _, c in pairs]})
     raw = tmp_path / "raw"
@@ -698,8 +698,8 @@ def test_chats_are_never_cut_at_a_character(tmp_path: Path):
         chat_dataset(tmp_path, split=split)
 
     assert str(caught.value) == (
-        "split.boundary: expected document, for documents are chats, found 'character', which "
-        "would cut a conversation; set split.boundary: document"
+        "test: split.boundary: expected document, for documents are chats, found 'character', "
+        "which would cut a conversation; set split.boundary: document"
     )
 
 

@@ -27,7 +27,7 @@ ELSEWHERE = {
 
 
 @pytest.mark.parametrize("template", ELSEWHERE.values(), ids=ELSEWHERE)
-def test_a_generation_block_that_is_written_later_is_learnt_where_it_is_written(
+def test_a_generation_block_that_is_written_later_is_supervised_where_it_is_written(
     template: str, tmp_path: Path
 ):
     assert documents_of(shard_of(chat_dataset(tmp_path, template=template))) == documents_of(
@@ -35,7 +35,7 @@ def test_a_generation_block_that_is_written_later_is_learnt_where_it_is_written(
     )
 
 
-def learnt(template: str, messages: Any = None, **names: str) -> list[str]:
+def supervised(template: str, messages: Any = None, **names: str) -> list[str]:
     made = ChatTemplate(template, names)
     text = made.write(messages or chat("ab", "cd"))
     return [text[a:b] for a, b in made.generated(messages or chat("ab", "cd"), text)]
@@ -58,13 +58,13 @@ def learnt(template: str, messages: Any = None, **names: str) -> list[str]:
     ],
 )
 def test_white_space_and_other_uses_of_the_word_change_no_block(template: str, expected: list[str]):
-    assert learnt(template) == expected
+    assert supervised(template) == expected
 
 
 def test_messages_may_hold_the_marks():
     marks = "\U000f0000\U000f0001\U000f0002"
 
-    assert learnt(MARKED, chat(marks, marks[::-1]), eos_token="!") == [marks[::-1] + "!"]
+    assert supervised(MARKED, chat(marks, marks[::-1]), eos_token="!") == [marks[::-1] + "!"]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_messages_may_hold_the_marks():
 )
 def test_a_block_that_the_template_goes_on_to_change_is_a_bad_chat(template: str):
     with pytest.raises(BadChatError, match="one that changes, cuts or measures"):
-        learnt(template)
+        supervised(template)
 
 
 def test_a_bad_block_is_a_document_that_can_be_set_aside(tmp_path: Path):

@@ -26,12 +26,11 @@ from tokenizers import (
 from tokflow.store.arrow import to_texts
 from tokflow.tokenizers.engines import cuts, open_engine
 from tokflow.tokenizers.engines.chunks import CHUNKED_BYTES, ChunkedEngine
-from tokflow.tokenizers.engines.cuts import find_cut_rule
+from tokflow.tokenizers.engines.cuts import find_cut_rule, read_spec
 from tokflow.tokenizers.engines.fast import open_gigatoken
 from tokflow.tokenizers.engines.protocol import InText
 from tokflow.tokenizers.engines.reference import TiktokenEngine, TokenizersEngine
 from tokflow.tokenizers.engines.sentencepiece_ import SentencePieceEngine
-from tokflow.tokenizers.engines.sentencepiece_spec import read_spec
 from tokflow.tokenizers.tokenizer import Tokenizer as SavedTokenizer
 from tokflow.tokenizers.tokenizer import write_ranks
 from tokflow_tests.outputs import make_manifest

@@ -1,0 +1,98 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tokflow
+from tokflow.errors import ConfigError, CorruptOutputError, MissingOutputError
+from tokflow_tests.tiny import EOS, build, declare
+
+FILES = {"a.jsonl": ["abc", "de"], "b.jsonl": ["f"]}
+
+
+@pytest.fixture(scope="module")
+def exports(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    dataset = declare(
+        tmp_path_factory.mktemp("open"),
+        FILES,
+        split={"parts": {"train": {"documents": 2}, "validation": {"start": 2}}},
+        exports=["bin", "npy", "parquet", "mds", "pickle"],
+    )
+    build(dataset)
+    return dataset.folder / "exports"
+
+
+@pytest.mark.parametrize("inside", ["", "latest", "latest/train.bin", "latest/manifest.json"])
+def test_an_export_is_opened_by_its_folder_its_link_or_a_file_in_it(inside: str, exports: Path):
+    export = tokflow.open_export(exports / "bin" / inside)
+
+    assert (export.format_name, export.layout.made_of) == ("bin", "stream")
+    assert export.folder == (exports / "bin" / "latest").resolve()
+
+
+def test_an_export_says_what_it_is(exports: Path):
+    export = tokflow.open_export(str(exports / "parquet"))
+
+    assert export.parts == ("train", "validation")
+    assert (export.dtype, export.vocab_size, export.eos_id) == (np.dtype("<u2"), 258, EOS)
+    assert export.sequence_length == 4
+    assert export.counts["train.num_tokens"] == 9
+    assert export.manifest.partition is None
+    assert tokflow.open_export(exports / "bin").sequence_length is None
+
+
+def test_the_tokens_of_a_stream_are_read_as_they_were_written(exports: Path):
+    export = tokflow.open_export(exports / "npy")
+
+    [fields] = export.read("train")
+    tokens = np.concatenate(list(export.tokens("train")))
+
+    assert tokens.tolist() == [*b"abc", EOS, *b"de", EOS, *b"f", EOS]
+    assert fields["offsets"].tolist() == [0, 4, 7, 9]
+    assert list(export.read("validation")) == []
+
+
+def test_the_sequences_of_an_export_have_every_field(exports: Path):
+    [sequences] = tokflow.open_export(exports / "parquet").sequences("train")
+
+    assert sequences.token_ids.tolist()[0] == [*b"abc", EOS]
+    assert sequences.segment_ids[-1].tolist() == [1, 0, 0, 0]
+    assert sequences.loss_mask[-1].tolist() == [True, False, False, False]
+    assert (sequences.token_ids.dtype, sequences.position_ids.dtype) == (np.uint16, np.int32)
+
+
+def test_fields_that_a_format_does_not_keep_are_as_a_model_has_it_that_sees_no_documents(
+    tmp_path: Path,
+):
+    exports = [{"format": "mds", "columns": {"tokens": "token_ids"}}]
+    made = build(declare(tmp_path, FILES, exports=exports)).export("mds")
+
+    [sequences] = tokflow.open_export(made.output.folder).sequences("train")
+
+    assert sequences.segment_ids.tolist() == [[1, 1, 1, 1]] * 3
+    assert sequences.position_ids.tolist() == [[0, 1, 2, 3]] * 3
+    assert sequences.loss_mask.all()
+
+
+def test_what_cannot_be_read_says_so(exports: Path, tmp_path: Path):
+    with pytest.raises(ConfigError, match="expected one of the parts train, validation"):
+        tokflow.open_export(exports / "bin").read("test")
+    with pytest.raises(ConfigError, match="pickle, which is written and never read"):
+        tokflow.open_export(exports / "pickle").read("train")
+    with pytest.raises(ConfigError, match=r"bin, of layout stream; call `tokens`"):
+        tokflow.open_export(exports / "bin").sequences("train")
+    with pytest.raises(ConfigError, match=r"mds, of layout sequences; call `sequences`"):
+        tokflow.open_export(exports / "mds").tokens("train")
+    with pytest.raises(MissingOutputError):
+        tokflow.open_export(tmp_path)
+    [shard] = (exports.parent / "tokens" / "a.jsonl").iterdir()
+    with pytest.raises(MissingOutputError, match=r"expected an export, found tokens of a\.jsonl"):
+        tokflow.open_export(shard)
+
+
+def test_an_export_of_which_a_file_is_cut_short_is_not_opened(tmp_path: Path):
+    folder = build(declare(tmp_path, FILES, exports=["bin"])).export("bin").output.folder
+    (folder / "train.bin").write_bytes(b"x")
+
+    with pytest.raises(CorruptOutputError, match="expected 18 bytes, found 1"):
+        tokflow.open_export(folder)
