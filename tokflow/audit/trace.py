@@ -173,7 +173,7 @@ class _TokenizedText:
     char_start: int
     num_chars: int
     may_hold_special: bool
-    """Whether the text itself may hold EOS or BOS, as chats do."""
+    """True if the text itself may hold EOS or BOS, as chats do."""
 
 
 def _open_text(split: Split, entry: dict[str, Any]) -> _TokenizedText:

@@ -88,7 +88,7 @@ class Output:
 
     @property
     def is_made(self) -> bool:
-        """Whether it is there; False, too, where it cannot be known yet what it must be."""
+        """True if the output is there; False, too, if its recipe cannot be known yet."""
         try:
             return self.find() is not None
         except (TokflowError, OSError):

@@ -52,7 +52,7 @@ class FileChanges:
     added: tuple[str, ...]
     removed: tuple[str, ...]
     is_quick: bool
-    """Whether to bring Dagster up to date takes a few seconds at most."""
+    """True if bringing Dagster up to date takes a few seconds at most."""
     digest: str
     """Another one when other files are to be read, registered or retired."""
 

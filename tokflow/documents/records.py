@@ -112,7 +112,7 @@ class OddRecord:
     """Of the first byte of `data`."""
     byte_offset: int
     is_mid_line: bool
-    """Whether `data` begins within a line."""
+    """True if `data` begins within a line."""
     opened_line: int = 0
     """With open quotes: the line that opens them."""
 

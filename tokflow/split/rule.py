@@ -70,7 +70,7 @@ class PartConfig(Config):
 
 
 class SplitConfig(Config):
-    """How the accepted text of the dataset is divided into named parts."""
+    """Division of the accepted text of the dataset into named parts."""
 
     section: ClassVar[str] = "split"
 

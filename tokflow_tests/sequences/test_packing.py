@@ -268,12 +268,12 @@ def test_the_row_a_file_leaves_open_is_not_too_short_yet():
         (
             {"overlap": 1, "strategy": "greedy", "overlong": "drop"},
             "packing.overlap: expected 0, found 1; "
-            "greedy continues no row with overlong: drop; leave it out",
+            "greedy continues no sequence with overlong: drop; leave it out",
         ),
         (
             {"min_sample_length": 1025},
-            "packing.min_sample_length: expected 1 to 1,024, the tokens of a row, found 1025; "
-            "a longer row there is not",
+            "packing.min_sample_length: expected 1 to 1,024, the tokens of a sequence, found 1025; "
+            "no sequence is longer",
         ),
         (
             {"pool_size": 0},

@@ -61,7 +61,7 @@ class Verification:
     folder: Path
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    """What could not be looked at, and why."""
+    """Checks that could not be made, and why."""
     is_output: bool = True
     """False of what lies in a store and is no output: it was not looked at."""
 
