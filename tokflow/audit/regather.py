@@ -22,7 +22,7 @@ from tokflow.sequences.segments import FileSequences, open_sequences, write_sequ
 from tokflow.split.spans import SPANS_NAME, SPANS_SCHEMA, Split, TokenSource
 from tokflow.store.arrow import make_table, repeated, to_numpy
 from tokflow.store.manifest import Manifest, Recipe, checksum
-from tokflow.store.outputs import StoredOutput, read_output
+from tokflow.store.stored_outputs import StoredOutput, read_output
 from tokflow.store.tables import Columns, has_name, parquet_options
 from tokflow.tokens.document_table import DOCUMENTS_SCHEMA
 from tokflow.tokens.shard import TokenShard

@@ -20,7 +20,7 @@ from tokflow.exports.index import read_index
 from tokflow.split.spans import SPANS_NAME, Split
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import check_files
-from tokflow.store.outputs import StoredOutput
+from tokflow.store.stored_outputs import StoredOutput
 from tokflow.tokenizers.engines import ReferenceEngine, open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.writer import DOCUMENTS_NAME

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
 from tokflow.store.manifest import Manifest, Recipe, check_sizes, read_expected
-from tokflow.store.outputs import StoredOutput
+from tokflow.store.stored_outputs import StoredOutput
 from tokflow.tokens.shard import refused
 
 if TYPE_CHECKING:

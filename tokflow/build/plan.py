@@ -16,7 +16,7 @@ from tokflow.build.staleness import Cause, why
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
 from tokflow.raw import LeftOut
 from tokflow.store.manifest import RUN_NAME, Recipe, read_run
-from tokflow.store.outputs import newest_output
+from tokflow.store.stored_outputs import newest_output
 from tokflow.store.versions import changed_since
 
 DEFAULT_SECONDS: dict[Stage, tuple[float, float]] = {

@@ -7,8 +7,8 @@ import dagster as dg
 from tokflow.build.dataset import Dataset
 from tokflow.components.automation import when_outdated
 from tokflow.components.checks import check_specs
+from tokflow.components.dagster_names import FILE_STAGES, asset_key, parents, partition_set
 from tokflow.components.history import code_version
-from tokflow.components.names import FILE_STAGES, asset_key, parents, partition_set
 from tokflow.components.reports import column_schema
 from tokflow.components.steps import make_body
 from tokflow.exports import FORMATS, ExportConfig

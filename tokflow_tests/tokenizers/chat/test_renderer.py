@@ -14,7 +14,7 @@ import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from tokflow.audit.trace import trace_tokens
-from tokflow.audit.verify.outputs import verify_dataset
+from tokflow.audit.verify.verification import verify_dataset
 from tokflow.build.dataset import make_dataset
 from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset
