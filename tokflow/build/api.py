@@ -35,21 +35,19 @@ def tokenize_and_save(
     Raises: TokflowError; the first one where several files are bad.
     """
     paths = [files] if isinstance(files, str | Path) else files
+    patterns = [escaped(str(p)) if isinstance(p, Path) else p for p in paths]
     attributes: dict[str, Any] = {
         "name": name,
-        "raw": {"files": [escaped(str(p)) if isinstance(p, Path) else p for p in paths]},
+        "raw": {"files": patterns},
         "documents": {"text": text if isinstance(text, str) else list(text)},
         "tokenizer": tokenizer if isinstance(tokenizer, Mapping) else fields_of_name(tokenizer),
         "packing": {"sequence_length": sequence_length},
         "exports": [format],
     }
-    if split is not None:
-        attributes["split"] = split
-    for key, value in more.items():
+    for key, value in {**({"split": split} if split else {}), **more}.items():
         both = isinstance(value, Mapping) and key in attributes
         attributes[key] = {**attributes[key], **value} if both else value
-    dataset = make_dataset(
-        attributes, base=Path.cwd(), store=Path(output), where="tokenize_and_save"
-    )
+    where = "tokenize_and_save"
+    dataset = make_dataset(attributes, base=Path.cwd(), store=Path(output), where=where)
     built = build_dataset(dataset, reporter=reporter)
     return built.export(dataset.exports[0].name).output.folder

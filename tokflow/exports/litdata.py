@@ -112,10 +112,19 @@ def write(part: Part, options: LitdataOptions, folder: Path) -> None:
         if options.codec:
             data = zstd.compress(data, level=options.compression_level or DEFAULT_LEVEL)
         (folder / part.name / name).write_bytes(data)
-    config = {
+    config = _config(per_chunk, options.codec, dtype_number)
+    # Instead of a time, updated_at has what the chunks hold: by it a loader knows whether the
+    # copies that it keeps of a remote folder are still right.
+    index = {"chunks": chunks, "config": config, "updated_at": content.hexdigest()}
+    (folder / part.name / "index.json").write_text(json.dumps(index, sort_keys=True))
+
+
+def _config(per_chunk: int, codec: str | None, dtype_number: int) -> dict[str, Any]:
+    """Return the config of index.json."""
+    return {
         "chunk_bytes": None,
         "chunk_size": per_chunk,
-        "compression": options.codec,
+        "compression": codec,
         "compression_batch_size": None,
         "compression_level": None,
         "data_format": [f"no_header_tensor:{dtype_number}"],
@@ -125,10 +134,6 @@ def write(part: Part, options: LitdataOptions, folder: Path) -> None:
         "item_loader": "TokensLoader",
         "types": "tensor",
     }
-    # Instead of a time, updated_at has what the chunks hold: by it a loader knows whether the
-    # copies that it keeps of a remote folder are still right.
-    index = {"chunks": chunks, "config": config, "updated_at": content.hexdigest()}
-    (folder / part.name / "index.json").write_text(json.dumps(index, sort_keys=True))
 
 
 def _name(number: int, codec: str | None) -> str:

@@ -34,7 +34,7 @@ def write_export(
     where the format cannot hold them.
     """
     started = time.perf_counter()
-    format_, layout, first = FORMATS[config.format], config.layout, parts[0]
+    format_, layout = FORMATS[config.format], config.layout
     names = format_.file_names(config.options, [part.name for part in parts])
     counted = [replace(part, file_name=names[part.name], taken=Counter()) for part in parts]
     with checked(*inputs_of(parts)):
@@ -47,24 +47,27 @@ def write_export(
         for part in counted:
             counts |= _counts(part, layout, config)
         write_index(folder / INDEX_NAME, (index_of(part, layout) for part in parts))
-    lost = _lost(parts, layout, details)
-    packed = {"sequence_length": first.sequence_length, "pad_id": first.pad_id}
     manifest = Manifest(
-        recipe=export_recipe(config, first.packing, parents),
+        recipe=export_recipe(config, parts[0].packing, parents),
         dataset=dataset,
         partition=None,
         counts=counts,
-        details={
-            **details,
-            "format": config.format,
-            "parts": [part.name for part in parts],
-            "keeps": list(layout.keeps),
-            **({"lost": lost} if lost else {}),
-            **(packed if layout.is_packed else {}),
-        },
+        details={**details, "format": config.format, **_details(parts, layout, details)},
         files=checksums(folder, known=format_.known_checksums(counted, config.options)),
     )
     write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
+
+
+def _details(parts: Sequence[Part], layout: Layout, details: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a reader must know of the files."""
+    lost = _lost(parts, layout, details)
+    packed = {"sequence_length": parts[0].sequence_length, "pad_id": parts[0].pad_id}
+    return {
+        "parts": [part.name for part in parts],
+        "keeps": list(layout.keeps),
+        **({"lost": lost} if lost else {}),
+        **(packed if layout.is_packed else {}),
+    }
 
 
 def _is_some(part: Part, layout: Layout) -> bool:

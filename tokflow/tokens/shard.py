@@ -157,9 +157,8 @@ def write_token_shard(
     `batch_bytes` and the number of cores nor on the engine. Memory does not grow with the file,
     but for the longest document. Documents that are set aside are listed in rejects.jsonl.
 
-    Raises: BadDocumentError, RawFileError, TokenizerError; EngineDiffersError where gigatoken
-    turns out to be wrong on a document; CorruptOutputError where a file of the tokenizer is
-    damaged.
+    Raises: BadDocumentError, RawFileError, TokenizerError, CorruptOutputError (a file of the
+    tokenizer is damaged), EngineDiffersError (gigatoken turns out to be wrong on a document).
     """
     started = time.perf_counter()
     render = open_renderer(documents, encoding.tokenizer)
@@ -180,8 +179,8 @@ def write_token_shard(
         details=_details(encoding),
         files=writer.entries(rejects),
     )
-    seconds = time.perf_counter() - started
-    write_manifest(folder, manifest, run=_run_facts(encoder.engine, counts, seconds))
+    run = _run_facts(encoder.engine, counts, time.perf_counter() - started)
+    write_manifest(folder, manifest, run=run)
 
 
 def _write_tokens(

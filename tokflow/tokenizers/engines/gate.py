@@ -151,7 +151,6 @@ def open_engine(
 
     Raises: TokenizerError.
     """
-
     whole = open_reference(tokenizer, in_text=in_text)
     rule = cache(partial(_tried_rule, tokenizer, in_text, whole))
     chunked = partial(ChunkedEngine, find_rule=rule, dtype=tokenizer.dtype)
