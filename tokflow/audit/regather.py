@@ -63,10 +63,12 @@ def gather_parts(found: StoredOutput, packing: PackingConfig | None, folder: Pat
             of_file.mkdir()
             splits.append(_write_split(found, flat, raw_file, index, of_file))
             if packing is not None:
-                rows = of_file / "sequences"
-                rows.mkdir()
-                write_sequences(splits[-1], packing, rows, dataset=found.manifest.dataset)
-                sequences.append(open_sequences(read_output(rows), splits[-1]))
+                sequences_folder = of_file / "sequences"
+                sequences_folder.mkdir()
+                write_sequences(
+                    splits[-1], packing, sequences_folder, dataset=found.manifest.dataset
+                )
+                sequences.append(open_sequences(read_output(sequences_folder), splits[-1]))
     return make_parts(
         details["parts"],
         details,

@@ -45,7 +45,7 @@ EXPORT_COLUMNS = {
 
 def make_assets(dataset: Dataset) -> list[dg.AssetsDefinition]:
     """Return the assets of a dataset, parents first."""
-    kind, length = dataset.tokenizer.kind, dataset.packing.row_length
+    kind, length = dataset.tokenizer.kind, dataset.packing.stored_length
     raw = {"files": [redact(file) for file in dataset.raw.files]}
     rows: list[tuple[str, set[str], Any, str]] = [
         ("raw", {"file"}, raw, "Each raw file as it is: read where it stands, or fetched."),

@@ -179,7 +179,7 @@ class FilePosition:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileSpans:
-    """The spans of one file, in file order: each document whole or, where it is cut, its pieces.
+    """The spans of one file, in file order: a document is one span or, if it is cut, several.
 
     Every array has shape (num_spans,), int64 but for `is_cut`.
     """

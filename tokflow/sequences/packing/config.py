@@ -64,17 +64,17 @@ class PackingConfig(Config):
         if self.overlap and self.overlong != "split" and self.strategy != "concat":
             remedy = f"{self.strategy} continues no sequence with overlong: {self.overlong}"
             raise self._error("overlap", "0", f"{remedy}; leave it out")
-        if self.min_sample_length > self.row_length:
-            most = f"1 to {self.row_length:,}, the tokens of a sequence"
+        if self.min_sample_length > self.stored_length:
+            most = f"1 to {self.stored_length:,}, the tokens of a sequence"
             raise self._error("min_sample_length", most, "no sequence is longer")
 
     @property
-    def row_length(self) -> int:
+    def stored_length(self) -> int:
         """Tokens stored per sequence, the label of the last input among them."""
         return self.sequence_length + self.label_token
 
     @property
-    def row_overlap(self) -> int:
+    def stored_overlap(self) -> int:
         """Tokens at the beginning of a sequence that the one it continues has at its end."""
         return self.overlap + self.label_token
 
