@@ -90,7 +90,10 @@ def inspect_output(
     except MissingOutputError:
         notes.append("its tokens are elsewhere and cannot be shown")
     if manifest.stage == "export" and FORMATS[manifest.details["format"]].read is None:
-        notes.append(f"{manifest.details['format']} files are never read: shown is what is in them")
+        notes.append(
+            f"{manifest.details['format']} files are never read: shown are the tokens they were "
+            "made from"
+        )
     return Inspection(
         found=found,
         num_bytes=sum(entry.num_bytes for entry in manifest.files.values()),
@@ -109,7 +112,7 @@ def _open_tokenizer(
     try:
         tokenizer = open_stored_tokenizer(found)
     except MissingOutputError:
-        notes.append("what it was made from is not in this store")
+        notes.append("its parents are not in this store")
     if tokenizer is None:
         if found.manifest.stage != "raw":
             notes.append("its tokenizer is not in this store: tokens are shown as ids")

@@ -210,7 +210,7 @@ class _Planner:
             return "raw files to be fetched"
         if bad := next((failure.name for failure in self.bad), None):
             return f"{bad}, which cannot be read"
-        return "the tokens of all files: known, and perhaps there, once they are made"
+        return "the tokens of all files, which decide what it must be"
 
     def _plan(
         self, output: Output, recipe: Recipe | None, cause: Cause | None, details: tuple[str, ...]
@@ -245,7 +245,9 @@ def _cause(output: Output) -> tuple[Cause | None, tuple[str, ...]]:
         if newest is None:
             return "missing", ()
         if newest.folder == output.folder:
-            return "config changed", ("what it holds is an error now",)
+            return "config changed", (
+                "it has bad documents or special tokens that are an error now",
+            )
         return why(newest.manifest, output.recipe)
     return None, ()
 

@@ -55,7 +55,7 @@ Trust = Annotated[
     typer.Option(
         "--trust-remote-code",
         help="Run a tokenizer that is Python code, with your rights; else its tokens are shown as "
-        "ids. Of a dataset its YAML alone says so.",
+        "ids. For a dataset, its YAML decides.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
@@ -122,7 +122,7 @@ def tokenizers(
         typer.Option(
             metavar="NAME",
             help="A tokenizer without a dataset: bytes, an encoding of tiktoken, a tokenizer.json, "
-            "a .model, a folder or a hub id; also several. Nothing is kept of it.",
+            "a .model, a folder or a hub id; also several. Nothing is stored.",
         ),
     ] = None,
     file: Annotated[
@@ -162,7 +162,7 @@ def trace(
     token: Annotated[
         int | None,
         typer.Option(
-            min=0, help="Position of a token in the part, from 0; in rows padding counts."
+            min=0, help="Position of a token in the part, from 0; in sequences padding counts."
         ),
     ] = None,
     sequence: Annotated[
@@ -225,7 +225,7 @@ def gc(
         int, typer.Option(min=0, help="Newest outputs to keep of each stage and file.")
     ] = 2,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Remove it; without this only say what would go.")
+        bool, typer.Option("--yes", help="Remove the outputs; without it they are only listed.")
     ] = False,
     json: Json = False,
 ) -> None:

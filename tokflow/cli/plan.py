@@ -85,7 +85,9 @@ def _print(plan: Plan) -> None:
             max_rows=ROWS_SHOWN,
         )
     if plan.num_remote:
-        print(f"{counted(plan.num_remote, 'file')} elsewhere: a run asks whether they changed")
+        print(
+            f"{counted(plan.num_remote, 'file')} not on this disk: a run asks whether they changed"
+        )
     if plan.num_elsewhere:
         print(f"exports wait for {counted(plan.num_elsewhere, 'other file')} to be built")
     if plan.left_out:

@@ -70,7 +70,7 @@ def record(
         if os.environ.get("TOKFLOW_DEBUG") == "1":
             raise
         reason = message_of(error, where="the record")
-        rest = "what was built is complete, and the next run tries again"
+        rest = "the outputs are complete, and the next run tries again"
         return _told([], [f"{dataset.name}: Dagster did not record this run ({reason}); {rest}"])
     fields = {"instance": home, "outputs": there, "problems": problems}
     with new_file(path) as temporary:

@@ -138,8 +138,8 @@ CHECKS: dict[str, tuple[OutputCheck, ...]] = {
     "sequences": (
         OutputCheck(
             "accounting_closes",
-            "Every token of every part is in exactly one sequence or in the file's tail, or is "
-            "counted as dropped or repeated.",
+            "Every token of every part is in exactly one sequence, is a leftover token of the "
+            "file, or is counted as dropped or repeated.",
             _sequences_close,
         ),
     ),

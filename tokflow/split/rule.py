@@ -132,7 +132,7 @@ def _check_part_names(names: Collection[str]) -> None:
             where="parts",
             expected="another name",
             found=repr(NOT_TAKEN),
-            remedy="rename the part: counts use it for what no part takes",
+            remedy="rename the part: counts use that name for text in no part",
         )
 
 

@@ -47,7 +47,7 @@ def describe_rebuilt(folder: Path) -> str | None:
         return None
     return (
         f"AutoTokenizer of transformers 5 rebuilds this tokenizer as {name}, which splits "
-        f"text by {of_class} where tokenizer.json splits by {of_file}: its ids are others than "
+        f"text by {of_class} where tokenizer.json splits by {of_file}: its ids differ from "
         "these, which are those of tokenizer.json; to load that anywhere, set tokenizer_class: "
         "TokenizersBackend in tokenizer_config.json"
     )

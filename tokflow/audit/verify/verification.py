@@ -87,7 +87,7 @@ def verify_path(path: Path, *, trust_remote_code: bool = False) -> Iterator[Veri
         yield verifier.verify(at)
         for reason in verifier.unreadable_parents:
             yield Verification(
-                name="what it was made from",
+                name="parent",
                 folder=at.folder,
                 problems=(message_of(reason, where=at.folder),),
             )
@@ -204,7 +204,7 @@ class _Verifier:
                 f"{found.folder}: expected to be where a run looks for it, found in a folder that "
                 f"its manifest does not lead to: {found.manifest.fingerprint[:16]} of {found.name}"
             )
-        notes = ["what is in the files was not looked at"] if problems else []
+        notes = ["the content of the files was not checked"] if problems else []
         if not problems:
             try:
                 problems, notes = self._content(found)
@@ -298,14 +298,14 @@ class _Verifier:
         try:
             damaged = [parent for parent in ancestors_of(found) if self._broken_files(parent)]
         except MissingOutputError:
-            return "what it was made from is not in this store"
+            return "its parents are not in this store"
         except (CorruptOutputError, ForeignOutputError) as error:
             self.unreadable_parents.append(error)
-            return f"what it was made from cannot be read ({error.where})"
+            return f"a parent cannot be read ({error.where})"
         if not damaged:
             return None
         more = f" and {len(damaged) - 1:,} more" if len(damaged) > 1 else ""
-        return f"what it was made from is damaged ({damaged[0].name}{more})"
+        return f"its parents are damaged ({damaged[0].name}{more})"
 
 
 def _verify_export(found: StoredOutput) -> Result:

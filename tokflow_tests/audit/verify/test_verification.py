@@ -16,7 +16,7 @@ from tokflow.exports import ExportConfig
 from tokflow.raw.hashes import HashCache, HashedFile, stamp_of
 from tokflow_tests.declared import copy_of, dataset, write_raw
 
-DAMAGED = "what it was made from is damaged (tokens of a.jsonl): not compared with it"
+DAMAGED = "its parents are damaged (tokens of a.jsonl): not compared with it"
 
 REJECTING = {"on_bad_document": "reject", "max_rejects": 1}
 
@@ -98,9 +98,7 @@ def test_a_conversion_is_not_compared_with_a_damaged_export(small: Dataset):
     conversion, export = verify_path(small.folder / "exports/npy-from-bin/latest")
 
     assert conversion.problems == ()
-    assert conversion.notes == (
-        "what it was made from is damaged (export bin): not compared with it",
-    )
+    assert conversion.notes == ("its parents are damaged (export bin): not compared with it",)
     assert export.problems[0].startswith(f"{path}: expected sha256 ")
 
 

@@ -427,7 +427,7 @@ def test_an_export_that_was_copied_elsewhere_is_verified_as_far_as_it_goes(
     (verified,) = verify_path(elsewhere)
 
     assert verified.problems == ()
-    assert verified.notes == ("what it was made from is not in this store: not compared with it",)
+    assert verified.notes == ("its parents are not in this store: not compared with it",)
 
 
 def test_a_shard_of_other_text_is_found_in_the_raw_file(small: tuple[Dataset, BuildGraph]):

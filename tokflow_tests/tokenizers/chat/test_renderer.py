@@ -335,14 +335,14 @@ def test_what_a_template_refuses_is_a_bad_document(tmp_path: Path):
         (
             "loop.last",
             "row 0, line 1, byte 0",
-            "message 1, the assistant's, can be found in the text, found what is before it is not "
-            "how it begins as a prompt",
+            "message 1, the assistant's, can be found in the text, found the text before it "
+            "differs from the prompt for it",
         ),
         (
             "loop.last or message.role != 'assistant'",
             "row 1, line 2, byte",
-            "message 2, the assistant's, can be found in the text, found what follows it changes "
-            "how it is written",
+            "message 2, the assistant's, can be found in the text, found its text changes with "
+            "what follows",
         ),
     ],
 )
