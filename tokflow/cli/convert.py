@@ -8,7 +8,7 @@ import yaml
 
 from tokflow.audit.convert import convert_export, own_packing
 from tokflow.audit.stored import find_export
-from tokflow.cli.output import (
+from tokflow.cli.terminal import (
     DONE,
     UsageError,
     as_usage,

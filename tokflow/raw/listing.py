@@ -34,7 +34,7 @@ def _as_patterns(files: object) -> tuple[object, ...]:
 
 
 class RawConfig(Config):
-    """Where the raw files of a dataset are."""
+    """Source of a dataset's raw files, and their names there."""
 
     section: ClassVar[str] = "raw"
 

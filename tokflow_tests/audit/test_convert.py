@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from tokflow.audit.convert import convert_export
 from tokflow.audit.trace import trace_tokens
-from tokflow.audit.verify.outputs import verify_path
+from tokflow.audit.verify.verification import verify_path
 from tokflow.build.dataset import Dataset
 from tokflow.cli.app import app
 from tokflow.errors import ConfigError, CorruptOutputError
