@@ -117,8 +117,8 @@ def list_raw(
                 is_local=not pattern.origin,
                 named_hosts=hosts if _is_web(pattern.origin) else frozenset(),
             )
+            check_outside(source, store)  # before the key, which an output's name would not be
             check_key(source.key)
-            check_outside(source, store)
             _check_same(source, sources.setdefault(source.key, source))
     return Listing(sources=dict(sorted(sources.items())), left_out=_left_out(left_out, sources))
 

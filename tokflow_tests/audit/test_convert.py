@@ -356,6 +356,7 @@ def test_the_command_says_what_packing_left_out(tmp_path: Path):
     [
         (["--to", "banana"], "--to: expected one of"),
         (["--to", "parquet", "--option", "sequence_per_file=2"], "did you mean"),
+        (["--to", "parquet", "--option", "format=npy"], "name the format with --to"),
         (["--to", "parquet", "--option", "compression"], "write it as --option tokens"),
         (["--to", "parquet", "--packing", "overlap"], "write it as --packing strategy"),
         (["--to", "parquet", "--option", "dtype=int8"], "--option: expected one of the keys"),
