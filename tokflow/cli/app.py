@@ -34,8 +34,8 @@ Configs = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        help="A YAML file anywhere that declares a dataset, instead of a name; also several. Its "
-        "build is not recorded in Dagster's history, since no code location declares it.",
+        help="A YAML file anywhere that declares a dataset, instead of a name; may be repeated. "
+        "Its build is not recorded in Dagster's history, since no code location declares it.",
     ),
 ]
 Store = Annotated[
@@ -122,7 +122,7 @@ def tokenizers(
         typer.Option(
             metavar="NAME",
             help="A tokenizer without a dataset: bytes, an encoding of tiktoken, a tokenizer.json, "
-            "a .model, a folder or a hub id; also several. Nothing is stored.",
+            "a .model, a folder or a hub id; may be repeated. Nothing is stored.",
         ),
     ] = None,
     file: Annotated[
@@ -195,7 +195,7 @@ def convert(
             "--option",
             metavar="KEY=VALUE",
             help="An option of the format, as under `exports` in a YAML, such as "
-            "tokens_per_file=1000000 or 'columns=[labels]'; also several.",
+            "tokens_per_file=1000000 or 'columns=[labels]'; may be repeated.",
         ),
     ] = None,
     packing: Annotated[
@@ -203,8 +203,8 @@ def convert(
         typer.Option(
             "--packing",
             metavar="KEY=VALUE",
-            help="A field of `packing`, for formats of sequences; also several. By default as the "
-            "export was packed.",
+            help="A field of `packing`, for formats of sequences; may be repeated. By default as "
+            "the export was packed.",
         ),
     ] = None,
     output: Annotated[
