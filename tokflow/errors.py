@@ -127,7 +127,8 @@ def _explained_by_system(error: OSError, where: object) -> TokflowError:
     if error.filename is not None:
         name = error.filename
         where = os.fsdecode(name) if isinstance(name, bytes) else name or repr(name)
-    found = str(error) if error.errno is None else os.strerror(error.errno)
+    is_of_system = error.errno in errno.errorcode  # those of name servers have numbers below 0
+    found = os.strerror(error.errno) if is_of_system and error.errno else str(error)
     return TokflowError(where=where, expected=expected, found=found, remedy=remedy)
 
 

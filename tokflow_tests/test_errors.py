@@ -3,6 +3,7 @@ import os
 import pickle
 import resource
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -63,6 +64,11 @@ def test_an_error_of_the_system_names_the_file_and_what_to_do(number: int):
             OSError(errno.ENOSPC, "full"),
             "tokens a.jsonl: expected room on the disk, found No space left on device; free some, "
             "or set `store` to another disk, and run again: finished outputs stay",
+        ),
+        (
+            socket.gaierror(socket.EAI_NONAME, "Name or service not known"),
+            "tokens a.jsonl: expected a system that does it, found [Errno -2] Name or service not "
+            "known; mend that",
         ),
         (
             FileNotFoundError(errno.ENOENT, "", b"\xff"),
