@@ -10,9 +10,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from tokflow.build.dataset import Dataset
-from tokflow_tests.outputs import documents_of  # noqa: F401
 from tokflow_tests.tiny import declare
-from tokflow_tests.tiny import tokenize as shard_of  # noqa: F401
 
 START, END = "<|im_start|>", "<|im_end|>"
 

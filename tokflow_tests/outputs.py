@@ -113,3 +113,7 @@ def edit_manifest(folder: Path, change: Callable[[dict[str, Any]], None]) -> str
     fields["fingerprint"] = recipe.fingerprint
     (folder / MANIFEST_NAME).write_bytes(sealed(fields))
     return recipe.fingerprint
+
+
+def int64(*values: int) -> np.ndarray:
+    return np.array(values, dtype=np.int64)

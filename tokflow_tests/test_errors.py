@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from tokflow.cli.app import app
 from tokflow.errors import SYSTEM_ERRORS, BadDocumentError, RawFileError, message_of
 from tokflow.store.atomic import new_file, new_folder
-from tokflow_tests.declared import TEXTS, declare, write_raw
+from tokflow_tests.tiny import TEXTS, write_raw, write_yaml
 
 BUG = (
     "run `tokflow verify` to see whether the store is damaged; if it is not, this is a bug of "
@@ -127,7 +127,7 @@ def test_a_write_that_fails_names_the_file_that_was_to_be(tmp_path: Path):
 
 def test_a_full_disk_is_said_with_the_output_it_was_for(disk: Path, tmp_path: Path):
     write_raw(tmp_path, {"a.jsonl": ["a" * 600_000]})
-    config = declare(tmp_path, store=str(disk))
+    config = write_yaml(tmp_path, store=str(disk))
 
     result = run("run", "--config", config)
 
@@ -144,7 +144,7 @@ def test_a_full_disk_is_said_with_the_output_it_was_for(disk: Path, tmp_path: Pa
 
 def test_a_store_that_is_read_only_is_read_without_advice(disk: Path, tmp_path: Path):
     write_raw(tmp_path, TEXTS)
-    config = declare(tmp_path, store=str(disk), exports=["bin"])
+    config = write_yaml(tmp_path, store=str(disk), exports=["bin"])
     assert run("run", "--config", config).exit_code == 0
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
 
@@ -164,7 +164,7 @@ def test_a_store_that_is_read_only_is_read_without_advice(disk: Path, tmp_path: 
 
 def test_a_store_without_permission_is_said_as_that(tmp_path: Path):
     write_raw(tmp_path, {"a.jsonl": ["one"]})
-    config = declare(tmp_path)
+    config = write_yaml(tmp_path)
     (tmp_path / "store").mkdir(mode=0o555)
     as_other_users = []
     if os.geteuid() == 0:  # who may write anywhere

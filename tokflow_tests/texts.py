@@ -6,10 +6,6 @@ import unicodedata
 from functools import cache
 from pathlib import Path
 
-from tokflow_tests.outputs import token_lists  # noqa: F401
-from tokflow_tests.tiny import FEW_TEXTS, save_tokenizer, tokenize, write_texts  # noqa: F401
-from tokflow_tests.tiny import declare_texts as make_texts_dataset  # noqa: F401
-
 NUM_AWKWARD_STRINGS = 20_000
 
 _FAMILY = "👩\u200d👩\u200d👧\u200d👦"

@@ -20,7 +20,8 @@ from tokflow.exports import FORMATS, ExportConfig
 from tokflow.sequences.packing import PackingConfig
 from tokflow.store.manifest import read_manifest
 from tokflow_tests.chats import chat_dataset
-from tokflow_tests.making import EOS, build, content, declare, edit_manifest, index_of
+from tokflow_tests.outputs import content, edit_manifest, index_of
+from tokflow_tests.tiny import EOS, build, declare
 
 FILES = {
     "a.jsonl": ["abcdefghijk", "", "lm"],

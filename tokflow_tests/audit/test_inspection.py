@@ -7,8 +7,8 @@ from tokflow.audit.inspection import Inspection, inspect_output
 from tokflow.build.pipeline import build_dataset
 from tokflow.errors import CorruptOutputError, MissingOutputError
 from tokflow.store.manifest import write_manifest
-from tokflow_tests.declared import copy_of, dataset
-from tokflow_tests.making import make_manifest, make_recipe
+from tokflow_tests.outputs import make_manifest, make_recipe
+from tokflow_tests.tiny import copy_of, declare_small
 
 STORE = Path("store/small")
 
@@ -16,7 +16,7 @@ STORE = Path("store/small")
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("built")
-    assert build_dataset(dataset(folder)).failed == ()
+    assert build_dataset(declare_small(folder)).failed == ()
     return folder
 
 
@@ -69,7 +69,7 @@ def test_padding_is_no_document(store: Path):
 
 
 def test_a_row_that_is_not_full_ends_in_padding(tmp_path: Path):
-    build_dataset(dataset(tmp_path, packing={"sequence_length": 50}))
+    build_dataset(declare_small(tmp_path, packing={"sequence_length": 50}))
 
     inspection = inspect_output(tmp_path / STORE / "exports/parquet")
 

@@ -10,7 +10,7 @@ from tokflow.errors import ConfigError, MissingOutputError
 from tokflow.store.manifest import read_manifest
 from tokflow_tests.chats import byte_level_json
 from tokflow_tests.cli.commands import run
-from tokflow_tests.declared import TEXTS, dataset, write_raw
+from tokflow_tests.tiny import TEXTS, declare_small, write_raw
 
 STORE = Path("store/small")
 CUT = {
@@ -45,7 +45,7 @@ def raw_text(origin: TokenOrigin) -> str:
 def test_every_token_leads_to_its_characters(
     name: str, tokenizer: dict[str, Any], split: dict[str, Any], tmp_path: Path
 ):
-    build_dataset(dataset(tmp_path, tokenizer=tokenizer, split=split))
+    build_dataset(declare_small(tmp_path, tokenizer=tokenizer, split=split))
     path = tmp_path / STORE / "exports" / name
     counts = read_manifest(path / "latest").counts
 
@@ -62,7 +62,7 @@ def test_every_token_leads_to_its_characters(
 
 
 def test_a_piece_of_a_character_is_said_to_have_all_of_it(tmp_path: Path):
-    build_dataset(dataset(tmp_path, exports=["bin"]))
+    build_dataset(declare_small(tmp_path, exports=["bin"]))
     path = tmp_path / STORE / "exports/bin"
     euro = len("one.two and a half.drei ")
 
@@ -89,7 +89,7 @@ def test_a_piece_of_a_character_is_said_to_have_all_of_it(tmp_path: Path):
 
 
 def test_a_sequence_leads_to_each_of_its_documents(tmp_path: Path):
-    build_dataset(dataset(tmp_path))
+    build_dataset(declare_small(tmp_path))
     path = tmp_path / STORE / "exports/parquet"
     start, stop = sequence_range(path, 0)
 
@@ -103,7 +103,7 @@ def test_a_sequence_leads_to_each_of_its_documents(tmp_path: Path):
 
 def test_a_piece_of_a_replacement_character_leads_to_that_character(tmp_path: Path):
     write_raw(tmp_path, {"a.jsonl": ["a\ufffd\ufffdé"]})
-    build_dataset(dataset(tmp_path, split=WHOLE))
+    build_dataset(declare_small(tmp_path, split=WHOLE))
 
     path = tmp_path / STORE / "exports/bin"
     spans = [
@@ -122,7 +122,7 @@ def test_a_bos_that_a_cut_piece_spells_itself_stands_for_its_characters(tmp_path
     tokenizer = {"kind": "file", "name": "tokenizer.json", "eos": "none", "bos": "first"}
     tokenizer |= {"bos_token": bos, "special_tokens_in_text": "control"}
     split = {"boundary": "character", "parts": {"train": {"characters": len(bos) + 1}}}
-    build_dataset(dataset(tmp_path, tokenizer=tokenizer, split=split))
+    build_dataset(declare_small(tmp_path, tokenizer=tokenizer, split=split))
 
     path = tmp_path / STORE / "exports/bin"
     [first] = traced(path, "train", start=0, stop=1)
@@ -132,7 +132,7 @@ def test_a_bos_that_a_cut_piece_spells_itself_stands_for_its_characters(tmp_path
 
 
 def test_padding_leads_nowhere(tmp_path: Path):
-    build_dataset(dataset(tmp_path, packing={"sequence_length": 50}))
+    build_dataset(declare_small(tmp_path, packing={"sequence_length": 50}))
 
     with pytest.raises(ConfigError) as error:
         traced(tmp_path / STORE / "exports/parquet", "train", start=72, stop=73)
@@ -144,21 +144,21 @@ def test_padding_leads_nowhere(tmp_path: Path):
 
 
 def test_a_position_past_the_end_is_an_error(tmp_path: Path):
-    build_dataset(dataset(tmp_path))
+    build_dataset(declare_small(tmp_path))
 
     with pytest.raises(ConfigError, match="found a part of 72 positions"):
         traced(tmp_path / STORE / "exports/bin", "train", start=72, stop=73)
 
 
 def test_a_stream_has_no_sequences(tmp_path: Path):
-    build_dataset(dataset(tmp_path))
+    build_dataset(declare_small(tmp_path))
 
     with pytest.raises(ConfigError, match="found export bin, a stream of tokens"):
         sequence_range(tmp_path / STORE / "exports/bin", 0)
 
 
 def test_only_an_export_can_be_traced(tmp_path: Path):
-    build_dataset(dataset(tmp_path))
+    build_dataset(declare_small(tmp_path))
 
     with pytest.raises(MissingOutputError, match=r"expected an export, found tokens of a\.jsonl"):
         traced(tmp_path / STORE / "tokens/a.jsonl", "train")
@@ -166,7 +166,7 @@ def test_only_an_export_can_be_traced(tmp_path: Path):
 
 @pytest.mark.parametrize("name", ["bin", "parquet"])
 def test_a_token_is_traced_through_the_outputs_of_its_own_raw_file_alone(name: str, tmp_path: Path):
-    build_dataset(dataset(tmp_path))
+    build_dataset(declare_small(tmp_path))
     for stage in ("sequences", "split", "tokens"):
         shutil.rmtree(tmp_path / STORE / stage / "b.jsonl")
 
@@ -176,7 +176,7 @@ def test_a_token_is_traced_through_the_outputs_of_its_own_raw_file_alone(name: s
 
 
 def test_an_export_that_was_copied_elsewhere_still_leads_to_its_documents(tmp_path: Path):
-    build_dataset(dataset(tmp_path))
+    build_dataset(declare_small(tmp_path))
     exports = tmp_path / STORE / "exports"
     shutil.copytree((exports / "parquet/latest").resolve(), tmp_path / "copy")
 

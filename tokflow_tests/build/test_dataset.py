@@ -9,7 +9,8 @@ from tokflow.exports import FORMATS
 from tokflow.exports.bin_ import BinOptions
 from tokflow.exports.parquet_ import ParquetOptions
 from tokflow.split.rule import PartConfig
-from tokflow_tests.making import build, declare, touched, write_jsonl
+from tokflow_tests.outputs import touched
+from tokflow_tests.tiny import build, declare, write_texts
 
 MINIMAL = """\
 type: tokflow.components.TextDataset
@@ -319,7 +320,7 @@ def test_packing_does_not_touch_an_export_of_the_stream(tmp_path: Path):
 def test_a_new_file_leaves_the_outputs_of_the_others_untouched(tmp_path: Path):
     dataset = declare(tmp_path, FILES, exports=["bin", "parquet"])
     build(dataset)
-    write_jsonl(tmp_path / "raw" / "aa.jsonl", ["new"])
+    write_texts(tmp_path / "raw" / "aa.jsonl", ["new"])
 
     built = build(dataset)
 
@@ -335,7 +336,7 @@ def test_a_new_file_leaves_the_outputs_of_the_others_untouched(tmp_path: Path):
 def test_a_changed_file_is_built_again_and_the_old_output_stays(tmp_path: Path):
     dataset = declare(tmp_path, FILES, exports=["bin"])
     old = build(dataset).export("bin").output.folder
-    write_jsonl(tmp_path / "raw" / "a.jsonl", ["abc", "changed"])
+    write_texts(tmp_path / "raw" / "a.jsonl", ["abc", "changed"])
 
     new = build(dataset).export("bin").output.folder
 

@@ -11,7 +11,8 @@ from tokflow.build.pipeline import build_dataset
 from tokflow.build.plan import make_plan
 from tokflow.build.results import BuildResult
 from tokflow.documents import DocumentsConfig, Limit, deciding_fields
-from tokflow_tests.making import build, content, declare, many_ids
+from tokflow_tests.outputs import content
+from tokflow_tests.tiny import build, declare, many_ids
 
 REJECT = {"on_bad_document": "reject"}
 

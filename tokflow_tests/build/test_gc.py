@@ -9,20 +9,20 @@ from tokflow.build.plan import make_plan
 from tokflow.errors import MissingOutputError
 from tokflow.exports import ExportConfig
 from tokflow.sequences.packing import PackingConfig
-from tokflow_tests.declared import dataset, write_raw
-from tokflow_tests.making import edit_manifest
+from tokflow_tests.outputs import edit_manifest
+from tokflow_tests.tiny import declare_small, write_raw
 
 STORE = Path("store/small")
 
 
 def names(folder: Path, *, keep: int) -> list[str]:
-    made = dataset(folder, exports=["parquet"])
+    made = declare_small(folder, exports=["parquet"])
     found = [garbage.folder.parent for garbage in find_garbage(made, keep=keep)]
     return [path.relative_to(folder / STORE).as_posix() for path in found]
 
 
 def test_what_the_config_refers_to_stays(tmp_path: Path):
-    build_dataset(dataset(tmp_path, exports=["parquet"]))
+    build_dataset(declare_small(tmp_path, exports=["parquet"]))
 
     assert names(tmp_path, keep=0) == []
 
@@ -30,7 +30,7 @@ def test_what_the_config_refers_to_stays(tmp_path: Path):
 def test_the_newest_stay_and_the_others_go(tmp_path: Path):
     for length in (4, 16, 8):
         packing = {"sequence_length": length}
-        build_dataset(dataset(tmp_path, packing=packing, exports=["parquet"]))
+        build_dataset(declare_small(tmp_path, packing=packing, exports=["parquet"]))
 
     assert names(tmp_path, keep=3) == []
     assert sorted(names(tmp_path, keep=2)) == [
@@ -44,8 +44,8 @@ def test_the_newest_stay_and_the_others_go(tmp_path: Path):
 def test_after_collecting_nothing_has_to_be_built(tmp_path: Path):
     for length in (4, 8):
         packing = {"sequence_length": length}
-        build_dataset(dataset(tmp_path, packing=packing, exports=["parquet"]))
-    made = dataset(tmp_path, exports=["parquet"])
+        build_dataset(declare_small(tmp_path, packing=packing, exports=["parquet"]))
+    made = declare_small(tmp_path, exports=["parquet"])
 
     for garbage in find_garbage(made, keep=0):
         remove(garbage)
@@ -55,9 +55,9 @@ def test_after_collecting_nothing_has_to_be_built(tmp_path: Path):
 
 
 def test_outputs_of_a_file_that_is_gone_go_with_their_folder(tmp_path: Path):
-    build_dataset(dataset(tmp_path, exports=["parquet"]))
+    build_dataset(declare_small(tmp_path, exports=["parquet"]))
     (tmp_path / "raw/sub/c.jsonl").unlink()
-    made = dataset(tmp_path, exports=["parquet"])
+    made = declare_small(tmp_path, exports=["parquet"])
     build_dataset(made)
 
     for garbage in find_garbage(made, keep=0):
@@ -69,12 +69,12 @@ def test_outputs_of_a_file_that_is_gone_go_with_their_folder(tmp_path: Path):
 def test_an_export_that_is_declared_no_more_goes_with_its_link_and_what_was_converted_stays(
     tmp_path: Path,
 ):
-    build_dataset(dataset(tmp_path, exports=["parquet", "bin"]))
+    build_dataset(declare_small(tmp_path, exports=["parquet", "bin"]))
     exports = tmp_path / STORE / "exports"
     config = ExportConfig.read("pickle", where="test")
     for length in (4, 8):
         convert_export(exports / "bin", config, packing=PackingConfig(sequence_length=length))
-    made = dataset(tmp_path, exports=["parquet"])
+    made = declare_small(tmp_path, exports=["parquet"])
 
     assert find_garbage(made, keep=1) == []
     for garbage in find_garbage(made, keep=0):
@@ -87,8 +87,8 @@ def test_an_export_that_is_declared_no_more_goes_with_its_link_and_what_was_conv
 def test_latest_of_a_declared_export_stays(tmp_path: Path):
     for length in (4, 8):
         packing = {"sequence_length": length}
-        build_dataset(dataset(tmp_path, packing=packing, exports=["parquet"]))
-    going_back = dataset(tmp_path, packing={"sequence_length": 4}, exports=["parquet"])
+        build_dataset(declare_small(tmp_path, packing=packing, exports=["parquet"]))
+    going_back = declare_small(tmp_path, packing={"sequence_length": 4}, exports=["parquet"])
 
     removed = {garbage.folder.parent.name for garbage in find_garbage(going_back, keep=0)}
 
@@ -96,24 +96,27 @@ def test_latest_of_a_declared_export_stays(tmp_path: Path):
 
 
 def test_a_dataset_that_is_not_built_has_no_known_garbage(tmp_path: Path):
-    build_dataset(dataset(tmp_path, exports=["parquet"]))
+    build_dataset(declare_small(tmp_path, exports=["parquet"]))
     write_raw(tmp_path, {"a.jsonl": ["other"]})
 
     with pytest.raises(
         MissingOutputError, match="4 of 11 outputs missing; run `tokflow run` first"
     ):
-        find_garbage(dataset(tmp_path, exports=["parquet"]), keep=0)
+        find_garbage(declare_small(tmp_path, exports=["parquet"]), keep=0)
 
 
 def test_what_is_damaged_goes_and_what_a_newer_tokflow_made_stays(tmp_path: Path):
     for length in (4, 16, 8):
         packing = {"sequence_length": length}
-        build_dataset(dataset(tmp_path, packing=packing, exports=["parquet"]))
-    used = {planned.folder for planned in make_plan(dataset(tmp_path, exports=["parquet"])).planned}
+        build_dataset(declare_small(tmp_path, packing=packing, exports=["parquet"]))
+    used = {
+        planned.folder
+        for planned in make_plan(declare_small(tmp_path, exports=["parquet"])).planned
+    }
     older = sorted(set((tmp_path / STORE / "sequences/a.jsonl").iterdir()) - used)
     (older[0] / "manifest.json").unlink()
     edit_manifest(older[1], lambda fields: fields.update(format_version=2))
 
-    found = {g.folder for g in find_garbage(dataset(tmp_path, exports=["parquet"]), keep=3)}
+    found = {g.folder for g in find_garbage(declare_small(tmp_path, exports=["parquet"]), keep=3)}
 
     assert found == {older[0]}

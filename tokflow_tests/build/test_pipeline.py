@@ -22,7 +22,8 @@ from tokflow.split.spans import write_split
 from tokflow.store.atomic import new_folder
 from tokflow.store.manifest import read_manifest
 from tokflow.tokens.shard import TokenShard, write_token_shard
-from tokflow_tests.making import EOS, build, content, declare, ids, touched, write_jsonl
+from tokflow_tests.outputs import content, touched
+from tokflow_tests.tiny import EOS, build, declare, ids, write_texts
 
 FILES = {
     "b/2.jsonl": ["fghij", ""],
@@ -142,7 +143,7 @@ def test_a_mended_file_completes_the_dataset(tmp_path: Path):
     dataset = declare(tmp_path, {"a.jsonl": ["a"]}, exports=["bin"])
     (tmp_path / "raw" / "b.jsonl").write_text("{half")
     build_dataset(dataset)
-    write_jsonl(tmp_path / "raw" / "b.jsonl", ["b"])
+    write_texts(tmp_path / "raw" / "b.jsonl", ["b"])
 
     built = build(dataset)
 
@@ -336,7 +337,7 @@ def test_a_reporter_hears_of_every_stage_output_and_byte(tmp_path: Path):
 
 
 def test_tokenize_and_save_returns_the_folder_of_the_export(tmp_path: Path):
-    write_jsonl(tmp_path / "a.jsonl", ["ab", "c"])
+    write_texts(tmp_path / "a.jsonl", ["ab", "c"])
 
     folder = tokflow.tokenize_and_save(
         tmp_path / "a.jsonl", tokenizer="bytes", output=tmp_path / "out"
@@ -347,8 +348,8 @@ def test_tokenize_and_save_returns_the_folder_of_the_export(tmp_path: Path):
 
 
 def test_tokenize_and_save_takes_a_path_for_a_path_and_text_for_a_pattern(tmp_path: Path):
-    write_jsonl(tmp_path / "[x].jsonl", ["ab"])
-    write_jsonl(tmp_path / "x.jsonl", ["c"])
+    write_texts(tmp_path / "[x].jsonl", ["ab"])
+    write_texts(tmp_path / "x.jsonl", ["c"])
 
     def tokens_of(files: str | Path) -> bytes:
         folder = tokflow.tokenize_and_save(files, tokenizer="bytes", output=tmp_path / "out")
@@ -381,7 +382,7 @@ def test_tokenize_and_save_builds_what_the_yaml_would(tmp_path: Path):
 
 
 def test_tokenize_and_save_does_no_work_twice(tmp_path: Path):
-    write_jsonl(tmp_path / "a.jsonl", ["ab"])
+    write_texts(tmp_path / "a.jsonl", ["ab"])
     arguments = {"tokenizer": "bytes", "output": tmp_path / "out"}
     first = tokflow.tokenize_and_save(tmp_path / "a.jsonl", **arguments)
     before = touched(tmp_path)
@@ -403,7 +404,7 @@ def test_tokenize_and_save_raises_the_first_error(tmp_path: Path):
 
 
 def test_tokenize_and_save_refuses_what_the_yaml_would(tmp_path: Path):
-    write_jsonl(tmp_path / "a.jsonl", ["ab"])
+    write_texts(tmp_path / "a.jsonl", ["ab"])
 
     with pytest.raises(ConfigError, match="did you mean 'packing'"):
         tokflow.tokenize_and_save(
@@ -412,7 +413,7 @@ def test_tokenize_and_save_refuses_what_the_yaml_would(tmp_path: Path):
 
 
 def test_the_core_imports_neither_dagster_nor_pandas_nor_transformers(tmp_path: Path):
-    write_jsonl(tmp_path / "a.jsonl", ["ab"])
+    write_texts(tmp_path / "a.jsonl", ["ab"])
     code = """
 import sys
 import tokflow.build.pipeline, tokflow

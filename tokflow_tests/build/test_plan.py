@@ -7,14 +7,14 @@ from tokflow.build.pipeline import build_dataset
 from tokflow.build.plan import Plan, make_plan
 from tokflow.errors import ConfigError, ForeignOutputError
 from tokflow.store.manifest import read_manifest
-from tokflow_tests.declared import TEXTS, dataset, write_raw
-from tokflow_tests.making import content, edit_manifest
+from tokflow_tests.outputs import content, edit_manifest
+from tokflow_tests.tiny import TEXTS, declare_small, write_raw
 
 NAMED = {"parts": {"train": {"characters": 10}, "validation": {"start": 12}}}
 
 
 def built(folder: Path, **fields: Any) -> None:
-    assert build_dataset(dataset(folder, **fields)).failed == ()
+    assert build_dataset(declare_small(folder, **fields)).failed == ()
 
 
 def reasons(plan: Plan) -> dict[str, str]:
@@ -22,7 +22,7 @@ def reasons(plan: Plan) -> dict[str, str]:
 
 
 def test_before_the_first_run_everything_waits_for_the_tokenizer(tmp_path: Path):
-    plan = make_plan(dataset(tmp_path, exports=["bin"]))
+    plan = make_plan(declare_small(tmp_path, exports=["bin"]))
 
     assert reasons(plan) == {
         "tokenizer tokenizer": "missing",
@@ -40,8 +40,8 @@ def test_a_part_or_a_tokenizer_of_files_that_are_not_there_names_the_nearest(tmp
     tokenizer = {"kind": "trained", "vocab_size": 260, "files": "z.jsonl"}
 
     with pytest.raises(ConfigError) as raised:
-        make_plan(dataset(tmp_path, split={"parts": parts}))
-    (bad,) = make_plan(dataset(tmp_path, tokenizer=tokenizer)).bad
+        make_plan(declare_small(tmp_path, split={"parts": parts}))
+    (bad,) = make_plan(declare_small(tmp_path, tokenizer=tokenizer)).bad
 
     found = "found 'z.jsonl', and the raw files are a.jsonl, b.jsonl, sub/c.jsonl; did you mean "
     assert str(raised.value).startswith(
@@ -54,7 +54,7 @@ def test_a_part_or_a_tokenizer_of_files_that_are_not_there_names_the_nearest(tmp
 
 
 def test_a_plan_makes_no_output(tmp_path: Path):
-    make_plan(dataset(tmp_path))
+    make_plan(declare_small(tmp_path))
 
     assert list(tmp_path.rglob("manifest.json")) == []
 
@@ -62,7 +62,7 @@ def test_a_plan_makes_no_output(tmp_path: Path):
 def test_what_was_built_is_up_to_date(tmp_path: Path):
     built(tmp_path)
 
-    plan = make_plan(dataset(tmp_path))
+    plan = make_plan(declare_small(tmp_path))
 
     assert plan.is_up_to_date
     assert plan.missing == ()
@@ -70,7 +70,7 @@ def test_what_was_built_is_up_to_date(tmp_path: Path):
 
 
 def test_a_plan_has_the_fingerprints_of_the_build(tmp_path: Path):
-    made = dataset(tmp_path)
+    made = declare_small(tmp_path)
     outputs = {o.output.folder: o.output.fingerprint for o in build_dataset(made).made}
 
     plan = make_plan(made)
@@ -81,7 +81,7 @@ def test_a_plan_has_the_fingerprints_of_the_build(tmp_path: Path):
 def test_a_split_that_is_of_each_file_now_has_no_position_to_compare(tmp_path: Path):
     built(tmp_path, split={**NAMED, "scope": "dataset"}, exports=[])
 
-    plan = make_plan(dataset(tmp_path, split=NAMED, exports=[]))
+    plan = make_plan(declare_small(tmp_path, split=NAMED, exports=[]))
 
     assert reasons(plan)["split a.jsonl"] == 'config changed (scope: "dataset" to "file")'
 
@@ -90,7 +90,7 @@ def test_a_file_that_changed_remakes_what_came_from_it(tmp_path: Path):
     built(tmp_path, exports=["bin"])
     write_raw(tmp_path, {"b.jsonl": ["other"]})
 
-    plan = make_plan(dataset(tmp_path, exports=["bin"]))
+    plan = make_plan(declare_small(tmp_path, exports=["bin"]))
 
     assert reasons(plan) == {
         "tokens b.jsonl": "file changed (b.jsonl)",
@@ -105,7 +105,7 @@ def test_a_new_file_is_missing_and_remakes_the_exports(tmp_path: Path):
     built(tmp_path, exports=["bin"])
     write_raw(tmp_path, {"new.jsonl": ["new"]})
 
-    plan = make_plan(dataset(tmp_path, exports=["bin"]))
+    plan = make_plan(declare_small(tmp_path, exports=["bin"]))
 
     assert reasons(plan)["tokens new.jsonl"] == "missing"
     assert reasons(plan)["export bin"] == "input changed (new.jsonl is new)"
@@ -116,7 +116,7 @@ def test_a_file_that_is_gone_remakes_the_exports_alone(tmp_path: Path):
     built(tmp_path, exports=["bin"])
     (tmp_path / "raw/b.jsonl").unlink()
 
-    plan = make_plan(dataset(tmp_path, exports=["bin"]))
+    plan = make_plan(declare_small(tmp_path, exports=["bin"]))
 
     assert reasons(plan) == {"export bin": "input changed (b.jsonl is gone)"}
 
@@ -124,7 +124,7 @@ def test_a_file_that_is_gone_remakes_the_exports_alone(tmp_path: Path):
 def test_another_sequence_length_remakes_no_token(tmp_path: Path):
     built(tmp_path)
 
-    plan = make_plan(dataset(tmp_path, packing={"sequence_length": 16}))
+    plan = make_plan(declare_small(tmp_path, packing={"sequence_length": 16}))
 
     why = "config changed (sequence_length: 8 to 16)"
     assert reasons(plan) | {"export parquet": "", "export pickle": ""} == {
@@ -173,7 +173,7 @@ def test_the_field_that_changed_is_named(
 ):
     built(tmp_path, split=NAMED, exports=["pickle"])
 
-    plan = make_plan(dataset(tmp_path, **{"split": NAMED, "exports": ["pickle"], **fields}))
+    plan = make_plan(declare_small(tmp_path, **{"split": NAMED, "exports": ["pickle"], **fields}))
 
     assert reasons(plan)[output] == why
 
@@ -184,7 +184,7 @@ def test_an_output_of_older_code_is_remade(tmp_path: Path):
     older = edit_manifest(folder, lambda fields: fields.update(version=0))
     folder.rename(folder.parent / older[:16])
 
-    plan = make_plan(dataset(tmp_path))
+    plan = make_plan(declare_small(tmp_path))
 
     assert reasons(plan)["tokens a.jsonl"].startswith("code changed (version 0 to ")
 
@@ -193,9 +193,9 @@ def test_with_scope_dataset_a_change_moves_the_files_after_it(tmp_path: Path):
     split = {"scope": "dataset", "parts": {"train": {"characters": 30}}}
     built(tmp_path, split=split)
     write_raw(tmp_path, {"a.jsonl": ["shorter"]})
-    assert build_dataset(dataset(tmp_path, split=split), partitions=["a.jsonl"]).failed == ()
+    assert build_dataset(declare_small(tmp_path, split=split), partitions=["a.jsonl"]).failed == ()
 
-    plan = make_plan(dataset(tmp_path, split=split))
+    plan = make_plan(declare_small(tmp_path, split=split))
 
     assert reasons(plan)["split b.jsonl"] == "input changed (the files before it)"
     assert "tokens b.jsonl" not in reasons(plan)
@@ -204,7 +204,7 @@ def test_with_scope_dataset_a_change_moves_the_files_after_it(tmp_path: Path):
 def test_a_tokenizer_that_cannot_be_found_is_reported(tmp_path: Path):
     tokenizer = {"kind": "file", "name": "tokenizer.json"}
 
-    plan = make_plan(dataset(tmp_path, tokenizer=tokenizer))
+    plan = make_plan(declare_small(tmp_path, tokenizer=tokenizer))
 
     assert plan.planned == ()
     assert [bad.name for bad in plan.bad] == ["tokenizer"]
@@ -216,16 +216,18 @@ def test_a_trained_tokenizer_is_remade_when_a_file_it_read_changes(tmp_path: Pat
     tokenizer = {"kind": "trained", "vocab_size": 260, "files": "a.jsonl"}
     built(tmp_path, tokenizer=tokenizer)
     write_raw(tmp_path, {"b.jsonl": ["other"]})
-    assert "tokenizer tokenizer" not in reasons(make_plan(dataset(tmp_path, tokenizer=tokenizer)))
+    assert "tokenizer tokenizer" not in reasons(
+        make_plan(declare_small(tmp_path, tokenizer=tokenizer))
+    )
     write_raw(tmp_path, {"a.jsonl": ["other"]})
 
-    plan = make_plan(dataset(tmp_path, tokenizer=tokenizer))
+    plan = make_plan(declare_small(tmp_path, tokenizer=tokenizer))
 
     assert reasons(plan)["tokenizer tokenizer"] == "file changed (a.jsonl)"
 
 
 def test_some_files_alone_are_planned_without_exports(tmp_path: Path):
-    plan = make_plan(dataset(tmp_path), partitions=["b.jsonl"])
+    plan = make_plan(declare_small(tmp_path), partitions=["b.jsonl"])
 
     assert [planned.name for planned in plan.planned] == ["tokenizer", *["b.jsonl"] * 3]
     assert plan.num_elsewhere == 2
@@ -233,7 +235,7 @@ def test_some_files_alone_are_planned_without_exports(tmp_path: Path):
 
 def test_a_partition_that_is_no_raw_file_is_an_error(tmp_path: Path):
     with pytest.raises(ConfigError) as error:
-        make_plan(dataset(tmp_path), partitions=["d.jsonl"])
+        make_plan(declare_small(tmp_path), partitions=["d.jsonl"])
 
     assert str(error.value) == (
         "--partition: expected a raw file of small: a.jsonl, b.jsonl, sub/c.jsonl, "
@@ -246,7 +248,7 @@ def test_a_run_takes_as_long_as_the_last(tmp_path: Path):
     for folder in (tmp_path / "store/small/tokens").rglob("manifest.json"):
         (folder.parent / "run.json").write_text('{"seconds": 100.0}')
 
-    plan = make_plan(dataset(tmp_path, documents={"limit": {"documents": 9}}))
+    plan = make_plan(declare_small(tmp_path, documents={"limit": {"documents": 9}}))
 
     tokens = [planned for planned in plan.missing if planned.stage == "tokens"]
     assert sum(planned.seconds for planned in tokens) == pytest.approx(300)
@@ -260,15 +262,15 @@ def test_a_damaged_output_is_made_again_and_the_plan_says_so(tmp_path: Path):
     (tokens / "documents.parquet").write_bytes(b"cut")
     (split / "manifest.json").write_text("{")
 
-    plan = make_plan(dataset(tmp_path, exports=["bin"]))
+    plan = make_plan(declare_small(tmp_path, exports=["bin"]))
 
     assert reasons(plan) == {
         "tokens a.jsonl": f"damaged ({tokens}/documents.parquet: expected {size:,} bytes, found 3)",
         "split b.jsonl": f"damaged ({split}/manifest.json: expected JSON, found Expecting property "
         "name enclosed in double quotes: line 1 column 2 (char 1))",
     }
-    assert build_dataset(dataset(tmp_path, exports=["bin"])).num_new == 2
-    assert make_plan(dataset(tmp_path, exports=["bin"])).is_up_to_date
+    assert build_dataset(declare_small(tmp_path, exports=["bin"])).num_new == 2
+    assert make_plan(declare_small(tmp_path, exports=["bin"])).is_up_to_date
 
 
 def test_what_a_newer_tokflow_made_is_named_and_never_built_over(tmp_path: Path):
@@ -276,7 +278,7 @@ def test_what_a_newer_tokflow_made_is_named_and_never_built_over(tmp_path: Path)
     (tokens,) = (tmp_path / "store/small/tokens/a.jsonl").iterdir()
     edit_manifest(tokens, lambda fields: fields.update(format_version=2))
     before = content(tokens)
-    made = dataset(tmp_path, exports=["bin"])
+    made = declare_small(tmp_path, exports=["bin"])
 
     plan, failed = make_plan(made), build_dataset(made).failed
 

@@ -4,13 +4,13 @@ from pathlib import Path
 import pytest
 
 from tokflow_tests.cli.commands import run
-from tokflow_tests.declared import TEXTS, declare, write_raw
+from tokflow_tests.tiny import TEXTS, write_raw, write_yaml
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     write_raw(tmp_path, TEXTS)
-    return declare(tmp_path)
+    return write_yaml(tmp_path)
 
 
 @pytest.fixture(scope="session")
@@ -18,7 +18,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a small dataset, built."""
     folder = tmp_path_factory.mktemp("built")
     write_raw(folder, TEXTS)
-    assert run("run", "--config", declare(folder)).exit_code == 0
+    assert run("run", "--config", write_yaml(folder)).exit_code == 0
     return folder
 
 

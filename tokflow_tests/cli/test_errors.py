@@ -17,8 +17,8 @@ from typer.testing import CliRunner, Result
 from tokflow.cli.app import app
 from tokflow.errors import TokflowError
 from tokflow.store.manifest import checksum
-from tokflow_tests.declared import TEXTS, declare, write_raw
-from tokflow_tests.making import edit_manifest
+from tokflow_tests.outputs import edit_manifest
+from tokflow_tests.tiny import TEXTS, write_raw, write_yaml
 
 HUGE = 10**30
 
@@ -38,7 +38,7 @@ def has_four_parts(result: Result) -> bool:
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("built")
     write_raw(folder, TEXTS)
-    assert run("run", "--config", declare(folder, exports=["bin", "npy"])).exit_code == 0
+    assert run("run", "--config", write_yaml(folder, exports=["bin", "npy"])).exit_code == 0
     return folder
 
 
@@ -167,7 +167,7 @@ def test_the_traceback_of_a_stage_is_shown_where_it_is_asked_for(
 ):
     monkeypatch.setenv("TOKFLOW_DEBUG", debug)
     monkeypatch.setattr("tokflow.build.pipeline.write_split", break_down)
-    config = declare(folder, split={"parts": {"all": {"start": 0}}}, exports=["bin"])
+    config = write_yaml(folder, split={"parts": {"all": {"start": 0}}}, exports=["bin"])
 
     result = run("run", "--config", config)
 

@@ -1,11 +1,11 @@
 from pathlib import Path
 
 from tokflow_tests.cli.commands import json_of, run
-from tokflow_tests.declared import TEXTS, declare, write_raw
+from tokflow_tests.tiny import TEXTS, write_raw, write_yaml
 
 
 def test_garbage_is_listed_and_removed_where_it_is_said_so(store: Path, config: Path):
-    declare(config.parent, packing={"sequence_length": 16})
+    write_yaml(config.parent, packing={"sequence_length": 16})
     run("run", "--config", config)
 
     (dry,) = json_of("gc", "--config", config, "--keep", "1")["datasets"]
@@ -21,13 +21,13 @@ def test_garbage_is_listed_and_removed_where_it_is_said_so(store: Path, config: 
 
 
 def test_no_garbage_is_removed_where_one_of_the_datasets_is_not_built(store: Path, config: Path):
-    declare(config.parent, packing={"sequence_length": 16})
+    write_yaml(config.parent, packing={"sequence_length": 16})
     run("run", "--config", config)
     before = sorted(store.rglob("*"))
     other = config.parent / "other"
     write_raw(other, TEXTS)
 
-    result = run("gc", "--config", config, "--config", declare(other), "--keep", "0", "--yes")
+    result = run("gc", "--config", config, "--config", write_yaml(other), "--keep", "0", "--yes")
 
     assert result.exit_code == 1
     assert "13 of 13 outputs missing" in result.stderr

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from tokflow_tests.cli.commands import json_of, run
-from tokflow_tests.declared import write_raw
+from tokflow_tests.tiny import write_raw
 
 
 def test_an_inspection_marks_where_documents_begin(store: Path):

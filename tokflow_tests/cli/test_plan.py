@@ -1,11 +1,11 @@
 from pathlib import Path
 
 from tokflow_tests.cli.commands import json_of, run
-from tokflow_tests.declared import declare
+from tokflow_tests.tiny import write_yaml
 
 
 def test_a_plan_names_what_is_missing_and_why(store: Path, config: Path):
-    declare(config.parent, packing={"sequence_length": 16}, exports=["bin"])
+    write_yaml(config.parent, packing={"sequence_length": 16}, exports=["bin"])
 
     result = run("plan", "--config", config)
 

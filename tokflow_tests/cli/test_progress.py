@@ -8,7 +8,7 @@ from tokflow.build.pipeline import build_dataset
 from tokflow.build.plan import make_plan
 from tokflow.cli import progress
 from tokflow.cli.progress import Bars, Lines
-from tokflow_tests.declared import dataset, write_raw
+from tokflow_tests.tiny import declare_small, write_raw
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +17,7 @@ def _lines_at_once(monkeypatch: pytest.MonkeyPatch):
 
 
 def lines_of(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    build_dataset(dataset(folder, exports=["bin"]), reporter=Lines())
+    build_dataset(declare_small(folder, exports=["bin"]), reporter=Lines())
     text = re.sub(r"\d+\.\d+ (s|MB/s)", r"N \1", capsys.readouterr().out)
     return [line.removeprefix("small: ") for line in text.splitlines()]
 

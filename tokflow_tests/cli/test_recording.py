@@ -10,7 +10,7 @@ import pytest
 
 from tokflow.build.pipeline import build_dataset
 from tokflow.cli.recording import dagster_process, record
-from tokflow_tests.declared import TEXTS, dataset, declare, write_raw
+from tokflow_tests.tiny import TEXTS, declare_small, write_raw, write_yaml
 
 
 def project_with(folder: Path) -> Path:
@@ -18,7 +18,7 @@ def project_with(folder: Path) -> Path:
     project = folder / "project"
     (project / "tokflow/defs/small").mkdir(parents=True)
     write_raw(project, TEXTS)
-    declare(project, exports=["bin"]).rename(project / "tokflow/defs/small/defs.yaml")
+    write_yaml(project, exports=["bin"]).rename(project / "tokflow/defs/small/defs.yaml")
     return project
 
 
@@ -35,7 +35,7 @@ def num_records(home: Path) -> int:
 
 
 def test_what_was_built_is_recorded_once(home: Path, tmp_path: Path):
-    made = dataset(tmp_path, exports=["bin"])
+    made = declare_small(tmp_path, exports=["bin"])
     build_dataset(made)
 
     for is_new in (True, False, True):
@@ -55,7 +55,7 @@ def test_what_was_built_is_recorded_once(home: Path, tmp_path: Path):
 def test_what_dagster_does_not_take_is_a_warning_and_tried_again(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    made = dataset(tmp_path, exports=["bin"])
+    made = declare_small(tmp_path, exports=["bin"])
     build_dataset(made)
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "missing"))
 
@@ -86,7 +86,7 @@ def test_what_a_run_builds_is_recorded_by_another_process(home: Path, tmp_path: 
 def test_a_process_that_cannot_record_says_why(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    made = dataset(tmp_path, exports=["bin"])  # of which nothing is built
+    made = declare_small(tmp_path, exports=["bin"])  # of which nothing is built
     (home / "dagster.yaml").write_text("storage: {nonsense: {}}\n")
 
     with dagster_process() as process:
@@ -99,7 +99,7 @@ def test_a_process_that_cannot_record_says_why(
 def test_a_process_that_dies_is_a_warning_and_no_hang(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    made = dataset(tmp_path, exports=["bin"])
+    made = declare_small(tmp_path, exports=["bin"])
 
     with dagster_process() as process:
         for child in process._processes.values():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tokflow_tests.cli.commands import json_of, run
-from tokflow_tests.declared import TEXTS, declare
+from tokflow_tests.tiny import TEXTS, write_yaml
 
 BAD_LINE = '{"text": "good"}\n{"text": 5}\n'
 
@@ -85,7 +85,7 @@ def test_a_bad_file_does_not_keep_json_from_being_one_document(config: Path):
 
 def test_rejects_and_text_in_no_part_are_said(config: Path):
     (config.parent / "raw/b.jsonl").write_text(BAD_LINE)
-    declare(
+    write_yaml(
         config.parent,
         documents={"on_bad_document": "reject"},
         split={"parts": {"train": {"documents": 1}}},
@@ -105,7 +105,7 @@ def test_rejects_and_text_in_no_part_are_said(config: Path):
 
 
 def test_a_vocabulary_that_comes_out_smaller_than_asked_is_said(config: Path):
-    declare(config.parent, tokenizer={"kind": "trained", "vocab_size": 1024}, exports=[])
+    write_yaml(config.parent, tokenizer={"kind": "trained", "vocab_size": 1024}, exports=[])
 
     result = run("run", "--config", config)
 
@@ -135,7 +135,7 @@ def test_the_json_of_a_run_that_finds_all_there_has_every_output(store: Path, co
 
 @pytest.mark.parametrize("exports", [["parquet", "bin"], ["parquet"], ["pickle", "arrow"]])
 def test_the_lines_that_load_a_batch_run_as_they_are(exports: Sequence[str], config: Path):
-    declare(config.parent, exports=list(exports))
+    write_yaml(config.parent, exports=list(exports))
     lines = run("run", "--config", config).stdout.splitlines()
     code = lines[lines.index("load a batch:") + 1 :][:3]
 
@@ -149,7 +149,7 @@ def test_the_lines_that_load_a_batch_run_as_they_are(exports: Sequence[str], con
 
 
 def test_the_lines_that_load_a_batch_name_the_file_as_nanogpt_does(config: Path):
-    declare(config.parent, exports=["bin"], split={"parts": {"validation": {"start": 0}}})
+    write_yaml(config.parent, exports=["bin"], split={"parts": {"validation": {"start": 0}}})
 
     lines = run("run", "--config", config).stdout.splitlines()
     code = lines[lines.index("load a batch:") + 1 :][:3]
@@ -161,10 +161,10 @@ def test_the_lines_that_load_a_batch_name_the_file_as_nanogpt_does(config: Path)
 def test_going_back_to_an_earlier_config_publishes_its_export_again(store: Path, config: Path):
     latest = store / "exports/parquet/latest"
     before = latest.resolve()
-    declare(config.parent, packing={"sequence_length": 16})
+    write_yaml(config.parent, packing={"sequence_length": 16})
     run("run", "--config", config)
     assert latest.resolve() != before
-    declare(config.parent)
+    write_yaml(config.parent)
 
     result = run("run", "--config", config)
 

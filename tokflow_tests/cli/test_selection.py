@@ -7,7 +7,7 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from tokflow.cli.app import app
-from tokflow_tests.declared import write_raw
+from tokflow_tests.tiny import write_raw
 
 
 def run(*arguments: str | Path) -> Result:

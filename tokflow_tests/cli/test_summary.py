@@ -6,13 +6,13 @@ import pytest
 from tokflow.build.pipeline import build_dataset
 from tokflow.build.plan import make_plan
 from tokflow.cli.summary import left_out, packed, print_summary
-from tokflow_tests.declared import dataset, write_raw
+from tokflow_tests.tiny import declare_small, write_raw
 
 
 def closing_of(
     folder: Path, capsys: pytest.CaptureFixture[str], *, with_packing: bool = False, **fields: Any
 ) -> list[str]:
-    made = dataset(folder, **fields)
+    made = declare_small(folder, **fields)
     plan = make_plan(made)
     built = build_dataset(made)
     print_summary(plan, built, with_packing=with_packing)
@@ -31,7 +31,7 @@ def test_a_terminal_is_told_how_rows_were_packed_and_a_log_is_not_told_again(
 
 
 def test_rows_that_no_export_holds_are_told_for_all_files(tmp_path: Path):
-    assert list(packed(build_dataset(dataset(tmp_path, exports=["bin"])))) == [
+    assert list(packed(build_dataset(declare_small(tmp_path, exports=["bin"])))) == [
         "packed in 3 files: train 7 sequences (100 % full, 5 documents cut), 16 leftover tokens, "
         "packed at export"
     ]
@@ -39,7 +39,7 @@ def test_rows_that_no_export_holds_are_told_for_all_files(tmp_path: Path):
 
 def test_only_files_in_which_the_limit_stopped_the_reading_are_said_to_have_a_rest(tmp_path: Path):
     def said(**limit: int) -> list[str]:
-        made = dataset(tmp_path, documents={"limit": limit}, exports=["bin"])
+        made = declare_small(tmp_path, documents={"limit": limit}, exports=["bin"])
         return left_out(made, build_dataset(made))
 
     assert said(documents=5) == said(characters=24) == ["left out: nothing"]

@@ -14,7 +14,7 @@ from tokflow.cli.terminal import (
 )
 from tokflow.raw import LeftOut
 from tokflow_tests.cli.commands import json_of, run
-from tokflow_tests.declared import TEXTS, declare, write_raw
+from tokflow_tests.tiny import TEXTS, write_raw, write_yaml
 
 NOTHING = dict.fromkeys(
     [
@@ -62,7 +62,7 @@ def test_no_rows_are_nothing_full():
 def test_a_run_and_a_plan_name_what_a_pattern_matches_and_is_not_read(tmp_path: Path):
     write_raw(tmp_path, TEXTS)
     os.mkfifo(tmp_path / "raw/pipe.jsonl")
-    config = declare(tmp_path, exports=["bin"])
+    config = write_yaml(tmp_path, exports=["bin"])
     line = f"matched, but not read: {tmp_path}/raw/pipe.jsonl (a fifo)"
     entry = {"path": f"{tmp_path}/raw/pipe.jsonl", "found": "a fifo"}
 

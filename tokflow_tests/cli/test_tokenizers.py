@@ -10,7 +10,7 @@ from tokflow.build.dataset import load_dataset
 from tokflow.build.graph import BuildGraph
 from tokflow.cli.app import app
 from tokflow_tests import special
-from tokflow_tests.declared import TEXTS, declare, write_raw
+from tokflow_tests.tiny import TEXTS, write_raw, write_yaml
 
 
 def run(*arguments: str | Path) -> Result:
@@ -33,7 +33,7 @@ def table_of(stdout: str) -> dict[str, list[str]]:
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     write_raw(tmp_path, TEXTS)
-    return declare(tmp_path)
+    return write_yaml(tmp_path)
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_a_tokenizer_without_a_file_is_shown_without_what_is_measured():
 
 def test_a_file_is_read_as_the_dataset_reads_documents(tmp_path: Path):
     write_raw(tmp_path, TEXTS)
-    config = declare(tmp_path, documents={"text": "body"})
+    config = write_yaml(tmp_path, documents={"text": "body"})
     other = tmp_path / "other.jsonl"
     other.write_text('{"body": "four"}\n')
 
@@ -179,7 +179,7 @@ def test_wrong_usage_is_said(arguments: list[str], message: str, tmp_path: Path)
 def test_a_dataset_without_a_raw_file_asks_for_one(tmp_path: Path):
     (tmp_path / "raw").mkdir()
 
-    result = run("--config", declare(tmp_path))
+    result = run("--config", write_yaml(tmp_path))
 
     assert result.exit_code == 1
     assert result.stdout.strip() == ""
@@ -193,6 +193,6 @@ def test_chats_are_measured_as_their_template_writes_them(tmp_path: Path):
     template = "{% for message in messages %}{{ message.role }}: {{ message.content }}{% endfor %}"
     documents = {"messages": "messages", "chat_template": template}
 
-    [column] = json_of("--config", declare(tmp_path, documents=documents))
+    [column] = json_of("--config", write_yaml(tmp_path, documents=documents))
 
     assert column["sample"]["num_tokens"] == len("user: hi")

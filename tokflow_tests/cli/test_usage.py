@@ -7,7 +7,7 @@ import pytest
 
 from tokflow.errors import TokflowError
 from tokflow_tests.cli.commands import run
-from tokflow_tests.declared import declare
+from tokflow_tests.tiny import write_yaml
 
 
 def test_the_module_is_the_command_and_its_warnings_say_that_they_are(config: Path):
@@ -60,7 +60,7 @@ def test_a_partition_that_is_no_raw_file_is_wrong_usage(config: Path):
 
 
 def test_a_key_that_is_misspelt_in_the_yaml_is_wrong_usage(config: Path):
-    declare(config.parent, tokeniser={"kind": "bytes"})
+    write_yaml(config.parent, tokeniser={"kind": "bytes"})
 
     result = run("run", "--config", config)
 
@@ -70,7 +70,7 @@ def test_a_key_that_is_misspelt_in_the_yaml_is_wrong_usage(config: Path):
 
 
 def test_raw_files_that_are_not_there_are_a_failure(config: Path):
-    declare(config.parent, raw={"files": "other/*.jsonl"})
+    write_yaml(config.parent, raw={"files": "other/*.jsonl"})
 
     result = run("run", "--config", config)
 
@@ -82,7 +82,7 @@ def test_raw_files_that_are_not_there_are_a_failure(config: Path):
 
 
 def test_a_tokenizer_that_is_not_there_is_a_failure(config: Path):
-    declare(config.parent, tokenizer={"kind": "file", "name": "none.json"})
+    write_yaml(config.parent, tokenizer={"kind": "file", "name": "none.json"})
 
     result = run("run", "--config", config)
 

@@ -12,7 +12,7 @@ from tokflow.components import make_definitions
 from tokflow.exports import FORMATS
 from tokflow.store.manifest import read_run
 from tokflow_tests.dagster_case import Case, failure, selection
-from tokflow_tests.making import declare
+from tokflow_tests.tiny import declare
 from tokflow_tests.wrong_engine import use_wrong_engine
 
 KEYS = ["a.txt", "b.txt", "c.txt"]

@@ -22,9 +22,8 @@ import pyarrow.parquet as pq
 from tokflow.build.dataset import load_dataset
 from tokflow.exports import FORMATS
 from tokflow_tests.cli.test_recording import project_with
-from tokflow_tests.declared import declare
-from tokflow_tests.making import build
 from tokflow_tests.special import write_letters
+from tokflow_tests.tiny import build, write_yaml
 
 WORDS = ("a", "the", "größe", "def", "return", "\n", "    ", "日本", "😀", "0x1f", "don't", "...")
 
@@ -63,7 +62,7 @@ def _write_raw(folder: Path, num: int) -> None:
 
 def _build(folder: Path, url: str) -> None:
     _write_raw(folder, 2_000)
-    declare(
+    write_yaml(
         folder,
         raw={"files": ["raw/a.jsonl", "raw/b.jsonl.gz", "raw/c.parquet"]},
         tokenizer={"kind": "trained", "vocab_size": 400},
@@ -81,26 +80,26 @@ def _exports(folder: Path, url: str) -> None:
         "split": {"parts": {"train": {"fraction": 0.9}, "validation": {"fraction": 0.1}}},
         "packing": {"sequence_length": 64},
     }
-    build(load_dataset(declare(folder, **fields, exports=[])))
-    declare(folder, **fields, exports=list(FORMATS))
+    build(load_dataset(write_yaml(folder, **fields, exports=[])))
+    write_yaml(folder, **fields, exports=list(FORMATS))
 
 
 def _download(folder: Path, url: str) -> None:
     files = [f"{url}/{name}" for name in ("a.jsonl", "b.jsonl")]
-    declare(folder, raw={"files": files}, exports=["bin"])
+    write_yaml(folder, raw={"files": files}, exports=["bin"])
 
 
 def _workers(folder: Path, url: str) -> None:
     _write_raw(folder, 1_500)
     write_letters(folder / "letters")
     tokenizer = {"kind": "huggingface", "name": "letters", "trust_remote_code": True}
-    declare(folder, raw={"files": "raw/a.jsonl"}, tokenizer=tokenizer, exports=["bin"])
+    write_yaml(folder, raw={"files": "raw/a.jsonl"}, tokenizer=tokenizer, exports=["bin"])
 
 
 def _convert(folder: Path, url: str) -> None:
     _write_raw(folder, 2_000)
     raw = {"files": ["raw/a.jsonl", "raw/c.parquet"]}
-    build(load_dataset(declare(folder, raw=raw, exports=["megatron"])))
+    build(load_dataset(write_yaml(folder, raw=raw, exports=["megatron"])))
 
 
 def _recorded(folder: Path, url: str) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from tokflow_tests.crash.scenarios import SCENARIOS, Scenario, serve
-from tokflow_tests.making import content
+from tokflow_tests.outputs import content
 
 pytestmark = pytest.mark.crash
 

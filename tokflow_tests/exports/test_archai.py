@@ -9,7 +9,8 @@ from tokflow.build.dataset import Dataset
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS, Export
 from tokflow.store.manifest import Manifest
-from tokflow_tests.making import EOS, build, content, declare, parts
+from tokflow_tests.outputs import content, parts
+from tokflow_tests.tiny import EOS, build, declare
 
 ARCHAI = FORMATS["archai"]
 

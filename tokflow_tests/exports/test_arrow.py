@@ -5,7 +5,7 @@ import pytest
 
 from tokflow.exports import Export
 from tokflow_tests.chats import chat_dataset
-from tokflow_tests.making import EOS, build, declare
+from tokflow_tests.tiny import EOS, build, declare
 
 
 def exported(folder: Path, texts: list[str], **options) -> Path:

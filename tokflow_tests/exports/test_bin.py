@@ -6,13 +6,8 @@ import numpy as np
 
 from tokflow.exports import Export
 from tokflow_tests.exports.exporting import MANY_IDS, export
-from tokflow_tests.making import (
-    build,
-    content,
-    declare,
-    ids,
-    many_ids,
-)
+from tokflow_tests.outputs import content
+from tokflow_tests.tiny import build, declare, ids, many_ids
 
 
 def test_bin_is_the_tokens_and_nothing_else(tmp_path: Path):
@@ -64,7 +59,8 @@ from pathlib import Path
 from tokflow.build.dataset import make_dataset
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS
-from tokflow_tests.making import declare, parts
+from tokflow_tests.outputs import parts
+from tokflow_tests.tiny import declare
 
 dataset = declare(Path({str(tmp_path)!r}), {{}}, exports=["bin"])
 [written] = parts(dataset, "bin").values()

@@ -16,7 +16,7 @@ from tokflow.exports.columns import (
 )
 from tokflow.exports.sequence_files import files_of
 from tokflow.sequences.segments import Sequences
-from tokflow_tests.making import make_manifest, make_recipe
+from tokflow_tests.outputs import make_manifest, make_recipe
 
 PAD = 9
 

@@ -20,16 +20,8 @@ from tokflow.store.manifest import Manifest, broken_files, read_manifest
 from tokflow_tests.chats import chat, chat_dataset, write_chats
 from tokflow_tests.exports.exporting import MANY_IDS, export
 from tokflow_tests.fuzz import readers as plain_readers
-from tokflow_tests.making import (
-    EOS,
-    build,
-    content,
-    declare,
-    ids,
-    index_of,
-    many_ids,
-    parts,
-)
+from tokflow_tests.outputs import content, index_of, parts
+from tokflow_tests.tiny import EOS, build, declare, ids, many_ids
 
 _TRL = {"columns": ["seq_lengths", "labels"], "padding": False}
 _COLUMNS = {"columns": ["attention_mask", "position_ids", "labels", "seq_lengths"]}

@@ -9,8 +9,9 @@ from tokflow.errors import ConfigError
 from tokflow.exports import Arrays, Export
 from tokflow.exports.datatrove import DatatroveOptions, _for_people
 from tokflow.store.manifest import Manifest
-from tokflow_tests.chats import CHATS, chat_dataset, documents_of, shard_of
-from tokflow_tests.making import EOS, build, declare, many_ids, parts
+from tokflow_tests.chats import CHATS, chat_dataset
+from tokflow_tests.outputs import documents_of, parts
+from tokflow_tests.tiny import EOS, build, declare, many_ids, tokenize
 
 
 def export(
@@ -104,7 +105,7 @@ def test_a_chats_loss_mask_stands_beside_its_tokens(tmp_path: Path):
         tmp_path, CHATS, exports=[{"format": "datatrove", "tokens_per_file": 30}]
     )
     made = build(dataset).export("datatrove")
-    mask = [bit for _, bits in documents_of(shard_of(dataset)) for bit in bits]
+    mask = [bit for _, bits in documents_of(tokenize(dataset)) for bit in bits]
 
     losses = [path.read_bytes() for path in sorted(made.output.folder.glob("train/*.loss"))]
     read_back = [of["loss_mask"].tolist() for of in read(made.output.folder, made.manifest)]

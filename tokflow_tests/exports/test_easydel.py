@@ -11,7 +11,8 @@ from tokflow.build.dataset import Dataset
 from tokflow.errors import ConfigError
 from tokflow.store.manifest import Manifest
 from tokflow_tests.chats import CHATS, chat_dataset
-from tokflow_tests.making import EOS, build, content, declare, parts
+from tokflow_tests.outputs import content, parts
+from tokflow_tests.tiny import EOS, build, declare
 
 
 def export(dataset: Dataset) -> tuple[Path, Manifest]:

@@ -5,7 +5,7 @@ import pytest
 
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS, Extra
-from tokflow_tests.making import build, declare
+from tokflow_tests.tiny import build, declare
 
 MISSING = "no_such_package_at_all"
 

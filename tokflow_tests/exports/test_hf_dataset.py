@@ -8,7 +8,8 @@ import pytest
 from tokflow.errors import ConfigError
 from tokflow.exports import Export
 from tokflow_tests.chats import chat_dataset
-from tokflow_tests.making import EOS, build, content, declare
+from tokflow_tests.outputs import content
+from tokflow_tests.tiny import EOS, build, declare
 
 TWO_PARTS = {"parts": {"train": {"documents": 1}, "validation": {"start": 1}}}
 

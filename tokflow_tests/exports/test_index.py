@@ -10,7 +10,8 @@ from tokflow.audit.convert import convert_export
 from tokflow.exports import ExportConfig, index
 from tokflow.exports.index import INDEX_SCHEMA, read_index, write_index
 from tokflow.store.arrow import make_table, repeated
-from tokflow_tests.making import build, content, declare, index_of
+from tokflow_tests.outputs import content, index_of
+from tokflow_tests.tiny import build, declare
 
 LENGTHS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]
 """Of the runs of a part, one in each raw file; one position of padding after every fourth."""

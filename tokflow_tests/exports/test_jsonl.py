@@ -13,7 +13,7 @@ from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import Export
 from tokflow.store.manifest import read_manifest
 from tokflow_tests.chats import chat_dataset
-from tokflow_tests.making import EOS, build, declare
+from tokflow_tests.tiny import EOS, build, declare
 
 
 def exported(folder: Path, texts: list[str], **options: Any) -> Path:

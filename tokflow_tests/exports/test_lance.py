@@ -11,8 +11,9 @@ from tokflow.build.dataset import Dataset
 from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import FORMATS, Export, Part
 from tokflow.store.manifest import Manifest, broken_files
-from tokflow_tests.chats import CHATS, chat_dataset, documents_of, shard_of
-from tokflow_tests.making import EOS, build, content, declare, ids, parts
+from tokflow_tests.chats import CHATS, chat_dataset
+from tokflow_tests.outputs import content, documents_of, parts
+from tokflow_tests.tiny import EOS, build, declare, ids, tokenize
 
 TEXTS = ["abc", "", "defghi"]
 
@@ -93,7 +94,7 @@ def test_two_runs_differ_in_the_time_of_the_commit_and_in_nothing_else(layout: s
 def test_of_chats_there_is_a_loss_mask(layout: str, tmp_path: Path):
     dataset = chat_dataset(tmp_path, CHATS, exports=[{"format": "lance", "layout": layout}])
     folder, manifest = export(dataset)
-    mask = [value for _, values in documents_of(shard_of(dataset)) for value in values]
+    mask = [value for _, values in documents_of(tokenize(dataset)) for value in values]
 
     table = lance.dataset(str(folder / "train.lance")).to_table()
     found = np.array(table["loss_mask"].to_pylist()).ravel()

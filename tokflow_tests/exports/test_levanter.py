@@ -14,8 +14,9 @@ from tokflow.audit.verify import verify_export
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS, Export, levanter
 from tokflow.store.manifest import Manifest
-from tokflow_tests.chats import CHATS, chat, chat_dataset, documents_of, shard_of
-from tokflow_tests.making import EOS, build, content, declare, parts
+from tokflow_tests.chats import CHATS, chat, chat_dataset
+from tokflow_tests.outputs import content, documents_of, parts
+from tokflow_tests.tiny import EOS, build, declare, tokenize
 
 TEXTS = ["abc", "", "defghi"]
 
@@ -108,7 +109,7 @@ def test_the_bytes_are_those_that_tensorstore_writes(runs: list[list[int]]):
 def test_of_chats_there_is_the_mask_that_levanter_has_of_them(tmp_path: Path):
     dataset = chat_dataset(tmp_path, CHATS, exports=["levanter"])
     folder, manifest = export(dataset)
-    documents = documents_of(shard_of(dataset))
+    documents = documents_of(tokenize(dataset))
     mask = [value for _, values in documents for value in values]
 
     masks = folder / "train" / "assistant_masks"

@@ -12,7 +12,8 @@ from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import Export
 from tokflow.exports.litdata import LitdataOptions
 from tokflow.store.manifest import Manifest
-from tokflow_tests.making import build, content, declare, many_ids
+from tokflow_tests.outputs import content
+from tokflow_tests.tiny import build, declare, many_ids
 
 NO_EOS = {"tokenizer": {"kind": "bytes", "eos": "none"}}
 

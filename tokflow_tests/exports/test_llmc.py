@@ -9,7 +9,8 @@ from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import Export
 from tokflow.exports.llmc import LlmcOptions
 from tokflow.store.manifest import Manifest
-from tokflow_tests.making import EOS, build, content, declare, many_ids
+from tokflow_tests.outputs import content
+from tokflow_tests.tiny import EOS, build, declare, many_ids
 
 BOS = 257
 

@@ -15,7 +15,8 @@ from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import Export, ExportConfig
 from tokflow.store.manifest import Manifest
 from tokflow_tests.chats import CHATS, chat_dataset
-from tokflow_tests.making import EOS, build, content, declare, parts
+from tokflow_tests.outputs import content, parts
+from tokflow_tests.tiny import EOS, build, declare
 
 ALL_FIELDS = {"t": "token_ids", "p": "position_ids", "s": "segment_ids", "m": "loss_mask"}
 

@@ -13,7 +13,8 @@ from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import FORMATS, Arrays, Export
 from tokflow.exports.megatron import MegatronOptions
 from tokflow.store.manifest import Manifest
-from tokflow_tests.making import EOS, build, declare, many_ids, parts
+from tokflow_tests.outputs import parts
+from tokflow_tests.tiny import EOS, build, declare, many_ids
 
 WITHOUT_EOS = {"tokenizer": {"kind": "bytes", "eos": "none"}}
 

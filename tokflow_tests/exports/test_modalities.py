@@ -10,7 +10,8 @@ from tokflow.exports import Export
 from tokflow.exports.modalities import INDEX_START, INDEX_STOP, _entries
 from tokflow.store.manifest import Manifest
 from tokflow_tests.chats import CHATS, chat_dataset
-from tokflow_tests.making import build, content, declare, int64
+from tokflow_tests.outputs import content, int64
+from tokflow_tests.tiny import build, declare
 
 NO_EOS = {"tokenizer": {"kind": "bytes", "eos": "none"}}
 

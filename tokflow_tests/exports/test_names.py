@@ -11,7 +11,8 @@ from tokflow.exports import FORMATS, Export, Part
 from tokflow.exports.names import check_num_files
 from tokflow.exports.sequence_files import paths_of_n
 from tokflow.store.manifest import FileEntry, Manifest, read_manifest
-from tokflow_tests.making import build, declare, parts
+from tokflow_tests.outputs import parts
+from tokflow_tests.tiny import build, declare
 
 ONE_TOKEN_EACH = 100_001
 """Documents of a part: one more file than five digits number, with one in each."""

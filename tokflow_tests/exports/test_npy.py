@@ -8,8 +8,9 @@ from tokflow.errors import ConfigError
 from tokflow.exports import Arrays, Export
 from tokflow.exports.npy import NpyOptions
 from tokflow.store.manifest import Manifest
-from tokflow_tests.chats import CHATS, MARKED, chat_dataset, documents_of, shard_of
-from tokflow_tests.making import EOS, build, content, declare
+from tokflow_tests.chats import CHATS, MARKED, chat_dataset
+from tokflow_tests.outputs import content, documents_of
+from tokflow_tests.tiny import EOS, build, declare, tokenize
 
 TWO_PARTS = {"split": {"parts": {"train": {"documents": 2}, "validation": {"start": 2}}}}
 ENDS_WITH_EOS = MARKED.replace("{{ '\n' }}{% endfor %}", "{% endfor %}")
@@ -108,7 +109,7 @@ def test_the_loss_mask_of_a_chat_stands_beside_its_stream(tmp_path: Path):
     exports = [{"format": "npy"}, {"format": "npy", "name": "first", "eos": "first"}]
     dataset = chat_dataset(tmp_path, CHATS, template=ENDS_WITH_EOS, exports=exports)
     built = build(dataset)
-    mask = [bit for _, bits in documents_of(shard_of(dataset)) for bit in bits]
+    mask = [bit for _, bits in documents_of(tokenize(dataset)) for bit in bits]
     folder = built.export("npy").output.folder
 
     found = np.load(folder / "loss_mask/train.npy", mmap_mode="r")
@@ -123,7 +124,7 @@ def test_the_loss_mask_of_a_chat_stands_beside_its_stream(tmp_path: Path):
 def test_the_loss_mask_of_a_chat_stands_beside_its_rows(tmp_path: Path):
     dataset = chat_dataset(tmp_path, CHATS, exports=[{"format": "npy", "layout": "sequences"}])
     made = build(dataset).export("npy")
-    mask = [bit for _, bits in documents_of(shard_of(dataset)) for bit in bits]
+    mask = [bit for _, bits in documents_of(tokenize(dataset)) for bit in bits]
 
     found = np.load(made.output.folder / "loss_mask/train.npy", mmap_mode="r")
 

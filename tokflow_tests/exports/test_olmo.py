@@ -9,8 +9,9 @@ from tokflow.errors import CorruptOutputError
 from tokflow.exports import Export
 from tokflow.exports.olmo import GZIP_LEVEL
 from tokflow.store.manifest import Manifest
-from tokflow_tests.chats import CHATS, chat_dataset, documents_of, shard_of
-from tokflow_tests.making import build, content, declare, write_jsonl
+from tokflow_tests.chats import CHATS, chat_dataset
+from tokflow_tests.outputs import content, documents_of
+from tokflow_tests.tiny import build, declare, tokenize, write_texts
 
 FILES = {"a.jsonl": ["ab", "", "c"], "b.jsonl": ["defg"]}
 
@@ -118,7 +119,7 @@ def test_the_loss_mask_of_chats_is_a_byte_per_token_in_a_file_of_its_own(tmp_pat
     dataset = chat_dataset(tmp_path, CHATS, exports=[{"format": "olmo", "tokens_per_file": 100}])
     made = build(dataset).export("olmo")
     folder = made.output.folder / "train"
-    documents = documents_of(shard_of(dataset))
+    documents = documents_of(tokenize(dataset))
 
     masks = [np.fromfile(path, bool) for path in sorted(folder.glob("labels_mask-*.npy"))]
     tokens = [np.fromfile(path, np.uint16) for path in sorted(folder.glob("part-*.npy"))]
@@ -147,7 +148,7 @@ def test_lines_that_are_not_about_every_token_are_refused(lines: str, tmp_path: 
 
 def test_a_part_whose_name_another_begins_with_is_read_alone(tmp_path: Path):
     split = {"parts": {"train": {"documents": 1}, "train-b": {"start": 1}}}
-    write_jsonl(tmp_path / "raw/a.jsonl", ["ab", "c"])
+    write_texts(tmp_path / "raw/a.jsonl", ["ab", "c"])
     folder, manifest = export(tmp_path, {}, attributes={"split": split})
 
     [own] = Export(folder, manifest).read("train")

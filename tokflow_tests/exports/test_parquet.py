@@ -5,11 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokflow_tests.exports.exporting import export
-from tokflow_tests.making import (
-    EOS,
-    build,
-    declare,
-)
+from tokflow_tests.tiny import EOS, build, declare
 
 
 def test_parquet_has_the_columns_that_trainers_read(tmp_path: Path):

@@ -7,7 +7,8 @@ import pytest
 from tokflow.build.dataset import Dataset
 from tokflow.errors import ConfigError
 from tokflow.exports import Part
-from tokflow_tests.making import EOS, build, declare, parts, tokens_of
+from tokflow_tests.outputs import parts, tokens_of
+from tokflow_tests.tiny import EOS, build, declare
 
 BOS = 257
 

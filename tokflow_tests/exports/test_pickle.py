@@ -6,13 +6,8 @@ import pytest
 
 from tokflow.errors import ConfigError
 from tokflow_tests.exports.exporting import export
-from tokflow_tests.making import (
-    EOS,
-    build,
-    declare,
-    ids,
-    index_of,
-)
+from tokflow_tests.outputs import index_of
+from tokflow_tests.tiny import EOS, build, declare, ids
 
 
 def samples_of(folder: Path) -> list[list[int]]:
@@ -82,9 +77,9 @@ def test_a_pickle_may_not_pad_with_an_id_that_int32_does_not_hold(pad_id: int, t
     with pytest.raises(ConfigError) as raised:
         declare(tmp_path, {"a.jsonl": []}, exports=[{"format": "pickle", "pad_id": pad_id}])
 
-    assert str(raised.value).endswith(
-        "exports: pickle: pad_id: expected -2,147,483,648 to 2,147,483,647, for ids are written as "
-        f"int32, found {pad_id:,}; name an id that the model knows or ignores, such as -100"
+    assert str(raised.value).startswith(
+        "test: exports[0].pad_id: expected -2,147,483,648 to 2,147,483,647, an id that the model "
+        f"knows or ignores, such as -100, written as int32, found {pad_id}; "
     )
 
 

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from tokflow.exports import token_files
 from tokflow.exports.token_files import equal_sizes, sizes_by_documents
-from tokflow_tests.making import int64
+from tokflow_tests.outputs import int64
 
 
 def cut(runs: list[list[int]], sizes: list[int]) -> list[list[list[int]]]:

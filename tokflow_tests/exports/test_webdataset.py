@@ -9,7 +9,8 @@ import pytest
 from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import Export
 from tokflow.store.manifest import read_manifest
-from tokflow_tests.making import EOS, build, content, declare
+from tokflow_tests.outputs import content
+from tokflow_tests.tiny import EOS, build, declare, many_ids
 
 
 def exported(folder: Path, texts: list[str], **options: Any) -> Path:
@@ -128,7 +129,6 @@ def test_options_that_cannot_be_are_refused(options: dict[str, Any], message: st
 
 
 def test_a_row_of_ids_beyond_65_535_is_written_whole(tmp_path: Path):
-    from tokflow_tests.making import many_ids
 
     (tmp_path / "many.json").write_text(many_ids())
     tokenizer = {"kind": "file", "name": "many.json", "eos_token": "<eos>", "engine": "reference"}

@@ -13,8 +13,7 @@ from tokflow.build.dataset import Dataset
 from tokflow.exports import FORMATS
 from tokflow.store.manifest import RUN_NAME
 from tokflow.store.stored_outputs import StoredOutput, walk
-from tokflow_tests.declared import TEXTS, dataset, write_raw
-from tokflow_tests.making import build
+from tokflow_tests.tiny import TEXTS, build, declare_small, write_raw
 
 FIELDS: dict[str, Any] = {
     "tokenizer": {"kind": "trained", "vocab_size": 300, "files": "a.jsonl"},
@@ -56,7 +55,7 @@ def build_all(folder: Path, url: str) -> None:
 def declared(folder: Path, url: str, **fields: Any) -> Dataset:
     """Return the dataset of a folder, or of a copy of it."""
     files = ["raw/**/*.jsonl", f"{url}/far.jsonl"]
-    return dataset(folder, raw={"files": files}, **{**FIELDS, **fields})
+    return declare_small(folder, raw={"files": files}, **{**FIELDS, **fields})
 
 
 def write_remote(folder: Path) -> None:

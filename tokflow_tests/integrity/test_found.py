@@ -9,8 +9,8 @@ from tokflow.audit.verify.verification import Verification, verify_dataset, veri
 from tokflow.errors import CorruptOutputError, ForeignOutputError
 from tokflow.exports import FORMATS
 from tokflow.store.manifest import MANIFEST_NAME, read_manifest
-from tokflow_tests.declared import copy_of
 from tokflow_tests.integrity.store import FAULTS, declared, files_of, outputs
+from tokflow_tests.tiny import copy_of
 
 pytestmark = pytest.mark.integrity
 

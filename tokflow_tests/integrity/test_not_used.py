@@ -15,9 +15,9 @@ from tokflow.build.plan import make_plan
 from tokflow.build.results import BuildResult
 from tokflow.errors import TokflowError
 from tokflow.exports import FORMATS, ExportConfig
-from tokflow_tests.declared import copy_of
 from tokflow_tests.integrity.store import FAULTS, declared, files_of, outputs
-from tokflow_tests.making import content, touched
+from tokflow_tests.outputs import content, touched
+from tokflow_tests.tiny import copy_of
 
 pytestmark = pytest.mark.integrity
 

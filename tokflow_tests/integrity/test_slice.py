@@ -8,8 +8,8 @@ import pytest
 from tokflow.audit.verify.verification import verify_dataset, verify_path
 from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset
-from tokflow_tests.declared import copy_of, dataset
 from tokflow_tests.integrity.store import FAULTS, flip_a_bit
+from tokflow_tests.tiny import copy_of, declare_small
 
 FIELDS = {"exports": ["bin"], "raw": {"files": "raw/a.jsonl"}}
 
@@ -17,7 +17,7 @@ FIELDS = {"exports": ["bin"], "raw": {"files": "raw/a.jsonl"}}
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("small")
-    assert build_dataset(dataset(folder, **FIELDS)).failed == ()
+    assert build_dataset(declare_small(folder, **FIELDS)).failed == ()
     return folder
 
 
@@ -30,7 +30,7 @@ def add_a_file(path: Path) -> None:
 def test_a_fault_is_found_by_the_output_the_store_and_the_dataset(
     fault: Callable[[Path], None], name: str, small: Path, tmp_path: Path
 ):
-    made = dataset(copy_of(small, tmp_path), **FIELDS)
+    made = declare_small(copy_of(small, tmp_path), **FIELDS)
     output = BuildGraph(made).tokens("a.jsonl").folder
     fault(output / name)
 
@@ -40,7 +40,7 @@ def test_a_fault_is_found_by_the_output_the_store_and_the_dataset(
 
 def test_nothing_is_made_from_a_flipped_bit(small: Path, tmp_path: Path):
     folder = copy_of(small, tmp_path)
-    made = dataset(folder, **{**FIELDS, "exports": ["bin", "npy"]})
+    made = declare_small(folder, **{**FIELDS, "exports": ["bin", "npy"]})
     flip_a_bit(BuildGraph(made).tokens("a.jsonl").folder / "tokens.bin")
 
     [failed] = build_dataset(made).failed

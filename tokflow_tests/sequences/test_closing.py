@@ -10,7 +10,8 @@ import pytest
 
 from tokflow.build.graph import BuildGraph
 from tokflow.sequences.packing import Strategy
-from tokflow_tests.making import build, declare, ids, int64
+from tokflow_tests.outputs import int64
+from tokflow_tests.tiny import build, declare, ids
 
 
 def random_packing(rng: random.Random, strategy: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from tokflow.sequences.packing import (
     pack_spans,
     pack_tails,
 )
-from tokflow_tests.making import int64
+from tokflow_tests.outputs import int64
 
 no_deadline = settings(deadline=None)
 """A busy machine is no failure."""

@@ -10,17 +10,8 @@ from tokflow.audit.verify import verify_export, verify_sequences
 from tokflow.build.graph import BuildGraph
 from tokflow.sequences.segments import fill_sequences
 from tokflow.store.manifest import read_manifest
-from tokflow_tests.making import (
-    EOS,
-    build,
-    content,
-    declare,
-    ids,
-    index_of,
-    int64,
-    parts,
-    rows_of,
-)
+from tokflow_tests.outputs import content, index_of, int64, parts, rows_of
+from tokflow_tests.tiny import EOS, build, declare, ids
 
 
 def make(token_ids: list[int], sequence: list[int], num_tokens: list[int]):

@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokflow.build.graph import BuildGraph
-from tokflow_tests.making import build, declare, ids, int64
+from tokflow_tests.outputs import int64
+from tokflow_tests.tiny import build, declare, ids
 
 LETTERS = "ab 😀é\n"
 

@@ -7,7 +7,7 @@ from tokflow.build.graph import BuildGraph
 from tokflow.split import cut_tokens
 from tokflow.store.arrow import to_texts
 from tokflow.tokenizers.engines import open_reference
-from tokflow_tests.making import build, declare
+from tokflow_tests.tiny import build, declare
 
 TEXT = "größe 漢字 👍🏽 don't stop\n\n  12,345 <|endoftext|> and on " * 9
 

@@ -6,7 +6,7 @@ from typing import Any
 from tokflow.build.graph import BuildGraph
 from tokflow.split.leakage import find_shared_texts
 from tokflow.split.spans import Split
-from tokflow_tests.making import build, declare
+from tokflow_tests.tiny import build, declare
 
 LICENCE = "this text is long enough to be compared"
 

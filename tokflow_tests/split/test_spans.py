@@ -7,7 +7,8 @@ import pytest
 from tokflow.build.graph import BuildGraph
 from tokflow.cli.summary import left_out
 from tokflow.split.spans import Split, TokenSource
-from tokflow_tests.making import EOS, build, declare, ids, int64
+from tokflow_tests.outputs import int64
+from tokflow_tests.tiny import EOS, build, declare, ids
 
 TEXTS = ["abc", "", "defg", "😀h", "ijk"]
 

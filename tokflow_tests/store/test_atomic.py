@@ -10,14 +10,15 @@ import pytest
 from tokflow.errors import ForeignOutputError, TokflowError
 from tokflow.store.atomic import new_file, new_folder, point_latest_to
 from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, checksums, is_complete, write_manifest
-from tokflow_tests.making import build, content, declare, edit_manifest, make_manifest
+from tokflow_tests.outputs import content, edit_manifest, make_manifest
+from tokflow_tests.tiny import build, declare
 
 HOLD_FOLDER_OPEN = """
 import sys
 from pathlib import Path
 from tokflow.store.manifest import write_manifest
 from tokflow.store.atomic import new_folder
-from tokflow_tests.making import make_manifest
+from tokflow_tests.outputs import make_manifest
 
 with new_folder(Path(sys.argv[1])) as folder:
     (folder / "half").write_text("of the other")
@@ -29,7 +30,7 @@ with new_folder(Path(sys.argv[1])) as folder:
 KILL_ITSELF_AT_NTH_STEP = """
 import os, signal, sys
 from pathlib import Path
-from tokflow_tests.making import build, declare
+from tokflow_tests.tiny import build, declare
 
 dataset = declare(Path(sys.argv[1]), {"a.jsonl": ["abc", "defgh"]}, exports=["parquet", "pickle"])
 left = [int(sys.argv[2])]

@@ -18,7 +18,8 @@ from tokflow.exports import ExportConfig
 from tokflow.store import integrity
 from tokflow.store.integrity import checked
 from tokflow_tests.chats import CHATS, chat_dataset, write_chats
-from tokflow_tests.making import build, content, declare
+from tokflow_tests.outputs import content
+from tokflow_tests.tiny import build, declare
 
 TEXTS = {"a.jsonl": ["one", "two", "three"]}
 CUT = {"train": {"start": 0, "characters": 4}, "validation": {"start": 4}}

@@ -20,7 +20,7 @@ from tokflow.store.manifest import (
     sealed,
     write_manifest,
 )
-from tokflow_tests.making import edit_manifest, make_manifest, make_recipe
+from tokflow_tests.outputs import edit_manifest, make_manifest, make_recipe
 
 SHA256_OF_ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 

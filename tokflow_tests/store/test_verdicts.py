@@ -17,8 +17,8 @@ from tokflow.build.plan import make_plan
 from tokflow.build.results import BuildResult
 from tokflow.errors import TokenizerError
 from tokflow.split.rule import PartConfig, SplitConfig
-from tokflow_tests.making import build, write_jsonl
-from tokflow_tests.texts import save_tokenizer, token_lists
+from tokflow_tests.outputs import token_lists
+from tokflow_tests.tiny import build, save_tokenizer, write_texts
 from tokflow_tests.wrong_engine import use_wrong_engine
 
 UNSEEN = ["strange", "x", "y", "z", "u", "v"]
@@ -34,7 +34,7 @@ def declare(folder: Path, name: str = "one", **tokenizer: Any) -> Dataset:
     """Return a dataset over `<folder>/raw` whose tokenizer is that of every other of its store."""
     tokenizer_json = folder / "bytes.json"
     if not tokenizer_json.exists():
-        write_jsonl(folder / "train" / "raw.jsonl", ["ab"])
+        write_texts(folder / "train" / "raw.jsonl", ["ab"])
         trained = make_dataset(
             {
                 "name": "train",
@@ -76,8 +76,8 @@ def true_tokens(*texts: str) -> list[list[int]]:
 
 
 def test_a_verdict_on_one_file_is_one_on_the_files_before_it(tmp_path: Path):
-    write_jsonl(tmp_path / "one" / "a.jsonl", UNSEEN)
-    write_jsonl(tmp_path / "one" / "b.jsonl", ["strange"])
+    write_texts(tmp_path / "one" / "a.jsonl", UNSEEN)
+    write_texts(tmp_path / "one" / "b.jsonl", ["strange"])
 
     built = build(declare(tmp_path))
 
@@ -90,10 +90,10 @@ def test_a_verdict_on_one_file_is_one_on_the_files_before_it(tmp_path: Path):
 
 
 def test_what_earlier_runs_made_is_made_again_up_to_the_export(tmp_path: Path):
-    write_jsonl(tmp_path / "one" / "a.jsonl", UNSEEN)
+    write_texts(tmp_path / "one" / "a.jsonl", UNSEEN)
     first = build(declare(tmp_path))
     wrong = first.export("bin").output.folder / "train.bin"
-    write_jsonl(tmp_path / "one" / "b.jsonl", ["strange"])
+    write_texts(tmp_path / "one" / "b.jsonl", ["strange"])
 
     built = build(declare(tmp_path))
 
@@ -109,8 +109,8 @@ def test_what_earlier_runs_made_is_made_again_up_to_the_export(tmp_path: Path):
 
 
 def test_a_verdict_on_a_piece_of_a_cut_document_is_one_on_the_tokens_of_all_files(tmp_path: Path):
-    write_jsonl(tmp_path / "one" / "a.jsonl", ["strange!", *UNSEEN[1:]])
-    write_jsonl(tmp_path / "one" / "b.jsonl", ["b"])
+    write_texts(tmp_path / "one" / "a.jsonl", ["strange!", *UNSEEN[1:]])
+    write_texts(tmp_path / "one" / "b.jsonl", ["b"])
     parts = {"train": PartConfig(characters=7), "validation": PartConfig(start=7)}
     split = SplitConfig(parts=parts, boundary="character")
     dataset = declare(tmp_path).model_copy(update={"split": split})
@@ -127,8 +127,8 @@ def test_a_verdict_on_a_piece_of_a_cut_document_is_one_on_the_tokens_of_all_file
 
 
 def test_a_split_after_such_a_verdict_makes_the_tokens_of_its_file_again(tmp_path: Path):
-    write_jsonl(tmp_path / "one" / "a.jsonl", ["strange!", *UNSEEN[1:]])
-    write_jsonl(tmp_path / "one" / "b.jsonl", ["b"])
+    write_texts(tmp_path / "one" / "a.jsonl", ["strange!", *UNSEEN[1:]])
+    write_texts(tmp_path / "one" / "b.jsonl", ["b"])
     parts = {"train": PartConfig(characters=7), "validation": PartConfig(start=7)}
     split = SplitConfig(parts=parts, boundary="character")
     graph = BuildGraph(declare(tmp_path).model_copy(update={"split": split}))
@@ -145,9 +145,9 @@ def test_a_split_after_such_a_verdict_makes_the_tokens_of_its_file_again(tmp_pat
 
 def test_a_plan_says_that_gigatoken_was_wrong(tmp_path: Path):
     for name in ("one", "two"):
-        write_jsonl(tmp_path / name / "a.jsonl", UNSEEN)
+        write_texts(tmp_path / name / "a.jsonl", UNSEEN)
         build(declare(tmp_path, name))
-    write_jsonl(tmp_path / "two" / "b.jsonl", ["strange"])
+    write_texts(tmp_path / "two" / "b.jsonl", ["strange"])
     build(declare(tmp_path, "two"))
 
     plan = make_plan(declare(tmp_path, "one"))
@@ -159,7 +159,7 @@ def test_a_plan_says_that_gigatoken_was_wrong(tmp_path: Path):
 
 
 def test_gigatoken_by_force_fails_then_and_in_the_next_run(tmp_path: Path):
-    write_jsonl(tmp_path / "one" / "a.jsonl", ["strange"])
+    write_texts(tmp_path / "one" / "a.jsonl", ["strange"])
     dataset = declare(tmp_path, engine="gigatoken")
 
     failed = [build_dataset(dataset).failed for _ in range(2)]
@@ -173,7 +173,7 @@ def test_gigatoken_by_force_fails_then_and_in_the_next_run(tmp_path: Path):
 
 
 def test_the_verdict_names_engine_version_tokenizer_and_difference(tmp_path: Path):
-    write_jsonl(tmp_path / "one" / "a.jsonl", ["strange"])
+    write_texts(tmp_path / "one" / "a.jsonl", ["strange"])
     dataset = declare(tmp_path)
 
     build(dataset)
@@ -190,7 +190,7 @@ def test_the_verdict_names_engine_version_tokenizer_and_difference(tmp_path: Pat
 
 
 def test_a_verdict_that_cannot_be_read_is_one(tmp_path: Path):
-    write_jsonl(tmp_path / "one" / "a.jsonl", ["strange"])
+    write_texts(tmp_path / "one" / "a.jsonl", ["strange"])
     build(declare(tmp_path))
     [path] = (tmp_path / "store" / ".verdicts").iterdir()
     path.write_text("")
@@ -201,8 +201,8 @@ def test_a_verdict_that_cannot_be_read_is_one(tmp_path: Path):
 
 def test_a_copy_of_a_dataset_takes_the_verdict_along(tmp_path: Path):
     for name in ("one", "two"):
-        write_jsonl(tmp_path / name / "a.jsonl", UNSEEN)
-    write_jsonl(tmp_path / "two" / "b.jsonl", ["strange"])
+        write_texts(tmp_path / name / "a.jsonl", UNSEEN)
+    write_texts(tmp_path / "two" / "b.jsonl", ["strange"])
     for name in ("two", "one"):  # whose verdict is that of the other
         build(declare(tmp_path, name))
     shutil.copytree(tmp_path / "store" / "one", tmp_path / "copy" / "one", symlinks=True)
@@ -211,15 +211,15 @@ def test_a_copy_of_a_dataset_takes_the_verdict_along(tmp_path: Path):
 
     assert build(copied).num_new == 0
     assert engines(build(copied)) == {"a.jsonl": "tokenizers"}
-    write_jsonl(tmp_path / "one" / "b.jsonl", ["b"])
+    write_texts(tmp_path / "one" / "b.jsonl", ["b"])
     assert engines(build(copied))["b.jsonl"] == "tokenizers"
     assert len(list((tmp_path / "copy" / ".verdicts").iterdir())) == 1
 
 
 def test_verify_says_which_shards_no_run_uses_any_more(tmp_path: Path):
-    write_jsonl(tmp_path / "one" / "a.jsonl", UNSEEN)
+    write_texts(tmp_path / "one" / "a.jsonl", UNSEEN)
     [old] = [made for made in build(declare(tmp_path)).made if made.output.stage == "tokens"]
-    write_jsonl(tmp_path / "one" / "b.jsonl", ["strange"])
+    write_texts(tmp_path / "one" / "b.jsonl", ["strange"])
     build(declare(tmp_path))
 
     found = {one.folder: one.notes for one in verify_path(tmp_path / "store")}
@@ -232,7 +232,7 @@ def test_verify_says_which_shards_no_run_uses_any_more(tmp_path: Path):
 
 
 def test_verify_finds_what_no_run_has_compared_and_the_next_run_mends_it(tmp_path: Path):
-    write_jsonl(tmp_path / "one" / "a.jsonl", UNSEEN)
+    write_texts(tmp_path / "one" / "a.jsonl", UNSEEN)
     dataset = declare(tmp_path)
     build(dataset)
 
@@ -249,7 +249,7 @@ def test_verify_finds_what_no_run_has_compared_and_the_next_run_mends_it(tmp_pat
 
 
 def test_gc_and_verify_leave_the_verdict_alone(tmp_path: Path):
-    write_jsonl(tmp_path / "one" / "a.jsonl", ["strange"])
+    write_texts(tmp_path / "one" / "a.jsonl", ["strange"])
     dataset = declare(tmp_path)
     build(dataset)
 

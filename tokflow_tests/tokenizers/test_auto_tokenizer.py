@@ -14,16 +14,9 @@ from tokflow.tokenizers import hub
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt, find_other_ids
 from tokflow.tokenizers.engines.transformers_ import load_pretrained
 from tokflow.tokenizers.patterns import pre_tokenizer_fields
-from tokflow_tests.chats import (
-    END,
-    START,
-    byte_level_json,
-    chat,
-    chat_dataset,
-    save_chat_tokenizer,
-    shard_of,
-)
-from tokflow_tests.texts import make_texts_dataset, token_lists, tokenize
+from tokflow_tests.chats import END, START, byte_level_json, chat, chat_dataset, save_chat_tokenizer
+from tokflow_tests.outputs import token_lists
+from tokflow_tests.tiny import declare_texts, tokenize
 
 TEXT = "it is  12345\n\n and\tthen"
 MERGES = [["1", "2"], ["12", "3"], ["4", "5"], ["123", "45"], ["Ċ", "Ċ"], ["ĉ", "t"], [".", "Ċ"]]
@@ -67,7 +60,7 @@ def test_auto_tokenizer_splits_as_its_class_does(tmp_path: Path):
 @pytest.mark.parametrize("kind", ["huggingface", "file"])
 def test_a_text_has_the_ids_of_tokenizer_json(kind: str, engine: str, tmp_path: Path):
     folder = folder_of(tmp_path, "GPT2Tokenizer")
-    dataset = make_texts_dataset(
+    dataset = declare_texts(
         tmp_path / "made", [TEXT], kind=kind, name=str(folder), eos="none", engine=engine
     )
 
@@ -81,7 +74,7 @@ def test_a_chat_has_the_ids_of_tokenizer_json(kind: str, tmp_path: Path):
     dataset = chat_dataset(tmp_path, chats, tokenizer=fields)
     folder = folder_of(tmp_path, "GPT2Tokenizer")
 
-    shard = shard_of(dataset)
+    shard = tokenize(dataset)
 
     before = f"{START}user\n{TEXT}{END}\n{START}"
     plain = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -137,7 +130,7 @@ def test_the_example_shows_the_ids_that_differ_however_late_they_are(
 
 def test_the_report_of_a_tokenizer_shows_a_text_that_differs(tmp_path: Path):
     folder = folder_of(tmp_path, "GPT2Tokenizer")
-    dataset = make_texts_dataset(tmp_path / "made", [TEXT], kind="file", name=str(folder))
+    dataset = declare_texts(tmp_path / "made", [TEXT], kind="file", name=str(folder))
 
     report = report_tokenizer(dataset, file=None, is_measured=False)
 
@@ -147,7 +140,7 @@ def test_the_report_of_a_tokenizer_shows_a_text_that_differs(tmp_path: Path):
 
 def test_a_run_warns_once_and_does_not_import_transformers(tmp_path: Path):
     folder_of(tmp_path, "GPT2Tokenizer")
-    make_texts_dataset(tmp_path, [TEXT])
+    declare_texts(tmp_path, [TEXT])
     yaml = (
         "name: texts\nraw: {files: raw/*}\ntokenizer: {kind: file, name: tok}\n"
         "packing: {sequence_length: 4}\nstore: store\n"

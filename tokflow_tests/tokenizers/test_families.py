@@ -26,8 +26,10 @@ from tokflow.tokenizers.engines import GatedEngine
 from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
 from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
 from tokflow.tokens.encoder import engine_for
-from tokflow_tests.texts import find_shared, make_texts_dataset, save_tokenizer, token_lists
-from tokflow_tests.texts import tokenize as tokenize_dataset
+from tokflow_tests.outputs import token_lists
+from tokflow_tests.texts import find_shared
+from tokflow_tests.tiny import declare_texts, save_tokenizer
+from tokflow_tests.tiny import tokenize as tokenize_dataset
 from tokflow_tests.vocabularies import (
     LLAMA3_PATTERN,
     QWEN_PATTERN,
@@ -340,7 +342,7 @@ def ready(
     with pytest.MonkeyPatch.context() as patch:
         for name, value in family.environment.items():
             patch.setenv(name, value)
-        tokenizer = save_tokenizer(make_texts_dataset(folder, ["a"], **family.config))
+        tokenizer = save_tokenizer(declare_texts(folder, ["a"], **family.config))
         yield Ready(request.param, family, tokenizer, folder)
 
 
@@ -398,7 +400,7 @@ def test_every_token_is_that_of_the_familys_own_library(ready: Ready, policy: st
 @pytest.mark.parametrize("ready", ["Llama 3", "SentencePiece unigram", "WordPiece"], indirect=True)
 def test_a_shard_holds_the_tokens_of_the_familys_own_library(ready: Ready):
     texts = [*TEXTS[:300], *TEXTS[-9:]]
-    dataset = make_texts_dataset(ready.folder, texts, **ready.family.config)
+    dataset = declare_texts(ready.folder, texts, **ready.family.config)
 
     shard = tokenize_dataset(dataset)
 

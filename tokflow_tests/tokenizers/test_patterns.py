@@ -13,7 +13,8 @@ from tokflow.tokenizers import training
 from tokflow.tokenizers.engines import open_engine
 from tokflow.tokenizers.patterns import PATTERNS, describe_splitting, pre_tokenizer_fields
 from tokflow.tokenizers.tokenizer import TokenizerConfig
-from tokflow_tests.texts import awkward_strings, make_texts_dataset, save_tokenizer
+from tokflow_tests.texts import awkward_strings
+from tokflow_tests.tiny import declare_texts, save_tokenizer
 
 SOME_TEXTS = awkward_strings()[2_000:4_000]
 OWN = r"\d|[^\d]+"
@@ -45,7 +46,7 @@ def test_each_pattern_splits_in_its_own_way(pattern: str, words: list[str]):
 
 @pytest.mark.parametrize("pattern", ["o200k", "qwen2", OWN])
 def test_a_pattern_trains_as_the_tokenizers_library_trains_with_it(pattern: str, tmp_path: Path):
-    dataset = make_texts_dataset(
+    dataset = declare_texts(
         tmp_path,
         SOME_TEXTS,
         kind="trained",
@@ -78,9 +79,7 @@ def test_a_pattern_trains_as_the_tokenizers_library_trains_with_it(pattern: str,
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_gigatoken_knows_the_patterns_that_have_a_name(pattern: str, tmp_path: Path):
-    dataset = make_texts_dataset(
-        tmp_path, SOME_TEXTS, kind="trained", vocab_size=400, pattern=pattern
-    )
+    dataset = declare_texts(tmp_path, SOME_TEXTS, kind="trained", vocab_size=400, pattern=pattern)
 
     engine = open_engine(save_tokenizer(dataset))
 
@@ -91,13 +90,13 @@ def test_gigatoken_knows_the_patterns_that_have_a_name(pattern: str, tmp_path: P
 
 
 def test_a_pattern_of_ones_own_runs_on_the_reference(tmp_path: Path):
-    dataset = make_texts_dataset(tmp_path, kind="trained", vocab_size=300, pattern=OWN)
+    dataset = declare_texts(tmp_path, kind="trained", vocab_size=300, pattern=OWN)
 
     assert open_engine(save_tokenizer(dataset)).name == "tokenizers"
 
 
 def test_a_pair_that_stands_once_in_the_text_is_merged_too(tmp_path: Path):
-    dataset = make_texts_dataset(
+    dataset = declare_texts(
         tmp_path, ["ab", "c"], kind="trained", vocab_size=1_000, pattern="qwen2"
     )
 
@@ -120,7 +119,7 @@ def test_documents_are_found_again_whatever_is_read_at_once(
 def test_the_same_text_and_pattern_give_the_same_bytes(tmp_path: Path):
     first, second = (
         save_tokenizer(
-            make_texts_dataset(
+            declare_texts(
                 tmp_path / name, SOME_TEXTS, kind="trained", vocab_size=600, pattern="o200k"
             )
         ).folder
@@ -133,9 +132,7 @@ def test_the_same_text_and_pattern_give_the_same_bytes(tmp_path: Path):
 
 def test_another_pattern_is_another_tokenizer(tmp_path: Path):
     saved = [
-        save_tokenizer(
-            make_texts_dataset(tmp_path, kind="trained", vocab_size=300, pattern=pattern)
-        )
+        save_tokenizer(declare_texts(tmp_path, kind="trained", vocab_size=300, pattern=pattern))
         for pattern in ("gpt2", "qwen2")
     ]
 
@@ -155,7 +152,7 @@ def test_a_misspelt_name_is_not_taken_for_a_regular_expression(pattern: str):
 
 
 def test_a_broken_regular_expression_is_an_error_with_the_librarys_complaint(tmp_path: Path):
-    dataset = make_texts_dataset(tmp_path, kind="trained", vocab_size=300, pattern="(a|b")
+    dataset = declare_texts(tmp_path, kind="trained", vocab_size=300, pattern="(a|b")
 
     with pytest.raises(TokenizerError) as caught:
         make_tokenizer(BuildGraph(dataset))

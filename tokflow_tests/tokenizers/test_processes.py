@@ -15,7 +15,7 @@ from tokflow.tokenizers.engines.transformers_ import TransformersEngine
 from tokflow.tokenizers.processes import ProcessPool
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow_tests.special import letter_ids, write_letters
-from tokflow_tests.texts import make_texts_dataset, save_tokenizer
+from tokflow_tests.tiny import declare_texts, save_tokenizer
 
 TEXTS = ["one", "", "two and a half", "a <word> b", "five", "", "seven"]
 FAILS_AT_BAD = "list(text) if text != 'bad' else [][0]"
@@ -39,7 +39,7 @@ def _every_batch_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
 def save_letters(folder: Path, **letters: str) -> Tokenizer:
     write_letters(folder / "letters", **letters)
     return save_tokenizer(
-        make_texts_dataset(folder, kind="huggingface", name="letters", trust_remote_code=True)
+        declare_texts(folder, kind="huggingface", name="letters", trust_remote_code=True)
     )
 
 

@@ -16,9 +16,9 @@ from tokflow.errors import CorruptOutputError, UntrustedCodeError
 from tokflow.store.manifest import checksums, read_manifest, write_manifest
 from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.tokenizer import tokenizer_of
-from tokflow_tests.declared import copy_of, declare, write_raw
-from tokflow_tests.making import edit_manifest
+from tokflow_tests.outputs import edit_manifest
 from tokflow_tests.special import letter_ids, write_letters
+from tokflow_tests.tiny import copy_of, write_raw, write_yaml
 
 TRUSTING = {"kind": "huggingface", "name": "letters", "trust_remote_code": True}
 EXPORT = "store/small/exports/bin"
@@ -40,7 +40,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_raw(folder, {"a.jsonl": ["one", "two"]})
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        assert build_dataset(load_dataset(declare(folder, tokenizer=TRUSTING))).failed == ()
+        assert build_dataset(load_dataset(write_yaml(folder, tokenizer=TRUSTING))).failed == ()
     assert (folder / "ran").exists()
     return folder
 
@@ -64,7 +64,7 @@ def planted(folder: Path) -> Path:
     Return its YAML.
     """
     careful = {**TRUSTING, "trust_remote_code": False}
-    config = declare(folder, tokenizer=careful)
+    config = write_yaml(folder, tokenizer=careful)
     output = BuildGraph(load_dataset(config)).tokenizer_output
     source = tokenizer_folder(folder)
     shutil.copytree(source, output.folder)

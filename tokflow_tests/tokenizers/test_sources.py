@@ -20,14 +20,8 @@ from tokflow.build.pipeline import make_tokenizer
 from tokflow.errors import TokenizerError
 from tokflow.store.manifest import read_manifest
 from tokflow.tokenizers.hub import shown
-from tokflow_tests.texts import (
-    FEW_TEXTS,
-    make_texts_dataset,
-    save_tokenizer,
-    token_lists,
-    tokenize,
-    write_texts,
-)
+from tokflow_tests.outputs import token_lists
+from tokflow_tests.tiny import FEW_TEXTS, declare_texts, save_tokenizer, tokenize, write_texts
 from tokflow_tests.tokenizers.engines.test_engines import byte_level_bpe, unigram
 
 ROOT = Path(__file__).parents[2]
@@ -36,9 +30,10 @@ PROGRAM = """
 import json, sys
 from pathlib import Path
 from tokflow.errors import TokenizerError
-from tokflow_tests.texts import make_texts_dataset, save_tokenizer, token_lists, tokenize
+from tokflow_tests.outputs import token_lists
+from tokflow_tests.tiny import declare_texts, save_tokenizer, tokenize
 
-dataset = make_texts_dataset(Path(sys.argv[1]), None, **json.loads(sys.argv[2]))
+dataset = declare_texts(Path(sys.argv[1]), None, **json.loads(sys.argv[2]))
 try:
     folder = save_tokenizer(dataset).folder
 except TokenizerError as error:
@@ -58,12 +53,12 @@ def save_json(tokenizer: tokenizers.Tokenizer, folder: Path, **beside: object) -
 
 def error_of(folder: Path, **tokenizer: Any) -> str:
     with pytest.raises(TokenizerError) as caught:
-        make_tokenizer(BuildGraph(make_texts_dataset(folder, **tokenizer)))
+        make_tokenizer(BuildGraph(declare_texts(folder, **tokenizer)))
     return str(caught.value)
 
 
 def test_bytes_have_two_special_ids_that_no_text_can_spell(tmp_path: Path):
-    tokenizer = save_tokenizer(make_texts_dataset(tmp_path))
+    tokenizer = save_tokenizer(declare_texts(tmp_path))
 
     assert (tokenizer.vocab_size, tokenizer.eos_id, tokenizer.bos_id) == (258, 256, 257)
     assert tokenizer.special_tokens == {}
@@ -74,7 +69,7 @@ def test_the_largest_id_decides_the_dtype(num_ids: int, dtype: str, tmp_path: Pa
     vocab = {f"w{index}": index for index in range(num_ids - 1)} | {"</s>": num_ids - 1}
     model = models.WordLevel(vocab, unk_token="w0")
     save_json(tokenizers.Tokenizer(model), tmp_path / "own", eos_token="</s>")
-    dataset = make_texts_dataset(tmp_path, ["w1", "w65534"], kind="huggingface", name="own")
+    dataset = declare_texts(tmp_path, ["w1", "w65534"], kind="huggingface", name="own")
 
     shard = tokenize(dataset)
 
@@ -90,7 +85,7 @@ def test_added_tokens_count_for_the_vocabulary(tmp_path: Path):
     tokenizer.add_special_tokens(["<special>"])
     save_json(tokenizer, tmp_path / "own", eos_token="</s>")
 
-    saved = save_tokenizer(make_texts_dataset(tmp_path, kind="huggingface", name="own"))
+    saved = save_tokenizer(declare_texts(tmp_path, kind="huggingface", name="own"))
 
     assert saved.vocab_size == num_ids + 2
     assert saved.special_tokens == {"</s>": 0, "<special>": num_ids + 1}
@@ -105,7 +100,7 @@ def test_eos_and_bos_are_those_that_stand_beside_the_tokenizer(as_object: bool, 
         names = {role: {"content": name, "lstrip": False} for role, name in names.items()}
     save_json(tokenizer, tmp_path / "own", **names)
 
-    saved = save_tokenizer(make_texts_dataset(tmp_path, kind="huggingface", name="own"))
+    saved = save_tokenizer(declare_texts(tmp_path, kind="huggingface", name="own"))
 
     assert (saved.eos_token, saved.eos_id) == ("</s>", 0)
     assert (saved.bos_token, saved.bos_id) == ("<s>", tokenizer.token_to_id("<s>"))
@@ -117,7 +112,7 @@ def test_the_config_names_eos_before_the_tokenizer_does(tmp_path: Path):
     save_json(tokenizer, tmp_path / "own", eos_token="</s>")
 
     saved = save_tokenizer(
-        make_texts_dataset(tmp_path, kind="huggingface", name="own", eos_token="<end>")
+        declare_texts(tmp_path, kind="huggingface", name="own", eos_token="<end>")
     )
 
     assert (saved.eos_token, saved.eos_id) == ("<end>", tokenizer.token_to_id("<end>"))
@@ -130,7 +125,7 @@ def test_eos_may_be_a_piece_of_a_unigram_vocabulary(tmp_path: Path):
     (tmp_path / "own" / "tokenizer.json").write_text(json.dumps(fields))
     (tmp_path / "own" / "tokenizer_config.json").write_text('{"eos_token": "</s>"}')
 
-    saved = save_tokenizer(make_texts_dataset(tmp_path, kind="huggingface", name="own"))
+    saved = save_tokenizer(declare_texts(tmp_path, kind="huggingface", name="own"))
 
     assert saved.eos_id == [piece for piece, _ in fields["model"]["vocab"]].index("</s>")
 
@@ -150,7 +145,7 @@ def test_a_tokenizer_that_names_no_eos_is_an_error_that_names_the_choices(tmp_pa
     save_json(byte_level_bpe(), tmp_path / "own")
 
     with pytest.raises(TokenizerError) as caught:
-        tokenize(make_texts_dataset(tmp_path, kind="huggingface", name="own"))
+        tokenize(declare_texts(tmp_path, kind="huggingface", name="own"))
 
     assert str(caught.value) == (
         "tokenizer.eos: expected a tokenizer that names its EOS, found none; its special tokens "
@@ -261,7 +256,7 @@ def test_a_path_may_start_in_the_home_folder(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     save_json(byte_level_bpe(), tmp_path / "home", eos_token="</s>")
 
-    saved = save_tokenizer(make_texts_dataset(tmp_path, kind="file", name="~/tokenizer.json"))
+    saved = save_tokenizer(declare_texts(tmp_path, kind="file", name="~/tokenizer.json"))
 
     assert saved.eos_id == 0
 
@@ -270,7 +265,7 @@ def test_the_same_files_elsewhere_are_the_same_tokenizer(tmp_path: Path):
     saved = []
     for name in "ab":
         save_json(byte_level_bpe(), tmp_path / name / "own", eos_token="</s>")
-        dataset = make_texts_dataset(tmp_path / name, kind="huggingface", name="own")
+        dataset = declare_texts(tmp_path / name, kind="huggingface", name="own")
         saved.append(save_tokenizer(dataset))
 
     assert saved[0].fingerprint == saved[1].fingerprint
@@ -279,7 +274,7 @@ def test_the_same_files_elsewhere_are_the_same_tokenizer(tmp_path: Path):
 
 def test_another_file_is_another_tokenizer(tmp_path: Path):
     folder = save_json(byte_level_bpe(), tmp_path / "own", eos_token="</s>")
-    dataset = make_texts_dataset(tmp_path, kind="huggingface", name="own")
+    dataset = declare_texts(tmp_path, kind="huggingface", name="own")
     before = save_tokenizer(dataset)
     save_json(byte_level_bpe(prefix=True), folder, eos_token="</s>")
 

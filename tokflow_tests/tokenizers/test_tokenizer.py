@@ -16,7 +16,7 @@ from tokflow.tokenizers.tokenizer import (
     tokenizer_of,
     write_ranks,
 )
-from tokflow_tests.texts import make_texts_dataset, save_tokenizer
+from tokflow_tests.tiny import declare_texts, save_tokenizer
 
 
 def make_bytes_tokenizer(**changes: object) -> Tokenizer:
@@ -50,7 +50,7 @@ def test_ids_up_to_65_535_take_two_bytes_and_more_take_four(vocab_size: int, dty
 
 
 def test_a_saved_tokenizer_is_opened_as_it_was(tmp_path: Path):
-    saved = save_tokenizer(make_texts_dataset(tmp_path))
+    saved = save_tokenizer(declare_texts(tmp_path))
 
     opened = tokenizer_of(read_manifest(saved.folder), saved.folder)
 

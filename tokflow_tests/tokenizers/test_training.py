@@ -13,13 +13,14 @@ from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import make_tokenizer
 from tokflow.errors import RawFileError, TokenizerError
 from tokflow.tokenizers.training import train_tokenizer
-from tokflow_tests.texts import awkward_strings, make_texts_dataset, save_tokenizer, write_texts
+from tokflow_tests.texts import awkward_strings
+from tokflow_tests.tiny import declare_texts, save_tokenizer, write_texts
 
 SOME_TEXTS = awkward_strings()[2_000:6_000]
 
 
 def train(folder: Path, texts: tuple[str, ...] = SOME_TEXTS, **tokenizer: object) -> Path:
-    dataset = make_texts_dataset(folder, texts, **{"kind": "trained", **tokenizer})
+    dataset = declare_texts(folder, texts, **{"kind": "trained", **tokenizer})
     return save_tokenizer(dataset).folder / "tokenizer.json"
 
 
@@ -36,8 +37,8 @@ def test_the_same_files_give_the_same_bytes(tmp_path: Path):
 def test_the_number_of_threads_does_not_matter(tmp_path: Path):
     write_texts(tmp_path / "raw" / "texts.jsonl", SOME_TEXTS)
     program = (
-        "import sys; from pathlib import Path; from tokflow_tests.texts import *;"
-        "print(save_tokenizer(make_texts_dataset(Path(sys.argv[1]), None, kind='trained',"
+        "import sys; from pathlib import Path; from tokflow_tests.tiny import *;"
+        "print(save_tokenizer(declare_texts(Path(sys.argv[1]), None, kind='trained',"
         " vocab_size=600)).folder)"
     )
 
@@ -63,7 +64,7 @@ def test_the_order_in_which_files_are_listed_does_not_matter(tmp_path: Path):
     made = []
     for order in ((0, 1), (1, 0)):
         folder = tmp_path / str(order[0])
-        dataset = make_texts_dataset(folder, None, kind="trained", vocab_size=600)
+        dataset = declare_texts(folder, None, kind="trained", vocab_size=600)
         for index in (0, 1):
             write_texts(folder / "raw" / f"{index}.jsonl", SOME_TEXTS[index::2])
         origin = BuildGraph(dataset).tokenizer_source()
@@ -167,7 +168,7 @@ def test_only_the_named_files_are_read(tmp_path: Path):
 
 
 def test_a_pattern_that_matches_no_file_is_an_error(tmp_path: Path):
-    dataset = make_texts_dataset(tmp_path, kind="trained", files="*.parquet")
+    dataset = declare_texts(tmp_path, kind="trained", files="*.parquet")
 
     with pytest.raises(TokenizerError) as caught:
         make_tokenizer(BuildGraph(dataset))
@@ -179,7 +180,7 @@ def test_a_pattern_that_matches_no_file_is_an_error(tmp_path: Path):
 
 
 def test_a_special_token_that_is_also_made_from_the_text_is_an_error(tmp_path: Path):
-    dataset = make_texts_dataset(
+    dataset = declare_texts(
         tmp_path, ["ab ab"], kind="trained", vocab_size=1000, special_tokens=["ab"]
     )
 

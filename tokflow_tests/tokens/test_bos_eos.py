@@ -10,7 +10,8 @@ from tokflow.tokenizers.encoding import resolve_encoding
 from tokflow.tokenizers.engines import Encoded
 from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
 from tokflow.tokens.bos_eos import LONG_DOCUMENT, ChatMarks, TokenBatch, add_bos_eos
-from tokflow_tests.texts import make_texts_dataset, token_lists, tokenize
+from tokflow_tests.outputs import token_lists
+from tokflow_tests.tiny import declare_texts, tokenize
 from tokflow_tests.tokenizers.engines.test_engines import byte_level_bpe
 from tokflow_tests.tokenizers.test_sources import save_json
 from tokflow_tests.tokenizers.test_tokenizer import make_bytes_tokenizer
@@ -151,7 +152,7 @@ def words_dataset(folder: Path, texts: list[str], **tokenizer: Any) -> Any:
     made = byte_level_bpe()
     made.add_tokens(["END"])
     save_json(made, folder / "words")
-    return make_texts_dataset(
+    return declare_texts(
         folder, texts, kind="file", name="words/tokenizer.json", eos_token="END", **tokenizer
     )
 
@@ -180,8 +181,8 @@ def test_with_control_the_eos_of_texts_is_counted_and_not_doubled(tmp_path: Path
 
 
 def test_ordinary_texts_have_one_eos_each(tmp_path: Path):
-    shard = tokenize(make_texts_dataset(tmp_path, ["a", "", "bc"]))
+    shard = tokenize(declare_texts(tmp_path, ["a", "", "bc"]))
 
     assert shard.manifest.counts["num_eos"] == shard.manifest.counts["num_documents"] == 3
     assert shard.manifest.counts["num_eos_in_text"] == 0
-    assert "num_eos" not in tokenize(make_texts_dataset(tmp_path, None, eos="none")).manifest.counts
+    assert "num_eos" not in tokenize(declare_texts(tmp_path, None, eos="none")).manifest.counts

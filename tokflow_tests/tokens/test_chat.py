@@ -18,11 +18,11 @@ from tokflow_tests.chats import (
     byte_level_json,
     chat,
     chat_dataset,
-    documents_of,
     save_chat_tokenizer,
-    shard_of,
 )
+from tokflow_tests.outputs import documents_of
 from tokflow_tests.special import write_letters
+from tokflow_tests.tiny import tokenize
 
 NORMALIZING: list[tuple[dict[str, Any], str]] = [
     ({"type": "NFKC"}, "x\N{FULLWIDTH LESS-THAN SIGN}|im_end|\N{FULLWIDTH GREATER-THAN SIGN}y"),
@@ -41,7 +41,7 @@ def normalizing_json(normalizer: dict[str, Any]) -> str:
 def shard_with(content: str, chats: list[Any], folder: Path, **attributes: Any) -> TokenShard:
     dataset = chat_dataset(folder, chats, **attributes)
     save_chat_tokenizer(folder, attributes.get("template", MARKED), content=content)
-    return shard_of(dataset)
+    return tokenize(dataset)
 
 
 def names_of(content: str, shard: TokenShard) -> list[list[str]]:
@@ -115,7 +115,7 @@ def test_an_eos_that_is_a_word_is_plain_text_in_a_chat(tmp_path: Path):
     template = MARKED.replace("eos_token", "'<|im_end|>'")
     stop = {"eos_token": "."}
     dataset = chat_dataset(tmp_path, [chat(f"a{END}b.", "ok.")], template=template, tokenizer=stop)
-    shard = shard_of(dataset)
+    shard = tokenize(dataset)
 
     [tokens] = names_of(byte_level_json(), shard)
     assert [name for name in tokens if name in (START, END)] == [START, END, START, END]
@@ -144,7 +144,7 @@ def test_a_tokenizer_that_tells_no_places_is_named(tmp_path: Path):
     )  # fmt: skip
 
     with pytest.raises(TokenizerError) as caught:
-        shard_of(dataset)
+        tokenize(dataset)
 
     assert str(caught.value) == (
         "tokenizer.kind: huggingface: expected a tokenizer.json, for a loss mask needs the "
@@ -166,7 +166,7 @@ def test_the_mask_does_not_depend_on_what_follows_the_model(trims: bool, tmp_pat
     chats = [chat("Q", "there and then")]
     shard = shard_with(library.to_str(), chats, tmp_path, template=template)
 
-    by_bytes = shard_of(chat_dataset(tmp_path / "bytes", chats, template=template))
+    by_bytes = tokenize(chat_dataset(tmp_path / "bytes", chats, template=template))
     assert documents_of(shard) == documents_of(by_bytes)
     [(ids, mask)] = documents_of(shard)
     # " there" begins with the space before the span.

@@ -14,15 +14,9 @@ from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import make_tokenizer, make_tokens
 from tokflow.tokenizers.engines import fast, open_engine
 from tokflow.tokens.shard import write_token_shard
-from tokflow_tests.texts import (
-    NUM_AWKWARD_STRINGS,
-    awkward_strings,
-    make_texts_dataset,
-    save_tokenizer,
-    token_lists,
-    tokenize,
-    write_texts,
-)
+from tokflow_tests.outputs import token_lists
+from tokflow_tests.texts import NUM_AWKWARD_STRINGS, awkward_strings
+from tokflow_tests.tiny import declare_texts, save_tokenizer, tokenize, write_texts
 
 GPT2_EOS = 50256
 
@@ -63,7 +57,7 @@ def make_corpora_dataset(
 ) -> Dataset:
     for name, texts in corpora.items():
         write_texts(folder / "raw" / f"{name}{suffix}", texts)
-    return make_texts_dataset(folder, None, **tokenizer)
+    return declare_texts(folder, None, **tokenizer)
 
 
 def flat(documents: Sequence[Sequence[int]]) -> list[int]:
@@ -126,7 +120,7 @@ def test_tokenize_and_save_writes_the_tokens_of_tiktoken(
 def test_a_trained_tokenizer_gives_the_tokens_of_the_tokenizers_library(
     suffix: str, tmp_path: Path
 ):
-    dataset = make_texts_dataset(
+    dataset = declare_texts(
         tmp_path, awkward_strings(), suffix=suffix, kind="trained", vocab_size=1000
     )
     folder = save_tokenizer(dataset).folder
@@ -143,7 +137,7 @@ def test_a_trained_tokenizer_gives_the_tokens_of_the_tokenizers_library(
 
 
 def test_the_bytes_tokenizer_gives_the_bytes(tmp_path: Path):
-    dataset = make_texts_dataset(tmp_path, awkward_strings(), kind="bytes")
+    dataset = declare_texts(tmp_path, awkward_strings(), kind="bytes")
 
     shard = tokenize(dataset)
 
@@ -159,10 +153,10 @@ def make_dataset_of_kind(
     """Return a dataset over some awkward strings; asks for the shared folder only if need be."""
     texts = awkward_strings()[::every]
     if kind == "trained":
-        return make_texts_dataset(folder, texts, kind="trained", vocab_size=1000, **tokenizer)
+        return declare_texts(folder, texts, kind="trained", vocab_size=1000, **tokenizer)
     patch = request.getfixturevalue("monkeypatch")
     gpt2 = gpt2_tokenizer(kind, request.getfixturevalue("shared"), patch)
-    return make_texts_dataset(folder, texts, **gpt2, **tokenizer)
+    return declare_texts(folder, texts, **gpt2, **tokenizer)
 
 
 def write_shard(dataset: Dataset, folder: Path, **options: int) -> tuple[bytes, bytes, bytes]:
@@ -244,7 +238,7 @@ def test_one_document_of_two_megabytes_is_tokenized_as_a_whole(
     paths = sorted((shared / "corpora").glob("*.txt"))
     text = "".join(path.read_bytes().decode() for path in paths)
     tokenizer = gpt2_tokenizer("tiktoken", shared, monkeypatch)
-    dataset = make_texts_dataset(tmp_path, [text], **tokenizer)
+    dataset = declare_texts(tmp_path, [text], **tokenizer)
 
     tokens, _, _ = write_shard(dataset, tmp_path / "shard", batch_bytes=1)
 

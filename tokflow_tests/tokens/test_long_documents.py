@@ -13,7 +13,7 @@ from tokflow.tokenizers.engines import open_engine
 from tokflow.tokenizers.engines.chunks import CHUNKED_BYTES
 from tokflow.tokenizers.engines.fast import open_gigatoken
 from tokflow_tests.special import train_model
-from tokflow_tests.texts import make_texts_dataset, save_tokenizer
+from tokflow_tests.tiny import declare_texts, save_tokenizer
 
 SENTENCE = "The quick brown fox doesn't jump over 12 lazy dogs;\n\tit sleeps.  "
 
@@ -46,7 +46,7 @@ def save_json(folder: Path) -> Path:
 
 def test_a_long_document_has_the_tokens_of_the_whole(tmp_path: Path):
     path = save_json(tmp_path)
-    dataset = make_texts_dataset(tmp_path, kind="file", name=str(path), eos_token="</s>")
+    dataset = declare_texts(tmp_path, kind="file", name=str(path), eos_token="</s>")
     tokenizer = save_tokenizer(dataset)
     text = SENTENCE * (CHUNKED_BYTES * 3 // 2 // len(SENTENCE))
     texts = to_texts(["short", text, ""])

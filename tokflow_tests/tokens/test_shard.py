@@ -16,14 +16,9 @@ from tokflow.errors import BadDocumentError, CorruptOutputError, RawFileError
 from tokflow.store.manifest import broken_files
 from tokflow.tokens.document_table import DOCUMENTS_SCHEMA, ROWS_PER_GROUP
 from tokflow.tokens.shard import open_token_shard, write_token_shard
-from tokflow_tests.texts import (
-    FEW_TEXTS,
-    awkward_strings,
-    make_texts_dataset,
-    save_tokenizer,
-    token_lists,
-    tokenize,
-)
+from tokflow_tests.outputs import token_lists
+from tokflow_tests.texts import awkward_strings
+from tokflow_tests.tiny import FEW_TEXTS, declare_texts, save_tokenizer, tokenize
 
 EOS, BOS = 256, 257
 REJECT = {"on_bad_document": "reject"}
@@ -42,7 +37,7 @@ REJECT = {"on_bad_document": "reject"}
 def test_bos_stands_first_and_eos_last_in_empty_documents_too(
     bos: str, eos: str, expected: list[list[int]], suffix: str, tmp_path: Path
 ):
-    dataset = make_texts_dataset(tmp_path, ["a", "", "bc"], suffix=suffix, bos=bos, eos=eos)
+    dataset = declare_texts(tmp_path, ["a", "", "bc"], suffix=suffix, bos=bos, eos=eos)
 
     shard = tokenize(dataset)
 
@@ -51,7 +46,7 @@ def test_bos_stands_first_and_eos_last_in_empty_documents_too(
 
 
 def test_eos_is_an_id_and_never_glued_to_the_text(tmp_path: Path):
-    train = make_texts_dataset(
+    train = declare_texts(
         tmp_path, ["a<|endoftext|", ">b", "<|endo"], kind="trained", vocab_size=257
     )
 
@@ -64,7 +59,7 @@ def test_eos_is_an_id_and_never_glued_to_the_text(tmp_path: Path):
 
 @pytest.mark.parametrize("texts", [[], [""], ["", ""]])
 def test_a_file_may_hold_no_text(texts: list[str], tmp_path: Path):
-    shard = tokenize(make_texts_dataset(tmp_path, texts, eos="none"))
+    shard = tokenize(declare_texts(tmp_path, texts, eos="none"))
 
     assert shard.token_ids().tolist() == []
     assert token_lists(shard) == [[] for _ in texts]
@@ -73,7 +68,7 @@ def test_a_file_may_hold_no_text(texts: list[str], tmp_path: Path):
 
 
 def test_documents_have_offsets_counts_and_hashes(tmp_path: Path):
-    shard = tokenize(make_texts_dataset(tmp_path, ["añb", "", "漢"]))
+    shard = tokenize(declare_texts(tmp_path, ["añb", "", "漢"]))
 
     table = shard.documents()
     assert table.schema.equals(DOCUMENTS_SCHEMA)
@@ -98,7 +93,7 @@ def write_with_bad_lines(folder: Path) -> None:
 def test_rejects_leave_a_gap_and_a_line_each(tmp_path: Path):
     write_with_bad_lines(tmp_path)
 
-    shard = tokenize(make_texts_dataset(tmp_path, None, documents=REJECT))
+    shard = tokenize(declare_texts(tmp_path, None, documents=REJECT))
 
     lines = (shard.folder / "rejects.jsonl").read_text().splitlines()
     rejects = [json.loads(line) for line in lines]
@@ -111,7 +106,7 @@ def test_rejects_leave_a_gap_and_a_line_each(tmp_path: Path):
 
 
 def test_without_rejects_there_is_no_file_of_them(tmp_path: Path):
-    shard = tokenize(make_texts_dataset(tmp_path, documents=REJECT))
+    shard = tokenize(declare_texts(tmp_path, documents=REJECT))
 
     names = sorted(path.name for path in shard.folder.iterdir())
     assert names == ["documents.parquet", "manifest.json", "run.json", "tokens.bin"]
@@ -120,7 +115,7 @@ def test_without_rejects_there_is_no_file_of_them(tmp_path: Path):
 def test_what_goes_in_comes_out_or_is_a_reject(tmp_path: Path):
     write_with_bad_lines(tmp_path)
 
-    shard = tokenize(make_texts_dataset(tmp_path, None, documents=REJECT))
+    shard = tokenize(declare_texts(tmp_path, None, documents=REJECT))
 
     assert dict(shard.manifest.counts) == {
         "num_documents": 3,
@@ -139,7 +134,7 @@ def test_what_goes_in_comes_out_or_is_a_reject(tmp_path: Path):
 def test_counts_are_those_of_the_texts(suffix: str, tmp_path: Path):
     strings = awkward_strings()
 
-    shard = tokenize(make_texts_dataset(tmp_path, strings, suffix=suffix))
+    shard = tokenize(declare_texts(tmp_path, strings, suffix=suffix))
 
     table, counts = shard.documents(), shard.manifest.counts
     assert table["row"].to_pylist() == list(range(20_000))
@@ -156,7 +151,7 @@ def test_counts_are_those_of_the_texts(suffix: str, tmp_path: Path):
 
 @pytest.mark.parametrize("batch_bytes", [10_000, 300_000, 2_000_000])
 def test_row_groups_do_not_depend_on_batches(batch_bytes: int, tmp_path: Path):
-    dataset = make_texts_dataset(tmp_path, ["a"] * 70_000, suffix=".parquet")
+    dataset = declare_texts(tmp_path, ["a"] * 70_000, suffix=".parquet")
     save_tokenizer(dataset)
     graph = BuildGraph(dataset)
     raw = graph.raw_file("texts.parquet")
@@ -177,7 +172,7 @@ def test_row_groups_do_not_depend_on_batches(batch_bytes: int, tmp_path: Path):
 
 
 def test_tokens_are_mapped_read_only(tmp_path: Path):
-    token_ids = tokenize(make_texts_dataset(tmp_path)).token_ids()
+    token_ids = tokenize(declare_texts(tmp_path)).token_ids()
 
     assert isinstance(token_ids, np.memmap)
     assert token_ids.dtype == np.dtype("<u2")
@@ -185,7 +180,7 @@ def test_tokens_are_mapped_read_only(tmp_path: Path):
 
 
 def test_a_truncated_tokens_bin_is_corrupt(tmp_path: Path):
-    shard = tokenize(make_texts_dataset(tmp_path, ["abc"]))
+    shard = tokenize(declare_texts(tmp_path, ["abc"]))
     os.truncate(shard.folder / "tokens.bin", 7)
 
     with pytest.raises(CorruptOutputError) as caught:
@@ -198,7 +193,7 @@ def test_a_truncated_tokens_bin_is_corrupt(tmp_path: Path):
 
 
 def test_a_raw_file_that_changes_while_it_is_read_is_an_error_and_leaves_nothing(tmp_path: Path):
-    dataset = make_texts_dataset(tmp_path, ["a"])
+    dataset = declare_texts(tmp_path, ["a"])
     graph = BuildGraph(dataset)
     make_tokenizer(graph)
     output = graph.tokens("texts.jsonl")
@@ -231,7 +226,7 @@ def file_size_limit(num_bytes: int) -> Iterator[None]:
 
 
 def test_a_disk_that_is_full_at_the_last_batch_is_an_error(tmp_path: Path):
-    dataset = make_texts_dataset(tmp_path, ["a" * 30_000])
+    dataset = declare_texts(tmp_path, ["a" * 30_000])
     save_tokenizer(dataset)
     graph = BuildGraph(dataset)
     raw = graph.raw_file("texts.jsonl")
@@ -248,7 +243,7 @@ def test_a_disk_that_is_full_at_the_last_batch_is_an_error(tmp_path: Path):
 
 
 def test_the_manifest_says_the_same_wherever_and_whenever_it_is_made(tmp_path: Path):
-    first, second = (tokenize(make_texts_dataset(tmp_path / name)) for name in "ab")
+    first, second = (tokenize(declare_texts(tmp_path / name)) for name in "ab")
 
     assert first.folder.name == second.folder.name
     for name in ("manifest.json", "tokens.bin", "documents.parquet"):
@@ -256,7 +251,7 @@ def test_the_manifest_says_the_same_wherever_and_whenever_it_is_made(tmp_path: P
 
 
 def test_the_manifest_holds_the_checksums_and_special_ids(tmp_path: Path):
-    shard = tokenize(make_texts_dataset(tmp_path, bos="first"))
+    shard = tokenize(declare_texts(tmp_path, bos="first"))
 
     assert sorted(shard.manifest.files) == ["documents.parquet", "tokens.bin"]
     assert broken_files(shard.folder, shard.manifest) == []
@@ -274,7 +269,7 @@ SPELT = ["a<|endoftext|>b", "<|endoftext|><|endoftext|>", "<|endof", "text|>", "
 
 
 def spell_dataset(folder: Path, policy: str, engine: str = "auto"):
-    return make_texts_dataset(
+    return declare_texts(
         folder,
         SPELT,
         kind="trained",
@@ -310,7 +305,7 @@ def test_control_makes_the_control_token_of_a_spelt_special_token(engine: str, t
 
 
 def test_error_stops_at_the_document_that_spells_a_special_token(tmp_path: Path):
-    dataset = make_texts_dataset(
+    dataset = declare_texts(
         tmp_path,
         ["<|endof", "text|>", "a", "b<|endoftext|>"],
         kind="trained",
@@ -331,7 +326,7 @@ def test_error_stops_at_the_document_that_spells_a_special_token(tmp_path: Path)
 
 def test_spellings_are_counted_leftmost_and_longest_in_each_document(tmp_path: Path):
     texts = ["<aa", "<a", "a<aab<aa", "", "<", "aa"]
-    dataset = make_texts_dataset(
+    dataset = declare_texts(
         tmp_path, texts, kind="trained", vocab_size=258, special_tokens=["<aa", "<aab"]
     )
 
@@ -341,7 +336,7 @@ def test_spellings_are_counted_leftmost_and_longest_in_each_document(tmp_path: P
 
 
 def test_a_spelling_that_only_two_documents_make_together_hides_none_in_the_second(tmp_path: Path):
-    dataset = make_texts_dataset(
+    dataset = declare_texts(
         tmp_path, ["ab", "aba"], kind="trained", vocab_size=257, special_tokens=["aba"]
     )
 
@@ -351,7 +346,7 @@ def test_a_spelling_that_only_two_documents_make_together_hides_none_in_the_seco
 
 
 def test_a_limit_stops_at_so_many_documents(tmp_path: Path):
-    dataset = make_texts_dataset(tmp_path, documents={"limit": {"documents": 2}})
+    dataset = declare_texts(tmp_path, documents={"limit": {"documents": 2}})
 
     shard = tokenize(dataset)
 

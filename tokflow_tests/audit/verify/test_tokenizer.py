@@ -8,7 +8,7 @@ import pytest
 from tokflow.audit.verify import verify_tokenizer
 from tokflow.store.manifest import read_manifest
 from tokflow.tokenizers.tokenizer import Tokenizer, tokenizer_of
-from tokflow_tests.making import edit_manifest
+from tokflow_tests.outputs import edit_manifest
 from tokflow_tests.special import (
     Make,
     of_bytes,
@@ -16,7 +16,7 @@ from tokflow_tests.special import (
     of_tiktoken,
     of_tokenizers,
 )
-from tokflow_tests.texts import make_texts_dataset, save_tokenizer
+from tokflow_tests.tiny import declare_texts, save_tokenizer
 from tokflow_tests.tokenizers.test_sources import byte_level_files
 
 
@@ -32,7 +32,7 @@ KINDS = [of_bytes, of_folder, of_sentencepiece, of_tiktoken, of_tokenizers, of_t
 
 
 def saved(make: Make, folder: Path) -> Tokenizer:
-    return save_tokenizer(make_texts_dataset(folder, **make(folder)))
+    return save_tokenizer(declare_texts(folder, **make(folder)))
 
 
 def reopened(tokenizer: Tokenizer) -> Tokenizer:

@@ -14,7 +14,7 @@ from tokflow.build.dataset import Dataset
 from tokflow.build.pipeline import build_dataset
 from tokflow.exports import ExportConfig
 from tokflow.raw.hashes import HashCache, HashedFile, stamp_of
-from tokflow_tests.declared import copy_of, dataset, write_raw
+from tokflow_tests.tiny import copy_of, declare_small, write_raw
 
 DAMAGED = "its parents are damaged (tokens of a.jsonl): not compared with it"
 
@@ -24,7 +24,7 @@ REJECTING = {"on_bad_document": "reject", "max_rejects": 1}
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("built")
-    made = dataset(folder)
+    made = declare_small(folder)
     assert build_dataset(made).failed == ()
     convert_export(made.folder / "exports/bin/latest", ExportConfig.read("npy", where="test"))
     return folder
@@ -33,7 +33,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def small(template: Path, tmp_path: Path) -> Dataset:
     """Three files, built, with a conversion of one export."""
-    return dataset(copy_of(template, tmp_path))
+    return declare_small(copy_of(template, tmp_path))
 
 
 def flip(path: Path) -> Path:
@@ -143,7 +143,7 @@ def test_a_raw_file_that_changed_behind_its_times_is_found(small: Dataset):
 
 
 def test_a_damaged_tokenizer_is_named_and_not_the_tokens(tmp_path: Path):
-    made = dataset(tmp_path, tokenizer={"kind": "trained", "vocab_size": 260})
+    made = declare_small(tmp_path, tokenizer={"kind": "trained", "vocab_size": 260})
     assert build_dataset(made).failed == ()
     [path] = made.folder.glob("tokenizer/*/tokenizer.json")
     flip(path)
@@ -179,8 +179,8 @@ def test_a_shard_whose_tokenizer_is_gone_is_well_with_a_note(small: Dataset):
 def test_a_shard_that_the_config_does_not_allow_now_is_not_said_to_be_missing(tmp_path: Path):
     fields = {"raw": {"files": "raw/*.jsonl"}, "exports": ["bin"]}
     write_raw(tmp_path, {"a.jsonl": ["one", 2]})
-    assert build_dataset(dataset(tmp_path, documents=REJECTING, **fields)).failed == ()
-    strict = dataset(tmp_path, **fields)
+    assert build_dataset(declare_small(tmp_path, documents=REJECTING, **fields)).failed == ()
+    strict = declare_small(tmp_path, **fields)
 
     [problem] = problems_of(verify_dataset(strict))["tokens of a.jsonl"]
 

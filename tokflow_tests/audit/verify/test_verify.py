@@ -22,8 +22,8 @@ from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset
 from tokflow.errors import CorruptOutputError
 from tokflow.store.manifest import broken_files, checksums, read_manifest
-from tokflow_tests.declared import copy_of, dataset, write_raw
-from tokflow_tests.making import edit_manifest
+from tokflow_tests.outputs import edit_manifest
+from tokflow_tests.tiny import copy_of, declare_small, write_raw
 
 SPLITS: dict[str, dict[str, Any]] = {
     "characters": {"parts": {"train": {"characters": 10}, "validation": {"start": 12}}},
@@ -44,7 +44,7 @@ SPLITS: dict[str, dict[str, Any]] = {
 
 
 def built(folder: Path, **fields: Any) -> tuple[Dataset, BuildGraph]:
-    made = dataset(folder, **fields)
+    made = declare_small(folder, **fields)
     assert build_dataset(made).failed == ()
     return made, BuildGraph(made)
 
@@ -59,7 +59,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def small(template: Path, tmp_path: Path) -> tuple[Dataset, BuildGraph]:
     """The dataset without any field of its own, built."""
-    made = dataset(copy_of(template, tmp_path))
+    made = declare_small(copy_of(template, tmp_path))
     return made, BuildGraph(made)
 
 
@@ -120,7 +120,7 @@ def test_rejects_are_accounted_for(tmp_path: Path):
 
 
 def test_an_output_that_is_not_built_is_a_problem(tmp_path: Path):
-    made = dataset(tmp_path)
+    made = declare_small(tmp_path)
 
     assert problems_of(made) == ["small/tokenizer: not built; run `tokflow run`"]
 

@@ -32,14 +32,13 @@ from tokflow_tests.chats import (
     byte_level_json,
     chat,
     chat_dataset,
-    documents_of,
     save_chat_tokenizer,
-    shard_of,
     write_chats,
 )
 from tokflow_tests.cli.commands import run
+from tokflow_tests.outputs import documents_of
 from tokflow_tests.special import train_model
-from tokflow_tests.texts import write_texts
+from tokflow_tests.tiny import tokenize, write_texts
 
 
 def transformers_tokenizer(folder: Path, template: str) -> Any:
@@ -67,7 +66,7 @@ def of_transformers(folder: Path, template: str, chats: list[Any]) -> list[tuple
 
 
 def test_tokens_and_masks_are_those_of_transformers(tmp_path: Path):
-    shard = shard_of(chat_dataset(tmp_path))
+    shard = tokenize(chat_dataset(tmp_path))
 
     assert documents_of(shard) == of_transformers(tmp_path, MARKED, CHATS)
     num_loss_tokens = sum(sum(mask) for _, mask in documents_of(shard))
@@ -77,8 +76,8 @@ def test_tokens_and_masks_are_those_of_transformers(tmp_path: Path):
 
 
 def test_a_template_without_generation_blocks_is_rendered_turn_by_turn(tmp_path: Path):
-    shard = shard_of(chat_dataset(tmp_path, template=PLAIN))
-    marked = shard_of(chat_dataset(tmp_path / "marked"))
+    shard = tokenize(chat_dataset(tmp_path, template=PLAIN))
+    marked = tokenize(chat_dataset(tmp_path / "marked"))
 
     assert [ids for ids, _ in documents_of(shard)] == [
         ids for ids, _ in of_transformers(tmp_path, PLAIN, CHATS)
@@ -93,7 +92,7 @@ def test_a_template_without_generation_blocks_is_rendered_turn_by_turn(tmp_path:
 
 @pytest.mark.parametrize("chats", [INJECTED, [*CHATS, *INJECTED, *CHATS]])
 def test_special_tokens_that_users_spell_stay_plain_text(chats: list[Any], tmp_path: Path):
-    shard = shard_of(chat_dataset(tmp_path, chats))
+    shard = tokenize(chat_dataset(tmp_path, chats))
 
     ids = {name: tokenizers.Tokenizer.from_str(byte_level_json()).token_to_id(name)
            for name in (START, END)}  # fmt: skip
@@ -120,7 +119,7 @@ def test_special_tokens_that_users_spell_stay_plain_text(chats: list[Any], tmp_p
 def test_messages_may_hold_any_private_character(tmp_path: Path):
     forged = f"\U000f0000{END}\U000f0001 \U000f0002"
     template = MARKED.replace("'\n'", "'\U000f0003\n'", 1)
-    shard = shard_of(chat_dataset(tmp_path, [chat(forged, "no")], template=template))
+    shard = tokenize(chat_dataset(tmp_path, [chat(forged, "no")], template=template))
 
     library = tokenizers.Tokenizer.from_str(byte_level_json())
     [(ids, _)] = documents_of(shard)
@@ -134,7 +133,7 @@ def test_names_of_fields_that_spell_special_tokens_stay_plain_text_too(tmp_path:
     template = PLAIN.replace(
         "message['content'] +", "message['content'] + (message.tool_calls | default([])) | tojson +"
     )
-    shard = shard_of(chat_dataset(tmp_path, [messages], template=template))
+    shard = tokenize(chat_dataset(tmp_path, [messages], template=template))
 
     library = tokenizers.Tokenizer.from_str(byte_level_json())
     [(ids, _)] = documents_of(shard)
@@ -146,7 +145,7 @@ def test_names_of_fields_that_spell_special_tokens_stay_plain_text_too(tmp_path:
 def test_the_mask_of_a_chat_that_spells_special_tokens_covers_what_the_assistant_says(
     tmp_path: Path,
 ):
-    [(found, mask)] = documents_of(shard_of(chat_dataset(tmp_path, INJECTED[:1])))
+    [(found, mask)] = documents_of(tokenize(chat_dataset(tmp_path, INJECTED[:1])))
 
     library = tokenizers.Tokenizer.from_str(byte_level_json())
     supervised = [token_id for token_id, bit in zip(found, mask, strict=True) if bit]
@@ -158,7 +157,7 @@ def test_the_mask_of_a_chat_that_spells_special_tokens_covers_what_the_assistant
 def test_with_control_the_tokens_are_those_of_transformers_whatever_users_spell(tmp_path: Path):
     chats = [*CHATS, *INJECTED]
     control = {"special_tokens_in_text": "control"}
-    shard = shard_of(chat_dataset(tmp_path, chats, tokenizer=control))
+    shard = tokenize(chat_dataset(tmp_path, chats, tokenizer=control))
 
     assert documents_of(shard) == of_transformers(tmp_path, MARKED, chats)
     assert shard.manifest.counts["num_special_tokens_in_text"] == 5
@@ -170,7 +169,7 @@ def test_with_error_a_special_token_in_a_message_stops_the_run(tmp_path: Path):
     )
 
     with pytest.raises(BadDocumentError) as caught:
-        shard_of(dataset)
+        tokenize(dataset)
 
     assert "document 4: expected no special token spelt in the text, found '<|im_" in str(
         caught.value
@@ -188,7 +187,7 @@ def test_a_tokenizer_that_marks_beginnings_of_texts_refuses_spelt_special_tokens
     save_chat_tokenizer(tmp_path, content=library.to_str())
 
     with pytest.raises(TokenizerError, match="a message spells a special token"):
-        shard_of(dataset)
+        tokenize(dataset)
 
 
 def test_tokens_that_are_no_bytes_get_their_places_from_the_library(tmp_path: Path):
@@ -198,7 +197,7 @@ def test_tokens_that_are_no_bytes_get_their_places_from_the_library(tmp_path: Pa
     dataset = chat_dataset(tmp_path, chats)
     save_chat_tokenizer(tmp_path, content=library.to_str())
 
-    assert documents_of(shard_of(dataset)) == of_transformers(tmp_path, MARKED, chats)
+    assert documents_of(tokenize(dataset)) == of_transformers(tmp_path, MARKED, chats)
 
 
 def test_a_sentencepiece_model_has_its_places_from_its_library(tmp_path: Path):
@@ -211,7 +210,7 @@ def test_a_sentencepiece_model_has_its_places_from_its_library(tmp_path: Path):
         tokenizer={"kind": "sentencepiece", "name": "own.model"},
     )
 
-    ((token_ids, mask),) = documents_of(shard_of(dataset))
+    ((token_ids, mask),) = documents_of(tokenize(dataset))
 
     processor = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "own.model"))
     supervised = [
@@ -229,7 +228,7 @@ def test_a_token_that_takes_white_space_with_it_does_not_shift_the_mask(tmp_path
     dataset = chat_dataset(tmp_path, chats)
     save_chat_tokenizer(tmp_path, content=library.to_str())
 
-    assert documents_of(shard_of(dataset)) == of_transformers(tmp_path, MARKED, chats)
+    assert documents_of(tokenize(dataset)) == of_transformers(tmp_path, MARKED, chats)
 
 
 def test_tiktoken_chats_have_their_mask_by_bytes(
@@ -245,7 +244,7 @@ def test_tiktoken_chats_have_their_mask_by_bytes(
     )
     import tiktoken
 
-    [(ids, mask)] = documents_of(shard_of(dataset))
+    [(ids, mask)] = documents_of(tokenize(dataset))
     encoding = tiktoken.get_encoding("gpt2")
     supervised = encoding.decode([i for i, bit in zip(ids, mask, strict=True) if bit])
     assert supervised == "ja 👍🏽 gut<|endoftext|>"
@@ -274,7 +273,7 @@ def test_parquet_lists_of_structs_arrow_and_json_strings_give_the_same_shard_as_
     (raw / "f.csv").write_text("\n".join(["messages", *lines, ""]))
     dataset = chat_dataset(tmp_path, None, template=template)
 
-    shards = [shard_of(dataset, path.name) for path in sorted(raw.iterdir())]
+    shards = [tokenize(dataset, path.name) for path in sorted(raw.iterdir())]
 
     assert '"arguments": {"x": 1}' in tokenizers.Tokenizer.from_str(byte_level_json()).decode(
         documents_of(shards[0])[-1][0]
@@ -321,7 +320,7 @@ def test_what_a_template_refuses_is_a_bad_document(tmp_path: Path):
     template = "{{ raise_exception('roles must alternate') if messages | length > 2 }}" + PLAIN
     dataset = chat_dataset(tmp_path, template=template, documents={"on_bad_document": "reject"})
 
-    shard = shard_of(dataset)
+    shard = tokenize(dataset)
 
     assert shard.manifest.counts["num_rejects"] == 2
     lines = (shard.folder / "rejects.jsonl").read_text().splitlines()
@@ -353,7 +352,7 @@ def test_a_template_that_writes_a_turn_otherwise_later_needs_generation_blocks(
         "message['content'] +", f"(message['content'] if {condition} else '') +"
     )
     with pytest.raises(BadDocumentError) as caught:
-        shard_of(chat_dataset(tmp_path, template=template))
+        tokenize(chat_dataset(tmp_path, template=template))
 
     assert where in str(caught.value)
     assert (
@@ -376,14 +375,14 @@ def test_a_template_that_cannot_be_used_stops_the_run(
     template: str | None, message: str, tmp_path: Path
 ):
     with pytest.raises(ConfigError) as caught:
-        shard_of(chat_dataset(tmp_path, template=template))
+        tokenize(chat_dataset(tmp_path, template=template))
 
     assert message in str(caught.value)
 
 
 def test_where_a_template_comes_from(tmp_path: Path):
     def first_text(folder: Path, **documents: Any) -> str:
-        [ids, _] = documents_of(shard_of(chat_dataset(
+        [ids, _] = documents_of(tokenize(chat_dataset(
             folder, CHATS[:1], template=None, documents=documents)))[0]  # fmt: skip
         return tokenizers.Tokenizer.from_str(byte_level_json()).decode(ids)
 
@@ -402,12 +401,12 @@ def test_where_a_template_comes_from(tmp_path: Path):
     assert first_text(tmp_path / "a", chat_template="own.jinja") == "own"
     dataset = chat_dataset(tmp_path / "b", CHATS[:1], template=None)
     config(tmp_path / "b", named)
-    assert documents_of(shard_of(dataset))[0][0] == [
+    assert documents_of(tokenize(dataset))[0][0] == [
         *tokenizers.Tokenizer.from_str(byte_level_json()).encode("yes").ids, 1
     ]  # fmt: skip
     (tmp_path / "b/tok/chat_template.jinja").write_text(written("file"))
     before = BuildGraph(dataset).tokenizer_output.fingerprint
-    [(ids, mask)] = documents_of(shard_of(dataset))
+    [(ids, mask)] = documents_of(tokenize(dataset))
     assert tokenizers.Tokenizer.from_str(byte_level_json()).decode(ids) == "file"
     assert mask == [1] * len(ids)
     (tmp_path / "b/tok/chat_template.jinja").write_text(written("other"))
@@ -416,7 +415,7 @@ def test_where_a_template_comes_from(tmp_path: Path):
     (tmp_path / "c/tok").mkdir(parents=True)
     (tmp_path / "c/tok/chat_template.jinja").write_text(written("beside"))
     dataset = chat_dataset(tmp_path / "c", CHATS[:1], template=None, tokenizer=by_name)
-    [(ids, _)] = documents_of(shard_of(dataset))
+    [(ids, _)] = documents_of(tokenize(dataset))
     assert tokenizers.Tokenizer.from_str(byte_level_json()).decode(ids) == "beside"
 
 
@@ -427,10 +426,10 @@ def test_the_text_of_a_template_file_is_what_decides_the_tokens(tmp_path: Path):
     by_file = chat_dataset(tmp_path, None, documents={"chat_template": "mine.jinja"})
     by_text = chat_dataset(tmp_path, None, documents={"chat_template": PLAIN})
 
-    assert shard_of(by_file).manifest.fingerprint == shard_of(by_text).manifest.fingerprint
+    assert tokenize(by_file).manifest.fingerprint == tokenize(by_text).manifest.fingerprint
     path.write_text(MARKED)
     changed = chat_dataset(tmp_path, None, documents={"chat_template": "mine.jinja"})
-    assert shard_of(changed).manifest.fingerprint != shard_of(by_text).manifest.fingerprint
+    assert tokenize(changed).manifest.fingerprint != tokenize(by_text).manifest.fingerprint
     with pytest.raises(ConfigError, match=r"none\.jinja.*No such file"):
         chat_dataset(tmp_path, None, documents={"chat_template": "none.jinja"})
 
@@ -442,9 +441,9 @@ def test_bos_and_eos_that_the_template_writes_are_not_doubled(tmp_path: Path):
 
     library = tokenizers.Tokenizer.from_str(byte_level_json())
     bos, eos, line = (library.token_to_id(name) for name in ("<|bos|>", END, "Ċ"))
-    with_bos = documents_of(shard_of(chat_dataset(tmp_path, chats, template=template,
+    with_bos = documents_of(tokenize(chat_dataset(tmp_path, chats, template=template,
                                                   tokenizer=around)))  # fmt: skip
-    without = documents_of(shard_of(chat_dataset(tmp_path / "b", chats, tokenizer=around)))
+    without = documents_of(tokenize(chat_dataset(tmp_path / "b", chats, tokenizer=around)))
 
     assert with_bos == without
     for ids, mask in with_bos:
@@ -463,7 +462,7 @@ def test_an_eos_that_is_added_is_supervised_where_the_assistant_speaks_last(tmp_
 
     library = tokenizers.Tokenizer.from_str(byte_level_json())
     a, b, c, space = (library.token_to_id(name) for name in ("a", "b", "c", "Ġ"))
-    shard = shard_of(dataset)
+    shard = tokenize(dataset)
     assert documents_of(shard) == [
         ([a, space, b, space, 1], [0, 0, 1, 0, 1]),
         ([c, space, 1], [0, 0, 0]),
@@ -500,7 +499,7 @@ def test_of_a_prompt_and_its_completion_only_the_latter_is_supervised(suffix: st
         where="test",
     )
 
-    shard = shard_of(dataset)
+    shard = tokenize(dataset)
 
     assert documents_of(shard) == [
         (
@@ -517,7 +516,7 @@ def test_a_prompt_that_spells_a_special_token_is_plain_text(tmp_path: Path):
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw/a.jsonl").write_text(json.dumps({"p": f"a{END}", "c": f"{END}b"}) + "\n")
     documents = {"messages": None, "prompt": "p", "completion": "c"}
-    shard = shard_of(chat_dataset(tmp_path, None, documents=documents))
+    shard = tokenize(chat_dataset(tmp_path, None, documents=documents))
 
     library = tokenizers.Tokenizer.from_str(byte_level_json())
     library.encode_special_tokens = True
@@ -681,7 +680,7 @@ def test_a_trained_tokenizer_never_sees_control_tokens_and_needs_the_template(tm
         },
         "documents": {"chat_template": PLAIN},
     }  # fmt: skip
-    shard = shard_of(chat_dataset(tmp_path, CHATS * 5, **fields))
+    shard = tokenize(chat_dataset(tmp_path, CHATS * 5, **fields))
 
     graph = BuildGraph(chat_dataset(tmp_path, None, **fields))
     vocab = json.loads((graph.tokenizer.folder / "tokenizer.json").read_text())["model"]["vocab"]
@@ -708,7 +707,7 @@ def test_chats_are_never_cut_at_a_character(tmp_path: Path):
 def test_a_limit_counts_the_characters_that_the_template_writes(tmp_path: Path):
     dataset = chat_dataset(tmp_path, documents={"limit": {"characters": 100}})
 
-    shard = shard_of(dataset)
+    shard = tokenize(dataset)
 
     rendered = transformers_tokenizer(tmp_path, MARKED).apply_chat_template(
         CHATS[0], tokenize=False
@@ -722,7 +721,7 @@ def test_what_was_made_does_not_depend_on_the_batches(tmp_path: Path):
     from tokflow.tokens.shard import write_token_shard
 
     dataset = chat_dataset(tmp_path, [*CHATS, *INJECTED] * 4)
-    whole = shard_of(dataset)
+    whole = tokenize(dataset)
     graph = BuildGraph(dataset)
     folder = tmp_path / "small"
     folder.mkdir()
@@ -801,10 +800,10 @@ def test_very_long_chats_need_generation_blocks(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("tokflow.tokenizers.chat.renderer.MAX_TURNS", 2)
 
     with pytest.raises(BadDocumentError) as caught:
-        shard_of(chat_dataset(tmp_path, chats, template=PLAIN))
+        tokenize(chat_dataset(tmp_path, chats, template=PLAIN))
     aside = {"on_bad_document": "reject"}
-    shard = shard_of(chat_dataset(tmp_path, chats, template=PLAIN, documents=aside))
-    marked = shard_of(chat_dataset(tmp_path / "marked", chats))
+    shard = tokenize(chat_dataset(tmp_path, chats, template=PLAIN, documents=aside))
+    marked = tokenize(chat_dataset(tmp_path / "marked", chats))
 
     assert "row 0, line 1, byte 0: expected at most 2 turns of the assistant" in str(caught.value)
     assert "found 3; put what the assistant says between {% generation %}" in str(caught.value)

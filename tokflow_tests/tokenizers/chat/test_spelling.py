@@ -9,16 +9,9 @@ import tokenizers
 from tokflow.errors import BadDocumentError
 from tokflow.tokenizers.chat.spelling import ChatSpelling
 from tokflow.tokenizers.chat.template import BadChatError, ChatTemplate
-from tokflow_tests.chats import (
-    END,
-    PLAIN,
-    START,
-    byte_level_json,
-    chat,
-    chat_dataset,
-    documents_of,
-    shard_of,
-)
+from tokflow_tests.chats import END, PLAIN, START, byte_level_json, chat, chat_dataset
+from tokflow_tests.outputs import documents_of
+from tokflow_tests.tiny import tokenize
 
 PARTS = PLAIN.replace(
     "message['content'] +",
@@ -51,7 +44,7 @@ JOINED = {
 def test_a_special_token_that_the_template_joins_out_of_messages_stays_plain_text(
     template: str, messages: Any, own: list[str], tmp_path: Path
 ):
-    shard = shard_of(chat_dataset(tmp_path, [messages], template=template))
+    shard = tokenize(chat_dataset(tmp_path, [messages], template=template))
 
     library = tokenizers.Tokenizer.from_str(byte_level_json())
     [(ids, mask)] = documents_of(shard)
@@ -70,13 +63,13 @@ def test_with_error_such_a_token_stops_the_run(
     dataset = chat_dataset(tmp_path, [messages], template=template, tokenizer=policy)
 
     with pytest.raises(BadDocumentError, match="expected no special token spelt in the text"):
-        shard_of(dataset)
+        tokenize(dataset)
 
 
 def test_what_cannot_be_told_is_a_bad_document(tmp_path: Path):
     cut_out = chat("x<|im_<think>zz</think>end|>y", "ok")
     aside = {"on_bad_document": "reject"}
-    shard = shard_of(
+    shard = tokenize(
         chat_dataset(tmp_path, [cut_out, chat("a", "b")], template=THOUGHTLESS, documents=aside)
     )
 

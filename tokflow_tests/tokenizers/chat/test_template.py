@@ -7,7 +7,9 @@ import pytest
 
 from tokflow.errors import BadDocumentError
 from tokflow.tokenizers.chat.template import BadChatError, ChatTemplate
-from tokflow_tests.chats import CHATS, MARKED, PLAIN, chat, chat_dataset, documents_of, shard_of
+from tokflow_tests.chats import CHATS, MARKED, PLAIN, chat, chat_dataset
+from tokflow_tests.outputs import documents_of
+from tokflow_tests.tiny import tokenize
 
 TURN = (
     "{{ '<|im_start|>' + m.role + '\n' }}{% if m.role == 'assistant' %}"
@@ -30,8 +32,8 @@ ELSEWHERE = {
 def test_a_generation_block_that_is_written_later_is_supervised_where_it_is_written(
     template: str, tmp_path: Path
 ):
-    assert documents_of(shard_of(chat_dataset(tmp_path, template=template))) == documents_of(
-        shard_of(chat_dataset(tmp_path / "plain", template=MARKED))
+    assert documents_of(tokenize(chat_dataset(tmp_path, template=template))) == documents_of(
+        tokenize(chat_dataset(tmp_path / "plain", template=MARKED))
     )
 
 
@@ -88,18 +90,18 @@ def test_a_bad_block_is_a_document_that_can_be_set_aside(tmp_path: Path):
     chats = [chat("a", "b"), chat("a", " b ")]
 
     with pytest.raises(BadDocumentError, match="where the text is written"):
-        shard_of(chat_dataset(tmp_path, chats, template=template))
+        tokenize(chat_dataset(tmp_path, chats, template=template))
     aside = {"on_bad_document": "reject"}
-    shard = shard_of(chat_dataset(tmp_path, chats, template=template, documents=aside))
+    shard = tokenize(chat_dataset(tmp_path, chats, template=template, documents=aside))
 
     assert shard.manifest.counts["num_rejects"] == 1
     assert [mask for _, mask in documents_of(shard)] == [[1, 1, 1]]
 
 
 def test_a_generation_block_in_a_comment_is_none(tmp_path: Path):
-    with_comment = shard_of(chat_dataset(tmp_path, template=PLAIN + "{# {% generation %} #}"))
+    with_comment = tokenize(chat_dataset(tmp_path, template=PLAIN + "{# {% generation %} #}"))
 
     assert documents_of(with_comment) == documents_of(
-        shard_of(chat_dataset(tmp_path / "plain", CHATS, template=PLAIN))
+        tokenize(chat_dataset(tmp_path / "plain", CHATS, template=PLAIN))
     )
     assert with_comment.manifest.counts["num_loss_tokens"] > 20

@@ -18,8 +18,8 @@ from tokflow.tokenizers.engines.fast import UNLIKE_PATTERNS, open_gigatoken
 from tokflow.tokenizers.engines.sweep import differing_points, write_crossing_tokenizer
 from tokflow.tokenizers.patterns import PATTERNS, byte_letters, pre_tokenizer_fields
 from tokflow.tokenizers.tokenizer import Kind, Tokenizer
-from tokflow_tests.outputs import make_manifest
-from tokflow_tests.texts import make_texts_dataset, token_lists, tokenize
+from tokflow_tests.outputs import make_manifest, token_lists
+from tokflow_tests.tiny import declare_texts, tokenize
 
 NO_LONGER_LOWER = 0x295
 """U+0295, since Unicode 17 a letter without case: only patterns with case tell."""
@@ -83,7 +83,7 @@ def crossing(kind: Kind, folder: Path) -> Tokenizer:
 
 def dataset_of(tokenizer: Tokenizer, folder: Path, texts: list[str]) -> Dataset:
     path = tokenizer.folder / "tokenizer.json"
-    return make_texts_dataset(folder, texts, kind="file", name=str(path), eos="none")
+    return declare_texts(folder, texts, kind="file", name=str(path), eos="none")
 
 
 def test_the_table_holds_all_that_tokenizers_splits_otherwise(tmp_path: Path):
@@ -175,7 +175,7 @@ def test_gpt2_gives_the_tokens_of_tiktoken_for_an_ideograph_of_unicode_17(
 ):
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(shared / "tiktoken-cache"))
     texts = [*["plain"] * 999, "\U00033476\u6000"]
-    dataset = make_texts_dataset(tmp_path, texts, kind="tiktoken", name="gpt2", eos="none")
+    dataset = declare_texts(tmp_path, texts, kind="tiktoken", name="gpt2", eos="none")
 
     shard = tokenize(dataset)
 

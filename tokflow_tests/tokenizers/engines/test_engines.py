@@ -14,14 +14,9 @@ from tokflow.tokenizers.engines import EngineDiffersError, fast, open_engine, op
 from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
 from tokflow.tokenizers.engines.protocol import text_buffers
 from tokflow.tokens import shard as tokens
-from tokflow_tests.texts import (
-    FEW_TEXTS,
-    awkward_strings,
-    make_texts_dataset,
-    save_tokenizer,
-    token_lists,
-    tokenize,
-)
+from tokflow_tests.outputs import token_lists
+from tokflow_tests.texts import awkward_strings
+from tokflow_tests.tiny import FEW_TEXTS, declare_texts, save_tokenizer, tokenize
 from tokflow_tests.wrong_engine import gate_wrong_engine
 
 TRAINING_TEXT = ["It's 12 o'clock, the naïve café opens its doors.\n", "def f(x):\n    return x\n"]
@@ -122,7 +117,7 @@ def test_what_gigatoken_does_not_support_goes_to_the_reference_and_says_why(
     tokenizer = UNSUPPORTED[name]()
     # Unigram takes its EOS for a piece of plain text.
     strings = [string for string in SOME_STRINGS if "</s>" not in string]
-    dataset = make_texts_dataset(tmp_path, strings, **save(tokenizer, tmp_path))
+    dataset = declare_texts(tmp_path, strings, **save(tokenizer, tmp_path))
 
     shard = tokenize(dataset)
 
@@ -136,7 +131,7 @@ def test_a_model_that_makes_its_eos_of_plain_text_is_an_error(tmp_path: Path):
     config = save(unigram(), tmp_path)
 
     with pytest.raises(TokenizerError, match="document 1: expected the EOS id"):
-        tokenize(make_texts_dataset(tmp_path, ["plain", "spells </s>"], **config))
+        tokenize(declare_texts(tmp_path, ["plain", "spells </s>"], **config))
 
 
 @pytest.mark.parametrize("name", SUPPORTED)
@@ -144,14 +139,14 @@ def test_what_gigatoken_supports_gives_the_tokens_of_the_reference(name: str, tm
     tokenizer = SUPPORTED[name]()
     config = {**save(tokenizer, tmp_path), "engine": "gigatoken"}
 
-    shard = tokenize(make_texts_dataset(tmp_path, SOME_STRINGS, **config))
+    shard = tokenize(declare_texts(tmp_path, SOME_STRINGS, **config))
 
     assert token_lists(shard) == reference_tokens(tokenizer, SOME_STRINGS)
     assert run_of(shard)["engine"] == "gigatoken"
 
 
 def test_the_reason_counts_the_strings_that_were_compared(tmp_path: Path):
-    dataset = make_texts_dataset(tmp_path, kind="trained", vocab_size=300)
+    dataset = declare_texts(tmp_path, kind="trained", vocab_size=300)
 
     run = run_of(tokenize(dataset))
 
@@ -163,7 +158,7 @@ def test_asking_for_gigatoken_where_it_is_not_supported_is_an_error(tmp_path: Pa
     config = {**save(word_piece(), tmp_path), "engine": "gigatoken"}
 
     with pytest.raises(TokenizerError) as caught:
-        tokenize(make_texts_dataset(tmp_path, **config))
+        tokenize(declare_texts(tmp_path, **config))
 
     assert str(caught.value) == (
         "tokenizer.engine: gigatoken: expected the tokens of tokenizers, found gigatoken does not "
@@ -179,7 +174,7 @@ def test_asking_for_gigatoken_where_it_differs_is_an_error_that_shows_a_text(tmp
     config = {**save(tokenizer, tmp_path), "engine": "gigatoken"}
 
     with pytest.raises(TokenizerError) as caught:
-        tokenize(make_texts_dataset(tmp_path, **config))
+        tokenize(declare_texts(tmp_path, **config))
 
     assert str(caught.value).startswith(
         "tokenizer.engine: gigatoken: expected the tokens of tokenizers, found 'a<|x|>b' became ["
@@ -206,7 +201,7 @@ def test_added_tokens_are_found_as_the_reference_finds_them(
     texts = [around.format("<|x|>") for around in AROUND]
     config = {**save(tokenizer, tmp_path), "special_tokens_in_text": policy}
 
-    shard = tokenize(make_texts_dataset(tmp_path, texts, **config))
+    shard = tokenize(declare_texts(tmp_path, texts, **config))
 
     expected = reference_tokens(tokenizer, texts, control=policy == "control")
     assert token_lists(shard) == expected
@@ -225,7 +220,7 @@ def test_of_two_added_tokens_that_overlap_the_reference_decides(
     texts = ["<|x|>y", "<|x|><|x|>y z"]
     config = {**save(tokenizer, tmp_path), "special_tokens_in_text": policy, "engine": engine}
 
-    shard = tokenize(make_texts_dataset(tmp_path, texts, **config))
+    shard = tokenize(declare_texts(tmp_path, texts, **config))
 
     assert token_lists(shard) == reference_tokens(tokenizer, texts, control=policy == "control")
 
@@ -262,7 +257,7 @@ def test_a_file_cannot_make_its_tokenizer_cut_pad_or_add(
     tokenizer = byte_level_bpe()
     config = {**save(tokenizer, tmp_path, **fields), "engine": engine}
 
-    shard = tokenize(make_texts_dataset(tmp_path, FEW_TEXTS, **config))
+    shard = tokenize(declare_texts(tmp_path, FEW_TEXTS, **config))
 
     assert token_lists(shard) == reference_tokens(tokenizer, FEW_TEXTS)
 
@@ -273,7 +268,7 @@ def test_dropout_is_for_training_a_model_and_is_left_out(engine: str, tmp_path: 
     model = {**json.loads(tokenizer.to_str())["model"], "dropout": 0.9}
     config = {**save(tokenizer, tmp_path, model=model), "engine": engine}
 
-    shard = tokenize(make_texts_dataset(tmp_path, TRAINING_TEXT, **config))
+    shard = tokenize(declare_texts(tmp_path, TRAINING_TEXT, **config))
 
     assert token_lists(shard) == reference_tokens(tokenizer, TRAINING_TEXT)
 
@@ -282,7 +277,7 @@ def test_dropout_is_for_training_a_model_and_is_left_out(engine: str, tmp_path: 
     "text", ["a strange document", "a strange document " * 3_000], ids=["short", "long"]
 )
 def test_an_engine_that_differs_on_a_document_of_the_shard_is_caught(text: str, tmp_path: Path):
-    gated = gate_wrong_engine(save_tokenizer(make_texts_dataset(tmp_path)))
+    gated = gate_wrong_engine(save_tokenizer(declare_texts(tmp_path)))
 
     with pytest.raises(EngineDiffersError) as caught:
         gated.encode(pa.array([text], pa.large_string()))
@@ -292,7 +287,7 @@ def test_an_engine_that_differs_on_a_document_of_the_shard_is_caught(text: str, 
 
 
 def test_a_long_document_among_short_ones_is_compared_too(tmp_path: Path):
-    gated = gate_wrong_engine(save_tokenizer(make_texts_dataset(tmp_path)))
+    gated = gate_wrong_engine(save_tokenizer(declare_texts(tmp_path)))
     texts = ["", "ab", "a strange document " * 3_000, "c"]
 
     with pytest.raises(EngineDiffersError):
@@ -300,7 +295,7 @@ def test_a_long_document_among_short_ones_is_compared_too(tmp_path: Path):
 
 
 def test_an_engine_that_is_right_on_the_shard_is_trusted(tmp_path: Path):
-    gated = gate_wrong_engine(save_tokenizer(make_texts_dataset(tmp_path)))
+    gated = gate_wrong_engine(save_tokenizer(declare_texts(tmp_path)))
 
     encoded = gated.encode(pa.array(["ab", "c"], pa.large_string()))
 
@@ -314,7 +309,7 @@ def test_a_slice_of_an_array_has_the_tokens_of_its_own_texts(
     engine: str, is_parallel: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(fast, "_has_idle_cores", lambda: is_parallel)
-    tokenizer = save_tokenizer(make_texts_dataset(tmp_path, kind="trained", vocab_size=300))
+    tokenizer = save_tokenizer(declare_texts(tmp_path, kind="trained", vocab_size=300))
     opened, reference = open_engine(tokenizer, choice=engine), open_reference(tokenizer)
     texts = pa.array(["Hello", "", "x", "größe", "tail"], pa.large_string())
 
@@ -326,7 +321,7 @@ def test_a_slice_of_an_array_has_the_tokens_of_its_own_texts(
 
 @pytest.mark.parametrize("engine", ["gigatoken", "reference"])
 def test_a_batch_may_hold_no_document(engine: str, tmp_path: Path):
-    tokenizer = save_tokenizer(make_texts_dataset(tmp_path, kind="trained", vocab_size=300))
+    tokenizer = save_tokenizer(declare_texts(tmp_path, kind="trained", vocab_size=300))
 
     encoded = open_engine(tokenizer, choice=engine).engine.encode(pa.array([], pa.large_string()))
 
@@ -335,7 +330,7 @@ def test_a_batch_may_hold_no_document(engine: str, tmp_path: Path):
 
 
 def test_bytes_show_special_ids_by_name_and_broken_text_as_a_mark(tmp_path: Path):
-    tokenizer = save_tokenizer(make_texts_dataset(tmp_path))
+    tokenizer = save_tokenizer(declare_texts(tmp_path))
 
     assert open_reference(tokenizer).decode([257, 97, 0xC3, 256]) == "<bos>a\ufffd<eos>"
     assert open_engine(tokenizer).reason == "the bytes need no other engine"

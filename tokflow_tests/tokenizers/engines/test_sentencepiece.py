@@ -8,8 +8,9 @@ from tokflow.store.arrow import to_texts
 from tokflow.store.manifest import read_manifest
 from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.engines.sentencepiece_ import SentencePieceEngine
+from tokflow_tests.outputs import token_lists
 from tokflow_tests.special import train_model
-from tokflow_tests.texts import make_texts_dataset, save_tokenizer, token_lists, tokenize
+from tokflow_tests.tiny import declare_texts, save_tokenizer, tokenize
 
 
 def save_model(folder: Path, **options: object) -> sentencepiece.SentencePieceProcessor:
@@ -20,14 +21,14 @@ def save_model(folder: Path, **options: object) -> sentencepiece.SentencePiecePr
 
 def error_of(folder: Path, name: str) -> str:
     with pytest.raises(TokenizerError) as caught:
-        save_tokenizer(make_texts_dataset(folder, kind="sentencepiece", name=name))
+        save_tokenizer(declare_texts(folder, kind="sentencepiece", name=name))
     return str(caught.value)
 
 
 def test_a_model_says_which_symbols_are_special_and_which_end_and_begin(tmp_path: Path):
     processor = save_model(tmp_path, control_symbols=["<c>"], user_defined_symbols=["<u>"])
 
-    saved = save_tokenizer(make_texts_dataset(tmp_path, kind="sentencepiece", name="own.model"))
+    saved = save_tokenizer(declare_texts(tmp_path, kind="sentencepiece", name="own.model"))
 
     assert saved.special_tokens == {"<unk>": 0, "<s>": 1, "</s>": 2, "<c>": 3}
     assert (saved.eos_token, saved.eos_id) == ("</s>", 2)
@@ -42,7 +43,7 @@ def test_a_model_says_which_symbols_are_special_and_which_end_and_begin(tmp_path
 def test_a_model_without_bos_has_none(tmp_path: Path):
     save_model(tmp_path, bos_id=-1, eos_id=1)
 
-    saved = save_tokenizer(make_texts_dataset(tmp_path, kind="sentencepiece", name="own.model"))
+    saved = save_tokenizer(declare_texts(tmp_path, kind="sentencepiece", name="own.model"))
 
     assert (saved.bos_token, saved.bos_id) == (None, None)
     assert (saved.eos_token, saved.eos_id) == ("</s>", 1)
@@ -54,9 +55,7 @@ def test_control_symbols_cut_the_text_and_each_stretch_is_encoded_on_its_own(tmp
     config = {"kind": "sentencepiece", "name": "own.model", "engine": "reference"}
     texts = ["a<c>b", "<c>ca", "<c>", "", "text"]
 
-    shard = tokenize(
-        make_texts_dataset(tmp_path, texts, **config, special_tokens_in_text="control")
-    )
+    shard = tokenize(declare_texts(tmp_path, texts, **config, special_tokens_in_text="control"))
 
     a, b, text = (processor.encode(text) for text in ("a", "b", "text"))
     expected = [[*a, short, *b], [long, *a], [short], [], text]
@@ -78,9 +77,7 @@ def test_tokens_know_the_character_they_begin_with(tmp_path: Path):
 
 def test_what_the_model_does_to_spaces_is_its_own_affair(tmp_path: Path):
     processor = save_model(tmp_path, remove_extra_whitespaces=True)
-    dataset = make_texts_dataset(
-        tmp_path, ["  a   b  ", "a b"], kind="sentencepiece", name="own.model"
-    )
+    dataset = declare_texts(tmp_path, ["  a   b  ", "a b"], kind="sentencepiece", name="own.model")
 
     first, second = token_lists(tokenize(dataset))
 
@@ -89,7 +86,7 @@ def test_what_the_model_does_to_spaces_is_its_own_affair(tmp_path: Path):
 
 def test_tokens_decode_to_text_with_symbols_by_name(tmp_path: Path):
     processor = save_model(tmp_path)
-    dataset = make_texts_dataset(tmp_path, kind="sentencepiece", name="own.model")
+    dataset = declare_texts(tmp_path, kind="sentencepiece", name="own.model")
     engine = open_reference(save_tokenizer(dataset))
 
     decoded = engine.decode([1, *processor.encode("a größe"), 2, *processor.encode("b"), 0])
@@ -102,7 +99,7 @@ def test_the_same_model_elsewhere_is_the_same_tokenizer(tmp_path: Path):
     for name in "ab":
         (tmp_path / name).mkdir()
         save_model(tmp_path / name)
-        dataset = make_texts_dataset(tmp_path / name, kind="sentencepiece", name="own.model")
+        dataset = declare_texts(tmp_path / name, kind="sentencepiece", name="own.model")
         saved.append(save_tokenizer(dataset))
 
     assert saved[0].fingerprint == saved[1].fingerprint

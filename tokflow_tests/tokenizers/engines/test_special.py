@@ -11,8 +11,9 @@ from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.shard import TokenShard
 from tokflow_tests import special
+from tokflow_tests.outputs import token_lists
 from tokflow_tests.special import letter_ids, write_letters
-from tokflow_tests.texts import make_texts_dataset, save_tokenizer, token_lists, tokenize
+from tokflow_tests.tiny import declare_texts, save_tokenizer, tokenize
 
 TEXTS = ["before</s>after", "</s>", "</s></s> text", "plain"]
 NUM_SPELT = 4
@@ -48,13 +49,13 @@ each_case_with_words = pytest.mark.parametrize("case", WITH_WORDS.values(), ids=
 
 def shard_of(case: Case, folder: Path, texts: list[str], policy: str) -> TokenShard:
     config = {**case.make(folder), "engine": case.choice, "special_tokens_in_text": policy}
-    shard = tokenize(make_texts_dataset(folder, texts, **config))
+    shard = tokenize(declare_texts(folder, texts, **config))
     assert json.loads((shard.folder / "run.json").read_text())["engine"] == case.engine
     return shard
 
 
 def tokenizer_of(case: Case, folder: Path) -> Tokenizer:
-    return save_tokenizer(make_texts_dataset(folder, ["a"], **case.make(folder)))
+    return save_tokenizer(declare_texts(folder, ["a"], **case.make(folder)))
 
 
 @each_case
@@ -130,11 +131,11 @@ def test_a_tokenizer_that_names_no_eos_says_what_could_be_one(case: Case, tmp_pa
         write_letters(tmp_path / "other", eos_token=None)
         config["name"] = str(tmp_path / "other")
     elif case.make is special.of_bytes:
-        assert save_tokenizer(make_texts_dataset(tmp_path, **config)).eos_id == 256
+        assert save_tokenizer(declare_texts(tmp_path, **config)).eos_id == 256
         return
 
     with pytest.raises(TokenizerError) as caught:
-        tokenize(make_texts_dataset(tmp_path, ["a"], **config))
+        tokenize(declare_texts(tmp_path, ["a"], **config))
 
     assert "tokenizer.eos: expected a tokenizer that names its EOS, found none; " in str(
         caught.value
@@ -146,10 +147,10 @@ def test_a_tokenizer_that_names_no_eos_says_what_could_be_one(case: Case, tmp_pa
 def test_eos_may_be_any_token_of_the_vocabulary(case: Case, tmp_path: Path):
     config = {**case.make(tmp_path), "eos_token": "b", "engine": case.choice}
 
-    shard = tokenize(make_texts_dataset(tmp_path, ["a", ""], **config))
+    shard = tokenize(declare_texts(tmp_path, ["a", ""], **config))
 
     [_, empty] = token_lists(shard)
-    engine = open_reference(save_tokenizer(make_texts_dataset(tmp_path, **config)))
+    engine = open_reference(save_tokenizer(declare_texts(tmp_path, **config)))
     assert shard.manifest.details["eos_token"] == "b"
     assert engine.decode(empty) == "b"
 
@@ -159,7 +160,7 @@ def test_eos_that_is_in_no_vocabulary_is_an_error(case: Case, tmp_path: Path):
     config = {**case.make(tmp_path), "eos_token": "<nowhere>"}
 
     with pytest.raises(TokenizerError) as caught:
-        save_tokenizer(make_texts_dataset(tmp_path, **config))
+        save_tokenizer(declare_texts(tmp_path, **config))
 
     assert str(caught.value).startswith("tokenizer.eos_token: expected one of '")
     assert str(caught.value).endswith("', found '<nowhere>'; name a token of the vocabulary")
@@ -169,7 +170,7 @@ def test_an_added_token_past_65_535_makes_ids_of_four_bytes(tmp_path: Path):
     flags = dict.fromkeys(("lstrip", "rstrip", "normalized", "single_word", "special"), False)
     added = {"65536": {"content": "<word>", **flags}}
     write_letters(tmp_path / "letters", added_tokens_decoder=added)
-    dataset = make_texts_dataset(
+    dataset = declare_texts(
         tmp_path, ["<word>a"], kind="huggingface", name="letters", trust_remote_code=True
     )
 
@@ -182,12 +183,12 @@ def test_an_added_token_past_65_535_makes_ids_of_four_bytes(tmp_path: Path):
 def test_code_that_makes_control_tokens_of_text_cannot_be_ordinary(tmp_path: Path):
     write_letters(tmp_path / "letters", tokenize="text.split()")
     config = {"kind": "huggingface", "name": "letters", "trust_remote_code": True}
-    assert token_lists(tokenize(make_texts_dataset(tmp_path, ["a"], **config))) == [
+    assert token_lists(tokenize(declare_texts(tmp_path, ["a"], **config))) == [
         [*letter_ids("a"), 2]
     ]
 
     with pytest.raises(TokenizerError) as caught:
-        tokenize(make_texts_dataset(tmp_path, ["a </s>"], **config))
+        tokenize(declare_texts(tmp_path, ["a </s>"], **config))
 
     assert str(caught.value) == (
         "tokenizer.special_tokens_in_text: ordinary: expected the class LettersTokenizer to "

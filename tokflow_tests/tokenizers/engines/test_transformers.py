@@ -12,8 +12,9 @@ from tokflow.store.manifest import read_manifest
 from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.hub import files_to_take
 from tokflow.tokenizers.tokenizer import TokenizerConfig
+from tokflow_tests.outputs import token_lists
 from tokflow_tests.special import letter_ids, write_letters
-from tokflow_tests.texts import make_texts_dataset, save_tokenizer, token_lists, tokenize
+from tokflow_tests.tiny import declare_texts, save_tokenizer, tokenize
 from tokflow_tests.tokenizers.test_sources import (
     COMMIT,
     HUB_TOKENIZER,
@@ -33,14 +34,14 @@ LETTERS = {"kind": "huggingface", "name": "letters", "trust_remote_code": True}
 
 def error_of(folder: Path, **tokenizer: Any) -> str:
     with pytest.raises(TokenizerError) as caught:
-        make_tokenizer(BuildGraph(make_texts_dataset(folder, **tokenizer)))
+        make_tokenizer(BuildGraph(declare_texts(folder, **tokenizer)))
     return str(caught.value)
 
 
 def test_code_that_came_with_a_tokenizer_runs_where_the_config_asks_for_it(tmp_path: Path):
     write_letters(tmp_path / "letters")
 
-    shard = tokenize(make_texts_dataset(tmp_path, TEXTS, **LETTERS))
+    shard = tokenize(declare_texts(tmp_path, TEXTS, **LETTERS))
 
     assert token_lists(shard) == IDS
     ran = json.loads((shard.folder / "run.json").read_text())
@@ -52,7 +53,7 @@ def test_code_that_came_with_a_tokenizer_runs_where_the_config_asks_for_it(tmp_p
 
 def test_later_runs_use_the_code_in_the_store(tmp_path: Path):
     write_letters(tmp_path / "letters")
-    saved = save_tokenizer(make_texts_dataset(tmp_path, TEXTS, **LETTERS))
+    saved = save_tokenizer(declare_texts(tmp_path, TEXTS, **LETTERS))
     shutil.rmtree(tmp_path / "letters")
 
     engine = open_reference(saved)
@@ -81,14 +82,14 @@ def test_code_does_not_run_unless_the_config_asks_for_it(tmp_path: Path):
         "if you want to run it, or name a tokenizer that has a tokenizer.json"
     )
     assert not (tmp_path / "ran").exists()
-    save_tokenizer(make_texts_dataset(tmp_path, **LETTERS))
+    save_tokenizer(declare_texts(tmp_path, **LETTERS))
     assert (tmp_path / "ran").exists()
 
 
 def test_trust_is_part_of_the_recipe_and_code_of_the_content(tmp_path: Path):
     folder = write_letters(tmp_path / "letters")
-    trusting = make_texts_dataset(tmp_path, **LETTERS)
-    careful = make_texts_dataset(tmp_path, **{**LETTERS, "trust_remote_code": False})
+    trusting = declare_texts(tmp_path, **LETTERS)
+    careful = declare_texts(tmp_path, **{**LETTERS, "trust_remote_code": False})
     outputs = [BuildGraph(dataset).tokenizer_output.fingerprint for dataset in (trusting, careful)]
     before = save_tokenizer(trusting)
 
@@ -137,7 +138,7 @@ def test_code_that_fails_is_an_error_with_what_it_said(tmp_path: Path):
 
 
 def test_code_on_the_hub_is_kept_with_its_commit_and_needs_no_network_again(tmp_path: Path):
-    dataset = make_texts_dataset(tmp_path, TEXTS)
+    dataset = declare_texts(tmp_path, TEXTS)
     published = write_letters(tmp_path / "published")
     (published / "model.safetensors").write_bytes(b"weights")
     config = {**HUB_TOKENIZER, "trust_remote_code": True}
@@ -145,7 +146,7 @@ def test_code_on_the_hub_is_kept_with_its_commit_and_needs_no_network_again(tmp_
     with serve_hub(published) as hub:
         first, _ = run(tmp_path, config, HF_ENDPOINT=hub.url)
 
-    make_texts_dataset(tmp_path, TEXTS[::-1])
+    declare_texts(tmp_path, TEXTS[::-1])
     second, _ = run(tmp_path, config, HF_HUB_OFFLINE="1", HF_HOME=str(tmp_path / "none"))
     assert first["tokens"] == IDS
     assert second == {"folder": first["folder"], "tokens": IDS[::-1]}
@@ -161,7 +162,7 @@ def test_code_on_the_hub_is_kept_with_its_commit_and_needs_no_network_again(tmp_
 
 
 def test_code_on_the_hub_is_not_even_fetched_where_it_may_not_run(tmp_path: Path):
-    make_texts_dataset(tmp_path, TEXTS)
+    declare_texts(tmp_path, TEXTS)
     published = write_letters(tmp_path / "published")
 
     with serve_hub(published) as hub:
@@ -175,7 +176,7 @@ def test_a_class_of_transformers_without_a_fast_backend_needs_no_trust(tmp_path:
     (tmp_path / "own").mkdir()
     config = {"tokenizer_class": "ByT5Tokenizer", "extra_ids": 2}
     (tmp_path / "own" / "tokenizer_config.json").write_text(json.dumps(config))
-    dataset = make_texts_dataset(
+    dataset = declare_texts(
         tmp_path, ["aé", "b</s>", "<extra_id_0>"], kind="huggingface", name="own"
     )
 
@@ -197,7 +198,7 @@ def test_of_a_model_folder_only_the_tokenizers_files_count(tmp_path: Path):
     folder = byte_level_files(tmp_path / "own")
     (folder / "model.safetensors").write_bytes(b"weights")
     (folder / "modeling_own.py").write_text("raise SystemExit")
-    dataset = make_texts_dataset(tmp_path, kind="huggingface", name="own")
+    dataset = declare_texts(tmp_path, kind="huggingface", name="own")
     before = BuildGraph(dataset).tokenizer_output
 
     (folder / "model.safetensors").write_bytes(b"other weights")
@@ -220,7 +221,7 @@ def test_what_a_tokenizers_config_says_besides_is_kept_where_it_is_converted(tmp
     fields = json.loads(config.read_text())
     config.write_text(json.dumps({**fields, "chat_template": "{{ messages }}"}))
 
-    saved = save_tokenizer(make_texts_dataset(tmp_path, kind="huggingface", name="own"))
+    saved = save_tokenizer(declare_texts(tmp_path, kind="huggingface", name="own"))
 
     kept = json.loads((saved.folder / "tokenizer_config.json").read_text())
     assert kept["chat_template"] == "{{ messages }}"
