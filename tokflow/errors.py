@@ -113,7 +113,7 @@ def explained(error: BaseException, *, where: object) -> TokflowError:
     if isinstance(error, OSError):
         return _explained_by_system(error, where)
     found = f"{type(error).__name__}: {' '.join(str(error).split())}"
-    expected, remedy = "to end well", _BUG
+    expected, remedy = "to finish without an error", _BUG
     if isinstance(error, UnicodeEncodeError):
         expected, found, remedy = "UTF-8", repr(error.object[:100]), "give it another name"
     elif isinstance(error, MemoryError):
@@ -127,7 +127,8 @@ def _explained_by_system(error: OSError, where: object) -> TokflowError:
     if error.filename is not None:
         name = error.filename
         where = os.fsdecode(name) if isinstance(name, bytes) else name or repr(name)
-    found = str(error) if error.errno is None else os.strerror(error.errno)
+    is_of_system = error.errno in errno.errorcode  # those of name servers have numbers below 0
+    found = os.strerror(error.errno) if is_of_system and error.errno else str(error)
     return TokflowError(where=where, expected=expected, found=found, remedy=remedy)
 
 
@@ -135,7 +136,7 @@ _BUG = (
     "run `tokflow verify` to see whether the store is damaged; if it is not, this is a bug of "
     "tokflow, of which TOKFLOW_DEBUG=1 shows the traceback"
 )
-_ROOM = "free some, or set `store` to another disk, and run again: what is finished stays"
+_ROOM = "free some, or set `store` to another disk, and run again: finished outputs stay"
 _DISK = "look into the system's log (dmesg): the disk or the network it is reached by is failing"
 _HANDLES = "raise the limit with `ulimit -n`"
 _PERMISSION = "change its owner or permissions, or name another place"

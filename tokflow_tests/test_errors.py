@@ -3,6 +3,7 @@ import os
 import pickle
 import resource
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -62,7 +63,12 @@ def test_an_error_of_the_system_names_the_file_and_what_to_do(number: int):
         (
             OSError(errno.ENOSPC, "full"),
             "tokens a.jsonl: expected room on the disk, found No space left on device; free some, "
-            "or set `store` to another disk, and run again: what is finished stays",
+            "or set `store` to another disk, and run again: finished outputs stay",
+        ),
+        (
+            socket.gaierror(socket.EAI_NONAME, "Name or service not known"),
+            "tokens a.jsonl: expected a system that does it, found [Errno -2] Name or service not "
+            "known; mend that",
         ),
         (
             FileNotFoundError(errno.ENOENT, "", b"\xff"),
@@ -74,7 +80,10 @@ def test_an_error_of_the_system_names_the_file_and_what_to_do(number: int):
             "tokens a.jsonl: expected enough memory, found MemoryError: 8 GB; run it where there "
             "is more, or read less at once (documents.limit)",
         ),
-        (KeyError("x"), f"tokens a.jsonl: expected to end well, found KeyError: 'x'; {BUG}"),
+        (
+            KeyError("x"),
+            f"tokens a.jsonl: expected to finish without an error, found KeyError: 'x'; {BUG}",
+        ),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -128,7 +137,7 @@ def test_a_full_disk_is_said_with_the_output_it_was_for(disk: Path, tmp_path: Pa
     assert message.startswith(f"error: {tokens}/")
     assert message.endswith(
         ": expected room on the disk, found No space left on device; free some, or set `store` "
-        "to another disk, and run again: what is finished stays"
+        "to another disk, and run again: finished outputs stay"
     )
     assert not tokens.exists()
 

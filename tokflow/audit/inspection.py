@@ -25,7 +25,7 @@ from tokflow.sequences.packing import PackingConfig
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import check_files
 from tokflow.store.manifest import check_sizes
-from tokflow.store.outputs import StoredOutput
+from tokflow.store.stored_outputs import StoredOutput
 from tokflow.tokenizers.engines import ReferenceEngine, open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.shard import TokenShard
@@ -90,7 +90,10 @@ def inspect_output(
     except MissingOutputError:
         notes.append("its tokens are elsewhere and cannot be shown")
     if manifest.stage == "export" and FORMATS[manifest.details["format"]].read is None:
-        notes.append(f"{manifest.details['format']} files are never read: shown is what is in them")
+        notes.append(
+            f"{manifest.details['format']} files are never read: shown are the tokens they were "
+            "made from"
+        )
     return Inspection(
         found=found,
         num_bytes=sum(entry.num_bytes for entry in manifest.files.values()),
@@ -109,7 +112,7 @@ def _open_tokenizer(
     try:
         tokenizer = open_stored_tokenizer(found)
     except MissingOutputError:
-        notes.append("what it was made from is not in this store")
+        notes.append("its parents are not in this store")
     if tokenizer is None:
         if found.manifest.stage != "raw":
             notes.append("its tokenizer is not in this store: tokens are shown as ids")

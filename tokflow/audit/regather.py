@@ -22,7 +22,7 @@ from tokflow.sequences.segments import FileSequences, open_sequences, write_sequ
 from tokflow.split.spans import SPANS_NAME, SPANS_SCHEMA, Split, TokenSource
 from tokflow.store.arrow import make_table, repeated, to_numpy
 from tokflow.store.manifest import Manifest, Recipe, checksum
-from tokflow.store.outputs import StoredOutput, read_output
+from tokflow.store.stored_outputs import StoredOutput, read_output
 from tokflow.store.tables import Columns, has_name, parquet_options
 from tokflow.tokens.document_table import DOCUMENTS_SCHEMA
 from tokflow.tokens.shard import TokenShard
@@ -63,10 +63,12 @@ def gather_parts(found: StoredOutput, packing: PackingConfig | None, folder: Pat
             of_file.mkdir()
             splits.append(_write_split(found, flat, raw_file, index, of_file))
             if packing is not None:
-                rows = of_file / "sequences"
-                rows.mkdir()
-                write_sequences(splits[-1], packing, rows, dataset=found.manifest.dataset)
-                sequences.append(open_sequences(read_output(rows), splits[-1]))
+                sequences_folder = of_file / "sequences"
+                sequences_folder.mkdir()
+                write_sequences(
+                    splits[-1], packing, sequences_folder, dataset=found.manifest.dataset
+                )
+                sequences.append(open_sequences(read_output(sequences_folder), splits[-1]))
     return make_parts(
         details["parts"],
         details,

@@ -16,7 +16,7 @@ from tokflow.build.staleness import Cause, why
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
 from tokflow.raw import LeftOut
 from tokflow.store.manifest import RUN_NAME, Recipe, read_run
-from tokflow.store.outputs import newest_output
+from tokflow.store.stored_outputs import newest_output
 from tokflow.store.versions import changed_since
 
 DEFAULT_SECONDS: dict[Stage, tuple[float, float]] = {
@@ -51,7 +51,7 @@ class PlannedOutput:
 
     @property
     def is_made(self) -> bool:
-        """Whether it is there."""
+        """True if the output is there."""
         return self.cause is None
 
     @property
@@ -104,7 +104,7 @@ class Plan:
 
     @property
     def is_up_to_date(self) -> bool:
-        """Whether a run would find nothing to do."""
+        """True if a run would find nothing to do."""
         return not self.missing and not self.bad
 
     @property
@@ -210,7 +210,7 @@ class _Planner:
             return "raw files to be fetched"
         if bad := next((failure.name for failure in self.bad), None):
             return f"{bad}, which cannot be read"
-        return "the tokens of all files: known, and perhaps there, once they are made"
+        return "the tokens of all files, which decide what it must be"
 
     def _plan(
         self, output: Output, recipe: Recipe | None, cause: Cause | None, details: tuple[str, ...]
@@ -245,7 +245,9 @@ def _cause(output: Output) -> tuple[Cause | None, tuple[str, ...]]:
         if newest is None:
             return "missing", ()
         if newest.folder == output.folder:
-            return "config changed", ("what it holds is an error now",)
+            return "config changed", (
+                "it has bad documents or special tokens that are an error now",
+            )
         return why(newest.manifest, output.recipe)
     return None, ()
 

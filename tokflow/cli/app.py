@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tokflow.cli.output import reports_errors
+from tokflow.cli.terminal import reports_errors
 
 app = typer.Typer(
     name="tokflow",
@@ -34,8 +34,8 @@ Configs = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        help="A YAML file anywhere that declares a dataset, instead of a name; also several. Its "
-        "build is not recorded in Dagster's history, since no code location declares it.",
+        help="A YAML file anywhere that declares a dataset, instead of a name; may be repeated. "
+        "Its build is not recorded in Dagster's history, since no code location declares it.",
     ),
 ]
 Store = Annotated[
@@ -55,7 +55,7 @@ Trust = Annotated[
     typer.Option(
         "--trust-remote-code",
         help="Run a tokenizer that is Python code, with your rights; else its tokens are shown as "
-        "ids. Of a dataset its YAML alone says so.",
+        "ids. For a dataset, its YAML decides.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
@@ -122,7 +122,7 @@ def tokenizers(
         typer.Option(
             metavar="NAME",
             help="A tokenizer without a dataset: bytes, an encoding of tiktoken, a tokenizer.json, "
-            "a .model, a folder or a hub id; also several. Nothing is kept of it.",
+            "a .model, a folder or a hub id; may be repeated. Nothing is stored.",
         ),
     ] = None,
     file: Annotated[
@@ -162,7 +162,7 @@ def trace(
     token: Annotated[
         int | None,
         typer.Option(
-            min=0, help="Position of a token in the part, from 0; in rows padding counts."
+            min=0, help="Position of a token in the part, from 0; in sequences padding counts."
         ),
     ] = None,
     sequence: Annotated[
@@ -195,7 +195,7 @@ def convert(
             "--option",
             metavar="KEY=VALUE",
             help="An option of the format, as under `exports` in a YAML, such as "
-            "tokens_per_file=1000000 or 'columns=[labels]'; also several.",
+            "tokens_per_file=1000000 or 'columns=[labels]'; may be repeated.",
         ),
     ] = None,
     packing: Annotated[
@@ -203,8 +203,8 @@ def convert(
         typer.Option(
             "--packing",
             metavar="KEY=VALUE",
-            help="A field of `packing`, for formats of sequences; also several. By default as the "
-            "export was packed.",
+            help="A field of `packing`, for formats of sequences; may be repeated. By default as "
+            "the export was packed.",
         ),
     ] = None,
     output: Annotated[
@@ -225,7 +225,7 @@ def gc(
         int, typer.Option(min=0, help="Newest outputs to keep of each stage and file.")
     ] = 2,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Remove it; without this only say what would go.")
+        bool, typer.Option("--yes", help="Remove the outputs; without it they are only listed.")
     ] = False,
     json: Json = False,
 ) -> None:

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.build.plan import Plan, PlannedOutput, make_plan
-from tokflow.cli.output import (
+from tokflow.cli.selection import Paths, Words, select
+from tokflow.cli.terminal import (
     DONE,
     counted,
     described_left_out,
@@ -15,7 +16,6 @@ from tokflow.cli.output import (
     print_table,
     size,
 )
-from tokflow.cli.selection import Paths, Words, select
 
 ROWS_SHOWN = 40
 """Lines of a plan on the screen; the JSON has all."""
@@ -85,7 +85,9 @@ def _print(plan: Plan) -> None:
             max_rows=ROWS_SHOWN,
         )
     if plan.num_remote:
-        print(f"{counted(plan.num_remote, 'file')} elsewhere: a run asks whether they changed")
+        print(
+            f"{counted(plan.num_remote, 'file')} not on this disk: a run asks whether they changed"
+        )
     if plan.num_elsewhere:
         print(f"exports wait for {counted(plan.num_elsewhere, 'other file')} to be built")
     if plan.left_out:

@@ -17,7 +17,7 @@ from typing import Any
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.declared import project_root
-from tokflow.cli.output import print_error
+from tokflow.cli.terminal import print_error
 from tokflow.errors import explained, message_of
 from tokflow.store.atomic import new_file
 
@@ -70,7 +70,7 @@ def record(
         if os.environ.get("TOKFLOW_DEBUG") == "1":
             raise
         reason = message_of(error, where="the record")
-        rest = "what was built is complete, and the next run tries again"
+        rest = "the outputs are complete, and the next run tries again"
         return _told([], [f"{dataset.name}: Dagster did not record this run ({reason}); {rest}"])
     fields = {"instance": home, "outputs": there, "problems": problems}
     with new_file(path) as temporary:

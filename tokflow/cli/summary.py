@@ -7,7 +7,8 @@ from math import inf
 from tokflow.build.dataset import Dataset
 from tokflow.build.plan import Plan
 from tokflow.build.results import BuildResult, StageFailure, StageResult
-from tokflow.cli.output import (
+from tokflow.cli.progress import described_parts
+from tokflow.cli.terminal import (
     counted,
     described_left_out,
     described_sequences,
@@ -16,7 +17,6 @@ from tokflow.cli.output import (
     shown_path,
     size,
 )
-from tokflow.cli.progress import described_parts
 from tokflow.errors import first_five
 from tokflow.exports import Export
 from tokflow.store.atomic import LATEST
@@ -188,7 +188,7 @@ def _in_no_part(counts: Counter[str]) -> list[str]:
     documents, cut = counts["no_part.num_documents"], counts["no_part.num_cut_pieces"]
     if not documents and not cut:
         return []
-    of_cut = f" and {counted(cut, 'span')} of cut ones" if cut else ""
+    of_cut = f" and {counted(cut, 'span')} of cut documents" if cut else ""
     tokens = counted(counts["no_part.num_tokens"], "token")
     return [
         f"in no part of the split: {counts['no_part.num_chars']:,} characters of "
@@ -233,7 +233,7 @@ def _why_no_exports(plan: Plan, built: BuildResult) -> str | None:
     folders = [dataset.folder / "exports" / config.name for config in dataset.exports]
     state = "as they were" if any((of / LATEST).exists() for of in folders) else "not made"
     if built.failed:
-        return f"exports: {state}, for not every file is built"
+        return f"exports: {state}, since not every file is built"
     return f"exports: {state}; {counted(plan.num_elsewhere, 'other file')} not built yet"
 
 

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 
 from tokflow.audit.trace import TokenOrigin, sequence_range, trace_tokens
-from tokflow.cli.output import (
+from tokflow.cli.terminal import (
     DONE,
     UsageError,
     as_usage,
@@ -17,7 +17,7 @@ from tokflow.cli.output import (
 CHARS_SHOWN = 400
 
 CODE_NOTE = (
-    "its tokenizer is Python code: no characters can be told; read that code and give "
+    "its tokenizer is Python code, so no characters are shown; read that code and give "
     "--trust-remote-code to run it"
 )
 
@@ -53,7 +53,7 @@ def main(
         for origin in origins:
             _print(origin)
         if any(origin.token_ids is None for origin in origins):
-            print("note: the store it was made in is not here: no characters can be told")
+            print("note: the store it was made in is not here, so no characters are shown")
         elif any(origin.text is None for origin in origins):
             print(f"note: {CODE_NOTE}")
     return DONE

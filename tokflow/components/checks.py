@@ -16,7 +16,7 @@ from tokflow.audit.verify import (
 )
 from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import make_raw
-from tokflow.components.names import asset_key
+from tokflow.components.dagster_names import asset_key
 from tokflow.errors import TokflowError, message_of, shortened
 from tokflow.exports import Part, inputs_of
 from tokflow.split.leakage import find_shared_texts
@@ -138,8 +138,8 @@ CHECKS: dict[str, tuple[OutputCheck, ...]] = {
     "sequences": (
         OutputCheck(
             "accounting_closes",
-            "Every token of every part is in exactly one sequence or in the file's tail, or is "
-            "counted as dropped or repeated.",
+            "Every token of every part is in exactly one sequence, is a leftover token of the "
+            "file, or is counted as dropped or repeated.",
             _sequences_close,
         ),
     ),

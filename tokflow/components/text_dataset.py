@@ -58,7 +58,7 @@ def make_definitions(dataset: Dataset, *, declared_in: Path | None = None) -> dg
         build = dg.define_asset_job(
             f"{dataset.name}_build",
             selection=dg.AssetSelection.groups(dataset.name),
-            description=f"Builds {dataset.name}; what is there already is left as it is.",
+            description=f"Builds {dataset.name}; outputs that exist stay as they are.",
         )
         return dg.Definitions(
             assets=assets,

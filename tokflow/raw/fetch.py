@@ -195,7 +195,7 @@ class _Fetching:
         )
 
     def _gave_up(self, found: str) -> RawFileError:
-        remedy = "run again when the server answers; what has arrived is kept"
+        remedy = "run again when the server answers; the bytes that arrived are kept"
         if self.newest is not None:
             remedy = (
                 "run again when the server answers, or move the earlier copy "

@@ -186,6 +186,6 @@ def _no_file(path: str, error: OSError) -> RawFileError:
     return RawFileError(
         where=path,
         expected="a file, as its name matches a pattern of raw.files",
-        found=f"a name that leads to none ({error.strerror})",
+        found=f"a link that leads to no file ({error.strerror})",
         remedy="mend or remove the link",
     )

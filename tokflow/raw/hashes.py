@@ -64,7 +64,7 @@ class HashCache:
                 path, *stamp, sha256 = json.loads(line)
                 if len(sha256) == 64:
                     self._known[path] = Stamp(*stamp), sha256
-            except (ValueError, TypeError):
+            except (ValueError, TypeError, RecursionError):
                 continue
 
     def find(self, path: Path, stamp: Stamp) -> str | None:

@@ -130,5 +130,5 @@ class PartialDownload:
             where=self._path,
             expected=f"room for {self.total or self.num_bytes:,} bytes",
             found=error.strerror or str(error),
-            remedy="free disk space and run again; what has arrived is kept",
+            remedy="free disk space and run again; the bytes that arrived are kept",
         )

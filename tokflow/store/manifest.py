@@ -143,7 +143,7 @@ class _Details:
     tokenizer_fingerprint: str = ""
 
 
-class _Fields(msgspec.Struct):
+class _ManifestFields(msgspec.Struct):
     details: _Details
 
 
@@ -249,7 +249,7 @@ def read_manifest(folder: Path) -> Manifest:
     _check_version(path, fields.get("format_version"))
     _check_digest(path, data)
     try:
-        msgspec.convert(fields, _Fields)
+        msgspec.convert(fields, _ManifestFields)
         manifest = msgspec.convert({**fields, "recipe": fields}, Manifest)
         for expected, found in _field_problems(manifest, fields["fingerprint"], folder.name):
             raise damaged(path, expected, found)

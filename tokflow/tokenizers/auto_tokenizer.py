@@ -8,7 +8,7 @@ splits text as the class is written, which for OLMo and Dolma 2 is not what thei
 from itertools import zip_longest
 from pathlib import Path
 
-from tokflow.tokenizers.engines.cuts import flat_steps
+from tokflow.tokenizers.engines.cut_rule import flat_steps
 from tokflow.tokenizers.engines.reference import load_tokenizer_json
 from tokflow.tokenizers.engines.transformers_ import load_pretrained
 from tokflow.tokenizers.hub import find_difference
@@ -47,7 +47,7 @@ def describe_rebuilt(folder: Path) -> str | None:
         return None
     return (
         f"AutoTokenizer of transformers 5 rebuilds this tokenizer as {name}, which splits "
-        f"text by {of_class} where tokenizer.json splits by {of_file}: its ids are others than "
+        f"text by {of_class} where tokenizer.json splits by {of_file}: its ids differ from "
         "these, which are those of tokenizer.json; to load that anywhere, set tokenizer_class: "
         "TokenizersBackend in tokenizer_config.json"
     )

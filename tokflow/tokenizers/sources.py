@@ -181,7 +181,7 @@ def _local_files(source: TokenizerSource) -> list[Path]:
     raise TokenizerError(
         where="tokenizer.name",
         expected="an existing file, or a folder with files",
-        found=f"{str(path)!r}, which {'holds none of a tokenizer' if names else f'is {state}'}",
+        found=f"{str(path)!r}, which {'holds no file of a tokenizer' if names else f'is {state}'}",
         remedy="correct the path; a relative one starts at the folder of the YAML file "
         "or, for a dataset under tokflow/defs, of the project",
     )
@@ -239,7 +239,7 @@ def _make_from_file(source: TokenizerSource, folder: Path) -> Facts:
             where=f"tokenizer.name: {source.config.name}",
             expected="a tokenizer.json, or a folder that holds one",
             found="a folder without",
-            remedy="set tokenizer.kind: huggingface, which converts what else is there",
+            remedy="set tokenizer.kind: huggingface, which converts other files",
         )
     for file in files:
         name = "tokenizer.json" if file == source.path else file.name

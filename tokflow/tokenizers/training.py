@@ -100,7 +100,7 @@ def _train(text: Path, num_merges: int, pattern: str) -> list[tuple[bytes, bytes
     except Exception as error:  # of the library, or of a process that was killed
         raise TokenizerError(
             where="tokenizer.kind: trained",
-            expected=f"the trainer of {_trainer(pattern)} to end well",
+            expected=f"the trainer of {_trainer(pattern)} to finish without an error",
             found=f"{type(error).__name__}: {error}",
             remedy="give it less text with tokenizer.max_characters, or train elsewhere and "
             "use kind: file",

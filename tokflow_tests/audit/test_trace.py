@@ -190,4 +190,4 @@ def test_an_export_that_was_copied_elsewhere_still_leads_to_its_documents(tmp_pa
     assert {(o.char_start, o.text) for o in here} == {(None, None)}
     printed = run("trace", tmp_path / "copy", "--token", "3")
     assert printed.stdout.startswith("a.jsonl:0  tokens 3 to 4 of its text  (1 token at 3)\n")
-    assert "no characters can be told" in printed.stdout
+    assert "no characters are shown" in printed.stdout

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tokflow.audit.verify.outputs import verify_dataset
+from tokflow.audit.verify.verification import verify_dataset
 from tokflow.build.dataset import Dataset
 from tokflow.build.pipeline import build_dataset
 from tokflow.build.plan import make_plan
@@ -67,7 +67,7 @@ def test_a_bad_line_set_aside_is_an_error_again_once_it_is_to_be_one(folder: Pat
     [planned] = make_plan(strict).missing
     assert (planned.name, planned.reason) == (
         "b.jsonl",
-        "config changed (what it holds is an error now)",
+        "config changed (it has bad documents or special tokens that are an error now)",
     )
     assert any(verified.problems for verified in verify_dataset(strict))
     assert new(build(dataset(folder, documents={**REJECT, "max_rejects": 1}))) == []

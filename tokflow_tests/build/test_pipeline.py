@@ -262,7 +262,7 @@ def test_an_error_nobody_foresaw_stops_its_output_and_no_other(
 
     assert [(failed.stage, failed.name) for failed in built.failed] == [("split", "c.jsonl")]
     assert str(built.failed[0].explained).startswith(
-        "split c.jsonl: expected to end well, found ZeroDivisionError: of c; "
+        "split c.jsonl: expected to finish without an error, found ZeroDivisionError: of c; "
     )
     assert sum(made.output.stage == "sequences" for made in built.made) == 1
 

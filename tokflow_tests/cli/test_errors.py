@@ -173,7 +173,9 @@ def test_the_traceback_of_a_stage_is_shown_where_it_is_asked_for(
 
     first, *rest = result.stderr.splitlines()
     assert result.exit_code == 1
-    assert first.startswith("error: split a.jsonl: expected to end well, found ZeroDivisionError: ")
+    assert first.startswith(
+        "error: split a.jsonl: expected to finish without an error, found ZeroDivisionError: "
+    )
     assert (rest[0] == "Traceback (most recent call last):") == (debug == "1")
     assert ('/pipeline.py", line ' in result.stderr) == (debug == "1")
 
@@ -187,9 +189,10 @@ def test_an_error_that_nobody_foresaw_has_four_parts(
     result = run("formats", *(["--json"] if as_json else []))
 
     told = (
-        "tokflow formats: expected to end well, found ZeroDivisionError: integer division or "
-        "modulo by zero; run `tokflow verify` to see whether the store is damaged; if it is not, "
-        "this is a bug of tokflow, of which TOKFLOW_DEBUG=1 shows the traceback"
+        "tokflow formats: expected to finish without an error, found ZeroDivisionError: "
+        "integer division or modulo by zero; run `tokflow verify` to see whether the store is "
+        "damaged; if it is not, this is a bug of tokflow, of which TOKFLOW_DEBUG=1 shows "
+        "the traceback"
     )
     assert result.exit_code == 1
     assert result.stderr == f"error: {told}\n"

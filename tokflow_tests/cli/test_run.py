@@ -67,7 +67,7 @@ def test_one_bad_file_is_named_and_the_others_go_on(config: Path):
     )
     assert "small: sequences: 2 files: " in result.stdout
     assert re.search(r"b\.jsonl +failed \(tokens\)", result.stdout)
-    assert "exports: not made, for not every file is built" in result.stdout
+    assert "exports: not made, since not every file is built" in result.stdout
     assert "1 failure (" in result.stdout
 
 

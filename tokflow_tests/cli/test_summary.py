@@ -59,7 +59,7 @@ def test_exports_that_wait_are_said_to_be_as_they_were_or_not_made(
         lines = closing_of(tmp_path, capsys, **fields)
 
         if state is not None:
-            assert f"exports: {state}, for not every file is built" in lines
+            assert f"exports: {state}, since not every file is built" in lines
             waiting = "b.jsonl, the split of all files"
             assert f"not built: {waiting}; see the errors above" in lines
 

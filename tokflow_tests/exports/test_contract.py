@@ -315,13 +315,13 @@ def test_every_format_keeps_the_loss_mask_of_chats_or_says_that_it_lost_it(
     for part in of_parts.values():
         check_accounting(manifest, part)
         check_read(folder, manifest, part)
-        num_learnt = sum(int(run.sum()) for run in part.stream_loss_mask())
+        num_loss_tokens = sum(int(run.sum()) for run in part.stream_loss_mask())
         if Export(folder, manifest).layout.made_of == "sequences":
-            num_learnt = sum(int(rows.loss_mask.sum()) for rows in part.sequences())
+            num_loss_tokens = sum(int(rows.loss_mask.sum()) for rows in part.sequences())
         assert manifest.counts.get(f"{part.name}.num_loss_tokens") == (
-            num_learnt if keeps else None
+            num_loss_tokens if keeps else None
         )
-        assert num_learnt > 0
+        assert num_loss_tokens > 0
     assert manifest.details.get("lost") == (None if keeps else ["loss_mask"])
     check_files(folder, manifest)
     assert verify_export(folder, manifest, list(of_parts.values())) == []

@@ -7,6 +7,7 @@ import pytest
 
 from tokflow.errors import CorruptOutputError
 from tokflow.exports import Export
+from tokflow.exports.olmo import GZIP_LEVEL
 from tokflow.store.manifest import Manifest
 from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.outputs import content, documents_of
@@ -75,6 +76,15 @@ def test_the_lines_are_packed_without_a_time_or_a_name(tmp_path: Path):
 
     assert header[:4] == b"\x1f\x8b\x08\0"
     assert header[4:8] == b"\0\0\0\0"
+
+
+def test_the_lines_are_compressed_in_one_go(tmp_path: Path):
+    folder, _ = export(tmp_path, FILES)
+    path = folder / "train/part-0-00000.csv.gz"
+    text = "".join(f"{line}\n" for line in lines_of(path)).encode()
+
+    # A flush in between, as a TextIOWrapper has at its end, would make other bytes of it.
+    assert path.read_bytes()[10:] == gzip.compress(text, GZIP_LEVEL, mtime=0)[10:]
 
 
 def test_documents_without_tokens_have_no_line(tmp_path: Path):

@@ -122,8 +122,8 @@ def test_a_file_that_never_stops_changing_is_an_error(server: Server, tmp_path: 
 
     assert refusal(server, tmp_path) == (
         f"{server.url}: expected a file that can be read, found another version of the file after "
-        "the download than before, 5 times in a row; run again when the server answers; what has "
-        "arrived is kept"
+        "the download than before, 5 times in a row; run again when the server answers; the "
+        "bytes that arrived are kept"
     )
 
 

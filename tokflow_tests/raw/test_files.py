@@ -134,7 +134,11 @@ def test_of_a_thousand_known_files_no_byte_is_read_again(tmp_path: Path):
     assert len(calls) == num_calls
 
 
-@pytest.mark.parametrize("damage", [b"\xff no JSON" * 100, b'[1]\n{"a": 2}\nnull\n7', b'["/a'])
+@pytest.mark.parametrize(
+    "damage",
+    [b"\xff no JSON" * 100, b'[1]\n{"a": 2}\nnull\n7', b'["/a', b"\n" + b"[" * 100_000],
+    ids=["no JSON", "other JSON", "cut off", "nested"],
+)
 def test_a_cache_that_is_damaged_costs_a_look_at_what_is_lost(damage: bytes, tmp_path: Path):
     kept, lost = make_source(tmp_path, name="kept"), make_source(tmp_path, name="lost")
     cache = tmp_path / "store/hashes.jsonl"

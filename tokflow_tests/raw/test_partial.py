@@ -125,7 +125,7 @@ def test_a_download_that_stays_cut_is_never_taken_for_whole(server: Server, tmp_
 
     assert refusal(server, tmp_path) == (
         f"{server.url}: expected a file that can be read, found 3,000 of 10,000 bytes, 5 times in "
-        "a row; run again when the server answers; what has arrived is kept"
+        "a row; run again when the server answers; the bytes that arrived are kept"
     )
     assert not list(tmp_path.rglob(MANIFEST_NAME))
 
@@ -224,7 +224,7 @@ def test_a_disk_that_takes_no_more_is_an_error(server: Server, tmp_path: Path, m
 
     assert told == (
         f"{file}: expected room for 10,000 bytes, found File too large; free disk space and run "
-        "again; what has arrived is kept"
+        "again; the bytes that arrived are kept"
     )
     server.requests.clear()
     assert fetched(server, tmp_path).path.read_bytes() == CONTENT

@@ -61,7 +61,7 @@ def test_a_server_that_does_not_answer_is_an_error_though_a_copy_is_there(
     assert str(raised.value) == (
         "http://127.0.0.1:1/a.txt: expected a file that can be read, found ConnectionRefusedError: "
         "[Errno 111] Connection refused, 2 times in a row; run again when the server answers; "
-        "what has arrived is kept"
+        "the bytes that arrived are kept"
     )
 
 

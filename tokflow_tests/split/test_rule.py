@@ -407,5 +407,5 @@ def test_the_pieces_of_a_document_are_the_document_and_uncut_ones_are_whole(
 def test_a_part_cannot_have_the_name_of_what_no_part_takes():
     assert error_of(parts={"train": {"start": 0}, "no_part": {"start": 5}}) == (
         "split.parts: expected another name, found 'no_part'; "
-        "rename the part: counts use it for what no part takes"
+        "rename the part: counts use that name for text in no part"
     )

@@ -120,7 +120,8 @@ def test_a_run_says_what_no_part_takes_of_cut_documents(tmp_path: Path):
     lines = list(left_out(dataset, build(dataset)))
 
     assert lines == [
-        "in no part of the split: 3 characters of 1 document and 2 spans of cut ones (6 tokens)"
+        "in no part of the split: 3 characters of 1 document and 2 spans of cut documents "
+        "(6 tokens)"
     ]
 
 

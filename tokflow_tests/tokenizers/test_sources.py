@@ -194,7 +194,7 @@ def test_a_folder_without_tokenizer_json_is_no_file(tmp_path: Path):
 
     assert message == (
         "tokenizer.name: own: expected a tokenizer.json, or a folder that holds one, found a "
-        "folder without; set tokenizer.kind: huggingface, which converts what else is there"
+        "folder without; set tokenizer.kind: huggingface, which converts other files"
     )
 
 
@@ -355,7 +355,7 @@ def test_a_folder_of_other_files_is_no_tokenizer(tmp_path: Path):
 
     message = error_of(tmp_path, kind="huggingface", name="own")
 
-    assert f"found '{tmp_path / 'own'}', which holds none of a tokenizer; " in message
+    assert f"found '{tmp_path / 'own'}', which holds no file of a tokenizer; " in message
 
 
 @dataclasses.dataclass

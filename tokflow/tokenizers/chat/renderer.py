@@ -185,9 +185,9 @@ class Renderer:
             except BadChatError as problem:
                 raise _no_turn(index, f"it takes no shorter chat: {problem.found}") from problem
             if not after.startswith(before):
-                raise _no_turn(index, "what is before it is not how it begins as a prompt")
+                raise _no_turn(index, "the text before it differs from the prompt for it")
             if not text.startswith(after):
-                raise _no_turn(index, "what follows it changes how it is written")
+                raise _no_turn(index, "its text changes with what follows")
             spans.append((len(before), len(after)))
         return spans
 

@@ -15,8 +15,8 @@ from tokflow.audit.verify import (
     verify_split,
     verify_tokens,
 )
-from tokflow.audit.verify.outputs import verify_dataset, verify_path
 from tokflow.audit.verify.problems import unlisted_files
+from tokflow.audit.verify.verification import verify_dataset, verify_path
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset
@@ -427,7 +427,7 @@ def test_an_export_that_was_copied_elsewhere_is_verified_as_far_as_it_goes(
     (verified,) = verify_path(elsewhere)
 
     assert verified.problems == ()
-    assert verified.notes == ("what it was made from is not in this store: not compared with it",)
+    assert verified.notes == ("its parents are not in this store: not compared with it",)
 
 
 def test_a_shard_of_other_text_is_found_in_the_raw_file(small: tuple[Dataset, BuildGraph]):

@@ -14,7 +14,7 @@ import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from tokflow.audit.trace import trace_tokens
-from tokflow.audit.verify.outputs import verify_dataset
+from tokflow.audit.verify.verification import verify_dataset
 from tokflow.build.dataset import make_dataset
 from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset
@@ -213,7 +213,9 @@ def test_a_sentencepiece_model_has_its_places_from_its_library(tmp_path: Path):
     ((token_ids, mask),) = documents_of(tokenize(dataset))
 
     processor = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "own.model"))
-    supervised = [token for token, is_learnt in zip(token_ids, mask, strict=True) if is_learnt]
+    supervised = [
+        token for token, is_loss_token in zip(token_ids, mask, strict=True) if is_loss_token
+    ]
     assert processor.decode(supervised[: supervised.index(processor.piece_to_id(END))]) == "é word"
     assert token_ids.count(processor.piece_to_id(START)) == 2
     assert mask.index(1) > token_ids.index(processor.piece_to_id(END))
@@ -332,14 +334,14 @@ def test_what_a_template_refuses_is_a_bad_document(tmp_path: Path):
         (
             "loop.last",
             "row 0, line 1, byte 0",
-            "message 1, the assistant's, can be found in the text, found what is before it is not "
-            "how it begins as a prompt",
+            "message 1, the assistant's, can be found in the text, found the text before it "
+            "differs from the prompt for it",
         ),
         (
             "loop.last or message.role != 'assistant'",
             "row 1, line 2, byte",
-            "message 2, the assistant's, can be found in the text, found what follows it changes "
-            "how it is written",
+            "message 2, the assistant's, can be found in the text, found its text changes with "
+            "what follows",
         ),
     ],
 )

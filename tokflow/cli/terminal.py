@@ -45,7 +45,7 @@ PACKING_COUNTS = {
 
 
 class UsageError(TokflowError, ValueError):
-    """The command line asks for something that cannot be meant."""
+    """Arguments of the command line that contradict each other or make no sense."""
 
 
 @contextmanager
@@ -79,7 +79,7 @@ def reports_errors(command: Callable[..., int]) -> Callable[..., None]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             code = FAILED
         except KeyboardInterrupt:
-            print_error("interrupted; what is finished stays, run again to go on")
+            print_error("interrupted; finished outputs stay, run again to go on")
             code = INTERRUPTED
         except SystemExit:
             raise

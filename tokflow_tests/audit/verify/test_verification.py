@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from tokflow.audit.convert import convert_export
-from tokflow.audit.verify.outputs import Verification, verify_dataset, verify_path
+from tokflow.audit.verify.verification import Verification, verify_dataset, verify_path
 from tokflow.build.dataset import Dataset
 from tokflow.build.pipeline import build_dataset
 from tokflow.exports import ExportConfig
 from tokflow.raw.hashes import HashCache, HashedFile, stamp_of
 from tokflow_tests.tiny import copy_of, declare_small, write_raw
 
-DAMAGED = "what it was made from is damaged (tokens of a.jsonl): not compared with it"
+DAMAGED = "its parents are damaged (tokens of a.jsonl): not compared with it"
 
 REJECTING = {"on_bad_document": "reject", "max_rejects": 1}
 
@@ -98,9 +98,7 @@ def test_a_conversion_is_not_compared_with_a_damaged_export(small: Dataset):
     conversion, export = verify_path(small.folder / "exports/npy-from-bin/latest")
 
     assert conversion.problems == ()
-    assert conversion.notes == (
-        "what it was made from is damaged (export bin): not compared with it",
-    )
+    assert conversion.notes == ("its parents are damaged (export bin): not compared with it",)
     assert export.problems[0].startswith(f"{path}: expected sha256 ")
 
 

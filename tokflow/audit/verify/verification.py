@@ -41,7 +41,7 @@ from tokflow.sequences.segments import SEQUENCES_VERSION
 from tokflow.split.cut_tokens import CUT_TOKENS_NAME
 from tokflow.split.spans import SPLIT_VERSION
 from tokflow.store.manifest import broken_files, read_expected, read_run
-from tokflow.store.outputs import PassedBy, StoredOutput, Unreadable, walk
+from tokflow.store.stored_outputs import PassedBy, StoredOutput, Unreadable, walk
 from tokflow.store.verdicts import try_to_write_verdict
 from tokflow.store.versions import changed_since
 from tokflow.tokenizers.tokenizer import tokenizer_of
@@ -61,7 +61,7 @@ class Verification:
     folder: Path
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    """What could not be looked at, and why."""
+    """Checks that could not be made, and why."""
     is_output: bool = True
     """False of what lies in a store and is no output: it was not looked at."""
 
@@ -87,7 +87,7 @@ def verify_path(path: Path, *, trust_remote_code: bool = False) -> Iterator[Veri
         yield verifier.verify(at)
         for reason in verifier.unreadable_parents:
             yield Verification(
-                name="what it was made from",
+                name="parent",
                 folder=at.folder,
                 problems=(message_of(reason, where=at.folder),),
             )
@@ -204,7 +204,7 @@ class _Verifier:
                 f"{found.folder}: expected to be where a run looks for it, found in a folder that "
                 f"its manifest does not lead to: {found.manifest.fingerprint[:16]} of {found.name}"
             )
-        notes = ["what is in the files was not looked at"] if problems else []
+        notes = ["the content of the files was not checked"] if problems else []
         if not problems:
             try:
                 problems, notes = self._content(found)
@@ -298,14 +298,14 @@ class _Verifier:
         try:
             damaged = [parent for parent in ancestors_of(found) if self._broken_files(parent)]
         except MissingOutputError:
-            return "what it was made from is not in this store"
+            return "its parents are not in this store"
         except (CorruptOutputError, ForeignOutputError) as error:
             self.unreadable_parents.append(error)
-            return f"what it was made from cannot be read ({error.where})"
+            return f"a parent cannot be read ({error.where})"
         if not damaged:
             return None
         more = f" and {len(damaged) - 1:,} more" if len(damaged) > 1 else ""
-        return f"what it was made from is damaged ({damaged[0].name}{more})"
+        return f"its parents are damaged ({damaged[0].name}{more})"
 
 
 def _verify_export(found: StoredOutput) -> Result:
