@@ -1,14 +1,13 @@
 import struct
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tokflow.audit.verify import verify_export
 from tokflow.errors import ConfigError
 from tokflow.exports import Arrays, Export
-from tokflow.exports.datatrove import DatatroveOptions, _for_people
+from tokflow.exports.datatrove import _for_people
 from tokflow.store.manifest import Manifest
 from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.exports.exporting import export_as
@@ -146,16 +145,3 @@ def test_verify_finds_a_wrong_end_and_a_wrong_loss(tmp_path: Path):
 )
 def test_people_read_three_digits(num_tokens: int, text: str):
     assert _for_people(num_tokens) == text
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"tokens_per_file": 0}, "tokens_per_file: expected 1 or more, found 0"),
-        ({"tokenizer_name_or_path": "a|b"}, r"without \|.*found 'a\|b'"),
-        ({"tokenizer_name_or_path": "a\nb"}, r"in one line.*found 'a\\nb'"),
-    ],
-)
-def test_options_that_break_the_metadata_are_refused(options: dict[str, Any], message: str):
-    with pytest.raises(ConfigError, match=message):
-        DatatroveOptions(**options)

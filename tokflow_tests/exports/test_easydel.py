@@ -8,7 +8,6 @@ import pytest
 
 from tokflow.audit.verify import verify_export
 from tokflow.build.dataset import Dataset
-from tokflow.errors import ConfigError
 from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.exports.exporting import export
 from tokflow_tests.outputs import content, parts
@@ -86,8 +85,3 @@ def test_a_part_without_a_row_has_no_folder(tmp_path: Path):
 
     assert sorted(content(folder)) == ["index.parquet", "manifest.json"]
     assert not (folder / "train").exists()
-
-
-def test_no_rows_per_group_are_refused(tmp_path: Path):
-    with pytest.raises(ConfigError, match="sequences_per_group: expected 1 or more"):
-        easydel_dataset(tmp_path, ["ab"], sequences_per_group=0)

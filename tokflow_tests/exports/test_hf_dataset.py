@@ -5,12 +5,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tokflow.errors import ConfigError
 from tokflow.exports import Export
 from tokflow_tests.chats import chat_dataset
 from tokflow_tests.exports.exporting import export_as
 from tokflow_tests.outputs import content
-from tokflow_tests.tiny import EOS, build, declare
+from tokflow_tests.tiny import EOS, build
 
 TWO_PARTS = {"parts": {"train": {"documents": 1}, "validation": {"start": 1}}}
 
@@ -150,16 +149,3 @@ def test_the_fingerprint_changes_with_the_content_and_with_nothing_else(tmp_path
     assert fingerprint("again", ["abc", "defgh"]) == first
     assert fingerprint("text", ["abc", "defgi"]) != first
     assert fingerprint("columns", ["abc", "defgh"], columns=["segment_ids"]) != first
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"columns": ["tokens"]}, "columns: expected a choice of"),
-        ({"columns": ["seq_lengths"]}, "add `padding: false`"),
-        ({"megabytes_per_file": 0}, "megabytes_per_file: expected 1 or more, found 0"),
-    ],
-)
-def test_options_that_cannot_be_are_refused(options: dict[str, Any], message: str, tmp_path: Path):
-    with pytest.raises(ConfigError, match=message):
-        declare(tmp_path, {}, exports=[{"format": "hf_dataset", **options}])

@@ -3,18 +3,17 @@ import json
 import subprocess
 import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from backports import zstd
 
-from tokflow.errors import ConfigError, CorruptOutputError
+from tokflow.errors import CorruptOutputError
 from tokflow.exports import Export
 from tokflow.store.manifest import read_manifest
 from tokflow_tests.chats import chat_dataset
 from tokflow_tests.exports.exporting import export_as
-from tokflow_tests.tiny import EOS, build, declare
+from tokflow_tests.tiny import EOS, build
 
 
 def exported(folder: Path, texts: list[str], **options) -> Path:
@@ -163,17 +162,3 @@ def test_lines_that_are_no_such_rows_are_an_error_that_names_the_file(lines: str
 
     expected = "expected objects of lists of numbers, one per line, found "
     assert str(raised.value).startswith(f"{path}: {expected}")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"compression_level": 3}, "expected none, for nothing is compressed, found 3"),
-        ({"compression": "gz", "compression_level": 10}, "expected 1 to 9, found 10"),
-        ({"compression": "zst", "compression_level": 0}, "expected 1 to 22, found 0"),
-        ({"columns": ["labels", "labels"]}, "columns: expected each column once"),
-    ],
-)
-def test_options_that_cannot_be_are_refused(options: dict[str, Any], message: str, tmp_path: Path):
-    with pytest.raises(ConfigError, match=message):
-        declare(tmp_path, {}, exports=[{"format": "jsonl", **options}])

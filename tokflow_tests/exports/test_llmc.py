@@ -1,14 +1,12 @@
 import struct
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tokflow.build.pipeline import build_dataset
 from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import Export
-from tokflow.exports.llmc import LlmcOptions
 from tokflow.store.manifest import Manifest
 from tokflow_tests.exports.exporting import export_as
 from tokflow_tests.outputs import content
@@ -148,19 +146,6 @@ def test_a_header_that_is_not_the_files_is_an_error(tmp_path: Path, damage: tupl
         CorruptOutputError, match=r"expected the magic and version of llm\.c's files"
     ):
         tokens_of(folder, manifest)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"tokens_per_file": 0}, "tokens_per_file: expected 1 or more, found 0"),
-        ({"prefix": "../x"}, r"prefix: expected letters.*found '../x'"),
-        ({"prefix": ""}, r"prefix: expected letters.*found ''"),
-    ],
-)
-def test_options_that_mean_nothing_are_refused(options: dict[str, Any], message: str):
-    with pytest.raises(ConfigError, match=message):
-        LlmcOptions(**options)
 
 
 def test_bytes_do_not_depend_on_how_much_is_read_at_once(

@@ -209,23 +209,6 @@ def test_a_row_that_no_shard_has_room_for_is_refused_where_an_export_is_converte
         convert_export(built.export("parquet").output.folder, config)
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"size_limit": 2**32}, "size_limit: expected 1 to 4,294,967,295, which uint32 counts"),
-        ({"columns": {"s": "segment_ids"}}, "columns: expected named columns: one of token_ids"),
-        ({"columns": {"a": "token_ids", "b": "token_ids"}}, "of other fields one at most"),
-        ({"columns": {"": "token_ids"}}, "columns: expected named columns"),
-        ({"columns": {"a": "tokens"}}, "columns.a: expected one of token_ids, segment_ids"),
-        ({"hashes": ["crc32"]}, r"hashes\[0\]: expected .*found 'crc32'"),
-        ({"compression_level": 3}, "compression_level: expected none, for nothing is compressed"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused(options: Any, said: str, tmp_path: Path):
-    with pytest.raises(ConfigError, match=said):
-        declare(tmp_path, {"a.jsonl": []}, exports=[{"format": "mds", **options}])
-
-
 def test_a_shard_that_is_cut_short_is_refused(tmp_path: Path):
     folder, manifest = export(tmp_path, {"a.jsonl": ["ab", "c"]})
     path = folder / "train/shard.00000.mds"

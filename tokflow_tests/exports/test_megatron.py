@@ -9,7 +9,7 @@ import pytest
 from tokflow.audit.verify import verify_export
 from tokflow.build.dataset import Dataset
 from tokflow.build.pipeline import build_dataset
-from tokflow.errors import ConfigError, CorruptOutputError
+from tokflow.errors import CorruptOutputError
 from tokflow.exports import FORMATS, Arrays, Export
 from tokflow.exports.megatron import MegatronOptions
 from tokflow.store.manifest import Manifest
@@ -163,9 +163,3 @@ def test_an_index_that_is_not_megatrons_is_an_error(tmp_path: Path, damage: tupl
 
     with pytest.raises(CorruptOutputError, match="version 1 and dtype 4 or 8"):
         read(folder, manifest)
-
-
-@pytest.mark.parametrize("options", [{"prefix": "a/b"}, {"key": ".."}, {"key": ""}])
-def test_names_that_are_no_file_are_refused(options: dict[str, Any]):
-    with pytest.raises(ConfigError, match="becomes a file"):
-        MegatronOptions(**options)

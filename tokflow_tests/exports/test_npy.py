@@ -1,13 +1,11 @@
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from tokflow.errors import ConfigError
 from tokflow.exports import Arrays, Export
-from tokflow.exports.npy import NpyOptions
 from tokflow.store.manifest import Manifest
 from tokflow_tests.chats import CHATS, MARKED, chat_dataset
 from tokflow_tests.exports.exporting import export_as
@@ -150,18 +148,3 @@ def test_a_part_without_rows_has_no_file(tmp_path: Path):
     assert names_of(folder) == []
     assert read(folder, manifest) == []
     assert manifest.counts["train.num_dropped_tokens"] == 2
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"sequences_per_file": 2}, "sequences_per_file: expected nothing.*`layout: stream`"),
-        ({"layout": "sequences", "tokens_per_file": 2}, "tokens_per_file: expected nothing"),
-        ({"layout": "sequences", "eos": "first"}, "eos: expected nothing.*found 'first'"),
-        ({"tokens_per_file": 0}, "tokens_per_file: expected 1 or more"),
-        ({"prefix": "a/b"}, "prefix: expected letters"),
-    ],
-)
-def test_options_that_mean_nothing_are_refused(options: dict[str, Any], message: str):
-    with pytest.raises(ConfigError, match=message):
-        NpyOptions(**options)

@@ -2,11 +2,10 @@ import gzip
 import json
 import tarfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tokflow.errors import ConfigError, CorruptOutputError
+from tokflow.errors import CorruptOutputError
 from tokflow.exports import Export
 from tokflow.store.manifest import read_manifest
 from tokflow_tests.exports.exporting import export_as
@@ -107,24 +106,6 @@ def test_a_damaged_shard_is_an_error_that_names_it(start: int, data: bytes, tmp_
         list(Export(folder, read_manifest(folder)).read("train"))
 
     assert str(raised.value).startswith(f"{path}: expected a tar of sequences as JSON, found ")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"sequences_per_file": 0}, "expected 1 to 100,000,000.*found 0"),
-        (
-            {"sequences_per_file": 100_000_001},
-            "expected 1 to 100,000,000, for a member's name has eight digits",
-        ),
-        ({"compression_level": 10}, "expected 1 to 9, found 10"),
-        ({"compression": "none", "compression_level": 1}, "nothing is compressed, found 1"),
-        ({"compression": "zst"}, "expected one of gz, none, found 'zst'"),
-    ],
-)
-def test_options_that_cannot_be_are_refused(options: dict[str, Any], message: str, tmp_path: Path):
-    with pytest.raises(ConfigError, match=message):
-        declare(tmp_path, {}, exports=[{"format": "webdataset", **options}])
 
 
 def test_a_row_of_ids_beyond_65_535_is_written_whole(tmp_path: Path):
