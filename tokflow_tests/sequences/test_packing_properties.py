@@ -1,0 +1,325 @@
+"""Rows of any documents: what holds by every strategy, and the plain algorithm of each."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import get_args
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tokflow.sequences.packing import (
+    PackingConfig,
+    PackingCounts,
+    PackingResult,
+    Segments,
+    Strategy,
+    pack_spans,
+    pack_tails,
+)
+from tokflow_tests.outputs import int64
+from tokflow_tests.sequences.test_packing import Token, columns, lengths_of_rows
+
+no_deadline = settings(deadline=None)
+"""A busy machine is no failure."""
+
+
+@dataclass(frozen=True)
+class Row:
+    tokens: list[Token]
+    num_repeated: int
+    segments: list[tuple[Token, int, int]]
+    """The first token of each, its size, and how many of these are repeated."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    in_files: list[list[Row]]
+    of_tails: list[Row]
+    counts: PackingCounts
+
+    @property
+    def all(self) -> list[Row]:
+        return [row for rows in (*self.in_files, self.of_tails) for row in rows]
+
+
+def pack_files(files: Sequence[np.ndarray], config: PackingConfig) -> Rows:
+    """Pack files and their tails as an export does."""
+    packed = [pack_spans(num_tokens, config) for num_tokens in files]
+    tails: list[Segments] = []
+    owners: list[Token] = []
+    for file, one in enumerate(packed):
+        tail = one.segments.chosen(one.segments.sequence == one.num_sequences)
+        tails.append(tail)
+        owners += [(file, piece, 0) for piece in tail.span.tolist()]
+    names = ("sequence", "span", "token_in_span", "num_tokens", "num_repeated")
+    joined = {name: np.concatenate([getattr(tail, name) for tail in tails]) for name in names}
+    of_tails = pack_tails(Segments(**joined), config)
+    counts = of_tails.counts
+    for one in packed:
+        counts += one.counts
+    return Rows(
+        in_files=[
+            rows_of(one, [(file, piece, 0) for piece in range(len(files[file]))])[
+                : one.num_sequences
+            ]
+            for file, one in enumerate(packed)
+        ],
+        of_tails=rows_of(of_tails, owners),
+        counts=counts,
+    )
+
+
+def rows_of(packed: PackingResult, owners: Sequence[Token]) -> list[Row]:
+    rows: list[Row] = []
+    for row, piece, first, size, repeated in zip(*columns(packed), strict=True):
+        file, document, _ = owners[piece]
+        while len(rows) <= row:
+            rows.append(Row([], 0, []))
+        old = rows[row]
+        rows[row] = Row(
+            old.tokens + [(file, document, first + i) for i in range(size)],
+            old.num_repeated + repeated,
+            [*old.segments, ((file, document, first), size, repeated)],
+        )
+    return rows
+
+
+lengths = st.lists(st.integers(0, 13), max_size=12).map(lambda values: int64(*values))
+
+
+files_of_lengths = st.lists(lengths, min_size=1, max_size=4)
+
+
+@st.composite
+def configs(draw: st.DrawFn, strategy: str) -> PackingConfig:
+    sequence_length = draw(st.integers(1, 7))
+    label_token = draw(st.booleans())
+    overlong = draw(st.sampled_from(["split", "truncate", "drop"]))
+    has_overlap = strategy == "concat" or overlong == "split"
+    return PackingConfig(
+        strategy=strategy,
+        sequence_length=sequence_length,
+        label_token=label_token,
+        overlap=draw(st.integers(0, sequence_length - 1)) if has_overlap else 0,
+        overlong=overlong,
+        tail=draw(st.sampled_from(["pad", "drop"])),
+        min_sample_length=draw(st.integers(1, sequence_length)),
+        pool_size=draw(st.integers(1, 8)),
+    )
+
+
+every_strategy = pytest.mark.parametrize("strategy", get_args(Strategy))
+
+
+@every_strategy
+@no_deadline
+@given(data=st.data(), files=files_of_lengths)
+def test_every_token_is_in_one_row_or_declared(strategy: str, data: st.DataObject, files):
+    config = data.draw(configs(strategy))
+
+    rows = pack_files(files, config)
+
+    times = Counter(token for row in rows.all for token in row.tokens)
+    missing = {
+        (file, piece, token)
+        for file, lengths in enumerate(files)
+        for piece, size in enumerate(lengths.tolist())
+        for token in range(size)
+    }
+    num_tokens = len(missing)
+    assert set(times) <= missing
+    missing -= set(times)
+    repeated = sum(row.num_repeated for row in rows.all)
+    assert len(missing) == rows.counts.num_dropped_tokens
+    assert sum(times.values()) - repeated + len(missing) == num_tokens
+    if config.stored_overlap == 0:
+        assert set(times.values()) <= {1}
+    overlong = {
+        (file, piece)
+        for file, lengths in enumerate(files)
+        for piece, size in enumerate(lengths.tolist())
+        if size > config.stored_length
+    }
+    left_out = (
+        {}
+        if config.overlong == "split"
+        else {
+            "truncate": {token for token in missing if token[2] >= config.stored_length},
+            "drop": {token for token in missing if token[:2] in overlong},
+        }[config.overlong]
+    )
+    short = missing - set(left_out)
+    if config.tail == "pad" and config.min_sample_length == 1:
+        assert not short
+    if strategy == "concat":
+        assert len(short) < config.stored_length
+    documents = {token[:2] for token in times}
+    of_tokens = {token[:2] for token in missing} | documents
+    assert len(of_tokens - documents) == rows.counts.num_dropped_documents
+    is_truncated = config.overlong == "truncate"
+    assert rows.counts.num_truncated_documents == (len(overlong) if is_truncated else 0)
+
+
+@every_strategy
+@no_deadline
+@given(data=st.data(), files=files_of_lengths)
+def test_no_row_is_too_long_or_too_short_and_all_are_in_order(strategy: str, data, files):
+    config = data.draw(configs(strategy))
+
+    rows = pack_files(files, config)
+
+    for row in rows.all:
+        assert config.min_sample_length <= len(row.tokens) <= config.stored_length
+        starts = [first for first, _, _ in row.segments]
+        assert starts == sorted(starts)
+        assert len({first[:2] for first in starts}) == len(starts)
+    for made in rows.in_files:
+        firsts = [row.segments[0][0] for row in made]
+        assert firsts == sorted(firsts)
+        if strategy == "concat":
+            assert all(len(row.tokens) == config.stored_length for row in made)
+    finished = rows.of_tails[:-1]
+    assert [row.segments[0][0] for row in finished] == sorted(r.segments[0][0] for r in finished)
+
+
+@every_strategy
+@no_deadline
+@given(data=st.data(), files=files_of_lengths)
+def test_documents_are_cut_only_where_they_must_be(strategy: str, data, files):
+    config = data.draw(configs(strategy)).model_copy(update={"tail": "pad", "min_sample_length": 1})
+
+    rows = pack_files(files, config)
+
+    whole = {
+        first[:2]
+        for row in rows.all
+        for first, size, _ in row.segments
+        if size == files[first[0]][first[1]]
+    }
+    cut = {
+        (file, piece)
+        for file, lengths in enumerate(files)
+        for piece, size in enumerate(lengths.tolist())
+        if size and (config.overlong == "split" or size <= config.stored_length)
+    } - whole
+    if config.overlong == "truncate" and strategy == "concat":
+        assert rows.counts.num_cut_documents >= len(cut)  # truncated ones may be cut as well
+    else:
+        assert rows.counts.num_cut_documents == len(cut)
+    if strategy != "concat":
+        assert all(files[file][piece] > config.stored_length for file, piece in cut)
+
+
+@every_strategy
+@no_deadline
+@given(data=st.data(), lengths=lengths)
+def test_what_is_repeated_is_the_end_of_the_row_that_is_continued(strategy: str, data, lengths):
+    config = data.draw(configs(strategy)).model_copy(update={"min_sample_length": 1})
+
+    rows = rows_of(pack_spans(lengths, config), [(0, piece, 0) for piece in range(len(lengths))])
+
+    overlap = config.stored_overlap
+    if strategy == "concat":
+        assert all(row.num_repeated == 0 for row in rows[:1])
+        for before, row in pairwise(rows):
+            assert row.num_repeated == overlap
+            assert row.tokens[:overlap] == before.tokens[len(before.tokens) - overlap :]
+        return
+    ends = {
+        (first[0], first[1], first[2] + size) for row in rows for first, size, _ in row.segments
+    }
+    for row in rows:
+        for (file, piece, first), size, repeated in row.segments:
+            assert repeated == (overlap if first else 0)
+            assert repeated < size
+            assert not first or (file, piece, first + overlap) in ends
+
+
+@every_strategy
+@no_deadline
+@given(data=st.data(), files=files_of_lengths)
+def test_dropping_the_tail_leaves_out_the_last_row_alone(strategy: str, data, files):
+    config = data.draw(configs(strategy)).model_copy(update={"min_sample_length": 1})
+
+    padded = pack_files(files, config.model_copy(update={"tail": "pad"})).all
+    dropped = pack_files(files, config.model_copy(update={"tail": "drop"})).all
+
+    is_open = (
+        strategy != "one_document" and padded and len(padded[-1].tokens) < config.stored_length
+    )
+    if not is_open:
+        assert dropped in (padded, padded[:-1])
+    else:
+        assert dropped == padded[:-1]
+
+
+def best_fit_decreasing(sizes: Sequence[int], room: int) -> int:
+    """Return how many rows the plain algorithm makes."""
+    rooms: list[int] = []
+    for size in sorted(sizes, reverse=True):
+        fitting = [(left, row) for row, left in enumerate(rooms) if left >= size]
+        if fitting:
+            rooms[min(fitting)[1]] -= size
+        else:
+            rooms.append(room - size)
+    return len(rooms)
+
+
+wide = st.lists(st.integers(1, 60), max_size=80)
+
+
+@no_deadline
+@given(sizes=wide, room=st.integers(1, 60))
+def test_best_fit_makes_as_many_rows_as_plain_best_fit_decreasing(sizes: list[int], room: int):
+    sizes = [size for size in sizes if size <= room]
+
+    packed = pack_spans(int64(*sizes), PackingConfig(strategy="best_fit", sequence_length=room))
+
+    assert len(lengths_of_rows(packed)) == best_fit_decreasing(sizes, room)
+
+
+def fitted(sizes: Sequence[int], room: int, *, only_last: bool) -> list[list[int]]:
+    """Return the documents of each row by plain next-fit or first-fit."""
+    rows: list[list[int]] = []
+    for document, size in enumerate(sizes):
+        open_rows = rows[-1:] if only_last else rows
+        for row in open_rows:
+            if sum(sizes[one] for one in row) + size <= room:
+                row.append(document)
+                break
+        else:
+            rows.append([document])
+    return rows
+
+
+@pytest.mark.parametrize("strategy", ["greedy", "first_fit"])
+@no_deadline
+@given(sizes=wide, room=st.integers(1, 60))
+def test_greedy_and_first_fit_put_each_document_where_the_plain_algorithm_does(
+    strategy: Strategy, sizes: list[int], room: int
+):
+    sizes = [size for size in sizes if size < room]  # a full row of its own changes no other
+
+    packed = pack_spans(int64(*sizes), PackingConfig(strategy=strategy, sequence_length=room))
+
+    found: dict[int, list[int]] = {}
+    for row, piece in zip(
+        packed.segments.sequence.tolist(), packed.segments.span.tolist(), strict=True
+    ):
+        found.setdefault(row, []).append(piece)
+    expected = fitted(sizes, room, only_last=strategy == "greedy")
+    assert sorted(found.values()) == sorted(expected)
+
+
+@no_deadline
+@given(sizes=wide, room=st.integers(1, 60))
+def test_a_pool_of_all_documents_is_best_fit(sizes: list[int], room: int):
+    config = PackingConfig(strategy="pool", sequence_length=room, pool_size=len(sizes) + 1)
+
+    assert columns(pack_spans(int64(*sizes), config)) == columns(
+        pack_spans(int64(*sizes), config.model_copy(update={"strategy": "best_fit"}))
+    )

@@ -1,0 +1,243 @@
+"""What is no chat, and templates that cannot be used."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+
+from tokflow.build.graph import BuildGraph
+from tokflow.documents import DocumentsConfig, Reject, read_documents
+from tokflow.errors import BadDocumentError, ConfigError
+from tokflow.tokenizers.chat.renderer import open_renderer
+from tokflow_tests.chats import (
+    CHATS,
+    END,
+    MARKED,
+    PLAIN,
+    START,
+    byte_level_json,
+    chat,
+    chat_dataset,
+    save_chat_tokenizer,
+    write_chats,
+)
+from tokflow_tests.outputs import documents_of
+from tokflow_tests.tiny import tokenize
+
+BAD_CHATS = [
+    ([], "a list of one message or more, found []"),
+    ("not JSON", "the JSON of a list of messages, found b'\"not JSON\"'"),
+    ({"role": "user"}, "a list of one message or more, found {'role': 'user'}"),
+    ([{"content": "a"}], "an object with a `role` as message 0, found {'content': 'a'}"),
+    (None, "a list of one message or more, found None"),
+    ([{"role": "user"}], "messages that the chat template takes, found UndefinedError"),
+    (chat("\ud800"), "text, found the lone surrogate '\\ud800' in a message"),
+    (json.dumps(chat("\ud800")), "text, found the lone surrogate '\\ud800' in a message"),
+]
+
+
+@pytest.mark.parametrize(("bad", "reason"), BAD_CHATS, ids=[reason for _, reason in BAD_CHATS])
+def test_what_is_no_chat_is_a_bad_document_with_its_line(bad: Any, reason: str, tmp_path: Path):
+    chats = [chat("a", "b"), bad, chat("c", "d")]
+    path = write_chats(tmp_path / "chats.jsonl", chats)
+    fields: dict[str, Any] = {"messages": "messages", "chat_template": PLAIN}
+    rejects: list[Reject] = []
+
+    config = DocumentsConfig(**fields)
+    with pytest.raises(BadDocumentError) as caught:
+        list(read_documents(path, config, render=open_renderer(config, None)))
+    config = DocumentsConfig(**fields, on_bad_document="reject")
+    [batch] = read_documents(
+        path, config, render=open_renderer(config, None), on_reject=rejects.append
+    )
+
+    assert f"{path}, row 1, line 2, byte " in str(caught.value)
+    assert re.sub(r"\s+", " ", reason) in str(caught.value)
+    assert batch.rows.tolist() == [0, 2]
+    assert [(reject.row, reject.line) for reject in rejects] == [(1, 2)]
+    assert rejects[0].byte_offset == len(path.read_bytes().splitlines(keepends=True)[0])
+
+
+def test_what_a_template_refuses_is_a_bad_document(tmp_path: Path):
+    template = "{{ raise_exception('roles must alternate') if messages | length > 2 }}" + PLAIN
+    dataset = chat_dataset(tmp_path, template=template, documents={"on_bad_document": "reject"})
+
+    shard = tokenize(dataset)
+
+    assert shard.manifest.counts["num_rejects"] == 2
+    lines = (shard.folder / "rejects.jsonl").read_text().splitlines()
+    assert [json.loads(line)["line"] for line in lines] == [2, 4]
+    assert "found TemplateError: roles must alternate" in json.loads(lines[0])["reason"]
+
+
+@pytest.mark.parametrize(
+    ("condition", "where", "what"),
+    [
+        (
+            "loop.last",
+            "row 0, line 1, byte 0",
+            "message 1, the assistant's, can be found in the text, found the text before it "
+            "differs from the prompt for it",
+        ),
+        (
+            "loop.last or message.role != 'assistant'",
+            "row 1, line 2, byte",
+            "message 2, the assistant's, can be found in the text, found its text changes with "
+            "what follows",
+        ),
+    ],
+)
+def test_a_template_that_writes_a_turn_otherwise_later_needs_generation_blocks(
+    condition: str, where: str, what: str, tmp_path: Path
+):
+    template = PLAIN.replace(
+        "message['content'] +", f"(message['content'] if {condition} else '') +"
+    )
+    with pytest.raises(BadDocumentError) as caught:
+        tokenize(chat_dataset(tmp_path, template=template))
+
+    assert where in str(caught.value)
+    assert (
+        f"expected a chat template by which {what}; put what the assistant says between "
+        "{% generation %} and {% endgeneration %} in the template (documents.chat_template), or "
+        "set documents.on_bad_document: reject"
+    ) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{% for %}", "documents.chat_template: line 1: expected a Jinja template"),
+        (None, "documents.chat_template: expected a chat template, for documents.messages is"),
+        ("{{ strftime_now('%d') }}", "expected a template that gives the same text each time"),
+        ("{{ messages | random }}", "expected a template that gives the same text each time"),
+    ],
+)
+def test_a_template_that_cannot_be_used_stops_the_run(
+    template: str | None, message: str, tmp_path: Path
+):
+    with pytest.raises(ConfigError) as caught:
+        tokenize(chat_dataset(tmp_path, template=template))
+
+    assert message in str(caught.value)
+
+
+def test_where_a_template_comes_from(tmp_path: Path):
+    def first_text(folder: Path, **documents: Any) -> str:
+        [ids, _] = documents_of(tokenize(chat_dataset(
+            folder, CHATS[:1], template=None, documents=documents)))[0]  # fmt: skip
+        return tokenizers.Tokenizer.from_str(byte_level_json()).decode(ids)
+
+    def config(folder: Path, value: object) -> None:
+        save_chat_tokenizer(folder)
+        (folder / "tok/tokenizer_config.json").write_text(
+            json.dumps({"eos_token": END, "chat_template": value})
+        )
+
+    def written(text: str) -> str:
+        return "{% generation %}" + text + "{% endgeneration %}"
+
+    named = [{"name": "rag", "template": "no"}, {"name": "default", "template": written("yes")}]
+    config(tmp_path / "a", None)
+    (tmp_path / "a/own.jinja").write_text(written("own"))
+    assert first_text(tmp_path / "a", chat_template="own.jinja") == "own"
+    dataset = chat_dataset(tmp_path / "b", CHATS[:1], template=None)
+    config(tmp_path / "b", named)
+    assert documents_of(tokenize(dataset))[0][0] == [
+        *tokenizers.Tokenizer.from_str(byte_level_json()).encode("yes").ids, 1
+    ]  # fmt: skip
+    (tmp_path / "b/tok/chat_template.jinja").write_text(written("file"))
+    before = BuildGraph(dataset).tokenizer_output.fingerprint
+    [(ids, mask)] = documents_of(tokenize(dataset))
+    assert tokenizers.Tokenizer.from_str(byte_level_json()).decode(ids) == "file"
+    assert mask == [1] * len(ids)
+    (tmp_path / "b/tok/chat_template.jinja").write_text(written("other"))
+    assert BuildGraph(dataset).tokenizer_output.fingerprint != before
+    by_name = {"name": "tok/tokenizer.json"}
+    (tmp_path / "c/tok").mkdir(parents=True)
+    (tmp_path / "c/tok/chat_template.jinja").write_text(written("beside"))
+    dataset = chat_dataset(tmp_path / "c", CHATS[:1], template=None, tokenizer=by_name)
+    [(ids, _)] = documents_of(tokenize(dataset))
+    assert tokenizers.Tokenizer.from_str(byte_level_json()).decode(ids) == "beside"
+
+
+def test_the_text_of_a_template_file_is_what_decides_the_tokens(tmp_path: Path):
+    write_chats(tmp_path / "raw/chats.jsonl", CHATS)
+    path = tmp_path / "mine.jinja"
+    path.write_text(PLAIN)
+    by_file = chat_dataset(tmp_path, None, documents={"chat_template": "mine.jinja"})
+    by_text = chat_dataset(tmp_path, None, documents={"chat_template": PLAIN})
+
+    assert tokenize(by_file).manifest.fingerprint == tokenize(by_text).manifest.fingerprint
+    path.write_text(MARKED)
+    changed = chat_dataset(tmp_path, None, documents={"chat_template": "mine.jinja"})
+    assert tokenize(changed).manifest.fingerprint != tokenize(by_text).manifest.fingerprint
+    with pytest.raises(ConfigError, match=r"none\.jinja.*No such file"):
+        chat_dataset(tmp_path, None, documents={"chat_template": "none.jinja"})
+
+
+def test_a_trained_tokenizer_never_sees_control_tokens_and_needs_the_template(tmp_path: Path):
+    fields: dict[str, Any] = {
+        "tokenizer": {
+            "kind": "trained", "name": None, "vocab_size": 300, "special_tokens": [END, START],
+        },
+        "documents": {"chat_template": PLAIN},
+    }  # fmt: skip
+    shard = tokenize(chat_dataset(tmp_path, CHATS * 5, **fields))
+
+    graph = BuildGraph(chat_dataset(tmp_path, None, **fields))
+    vocab = json.loads((graph.tokenizer.folder / "tokenizer.json").read_text())["model"]["vocab"]
+    assert not [token for token in vocab if "im_" in token or "<|" in token]
+    assert "as" in "".join(vocab)
+    end = graph.tokenizer.special_tokens[END]
+    assert documents_of(shard)[0][0].count(end) == 2
+    with pytest.raises(ConfigError, match="the tokenizer is trained on what it writes"):
+        chat_dataset(tmp_path, None, tokenizer=fields["tokenizer"])
+
+
+def test_chats_are_never_cut_at_a_character(tmp_path: Path):
+    split = {"parts": {"train": {"start": 0, "characters": 5}}, "boundary": "character"}
+
+    with pytest.raises(ConfigError) as caught:
+        chat_dataset(tmp_path, split=split)
+
+    assert str(caught.value) == (
+        "test: split.boundary: expected document, for documents are chats, found 'character', "
+        "which would cut a conversation; set split.boundary: document"
+    )
+
+
+def test_messages_without_a_renderer_are_a_mistake_of_the_caller(tmp_path: Path):
+    path = write_chats(tmp_path / "a.jsonl", CHATS)
+
+    with pytest.raises(TypeError, match=r"tokflow\.tokenizers\.chat"):
+        read_documents(path, DocumentsConfig(messages="messages"))
+    assert open_renderer(DocumentsConfig(), None) is None
+
+
+def test_a_reader_of_text_files_has_no_messages(tmp_path: Path):
+    path = tmp_path / "a.txt"
+    path.write_text("hello")
+    config = DocumentsConfig(messages="messages", chat_template=PLAIN)
+
+    with pytest.raises(ConfigError, match="a text file, which has none"):
+        list(read_documents(path, config, render=open_renderer(config, None)))
+
+
+def test_very_long_chats_need_generation_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    chats = [chat(*"abcdef"), chat(*"abcd")]
+    monkeypatch.setattr("tokflow.tokenizers.chat.renderer.MAX_TURNS", 2)
+
+    with pytest.raises(BadDocumentError) as caught:
+        tokenize(chat_dataset(tmp_path, chats, template=PLAIN))
+    aside = {"on_bad_document": "reject"}
+    shard = tokenize(chat_dataset(tmp_path, chats, template=PLAIN, documents=aside))
+    marked = tokenize(chat_dataset(tmp_path / "marked", chats))
+
+    assert "row 0, line 1, byte 0: expected at most 2 turns of the assistant" in str(caught.value)
+    assert "found 3; put what the assistant says between {% generation %}" in str(caught.value)
+    assert (shard.manifest.counts["num_documents"], shard.manifest.counts["num_rejects"]) == (1, 1)
+    assert marked.manifest.counts["num_documents"] == 2

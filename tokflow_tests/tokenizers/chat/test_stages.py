@@ -1,0 +1,250 @@
+"""Chats and their loss mask on the way through all stages, and what is told of them."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tokflow.audit.trace import trace_tokens
+from tokflow.audit.verify.verification import verify_dataset
+from tokflow.build.dataset import make_dataset
+from tokflow.build.graph import BuildGraph
+from tokflow.build.pipeline import build_dataset
+from tokflow.cli.summary import left_out
+from tokflow_tests.chats import (
+    CHATS,
+    INJECTED,
+    MARKED,
+    chat,
+    chat_dataset,
+    save_chat_tokenizer,
+    write_chats,
+)
+from tokflow_tests.cli.commands import run
+from tokflow_tests.tiny import tokenize, write_texts
+from tokflow_tests.tokenizers.chat.test_renderer import of_transformers, transformers_tokenizer
+
+
+def many_chats(num: int) -> list[Any]:
+    return [chat(f"q{'u' * (i % 7)}", f"a{'n' * (i % 5)}", *(["x", "y"] if i % 3 else []))
+            for i in range(num)]  # fmt: skip
+
+
+@pytest.mark.parametrize("strategy", ["concat", "one_document"])
+@pytest.mark.parametrize("tail", ["pad", "drop"])
+def test_the_mask_goes_through_split_packing_tails_and_parquet(
+    strategy: str, tail: str, tmp_path: Path
+):
+    for name, num in (("a", 11), ("b", 6), ("c", 1)):
+        write_chats(tmp_path / f"raw/{name}.jsonl", many_chats(num))
+    dataset = chat_dataset(
+        tmp_path,
+        None,
+        split={"parts": {"train": {"documents": 4}, "rest": {"start": 4, "documents": 99}}},
+        packing={"strategy": strategy, "sequence_length": 7, "tail": tail, "pad_id": 9},
+        exports=["parquet", "bin", "pickle"],
+    )
+    built = build_dataset(dataset)
+    assert not built.failed
+
+    # What must come out, made again from transformers' tokens and masks.
+    made = of_transformers(tmp_path, MARKED, many_chats(11))
+    in_files = {"train": [made[:4], made[:4], made[:1]], "rest": [made[4:11], made[4:6], []]}
+    export = built.export("parquet")
+    for part, of_files in in_files.items():
+        ids, mask = expected_rows(of_files, strategy, tail, length=7, pad=9)
+        paths = sorted(export.output.folder.glob(f"{part}-*.parquet"))
+        table = pa.concat_tables([pq.read_table(path) for path in paths])
+        assert table["input_ids"].to_pylist() == ids
+        assert table["loss_mask"].to_pylist() == mask
+        assert table["loss_mask"].type == pa.list_(pa.int8())
+        assert export.manifest.counts[f"{part}.num_loss_tokens"] == sum(map(sum, mask))
+    assert "lost" not in export.manifest.details
+    for name in ("bin", "pickle"):
+        assert built.export(name).manifest.details["lost"] == ["loss_mask"]
+        assert "train.num_loss_tokens" not in built.export(name).manifest.counts
+    assert [verified.problems for verified in verify_dataset(dataset) if verified.problems] == []
+    [part] = [p for p in BuildGraph(dataset).parts(dataset.exports[1]) if p.name == "rest"]
+    assert [bit for run in part.stream_loss_mask() for bit in run.tolist()] == [
+        bit for documents in in_files["rest"] for _, mask in documents for bit in mask
+    ]
+
+
+def expected_rows(
+    of_files: list[Any], strategy: str, tail: str, *, length: int, pad: int
+) -> tuple[list[list[int]], list[list[int]]]:
+    """Pack (tokens, mask) in the plainest way: list by list."""
+    rows: list[list[tuple[int, int]]] = []
+    tails: list[tuple[int, int]] = []
+    for documents in of_files:
+        streams = [list(zip(ids, mask, strict=True)) for ids, mask in documents]
+        if strategy == "concat":
+            joined = [token for stream in streams for token in stream]
+            full = len(joined) // length * length
+            rows += [joined[i : i + length] for i in range(0, full, length)]
+            tails += joined[full:]
+        else:
+            rows += [s[i : i + length] for s in streams for i in range(0, len(s), length)]
+    rows += [tails[i : i + length] for i in range(0, len(tails), length)]
+    if strategy == "concat" and tail == "drop":
+        rows = [row for row in rows if len(row) == length]
+    padded = [[*row, *[(pad, 0)] * (length - len(row))] for row in rows]
+    return [[i for i, _ in row] for row in padded], [[bit for _, bit in row] for row in padded]
+
+
+def test_a_text_dataset_has_no_mask_anywhere(tmp_path: Path):
+    write_texts(tmp_path / "raw/a.jsonl", ["ab", "c"])
+    dataset = make_dataset(
+        {"name": "plain", "raw": {"files": "raw/*"}, "tokenizer": {"kind": "bytes"},
+         "packing": {"sequence_length": 4}, "exports": ["parquet", "bin"], "store": "store"},
+        base=tmp_path, where="test",
+    )  # fmt: skip
+    built = build_dataset(dataset)
+
+    shard = BuildGraph(dataset).open_tokens("a.jsonl")
+    assert not shard.has_loss_mask
+    assert not (shard.folder / "loss_mask.bin").exists()
+    assert "num_loss_tokens" not in shard.manifest.counts
+    assert "lost" not in built.export("bin").manifest.details
+    [path] = built.export("parquet").output.folder.glob("train-*.parquet")
+    assert "loss_mask" not in pq.read_schema(path).names
+
+
+def test_a_run_names_the_formats_that_lost_the_mask(tmp_path: Path):
+    dataset = chat_dataset(tmp_path, exports=["parquet", "bin", "megatron"])
+
+    lines = list(left_out(dataset, build_dataset(dataset)))
+
+    assert lines == ["without the loss mask of the chats: bin, megatron"]
+
+
+@pytest.mark.parametrize("value", [0, 1, 7])
+def test_a_mask_that_was_changed_is_found(value: int, tmp_path: Path):
+    dataset = chat_dataset(tmp_path, exports=["parquet"])
+    assert not build_dataset(dataset).failed
+    shard = BuildGraph(dataset).open_tokens("chats.jsonl")
+    path = shard.folder / "loss_mask.bin"
+    mask = np.fromfile(path, dtype=np.uint8)
+    position = int(np.flatnonzero(mask != value)[5])
+    mask[position] = value
+    path.chmod(0o644)
+    mask.tofile(path)
+    from tokflow.audit.verify import verify_against_raw, verify_export, verify_tokens
+
+    graph = BuildGraph(dataset)
+    problems = verify_tokens(shard)
+    of_raw = verify_against_raw(
+        graph.raw_file("chats.jsonl"), shard, dataset.documents, graph.encoding,
+    )  # fmt: skip
+
+    if value == 7:
+        assert f"{path}: token {position}: expected 0 or 1, found 7" in problems
+    else:
+        assert any("expected num_loss_tokens" in problem for problem in problems)
+    assert any("expected the loss mask of its loss spans" in problem for problem in of_raw)
+    output = graph.export(dataset.exports[0])
+    found = verify_export(output.folder, output.manifest(), graph.parts(dataset.exports[0]))
+    if value != 7:  # which is True, as 1 is
+        assert any("loss mask of token" in problem for problem in found)
+
+
+def test_a_token_of_a_chat_is_traced_to_its_characters(tmp_path: Path):
+    chats = [chat("ab", "größe"), chat("xyz", "ok")]
+    # BOS and EOS are characters of the text, which begins and ends with them.
+    template = "<|bos|>" + MARKED.replace("{{ '\n' }}{% endfor", "{% endfor")
+    around = {"bos": "first", "bos_token": "<|bos|>"}
+    built = build_dataset(
+        chat_dataset(tmp_path, chats, template=template, tokenizer=around, exports=["bin"])
+    )
+    made = transformers_tokenizer(tmp_path, template)
+    texts = [made.apply_chat_template(messages, tokenize=False) for messages in chats]
+    offsets = [made(text, add_special_tokens=False, return_offsets_mapping=True) for text in texts]
+    first = len(offsets[0]["input_ids"])
+    folder = built.export("bin").output.folder
+
+    for document, start in ((0, 0), (1, first)):
+        places = offsets[document]["offset_mapping"]
+        for token in (0, len(places) // 2, len(places) - 1):
+            [origin] = trace_tokens(
+                folder, part="train", start=start + token, stop=start + token + 1
+            )
+            assert (origin.row, origin.char_start, origin.char_stop) == (document, *places[token])
+            assert origin.text == texts[document][slice(*places[token])]
+
+
+def test_a_limit_counts_the_characters_that_the_template_writes(tmp_path: Path):
+    dataset = chat_dataset(tmp_path, documents={"limit": {"characters": 100}})
+
+    shard = tokenize(dataset)
+
+    rendered = transformers_tokenizer(tmp_path, MARKED).apply_chat_template(
+        CHATS[0], tokenize=False
+    )
+    assert len(rendered) < 100
+    assert shard.manifest.counts["num_documents"] == 2
+    assert shard.documents()["num_chars"][0].as_py() == len(rendered)
+
+
+def test_what_was_made_does_not_depend_on_the_batches(tmp_path: Path):
+    from tokflow.tokens.shard import write_token_shard
+
+    dataset = chat_dataset(tmp_path, [*CHATS, *INJECTED] * 4)
+    whole = tokenize(dataset)
+    graph = BuildGraph(dataset)
+    folder = tmp_path / "small"
+    folder.mkdir()
+
+    write_token_shard(
+        graph.raw_file("chats.jsonl"), dataset.documents, graph.encoding,
+        folder, dataset="chats", batch_bytes=200,
+    )  # fmt: skip
+
+    for name in ("tokens.bin", "loss_mask.bin", "documents.parquet", "manifest.json"):
+        assert (folder / name).read_bytes() == (whole.folder / name).read_bytes(), name
+
+
+def test_the_command_line_builds_verifies_and_inspects_chats(tmp_path: Path):
+    save_chat_tokenizer(tmp_path)
+    write_chats(tmp_path / "raw/chats.jsonl", CHATS)
+    (tmp_path / "dataset.yaml").write_text(
+        "name: chats\nraw: {files: raw/*}\ndocuments: {messages: messages}\n"
+        "tokenizer: {kind: file, name: tok}\npacking: {sequence_length: 16}\n"
+        "exports: [parquet]\nstore: store\n"
+    )
+
+    made = run("run", "--config", tmp_path / "dataset.yaml")
+    verified = run("verify", "--config", tmp_path / "dataset.yaml")
+    inspected = run("inspect", tmp_path / "store/chats/tokens/chats.jsonl")
+
+    assert made.exit_code == 0, made.output
+    assert verified.exit_code == 0, verified.output
+    assert re.search(r"num_loss_tokens\W+\d", inspected.output), inspected.output
+
+
+def test_dagster_builds_and_checks_chats(tmp_path: Path):
+    import dagster as dg
+
+    from tokflow_tests.dagster_case import Case, failure
+
+    with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path / "dagster")) as instance:
+        case = Case(tmp_path, instance)
+        save_chat_tokenizer(tmp_path)
+        write_chats(tmp_path / "raw/chats.jsonl", CHATS)
+        case.attributes |= {
+            "raw": {"files": "raw/*.jsonl"},
+            "documents": {"messages": "messages"},
+            "tokenizer": {"kind": "file", "name": "tok"},
+            "exports": ["parquet"],
+        }
+        instance.add_dynamic_partitions("small_files", ["chats.jsonl"])
+
+        result = case.run(keys=["chats.jsonl"])
+
+        assert result.success, failure(result)
+        checks = result.get_asset_check_evaluations()
+        assert checks
+        assert all(check.passed for check in checks)
