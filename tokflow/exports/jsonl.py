@@ -89,7 +89,7 @@ def write(part: Part, options: JsonlOptions, folder: Path) -> None:
     names = names_of_n(part, per_file, _suffix(options.compression))
     columns = with_loss_mask(options.columns, part)
     at_once = sequences_within(TOKENS_AT_ONCE, part.sequence_length)
-    for number, batches in files_of(part.sequences(at_once), per_file):
+    for number, batches in files_of(part, per_file, at_once=at_once):
         with _opened(folder / names[number], options) as file:
             for batch in batches:
                 file.write(_lines(batch, columns, padding=options.padding))

@@ -32,11 +32,12 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import Field
 
+from tokflow.exports.batching import batches_of, cut
 from tokflow.exports.export import Export
 from tokflow.exports.format import Arrays, Extra, Format, Layout
 from tokflow.exports.part import Part
 from tokflow.exports.sequence_files import sequences_within
-from tokflow.exports.token_files import batches_of, cut, offsets_of, sizes_by_documents
+from tokflow.exports.token_files import offsets_of, sizes_by_documents
 from tokflow.sequences.segments import Sequences
 from tokflow.store.arrow import to_arrow, to_numpy
 from tokflow.store.config import Config

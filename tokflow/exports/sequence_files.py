@@ -3,16 +3,15 @@
 import re
 import tarfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 import pyarrow as pa
 
+from tokflow.exports.batching import cut, equal_sizes
 from tokflow.exports.columns import make_columns
 from tokflow.exports.export import Export, damaged_file
 from tokflow.exports.names import FILE_DIGITS, check_num_files
@@ -80,7 +79,7 @@ def write_tables(
 ) -> None:
     """Write the sequences of a part as tables of `at_once`, so that the bytes do not depend on what
     was read together. `open_writer` returns what has `write_table` and closes its file."""
-    for number, batches in files_of(part.sequences(at_once), per_file):
+    for number, batches in files_of(part, per_file, at_once=at_once):
         path = paths(number) if callable(paths) else paths[number]
         path.parent.mkdir(exist_ok=True)
         with open_writer(path) as writer:
@@ -89,27 +88,14 @@ def write_tables(
 
 
 def files_of(
-    batches: Iterable[Sequences], per_file: int
+    part: Part, per_file: int, *, at_once: int | None = None
 ) -> Iterator[tuple[int, Iterator[Sequences]]]:
     """Yield the ordinal of each file and the sequences that go into it, `per_file` in all.
 
     Those of one file must be taken before the next file is. What is written at once depends
-    on the batches alone: a batch is cut only where a file ends.
+    on `at_once` alone: a batch is cut only where a file ends.
     """
-    for number, cut in groupby(_cut(batches, per_file), key=itemgetter(0)):
-        yield number, (some for _, some in cut)
-
-
-def _cut(batches: Iterable[Sequences], per_file: int) -> Iterator[tuple[int, Sequences]]:
-    num_sequences = 0
-    for batch in batches:
-        rest = batch
-        while len(rest):
-            number, num_in_file = divmod(num_sequences, per_file)
-            room = per_file - num_in_file
-            some, rest = rest[:room], rest[room:]
-            num_sequences += len(some)
-            yield number, some
+    return enumerate(cut(part.sequences(at_once), equal_sizes(part.num_sequences, per_file)))
 
 
 @contextmanager
