@@ -71,13 +71,13 @@ class Extra:
     module: str
     """What is imported of it."""
 
-    def load(self, *, where: str) -> Any:
+    def load(self) -> Any:
         """Return the module.
 
         Raises: ConfigError that says what to install, where it is not there. One that is there and
         lacks what it needs itself raises as any import does.
         """
-        self.check(where=where)
+        self.check(where=f"exports: {self.name}")
         return importlib.import_module(self.module)
 
     def check(self, *, where: str) -> None:

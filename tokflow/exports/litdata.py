@@ -27,18 +27,12 @@ import numpy.typing as npt
 import xxhash
 
 from tokflow.errors import ConfigError
+from tokflow.exports.batching import cut, equal_sizes
 from tokflow.exports.export import Export, damaged_file
 from tokflow.exports.format import Arrays, Format, Layout, fixed
 from tokflow.exports.options import check_level
 from tokflow.exports.part import Part
-from tokflow.exports.token_files import (
-    MAX_LEVEL,
-    Compression,
-    cut,
-    equal_sizes,
-    open_bytes,
-    peer_name,
-)
+from tokflow.exports.token_files import MAX_LEVEL, Compression, open_bytes, peer_name
 from tokflow.store.config import Config, Count
 from tokflow.store.zstd import zstd
 

@@ -33,6 +33,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from tokflow.errors import ConfigError
+from tokflow.exports.batching import equal_sizes
 from tokflow.exports.export import Export, damaged_file
 from tokflow.exports.format import Arrays, Format, Layout
 from tokflow.exports.names import (
@@ -46,13 +47,7 @@ from tokflow.exports.names import (
 )
 from tokflow.exports.part import Part
 from tokflow.exports.sequence_files import files_of, sequences_within
-from tokflow.exports.token_files import (
-    cut_by_documents,
-    equal_sizes,
-    new_file,
-    offsets_of,
-    write_numbers,
-)
+from tokflow.exports.token_files import cut_by_documents, new_file, offsets_of, write_numbers
 from tokflow.store.config import Config, Count
 
 ROW_DTYPES: dict[str, np.dtype[Any]] = {
@@ -174,7 +169,7 @@ def _write_sequences(part: Part, options: NpyOptions, folder: Path) -> None:
     sizes = equal_sizes(part.num_sequences, per_file)
     check_num_files(len(sizes), digits=SHARD_DIGITS, where="npy", option="sequences_per_file")
     at_once = sequences_within(TOKENS_AT_ONCE, part.sequence_length)
-    for number, batches in files_of(part.sequences(at_once), per_file):
+    for number, batches in files_of(part, per_file, at_once=at_once):
         name = _name(options, part.file_name, number)
         shape = (sizes[number], part.sequence_length)
         with ExitStack() as stack:

@@ -83,7 +83,7 @@ def write(part: Part, options: WebdatasetOptions, folder: Path) -> None:
             return texts
         return [gzip.compress(text, options.compression_level or 3, mtime=0) for text in texts]
 
-    for number, batches in files_of(part.sequences(at_once), options.sequences_per_file):
+    for number, batches in files_of(part, options.sequences_per_file, at_once=at_once):
         num_sequences = 0
         with new_file(folder / part.name / f"shard_{number:08d}.tar") as file:
             for batch in in_order(contents, batches):
