@@ -45,23 +45,9 @@ def _document(plan: Plan) -> dict[str, Any]:
         "left_out": [asdict(left) for left in plan.left_out],
         "library_changes": plan.library_changes,
         "num_bytes": plan.num_bytes,
-        "estimated_seconds": round(plan.seconds, 2),
-        "missing": [
-            {
-                "stage": planned.stage,
-                "name": planned.name,
-                "cause": planned.cause,
-                "details": list(planned.details),
-                "fingerprint": planned.fingerprint,
-                "num_bytes": planned.num_bytes,
-                "estimated_seconds": round(planned.seconds, 2),
-            }
-            for planned in plan.missing
-        ],
-        "bad": [
-            {"stage": bad.stage, "name": bad.name, "error": bad.explained.fields()}
-            for bad in plan.bad
-        ],
+        "estimated_seconds": round(plan.estimated_seconds, 2),
+        "missing": [asdict(planned) for planned in plan.missing],
+        "bad": [bad.as_document() for bad in plan.bad],
     }
 
 
@@ -76,7 +62,7 @@ def _print(plan: Plan) -> None:
         print_styled(
             (name, "bold"),
             f": {counted(len(missing), 'output')} to build, "
-            f"{size(plan.num_bytes)} to tokenize, about {_duration(plan.seconds)}; "
+            f"{size(plan.num_bytes)} to tokenize, about {_duration(plan.estimated_seconds)}; "
             f"{counted(num_made, 'output')} up to date",
         )
         print_table(
@@ -101,7 +87,7 @@ def _row(planned: PlannedOutput) -> tuple[str, ...]:
         planned.stage,
         planned.name,
         size(planned.num_bytes),
-        _duration(planned.seconds),
+        _duration(planned.estimated_seconds),
         planned.reason,
     )
 

@@ -137,10 +137,7 @@ def _document(plan: Plan, built: BuildResult | None = None) -> dict[str, Any]:
         "num_new": built.num_new if built else 0,
         "seconds": round(built.seconds, 3) if built else 0.0,
         "outputs": outputs,
-        "failed": [
-            {"stage": failed.stage, "name": failed.name, "error": failed.explained.fields()}
-            for failed in (built.failed if built else ())
-        ],
+        "failed": [failed.as_document() for failed in (built.failed if built else ())],
         "problems": [],
     }
 
