@@ -1,5 +1,6 @@
 """`tokflow plan`: the outputs that a run would build, and why."""
 
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from tokflow.build.plan import Plan, PlannedOutput, make_plan
 from tokflow.cli.output import (
     DONE,
+    as_usage,
     counted,
     described_left_out,
     print_error,
@@ -23,8 +25,9 @@ ROWS_SHOWN = 40
 
 def main(names: Words, configs: Paths, store: Path | None, partitions: Words, *, json: bool) -> int:
     """Print the plan of each dataset; return the exit status."""
-    datasets = select(names, configs, store, partitions)
-    plans = [make_plan(dataset, partitions=partitions) for dataset in datasets]
+    datasets = select(names, configs, store, is_one=bool(partitions))
+    with as_usage() if partitions else nullcontext():
+        plans = [make_plan(dataset, partitions=partitions) for dataset in datasets]
     if json:
         print_json({"datasets": [_document(plan) for plan in plans]})
     else:
