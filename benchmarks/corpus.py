@@ -9,7 +9,7 @@ leave empty ones out, and modalities 0.5.0 loses everything after one.
 
 There are some tens of MB of code and a few of prose, so they are used again and again, each time
 with other letters exchanged. That keeps lengths, line ends and indents as they are, but most words
-become new ones: no cache of an engine knows the text already, and since no tokenizer has learnt
+become new ones: no cache of an engine knows the text already, and since no tokenizer was trained on
 such words, they take more tokens than those of real text. It is the same for all programs.
 
 A process of its own, since a parent's peak memory counts as its children's (see process.py).

@@ -53,7 +53,7 @@ def pack(lengths, config):
     packed = pack_spans(lengths, config)
     seconds = time.process_time() - started
     num_sequences = int(packed.segments.sequence.max(initial=-1)) + 1
-    num_slots, num_tokens = num_sequences * config.row_length, int(lengths.sum())
+    num_slots, num_tokens = num_sequences * config.stored_length, int(lengths.sum())
     return Packing(
         seconds=seconds,
         num_sequences=num_sequences,

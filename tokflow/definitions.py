@@ -1,4 +1,4 @@
-"""What Dagster loads: every dataset declared in the project that it is started in."""
+"""Definitions that Dagster loads: all datasets of the project it is started in."""
 
 import dagster as dg
 

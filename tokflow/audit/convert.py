@@ -18,7 +18,7 @@ from tokflow.sequences.packing import PackingConfig
 from tokflow.store.atomic import new_folder, point_latest_to, scratch_folder
 from tokflow.store.integrity import check_files, checked
 from tokflow.store.manifest import Manifest, is_intact
-from tokflow.store.outputs import StoredOutput
+from tokflow.store.stored_outputs import StoredOutput
 
 COPIED_DETAILS = (
     "dtype",

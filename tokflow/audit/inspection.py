@@ -26,7 +26,7 @@ from tokflow.sequences.segments import open_sequences
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import check_files
 from tokflow.store.manifest import check_sizes
-from tokflow.store.outputs import StoredOutput
+from tokflow.store.stored_outputs import StoredOutput
 from tokflow.tokenizers.engines import ReferenceEngine, open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.shard import TokenShard

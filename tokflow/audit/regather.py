@@ -22,7 +22,7 @@ from tokflow.sequences.segments import FileSequences, open_sequences, write_sequ
 from tokflow.split.spans import SPANS_NAME, SPANS_SCHEMA, Split, TokenSource
 from tokflow.store.arrow import make_table, repeated, to_numpy
 from tokflow.store.manifest import Manifest, Recipe, checksum
-from tokflow.store.outputs import StoredOutput, read_output
+from tokflow.store.stored_outputs import StoredOutput, read_output
 from tokflow.store.tables import Columns, has_name, parquet_options
 from tokflow.tokens.document_table import DOCUMENTS_SCHEMA
 from tokflow.tokens.shard import TokenShard
@@ -64,10 +64,10 @@ def gather_parts(found: StoredOutput, packing: PackingConfig | None, folder: Pat
             if packing is None:
                 files.append(split)
             else:
-                rows = of_file / "sequences"
-                rows.mkdir()
-                write_sequences(split, packing, rows, dataset=found.manifest.dataset)
-                files.append(open_sequences(read_output(rows), split))
+                sequences_folder = of_file / "sequences"
+                sequences_folder.mkdir()
+                write_sequences(split, packing, sequences_folder, dataset=found.manifest.dataset)
+                files.append(open_sequences(read_output(sequences_folder), split))
     return make_parts(details["parts"], details, files, packing or PackingConfig())
 
 

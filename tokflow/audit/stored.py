@@ -10,7 +10,7 @@ from tokflow.sequences.segments import FileSequences, open_sequences
 from tokflow.split.spans import Split, open_split
 from tokflow.store.atomic import LATEST
 from tokflow.store.manifest import MANIFEST_NAME, read_expected
-from tokflow.store.outputs import StoredOutput, Unreadable, look_at, made_in, walk
+from tokflow.store.stored_outputs import StoredOutput, Unreadable, look_at, made_in, walk
 from tokflow.tokenizers.tokenizer import Tokenizer, tokenizer_of
 from tokflow.tokens.shard import TokenShard, open_token_shard
 

@@ -21,7 +21,7 @@ from tokflow.exports.index import read_index
 from tokflow.split.spans import SPANS_NAME, Split
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import check_files
-from tokflow.store.outputs import StoredOutput
+from tokflow.store.stored_outputs import StoredOutput
 from tokflow.tokenizers.engines import ReferenceEngine, open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.writer import DOCUMENTS_NAME
@@ -174,7 +174,7 @@ class _TokenizedText:
     char_start: int
     num_chars: int
     may_hold_special: bool
-    """Whether the text itself may hold EOS or BOS, as chats do."""
+    """True if the text itself may hold EOS or BOS, as chats do."""
 
 
 def _open_text(split: Split, entry: dict[str, Any]) -> _TokenizedText:

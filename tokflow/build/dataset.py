@@ -50,19 +50,19 @@ class Dataset(Config):
     name: Annotated[str, pydantic.AfterValidator(_asset_key)]
     """Names its assets, its folder in the store and its partition set."""
     raw: RawConfig
-    """Where the raw files are."""
+    """The raw files: their source and their names."""
     documents: DocumentsConfig = DocumentsConfig()
-    """How documents are read from a raw file."""
+    """The reading of documents from a raw file."""
     tokenizer: TokenizerConfig
-    """Which tokenizer makes the tokens."""
+    """The tokenizer that makes the tokens."""
     split: SplitConfig = SplitConfig()
-    """Which text belongs to train, validation and so on; default: all to train."""
+    """The parts (train, validation and so on) and the text of each; default: all to train."""
     packing: PackingConfig = PackingConfig()
-    """How tokens become sequences."""
+    """The packing of tokens into sequences."""
     exports: Annotated[Listed[ExportConfig], pydantic.BeforeValidator(_or_none)] = ()
     """The formats to write."""
     owners: Listed[str] = ("team:data",)
-    """Who looks after the dataset, as the web UI shows it: `team:name` or a mail address."""
+    """Owners of the dataset, as the web UI shows them: `team:name` or a mail address."""
     store: Annotated[Path, pydantic.BeforeValidator(_local_folder)] = _STORE
     """Folder that holds all outputs, `<store>/<name>/...`."""
 
@@ -75,7 +75,7 @@ class Dataset(Config):
 
     @property
     def folder(self) -> Path:
-        """Where all outputs of the dataset are."""
+        """Folder of all outputs of the dataset."""
         return self.store / self.name
 
     @property

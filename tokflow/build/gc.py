@@ -9,7 +9,7 @@ from tokflow.build.plan import make_plan
 from tokflow.errors import CorruptOutputError, MissingOutputError
 from tokflow.store.atomic import LATEST, remove_empty
 from tokflow.store.manifest import MANIFEST_NAME
-from tokflow.store.outputs import STAGE_FOLDERS, StoredOutput, Unreadable, made_in, walk
+from tokflow.store.stored_outputs import STAGE_FOLDERS, StoredOutput, Unreadable, made_in, walk
 
 
 def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:

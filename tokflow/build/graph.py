@@ -45,7 +45,7 @@ class BuildGraph:
         self.offline = offline
         self.rehash = rehash
         self.has_new_verdict = False
-        """Whether gigatoken was found wrong since, so that other tokens are expected now."""
+        """True if gigatoken was found wrong since, so that other tokens are expected now."""
         self._raw_files: dict[str, RawFile] = {}
         self._outputs: dict[tuple[Stage, str], Output] = {}
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
 from tokflow.store.manifest import Manifest, Recipe, check_sizes, read_expected
-from tokflow.store.outputs import StoredOutput
+from tokflow.store.stored_outputs import StoredOutput
 from tokflow.tokens.shard import refused
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Output:
 
     @property
     def is_made(self) -> bool:
-        """Whether it is there; False, too, where it cannot be known yet what it must be."""
+        """True if the output is there; False, too, if its recipe cannot be known yet."""
         try:
             return self.find() is not None
         except (TokflowError, OSError):

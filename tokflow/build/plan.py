@@ -16,7 +16,7 @@ from tokflow.build.staleness import Cause, why
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
 from tokflow.raw import LeftOut
 from tokflow.store.manifest import RUN_NAME, Recipe, read_run
-from tokflow.store.outputs import newest_output
+from tokflow.store.stored_outputs import newest_output
 from tokflow.store.versions import changed_since
 
 DEFAULT_SECONDS: dict[Stage, tuple[float, float]] = {
@@ -51,7 +51,7 @@ class PlannedOutput:
 
     @property
     def is_made(self) -> bool:
-        """Whether it is there."""
+        """True if the output is there."""
         return self.cause is None
 
     @property
@@ -104,7 +104,7 @@ class Plan:
 
     @property
     def is_up_to_date(self) -> bool:
-        """Whether a run would find nothing to do."""
+        """True if a run would find nothing to do."""
         return not self.missing and not self.bad
 
     @property

@@ -6,7 +6,7 @@ import time
 from io import TextIOWrapper
 
 STARTED = time.perf_counter()
-"""When the command began, so that what it says of its own time includes its imports."""
+"""Start of the command, in seconds, so that the time it reports includes its imports."""
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tokflow.cli.output import reports_errors
+from tokflow.cli.terminal import reports_errors
 
 app = typer.Typer(
     name="tokflow",

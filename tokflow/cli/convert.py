@@ -8,7 +8,7 @@ import yaml
 
 from tokflow.audit.convert import convert_export, own_packing
 from tokflow.audit.stored import find_export
-from tokflow.cli.output import (
+from tokflow.cli.terminal import (
     DONE,
     UsageError,
     as_usage,
@@ -35,6 +35,13 @@ def main(
     with as_usage(export):
         check_format(to, where="--to")
         fields = _fields(options, "--option")
+        if "format" in fields:
+            raise UsageError(
+                where="--option",
+                expected=f"options of {to} alone",
+                found="'format'",
+                remedy="name the format with --to",
+            )
         config = ExportConfig.read({**fields, "format": to}, where="--option")
         of_packing = _fields(packing, "--packing")
         if of_packing and config.layout.made_of != "sequences":

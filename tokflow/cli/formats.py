@@ -4,7 +4,7 @@ import sys
 import textwrap
 from typing import Any
 
-from tokflow.cli.output import DONE, as_usage, print_json, print_styled, print_table
+from tokflow.cli.terminal import DONE, as_usage, print_json, print_styled, print_table
 from tokflow.exports import FORMATS, check_format
 
 LINE_LENGTH = 96

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from tokflow.build.gc import find_garbage, remove
-from tokflow.cli.output import DONE, counted, print_json, size
 from tokflow.cli.selection import Paths, Words, select
+from tokflow.cli.terminal import DONE, counted, print_json, size
 
 
 def main(

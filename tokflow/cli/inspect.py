@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.audit.inspection import Inspection, Segment, inspect_output
-from tokflow.cli.output import (
+from tokflow.cli.terminal import (
     DONE,
     as_usage,
     counted,

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.build.plan import Plan, PlannedOutput, make_plan
-from tokflow.cli.output import (
+from tokflow.cli.selection import Paths, Words, select
+from tokflow.cli.terminal import (
     DONE,
     as_usage,
     counted,
@@ -17,7 +18,6 @@ from tokflow.cli.output import (
     print_table,
     size,
 )
-from tokflow.cli.selection import Paths, Words, select
 
 ROWS_SHOWN = 40
 """Lines of a plan on the screen; the JSON has all."""

@@ -9,7 +9,7 @@ from typing import Any, Self
 from tokflow.build.output import Stage
 from tokflow.build.plan import Plan
 from tokflow.build.results import Reporter, StageFailure, StageResult
-from tokflow.cli.output import (
+from tokflow.cli.terminal import (
     console,
     counted,
     described_sequences,

@@ -17,7 +17,7 @@ from typing import Any
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.declared import project_root
-from tokflow.cli.output import print_error
+from tokflow.cli.terminal import print_error
 from tokflow.errors import explained, message_of
 from tokflow.store.atomic import new_file
 

@@ -17,7 +17,10 @@ from tokflow.build.pipeline import build_dataset
 from tokflow.build.plan import Plan, PlannedOutput, make_plan
 from tokflow.build.results import BuildResult
 from tokflow.cli import STARTED
-from tokflow.cli.output import (
+from tokflow.cli.progress import Bars, Errors, Lines
+from tokflow.cli.recording import dagster_process, record
+from tokflow.cli.selection import Paths, Words, select
+from tokflow.cli.terminal import (
     DONE,
     FAILED,
     as_usage,
@@ -27,9 +30,6 @@ from tokflow.cli.output import (
     print_json,
     size,
 )
-from tokflow.cli.progress import Bars, Errors, Lines
-from tokflow.cli.recording import dagster_process, record
-from tokflow.cli.selection import Paths, Words, select
 from tokflow.errors import explained
 from tokflow.store.atomic import point_latest_to
 

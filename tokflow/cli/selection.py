@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tokflow.build.dataset import Dataset, load_dataset
 from tokflow.build.declared import FOLDER, list_declared, load_declared, project_root
-from tokflow.cli.output import UsageError, as_usage
+from tokflow.cli.terminal import UsageError, as_usage
 
 Words = Sequence[str] | None
 """Values of an option or argument that may be given several times; None: not given."""

@@ -7,7 +7,8 @@ from math import inf
 from tokflow.build.dataset import Dataset
 from tokflow.build.plan import Plan
 from tokflow.build.results import BuildResult, StageFailure, StageResult
-from tokflow.cli.output import (
+from tokflow.cli.progress import described_parts
+from tokflow.cli.terminal import (
     counted,
     described_left_out,
     described_sequences,
@@ -16,7 +17,6 @@ from tokflow.cli.output import (
     shown_path,
     size,
 )
-from tokflow.cli.progress import described_parts
 from tokflow.errors import first_five
 from tokflow.exports import Export
 from tokflow.store.atomic import LATEST

@@ -7,7 +7,8 @@ from typing import Any
 
 from tokflow.build.dataset import Dataset, make_dataset
 from tokflow.build.tokenizer_report import SAMPLE_BYTES, TokenizerReport, report_tokenizer
-from tokflow.cli.output import (
+from tokflow.cli.selection import Paths, Words, select
+from tokflow.cli.terminal import (
     DONE,
     FAILED,
     UsageError,
@@ -19,7 +20,6 @@ from tokflow.cli.output import (
     shown_path,
     size,
 )
-from tokflow.cli.selection import Paths, Words, select
 from tokflow.errors import explained
 from tokflow.tokenizers.tokenizer import fields_of_name
 

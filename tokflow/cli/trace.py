@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 
 from tokflow.audit.trace import TokenOrigin, sequence_range, trace_tokens
-from tokflow.cli.output import (
+from tokflow.cli.terminal import (
     DONE,
     UsageError,
     as_usage,

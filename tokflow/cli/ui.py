@@ -5,7 +5,7 @@ import os
 import sys
 
 from tokflow.build.declared import project_root
-from tokflow.cli.output import DONE, UsageError, print_json
+from tokflow.cli.terminal import DONE, UsageError, print_json
 
 
 def main(*, host: str, port: int, expose: bool, json: bool) -> int:

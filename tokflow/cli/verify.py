@@ -4,10 +4,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from tokflow.audit.verify.outputs import Verification, verify_dataset, verify_path
+from tokflow.audit.verify.verification import Verification, verify_dataset, verify_path
 from tokflow.build.dataset import Dataset
 from tokflow.build.declared import list_declared
-from tokflow.cli.output import (
+from tokflow.cli.selection import Paths, select
+from tokflow.cli.terminal import (
     DONE,
     FAILED,
     UsageError,
@@ -16,7 +17,6 @@ from tokflow.cli.output import (
     print_json,
     print_styled,
 )
-from tokflow.cli.selection import Paths, select
 
 
 def main(

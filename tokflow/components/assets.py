@@ -7,8 +7,8 @@ import dagster as dg
 from tokflow.build.dataset import Dataset
 from tokflow.components.automation import when_outdated
 from tokflow.components.checks import check_specs
+from tokflow.components.dagster_names import FILE_STAGES, asset_key, parents, partition_set
 from tokflow.components.history import code_version
-from tokflow.components.names import FILE_STAGES, asset_key, parents, partition_set
 from tokflow.components.reports import column_schema
 from tokflow.components.steps import make_body
 from tokflow.exports import FORMATS, ExportConfig
@@ -45,7 +45,7 @@ EXPORT_COLUMNS = {
 
 def make_assets(dataset: Dataset) -> list[dg.AssetsDefinition]:
     """Return the assets of a dataset, parents first."""
-    kind, length = dataset.tokenizer.kind, dataset.packing.row_length
+    kind, length = dataset.tokenizer.kind, dataset.packing.stored_length
     raw = {"files": [redact(file) for file in dataset.raw.files]}
     rows: list[tuple[str, set[str], Any, str]] = [
         ("raw", {"file"}, raw, "Each raw file as it is: read where it stands, or fetched."),

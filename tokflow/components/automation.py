@@ -6,8 +6,8 @@ from typing import Any
 import dagster as dg
 
 from tokflow.build.dataset import Dataset
-from tokflow.components.names import scan_job_name
-from tokflow.components.sources import FileChanges, look_at_sources, sync_files
+from tokflow.components.dagster_names import scan_job_name
+from tokflow.components.file_partitions import FileChanges, look_at_sources, sync_files
 from tokflow.components.steps import failures_named
 from tokflow.errors import TokflowError, message_of
 

@@ -15,7 +15,7 @@ from tokflow.audit.verify import (
     verify_tokens,
 )
 from tokflow.build.graph import BuildGraph
-from tokflow.components.names import asset_key
+from tokflow.components.dagster_names import asset_key
 from tokflow.errors import TokflowError, message_of, shortened
 from tokflow.exports import Part, inputs_of
 from tokflow.split.leakage import find_shared_texts

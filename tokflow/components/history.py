@@ -6,7 +6,7 @@ import dagster as dg
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
-from tokflow.components.names import FILE_STAGES, asset_key, parents
+from tokflow.components.dagster_names import FILE_STAGES, asset_key, parents
 from tokflow.components.reports import Report
 from tokflow.exports import export_recipe
 from tokflow.sequences.segments import sequences_recipe

@@ -40,12 +40,12 @@ def preview_of_documents(shard: TokenShard, tokenizer: Tokenizer) -> str:
 def preview_of_part(part: Part, tokenizer: Tokenizer) -> str:
     """Return the beginning of the part's first sequence or, of a stream, of its first tokens."""
     if not part.sequences_of:
-        run = next((run for run in part.stream() if len(run)), None)
-        return "*no text*" if run is None else _preview([run[:MAX_TOKENS]], tokenizer)
-    rows = next(part.sequences(1), None)
-    if rows is None or len(rows) == 0:
+        batch = next((batch for batch in part.stream() if len(batch)), None)
+        return "*no text*" if batch is None else _preview([batch[:MAX_TOKENS]], tokenizer)
+    sequences = next(part.sequences(1), None)
+    if sequences is None or len(sequences) == 0:
         return "*no text*"
-    token_ids, segment_ids = rows.token_ids[0], rows.segment_ids[0]
+    token_ids, segment_ids = sequences.token_ids[0], sequences.segment_ids[0]
     segments = [token_ids[segment_ids == segment] for segment in (1, 2)]
     return _preview([segment for segment in segments if len(segment)], tokenizer)
 

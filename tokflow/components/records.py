@@ -11,10 +11,10 @@ from tokflow.build.graph import BuildGraph
 from tokflow.build.output import Output
 from tokflow.build.results import StageResult
 from tokflow.components.checks import check_results
+from tokflow.components.dagster_names import FILE_STAGES, asset_key
+from tokflow.components.file_partitions import known_files, record_listing, record_raw, register
 from tokflow.components.history import record, unrecorded
-from tokflow.components.names import FILE_STAGES, asset_key
 from tokflow.components.reports import data_version, report
-from tokflow.components.sources import known_files, record_listing, record_raw, register
 from tokflow.store.manifest import read_run
 
 

@@ -19,10 +19,10 @@ from tokflow.build.pipeline import (
 )
 from tokflow.build.results import StageResult
 from tokflow.components.checks import check_results
+from tokflow.components.dagster_names import FILE_STAGES, scan_job_name
+from tokflow.components.file_partitions import known_files
 from tokflow.components.history import materializations
-from tokflow.components.names import FILE_STAGES, scan_job_name
 from tokflow.components.reports import Report, report, report_files, report_raw
-from tokflow.components.sources import known_files
 from tokflow.errors import ConfigError, TokflowError, first_five, message_of, shortened
 from tokflow.raw import check_key
 

@@ -34,7 +34,7 @@ def read(path: Path, config: DocumentsConfig, batch_bytes: int) -> Iterator[Pars
         options = pa.ipc.IpcReadOptions(included_fields=fields)
         reader = _open(source, options, path, is_stream=is_stream)
         batches = iter(reader) if is_stream else _of_file(reader)
-        yield from documents_in(_slices(undamaged(batches, path)), columns, config, path)
+        yield from documents_in(_small_batches(undamaged(batches, path)), columns, config, path)
         if is_stream:
             _check_end(source, path)
 
@@ -63,7 +63,7 @@ def _check_end(source: pa.OSFile, path: Path) -> None:
         raise damaged_error(path, found=f"{end!r}", expected="the mark that ends a stream")
 
 
-def _slices(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _small_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for start in range(0, len(batch), _MAX_ROWS):
             yield batch.slice(start, _MAX_ROWS)

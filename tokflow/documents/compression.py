@@ -24,7 +24,7 @@ class Decompressor(Protocol):
 
     @property
     def eof(self) -> bool:
-        """Whether the stream has ended, its checksum compared."""
+        """True if the stream has ended, its checksum compared."""
 
     @property
     def unused_data(self) -> bytes:
@@ -32,7 +32,7 @@ class Decompressor(Protocol):
 
     @property
     def needs_input(self) -> bool:
-        """Whether nothing more comes out before more is put in."""
+        """True if nothing more comes out before more is put in."""
 
     def decompress(self, data: bytes, /, max_length: int) -> bytes:
         """Return at most `max_length` bytes of the stream."""

@@ -13,7 +13,7 @@ OnBadDocument: TypeAlias = Literal["error", "reject"]
 
 
 class Limit(Config):
-    """Where reading one raw file stops, and the largest document; by default all is read."""
+    """Limits of reading one raw file, and the largest document; by default all is read."""
 
     section: ClassVar[str] = "documents.limit"
 
@@ -27,7 +27,7 @@ class Limit(Config):
 
 
 class DocumentsConfig(Config):
-    """How the documents of a raw file are found. Their text is never altered."""
+    """Settings by which documents are read from a raw file. Their text is never altered."""
 
     section: ClassVar[str] = "documents"
 
@@ -44,11 +44,11 @@ class DocumentsConfig(Config):
     in the order named. Default: one document per column."""
     messages: str | None = None
     """In place of `text`: the field that holds a chat, a list of {role, content, ...}, or the JSON
-    text of one. A chat template writes it as text; the assistant's turns are what is learnt."""
+    text of one. A chat template writes it as text; the assistant's turns are supervised."""
     prompt: str | None = None
-    """In place of `text`, with `completion`: the field that comes first and is not learnt."""
+    """In place of `text`, with `completion`: the field that comes first and is not supervised."""
     completion: str | None = None
-    """The field that follows the prompt, nothing between them; its tokens are what is learnt."""
+    """The field that follows the prompt, nothing between them; its tokens are the loss tokens."""
     chat_template: str | None = None
     """With `messages`: a Jinja template, or the path of a .jinja file that holds it, as
     transformers' chat templates. Default: the one that the tokenizer brings along."""
@@ -59,8 +59,7 @@ class DocumentsConfig(Config):
     and arrow, which compress inside).
     """
     document_per: DocumentPer = "file"
-    r"""What one document of a txt file is: the whole `file`, a `line`, or a piece between
-    `separator`s.
+    r"""One document of a txt file: the whole `file`, a `line`, or the text between `separator`s.
 
     `file`: an empty file is one empty document. `line`: a line ends at \n alone, which is not
     part of it (a \r is); a last line without \n counts; an empty file has no documents.
@@ -77,7 +76,7 @@ class DocumentsConfig(Config):
     the lines after it.
     """
     limit: Limit = Limit()
-    """Where reading each raw file stops, so that a part of a file costs a part of the time."""
+    """Limits of reading each raw file; half of a file costs half of the time."""
 
     def check(self) -> None:
         """Refuse fields that do not go together."""
@@ -95,7 +94,7 @@ class DocumentsConfig(Config):
 
     @property
     def is_chat(self) -> bool:
-        """Whether only some of the text is to be learnt."""
+        """True if only some of the tokens are loss tokens."""
         return self.messages is not None or self.prompt is not None or self.completion is not None
 
     @property
@@ -109,7 +108,7 @@ class DocumentsConfig(Config):
 
     @property
     def separator_of_columns(self) -> str | None:
-        """What joins the columns of a record into one document; None: one document each."""
+        """Text that joins the columns of a record into one document; None: one document each."""
         return "" if self.prompt is not None else self.join
 
     def _problem_of_chat(self) -> tuple[str, str] | None:

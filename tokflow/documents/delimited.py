@@ -14,6 +14,7 @@ import pyarrow as pa
 from tokflow.documents.columns import missing_column_error
 from tokflow.documents.compression import read_blocks
 from tokflow.documents.config import DocumentsConfig
+from tokflow.documents.csv_records import Dialect, OddRecord, RecordBatch, RecordCutter, unquoted
 from tokflow.documents.lines import without_mark
 from tokflow.documents.parsed import (
     ParsedBatch,
@@ -24,7 +25,6 @@ from tokflow.documents.parsed import (
     parse,
     too_large,
 )
-from tokflow.documents.records import Dialect, OddRecord, RecordBatch, RecordCutter, unquoted
 from tokflow.errors import ConfigError, RawFileError
 from tokflow.store.arrow import texts_of
 

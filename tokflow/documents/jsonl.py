@@ -70,7 +70,7 @@ class _Field:
     get: Callable[[Any], Any]
     """Gives the text of what was decoded; of messages their JSON, as bytes."""
     is_json: bool
-    """Whether the field holds messages, whatever JSON they are."""
+    """True if the field holds messages, whatever JSON they are."""
     remedy: str
     """Said where a record lacks the field."""
 

@@ -20,7 +20,7 @@ class LineBatch:
     lines: list[bytes]
     """Empty where a line is too large."""
     is_too_large: bool = False
-    """Whether this stands for one line that is larger than lines may be."""
+    """True if this stands for one line that is larger than lines may be."""
 
     def place(self, index: int) -> tuple[int | None, int]:
         """Return the line, from 1, and the byte offset of one; no line where others end texts."""

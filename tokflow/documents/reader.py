@@ -7,7 +7,7 @@ import numpy as np
 
 from tokflow.documents.batch import Batch, Reject
 from tokflow.documents.config import DocumentsConfig, Limit
-from tokflow.documents.formats import reader_of
+from tokflow.documents.file_formats import reader_of
 from tokflow.documents.parsed import BadDocument, ParsedBatch, Render, ends_of
 from tokflow.errors import BadDocumentError, RawFileError
 

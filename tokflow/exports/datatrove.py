@@ -4,7 +4,7 @@
                                       past 65,536 ids (token_size 2 or 4)
     <part>/00000_<part>.ds.index      uint64 per document: its end in this file, in tokens
     <part>/00000_<part>.ds.metadata   three lines: tokenizer|token_size, tokens, tokens for people
-    <part>/00000_<part>.ds.loss       of chats alone: one byte per token, 1 is learnt
+    <part>/00000_<part>.ds.loss       of chats alone: one byte per token, 1 at loss tokens
     lost                              documents without tokens: the reader takes an end that it
                                       finds twice for none, and counts positions on
 

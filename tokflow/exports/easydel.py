@@ -5,8 +5,8 @@
     attention_mask  list<int8>   1 at tokens, 0 at padding
     segment_ids     list<int32>  1, 2, ... in each row; 0 is padding
     position_ids    list<int32>  0 at each segment's first token; unless it is left out
-    labels          list<int32>  of chats alone: the token where it is learnt, else -100; EasyDeL's
-                                 trainers make completion_mask of it
+    labels          list<int32>  of chats alone: the token if it is a loss token, else -100;
+                                 EasyDeL's trainers make completion_mask of it
     lost            nothing
 
 EasyDeL makes Python lists of a whole row group, and begins anywhere in the group it finds that

@@ -64,7 +64,7 @@ class JsonlOptions(Config):
 
     columns: Listed[str] = ("segment_ids",)
     """Beside input_ids: attention_mask, segment_ids, position_ids, loss_mask (of chats it is
-    added), labels (-100 where nothing is learnt), seq_lengths (tokens of each segment)."""
+    added), labels (-100 at other than loss tokens), seq_lengths (tokens of each segment)."""
     padding: bool = True
     """Whether rows are filled up to sequence_length; if not, a list ends at its last token."""
     megabytes_per_file: Count = 500

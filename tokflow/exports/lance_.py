@@ -11,7 +11,7 @@
     <part>.lance              input_ids     fixed_size_list<int32>[sequence_length]; so are
                               segment_ids   int32   1, 2, ... in each row; 0 is padding
                               position_ids  int32   0 at each segment's first token
-                              loss_mask     int8    of chats alone; of others all tokens are learnt
+                              loss_mask     int8    of chats alone; of others all are loss tokens
     lost    nothing
 
 A folder holds data/00000.lance and so on, `max_rows_per_file` rows each, and one commit. Lance

@@ -2,8 +2,8 @@
 
     <part>/input_ids/data/            int32: token ids, documents end to end
     <part>/input_ids/offsets/         int64: first num_documents, then where each document ends
-    <part>/assistant_masks/           of chats alone, the same two arrays, int32: 1 at tokens that
-                                      are learnt; so levanter calls this field of chats
+    <part>/assistant_masks/           of chats alone, the same two arrays, int32: 1 at loss tokens;
+                                      so levanter calls this field of chats
     <part>/shard_ledger.json          the number of documents, and that the cache is finished
     lost                              nothing
 

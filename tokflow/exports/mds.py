@@ -6,7 +6,7 @@
     row                    the columns one after another, sorted by name, little-endian
     tokens                 ndarray:int32:<sequence_length>; so is
     segment_ids            int32   1, 2, ... in each row; 0 is padding
-    loss_mask              uint8   1 at tokens that are learnt
+    loss_mask              uint8   1 at loss tokens
     lost                   the fields of which `columns` has none: by default position_ids, which
                            count from 0 in each segment
 
@@ -234,7 +234,7 @@ def _read_shard(
 
 def check(options: MdsOptions, declared: Declared) -> None:
     """Refuse a size_limit that no sequence fits into."""
-    _sequences_per_shard(options, declared.packing.row_length)
+    _sequences_per_shard(options, declared.packing.stored_length)
 
 
 FORMAT = Format(

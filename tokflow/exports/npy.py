@@ -10,7 +10,7 @@ layout: sequences
 
     <part>.npy                      token ids (num_sequences, sequence_length)
     segment_ids/, position_ids/     int32, in files of the same name and shape; 0 is padding
-    loss_mask/<part>.npy            of chats alone: bool; of others every token is learnt
+    loss_mask/<part>.npy            of chats alone: bool; of others every token is a loss token
 
 With `tokens_per_file`, `sequences_per_file` or `prefix` files are numbered and `validation` is
 called val, unless another part is: [<prefix>_]train_000000.npy, [<prefix>_]val_000000.npy. Each

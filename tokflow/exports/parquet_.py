@@ -5,8 +5,8 @@
     attention_mask  list<int8>   1 at tokens, 0 at padding
     segment_ids     list<int32>  1, 2, ... in each row; 0 is padding
     position_ids    list<int32>  0 at each segment's first token
-    loss_mask       list<int8>   of chats alone: 1 at tokens that are learnt, 0 at others; of other
-                                 documents every token is, so that attention_mask says it
+    loss_mask       list<int8>   of chats alone: 1 at loss tokens, 0 at others; of other
+                                 documents every token is one, as attention_mask says
     lost            nothing
 
 Row groups are small, so that a loader can start anywhere at little cost.

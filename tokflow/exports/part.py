@@ -222,7 +222,7 @@ class Part:
     @property
     def sequence_length(self) -> int:
         """Tokens stored per sequence, the label of the last input among them."""
-        return self.packing.row_length
+        return self.packing.stored_length
 
     @property
     def num_sequences(self) -> int:

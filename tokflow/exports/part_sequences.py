@@ -88,7 +88,7 @@ class PartSequences:
 
     @property
     def _at_once(self) -> int:
-        return max(1, TOKENS_AT_ONCE // self.packing.row_length)
+        return max(1, TOKENS_AT_ONCE // self.packing.stored_length)
 
     def _count(self, name: str) -> int:
         return sum(file.manifest.counts[f"{self.part}.{name}"] for file in self.files)
@@ -129,7 +129,7 @@ class PartSequences:
             token_ids,
             sequence,
             num_tokens,
-            sequence_length=self.packing.row_length,
+            sequence_length=self.packing.stored_length,
             pad_id=self.pad_id,
             loss_mask=loss_mask,
         )
@@ -192,7 +192,7 @@ class PartSequences:
         return index_tables(
             self.part,
             split,
-            position=(first_sequence + sequence) * self.packing.row_length + column,
+            position=(first_sequence + sequence) * self.packing.stored_length + column,
             num_tokens=num_tokens,
             document=columns["document"],
             char_start=columns["char_start"],

@@ -66,8 +66,8 @@ def read_raw_files(
     """
     sources = list(sources)
     for source in sources:
-        check_key(source.key)
         check_outside(source, store)
+        check_key(source.key)
     local = {source.key: Path(source.url) for source in sources if source.is_local}
     hashed = hash_files(local.values(), store=store, progress=progress, rehash=rehash)
     raw_files = {}

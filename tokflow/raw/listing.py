@@ -34,7 +34,7 @@ def _as_patterns(files: object) -> tuple[object, ...]:
 
 
 class RawConfig(Config):
-    """Where the raw files of a dataset are."""
+    """Source of a dataset's raw files, and their names there."""
 
     section: ClassVar[str] = "raw"
 
@@ -117,8 +117,8 @@ def list_raw(
                 is_local=not pattern.origin,
                 named_hosts=hosts if _is_web(pattern.origin) else frozenset(),
             )
+            check_outside(source, store)  # before the key, which an output's name would not be
             check_key(source.key)
-            check_outside(source, store)
             _check_same(source, sources.setdefault(source.key, source))
     return Listing(sources=dict(sorted(sources.items())), left_out=_left_out(left_out, sources))
 

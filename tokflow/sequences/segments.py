@@ -128,7 +128,7 @@ def write_sequences(split: Split, config: PackingConfig, folder: Path, *, datase
             spans = split.spans(part)
             packed = pack_spans(spans.num_tokens, config)
             tables.append(_segments_table(part, spans, packed.segments))
-            counts |= _counts(part, packed, config.row_length)
+            counts |= _counts(part, packed, config.stored_length)
     pq.write_table(
         pa.concat_tables(tables), folder / SEGMENTS_NAME, **parquet_options(SEGMENTS_SCHEMA)
     )
@@ -137,7 +137,7 @@ def write_sequences(split: Split, config: PackingConfig, folder: Path, *, datase
         dataset=dataset,
         partition=split.manifest.partition,
         counts=counts,
-        details={"parts": list(split.parts), "sequence_length": config.row_length},
+        details={"parts": list(split.parts), "sequence_length": config.stored_length},
         files=checksums(folder),
     )
     write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})

@@ -70,7 +70,7 @@ class PartConfig(Config):
 
 
 class SplitConfig(Config):
-    """How the accepted text of the dataset is divided into named parts."""
+    """Division of the accepted text of the dataset into named parts."""
 
     section: ClassVar[str] = "split"
 
@@ -179,7 +179,7 @@ class FilePosition:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileSpans:
-    """The spans of one file, in file order: each document whole or, where it is cut, its pieces.
+    """The spans of one file, in file order: a document is one span or, if it is cut, several.
 
     Every array has shape (num_spans,), int64 but for `is_cut`.
     """

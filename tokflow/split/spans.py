@@ -59,7 +59,7 @@ POSITIONS_AT_ONCE = 2**20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartSpans:
-    """The spans of one part, one per document or piece of it, in file order; shape (num_spans,)."""
+    """The spans of one part, in file order: of whole and of cut documents; shape (num_spans,)."""
 
     document: npt.NDArray[np.int64]
     char_start: npt.NDArray[np.int64]

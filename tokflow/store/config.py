@@ -32,7 +32,7 @@ class Config(pydantic.BaseModel):
     )
 
     section: ClassVar[str] = ""
-    """Where it stands in a dataset's YAML, for the messages of one that is made by keyword."""
+    """Its key in a dataset's YAML, for the messages of one that is made by keyword."""
 
     def __init__(self, **fields: Any) -> None:
         try:

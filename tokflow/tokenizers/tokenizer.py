@@ -24,7 +24,7 @@ END_OF_TEXT = "<|endoftext|>"
 
 
 class TokenizerConfig(Config):
-    """Which tokenizer makes the tokens, and what stands around and inside a document."""
+    """The tokenizer, and the special tokens around and inside a document."""
 
     section: ClassVar[str] = "tokenizer"
 
@@ -50,7 +50,7 @@ class TokenizerConfig(Config):
     bos_token: str | None = None
     """The vocabulary's name for BOS, likewise."""
     special_tokens_in_text: Literal["ordinary", "control", "error"] = "ordinary"
-    """What a special token spelt in a text becomes: ordinary: plain text, counted; control: the
+    """Treatment of a special token spelt in a text. ordinary: plain text, counted; control: the
     control token; error: the run stops."""
     engine: Literal["auto", "gigatoken", "reference"] = "auto"
     """auto: gigatoken where it proves equal to the reference, else the reference."""
@@ -152,8 +152,8 @@ class Tokenizer:
     manifest: Manifest = field(compare=False, repr=False)
     """Sizes and checksums of its files, and its recipe."""
     trust_remote_code: bool = False
-    """Whether Python code that was saved with it may run. What is in a store cannot say so: who
-    opens the tokenizer does, by a dataset's YAML or on the command line."""
+    """True if Python code that was saved with it may run. A store cannot allow it: whoever opens
+    the tokenizer does, by a dataset's YAML or on the command line."""
     verdict: str | None = None
     """The fault of gigatoken with it, so that the reference makes all its tokens; None where
     nothing is known."""

@@ -70,7 +70,7 @@ class TokenShard:
 
     @property
     def has_loss_mask(self) -> bool:
-        """Whether only some tokens are supervised: the documents are chats."""
+        """True if only some tokens are supervised: the documents are chats."""
         return LOSS_MASK_NAME in self.manifest.files
 
     def token_ids(self) -> npt.NDArray[np.unsignedinteger]:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from tokflow.audit.convert import convert_export
 from tokflow.audit.trace import trace_tokens
-from tokflow.audit.verify.outputs import verify_path
+from tokflow.audit.verify.verification import verify_path
 from tokflow.build.dataset import Dataset
 from tokflow.cli.app import app
 from tokflow.errors import ConfigError, CorruptOutputError
@@ -356,6 +356,7 @@ def test_the_command_says_what_packing_left_out(tmp_path: Path):
     [
         (["--to", "banana"], "--to: expected one of"),
         (["--to", "parquet", "--option", "sequence_per_file=2"], "did you mean"),
+        (["--to", "parquet", "--option", "format=npy"], "name the format with --to"),
         (["--to", "parquet", "--option", "compression"], "write it as --option tokens"),
         (["--to", "parquet", "--packing", "overlap"], "write it as --packing strategy"),
         (["--to", "parquet", "--option", "dtype=int8"], "--option: expected one of the keys"),

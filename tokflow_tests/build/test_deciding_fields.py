@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tokflow.audit.verify.outputs import verify_dataset
+from tokflow.audit.verify.verification import verify_dataset
 from tokflow.build.dataset import Dataset
 from tokflow.build.pipeline import build_dataset
 from tokflow.build.plan import make_plan

@@ -88,7 +88,7 @@ def test_the_loss_mask_of_chats_is_a_column_of_arrow(tmp_path: Path):
     table = open_shard(made.output.folder / "train-00000-of-00001.arrow").read_all()
     [fields] = Export(made.output.folder, made.manifest).read("train")
 
-    num_learnt = sum(map(sum, table["loss_mask"].to_pylist()))
-    assert 0 < num_learnt == made.manifest.counts["train.num_loss_tokens"]
-    assert num_learnt == fields["loss_mask"].sum()
+    num_loss_tokens = sum(map(sum, table["loss_mask"].to_pylist()))
+    assert 0 < num_loss_tokens == made.manifest.counts["train.num_loss_tokens"]
+    assert num_loss_tokens == fields["loss_mask"].sum()
     assert "lost" not in made.manifest.details

@@ -21,11 +21,11 @@ from tokflow_tests.making import make_manifest, make_recipe
 PAD = 9
 
 
-def rows(*, learnt: bool = True) -> Sequences:
-    """Documents of 2 tokens and no more, of 3 and 1, of 4; all tokens learnt or every second."""
+def rows(*, all_loss: bool = True) -> Sequences:
+    """Documents of 2 tokens and no more, of 3 and 1, of 4; all are loss tokens, or every second."""
     segment_ids = np.array([[1, 1, 0, 0], [1, 1, 1, 2], [1, 1, 1, 1]], dtype=np.int32)
     loss_mask = segment_ids != 0
-    if not learnt:
+    if not all_loss:
         loss_mask[:, ::2] = False
     return Sequences(
         np.array([[5, 6, PAD, PAD], [5, 6, 7, 5], [6, 7, 8, 5]], dtype=np.uint16),
@@ -38,7 +38,7 @@ def rows(*, learnt: bool = True) -> Sequences:
 def test_each_column_says_what_trainers_expect_of_its_name():
     schema = schema_of(["input_ids", "attention_mask", "labels", "seq_lengths"])
 
-    table = make_columns(rows(learnt=False), schema)
+    table = make_columns(rows(all_loss=False), schema)
 
     assert table.to_pydict() == {
         "input_ids": [[5, 6, PAD, PAD], [5, 6, 7, 5], [6, 7, 8, 5]],
@@ -73,7 +73,7 @@ def export_of(columns: list[str]) -> Export:
 
 @pytest.mark.parametrize("padding", [True, False])
 @pytest.mark.parametrize(
-    ("learnt", "columns"),
+    ("all_loss", "columns"),
     [
         (False, ["segment_ids", "position_ids", "loss_mask"]),
         (False, ["segment_ids", "labels"]),
@@ -84,9 +84,9 @@ def export_of(columns: list[str]) -> Export:
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
 def test_fields_are_read_again_from_whatever_columns_tell_of_them(
-    columns: list[str], learnt: bool, padding: bool
+    columns: list[str], all_loss: bool, padding: bool
 ):
-    made = rows(learnt=learnt)
+    made = rows(all_loss=all_loss)
     table = make_columns(made, schema_of(["input_ids", *columns]), padding=padding)
 
     read = read_columns(pa.concat_tables([table[:2], table[2:]]), export_of(columns))

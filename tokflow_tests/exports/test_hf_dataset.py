@@ -92,19 +92,19 @@ def test_rows_packed_for_trl_have_the_lengths_of_their_documents_and_no_padding(
     }
 
 
-def test_labels_of_chats_are_the_tokens_that_are_learnt(tmp_path: Path):
+def test_labels_of_chats_are_the_loss_tokens(tmp_path: Path):
     exports = [{"format": "hf_dataset", "columns": ["segment_ids", "labels"]}]
     made = build(chat_dataset(tmp_path, exports=exports)).export("hf_dataset")
 
     table = table_of(made.output.folder / "train")
     [fields] = Export(made.output.folder, made.manifest).read("train")
 
-    learnt = fields["loss_mask"]
+    is_loss_token = fields["loss_mask"]
     labels = [[*row] for row in table["labels"].to_pylist()]
     assert table.column_names == ["input_ids", "segment_ids", "labels"]
-    assert 0 < learnt.sum() == made.manifest.counts["train.num_loss_tokens"]
+    assert 0 < is_loss_token.sum() == made.manifest.counts["train.num_loss_tokens"]
     assert [label for row in labels for label in row if label != -100] == (
-        fields["token_ids"][learnt].tolist()
+        fields["token_ids"][is_loss_token].tolist()
     )
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import yaml
 
 from tokflow.audit.convert import convert_export
-from tokflow.audit.verify.outputs import verify_dataset, verify_path
+from tokflow.audit.verify.verification import verify_dataset, verify_path
 from tokflow.build.dataset import Dataset, load_dataset
 from tokflow.build.pipeline import build_dataset
 from tokflow.build.results import BuildResult

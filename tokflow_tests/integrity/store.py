@@ -12,7 +12,7 @@ from typing import Any
 from tokflow.build.dataset import Dataset
 from tokflow.exports import FORMATS
 from tokflow.store.manifest import RUN_NAME
-from tokflow.store.outputs import StoredOutput, walk
+from tokflow.store.stored_outputs import StoredOutput, walk
 from tokflow_tests.declared import TEXTS, dataset, write_raw
 from tokflow_tests.making import build
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.audit.verify.outputs import Verification, verify_dataset, verify_path
+from tokflow.audit.verify.verification import Verification, verify_dataset, verify_path
 from tokflow.errors import CorruptOutputError, ForeignOutputError
 from tokflow.exports import FORMATS
 from tokflow.store.manifest import MANIFEST_NAME, read_manifest

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.audit.verify.outputs import verify_dataset, verify_path
+from tokflow.audit.verify.verification import verify_dataset, verify_path
 from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset
 from tokflow_tests.declared import copy_of, dataset

@@ -43,8 +43,8 @@ def easydel(known: KnownChats) -> Mapping[str, Any]:
 
 
 def levanter(known: KnownChats) -> Mapping[str, Any]:
-    """Expect a row for each chat, and the token before each that is learnt."""
-    return {**datatrove(known), "learnt": np.concatenate(known.token_ids)[known.mask != 0]}
+    """Expect a row for each chat, and the loss tokens."""
+    return {**datatrove(known), "loss_tokens": np.concatenate(known.token_ids)[known.mask != 0]}
 
 
 def longest(known: KnownChats) -> int:
@@ -67,7 +67,7 @@ def olmo_documents(known: KnownChats) -> Mapping[str, Any]:
     pairs = sorted(zip(known.token_ids, known.masks, strict=True))
     return {
         "token_ids": np.concatenate([ids for ids, _ in pairs]),
-        "learnt": np.concatenate([mask for _, mask in pairs]).astype(int),
+        "loss_mask": np.concatenate([mask for _, mask in pairs]).astype(int),
     }
 
 
@@ -117,7 +117,7 @@ def known_chats(folder: Path, format_: str, **options: Any) -> KnownChats:
 
 
 @pytest.mark.parametrize("case", READINGS, ids=lambda case: case.expected.__name__)
-def test_a_peer_reads_what_is_learnt(case: Reading, tmp_path: Path):
+def test_a_peer_reads_the_loss_tokens(case: Reading, tmp_path: Path):
     python_of(case.format)
     known = known_chats(tmp_path, case.format, **case.options)
 

@@ -220,7 +220,7 @@ def saved_part(known: Known, part: str) -> Mapping[str, Any]:
 
 
 def trl_batches(known: Known, part: str) -> Mapping[str, Any]:
-    """Expect the documents end to end; TRL learns no document's first token."""
+    """Expect the documents end to end; TRL has no label for a document's first token."""
     columns = known.columns(part, padding=False)
     token_ids, position_ids = columns["input_ids"], columns["position_ids"]
     starts = np.flatnonzero(position_ids == 0)

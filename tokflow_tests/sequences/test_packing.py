@@ -268,12 +268,12 @@ def test_the_row_a_file_leaves_open_is_not_too_short_yet():
         (
             {"overlap": 1, "strategy": "greedy", "overlong": "drop"},
             "packing.overlap: expected 0, found 1; "
-            "greedy continues no row with overlong: drop; leave it out",
+            "greedy continues no sequence with overlong: drop; leave it out",
         ),
         (
             {"min_sample_length": 1025},
-            "packing.min_sample_length: expected 1 to 1,024, the tokens of a row, found 1025; "
-            "a longer row there is not",
+            "packing.min_sample_length: expected 1 to 1,024, the tokens of a sequence, found 1025; "
+            "no sequence is longer",
         ),
         (
             {"pool_size": 0},
@@ -418,19 +418,19 @@ def test_every_token_is_in_one_row_or_declared(strategy: str, data: st.DataObjec
     repeated = sum(row.num_repeated for row in rows.all)
     assert len(missing) == rows.counts.num_dropped_tokens
     assert sum(times.values()) - repeated + len(missing) == num_tokens
-    if config.row_overlap == 0:
+    if config.stored_overlap == 0:
         assert set(times.values()) <= {1}
     overlong = {
         (file, piece)
         for file, lengths in enumerate(files)
         for piece, size in enumerate(lengths.tolist())
-        if size > config.row_length
+        if size > config.stored_length
     }
     left_out = (
         {}
         if config.overlong == "split"
         else {
-            "truncate": {token for token in missing if token[2] >= config.row_length},
+            "truncate": {token for token in missing if token[2] >= config.stored_length},
             "drop": {token for token in missing if token[:2] in overlong},
         }[config.overlong]
     )
@@ -438,7 +438,7 @@ def test_every_token_is_in_one_row_or_declared(strategy: str, data: st.DataObjec
     if config.tail == "pad" and config.min_sample_length == 1:
         assert not short
     if strategy == "concat":
-        assert len(short) < config.row_length
+        assert len(short) < config.stored_length
     documents = {token[:2] for token in times}
     of_tokens = {token[:2] for token in missing} | documents
     assert len(of_tokens - documents) == rows.counts.num_dropped_documents
@@ -455,7 +455,7 @@ def test_no_row_is_too_long_or_too_short_and_all_are_in_order(strategy: str, dat
     rows = pack_files(files, config)
 
     for row in rows.all:
-        assert config.min_sample_length <= len(row.tokens) <= config.row_length
+        assert config.min_sample_length <= len(row.tokens) <= config.stored_length
         starts = [first for first, _, _ in row.segments]
         assert starts == sorted(starts)
         assert len({first[:2] for first in starts}) == len(starts)
@@ -463,7 +463,7 @@ def test_no_row_is_too_long_or_too_short_and_all_are_in_order(strategy: str, dat
         firsts = [row.segments[0][0] for row in made]
         assert firsts == sorted(firsts)
         if strategy == "concat":
-            assert all(len(row.tokens) == config.row_length for row in made)
+            assert all(len(row.tokens) == config.stored_length for row in made)
     finished = rows.of_tails[:-1]
     assert [row.segments[0][0] for row in finished] == sorted(r.segments[0][0] for r in finished)
 
@@ -486,14 +486,14 @@ def test_documents_are_cut_only_where_they_must_be(strategy: str, data, files):
         (file, piece)
         for file, lengths in enumerate(files)
         for piece, size in enumerate(lengths.tolist())
-        if size and (config.overlong == "split" or size <= config.row_length)
+        if size and (config.overlong == "split" or size <= config.stored_length)
     } - whole
     if config.overlong == "truncate" and strategy == "concat":
         assert rows.counts.num_cut_documents >= len(cut)  # truncated ones may be cut as well
     else:
         assert rows.counts.num_cut_documents == len(cut)
     if strategy != "concat":
-        assert all(files[file][piece] > config.row_length for file, piece in cut)
+        assert all(files[file][piece] > config.stored_length for file, piece in cut)
 
 
 @every_strategy
@@ -504,7 +504,7 @@ def test_what_is_repeated_is_the_end_of_the_row_that_is_continued(strategy: str,
 
     rows = rows_of(pack_spans(lengths, config), [(0, piece, 0) for piece in range(len(lengths))])
 
-    overlap = config.row_overlap
+    overlap = config.stored_overlap
     if strategy == "concat":
         assert all(row.num_repeated == 0 for row in rows[:1])
         for before, row in pairwise(rows):
@@ -530,7 +530,9 @@ def test_dropping_the_tail_leaves_out_the_last_row_alone(strategy: str, data, fi
     padded = pack_files(files, config.model_copy(update={"tail": "pad"})).all
     dropped = pack_files(files, config.model_copy(update={"tail": "drop"})).all
 
-    is_open = strategy != "one_document" and padded and len(padded[-1].tokens) < config.row_length
+    is_open = (
+        strategy != "one_document" and padded and len(padded[-1].tokens) < config.stored_length
+    )
     if not is_open:
         assert dropped in (padded, padded[:-1])
     else:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tokflow.audit.verify.outputs import verify_dataset, verify_path
+from tokflow.audit.verify.verification import verify_dataset, verify_path
 from tokflow.build.dataset import Dataset, make_dataset
 from tokflow.build.gc import find_garbage
 from tokflow.build.graph import BuildGraph

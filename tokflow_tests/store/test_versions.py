@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.audit.verify.outputs import verify_path
+from tokflow.audit.verify.verification import verify_path
 from tokflow.build.pipeline import build_dataset
 from tokflow.build.plan import make_plan
 from tokflow.store import versions

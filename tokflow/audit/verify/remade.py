@@ -56,12 +56,12 @@ def verify_sequences(sequences: FileSequences) -> list[str]:
     problems: list[str] = []
     for part in split.parts:
         names = ("num_tokens", "num_tail_tokens", "num_dropped_tokens", "num_repeated_tokens")
-        in_rows, in_tail, dropped, repeated = (manifest.counts[f"{part}.{n}"] for n in names)
+        in_sequences, in_tail, dropped, repeated = (manifest.counts[f"{part}.{n}"] for n in names)
         problems += unequal(
             f"{sequences.folder}: {part}: in sequences, leftover and dropped",
             num_tokens=(
                 split.manifest.counts[f"{part}.num_tokens"],
-                in_rows + in_tail + dropped - repeated,
+                in_sequences + in_tail + dropped - repeated,
             ),
         )
     config = PackingConfig(**manifest.config)

@@ -13,7 +13,7 @@ the part: `tail: pad` fills it, `tail: drop` leaves it out. So a new file change
 another file, and at most one of a part is padded (concat) or left out for its tail.
 
 A sequence that continues another, the next cut of a document or with concat the next of the file,
-repeats its last `row_overlap` tokens. A tail goes on in the same way, so that it begins with
+repeats its last `stored_overlap` tokens. A tail goes on in the same way, so that it begins with
 tokens that are in a full sequence already; `num_repeated` tells how many. Without overlap and
 `label_token` no token is in two sequences.
 
@@ -37,7 +37,7 @@ PACKERS: dict[Strategy, Callable[[npt.NDArray[np.int64], PackingConfig], Packing
     "one_document": pack_one_document,
 }
 """Each takes the tokens of each span, (num_spans,) int64. Every token is in exactly one segment,
-but for those that are repeated; no sequence is longer than `row_length`; sequences are in the
+but for those that are repeated; no sequence is longer than `stored_length`; sequences are in the
 order of their first span, spans in one in theirs; only the tail is unfinished, and comes last."""
 
 
@@ -78,12 +78,12 @@ def _limited(
     num_tokens: npt.NDArray[np.int64], config: PackingConfig
 ) -> tuple[npt.NDArray[np.int64], PackingCounts]:
     """Return how many tokens of each span are packed, and what is left out by `overlong`."""
-    is_overlong = num_tokens > config.row_length
+    is_overlong = num_tokens > config.stored_length
     num_overlong = int(np.count_nonzero(is_overlong))
     if config.overlong == "split" or num_overlong == 0:
         return num_tokens, PackingCounts()
     is_dropped = config.overlong == "drop"
-    kept = np.where(is_overlong, 0 if is_dropped else config.row_length, num_tokens)
+    kept = np.where(is_overlong, 0 if is_dropped else config.stored_length, num_tokens)
     return kept, PackingCounts(
         num_truncated_documents=0 if is_dropped else num_overlong,
         num_dropped_documents=num_overlong if is_dropped else 0,

@@ -34,10 +34,10 @@ def next_fit(lengths: npt.NDArray[np.int64], room: int) -> npt.NDArray[np.int64]
     firsts = []
     first = 0
     for start in range(0, len(lengths), DOCUMENTS_AT_ONCE):
-        block = following[start : start + DOCUMENTS_AT_ONCE].tolist()
-        while first < start + len(block):
+        batch = following[start : start + DOCUMENTS_AT_ONCE].tolist()
+        while first < start + len(batch):
             firsts.append(first)
-            first = block[first - start]
+            first = batch[first - start]
     is_first = np.zeros(len(lengths), dtype=np.int64)
     is_first[firsts] = 1
     return np.cumsum(is_first) - 1
@@ -53,8 +53,8 @@ def first_fit(lengths: npt.NDArray[np.int64], room: int) -> npt.NDArray[np.int64
     bins = np.empty(len(lengths), dtype=np.int64)
     tree = _FirstBins(room)
     for start in range(0, len(lengths), DOCUMENTS_AT_ONCE):
-        block = lengths[start : start + DOCUMENTS_AT_ONCE].tolist()
-        bins[start : start + len(block)] = [tree.put(length) for length in block]
+        batch = lengths[start : start + DOCUMENTS_AT_ONCE].tolist()
+        bins[start : start + len(batch)] = [tree.put(length) for length in batch]
     return bins
 
 

@@ -12,49 +12,49 @@ Overlong: TypeAlias = Literal["split", "truncate", "drop"]
 Tail: TypeAlias = Literal["pad", "drop"]
 
 MAX_SEQUENCE_LENGTH = 2**24
-"""Sixteen times the longest context that is trained today; a row must fit into memory."""
+"""Sixteen times the longest context that is trained today; a sequence must fit into memory."""
 
 MAX_PAD_ID = 2**31 - 1
-"""Formats of rows store ids as int32."""
+"""Formats of sequences store ids as int32."""
 
 
 class PackingConfig(Config):
-    """How tokens become rows of one length. No token is dropped unless a field says so."""
+    """Packing of tokens into sequences of one length; none is dropped unless a field says so."""
 
     section: ClassVar[str] = "packing"
 
     strategy: Strategy = "concat"
-    """concat: documents end to end, cut into rows. greedy (next-fit), first_fit, best_fit
+    """concat: documents end to end, cut into sequences. greedy (next-fit), first_fit, best_fit
     (best-fit decreasing) and pool (best-fit decreasing within `pool_size` documents): documents
-    side by side in a row, none cut that fits into one. one_document: each begins a row."""
+    side by side, none cut that fits into one sequence. one_document: each begins a sequence."""
     sequence_length: Annotated[
         int, Field(ge=1, le=MAX_SEQUENCE_LENGTH), "a usual length is 1024 or 2048"
     ] = 1024
-    """Tokens stored per row; a loader makes inputs and labels of it by shifting."""
+    """Tokens stored per sequence; a loader makes inputs and labels of it by shifting."""
     label_token: bool = False
-    """Store one token more per row, so that each of `sequence_length` inputs has its label. A row
-    that continues another begins with that row's last token."""
+    """Store one token more per sequence, so that each of `sequence_length` inputs has its label. A
+    sequence that continues another begins with the last token of that one."""
     overlap: Annotated[int, Field(ge=0)] = 0
-    """Tokens that a row repeats from the row it continues: of the same document or, with concat,
-    of the row before it. Counted as num_repeated_tokens."""
+    """Tokens that a sequence repeats from the one it continues: of the same document or, with
+    concat, of the sequence before it. Counted as num_repeated_tokens."""
     overlong: Overlong = "split"
-    """What happens to a document longer than a row: split goes on in further rows, truncate keeps
-    one row of it, drop leaves it out."""
+    """Treatment of a document longer than a sequence: split goes on in further sequences, truncate
+    keeps one sequence of it, drop leaves it out."""
     tail: Tail = "pad"
-    """What happens to the last row of a part if it is not full. It is made of the rows that each
-    file leaves open, so there is one such row in the whole dataset; of one_document none."""
+    """Treatment of a part's last sequence if it is not full. It is made of the leftover tokens of
+    all files, so there is one in the whole dataset; with one_document there is none."""
     min_sample_length: Annotated[int, Field(ge=1)] = 1
-    """A row with fewer tokens, padding not counted, is left out and counted as dropped; one with
-    exactly so many is kept (PickledTrainerDataset's script keeps rows with more)."""
+    """A sequence with fewer tokens, padding not counted, is left out and counted as dropped; one
+    with exactly so many is kept (PickledTrainerDataset's script keeps those with more)."""
     pool_size: Annotated[int, Field(ge=1), "a usual size is 10000"] = 10_000
-    """pool: documents that are packed together. Rows hold documents that are at most about so
-    many apart; more of them fill rows better."""
+    """pool: documents that are packed together. Sequences hold documents that are at most about
+    so many apart; more of them fill sequences better."""
     pad_id: Annotated[
         int | None,
         Field(ge=0, le=MAX_PAD_ID),
         "an id that the model knows or ignores, stored as int32",
     ] = None
-    """Token id that fills a row; default: the EOS id, or 0 where there is none."""
+    """Token id that fills a sequence; default: the EOS id, or 0 where there is none."""
 
     def check(self) -> None:
         """Refuse fields that do not go together."""
@@ -62,33 +62,33 @@ class PackingConfig(Config):
             below = f"0 to {self.sequence_length - 1:,}, less than sequence_length"
             raise self._error("overlap", below, "lower it, or raise sequence_length")
         if self.overlap and self.overlong != "split" and self.strategy != "concat":
-            remedy = f"{self.strategy} continues no row with overlong: {self.overlong}"
+            remedy = f"{self.strategy} continues no sequence with overlong: {self.overlong}"
             raise self._error("overlap", "0", f"{remedy}; leave it out")
-        if self.min_sample_length > self.row_length:
-            most = f"1 to {self.row_length:,}, the tokens of a row"
-            raise self._error("min_sample_length", most, "a longer row there is not")
+        if self.min_sample_length > self.stored_length:
+            most = f"1 to {self.stored_length:,}, the tokens of a sequence"
+            raise self._error("min_sample_length", most, "no sequence is longer")
 
     @property
-    def row_length(self) -> int:
-        """Tokens stored per row, the label of the last input among them."""
+    def stored_length(self) -> int:
+        """Tokens stored per sequence, the label of the last input among them."""
         return self.sequence_length + self.label_token
 
     @property
-    def row_overlap(self) -> int:
-        """Tokens at the beginning of a row that the row it continues has at its end."""
+    def stored_overlap(self) -> int:
+        """Tokens at the beginning of a sequence that the one it continues has at its end."""
         return self.overlap + self.label_token
 
     def fields_of_file(self) -> dict[str, Any]:
-        """Return the fields that decide the rows of one file; its open row is left to exports."""
+        """Return the fields that decide one file's sequences; leftover tokens are for exports."""
         ignored = {"tail", "pad_id"}
-        if self.strategy == "concat":  # whose finished rows are all full
+        if self.strategy == "concat":  # whose finished sequences are all full
             ignored.add("min_sample_length")
         return {
             name: value for name, value in self.fields_of_export().items() if name not in ignored
         }
 
     def fields_of_export(self) -> dict[str, Any]:
-        """Return the fields that decide the rows of an export."""
+        """Return the fields that decide the sequences of an export."""
         fields = self.model_dump()
         if self.strategy != "pool":
             del fields["pool_size"]

@@ -28,8 +28,10 @@ def pack_concat(num_tokens: npt.NDArray[np.int64], config: PackingConfig) -> Pac
     some = np.flatnonzero(num_tokens)
     ends = np.cumsum(num_tokens[some])
     total = int(ends[-1]) if len(ends) else 0
-    starts = np.arange(_num_sequences(total, config)) * (config.row_length - config.row_overlap)
-    stops = np.minimum(starts + config.row_length, total)
+    starts = np.arange(_num_sequences(total, config)) * (
+        config.stored_length - config.stored_overlap
+    )
+    stops = np.minimum(starts + config.stored_length, total)
     first = np.searchsorted(ends, starts, side="right")
     last = np.searchsorted(ends, stops)
     sequence, ordinal = _counted(last - first + 1)
@@ -37,7 +39,7 @@ def pack_concat(num_tokens: npt.NDArray[np.int64], config: PackingConfig) -> Pac
     span_start = (ends - num_tokens[some])[span]
     start = np.maximum(span_start, starts[sequence])
     size = np.minimum(ends[span], stops[sequence]) - start
-    again = starts[sequence] + config.row_overlap - start
+    again = starts[sequence] + config.stored_overlap - start
     segments = Segments(
         sequence=sequence,
         span=some[span],
@@ -45,7 +47,7 @@ def pack_concat(num_tokens: npt.NDArray[np.int64], config: PackingConfig) -> Pac
         num_tokens=size,
         num_repeated=np.where(sequence > 0, np.clip(again, 0, size), 0),
     )
-    is_last_open = len(starts) > 0 and stops[-1] - starts[-1] < config.row_length
+    is_last_open = len(starts) > 0 and stops[-1] - starts[-1] < config.stored_length
     return PackingResult(segments, num_sequences=len(starts) - int(is_last_open))
 
 
@@ -59,21 +61,21 @@ def pack_one_document(num_tokens: npt.NDArray[np.int64], config: PackingConfig) 
     overlap of 1: [a a a a], [a a . .], [b b . .].
     """
     span, sequence_in_span = _counted(_num_sequences(num_tokens, config))
-    token_in_span = sequence_in_span * (config.row_length - config.row_overlap)
+    token_in_span = sequence_in_span * (config.stored_length - config.stored_overlap)
     segments = Segments(
         sequence=np.arange(len(span)),
         span=span,
         token_in_span=token_in_span,
-        num_tokens=np.minimum(num_tokens[span] - token_in_span, config.row_length),
-        num_repeated=np.where(sequence_in_span > 0, config.row_overlap, 0),
+        num_tokens=np.minimum(num_tokens[span] - token_in_span, config.stored_length),
+        num_repeated=np.where(sequence_in_span > 0, config.stored_overlap, 0),
     )
     return PackingResult(segments, num_sequences=len(span))
 
 
 def _num_sequences(num_tokens: Any, config: PackingConfig) -> Any:
     """Return how many sequences it takes to hold so many tokens: of one number, or of each."""
-    beyond = np.maximum(num_tokens - config.row_length, 0)
-    return (num_tokens > 0) + -(-beyond // (config.row_length - config.row_overlap))
+    beyond = np.maximum(num_tokens - config.stored_length, 0)
+    return (num_tokens > 0) + -(-beyond // (config.stored_length - config.stored_overlap))
 
 
 def _counted(

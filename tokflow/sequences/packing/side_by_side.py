@@ -53,10 +53,10 @@ def pack_side_by_side(num_tokens: npt.NDArray[np.int64], config: PackingConfig) 
     if is_pool:
         fit = partial(pooled, pool_size=config.pool_size)
     cut = pack_one_document(num_tokens, config).segments
-    shared = np.flatnonzero(cut.num_tokens < config.row_length)
+    shared = np.flatnonzero(cut.num_tokens < config.stored_length)
     lengths = cut.num_tokens[shared]
-    bins = fit(lengths, config.row_length)
-    open_bin = choose_open(bins, lengths, config.row_length)
+    bins = fit(lengths, config.stored_length)
+    open_bin = choose_open(bins, lengths, config.stored_length)
     first_of_bin = np.full(int(bins.max(initial=-1)) + 1, len(cut))
     np.minimum.at(first_of_bin, bins, shared)
     first = np.arange(len(cut))

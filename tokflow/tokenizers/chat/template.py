@@ -45,7 +45,7 @@ class ChatTemplate:
 
     @property
     def has_generation(self) -> bool:
-        """Whether the template says what is supervised."""
+        """True if the template marks the supervised text."""
         return bool(self._tags)
 
     def write(self, messages: Sequence[Message], *, add_generation_prompt: bool = False) -> str:

@@ -2,7 +2,7 @@
 
 from itertools import product
 
-_PIECES = (
+_SHORT_STRINGS = (
     "a", "Z", "word", "don't", "I'LL", "'s", "’s", "\u00e9", "e\u0301", "\u00df", "\u0130", "ſ", "ﬁ",
     "0", "12", "123", "1234567", "٣٤٥", "½", "Ⅷ", "²", "१२", "𝟘",
     " ", "  ", "   ", "\t", "\n", "\n\n", "\r\n", "\r", "\u00a0", "\u2003", "\u3000", "\u0085",
@@ -38,10 +38,10 @@ AWKWARD_STRINGS: tuple[str, ...] = tuple(
     dict.fromkeys(
         (
             *_SENTENCES,
-            *_PIECES,
-            *(left + right for left, right in product(_PIECES, _PIECES[:60:7])),
-            *(left + right for left, right in product(_PIECES[:60:5], _PIECES)),
-            *(f"{piece}{piece} {piece}\n{piece}  {piece}" for piece in _PIECES),
+            *_SHORT_STRINGS,
+            *(left + right for left, right in product(_SHORT_STRINGS, _SHORT_STRINGS[:60:7])),
+            *(left + right for left, right in product(_SHORT_STRINGS[:60:5], _SHORT_STRINGS)),
+            *(f"{short}{short} {short}\n{short}  {short}" for short in _SHORT_STRINGS),
         )
     )
 )

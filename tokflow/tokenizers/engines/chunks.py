@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.store.arrow import texts_of
-from tokflow.tokenizers.engines.cuts import CutRule
+from tokflow.tokenizers.engines.cut_rule import CutRule
 from tokflow.tokenizers.engines.protocol import Encoded, Engine, offsets_of, text_buffers
 
 CHUNK_BYTES = 1_000_000

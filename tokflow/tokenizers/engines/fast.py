@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tokflow.tokenizers.engines.cuts import flat_steps
+from tokflow.tokenizers.engines.cut_rule import flat_steps
 from tokflow.tokenizers.engines.protocol import Encoded, InText, text_buffers
 from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME
 from tokflow.tokenizers.tokenizer import Tokenizer, read_encoding

@@ -15,7 +15,7 @@ from tokflow.store.arrow import to_arrow, to_texts
 from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
 from tokflow.tokenizers.engines.chunks import ChunkedEngine
 from tokflow.tokenizers.engines.code_points import CodePoints, code_points_for_reference
-from tokflow.tokenizers.engines.cuts import CutRule, find_cut_rule
+from tokflow.tokenizers.engines.cut_rule import CutRule, find_cut_rule
 from tokflow.tokenizers.engines.fast import open_gigatoken
 from tokflow.tokenizers.engines.protocol import (
     Encoded,

@@ -15,8 +15,8 @@ from tokflow.audit.verify import (
     verify_split,
     verify_tokens,
 )
-from tokflow.audit.verify.outputs import verify_dataset, verify_path
 from tokflow.audit.verify.problems import unlisted_files
+from tokflow.audit.verify.verification import verify_dataset, verify_path
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset

@@ -60,11 +60,11 @@ def examples(dataset):
 
 
 def chat_examples(cache, sequence_length):
-    """Return the tokens that are learnt: each is the label of the one before it."""
+    """Return the loss tokens: each is the label of the one before it."""
     made = examples(MultiturnChatDataset(cache, haliax.Axis("position", sequence_length)))
     sequences = np.array([example.tokens.array for example in made])
     loss_masks = np.array([example.loss_mask.array for example in made])
-    return {"learnt": np.roll(sequences, -1, axis=1)[loss_masks.astype(bool)]}
+    return {"loss_tokens": np.roll(sequences, -1, axis=1)[loss_masks.astype(bool)]}
 
 
 def write(documents, folder, *, form="text"):

@@ -48,18 +48,18 @@ def read(folder, part, *, dtype, sequence_length, vocab_size, eos_id, from_lines
 
 
 def _documents(instances, *, pad_id):
-    documents, learnt = [], []
+    documents, masks = [], []
     for instance in instances:
         is_token = instance["input_ids"] != pad_id
         ends = np.cumsum(instance["doc_lens"].numpy())
         ends = ends[ends <= int(is_token.sum())]
         documents += np.split(instance["input_ids"][is_token].numpy(), ends[:-1])
-        learnt += np.split(instance["label_mask"][is_token].numpy(), ends[:-1])
-    pairs = sorted((d.tolist(), mask.tolist()) for d, mask in zip(documents, learnt, strict=True))
-    documents, learnt = zip(*pairs, strict=True)
+        masks += np.split(instance["label_mask"][is_token].numpy(), ends[:-1])
+    pairs = sorted((d.tolist(), mask.tolist()) for d, mask in zip(documents, masks, strict=True))
+    documents, masks = zip(*pairs, strict=True)
     return {
         "token_ids": np.concatenate(documents),
-        "learnt": np.concatenate(learnt),
+        "loss_mask": np.concatenate(masks),
         "offsets": np.cumsum([0, *map(len, documents)]),
     }
 

@@ -14,7 +14,7 @@ import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from tokflow.audit.trace import trace_tokens
-from tokflow.audit.verify.outputs import verify_dataset
+from tokflow.audit.verify.verification import verify_dataset
 from tokflow.build.dataset import make_dataset
 from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset
@@ -214,7 +214,9 @@ def test_a_sentencepiece_model_has_its_places_from_its_library(tmp_path: Path):
     ((token_ids, mask),) = documents_of(shard_of(dataset))
 
     processor = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "own.model"))
-    supervised = [token for token, is_learnt in zip(token_ids, mask, strict=True) if is_learnt]
+    supervised = [
+        token for token, is_loss_token in zip(token_ids, mask, strict=True) if is_loss_token
+    ]
     assert processor.decode(supervised[: supervised.index(processor.piece_to_id(END))]) == "é word"
     assert token_ids.count(processor.piece_to_id(START)) == 2
     assert mask.index(1) > token_ids.index(processor.piece_to_id(END))

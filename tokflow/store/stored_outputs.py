@@ -55,7 +55,7 @@ class StoredOutput:
 
     @property
     def is_misplaced(self) -> bool:
-        """Whether it lies in a store, and not where a run looks for it."""
+        """True if it lies in a store, and not where a run looks for it."""
         is_stored = (self.dataset_folder / "tokenizer").is_dir()
         return is_stored and self.folder != self.dataset_folder / self._place()
 
@@ -69,7 +69,7 @@ class StoredOutput:
 
     @property
     def is_converted(self) -> bool:
-        """Whether `tokflow convert` made it."""
+        """True if `tokflow convert` made it."""
         return "export" in self.manifest.parents and self.manifest.partition is None
 
 

@@ -1,4 +1,4 @@
-r"""The records of a file whose fields stand between commas or tabs, cut from its blocks.
+r"""Records of csv and tsv files: fields between commas or tabs, cut from blocks of bytes.
 
 As Python's csv module reads them, strictly: a field that begins with a double quote ends with
 one, and in it "" is a quote and line ends are text; in any other field quotes are text. A record
@@ -112,7 +112,7 @@ class OddRecord:
     """Of the first byte of `data`."""
     byte_offset: int
     is_mid_line: bool
-    """Whether `data` begins within a line."""
+    """True if `data` begins within a line."""
     opened_line: int = 0
     """With open quotes: the line that opens them."""
 

@@ -1,4 +1,4 @@
-"""The formats of raw files: by name, their readers, and the config fields that each looks at."""
+"""Formats of raw files, by name: their readers, and the config fields that each looks at."""
 
 from collections.abc import Mapping
 from importlib import import_module

@@ -115,15 +115,15 @@ class ModelSpec:
     rules: str
     """Name of the normalization rules, such as nmt_nfkc."""
     has_own_rules: bool
-    """Whether rules were given as a table beside, or instead of, the named ones."""
+    """True if rules were given as a table beside, or instead of, the named ones."""
     adds_prefix: bool
-    """Whether a space is put in front of every text."""
+    """True if a space is put in front of every text."""
     removes_spaces: bool
-    """Whether leading, trailing and repeated spaces are dropped."""
+    """True if leading, trailing and repeated spaces are dropped."""
     escapes_spaces: bool
-    """Whether a space becomes U+2581."""
+    """True if a space becomes U+2581."""
     has_suffixes: bool
-    """Whether a space belongs to the word before it."""
+    """True if a space belongs to the word before it."""
 
 
 def read_spec(model: bytes) -> ModelSpec:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tokflow.audit.convert import convert_export
-from tokflow.audit.verify.outputs import Verification, verify_dataset, verify_path
+from tokflow.audit.verify.verification import Verification, verify_dataset, verify_path
 from tokflow.build.dataset import Dataset
 from tokflow.build.pipeline import build_dataset
 from tokflow.exports import ExportConfig

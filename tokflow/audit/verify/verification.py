@@ -41,7 +41,7 @@ from tokflow.sequences.segments import SEQUENCES_VERSION
 from tokflow.split.cut_tokens import CUT_TOKENS_NAME
 from tokflow.split.spans import SPLIT_VERSION
 from tokflow.store.manifest import broken_files, read_expected, read_run
-from tokflow.store.outputs import PassedBy, StoredOutput, Unreadable, walk
+from tokflow.store.stored_outputs import PassedBy, StoredOutput, Unreadable, walk
 from tokflow.store.verdicts import try_to_write_verdict
 from tokflow.store.versions import changed_since
 from tokflow.tokenizers.tokenizer import tokenizer_of
@@ -61,7 +61,7 @@ class Verification:
     folder: Path
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    """What could not be looked at, and why."""
+    """Checks that could not be made, and why."""
     is_output: bool = True
     """False of what lies in a store and is no output: it was not looked at."""
 

@@ -7,11 +7,11 @@ import pytest
 from tokflow.audit.inspection import inspect_output
 from tokflow.audit.stored import find_output, open_stored_shard
 from tokflow.audit.trace import trace_tokens
-from tokflow.audit.verify.outputs import verify_path
+from tokflow.audit.verify.verification import verify_path
 from tokflow.build.pipeline import build_dataset
 from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError
 from tokflow.store.manifest import write_manifest
-from tokflow.store.outputs import PassedBy, StoredOutput, Unreadable, newest_output, walk
+from tokflow.store.stored_outputs import PassedBy, StoredOutput, Unreadable, newest_output, walk
 from tokflow_tests.declared import copy_of, dataset
 from tokflow_tests.making import build, declare, edit_manifest, make_manifest, make_recipe
 

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tokflow.cli import output
-from tokflow.cli.output import (
+from tokflow.cli import terminal
+from tokflow.cli.terminal import (
     described_left_out,
     described_sequences,
     print_error,
@@ -103,7 +103,7 @@ def test_rows_that_are_not_shown_are_counted(capsys: pytest.CaptureFixture[str])
 def test_a_terminal_gets_colours_and_no_markup_of_the_users_text(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    def terminal(*, is_stderr: bool = False) -> Console:
+    def colourful(*, is_stderr: bool = False) -> Console:
         return Console(
             stderr=is_stderr,
             force_terminal=True,
@@ -113,7 +113,7 @@ def test_a_terminal_gets_colours_and_no_markup_of_the_users_text(
             highlight=False,
         )
 
-    monkeypatch.setattr(output, "console", terminal)
+    monkeypatch.setattr(terminal, "console", colourful)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
 

@@ -7,8 +7,7 @@ import dagster as dg
 import pytest
 
 from tokflow.build.graph import BuildGraph
-from tokflow.components import SyncedFiles, sync_files
-from tokflow.components import sources as sources_module
+from tokflow.components import SyncedFiles, file_partitions, sync_files
 from tokflow.errors import ConfigError
 from tokflow_tests.dagster_case import QUIET, Case
 
@@ -118,7 +117,7 @@ def test_a_remote_file_is_registered_without_a_connection(case: Case):
 
 
 def test_many_keys_are_registered_in_batches(case: Case, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sources_module, "KEYS_AT_ONCE", 2)
+    monkeypatch.setattr(file_partitions, "KEYS_AT_ONCE", 2)
 
     sync_files(case.instance, case.dataset)
 
@@ -145,7 +144,7 @@ def test_the_sensor_registers_files_and_launches_nothing(case: Case):
 def test_the_sensor_leaves_what_takes_long_to_the_scan_job(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(sources_module, "QUICK_BYTES", 10)
+    monkeypatch.setattr(file_partitions, "QUICK_BYTES", 10)
 
     assert _scan_asked_for(case).run_key == _scan_asked_for(case).run_key
     assert case.partitions() == []
@@ -155,7 +154,7 @@ def test_the_sensor_leaves_what_takes_long_to_the_scan_job(
 def test_a_scan_that_failed_is_asked_for_again_and_one_under_way_is_not(
     end: str, case: Case, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(sources_module, "QUICK_BYTES", 10)
+    monkeypatch.setattr(file_partitions, "QUICK_BYTES", 10)
     first = _scan_asked_for(case)
     run = case.instance.create_run_for_job(
         case.defs.resolve_job_def("small_scan"), tags=dict(first.tags)

@@ -1,4 +1,4 @@
-"""Sources: Dagster's list of raw files, brought up to date with what is there."""
+"""Partitions of the raw files: Dagster's list, brought up to date with the files that are there."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -10,8 +10,8 @@ import dagster as dg
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
+from tokflow.components.dagster_names import partition_set
 from tokflow.components.history import record, recorded_versions, unrecorded
-from tokflow.components.names import partition_set
 from tokflow.components.reports import report_files, report_raw
 from tokflow.errors import RawFileError, first_five
 from tokflow.raw import RawFile
@@ -52,7 +52,7 @@ class FileChanges:
     added: tuple[str, ...]
     removed: tuple[str, ...]
     is_quick: bool
-    """Whether to bring Dagster up to date takes a few seconds at most."""
+    """True if bringing Dagster up to date takes a few seconds at most."""
     digest: str
     """Another one when other files are to be read, registered or retired."""
 

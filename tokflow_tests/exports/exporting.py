@@ -1,0 +1,32 @@
+"""One export of a tiny dataset, built: its folder and its manifest."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tokflow.build.dataset import Dataset
+from tokflow.store.manifest import Manifest
+from tokflow_tests.tiny import build, declare
+
+MANY_IDS = {"kind": "file", "name": "many.json", "eos_token": "<eos>", "engine": "reference"}
+"""A tokenizer of 70,001 ids, where `many_ids()` is written as many.json."""
+
+
+def export(dataset: Dataset) -> tuple[Path, Manifest]:
+    [config] = dataset.exports
+    made = build(dataset).export(config.name)
+    return made.output.folder, made.manifest
+
+
+def export_as(
+    format_: str,
+    folder: Path,
+    files: Mapping[str, Sequence[str]] | Sequence[str],
+    *,
+    attributes: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> tuple[Path, Manifest]:
+    """Export texts by raw file, or those of one, with these options of the format."""
+    files = files if isinstance(files, Mapping) else {"a.jsonl": files}
+    exports = [{"format": format_, **options}]
+    return export(declare(folder, files, exports=exports, **(attributes or {})))

@@ -1,0 +1,514 @@
+"""Every format: what is read is what was written, and every token is accounted for."""
+
+import functools
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from tokflow.audit.verify import verify_export
+from tokflow.build.dataset import Dataset
+from tokflow.build.pipeline import build_dataset
+from tokflow.exports import FORMATS, Export, Layout, Part, bin_
+from tokflow.sequences.segments import Sequences
+from tokflow.store.manifest import Manifest, broken_files, read_manifest
+from tokflow_tests.chats import chat, chat_dataset, write_chats
+from tokflow_tests.exports.exporting import MANY_IDS, export
+from tokflow_tests.fuzz import readers as plain_readers
+from tokflow_tests.making import (
+    EOS,
+    build,
+    content,
+    declare,
+    ids,
+    index_of,
+    many_ids,
+    parts,
+)
+
+_TRL = {"columns": ["seq_lengths", "labels"], "padding": False}
+_COLUMNS = {"columns": ["attention_mask", "position_ids", "labels", "seq_lengths"]}
+_FIELDS = {"a": "position_ids", "tokens": "token_ids", "c": "loss_mask", "b": "segment_ids"}
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "archai": {},
+    "arrow": {},
+    "arrow-batches-of-2": {"sequences_per_file": 5, "sequences_per_batch": 2},
+    "arrow-zstd": {"compression": "zstd"},
+    "bin": {},
+    "datatrove": {},
+    "datatrove-files-of-5": {"tokens_per_file": 5},
+    "easydel": {},
+    "easydel-files-of-2": {
+        "position_ids": False,
+        "sequences_per_file": 2,
+        "sequences_per_group": 1,
+    },
+    "hf_dataset": {},
+    "hf_dataset-of-trl": {**_TRL, "sequences_per_file": 2},
+    "jsonl": {},
+    "jsonl-gz-files-of-2": {
+        **_COLUMNS,
+        "padding": False,
+        "sequences_per_file": 2,
+        "compression": "gz",
+    },
+    "jsonl-zst-without-columns": {"columns": [], "compression": "zst"},
+    "lance": {},
+    "lance-rows": {"layout": "sequences"},
+    "lance-files-of-5": {"max_rows_per_file": 5},
+    "lance-rows-files-of-2": {"layout": "sequences", "max_rows_per_file": 2},
+    "levanter": {},
+    "litdata": {},
+    "litdata-chunks-of-6": {"block_size": 3, "tokens_per_file": 8},
+    "litdata-zstd": {"block_size": 4, "chunk_bytes": 8, "compression": "zstd"},
+    "llmc": {},
+    "llmc-files-of-5": {"tokens_per_file": 5, "prefix": "x"},
+    "mds": {},
+    "mds-of-all-fields": {"columns": _FIELDS},
+    "mds-small-and-packed": {"size_limit": 400, "compression": "zstd"},
+    "megatron": {},
+    "megatron-named": {"prefix": "x.1", "key": "content"},
+    "modalities": {},
+    "modalities-files-of-5": {"tokens_per_file": 5},
+    "npy": {},
+    "npy-eos-first": {"eos": "first", "prefix": "x"},
+    "npy-files-of-5": {"tokens_per_file": 5},
+    "npy-rows": {"layout": "sequences"},
+    "npy-files-of-2": {"layout": "sequences", "sequences_per_file": 2},
+    "olmo": {},
+    "olmo-files-of-5": {"tokens_per_file": 5},
+    "parquet": {},
+    "parquet-files-of-2": {"sequences_per_file": 2},
+    "parquet-groups-of-1": {"sequences_per_group": 1},
+    "pickle": {},
+    "pickle-files-of-2": {"sequences_per_file": 2},
+    "webdataset": {},
+    "webdataset-json-files-of-2": {"sequences_per_file": 2, "compression": "none"},
+}
+EXPORTS = {
+    name: {"name": name, "format": name.partition("-")[0], **options}
+    for name, options in OPTIONS.items()
+}
+EVERY_EXPORT = [*EXPORTS.values()]
+
+
+CUT_AT = [0, 5, 11]
+
+
+def cut_into(*names: str) -> dict[str, Any]:
+    stops = [*CUT_AT[1:], 1_000]
+    ranges = zip(CUT_AT, stops, strict=True)
+    found = [{"start": start, "characters": stop - start} for start, stop in ranges]
+    return {"boundary": "character", "parts": dict(zip(names, found, strict=True))}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    files: dict[str, list[str]]
+    attributes: dict[str, Any] = field(default_factory=dict)
+    edges: list[int] = field(default_factory=list)
+    """Characters of each file at which a document is cut."""
+    encode: Callable[[str], list[int]] = ids
+
+    @property
+    def exports(self) -> list[dict[str, Any]]:
+        """Every export but those that need an EOS where documents have none, or other parts; of
+        a case of packing those of rows."""
+        has_eos = self.attributes.get("tokenizer", {}).get("eos") != "none"
+        names = {*self.attributes.get("split", {}).get("parts", ["train"])}
+        return [
+            export
+            for export in EVERY_EXPORT
+            if (has_eos or not layout_of(export).eos_first)
+            and (set(self.attributes) != {"packing"} or is_of_rows(export))
+            and names <= {*(FORMATS[export["format"]].part_names or names)}
+        ]
+
+
+def is_of_rows(export: dict[str, Any]) -> bool:
+    return layout_of(export).made_of == "sequences"
+
+
+def layout_of(export: dict[str, Any]) -> Layout:
+    options = {name: value for name, value in export.items() if name not in ("format", "name")}
+    format_ = FORMATS[export["format"]]
+    return format_.layout(format_.options(**options))
+
+
+def word_ids(text: str) -> list[int]:
+    return [*(int(word[1:]) for word in text.split()), 70_000]
+
+
+CASES = {
+    "several files": Case(
+        files={
+            "a.jsonl": ["abc", "de", "fghijklmnopqrst"],
+            "b.jsonl": ["uvwxyzA"],
+            "c.jsonl": ["m", "n"],
+        },
+        attributes={"split": {"parts": {"train": {"documents": 1}, "test": {"start": 1}}}},
+    ),
+    "an empty file and empty documents": Case(
+        files={"a.jsonl": [], "b.jsonl": ["", "ab", ""], "c.jsonl": [""] * 7}
+    ),
+    "documents of no tokens": Case(
+        files={"a.jsonl": ["", "abcde", "", "f"], "b.jsonl": [""]},
+        attributes={
+            "tokenizer": {"kind": "bytes", "eos": "none"},
+            "split": {"parts": {"train": {"documents": 2}, "test": {"start": 2}}},
+        },
+        encode=lambda text: ids(text, eos=False),
+    ),
+    "no tokens at all": Case(files={"a.jsonl": []}),
+    "names that begin alike, and a part without tokens": Case(
+        files={"a.jsonl": ["abcdef", "ghi"]},
+        attributes={
+            "split": {
+                "parts": {
+                    "train": {"documents": 1},
+                    "train-b": {"start": 1, "documents": 1},
+                    "none": {"start": 9},
+                }
+            }
+        },
+    ),
+    "cut documents": Case(
+        files={"a.jsonl": ["ab", "", "😀defghijklmn", "opq"], "b.jsonl": ["xyzxyzxyzxyz"]},
+        attributes={"split": cut_into("train", "validation", "test")},
+        edges=CUT_AT,
+    ),
+    "the tail dropped": Case(
+        files={"a.jsonl": ["abcdef"], "b.jsonl": ["g", "hi"]},
+        attributes={"packing": {"sequence_length": 4, "tail": "drop"}},
+    ),
+    "less than a row, dropped": Case(
+        files={"a.jsonl": ["a"]}, attributes={"packing": {"sequence_length": 4, "tail": "drop"}}
+    ),
+    "one document in a row": Case(
+        files={"a.jsonl": ["a", "bcdef", "", "ghi"], "b.jsonl": ["jk", "lmnopqr"]},
+        attributes={"packing": {"sequence_length": 4, "strategy": "one_document", "pad_id": 0}},
+    ),
+    "rows that repeat and rows that are too short": Case(
+        files={"a.jsonl": ["a", "bcdefghij", "", "klm"], "b.jsonl": ["no", "pqrstuv"]},
+        attributes={
+            "packing": {"sequence_length": 4, "label_token": True, "overlap": 1}
+            | {"strategy": "one_document", "min_sample_length": 3}
+        },
+    ),
+    "documents side by side": Case(
+        files={"a.jsonl": ["ab", "cdefg", "h", ""], "b.jsonl": ["ijk"], "c.jsonl": ["l", "mn"]},
+        attributes={"packing": {"sequence_length": 4, "strategy": "best_fit"}},
+    ),
+    "a stream that overlaps": Case(
+        files={"a.jsonl": ["ab", "cdefg", "h"], "b.jsonl": ["ijk"], "c.jsonl": ["l", "mn"]},
+        attributes={"packing": {"sequence_length": 4, "overlap": 2, "overlong": "truncate"}},
+    ),
+    "more than 65,536 ids": Case(
+        files={"a.jsonl": ["w65536 w1 w69999", "w65535"], "b.jsonl": ["w7 w8"]},
+        attributes={"tokenizer": MANY_IDS},
+        encode=word_ids,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def built_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Dataset]:
+    """Return the dataset of a case, built with every export that it can have."""
+
+    @functools.cache
+    def build_case(name: str) -> Dataset:
+        case, folder = CASES[name], tmp_path_factory.mktemp("built")
+        (folder / "many.json").write_text(many_ids())
+        dataset = declare(folder, case.files, exports=case.exports, **case.attributes)
+        build(dataset)
+        return dataset
+
+    return build_case
+
+
+@pytest.mark.parametrize(
+    ("case_name", "name"),
+    [(case, export["name"]) for case in CASES for export in CASES[case].exports],
+)
+def test_every_format_keeps_its_contract(
+    case_name: str, name: str, built_of: Callable[[str], Dataset]
+):
+    case, built = CASES[case_name], built_of(case_name)
+    folder = (built.folder / "exports" / name / "latest").resolve()
+    manifest = read_manifest(folder)
+
+    of_parts = parts(built, name)
+    for part in of_parts.values():
+        expected = fields_of(part, manifest)
+        check_accounting(manifest, part)
+        check_index(folder, manifest, part.name, expected["token_ids"].tolist(), case)
+        check_read(folder, manifest, part)
+        check_bytes(folder, part, list(of_parts), EXPORTS[name], expected["token_ids"])
+    check_files(folder, manifest)
+    assert verify_export(folder, manifest, list(of_parts.values())) == []
+
+
+def check_bytes(
+    folder: Path, part: Part, names: list[str], export: dict[str, Any], token_ids: np.ndarray
+) -> None:
+    """Read a part with the plain reader of the format that the fuzz has; rows may be unpadded."""
+    options = {"prefix": "tiny", **export} if export["format"] == "llmc" else export
+    plain = plain_readers.Export(
+        folder=folder, options=options, part=part.name, parts=names, dtype=part.dtype.str
+    )
+    found = plain_readers.READERS[export["format"]](plain)
+    if isinstance(found, plain_readers.Stream):
+        assert found.tokens == token_ids.tolist()
+        return
+    for row, expected in zip(found.fields.get("token_ids", []), token_ids.tolist(), strict=True):
+        assert row == expected[: len(row)]
+        assert len(row) == len(expected) or export.get("padding") is False
+
+
+def check_read(folder: Path, manifest: Manifest, part: Part) -> None:
+    """Read a part with our own reader and compare every field that the format keeps."""
+    if not Export(folder, manifest).is_read:
+        return
+    own = read_whole(folder, manifest, part.name)
+    if own is None:
+        assert part.num_tokens == manifest.counts[f"{part.name}.num_dropped_tokens"]
+        return
+    expected = fields_of(part, manifest)
+    assert tuple(own) == tuple(n for n in Export(folder, manifest).layout.keeps if n in expected)
+    for name, values in own.items():
+        assert values.dtype == expected[name].dtype, name
+        np.testing.assert_array_equal(values, expected[name], err_msg=name)
+
+
+ENDING = (
+    "{% for message in messages %}{{ message['role'] + ': ' }}"
+    "{% if message['role'] == 'assistant' %}"
+    "{% generation %}{{ message['content'] + eos_token }}{% endgeneration %}"
+    "{% else %}{{ message['content'] + ' ' }}{% endif %}{% endfor %}"
+)
+"""A template whose chats end with EOS, if the assistant has the last word."""
+
+
+@pytest.fixture(scope="module")
+def built_chats(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    folder = tmp_path_factory.mktemp("chats")
+    chats = [chat("Hello there", "General Kenobi"), chat("a", "b " * 9), chat("c", "", "d", "e")]
+    for name, num in (("a", 3), ("b", 1), ("c", 2)):
+        write_chats(folder / "raw" / f"{name}.jsonl", chats[:num])
+    ranges = {"train": {"documents": 2}, "validation": {"start": 2, "documents": 9}}
+    packing = {"sequence_length": 7, "strategy": "greedy", "label_token": True}
+    dataset = chat_dataset(
+        folder, None, template=ENDING, split={"parts": ranges}, packing=packing,
+        exports=EVERY_EXPORT,
+    )  # fmt: skip
+    build(dataset)
+    return dataset
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_every_format_keeps_the_loss_mask_of_chats_or_says_that_it_lost_it(
+    name: str, built_chats: Dataset
+):
+    folder = (built_chats.folder / "exports" / name / "latest").resolve()
+    manifest = read_manifest(folder)
+
+    keeps = "loss_mask" in Export(folder, manifest).layout.keeps
+    of_parts = parts(built_chats, name)
+    for part in of_parts.values():
+        check_accounting(manifest, part)
+        check_read(folder, manifest, part)
+        num_learnt = sum(int(run.sum()) for run in part.stream_loss_mask())
+        if Export(folder, manifest).layout.made_of == "sequences":
+            num_learnt = sum(int(rows.loss_mask.sum()) for rows in part.sequences())
+        assert manifest.counts.get(f"{part.name}.num_loss_tokens") == (
+            num_learnt if keeps else None
+        )
+        assert num_learnt > 0
+    assert manifest.details.get("lost") == (None if keeps else ["loss_mask"])
+    check_files(folder, manifest)
+    assert verify_export(folder, manifest, list(of_parts.values())) == []
+
+
+def fields_of(part: Part, manifest: Manifest) -> dict[str, np.ndarray]:
+    """Return what the files of an export must hold of a part, whole."""
+    layout = Export(Path(), manifest).layout
+    if layout.made_of == "sequences":
+        rows = list(part.sequences(100))
+        empty = np.zeros((0, part.sequence_length), dtype=part.dtype)
+        if not rows:
+            return {"token_ids": empty}
+        joined = Sequences.joined(rows)
+        return {name: getattr(joined, name) for name in layout.keeps}
+    runs = [np.zeros(0, dtype=part.dtype), *part.stream(eos_first=layout.eos_first)]
+    fields = {"token_ids": np.concatenate(runs)}
+    if "offsets" in layout.keeps:
+        lengths = np.concatenate([of_file.num_tokens for of_file in part.documents()])
+        lengths = lengths[lengths > 0] if layout.leaves_out_empty else lengths
+        fields["offsets"] = np.concatenate([np.zeros(1, dtype=np.int64), lengths]).cumsum()
+    if "loss_mask" in layout.keeps and part.has_loss_mask:
+        fields["loss_mask"] = np.concatenate(list(part.stream_loss_mask())).astype(bool)
+    return fields
+
+
+def read_whole(folder: Path, manifest: Manifest, part: str) -> dict[str, np.ndarray] | None:
+    """Return all that our own reader yields of a part, joined; None where it yields nothing."""
+    arrays = list(Export(folder, manifest).read(part))
+    if not arrays:
+        return None
+    whole = {}
+    for name in arrays[0]:
+        values = [fields[name] for fields in arrays]
+        if name == "offsets":
+            lengths = [np.diff(offsets) for offsets in values]
+            whole[name] = np.concatenate([np.zeros(1, dtype=np.int64), *lengths]).cumsum()
+        else:
+            whole[name] = np.concatenate(values)
+    return whole
+
+
+def check_accounting(manifest: Manifest, part: Part) -> None:
+    counts, name = manifest.counts, part.name
+    repeated = counts.get(f"{name}.num_repeated_tokens", 0)
+    once = counts[f"{name}.num_tokens"] - repeated
+    assert once + counts[f"{name}.num_dropped_tokens"] == part.num_tokens
+    if "sequence_length" in manifest.details:
+        slots = counts[f"{name}.num_sequences"] * manifest.details["sequence_length"]
+        assert counts[f"{name}.num_tokens"] + counts[f"{name}.num_padding"] == slots
+
+
+def check_index(folder: Path, manifest: Manifest, name: str, read: list, case: Case) -> None:
+    """Encode each run's text again and compare; each token must be in one run, or repeated."""
+    tokens = [token for row in read for token in (row if isinstance(row, list) else [row])]
+    num_covered, end = 0, 0
+    covered: set[tuple[str, int, int, int]] = set()
+    for run in index_of(folder, name):
+        texts = case.files[run["raw_file"]]
+        before = sum(map(len, texts[: run["row"]])) + run["char_start"]
+        text = texts[run["row"]][run["char_start"] :]
+        size = min((edge - before for edge in case.edges if edge > before), default=len(text))
+        first, start = run["token_in_piece"], run["position"]
+        found = tokens[start : start + run["num_tokens"]]
+        assert found == case.encode(text[:size])[first : first + run["num_tokens"]]
+        assert run["num_tokens"] > 0
+        assert start >= end
+        end = start + run["num_tokens"]
+        num_covered += run["num_tokens"]
+        of_piece = (run["raw_file"], run["row"], run["char_start"])
+        covered |= {(*of_piece, first + token) for token in range(run["num_tokens"])}
+    assert num_covered == manifest.counts[f"{name}.num_tokens"]
+    repeated = manifest.counts.get(f"{name}.num_repeated_tokens", 0)
+    assert len(covered) == num_covered - repeated
+
+
+def check_files(folder: Path, manifest: Manifest) -> None:
+    assert broken_files(folder, manifest) == []
+    assert sorted(manifest.files) == sorted(set(content(folder)) - {"manifest.json"})
+    for name, entry in manifest.files.items():
+        assert entry.num_bytes > 0
+        if name.endswith(".parquet") and name != "index.parquet":
+            assert pq.read_metadata(folder / name).num_rows > 0
+
+
+def test_bytes_do_not_depend_on_how_much_is_done_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    case = CASES["cut documents"]
+    attributes = {"exports": EVERY_EXPORT, **case.attributes}
+    usual = declare(tmp_path / "usual", case.files, **attributes)
+    build(usual)
+    small = declare(tmp_path / "small", case.files, **attributes)
+    for name, module in list(sys.modules.items()):
+        if name.startswith("tokflow.exports.") and hasattr(module, "TOKENS_AT_ONCE"):
+            monkeypatch.setattr(module, "TOKENS_AT_ONCE", 8)
+
+    build(small)
+
+    assert content(small.store) == content(usual.store)
+
+
+def test_the_manifest_names_what_a_reader_needs(tmp_path: Path):
+    _, manifest = export(declare(tmp_path, {"a.jsonl": ["abc"]}, exports=["parquet"]))
+
+    details = dict(manifest.details)
+
+    assert len(details.pop("tokenizer_fingerprint")) == 64
+    assert details == {
+        "format": "parquet",
+        "parts": ["train"],
+        "dtype": "<u2",
+        "vocab_size": 258,
+        "eos_id": EOS,
+        "bos_id": None,
+        "sequence_length": 4,
+        "pad_id": EOS,
+        "keeps": ["token_ids", "segment_ids", "position_ids", "loss_mask"],
+        "names": {"source": "*.jsonl", "columns": ["text"], "tokenizer": "bytes"},
+    }
+    assert list(manifest.parents) == ["a.jsonl"]
+    assert (manifest.dataset, manifest.partition) == ("tiny", None)
+
+
+def test_a_pad_id_that_no_token_can_have_is_refused(tmp_path: Path):
+    packing = {"sequence_length": 4, "pad_id": 65_536}
+    dataset = declare(tmp_path, {"a.jsonl": ["abc"]}, packing=packing, exports=["parquet"])
+
+    [failed] = build_dataset(dataset).failed
+
+    assert str(failed.error) == (
+        "packing.pad_id: expected an id from 0 to 65,535, for tokens are uint16, found 65,536; "
+        "name an id that the model knows or ignores"
+    )
+
+
+def test_the_largest_pad_id_is_written_by_every_format_of_rows(tmp_path: Path):
+    pad_id = 2**31 - 1
+    (tmp_path / "many.json").write_text(many_ids())
+    packing = {"sequence_length": 4, "pad_id": pad_id}
+    exports = [each for each in EVERY_EXPORT if is_of_rows(each) and each["format"] != "pickle"]
+    files = {"a.jsonl": ["w69999"]}
+
+    built = build(declare(tmp_path, files, tokenizer=MANY_IDS, packing=packing, exports=exports))
+
+    for each in exports:
+        made = built.export(each["name"])
+        [rows] = Export(made.output.folder, made.manifest).read("train")
+        assert rows["token_ids"].tolist() == [[69_999, 70_000, pad_id, pad_id]], each["name"]
+    assert len(exports) > 9
+
+
+def test_there_is_one_padded_row_in_the_whole_dataset(tmp_path: Path):
+    files = {f"{number}.jsonl": ["abcde"] for number in range(9)}
+
+    _, manifest = export(declare(tmp_path, files, exports=["parquet"]))
+
+    assert manifest.counts == {
+        "train.num_sequences": 14,
+        "train.num_tokens": 54,
+        "train.num_padding": 2,
+        "train.num_repeated_tokens": 0,
+        "train.num_cut_documents": 9,
+        "train.num_truncated_documents": 0,
+        "train.num_dropped_documents": 0,
+        "train.num_dropped_tokens": 0,
+    }
+
+
+def test_an_export_that_lost_tokens_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def write(part: Part, options: object, folder: Path) -> None:
+        """Write nothing."""
+
+    monkeypatch.setattr(bin_, "FORMAT", replace(bin_.FORMAT, write=write))
+    dataset = declare(tmp_path, {"a.jsonl": ["ab"]}, exports=["bin"])
+
+    [failed] = build_dataset(dataset).failed
+
+    assert str(failed.explained) == (
+        "export bin: train: expected 3 tokens, as in the split, found 0 written and 0 dropped; "
+        "run `tokflow verify` on the dataset, and delete what is damaged"
+    )

@@ -1,0 +1,79 @@
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tokflow_tests.exports.exporting import export
+from tokflow_tests.making import (
+    EOS,
+    build,
+    declare,
+)
+
+
+def test_parquet_has_the_columns_that_trainers_read(tmp_path: Path):
+    folder, _ = export(declare(tmp_path, {"a.jsonl": ["ab", "c"]}, exports=["parquet"]))
+
+    table = pq.read_table(folder / "train-00000-of-00001.parquet")
+
+    assert table.schema.field("input_ids").type == pa.list_(pa.int32())
+    assert table.schema.field("attention_mask").type == pa.list_(pa.int8())
+    assert table.to_pydict() == {
+        "input_ids": [[*b"ab", EOS, *b"c"], [EOS, EOS, EOS, EOS]],
+        "attention_mask": [[1, 1, 1, 1], [1, 0, 0, 0]],
+        "segment_ids": [[1, 1, 1, 2], [1, 0, 0, 0]],
+        "position_ids": [[0, 1, 2, 0], [0, 0, 0, 0]],
+    }
+
+
+def test_parquet_shards_and_row_groups_are_as_long_as_asked_for(tmp_path: Path):
+    exports = [{"format": "parquet", "sequences_per_file": 5, "sequences_per_group": 2}]
+    folder, _ = export(declare(tmp_path, {"a.jsonl": ["x" * 27]}, exports=exports))
+
+    shards = {path.name: pq.read_metadata(path) for path in sorted(folder.glob("train*"))}
+
+    assert {name: meta.num_rows for name, meta in shards.items()} == {
+        "train-00000-of-00002.parquet": 5,
+        "train-00001-of-00002.parquet": 2,
+    }
+    for meta in shards.values():
+        assert all(meta.row_group(group).num_rows <= 2 for group in range(meta.num_row_groups))
+
+
+def test_a_megabyte_of_parquet_is_counted_as_four_bytes_per_token(tmp_path: Path):
+    dataset = declare(
+        tmp_path,
+        {"a.jsonl": ["x" * 259_999]},
+        packing={"sequence_length": 1},
+        exports=[{"format": "parquet", "megabytes_per_file": 1, "sequences_per_group": 1_000}],
+    )
+    folder, _ = export(dataset)
+
+    num_rows = [pq.read_metadata(path).num_rows for path in sorted(folder.glob("train-*"))]
+
+    assert num_rows == [250_000, 10_000]
+
+
+@pytest.mark.parametrize(
+    ("compression", "codec"), [("zstd", "ZSTD"), ("snappy", "SNAPPY"), ("none", "UNCOMPRESSED")]
+)
+def test_parquet_is_compressed_as_asked_for(compression: str, codec: str, tmp_path: Path):
+    exports = [{"format": "parquet", "compression": compression}]
+    folder, _ = export(declare(tmp_path, {"a.jsonl": ["abc"]}, exports=exports))
+
+    group = pq.read_metadata(folder / "train-00000-of-00001.parquet").row_group(0)
+
+    assert {group.column(column).compression for column in range(4)} == {codec}
+
+
+def test_a_row_group_holds_fewer_rows_where_they_are_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tokflow.exports.parquet_.TOKENS_PER_BATCH", 8)
+    dataset = declare(tmp_path, {"a.jsonl": ["abcdefghijklmnopqrs"]}, exports=["parquet"])
+
+    folder = build(dataset).export("parquet").output.folder
+
+    metadata = pq.read_metadata(folder / "train-00000-of-00001.parquet")
+    assert [metadata.row_group(i).num_rows for i in range(3)] == [2, 2, 1]

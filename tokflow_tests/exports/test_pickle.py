@@ -1,0 +1,102 @@
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+
+from tokflow.errors import ConfigError
+from tokflow_tests.exports.exporting import export
+from tokflow_tests.making import (
+    EOS,
+    build,
+    declare,
+    ids,
+    index_of,
+)
+
+
+def samples_of(folder: Path) -> list[list[int]]:
+    return pickle.loads((folder / "train/dump-0.pkl").read_bytes())
+
+
+def test_pickle_is_lists_of_lists_of_python_numbers(tmp_path: Path):
+    folder, _ = export(declare(tmp_path, {"a.jsonl": ["abcde"]}, exports=["pickle"]))
+
+    samples = samples_of(folder)
+
+    assert samples == [[*b"abcd"], [*b"e", EOS, EOS, EOS]]
+    assert {type(token) for row in samples for token in row} == {int}
+    assert sorted(path.name for path in (folder / "train").iterdir()) == [
+        "dump-0.pkl",
+        "dump-meta_data.json",
+    ]
+
+
+def test_pickle_says_how_much_is_in_each_dump_and_nothing_else(tmp_path: Path):
+    exports = [{"format": "pickle", "sequences_per_file": 2}]
+    folder, _ = export(declare(tmp_path, {"a.jsonl": ["abcdefghijkl"]}, exports=exports))
+
+    text = (folder / "train" / "dump-meta_data.json").read_text()
+
+    assert json.loads(text) == {
+        "dump-0.pkl": {"num_samples": 2, "num_tokens": 8},
+        "dump-1.pkl": {"num_samples": 2, "num_tokens": 8},
+    }
+
+
+@pytest.mark.parametrize("pad_id", [32_014, -100])
+def test_pickle_pads_with_its_own_id_where_it_has_one(pad_id: int, tmp_path: Path):
+    exports = [{"format": "pickle", "pad_id": pad_id}]
+    folder, _ = export(declare(tmp_path, {"a.jsonl": ["ab"]}, exports=exports))
+
+    assert samples_of(folder) == [[*b"ab", EOS, pad_id]]
+
+
+def test_rows_that_are_too_short_are_counted_and_the_index_skips_them(tmp_path: Path):
+    packing = {"sequence_length": 4, "strategy": "one_document", "min_sample_length": 2}
+    folder, manifest = export(
+        declare(tmp_path, {"a.jsonl": ["", "abc", "defgh"]}, packing=packing, exports=["pickle"])
+    )
+
+    samples = samples_of(folder)
+
+    assert samples == [[*b"abc", EOS], [*b"defg"], [*b"h", EOS, EOS, EOS]]
+    assert manifest.counts == {
+        "train.num_sequences": 3,
+        "train.num_tokens": 10,
+        "train.num_padding": 2,
+        "train.num_repeated_tokens": 0,
+        "train.num_cut_documents": 1,
+        "train.num_truncated_documents": 0,
+        "train.num_dropped_documents": 1,
+        "train.num_dropped_tokens": 1,
+    }
+    runs = [
+        (run["position"], run["row"], run["token_in_piece"]) for run in index_of(folder, "train")
+    ]
+    assert runs == [(0, 1, 0), (4, 2, 0), (8, 2, 4)]
+
+
+@pytest.mark.parametrize("pad_id", [2**31, -(2**31) - 1])
+def test_a_pickle_may_not_pad_with_an_id_that_int32_does_not_hold(pad_id: int, tmp_path: Path):
+    with pytest.raises(ConfigError) as raised:
+        declare(tmp_path, {"a.jsonl": []}, exports=[{"format": "pickle", "pad_id": pad_id}])
+
+    assert str(raised.value).endswith(
+        "exports: pickle: pad_id: expected -2,147,483,648 to 2,147,483,647, for ids are written as "
+        f"int32, found {pad_id:,}; name an id that the model knows or ignores, such as -100"
+    )
+
+
+def test_a_dump_is_as_long_as_asked_for_whatever_is_written_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tokflow.exports.pickle_.TOKENS_AT_ONCE", 8)
+    pickled = {"format": "pickle", "sequences_per_file": 3}
+    dataset = declare(tmp_path, {"a.jsonl": ["abcdefghijklmnopqrs"]}, exports=[pickled])
+
+    folder = build(dataset).export("pickle").output.folder
+
+    dumps = [pickle.loads((folder / f"train/dump-{i}.pkl").read_bytes()) for i in range(2)]
+    assert [len(dump) for dump in dumps] == [3, 2]
+    assert [token for dump in dumps for row in dump for token in row] == ids("abcdefghijklmnopqrs")
