@@ -1,6 +1,6 @@
 """The stages of a dataset as plain functions, in the order in which data goes through them.
 
-    make_raw -> make_tokenizer -> make_tokens -> make_split -> make_sequences -> make_export
+    make_tokenizer -> make_tokens -> make_split -> make_sequences -> make_export
 
 Each makes one output, or finds it made already and touches nothing. `build_dataset` does all of
 it for all files. Nothing here knows of Dagster.
@@ -35,11 +35,6 @@ from tokflow.tokens.shard import write_token_shard
 
 Progress = Callable[[int, int], None]
 """Called with the documents and the bytes of text that were just tokenized."""
-
-
-def make_raw(graph: BuildGraph, key: str) -> RawFile:
-    """Return one raw file on this disk, fetched if it is elsewhere, with its sha256."""
-    return graph.raw_file(key)
 
 
 def make_tokenizer(graph: BuildGraph) -> StageResult:
@@ -289,7 +284,7 @@ class _Build:
         return made
 
     def _add_raw(self, key: str) -> None:
-        self.raw_files[key] = make_raw(self.graph, key)
+        self.raw_files[key] = self.graph.raw_file(key)
 
     def _make(self, output: Output) -> None:
         self._add(_make(output, self.reporter.advance))

@@ -258,12 +258,15 @@ class Part:
 def make_parts(
     names: Iterable[str],
     details: Mapping[str, Any],
-    *,
-    splits: Sequence[Split],
-    sequences_of: Sequence[FileSequences],
+    files: Sequence[Split | FileSequences],
     packing: PackingConfig,
 ) -> list[Part]:
-    """Return the parts of these names, their tokens described as a manifest's details have it."""
+    """Return the parts of these names, their tokens described as a manifest's details have it.
+
+    `files`: the sequences of every raw file, or for formats of streams its split.
+    """
+    sequences_of = [of for of in files if isinstance(of, FileSequences)]
+    splits = [of.split if isinstance(of, FileSequences) else of for of in files]
     return [
         Part(
             name=name,
