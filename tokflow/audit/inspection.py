@@ -213,7 +213,7 @@ def _of_sequences(part: Part, num: int) -> _Beginning:
         part=part.name,
         sequence_length=length,
         token_ids=(sequences.token_ids for sequences in part.sequences(num)),
-        entries=_rows_before(part.sequence_index(), num * length),
+        entries=_rows_before(part.packed.index(), num * length),
     )
 
 

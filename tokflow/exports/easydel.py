@@ -38,7 +38,7 @@ class EasydelOptions(ParquetOptions):
     """Options of the easydel format."""
 
     position_ids: bool = True
-    """Whether there is a column of them; EasyDeL counts on from 0 in each row without it."""
+    """True: there is a column of them; EasyDeL counts on from 0 in each row without it."""
     sequences_per_group: Count = 1_000
     """Rows of a row group; fewer where they would hold more than a million tokens."""
 

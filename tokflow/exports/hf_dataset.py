@@ -62,11 +62,11 @@ class HfDatasetOptions(FileSizeOptions):
     """Beside input_ids: attention_mask, segment_ids, position_ids, loss_mask (of chats it is
     added), labels (-100 at other than loss tokens), seq_lengths (tokens of each segment)."""
     padding: bool = True
-    """Whether rows are filled up to sequence_length; if not, a list ends at its last token."""
+    """True: sequences are filled up to sequence_length; if not, a list ends at its last token."""
     megabytes_per_file: Count = 500
     """Arrow data per shard (max_shard_size)."""
     feature_type: Literal["List", "Sequence"] = "List"
-    """What dataset_info.json calls a list: List as `datasets` writes it since version 4;
+    """Name of a list in dataset_info.json: List as `datasets` writes it since version 4;
     Sequence for readers with version 3 or older, which newer ones take too."""
 
     def check(self) -> None:

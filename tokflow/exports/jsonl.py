@@ -67,7 +67,7 @@ class JsonlOptions(FileSizeOptions):
     """Beside input_ids: attention_mask, segment_ids, position_ids, loss_mask (of chats it is
     added), labels (-100 at other than loss tokens), seq_lengths (tokens of each segment)."""
     padding: bool = True
-    """Whether rows are filled up to sequence_length; if not, a list ends at its last token."""
+    """True: sequences are filled up to sequence_length; if not, a list ends at its last token."""
     compression: Literal["none", "gz", "zst"] = "none"
     """gz: .jsonl.gz; zst: .jsonl.zst."""
     compression_level: int | None = None
@@ -76,8 +76,7 @@ class JsonlOptions(FileSizeOptions):
     def check(self) -> None:
         """Refuse options that do not go together."""
         check_columns(self.columns, padding=self.padding)
-        largest = {"none": None, "gz": 9, "zst": 22}[self.compression]
-        check_level(self.compression_level, largest)
+        check_level(self.compression, self.compression_level)
 
 
 def write(part: Part, options: JsonlOptions, folder: Path) -> None:

@@ -54,7 +54,7 @@ ROWS_AHEAD = {
     "fragment_readahead": 1,
     "io_buffer_size": 2**24,
 }
-"""What Lance may have in memory beside what is asked for: 200 MB, and not 400 as by default."""
+"""Limits of what Lance reads ahead: 200 MB, and not 400 as by default."""
 
 TOKENS_PER_FILE = 100_000_000
 """Of a data file, unless the options say how many rows."""

@@ -36,7 +36,7 @@ from tokflow.exports.format import Arrays, Declared, Format, Layout
 from tokflow.exports.options import check_level
 from tokflow.exports.part import Part
 from tokflow.exports.sequence_files import files_of, sequences_within
-from tokflow.exports.token_files import MAX_LEVEL, Compression, open_bytes, peer_name
+from tokflow.exports.token_files import Compression, open_bytes, peer_name
 from tokflow.sequences.segments import Sequences
 from tokflow.store.config import Config, Listed
 from tokflow.store.zstd import zstd
@@ -87,8 +87,7 @@ class MdsOptions(Config):
 
     def check(self) -> None:
         """Refuse options that do not go together."""
-        largest = MAX_LEVEL if self.compression == "zstd" else None
-        check_level(self.compression_level, largest)
+        check_level(self.compression, self.compression_level)
         fields = list(self.columns.values())
         if "token_ids" not in fields or len(set(fields)) < len(fields) or "" in self.columns:
             raise ConfigError(

@@ -69,14 +69,14 @@ class NpyOptions(Config):
     eos: Literal["last", "first"] = "last"
     """stream: where the EOS of a document stands; first: before it, as build-nanogpt has it."""
     prefix: FilePrefix | None = None
-    """What the names of numbered files begin with; without it names begin with the part."""
+    """Beginning of the names of numbered files; without it names begin with the part."""
     tokens_per_file: Count | None = None
     """stream: tokens of a file at most (shard_size); only a longer document makes a larger one.
     Without it a part is one file."""
     sequences_per_file: Count | None = None
     """sequences: rows of a file. Without it a part is one file."""
     names: dict[str, FileName] = Field(default_factory=dict)
-    """What file names call a part: `{validation: validation}`. Others have their own name, or val
+    """Name of a part in file names: `{validation: validation}`. Others have their own name, or val
     of validation where files are numbered."""
 
     def check(self) -> None:
@@ -96,11 +96,11 @@ class NpyOptions(Config):
 
     @property
     def is_numbered(self) -> bool:
-        """Whether the names of files have a number."""
+        """True where the names of files have a number."""
         return any((self.prefix, self.tokens_per_file, self.sequences_per_file))
 
     def part_names(self, parts: Sequence[str]) -> dict[str, str]:
-        """Return what file names call each part.
+        """Return the name of each part in file names.
 
         Raises: ConfigError where `names` does not go with the parts.
         """

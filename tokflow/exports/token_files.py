@@ -44,7 +44,7 @@ def offsets_of(lengths: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shard:
-    """What goes into one file of a part: whole documents, end to end."""
+    """The content of one file of a part: whole documents, end to end."""
 
     number: int
     num_tokens: int
@@ -129,8 +129,6 @@ def sizes_by_documents(
 
 Compression = Literal["none", "zstd"]
 """Of whole files, as litdata and mosaicml-streaming have it."""
-
-MAX_LEVEL = 22
 
 
 def peer_name(compression: str, level: int | None) -> str | None:

@@ -67,8 +67,7 @@ class WebdatasetOptions(Config):
 
     def check(self) -> None:
         """Refuse options that do not go together."""
-        largest = 9 if self.compression == "gz" else None
-        check_level(self.compression_level, largest)
+        check_level(self.compression, self.compression_level)
 
 
 def write(part: Part, options: WebdatasetOptions, folder: Path) -> None:
