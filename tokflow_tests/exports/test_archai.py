@@ -5,19 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tokflow.build.dataset import Dataset
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS, Export
-from tokflow.store.manifest import Manifest
+from tokflow_tests.exports.exporting import export
 from tokflow_tests.outputs import content, parts
 from tokflow_tests.tiny import EOS, build, declare
 
 ARCHAI = FORMATS["archai"]
-
-
-def export(dataset: Dataset) -> tuple[Path, Manifest]:
-    made = build(dataset).export("archai")
-    return made.output.folder, made.manifest
 
 
 def test_a_cache_is_npy_files_and_a_config(tmp_path: Path):

@@ -5,13 +5,12 @@ import pytest
 
 from tokflow.exports import Export
 from tokflow_tests.chats import chat_dataset
-from tokflow_tests.tiny import EOS, build, declare
+from tokflow_tests.exports.exporting import export_as
+from tokflow_tests.tiny import EOS, build
 
 
 def exported(folder: Path, texts: list[str], **options) -> Path:
-    exports = [{"format": "arrow", **options}]
-    built = build(declare(folder, {"a.jsonl": texts}, exports=exports))
-    return built.export("arrow").output.folder
+    return export_as("arrow", folder, texts, **options)[0]
 
 
 def open_shard(path: Path) -> pa.ipc.RecordBatchFileReader:

@@ -1,4 +1,5 @@
 import struct
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,11 @@ from tokflow.exports import Arrays, Export
 from tokflow.exports.datatrove import DatatroveOptions, _for_people
 from tokflow.store.manifest import Manifest
 from tokflow_tests.chats import CHATS, chat_dataset
+from tokflow_tests.exports.exporting import export_as
 from tokflow_tests.outputs import documents_of, parts
 from tokflow_tests.tiny import EOS, build, declare, many_ids, tokenize
 
-
-def export(
-    folder: Path, files: dict[str, list[str]], *, attributes: Any = None, **options: Any
-) -> tuple[Path, Manifest]:
-    exports = [{"format": "datatrove", **options}]
-    made = build(declare(folder, files, exports=exports, **(attributes or {}))).export("datatrove")
-    return made.output.folder, made.manifest
+export = partial(export_as, "datatrove")
 
 
 def read(folder: Path, manifest: Manifest, part: str = "train") -> list[Arrays]:

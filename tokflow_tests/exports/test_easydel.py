@@ -9,15 +9,10 @@ import pytest
 from tokflow.audit.verify import verify_export
 from tokflow.build.dataset import Dataset
 from tokflow.errors import ConfigError
-from tokflow.store.manifest import Manifest
 from tokflow_tests.chats import CHATS, chat_dataset
+from tokflow_tests.exports.exporting import export
 from tokflow_tests.outputs import content, parts
-from tokflow_tests.tiny import EOS, build, declare
-
-
-def export(dataset: Dataset) -> tuple[Path, Manifest]:
-    made = build(dataset).export("easydel")
-    return made.output.folder, made.manifest
+from tokflow_tests.tiny import EOS, declare
 
 
 def easydel_dataset(folder: Path, texts: list[str], **options: Any) -> Dataset:

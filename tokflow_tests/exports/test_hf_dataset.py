@@ -8,6 +8,7 @@ import pytest
 from tokflow.errors import ConfigError
 from tokflow.exports import Export
 from tokflow_tests.chats import chat_dataset
+from tokflow_tests.exports.exporting import export_as
 from tokflow_tests.outputs import content
 from tokflow_tests.tiny import EOS, build, declare
 
@@ -16,9 +17,7 @@ TWO_PARTS = {"parts": {"train": {"documents": 1}, "validation": {"start": 1}}}
 
 def exported(folder: Path, texts: list[str], *, split: Any = None, **options: Any) -> Path:
     attributes = {"split": split} if split else {}
-    exports = [{"format": "hf_dataset", "name": "hf", **options}]
-    built = build(declare(folder, {"a.jsonl": texts}, exports=exports, **attributes))
-    return built.export("hf").output.folder
+    return export_as("hf_dataset", folder, texts, attributes=attributes, **options)[0]
 
 
 def table_of(folder: Path) -> pa.Table:

@@ -13,13 +13,12 @@ from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import Export
 from tokflow.store.manifest import read_manifest
 from tokflow_tests.chats import chat_dataset
+from tokflow_tests.exports.exporting import export_as
 from tokflow_tests.tiny import EOS, build, declare
 
 
-def exported(folder: Path, texts: list[str], **options: Any) -> Path:
-    exports = [{"format": "jsonl", **options}]
-    built = build(declare(folder, {"a.jsonl": texts}, exports=exports))
-    return built.export("jsonl").output.folder
+def exported(folder: Path, texts: list[str], **options) -> Path:
+    return export_as("jsonl", folder, texts, **options)[0]
 
 
 def test_a_line_is_an_object_without_blanks(tmp_path: Path):

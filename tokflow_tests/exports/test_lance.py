@@ -10,17 +10,13 @@ from tokflow.audit.verify import verify_export
 from tokflow.build.dataset import Dataset
 from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import FORMATS, Export, Part
-from tokflow.store.manifest import Manifest, broken_files
+from tokflow.store.manifest import broken_files
 from tokflow_tests.chats import CHATS, chat_dataset
+from tokflow_tests.exports.exporting import export
 from tokflow_tests.outputs import content, documents_of, parts
 from tokflow_tests.tiny import EOS, build, declare, ids, tokenize
 
 TEXTS = ["abc", "", "defghi"]
-
-
-def export(dataset: Dataset) -> tuple[Path, Manifest]:
-    made = build(dataset).export("lance")
-    return made.output.folder, made.manifest
 
 
 def lance_dataset(folder: Path, texts: list[str] = TEXTS, **options: Any) -> Dataset:

@@ -2,7 +2,6 @@ import json
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,17 +12,12 @@ from hypothesis import strategies as st
 from tokflow.audit.verify import verify_export
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS, Export, levanter
-from tokflow.store.manifest import Manifest
 from tokflow_tests.chats import CHATS, chat, chat_dataset
+from tokflow_tests.exports.exporting import export
 from tokflow_tests.outputs import content, documents_of, parts
 from tokflow_tests.tiny import EOS, build, declare, tokenize
 
 TEXTS = ["abc", "", "defghi"]
-
-
-def export(dataset: Any) -> tuple[Path, Manifest]:
-    made = build(dataset).export("levanter")
-    return made.output.folder, made.manifest
 
 
 def values_of(folder: Path, stop: int) -> list[int]:

@@ -1,5 +1,6 @@
 import json
 import struct
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,19 +12,13 @@ from tokflow.build.pipeline import build_dataset
 from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import Export
 from tokflow.exports.litdata import LitdataOptions
-from tokflow.store.manifest import Manifest
+from tokflow_tests.exports.exporting import export_as
 from tokflow_tests.outputs import content
-from tokflow_tests.tiny import build, declare, many_ids
+from tokflow_tests.tiny import declare, many_ids
 
 NO_EOS = {"tokenizer": {"kind": "bytes", "eos": "none"}}
 
-
-def export(
-    folder: Path, files: dict[str, list[str]], *, attributes: Any = None, **options: Any
-) -> tuple[Path, Manifest]:
-    exports = [{"format": "litdata", **options}]
-    made = build(declare(folder, files, exports=exports, **(attributes or {}))).export("litdata")
-    return made.output.folder, made.manifest
+export = partial(export_as, "litdata")
 
 
 def items_of(data: bytes) -> list[bytes]:

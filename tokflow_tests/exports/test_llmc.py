@@ -1,4 +1,5 @@
 import struct
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,18 +10,13 @@ from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import Export
 from tokflow.exports.llmc import LlmcOptions
 from tokflow.store.manifest import Manifest
+from tokflow_tests.exports.exporting import export_as
 from tokflow_tests.outputs import content
-from tokflow_tests.tiny import EOS, build, declare, many_ids
+from tokflow_tests.tiny import EOS, declare, many_ids
 
 BOS = 257
 
-
-def export(
-    folder: Path, files: dict[str, list[str]], *, attributes: Any = None, **options: Any
-) -> tuple[Path, Manifest]:
-    exports = [{"format": "llmc", **options}]
-    made = build(declare(folder, files, exports=exports, **(attributes or {}))).export("llmc")
-    return made.output.folder, made.manifest
+export = partial(export_as, "llmc")
 
 
 def tokens_of(folder: Path, manifest: Manifest, part: str = "train") -> list[list[int]]:

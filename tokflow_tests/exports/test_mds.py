@@ -1,6 +1,7 @@
 import hashlib
 import json
 import struct
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ from tokflow.audit.convert import convert_export
 from tokflow.build.pipeline import build_dataset
 from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import Export, ExportConfig
-from tokflow.store.manifest import Manifest
 from tokflow_tests.chats import CHATS, chat_dataset
+from tokflow_tests.exports.exporting import export_as
 from tokflow_tests.outputs import content, parts
 from tokflow_tests.tiny import EOS, build, declare
 
@@ -23,13 +24,7 @@ ALL_FIELDS = {"t": "token_ids", "p": "position_ids", "s": "segment_ids", "m": "l
 
 TOKENS = {"tokens": "token_ids"}
 
-
-def export(
-    folder: Path, files: dict[str, list[str]], *, attributes: Any = None, **options: Any
-) -> tuple[Path, Manifest]:
-    exports = [{"format": "mds", "columns": TOKENS, **options}]
-    made = build(declare(folder, files, exports=exports, **(attributes or {}))).export("mds")
-    return made.output.folder, made.manifest
+export = partial(export_as, "mds", columns=TOKENS)
 
 
 def shards_of(folder: Path, part: str = "train") -> list[dict[str, Any]]:

@@ -1,5 +1,6 @@
 import pickle
 import struct
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,20 +9,14 @@ import pytest
 from tokflow.errors import CorruptOutputError
 from tokflow.exports import Export
 from tokflow.exports.modalities import INDEX_START, INDEX_STOP, _entries
-from tokflow.store.manifest import Manifest
 from tokflow_tests.chats import CHATS, chat_dataset
+from tokflow_tests.exports.exporting import export_as
 from tokflow_tests.outputs import content, int64
-from tokflow_tests.tiny import build, declare
+from tokflow_tests.tiny import build
 
 NO_EOS = {"tokenizer": {"kind": "bytes", "eos": "none"}}
 
-
-def export(
-    folder: Path, files: dict[str, list[str]], *, attributes: Any = None, **options: Any
-) -> tuple[Path, Manifest]:
-    exports = [{"format": "modalities", **options}]
-    made = build(declare(folder, files, exports=exports, **(attributes or {})))
-    return made.export("modalities").output.folder, made.export("modalities").manifest
+export = partial(export_as, "modalities")
 
 
 def test_a_file_is_header_tokens_and_index(tmp_path: Path):

@@ -1,3 +1,4 @@
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from tokflow.exports import Arrays, Export
 from tokflow.exports.npy import NpyOptions
 from tokflow.store.manifest import Manifest
 from tokflow_tests.chats import CHATS, MARKED, chat_dataset
+from tokflow_tests.exports.exporting import export_as
 from tokflow_tests.outputs import content, documents_of
 from tokflow_tests.tiny import EOS, build, declare, tokenize
 
@@ -16,13 +18,7 @@ TWO_PARTS = {"split": {"parts": {"train": {"documents": 2}, "validation": {"star
 ENDS_WITH_EOS = MARKED.replace("{{ '\n' }}{% endfor %}", "{% endfor %}")
 OF_TOKFLOW = {"index.parquet", "manifest.json"}
 
-
-def export(
-    folder: Path, files: dict[str, list[str]], *, attributes: Any = None, **options: Any
-) -> tuple[Path, Manifest]:
-    exports = [{"format": "npy", **options}]
-    made = build(declare(folder, files, exports=exports, **(attributes or {}))).export("npy")
-    return made.output.folder, made.manifest
+export = partial(export_as, "npy")
 
 
 def read(folder: Path, manifest: Manifest, part: str = "train") -> list[Arrays]:

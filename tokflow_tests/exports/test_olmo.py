@@ -1,6 +1,6 @@
 import gzip
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -8,20 +8,14 @@ import pytest
 from tokflow.errors import CorruptOutputError
 from tokflow.exports import Export
 from tokflow.exports.olmo import GZIP_LEVEL
-from tokflow.store.manifest import Manifest
 from tokflow_tests.chats import CHATS, chat_dataset
+from tokflow_tests.exports.exporting import export_as
 from tokflow_tests.outputs import content, documents_of
-from tokflow_tests.tiny import build, declare, tokenize, write_texts
+from tokflow_tests.tiny import build, tokenize, write_texts
 
 FILES = {"a.jsonl": ["ab", "", "c"], "b.jsonl": ["defg"]}
 
-
-def export(
-    folder: Path, files: dict[str, list[str]], *, attributes: Any = None, **options: Any
-) -> tuple[Path, Manifest]:
-    exports = [{"format": "olmo", **options}]
-    made = build(declare(folder, files, exports=exports, **(attributes or {}))).export("olmo")
-    return made.output.folder, made.manifest
+export = partial(export_as, "olmo")
 
 
 def lines_of(path: Path) -> list[str]:

@@ -9,14 +9,13 @@ import pytest
 from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import Export
 from tokflow.store.manifest import read_manifest
+from tokflow_tests.exports.exporting import export_as
 from tokflow_tests.outputs import content
 from tokflow_tests.tiny import EOS, build, declare, many_ids
 
 
-def exported(folder: Path, texts: list[str], **options: Any) -> Path:
-    exports = [{"format": "webdataset", **options}]
-    built = build(declare(folder, {"a.jsonl": texts}, exports=exports))
-    return built.export("webdataset").output.folder
+def exported(folder: Path, texts: list[str], **options) -> Path:
+    return export_as("webdataset", folder, texts, **options)[0]
 
 
 def members(path: Path) -> dict[str, bytes]:

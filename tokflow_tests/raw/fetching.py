@@ -44,7 +44,7 @@ class Server:
     skew: int = 0
     """By how many bytes ranges begin too early."""
     after_get: list[bytes] = field(default_factory=list)
-    """What the file becomes (with a new ETag) when the next GETs are done."""
+    """What the file becomes (with a new ETag) while the next GETs are answered."""
     requests: list[str] = field(default_factory=list)
     authorizations: list[str | None] = field(default_factory=list)
     resumed: threading.Event = field(default_factory=threading.Event)
@@ -72,9 +72,6 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         self.answer(self.spec.content)
-        if self.spec.after_get and not self.spec.breaks:
-            self.spec.content = self.spec.after_get.pop(0)
-            self.spec.etag = f'"{hashlib.sha256(self.spec.content).hexdigest()}"'
 
     def answer(self, body: bytes):
         spec, wanted = self.spec, self.headers.get("Range", "")
@@ -120,6 +117,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def send_body(self, body: bytes):
         spec = self.spec
+        if self.command == "GET" and spec.after_get and not spec.breaks:
+            # Before the last byte, behind which the client asks again at once.
+            spec.content = spec.after_get.pop(0)
+            spec.etag = f'"{hashlib.sha256(spec.content).hexdigest()}"'
         if self.command == "GET" and spec.breaks:
             end = spec.breaks.pop(0)
             self.wfile.write(b"%x\r\n" % len(body) + body[:end] if spec.is_chunked else body[:end])

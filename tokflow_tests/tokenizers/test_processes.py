@@ -93,13 +93,15 @@ def test_a_process_that_is_killed_is_an_error_and_the_next_batch_works(tmp_path:
 def test_processes_end_with_their_engine(tmp_path: Path):
     engine = open_letters(tmp_path)
     ids_of(engine, TEXTS)
-    processes = list(engine._pool._processes.values())
+    processes = [Path(f"/proc/{process.pid}") for process in engine._pool._processes.values()]
+    assert all(process.exists() for process in processes)
 
     del engine
 
-    for process in processes:
-        process.join(timeout=30)
-    assert {process.exitcode for process in processes} == {0}
+    deadline = time.monotonic() + 30
+    while any(process.exists() for process in processes):  # the pool itself waits for their ends
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def write_project(folder: Path) -> None:
