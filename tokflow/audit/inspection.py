@@ -12,16 +12,17 @@ import pyarrow as pa
 from tokflow.audit.stored import (
     find_output,
     open_stored_parts,
-    open_stored_sequences,
     open_stored_shard,
     open_stored_split,
     open_stored_tokenizer,
 )
+from tokflow.audit.verify.expected import Rechunked
 from tokflow.errors import MissingOutputError, UntrustedCodeError
 from tokflow.exports import FORMATS, INDEX_NAME, Export, Part
 from tokflow.exports.index import read_index
 from tokflow.exports.part import make_parts
 from tokflow.sequences.packing import PackingConfig
+from tokflow.sequences.segments import open_sequences
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import check_files
 from tokflow.store.manifest import check_sizes
@@ -96,7 +97,7 @@ def inspect_output(
         )
     return Inspection(
         found=found,
-        num_bytes=sum(entry.num_bytes for entry in manifest.files.values()),
+        num_bytes=manifest.num_bytes,
         tokenizer=tokenizer,
         excerpts=tuple(excerpts),
         notes=tuple(notes),
@@ -140,7 +141,8 @@ class _Beginning:
     def excerpts(self, engine: ReferenceEngine | None, num: int) -> Iterator[Excerpt]:
         """Yield at most `num` sequences, or as many excerpts of a stream."""
         length = self.sequence_length or STREAM_TOKENS
-        token_ids = _first(self.token_ids, num * length)
+        values = (array.reshape(-1) for array in self.token_ids)
+        token_ids = Rechunked(values).next(num * length)
         prefix = f"{self.part}: " if self.part else ""
         for start in range(0, len(token_ids), length):
             stop = min(start + length, len(token_ids))
@@ -211,7 +213,7 @@ def _of_sequences(part: Part, num: int) -> _Beginning:
         part=part.name,
         sequence_length=length,
         token_ids=(sequences.token_ids for sequences in part.sequences(num)),
-        entries=_rows_before(part.sequence_index(), num * length),
+        entries=_rows_before(part.packed.index(), num * length),
     )
 
 
@@ -228,24 +230,9 @@ def _rows_before(tables: Iterable[pa.Table], stop: int) -> list[dict[str, Any]]:
 
 def _parts_of_file(found: StoredOutput) -> list[Part]:
     """Return the parts of one file's split or sequences as exports see them."""
-    is_split = found.manifest.stage == "split"
-    sequences = [] if is_split else [open_stored_sequences(found)]
-    split = open_stored_split(found) if is_split else sequences[0].split
-    return make_parts(
-        split.parts,
-        split.shard.manifest.details,
-        splits=(split,),
-        sequences_of=sequences,
-        packing=PackingConfig(**({} if is_split else found.manifest.config)),
-    )
-
-
-def _first(arrays: Iterable[npt.NDArray[Any]], num: int) -> npt.NDArray[Any]:
-    """Return the first `num` values of all arrays, or fewer where there are no more."""
-    taken: list[npt.NDArray[Any]] = []
-    for values in arrays:
-        taken.append(values.reshape(-1)[:num])
-        num -= len(taken[-1])
-        if num <= 0:
-            break
-    return np.concatenate(taken) if taken else np.zeros(0, dtype=np.int64)
+    split = open_stored_split(found)
+    details = split.shard.manifest.details
+    if found.manifest.stage == "split":
+        return make_parts(split.parts, details, [split], PackingConfig())
+    packing = PackingConfig(**found.manifest.config)
+    return make_parts(split.parts, details, [open_sequences(found, split)], packing)

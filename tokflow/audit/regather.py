@@ -52,8 +52,7 @@ def gather_parts(found: StoredOutput, packing: PackingConfig | None, folder: Pat
     """
     details = found.manifest.details
     flat = {name: _flat(found, name, folder) for name in details["parts"]}
-    splits: list[Split] = []
-    sequences: list[FileSequences] = []
+    files: list[Split | FileSequences] = []
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
     with pq.ParquetFile(found.folder / INDEX_NAME, read_dictionary=["part", "raw_file"]) as file:
@@ -61,21 +60,15 @@ def gather_parts(found: StoredOutput, packing: PackingConfig | None, folder: Pat
         for number, raw_file in enumerate(sorted(index.groups)):
             of_file = folder / f"{number:06d}"
             of_file.mkdir()
-            splits.append(_write_split(found, flat, raw_file, index, of_file))
-            if packing is not None:
+            split = _write_split(found, flat, raw_file, index, of_file)
+            if packing is None:
+                files.append(split)
+            else:
                 sequences_folder = of_file / "sequences"
                 sequences_folder.mkdir()
-                write_sequences(
-                    splits[-1], packing, sequences_folder, dataset=found.manifest.dataset
-                )
-                sequences.append(open_sequences(read_output(sequences_folder), splits[-1]))
-    return make_parts(
-        details["parts"],
-        details,
-        splits=splits,
-        sequences_of=sequences,
-        packing=packing or PackingConfig(),
-    )
+                write_sequences(split, packing, sequences_folder, dataset=found.manifest.dataset)
+                files.append(open_sequences(read_output(sequences_folder), split))
+    return make_parts(details["parts"], details, files, packing or PackingConfig())
 
 
 def _flat(found: StoredOutput, part: str, folder: Path) -> dict[str, TokenSource]:

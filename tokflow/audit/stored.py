@@ -136,18 +136,12 @@ def open_stored_parts(export: StoredOutput) -> list[Part]:
     """
     if (source := source_of(export)) is not None:
         return open_stored_parts(source)
-    details, parents = export.manifest.details, parents_of(export)
+    details = export.manifest.details
     is_packed = _stage_of_parents(export) == "sequences"
-    sequences = [open_stored_sequences(parent) for parent in parents] if is_packed else []
-    splits = (
-        [of_file.split for of_file in sequences]
-        if is_packed
-        else [open_stored_split(parent) for parent in parents]
-    )
+    open_file = open_stored_sequences if is_packed else open_stored_split
     packing = PackingConfig(**export.manifest.config.get("packing", {}))
-    return make_parts(
-        details["parts"], details, splits=splits, sequences_of=sequences, packing=packing
-    )
+    files = [open_file(parent) for parent in parents_of(export)]
+    return make_parts(details["parts"], details, files, packing)
 
 
 def open_stored_split_of(export: StoredOutput, raw_file: str) -> Split:

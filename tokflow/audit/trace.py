@@ -1,5 +1,6 @@
 """Trace tokens of an export back to raw file, row and characters."""
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -267,7 +268,4 @@ class _Decoder:
 
 def _shared(left: str, right: str) -> int:
     """Return how many characters two texts have in common from their beginning."""
-    size = min(len(left), len(right))
-    if left[:size] == right[:size]:
-        return size
-    return next(index for index in range(size) if left[index] != right[index])
+    return len(os.path.commonprefix([left, right]))  # noqa: RUF071  # letters, not folders

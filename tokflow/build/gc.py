@@ -1,7 +1,6 @@
 """Outputs that the dataset, as it is declared now, does not refer to."""
 
 import shutil
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -13,16 +12,9 @@ from tokflow.store.manifest import MANIFEST_NAME
 from tokflow.store.stored_outputs import STAGE_FOLDERS, StoredOutput, Unreadable, made_in, walk
 
 
-@dataclass(frozen=True, slots=True)
-class Garbage:
-    """One output that may go."""
-
-    folder: Path
-    num_bytes: int
-
-
-def find_garbage(dataset: Dataset, *, keep: int) -> list[Garbage]:
-    """Return the outputs that no run of `dataset` would use, without the newest ones.
+def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
+    """Return the outputs that no run of `dataset` would use, without the newest ones: the folder
+    of each and its bytes.
 
     What the dataset refers to now always stays, and so do the `keep` outputs of each stage and
     file, or export, that were made last (it counts among them), and what `latest` of an export
@@ -60,15 +52,14 @@ def find_garbage(dataset: Dataset, *, keep: int) -> list[Garbage]:
         for found in islice(made_in(folder), keep, None)
         if found.folder.resolve() not in published and not found.is_converted
     ]
-    return [Garbage(path, _num_bytes(path)) for path in [*older, *damaged] if path not in used]
+    return {path: _num_bytes(path) for path in [*older, *damaged] if path not in used}
 
 
-def remove(garbage: Garbage) -> None:
+def remove(folder: Path) -> None:
     """Remove an output and what leads to it, and the folders that are empty without it.
 
     Its manifest goes first, so that no reader takes half of it for whole.
     """
-    folder = garbage.folder
     (folder / MANIFEST_NAME).unlink(missing_ok=True)
     latest = folder.parent / LATEST
     if latest.is_symlink() and latest.resolve() == folder.resolve():

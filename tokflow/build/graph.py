@@ -176,7 +176,7 @@ class BuildGraph:
 
     def inputs(self, config: ExportConfig) -> dict[str, Output]:
         """Return the outputs that an export is made from, by partition key."""
-        stage: Stage = "sequences" if config.layout.made_of == "sequences" else "split"
+        stage = _stage_of_inputs(config)
         return {key: self.output(stage, key) for key in self.sources}
 
     def tokenizer_source(self) -> TokenizerSource:
@@ -238,26 +238,18 @@ class BuildGraph:
 
         Raises: MissingOutputError that names the first files that have not.
         """
-        dataset = self.dataset
-        is_packed = config.layout.made_of == "sequences"
+        dataset, stage = self.dataset, _stage_of_inputs(config)
         missing = [key for key, output in self.inputs(config).items() if not output.is_made]
         if missing:
-            stage = "sequences" if is_packed else "split"
             raise MissingOutputError(
                 where=f"{dataset.name}/exports/{config.name}",
                 expected=f"the {stage} of all {len(self.sources):,} raw files",
                 found=f"{len(missing):,} not built: {first_five(missing)}",
                 remedy=f"materialize {dataset.name}/{stage} for them, or run `tokflow run`",
             )
-        sequences = [self.open_sequences(key) for key in self.sources] if is_packed else []
-        splits = [f.split for f in sequences] or [self.open_split(key) for key in self.sources]
-        return make_parts(
-            dataset.split.parts,
-            self.export_details(),
-            splits=splits,
-            sequences_of=sequences,
-            packing=dataset.packing,
-        )
+        open_file = self.open_sequences if stage == "sequences" else self.open_split
+        files = [open_file(key) for key in self.sources]
+        return make_parts(dataset.split.parts, self.export_details(), files, dataset.packing)
 
     def export_details(self) -> dict[str, Any]:
         """Return what the manifest of each export says of its tokens."""
@@ -285,6 +277,10 @@ class BuildGraph:
             first_char += of_file["num_chars"]
             first_document += of_file["num_documents"]
         return positions
+
+
+def _stage_of_inputs(config: ExportConfig) -> Stage:
+    return "sequences" if config.layout.is_packed else "split"
 
 
 def _recipe_of_tokens(graph: BuildGraph, key: str) -> Recipe:

@@ -1,6 +1,6 @@
 """The stages of a dataset as plain functions, in the order in which data goes through them.
 
-    make_raw -> make_tokenizer -> make_tokens -> make_split -> make_sequences -> make_export
+    make_tokenizer -> make_tokens -> make_split -> make_sequences -> make_export
 
 Each makes one output, or finds it made already and touches nothing. `build_dataset` does all of
 it for all files. Nothing here knows of Dagster.
@@ -35,11 +35,6 @@ from tokflow.tokens.shard import write_token_shard
 
 Progress = Callable[[int, int], None]
 """Called with the documents and the bytes of text that were just tokenized."""
-
-
-def make_raw(graph: BuildGraph, key: str) -> RawFile:
-    """Return one raw file on this disk, fetched if it is elsewhere, with its sha256."""
-    return graph.raw_file(key)
 
 
 def make_tokenizer(graph: BuildGraph) -> StageResult:
@@ -216,7 +211,7 @@ class _Build:
         for key in keys:
             self._try("raw", key, partial(self._add_raw, key))
         if tokenizer is not None:
-            self._try("tokenizer", "tokenizer", lambda: self._add(tokenizer))
+            self._try("tokenizer", "tokenizer", lambda: tokenizer)
         while not self._make_all():
             self.made = {key: self.made[key] for key in self.made if key[0] == "tokenizer"}
 
@@ -234,8 +229,9 @@ class _Build:
                 sizes = [self.raw_files[o.name].num_bytes for o in todo if stage != "export"]
                 self.reporter.stage(stage, num_outputs=len(todo), num_bytes=sum(sizes))
             for output in todo:
+                make = partial(_make, output, self.reporter.advance)
                 try:
-                    is_well = self._try(stage, output.name, partial(self._make, output))
+                    is_well = self._try(stage, output.name, make)
                 except EngineDiffersError as error:
                     self.graph.disqualify(f"{error.where}: {error.found}")
                     return False
@@ -289,24 +285,20 @@ class _Build:
         return made
 
     def _add_raw(self, key: str) -> None:
-        self.raw_files[key] = make_raw(self.graph, key)
+        self.raw_files[key] = self.graph.raw_file(key)
 
-    def _make(self, output: Output) -> None:
-        self._add(_make(output, self.reporter.advance))
-
-    def _add(self, made: StageResult) -> None:
-        self.made[made.output.stage, made.output.name] = made
-        self.reporter.made(made)
-
-    def _try(self, stage: Stage, name: str, make: Callable[[], None]) -> bool:
+    def _try(self, stage: Stage, name: str, make: Callable[[], StageResult | None]) -> bool:
         self.reporter.start(stage, name)
         try:
-            make()
+            made = make()
         except EngineDiffersError:
             raise
         except Exception as error:  # whatever it is, it stops this output and no other
             self._fail(stage, name, error)
             return False
+        if made is not None:  # what a reporter raises, such as BrokenPipeError, is no fault of it
+            self.made[stage, name] = made
+            self.reporter.made(made)
         return True
 
     def _fail(self, stage: Stage, name: str, error: Exception) -> None:

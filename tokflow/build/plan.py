@@ -46,8 +46,8 @@ class PlannedOutput:
     folder: Path | None = None
     num_bytes: int = 0
     """Size of the raw files it goes back to."""
-    seconds: float = 0.0
-    """Likely duration."""
+    estimated_seconds: float = 0.0
+    """Likely duration, to hundredths."""
 
     @property
     def is_made(self) -> bool:
@@ -113,9 +113,9 @@ class Plan:
         return sum(planned.num_bytes for planned in self.missing if planned.stage == "tokens")
 
     @property
-    def seconds(self) -> float:
+    def estimated_seconds(self) -> float:
         """Likely duration of a run."""
-        return sum(planned.seconds for planned in self.missing)
+        return sum(planned.estimated_seconds for planned in self.missing)
 
 
 def make_plan(
@@ -229,7 +229,7 @@ class _Planner:
                 fingerprint=recipe.fingerprint if recipe else None,
                 folder=output.folder if recipe else None,
                 num_bytes=num_bytes,
-                seconds=_seconds(output, num_bytes) if cause else 0.0,
+                estimated_seconds=round(_seconds(output, num_bytes), 2) if cause else 0.0,
             )
         )
 

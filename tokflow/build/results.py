@@ -39,6 +39,10 @@ class StageFailure:
         """The error as the user is told of it."""
         return explained(self.error, where=f"{self.stage} {self.name}")
 
+    def as_document(self) -> dict[str, Any]:
+        """Return it as plain JSON."""
+        return {"stage": self.stage, "name": self.name, "error": self.explained.fields()}
+
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:

@@ -1,8 +1,7 @@
 """A tokenizer as people compare it: ids, engine, and a measurement on a file."""
 
-import dataclasses
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -75,20 +74,12 @@ class TokenizerReport:
     """None where there is no file to measure on."""
 
     def as_document(self) -> dict[str, Any]:
-        """Return everything as plain JSON."""
-        folder, sample = self.tokenizer.folder, self.sample
-        return {
-            **_fields(self.tokenizer, but=("folder", "manifest")),
-            "folder": str(folder) if folder.is_dir() else None,  # one that was not to be kept
-            "dtype": self.tokenizer.dtype.name,
-            **_fields(self, but=("tokenizer", "sample")),
-            "sample": sample and {**dataclasses.asdict(sample), "path": str(sample.path)},
-        }
-
-
-def _fields(of: Tokenizer | TokenizerReport, *, but: tuple[str, ...]) -> dict[str, Any]:
-    names = [field.name for field in dataclasses.fields(of) if field.name not in but]
-    return {name: getattr(of, name) for name in names}
+        """Return everything as `print_json` takes it."""
+        folder, fields = self.tokenizer.folder, asdict(self)
+        tokenizer = fields.pop("tokenizer")
+        del tokenizer["manifest"]
+        tokenizer["folder"] = folder if folder.is_dir() else None  # one that was not to be kept
+        return {**tokenizer, "dtype": self.tokenizer.dtype.name, **fields}
 
 
 def report_tokenizer(dataset: Dataset, *, file: Path | None, is_measured: bool) -> TokenizerReport:

@@ -65,7 +65,6 @@ def _packing(export: Path, fields: dict[str, Any]) -> PackingConfig:
 
 def _print_folder(folder: Path, format_: str, *, as_json: bool) -> None:
     manifest = read_manifest(folder)
-    num_bytes = sum(entry.num_bytes for entry in manifest.files.values())
     left_out = manifest.details.get("left_out", {})
     if as_json:
         print_json(
@@ -74,7 +73,7 @@ def _print_folder(folder: Path, format_: str, *, as_json: bool) -> None:
                 "format": format_,
                 "counts": manifest.counts,
                 "left_out": left_out,
-                "num_bytes": num_bytes,
+                "num_bytes": manifest.num_bytes,
                 "fingerprint": manifest.fingerprint,
             }
         )
@@ -88,7 +87,7 @@ def _print_folder(folder: Path, format_: str, *, as_json: bool) -> None:
     for name, num in left_out.items():
         part, _, what = name.partition(".num_")
         print(f"not in the export it is made from: {part} {num:,} {what.replace('_', ' ')}")
-    print(f"{size(num_bytes)}: {shown_path(folder)}")
+    print(f"{size(manifest.num_bytes)}: {shown_path(folder)}")
 
 
 EXAMPLES = {"--option": "tokens_per_file=1000000", "--packing": "strategy=best_fit"}

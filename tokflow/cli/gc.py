@@ -18,18 +18,18 @@ def main(
     datasets = select(names, configs, store)
     found = [(dataset, find_garbage(dataset, keep=keep)) for dataset in datasets]
     for dataset, garbage in found:
-        num_bytes = sum(output.num_bytes for output in garbage)
-        for output in garbage:
+        num_bytes = sum(garbage.values())
+        for folder, num in garbage.items():
             if not json:
-                print(f"{output.folder.relative_to(dataset.folder)}  {size(output.num_bytes)}")
+                print(f"{folder.relative_to(dataset.folder)}  {size(num)}")
             if yes:
-                remove(output)
+                remove(folder)
         documents.append(
             {
                 "dataset": dataset.name,
                 "is_dry_run": not yes,
                 "num_bytes": num_bytes,
-                "folders": [str(output.folder) for output in garbage],
+                "folders": list(garbage),
             }
         )
         if not json:

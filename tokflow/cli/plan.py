@@ -1,5 +1,6 @@
 """`tokflow plan`: the outputs that a run would build, and why."""
 
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from tokflow.build.plan import Plan, PlannedOutput, make_plan
 from tokflow.cli.selection import Paths, Words, select
 from tokflow.cli.terminal import (
     DONE,
+    as_usage,
     counted,
     described_left_out,
     print_error,
@@ -23,8 +25,9 @@ ROWS_SHOWN = 40
 
 def main(names: Words, configs: Paths, store: Path | None, partitions: Words, *, json: bool) -> int:
     """Print the plan of each dataset; return the exit status."""
-    datasets = select(names, configs, store, partitions)
-    plans = [make_plan(dataset, partitions=partitions) for dataset in datasets]
+    datasets = select(names, configs, store, is_one=bool(partitions))
+    with as_usage() if partitions else nullcontext():
+        plans = [make_plan(dataset, partitions=partitions) for dataset in datasets]
     if json:
         print_json({"datasets": [_document(plan) for plan in plans]})
     else:
@@ -45,23 +48,9 @@ def _document(plan: Plan) -> dict[str, Any]:
         "left_out": [asdict(left) for left in plan.left_out],
         "library_changes": plan.library_changes,
         "num_bytes": plan.num_bytes,
-        "estimated_seconds": round(plan.seconds, 2),
-        "missing": [
-            {
-                "stage": planned.stage,
-                "name": planned.name,
-                "cause": planned.cause,
-                "details": list(planned.details),
-                "fingerprint": planned.fingerprint,
-                "num_bytes": planned.num_bytes,
-                "estimated_seconds": round(planned.seconds, 2),
-            }
-            for planned in plan.missing
-        ],
-        "bad": [
-            {"stage": bad.stage, "name": bad.name, "error": bad.explained.fields()}
-            for bad in plan.bad
-        ],
+        "estimated_seconds": round(plan.estimated_seconds, 2),
+        "missing": [asdict(planned) for planned in plan.missing],
+        "bad": [bad.as_document() for bad in plan.bad],
     }
 
 
@@ -76,7 +65,7 @@ def _print(plan: Plan) -> None:
         print_styled(
             (name, "bold"),
             f": {counted(len(missing), 'output')} to build, "
-            f"{size(plan.num_bytes)} to tokenize, about {_duration(plan.seconds)}; "
+            f"{size(plan.num_bytes)} to tokenize, about {_duration(plan.estimated_seconds)}; "
             f"{counted(num_made, 'output')} up to date",
         )
         print_table(
@@ -103,7 +92,7 @@ def _row(planned: PlannedOutput) -> tuple[str, ...]:
         planned.stage,
         planned.name,
         size(planned.num_bytes),
-        _duration(planned.seconds),
+        _duration(planned.estimated_seconds),
         planned.reason,
     )
 

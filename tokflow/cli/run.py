@@ -23,6 +23,7 @@ from tokflow.cli.selection import Paths, Words, select
 from tokflow.cli.terminal import (
     DONE,
     FAILED,
+    as_usage,
     counted,
     described_left_out,
     print_error,
@@ -35,7 +36,7 @@ from tokflow.store.atomic import point_latest_to
 
 def main(names: Words, configs: Paths, store: Path | None, partitions: Words, *, json: bool) -> int:
     """Build the datasets one after the other; one that fails does not stop the next."""
-    datasets = select(names, configs, store, partitions)
+    datasets = select(names, configs, store, is_one=bool(partitions))
     is_recorded = not configs and store is None  # else Dagster does not know it as it is
     documents: list[dict[str, Any]] = []
     for dataset in datasets:
@@ -55,7 +56,8 @@ def main(names: Words, configs: Paths, store: Path | None, partitions: Words, *,
 
 def _run(dataset: Dataset, partitions: Words, *, is_recorded: bool, json: bool) -> dict[str, Any]:
     """Return what is to be said of a dataset in JSON."""
-    plan = make_plan(dataset, partitions=partitions, progress=None if json else _show_hashing)
+    with as_usage() if partitions else nullcontext():
+        plan = make_plan(dataset, partitions=partitions, progress=None if json else _show_hashing)
     is_partial = partitions is not None
     if plan.is_up_to_date and not plan.num_remote:
         for planned in plan.planned:
@@ -137,10 +139,7 @@ def _document(plan: Plan, built: BuildResult | None = None) -> dict[str, Any]:
         "num_new": built.num_new if built else 0,
         "seconds": round(built.seconds, 3) if built else 0.0,
         "outputs": outputs,
-        "failed": [
-            {"stage": failed.stage, "name": failed.name, "error": failed.explained.fields()}
-            for failed in (built.failed if built else ())
-        ],
+        "failed": [failed.as_document() for failed in (built.failed if built else ())],
         "problems": [],
     }
 

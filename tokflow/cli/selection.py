@@ -5,7 +5,6 @@ from pathlib import Path
 
 from tokflow.build.dataset import Dataset, load_dataset
 from tokflow.build.declared import FOLDER, list_declared, load_declared, project_root
-from tokflow.build.graph import BuildGraph
 from tokflow.cli.terminal import UsageError, as_usage
 
 Words = Sequence[str] | None
@@ -14,12 +13,12 @@ Paths = Sequence[Path] | None
 
 
 def select(
-    names: Words, configs: Paths = None, store: Path | None = None, partitions: Words = None
+    names: Words, configs: Paths = None, store: Path | None = None, *, is_one: bool = False
 ) -> list[Dataset]:
     """Return the datasets that are named, or those of files, or all that are declared.
 
     Raises: UsageError, where a YAML file is wrong, too, two datasets would be built in the same
-    folder, or a partition is no raw file.
+    folder, or there are several with `is_one`, for partitions are given.
     """
     if names and configs:
         raise UsageError(
@@ -43,15 +42,13 @@ def select(
                 remedy="go to a project's folder, declare one there in "
                 "tokflow/defs/<name>/defs.yaml, or name a file by --config",
             )
-        if partitions and len(datasets) > 1:
+        if is_one and len(datasets) > 1:
             raise UsageError(
                 where="--partition",
                 expected="one dataset, whose raw files the keys are of",
                 found=f"{len(datasets):,}",
                 remedy="name the dataset",
             )
-        if partitions:
-            BuildGraph(datasets[0], offline=True).selected_keys(partitions)
     return datasets
 
 

@@ -118,8 +118,8 @@ def _file_row(
 def _export_row(made: StageResult) -> Sequence[str]:
     counts, parts = made.manifest.counts, made.manifest.details["parts"]
     tokens = ", ".join(f"{part} {counts[f'{part}.num_tokens']:,}" for part in parts)
-    num_bytes = sum(entry.num_bytes for entry in made.manifest.files.values())
-    return made.output.name, tokens, size(num_bytes), shown_path(made.folder.parent / LATEST)
+    path = shown_path(made.folder.parent / LATEST)
+    return made.output.name, tokens, size(made.manifest.num_bytes), path
 
 
 def packed(built: BuildResult) -> Iterator[str]:

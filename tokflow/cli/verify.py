@@ -1,7 +1,7 @@
 """`tokflow verify`: a line per output, and every problem."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from tokflow.audit.verify.verification import Verification, verify_dataset, verify_path
@@ -39,7 +39,7 @@ def main(
             _print(verified)
     num_problems = sum(len(verified.problems) for verified in results)
     if json:
-        print_json({"num_problems": num_problems, "outputs": [_as_document(v) for v in results]})
+        print_json({"num_problems": num_problems, "outputs": [asdict(of) for of in results]})
     else:
         outputs = counted(sum(verified.is_output for verified in results), "output")
         print(f"{outputs}: {counted(num_problems, 'problem') if num_problems else 'all well'}")
@@ -74,13 +74,3 @@ def _print(verified: Verification) -> None:
         print_styled(state, f"  {verified.name}  {verified.folder.name}{note}")
     for problem in verified.problems:
         print_error(problem)
-
-
-def _as_document(verified: Verification) -> dict[str, object]:
-    return {
-        "name": verified.name,
-        "is_output": verified.is_output,
-        "folder": str(verified.folder),
-        "problems": list(verified.problems),
-        "notes": list(verified.notes),
-    }

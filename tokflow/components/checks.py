@@ -15,7 +15,6 @@ from tokflow.audit.verify import (
     verify_tokens,
 )
 from tokflow.build.graph import BuildGraph
-from tokflow.build.pipeline import make_raw
 from tokflow.components.dagster_names import asset_key
 from tokflow.errors import TokflowError, message_of, shortened
 from tokflow.exports import Part, inputs_of
@@ -61,7 +60,7 @@ def _tokens_equal_reference(graph: BuildGraph, keys: Sequence[str]) -> list[str]
         problem
         for key in keys[::every]
         for problem in verify_against_raw(
-            make_raw(graph, key),
+            graph.raw_file(key),
             graph.open_tokens(key),
             graph.dataset.documents,
             graph.encoding,
@@ -88,7 +87,7 @@ def _export_is_complete(graph: BuildGraph, names: Sequence[str]) -> list[str]:
     config = graph.export_config(names[0])
     folder, manifest = graph.export(config).folder, graph.export(config).manifest()
     parts = graph.parts(config)
-    if sum(entry.num_bytes for entry in manifest.files.values()) <= MAX_READ_BYTES:
+    if manifest.num_bytes <= MAX_READ_BYTES:
         problems = verify_export(folder, manifest, parts)
         return (_damage_of(parts) or problems) if problems else []
     problems = []

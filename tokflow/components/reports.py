@@ -181,7 +181,7 @@ def _export(made: StageResult) -> dict[str, Any]:
         "format": manifest.details["format"],
         "dtype": graph.tokenizer.dtype.name,
         "num_tokens": num_tokens,
-        "num_bytes": sum(entry.num_bytes for entry in manifest.files.values()),
+        "num_bytes": manifest.num_bytes,
         "dagster/row_count": num_rows,
         "files": _files(made),
         "preview": dg.MetadataValue.md(preview_of_part(first_part, graph.tokenizer)),

@@ -12,7 +12,6 @@ from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import (
     make_export,
-    make_raw,
     make_sequences,
     make_split,
     make_tokenizer,
@@ -55,7 +54,7 @@ def make_body(dataset: Dataset, stage: str, name: str = "") -> Body:
 def _make(context: dg.AssetExecutionContext, graph: BuildGraph, stage: str, name: str) -> Report:
     """Make one output by the one function of `pipeline` that does; return its report."""
     if stage == "raw":
-        return report_raw(make_raw(graph, name), graph.sources[name])
+        return report_raw(graph.raw_file(name), graph.sources[name])
     if stage == "files":
         return report_files(known_files(graph), graph.listing.left_out)
     if stage == "tokens":

@@ -26,17 +26,12 @@ class Problem(NamedTuple):
     """Another thing to do than to mend the record."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BadDocument:
-    """A record that is no document: where it is, and the parts of its error."""
+class BadDocument(NamedTuple):
+    """A record that is no document: where it is, and what is wrong with it."""
 
     row: int
-    expected: str
-    found: str
-    line: int | None = None
-    byte_offset: int | None = None
-    remedy: str | None = None
-    """Another thing to do than to mend the record."""
+    place: Place
+    problem: Problem
 
 
 def no_place(row: int) -> Place:
@@ -66,11 +61,8 @@ class ParsedBatch:
 
     def from_row(self, first: int) -> "ParsedBatch":
         """Return the same with rows counted from the beginning of the file."""
-        batch = self.batch
-        numbered = Batch(
-            batch.rows + first, batch.texts, batch.num_chars, batch.loss_spans, batch.spelt
-        )
-        return ParsedBatch(numbered, tuple(replace(bad, row=bad.row + first) for bad in self.bad))
+        batch = replace(self.batch, rows=self.batch.rows + first)
+        return ParsedBatch(batch, tuple(bad._replace(row=bad.row + first) for bad in self.bad))
 
 
 Reader: TypeAlias = Callable[[Path, DocumentsConfig, int], Iterator[ParsedBatch]]
@@ -110,7 +102,7 @@ def parse(
     if num_chars is None:
         num_chars = [_num_chars(column) for column in texts]
     batch = _joined(rows, texts, num_chars, config)
-    bad = (bad_document(wrong[row], row=row, place=place(row // num_each)) for row in sorted(wrong))
+    bad = (BadDocument(row, place(row // num_each), wrong[row]) for row in sorted(wrong))
     return ParsedBatch(batch, tuple(bad), lambda row: place(row // num_each))
 
 
@@ -142,13 +134,8 @@ def documents_per_record(config: DocumentsConfig, num_columns: int) -> int:
 def all_bad(problem: Problem, places: Iterable[Place]) -> ParsedBatch:
     """Return records at these places that are all bad."""
     none = np.zeros(0, dtype=np.int64)
-    bad = (bad_document(problem, row=row, place=place) for row, place in enumerate(places))
+    bad = (BadDocument(row, place, problem) for row, place in enumerate(places))
     return ParsedBatch(Batch(none, texts_of([]), none), tuple(bad))
-
-
-def bad_document(problem: Problem, *, row: int, place: Place) -> BadDocument:
-    """Return the record at this place as one that is no document."""
-    return BadDocument(row=row, line=place[0], byte_offset=place[1], **problem._asdict())
 
 
 def ends_of(texts: pa.LargeStringArray) -> npt.NDArray[np.int64]:

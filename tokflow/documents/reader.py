@@ -126,16 +126,18 @@ def _accepted(
 
 
 def _reject(bad: BadDocument) -> Reject:
-    reason = f"expected {bad.expected}, found {bad.found}"
-    return Reject(row=bad.row, line=bad.line, byte_offset=bad.byte_offset, reason=reason)
+    line, byte_offset = bad.place
+    reason = f"expected {bad.problem.expected}, found {bad.problem.found}"
+    return Reject(row=bad.row, line=line, byte_offset=byte_offset, reason=reason)
 
 
 def _bad_document_error(bad: BadDocument, path: Path, config: DocumentsConfig) -> BadDocumentError:
-    unit = "row" if bad.line is None else "line"
+    (line, byte_offset), problem = bad.place, bad.problem
+    unit = "row" if line is None else "line"
     where = f"{path}, row {bad.row:,}"
-    where += "" if bad.line is None else f", line {bad.line:,}"
-    where += "" if bad.byte_offset is None else f", byte {bad.byte_offset:,}"
-    remedy = f"{bad.remedy or f'fix the {unit}'}, or "
+    where += "" if line is None else f", line {line:,}"
+    where += "" if byte_offset is None else f", byte {byte_offset:,}"
+    remedy = f"{problem.remedy or f'fix the {unit}'}, or "
     if config.on_bad_document == "error":
         remedy += f"set documents.on_bad_document: reject to set such {unit}s aside"
     else:
@@ -146,11 +148,11 @@ def _bad_document_error(bad: BadDocument, path: Path, config: DocumentsConfig) -
     return BadDocumentError(
         path=path,
         row=bad.row,
-        line=bad.line,
-        byte_offset=bad.byte_offset,
+        line=line,
+        byte_offset=byte_offset,
         where=where,
-        expected=bad.expected,
-        found=bad.found,
+        expected=problem.expected,
+        found=problem.found,
         remedy=remedy,
     )
 

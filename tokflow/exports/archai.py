@@ -33,10 +33,10 @@ TOKENS_AT_ONCE = 2**22
 
 
 class ArchaiOptions(Config):
-    """What config.json says, by archai's names; nothing else depends on it."""
+    """The content of config.json, by archai's names; nothing else depends on it."""
 
     dataset_file_path: str | None = None
-    """What was tokenized; default: `raw.files`, of a path its last name."""
+    """The data that was tokenized; default: `raw.files`, of a path its last name."""
     tokenizer_name: str | None = None
     """The tokenizer's name_or_path; default: `tokenizer.name`, of a path its last name; else
     `bytes` or `trained (<dataset>)`."""
@@ -45,7 +45,7 @@ class ArchaiOptions(Config):
     validation_split: float = 0.0
     """Share of the documents drawn for validation; 0: the dataset had parts of its own."""
     shuffle: bool = False
-    """Whether documents were shuffled before they were drawn."""
+    """True where documents were shuffled before they were drawn."""
     seed: int = 42
     """Seed of that."""
 

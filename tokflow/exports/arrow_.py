@@ -27,24 +27,21 @@ from tokflow.exports.format import Arrays, Format, fixed
 from tokflow.exports.part import Part
 from tokflow.exports.sequence_files import (
     TOKENS_PER_BATCH,
+    FileSizeOptions,
     names_of_n,
     paths_of_n,
     sequences_per_file,
     sequences_within,
     write_tables,
 )
-from tokflow.store.config import Config, Count
+from tokflow.store.config import Count
 
 COLUMNS = ("attention_mask", "segment_ids", "position_ids")
 
 
-class ArrowOptions(Config):
+class ArrowOptions(FileSizeOptions):
     """Options of the arrow format."""
 
-    megabytes_per_file: Count = 500
-    """Size of a shard, counted as 4 bytes per token; uncompressed the file has 13 or 14."""
-    sequences_per_file: Count | None = None
-    """Sequences per shard; given instead of `megabytes_per_file`."""
     sequences_per_batch: Count = 1_000
     """Rows of a record batch; fewer where they would hold more than four million tokens."""
     compression: Literal["none", "lz4", "zstd"] = "none"

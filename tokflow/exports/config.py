@@ -37,7 +37,7 @@ class ExportConfig(Config):
 
     @property
     def layout(self) -> Layout:
-        """What stands in its files."""
+        """The content of its files."""
         return FORMATS[self.format].layout(self.options)
 
     @pydantic.model_validator(mode="before")

@@ -42,7 +42,7 @@ class DatatroveOptions(Config):
     """Tokens of a file at most (max_tokens_per_file); only a longer document makes a larger one.
     Without it a part is one file."""
     tokenizer_name_or_path: str | None = None
-    """What .ds.metadata calls the tokenizer; default: `tokenizer.name`, of a path its last name;
+    """The tokenizer's name in .ds.metadata; default: `tokenizer.name`, of a path its last name;
     else `bytes` or `trained (<dataset>)`."""
 
     def check(self) -> None:

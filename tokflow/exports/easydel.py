@@ -17,17 +17,16 @@ trainers/supervised_fine_tuning_trainer/sft_trainer.py lines 227-272, infra/loss
 """
 
 from collections.abc import Iterator
-from functools import partial
+from itertools import count
 from pathlib import Path
-from typing import Literal
 
-from tokflow.exports.columns import layout_of_columns, schema_of
+from tokflow.exports.columns import layout_of_columns
 from tokflow.exports.export import Export
 from tokflow.exports.format import Arrays, Format, fixed
-from tokflow.exports.parquet_ import open_writer, read_groups
+from tokflow.exports.parquet_ import ParquetOptions, read_groups, write_groups
 from tokflow.exports.part import Part
-from tokflow.exports.sequence_files import sequences_per_file, sequences_within, write_tables
-from tokflow.store.config import Config, Count
+from tokflow.exports.sequence_files import sequences_per_file
+from tokflow.store.config import Count
 
 COLUMNS = ("attention_mask", "segment_ids")
 
@@ -35,19 +34,13 @@ TOKENS_PER_GROUP = 1_000_000
 """EasyDeL has some 100 bytes of Python objects for each."""
 
 
-class EasydelOptions(Config):
+class EasydelOptions(ParquetOptions):
     """Options of the easydel format."""
 
     position_ids: bool = True
-    """Whether there is a column of them; EasyDeL counts on from 0 in each row without it."""
-    megabytes_per_file: Count = 500
-    """Size of a shard, counted as 4 bytes per token; the file on disk is several times smaller."""
-    sequences_per_file: Count | None = None
-    """Sequences per shard; given instead of `megabytes_per_file`."""
+    """True: there is a column of them; EasyDeL counts on from 0 in each row without it."""
     sequences_per_group: Count = 1_000
     """Rows of a row group; fewer where they would hold more than a million tokens."""
-    compression: Literal["zstd", "snappy", "none"] = "zstd"
-    """Codec of the columns."""
 
 
 def write(part: Part, options: EasydelOptions, folder: Path) -> None:
@@ -55,15 +48,13 @@ def write(part: Part, options: EasydelOptions, folder: Path) -> None:
     columns = ["input_ids", *COLUMNS]
     columns += ["position_ids"] if options.position_ids else []
     columns += ["labels"] if part.has_loss_mask else []
-    schema = schema_of(columns)
-    most = sequences_within(TOKENS_PER_GROUP, part.sequence_length)
-    write_tables(
+    write_groups(
         part,
-        schema,
-        partial(open_writer, schema=schema, compression=options.compression),
-        lambda number: folder / _name(part.name, number),
+        options,
+        columns,
+        (folder / _name(part.name, number) for number in count()),
         per_file=sequences_per_file(options, part, where="easydel"),
-        at_once=min(options.sequences_per_group, most),
+        tokens_per_group=TOKENS_PER_GROUP,
     )
 
 

@@ -36,7 +36,7 @@ class Export:
 
     @property
     def is_read(self) -> bool:
-        """Whether its format can be read back; pickle is written and never read."""
+        """True where its format can be read back; pickle is written and never read."""
         return self.format.read is not None
 
     @property

@@ -27,7 +27,7 @@ MadeOf = Literal["stream", "sequences"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
-    """What stands in the files of an export."""
+    """The content of the files of an export."""
 
     made_of: MadeOf
     keeps: tuple[str, ...]
@@ -45,20 +45,20 @@ class Layout:
 
     @property
     def is_packed(self) -> bool:
-        """Whether it holds sequences."""
+        """True where it holds sequences."""
         return self.made_of == "sequences"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Declared:
-    """What a dataset's YAML says that an export depends on, known before any token is."""
+    """The facts of a dataset's YAML that an export depends on, known before any token is."""
 
     parts: tuple[str, ...]
     """Names of the parts of the split."""
     has_eos: bool
-    """Whether EOS ends each document."""
+    """True where EOS ends each document."""
     has_bos: bool
-    """Whether BOS begins each document."""
+    """True where BOS begins each document."""
     packing: PackingConfig
 
 
@@ -67,17 +67,17 @@ class Extra:
     """An optional package, which only some formats need."""
 
     name: str
-    """What stands in brackets: `pip install "dagster-tokflow[name]"`."""
+    """The name in brackets: `pip install "dagster-tokflow[name]"`."""
     module: str
-    """What is imported of it."""
+    """The module of it that is imported."""
 
-    def load(self, *, where: str) -> Any:
+    def load(self) -> Any:
         """Return the module.
 
         Raises: ConfigError that says what to install, where it is not there. One that is there and
         lacks what it needs itself raises as any import does.
         """
-        self.check(where=where)
+        self.check(where=f"exports: {self.name}")
         return importlib.import_module(self.module)
 
     def check(self, *, where: str) -> None:
@@ -103,7 +103,7 @@ class Format:
     options: type[Config]
     """The fields a user can set beside `format`."""
     layout: Callable[[Any], Layout]
-    """What stands in the files, given the options."""
+    """The content of the files, given the options."""
     write: Callable[[Part, Any, Path], object]
     """Write all of one part, which has tokens or of sequences one at least, into the folder."""
     read: Callable[["Export", str], Iterator[Arrays]] | None
@@ -117,7 +117,7 @@ class Format:
     file_names: Callable[[Any, Sequence[str]], Mapping[str, str]] = lambda options, parts: {
         part: part for part in parts
     }
-    """What the names of files call each part: `Part.file_name`. Refuses, by a ConfigError, options
+    """The name of each part in file names: `Part.file_name`. Refuses, by a ConfigError, options
     that do not go with the parts."""
     known_checksums: Callable[[Sequence[Part], Any], Mapping[str, FileEntry]] = (
         lambda parts, options: {}

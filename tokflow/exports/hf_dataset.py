@@ -41,6 +41,7 @@ from tokflow.exports.export import Export
 from tokflow.exports.format import Arrays, Format
 from tokflow.exports.part import Part
 from tokflow.exports.sequence_files import (
+    FileSizeOptions,
     names_of_n,
     paths_of_n,
     sequences_per_file,
@@ -48,26 +49,24 @@ from tokflow.exports.sequence_files import (
     write_tables,
 )
 from tokflow.store.arrow import to_numpy
-from tokflow.store.config import Config, Count, Listed
+from tokflow.store.config import Count, Listed
 
 MAX_BATCH_ROWS, MAX_BATCH_BYTES = 1_000, 100_000_000
 """A record batch of `save_to_disk`: config.py lines 190 and 201."""
 
 
-class HfDatasetOptions(Config):
+class HfDatasetOptions(FileSizeOptions):
     """Options of the hf_dataset format."""
 
     columns: Listed[str] = ("attention_mask", "segment_ids", "position_ids")
     """Beside input_ids: attention_mask, segment_ids, position_ids, loss_mask (of chats it is
     added), labels (-100 at other than loss tokens), seq_lengths (tokens of each segment)."""
     padding: bool = True
-    """Whether rows are filled up to sequence_length; if not, a list ends at its last token."""
+    """True: sequences are filled up to sequence_length; if not, a list ends at its last token."""
     megabytes_per_file: Count = 500
     """Arrow data per shard (max_shard_size)."""
-    sequences_per_file: Count | None = None
-    """Sequences per shard; given instead of `megabytes_per_file`."""
     feature_type: Literal["List", "Sequence"] = "List"
-    """What dataset_info.json calls a list: List as `datasets` writes it since version 4;
+    """Name of a list in dataset_info.json: List as `datasets` writes it since version 4;
     Sequence for readers with version 3 or older, which newer ones take too."""
 
     def check(self) -> None:

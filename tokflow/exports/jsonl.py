@@ -41,6 +41,7 @@ from tokflow.exports.format import Arrays, Format
 from tokflow.exports.options import check_level
 from tokflow.exports.part import Part
 from tokflow.exports.sequence_files import (
+    FileSizeOptions,
     damage_named,
     files_of,
     names_of_n,
@@ -50,7 +51,7 @@ from tokflow.exports.sequence_files import (
 )
 from tokflow.exports.token_files import offsets_of
 from tokflow.sequences.segments import Sequences
-from tokflow.store.config import Config, Count, Listed
+from tokflow.store.config import Listed
 from tokflow.store.zstd import zstd
 
 TOKENS_AT_ONCE = 500_000
@@ -59,18 +60,14 @@ TOKENS_AT_ONCE = 500_000
 READ_BYTES = 4_000_000
 
 
-class JsonlOptions(Config):
+class JsonlOptions(FileSizeOptions):
     """Options of the jsonl format."""
 
     columns: Listed[str] = ("segment_ids",)
     """Beside input_ids: attention_mask, segment_ids, position_ids, loss_mask (of chats it is
     added), labels (-100 at other than loss tokens), seq_lengths (tokens of each segment)."""
     padding: bool = True
-    """Whether rows are filled up to sequence_length; if not, a list ends at its last token."""
-    megabytes_per_file: Count = 500
-    """Size of a shard, counted as 4 bytes per token; the text of input_ids has some 6."""
-    sequences_per_file: Count | None = None
-    """Sequences per shard; given instead of `megabytes_per_file`."""
+    """True: sequences are filled up to sequence_length; if not, a list ends at its last token."""
     compression: Literal["none", "gz", "zst"] = "none"
     """gz: .jsonl.gz; zst: .jsonl.zst."""
     compression_level: int | None = None
@@ -79,8 +76,7 @@ class JsonlOptions(Config):
     def check(self) -> None:
         """Refuse options that do not go together."""
         check_columns(self.columns, padding=self.padding)
-        largest = {"none": None, "gz": 9, "zst": 22}[self.compression]
-        check_level(self.compression_level, largest)
+        check_level(self.compression, self.compression_level)
 
 
 def write(part: Part, options: JsonlOptions, folder: Path) -> None:
@@ -89,7 +85,7 @@ def write(part: Part, options: JsonlOptions, folder: Path) -> None:
     names = names_of_n(part, per_file, _suffix(options.compression))
     columns = with_loss_mask(options.columns, part)
     at_once = sequences_within(TOKENS_AT_ONCE, part.sequence_length)
-    for number, batches in files_of(part.sequences(at_once), per_file):
+    for number, batches in files_of(part, per_file, at_once=at_once):
         with _opened(folder / names[number], options) as file:
             for batch in batches:
                 file.write(_lines(batch, columns, padding=options.padding))

@@ -32,11 +32,13 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import Field
 
+from tokflow.exports.batching import batches_of, cut
+from tokflow.exports.columns import TYPES, fields_of, lists_of
 from tokflow.exports.export import Export
 from tokflow.exports.format import Arrays, Extra, Format, Layout
 from tokflow.exports.part import Part
 from tokflow.exports.sequence_files import sequences_within
-from tokflow.exports.token_files import batches_of, cut, offsets_of, sizes_by_documents
+from tokflow.exports.token_files import offsets_of, sizes_by_documents
 from tokflow.sequences.segments import Sequences
 from tokflow.store.arrow import to_arrow, to_numpy
 from tokflow.store.config import Config
@@ -52,7 +54,7 @@ ROWS_AHEAD = {
     "fragment_readahead": 1,
     "io_buffer_size": 2**24,
 }
-"""What Lance may have in memory beside what is asked for: 200 MB, and not 400 as by default."""
+"""Limits of what Lance reads ahead: 200 MB, and not 400 as by default."""
 
 TOKENS_PER_FILE = 100_000_000
 """Of a data file, unless the options say how many rows."""
@@ -64,12 +66,7 @@ NO_ID = "00000000-0000-0000-0000-000000000000"
 
 STREAM = {"input_ids": pa.int64(), "loss_mask": pa.bool_()}
 DOCUMENTS = {"token_offset": pa.int64(), "num_tokens": pa.int64()}
-SEQUENCES = {
-    "input_ids": pa.int32(),
-    "segment_ids": pa.int32(),
-    "position_ids": pa.int32(),
-    "loss_mask": pa.int8(),
-}
+SEQUENCES = ("input_ids", "segment_ids", "position_ids", "loss_mask")
 """The columns of each dataset; loss_mask of chats alone."""
 
 
@@ -109,16 +106,13 @@ def _write_stream(part: Part, rows_per_file: int | None, folder: Path) -> None:
 
 
 def _token_batches(part: Part, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    columns = [(array.astype(np.int64) for array in _of_equal_size(part, part.stream()))]
+    tokens = batches_of(part.stream(), part.num_tokens, TOKENS_AT_ONCE)
+    columns = [(array.astype(np.int64) for array in tokens)]
     if part.has_loss_mask:
-        masks = _of_equal_size(part, part.stream_loss_mask())
+        masks = batches_of(part.stream_loss_mask(), part.num_tokens, TOKENS_AT_ONCE)
         columns.append(array.astype(bool) for array in masks)
     for arrays in zip(*columns, strict=True):
         yield pa.record_batch([to_arrow(array) for array in arrays], schema=schema)
-
-
-def _of_equal_size(part: Part, arrays: Iterator[npt.NDArray[Any]]) -> Iterator[npt.NDArray[Any]]:
-    return batches_of(arrays, part.num_tokens, TOKENS_AT_ONCE)
 
 
 def _document_batches(
@@ -133,8 +127,8 @@ def _document_batches(
 def _write_sequences(part: Part, rows_per_file: int | None, folder: Path) -> None:
     length = part.sequence_length
     schema = pa.schema(
-        pa.field(name, pa.list_(type_, length))
-        for name, type_ in SEQUENCES.items()
+        pa.field(name, pa.list_(TYPES[name], length))
+        for name in SEQUENCES
         if name != "loss_mask" or part.has_loss_mask
     )
     sequences = part.sequences(sequences_within(TOKENS_AT_ONCE, length))
@@ -147,12 +141,12 @@ def _write_sequences(part: Part, rows_per_file: int | None, folder: Path) -> Non
 
 
 def _sequence_batch(sequences: Sequences, schema: pa.Schema) -> pa.RecordBatch:
-    columns = []
-    for field in schema:
-        values = getattr(sequences, "token_ids" if field.name == "input_ids" else field.name)
-        dtype = field.type.value_type.to_pandas_dtype()
-        flat = to_arrow(values.astype(dtype, copy=False).reshape(-1))
-        columns.append(pa.FixedSizeListArray.from_arrays(flat, type=field.type))
+    columns = [
+        pa.FixedSizeListArray.from_arrays(
+            to_arrow(lists_of(sequences, field.name)[0]), type=field.type
+        )
+        for field in schema
+    ]
     return pa.record_batch(columns, schema=schema)
 
 
@@ -160,7 +154,7 @@ def _write_dataset(
     path: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch], rows_per_file: int
 ) -> None:
     """Write a dataset of one commit."""
-    lance = _lance()
+    lance = EXTRA.load()
     failure: Exception | None = None
 
     def rows() -> Iterator[pa.RecordBatch]:
@@ -185,10 +179,6 @@ def _write_dataset(
     lance.LanceDataset.commit(str(path), commit)
 
 
-def _lance() -> Any:
-    return EXTRA.load(where="exports: lance")
-
-
 def _counted(fragment: Any, number: int, path: Path) -> Any:
     """Return a fragment whose data file has a number for its random name, and rename the file."""
     fields = fragment.to_json()
@@ -202,11 +192,11 @@ def read(export: Export, part: str) -> Iterator[Arrays]:
     """Yield the fields of a part, some million tokens at a time, documents whole."""
     if not any(name.startswith(f"{part}.lance/") for name in export.manifest.files):
         return
-    dataset = _lance().dataset(str(export.folder / f"{part}.lance"))
+    dataset = EXTRA.load().dataset(str(export.folder / f"{part}.lance"))
     if export.layout.is_packed:
         yield from _read_sequences(dataset, export)
     else:
-        documents = _lance().dataset(str(export.folder / f"{part}.documents.lance"))
+        documents = EXTRA.load().dataset(str(export.folder / f"{part}.documents.lance"))
         yield from _read_stream(dataset, documents, export.dtype)
 
 
@@ -214,15 +204,11 @@ def _read_sequences(dataset: Any, export: Export) -> Iterator[Arrays]:
     length = export.manifest.details["sequence_length"]
     at_once = sequences_within(TOKENS_AT_ONCE, length)
     for batch in dataset.to_batches(**{**ROWS_AHEAD, "batch_size": at_once}):
-        column = {
-            name: to_numpy(batch[name].flatten()).reshape(-1, length) for name in batch.schema.names
-        }
-        yield {
-            "token_ids": column["input_ids"].astype(export.dtype),
-            "segment_ids": column["segment_ids"],
-            "position_ids": column["position_ids"],
-            "loss_mask": column.get("loss_mask", column["segment_ids"]) != 0,
-        }
+        num_values = np.full(len(batch), length)
+        names = batch.schema.names
+        yield fields_of(
+            {name: (to_numpy(batch[name].flatten()), num_values) for name in names}, export
+        )
 
 
 def _read_stream(dataset: Any, documents: Any, dtype: np.dtype[Any]) -> Iterator[Arrays]:

@@ -28,18 +28,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tokflow.exports.batching import batches_of, cut, equal_sizes
 from tokflow.exports.export import Export
 from tokflow.exports.format import Arrays, Extra, Format, Layout, fixed
 from tokflow.exports.options import check_int32_ids
 from tokflow.exports.part import Part
-from tokflow.exports.token_files import (
-    batches_of,
-    batches_of_documents,
-    cut,
-    equal_sizes,
-    new_file,
-    offsets_of,
-)
+from tokflow.exports.token_files import batches_of_documents, new_file, offsets_of
 from tokflow.store.config import Config
 
 EXTRA = Extra(name="levanter", module="tensorstore")
@@ -105,7 +99,7 @@ def _write_array(
     time here, and they are put one behind another: 57 million tokens a second, in 140 MB.
     """
     location = {"driver": "file", "path": str(folder)}
-    _tensorstore().open(_spec(location, dtype), create=True).result()
+    EXTRA.load().open(_spec(location, dtype), create=True).result()
     sizes = equal_sizes(total, CHUNKS_PER_SHARD * CHUNK)
     for number, shard in enumerate(cut(arrays, sizes)):
         batches = batches_of(shard, sizes[number], CHUNKS_AT_ONCE * CHUNK)
@@ -135,7 +129,7 @@ def _encoded(
     values: npt.NDArray[Any], codecs: Sequence[Mapping[str, Any]], *, size: int
 ) -> list[bytes]:
     """Return each chunk of `size` values as tensorstore stores it; nothing for one of zeros."""
-    tensorstore = _tensorstore()
+    tensorstore = EXTRA.load()
     context = tensorstore.Context()  # with a memory of its own
     memory = {"driver": "memory"}
     array = tensorstore.open(
@@ -166,10 +160,6 @@ def _array_spec(
     return {"driver": "zarr3", "kvstore": store, "metadata": metadata}
 
 
-def _tensorstore() -> Any:
-    return EXTRA.load(where="exports: levanter")
-
-
 def read(export: Export, part: str) -> Iterator[Arrays]:
     """Yield the fields of a part, some million tokens at a time, in whole documents."""
     if f"{part}/shard_ledger.json" not in export.manifest.files:
@@ -193,7 +183,7 @@ def read(export: Export, part: str) -> Iterator[Arrays]:
 
 def _opened(folder: Path) -> Any:
     spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(folder)}}
-    return _tensorstore().open(spec, open=True, read=True).result()
+    return EXTRA.load().open(spec, open=True, read=True).result()
 
 
 FORMAT = Format(

@@ -27,18 +27,12 @@ import numpy.typing as npt
 import xxhash
 
 from tokflow.errors import ConfigError
+from tokflow.exports.batching import cut, equal_sizes
 from tokflow.exports.export import Export, damaged_file
 from tokflow.exports.format import Arrays, Format, Layout, fixed
 from tokflow.exports.options import check_level
 from tokflow.exports.part import Part
-from tokflow.exports.token_files import (
-    MAX_LEVEL,
-    Compression,
-    cut,
-    equal_sizes,
-    open_bytes,
-    peer_name,
-)
+from tokflow.exports.token_files import Compression, open_bytes, peer_name
 from tokflow.store.config import Config, Count
 from tokflow.store.zstd import zstd
 
@@ -67,8 +61,7 @@ class LitdataOptions(Config):
 
     def check(self) -> None:
         """Refuse options that do not go together."""
-        largest = MAX_LEVEL if self.compression == "zstd" else None
-        check_level(self.compression_level, largest)
+        check_level(self.compression, self.compression_level)
 
     def chunk_size(self, itemsize: int) -> int:
         """Return the tokens of a full chunk, a multiple of block_size."""
@@ -77,7 +70,7 @@ class LitdataOptions(Config):
 
     @property
     def codec(self) -> str | None:
-        """What litdata calls the compression, in the index and in file names."""
+        """litdata's name of the compression, in the index and in file names."""
         return peer_name(self.compression, self.compression_level)
 
 

@@ -15,7 +15,7 @@ Source: karpathy/llm.c, dev/data/data_common.py lines 26-61 at 16635d4 and llmc/
 61-195 at 077f9bd.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -52,19 +52,12 @@ class LlmcOptions(Config):
     """Options of the llmc format."""
 
     prefix: FilePrefix | None = None
-    """What the files' names begin with; default: the dataset's name."""
+    """Beginning of the files' names; default: the dataset's name."""
     tokens_per_file: Count = 100_000_000
     """Tokens of a shard at most (shard_size); only a longer document makes a larger one."""
     names: dict[str, FileName] = Field(default_factory=dict)
-    """What file names call a part: `{validation: validation}`. Others have their own name, or val
+    """Name of a part in file names: `{validation: validation}`. Others have their own name, or val
     of validation."""
-
-    def part_names(self, parts: Sequence[str]) -> dict[str, str]:
-        """Return what file names call each part.
-
-        Raises: ConfigError where `names` does not go with the parts.
-        """
-        return renamed(val_names(parts), self.names, where="llmc")
 
 
 def write(part: Part, options: LlmcOptions, folder: Path) -> None:
@@ -114,5 +107,5 @@ FORMAT = Format(
     layout=fixed(Layout(made_of="stream", keeps=("token_ids",), eos_first=True)),
     write=write,
     read=read,
-    file_names=lambda options, parts: options.part_names(parts),
+    file_names=lambda options, parts: renamed(val_names(parts), options.names, where="llmc"),
 )

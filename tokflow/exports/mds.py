@@ -30,12 +30,13 @@ import pydantic
 import xxhash
 
 from tokflow.errors import ConfigError
+from tokflow.exports.batching import equal_sizes
 from tokflow.exports.export import Export, damaged_file
 from tokflow.exports.format import Arrays, Declared, Format, Layout
 from tokflow.exports.options import check_level
 from tokflow.exports.part import Part
 from tokflow.exports.sequence_files import files_of, sequences_within
-from tokflow.exports.token_files import MAX_LEVEL, Compression, equal_sizes, open_bytes, peer_name
+from tokflow.exports.token_files import Compression, open_bytes, peer_name
 from tokflow.sequences.segments import Sequences
 from tokflow.store.config import Config, Listed
 from tokflow.store.zstd import zstd
@@ -86,8 +87,7 @@ class MdsOptions(Config):
 
     def check(self) -> None:
         """Refuse options that do not go together."""
-        largest = MAX_LEVEL if self.compression == "zstd" else None
-        check_level(self.compression_level, largest)
+        check_level(self.compression, self.compression_level)
         fields = list(self.columns.values())
         if "token_ids" not in fields or len(set(fields)) < len(fields) or "" in self.columns:
             raise ConfigError(
@@ -112,7 +112,7 @@ def write(part: Part, options: MdsOptions, folder: Path) -> None:
     per_shard = _sequences_per_shard(options, part.sequence_length)
     sizes = equal_sizes(part.num_sequences, per_shard)
     shards = []
-    for number, batches in files_of(part.sequences(), per_shard):
+    for number, batches in files_of(part, per_shard):
         records = (_records(batch, options.columns, dtype) for batch in batches)
         data = b"".join(chain([_header(sizes[number], settings)], records))
         path = folder / part.name / f"shard.{number:05d}.mds"

@@ -56,7 +56,7 @@ class MegatronOptions(Config):
     """Options of the megatron format."""
 
     prefix: FilePrefix | None = None
-    """What the files' names begin with, before the part."""
+    """Beginning of the files' names, before the part."""
     key: FileName = "text"
     """The field that Megatron's own tool names in file names (json-keys)."""
     dtype: Literal["auto", "uint16", "int32"] = "auto"

@@ -33,7 +33,7 @@ FileName: TypeAlias = Annotated[str, AfterValidator(_file_name)]
 """The name of a file without its suffix, as an option has it."""
 
 FilePrefix: TypeAlias = Annotated[str, AfterValidator(_file_prefix)]
-"""What the names of files begin with."""
+"""The beginning of the names of files, as an option has it."""
 
 
 def renamed(own: Mapping[str, str], names: Mapping[str, str], *, where: str) -> dict[str, str]:

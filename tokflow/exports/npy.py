@@ -33,6 +33,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from tokflow.errors import ConfigError
+from tokflow.exports.batching import equal_sizes
 from tokflow.exports.export import Export, damaged_file
 from tokflow.exports.format import Arrays, Format, Layout
 from tokflow.exports.names import (
@@ -46,13 +47,7 @@ from tokflow.exports.names import (
 )
 from tokflow.exports.part import Part
 from tokflow.exports.sequence_files import files_of, sequences_within
-from tokflow.exports.token_files import (
-    cut_by_documents,
-    equal_sizes,
-    new_file,
-    offsets_of,
-    write_numbers,
-)
+from tokflow.exports.token_files import cut_by_documents, new_file, offsets_of, write_numbers
 from tokflow.store.config import Config, Count
 
 ROW_DTYPES: dict[str, np.dtype[Any]] = {
@@ -74,14 +69,14 @@ class NpyOptions(Config):
     eos: Literal["last", "first"] = "last"
     """stream: where the EOS of a document stands; first: before it, as build-nanogpt has it."""
     prefix: FilePrefix | None = None
-    """What the names of numbered files begin with; without it names begin with the part."""
+    """Beginning of the names of numbered files; without it names begin with the part."""
     tokens_per_file: Count | None = None
     """stream: tokens of a file at most (shard_size); only a longer document makes a larger one.
     Without it a part is one file."""
     sequences_per_file: Count | None = None
     """sequences: rows of a file. Without it a part is one file."""
     names: dict[str, FileName] = Field(default_factory=dict)
-    """What file names call a part: `{validation: validation}`. Others have their own name, or val
+    """Name of a part in file names: `{validation: validation}`. Others have their own name, or val
     of validation where files are numbered."""
 
     def check(self) -> None:
@@ -101,11 +96,11 @@ class NpyOptions(Config):
 
     @property
     def is_numbered(self) -> bool:
-        """Whether the names of files have a number."""
+        """True where the names of files have a number."""
         return any((self.prefix, self.tokens_per_file, self.sequences_per_file))
 
     def part_names(self, parts: Sequence[str]) -> dict[str, str]:
-        """Return what file names call each part.
+        """Return the name of each part in file names.
 
         Raises: ConfigError where `names` does not go with the parts.
         """
@@ -174,7 +169,7 @@ def _write_sequences(part: Part, options: NpyOptions, folder: Path) -> None:
     sizes = equal_sizes(part.num_sequences, per_file)
     check_num_files(len(sizes), digits=SHARD_DIGITS, where="npy", option="sequences_per_file")
     at_once = sequences_within(TOKENS_AT_ONCE, part.sequence_length)
-    for number, batches in files_of(part.sequences(at_once), per_file):
+    for number, batches in files_of(part, per_file, at_once=at_once):
         name = _name(options, part.file_name, number)
         shape = (sizes[number], part.sequence_length)
         with ExitStack() as stack:

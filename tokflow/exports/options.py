@@ -3,14 +3,16 @@
 from tokflow.errors import ConfigError
 from tokflow.exports.part import Part
 
+LARGEST_LEVEL = {"gz": 9, "zst": 22, "zstd": 22}
+"""The compression levels of a codec go from 1 to this."""
 
-def check_level(level: int | None, largest: int | None) -> None:
+
+def check_level(compression: str, level: int | None) -> None:
     """Refuse a compression level that the codec does not have; None stands for its default.
-
-    `largest` is None where nothing is compressed.
 
     Raises: ConfigError.
     """
+    largest = LARGEST_LEVEL.get(compression)
     if level is None or (largest is not None and 1 <= level <= largest):
         return
     raise ConfigError(

@@ -16,12 +16,10 @@ train_b for train too. Say which files are which where parts are called otherwis
 `load_dataset("parquet", data_files={"train": "train-[0-9]*", "train_b": "train-b-[0-9]*"})`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
-
-import pyarrow as pa
+from typing import Literal
 
 from tokflow.exports.columns import layout_of_columns, read_columns, schema_of, with_loss_mask
 from tokflow.exports.export import Export
@@ -29,16 +27,14 @@ from tokflow.exports.format import Arrays, Format, fixed
 from tokflow.exports.part import Part
 from tokflow.exports.sequence_files import (
     TOKENS_PER_BATCH,
+    FileSizeOptions,
     names_of_n,
     paths_of_n,
     sequences_per_file,
     sequences_within,
     write_tables,
 )
-from tokflow.store.config import Config, Count
-
-if TYPE_CHECKING:
-    import pyarrow.parquet as pq
+from tokflow.store.config import Count
 
 COLUMNS = ("attention_mask", "segment_ids", "position_ids")
 
@@ -46,13 +42,9 @@ OF_IDS = ("input_ids", "labels")
 """Columns of token ids."""
 
 
-class ParquetOptions(Config):
+class ParquetOptions(FileSizeOptions):
     """Options of the parquet format."""
 
-    megabytes_per_file: Count = 500
-    """Size of a shard, counted as 4 bytes per token; the file on disk is several times smaller."""
-    sequences_per_file: Count | None = None
-    """Sequences per shard; given instead of `megabytes_per_file`."""
     sequences_per_group: Count = 1_000
     """Rows of a row group; fewer where they would hold more than four million tokens."""
     compression: Literal["zstd", "snappy", "none"] = "zstd"
@@ -61,31 +53,36 @@ class ParquetOptions(Config):
 
 def write(part: Part, options: ParquetOptions, folder: Path) -> None:
     """Write the shards of a part."""
-    schema = schema_of(with_loss_mask(COLUMNS, part))
+    columns = with_loss_mask(COLUMNS, part)
     per_file = sequences_per_file(options, part, where="parquet")
-    most = sequences_within(TOKENS_PER_BATCH, part.sequence_length)
-    write_tables(
-        part,
-        schema,
-        partial(open_writer, schema=schema, compression=options.compression),
-        [folder / name for name in names_of_n(part, per_file, ".parquet")],
-        per_file=per_file,
-        at_once=min(options.sequences_per_group, most),
-    )
+    paths = [folder / name for name in names_of_n(part, per_file, ".parquet")]
+    write_groups(part, options, columns, paths, per_file=per_file)
 
 
-def open_writer(path: Path, schema: pa.Schema, *, compression: str) -> "pq.ParquetWriter":
-    """Open a file of sequences, with a codec of the columns."""
+def write_groups(
+    part: Part,
+    options: ParquetOptions,
+    columns: Sequence[str],
+    paths: Iterable[Path],
+    *,
+    per_file: int,
+    tokens_per_group: int = TOKENS_PER_BATCH,
+) -> None:
+    """Write the columns of a part's sequences, `tokens_per_group` at most in a row group."""
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
-    return pq.ParquetWriter(
-        path,
-        schema,
-        compression=compression,
+    schema = schema_of(columns)
+    open_writer = partial(
+        pq.ParquetWriter,
+        schema=schema,
+        compression=options.compression,
         # Ids hardly repeat within a page; the other columns are nearly all repetition.
-        use_dictionary=[f"{name}.list.element" for name in schema.names if name not in OF_IDS],
+        use_dictionary=[f"{name}.list.element" for name in columns if name not in OF_IDS],
         write_statistics=False,
     )
+    most = sequences_within(tokens_per_group, part.sequence_length)
+    at_once = min(options.sequences_per_group, most)
+    write_tables(part, schema, open_writer, paths, per_file=per_file, at_once=at_once)
 
 
 def read(export: Export, part: str) -> Iterator[Arrays]:

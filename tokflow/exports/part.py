@@ -13,7 +13,7 @@ import pyarrow as pa
 from tokflow.errors import ConfigError
 from tokflow.exports.index import index_tables
 from tokflow.exports.part_sequences import TOKENS_AT_ONCE, PartSequences
-from tokflow.sequences.packing import PackingConfig, PackingCounts
+from tokflow.sequences.packing import PackingConfig
 from tokflow.sequences.segments import FileSequences, Sequences
 from tokflow.split.spans import Split, TokenSource
 from tokflow.store.arrow import to_numpy
@@ -59,12 +59,13 @@ class Part:
     vocab_size: int
     dtype: np.dtype[np.unsignedinteger]
     file_name: str = ""
-    """What the names of an export's files call it, if that is not its own name."""
+    """Its name in the names of an export's files, if that is not its own."""
     taken: Counter[str] | None = None
     """Counts of what was asked for since: of `stream`, `stream_loss_mask` and `sequences`
     num_tokens (padding is none) and num_loss_tokens, of `document_lengths` num_documents and
     num_empty_documents. None: nobody counts."""
-    _packed: PartSequences = field(init=False, repr=False, compare=False)
+    packed: PartSequences = field(init=False, repr=False, compare=False)
+    """Counts and index of its sequences."""
 
     def __post_init__(self) -> None:
         largest = int(np.iinfo(self.dtype).max)
@@ -78,7 +79,7 @@ class Part:
         packed = PartSequences(
             part=self.name, files=self.sequences_of, packing=self.packing, pad_id=self.pad_id
         )
-        object.__setattr__(self, "_packed", packed)
+        object.__setattr__(self, "packed", packed)
         object.__setattr__(self, "file_name", self.file_name or self.name)
 
     @property
@@ -95,7 +96,7 @@ class Part:
 
     @property
     def has_loss_mask(self) -> bool:
-        """Whether only some tokens are loss tokens: the documents are chats."""
+        """True where only some tokens are loss tokens: the documents are chats."""
         return any(split.shard.has_loss_mask for split in self.splits)
 
     def stream(self, *, eos_first: bool = False) -> Iterator[npt.NDArray[np.unsignedinteger]]:
@@ -118,16 +119,16 @@ class Part:
     def documents(self) -> Iterator[DocumentsOfFile]:
         """Yield what `stream` is made of, in order, the documents of one file at a time.
 
-        A piece of a cut document counts as a document, one without tokens too.
+        A span of a cut document counts as a document, one without tokens too.
         """
         for split in self.splits:
-            pieces = split.spans(self.name)
+            spans = split.spans(self.name)
             row = to_numpy(split.shard.documents(["row"])["row"])
             yield DocumentsOfFile(
                 raw_file=str(split.manifest.partition),
-                row=row[pieces.document],
-                char_start=pieces.char_start,
-                num_tokens=pieces.num_tokens,
+                row=row[spans.document],
+                char_start=spans.char_start,
+                num_tokens=spans.num_tokens,
             )
 
     def document_lengths(self) -> npt.NDArray[np.int64]:
@@ -179,13 +180,13 @@ class Part:
         position = 0
         moves_eos = eos_first and self._eos_to_move() is not None
         for split in self.splits:
-            pieces = split.spans(self.name)
-            ends = np.cumsum(pieces.num_tokens)
+            spans = split.spans(self.name)
+            ends = np.cumsum(spans.num_tokens)
             columns = {
-                "position": position + ends - pieces.num_tokens,
-                "num_tokens": pieces.num_tokens,
-                "document": pieces.document,
-                "char_start": pieces.char_start,
+                "position": position + ends - spans.num_tokens,
+                "num_tokens": spans.num_tokens,
+                "document": spans.document,
+                "char_start": spans.char_start,
                 "token_in_piece": np.zeros(len(ends), dtype=np.int64),
             }
             columns = _split_at_eos(columns) if moves_eos else columns
@@ -206,12 +207,12 @@ class Part:
     def _check_last_tokens(self) -> None:
         """Make sure that each document ends with EOS."""
         for split in self.splits:
-            pieces = split.spans(self.name)
-            is_some = pieces.num_tokens > 0
-            last = (pieces.token_start + pieces.num_tokens - 1)[is_some]
+            spans = split.spans(self.name)
+            is_some = spans.num_tokens > 0
+            last = (spans.token_start + spans.num_tokens - 1)[is_some]
             found = split.token_source().at(last)
             if len(wrong := np.flatnonzero(found != self.eos_id)):
-                row = split.shard.documents(["row"])["row"][pieces.document[is_some][wrong[0]]]
+                row = split.shard.documents(["row"])["row"][spans.document[is_some][wrong[0]]]
                 raise ConfigError(
                     where=f"{split.manifest.partition}: document {row.as_py():,}",
                     expected=f"EOS ({self.eos_id}) as its last token, to be moved before it",
@@ -227,17 +228,7 @@ class Part:
     @property
     def num_sequences(self) -> int:
         """Sequences of the part: those of each file, then those made of all tails."""
-        return self._packed.num_sequences
-
-    @property
-    def num_repeated_tokens(self) -> int:
-        """Tokens that are in another sequence too, counted once less than they are there."""
-        return self._packed.num_repeated_tokens
-
-    @property
-    def packing_counts(self) -> PackingCounts:
-        """Documents that were cut or left out, and tokens that were, as the config says."""
-        return self._packed.packing_counts
+        return self.packed.num_sequences
 
     def sequences(self, at_once: int | None = None) -> Iterator[Sequences]:
         """Yield the part's sequences in order, `at_once` at a time; the last may be fewer.
@@ -245,25 +236,24 @@ class Part:
         By default so many that they take some 50 MB.
         """
         return self._counted(
-            self._packed.sequences(at_once),
+            self.packed.sequences(at_once),
             num_tokens=lambda some: np.count_nonzero(some.segment_ids),
             num_loss_tokens=lambda some: np.count_nonzero(some.loss_mask),
         )
-
-    def sequence_index(self) -> Iterator[pa.Table]:
-        """Yield the index of `sequences` in order, a table for each file and one for tails."""
-        return self._packed.index()
 
 
 def make_parts(
     names: Iterable[str],
     details: Mapping[str, Any],
-    *,
-    splits: Sequence[Split],
-    sequences_of: Sequence[FileSequences],
+    files: Sequence[Split | FileSequences],
     packing: PackingConfig,
 ) -> list[Part]:
-    """Return the parts of these names, their tokens described as a manifest's details have it."""
+    """Return the parts of these names, their tokens described as a manifest's details have it.
+
+    `files`: the sequences of every raw file, or for formats of streams its split.
+    """
+    sequences_of = [of for of in files if isinstance(of, FileSequences)]
+    splits = [of.split if isinstance(of, FileSequences) else of for of in files]
     return [
         Part(
             name=name,

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tokflow.exports.batching import batches_of
 from tokflow.exports.index import index_tables
 from tokflow.sequences.packing import PackingConfig, PackingCounts, Segments, pack_tails
 from tokflow.sequences.segments import SEGMENTS_COLUMNS, FileSequences, Sequences, fill_sequences
@@ -54,21 +55,10 @@ class PartSequences:
 
         By default so many that they take some 50 MB.
         """
-        at_once = at_once or self._at_once
-        waiting: list[Sequences] = []
-        num_waiting = 0
-        for made in self._sequences_as_stored():
-            waiting.append(made)
-            num_waiting += len(made)
-            if num_waiting < at_once:
-                continue
-            joined = Sequences.joined(waiting)
-            for start in range(0, num_waiting - at_once + 1, at_once):
-                yield joined[start : start + at_once]
-            waiting = [joined[num_waiting - num_waiting % at_once :]]
-            num_waiting %= at_once
-        if num_waiting:
-            yield Sequences.joined(waiting)
+        stored = self._sequences_as_stored()
+        return batches_of(
+            stored, self.num_sequences, at_once or self._at_once, join=Sequences.joined
+        )
 
     def index(self) -> Iterator[pa.Table]:
         """Yield the index of `sequences` in order, each table of one file; the tails come last."""

@@ -56,7 +56,7 @@ def write(part: Part, options: PickleOptions, folder: Path) -> None:
     """Write a part into a folder of its own."""
     at_once = sequences_within(TOKENS_AT_ONCE, part.sequence_length)
     dumps: dict[str, dict[str, int]] = {}
-    for number, batches in files_of(part.sequences(at_once), options.sequences_per_file):
+    for number, batches in files_of(part, options.sequences_per_file, at_once=at_once):
         name = f"dump-{number}.pkl"
         num_samples = 0
         with new_file(folder / part.name / name) as file:

@@ -3,36 +3,34 @@
 import re
 import tarfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 
+from tokflow.exports.batching import cut, equal_sizes
 from tokflow.exports.columns import make_columns
 from tokflow.exports.export import Export, damaged_file
 from tokflow.exports.names import FILE_DIGITS, check_num_files
 from tokflow.exports.part import Part
 from tokflow.sequences.segments import Sequences
+from tokflow.store.config import Config, Count
 
 TOKENS_PER_BATCH = 4_000_000
 """At most, in one record batch or row group: it is made in memory, at 13 or 14 bytes each."""
 
 
-class FileSize(Protocol):
+class FileSizeOptions(Config):
     """The size of a file, as the options of many formats say it."""
 
-    @property
-    def megabytes_per_file(self) -> int:
-        """Counted as 4 bytes per token."""
-
-    @property
-    def sequences_per_file(self) -> int | None:
-        """Given instead of it."""
+    megabytes_per_file: Count = 500
+    """Size of a shard, counted as 4 bytes per token: of arrow the file has 13 or 14 uncompressed,
+    of jsonl the text of input_ids some 6; of parquet it is several times smaller."""
+    sequences_per_file: Count | None = None
+    """Sequences per shard; given instead of `megabytes_per_file`."""
 
 
 def sequences_within(limit: int, size: int) -> int:
@@ -41,7 +39,7 @@ def sequences_within(limit: int, size: int) -> int:
 
 
 def sequences_per_file(
-    options: FileSize, part: Part, *, where: str, sequence_bytes: int | None = None
+    options: FileSizeOptions, part: Part, *, where: str, sequence_bytes: int | None = None
 ) -> int:
     """Return how many sequences a file holds at most: one at least.
 
@@ -72,7 +70,7 @@ def write_tables(
     part: Part,
     schema: pa.Schema,
     open_writer: Callable[[Path], AbstractContextManager[Any]],
-    paths: Sequence[Path] | Callable[[int], Path],
+    paths: Iterable[Path],
     *,
     per_file: int,
     at_once: int,
@@ -80,8 +78,8 @@ def write_tables(
 ) -> None:
     """Write the sequences of a part as tables of `at_once`, so that the bytes do not depend on what
     was read together. `open_writer` returns what has `write_table` and closes its file."""
-    for number, batches in files_of(part.sequences(at_once), per_file):
-        path = paths(number) if callable(paths) else paths[number]
+    files = files_of(part, per_file, at_once=at_once)
+    for path, (_, batches) in zip(paths, files, strict=False):
         path.parent.mkdir(exist_ok=True)
         with open_writer(path) as writer:
             for batch in batches:
@@ -89,27 +87,14 @@ def write_tables(
 
 
 def files_of(
-    batches: Iterable[Sequences], per_file: int
+    part: Part, per_file: int, *, at_once: int | None = None
 ) -> Iterator[tuple[int, Iterator[Sequences]]]:
     """Yield the ordinal of each file and the sequences that go into it, `per_file` in all.
 
     Those of one file must be taken before the next file is. What is written at once depends
-    on the batches alone: a batch is cut only where a file ends.
+    on `at_once` alone: a batch is cut only where a file ends.
     """
-    for number, cut in groupby(_cut(batches, per_file), key=itemgetter(0)):
-        yield number, (some for _, some in cut)
-
-
-def _cut(batches: Iterable[Sequences], per_file: int) -> Iterator[tuple[int, Sequences]]:
-    num_sequences = 0
-    for batch in batches:
-        rest = batch
-        while len(rest):
-            number, num_in_file = divmod(num_sequences, per_file)
-            room = per_file - num_in_file
-            some, rest = rest[:room], rest[room:]
-            num_sequences += len(some)
-            yield number, some
+    return enumerate(cut(part.sequences(at_once), equal_sizes(part.num_sequences, per_file)))
 
 
 @contextmanager

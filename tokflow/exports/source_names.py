@@ -17,7 +17,7 @@ class SourceNames:
     source: str
     """The raw files."""
     columns: tuple[str, ...]
-    """What was read of a record."""
+    """The columns of a record that were read."""
     tokenizer: str
     """An encoding, an id on the hub or a file; `bytes`; of one that was trained, for what."""
 

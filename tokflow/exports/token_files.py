@@ -3,25 +3,15 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, Protocol, TypeVar
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from tokflow.exports.batching import cut
 from tokflow.exports.names import FILE_DIGITS, check_num_files
 from tokflow.exports.part import Part
 from tokflow.store.zstd import zstd
-
-
-class Cuttable(Protocol):
-    """An array, or sequences: anything that has a length and can be sliced."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, values: slice, /) -> Any: ...
-
-
-C = TypeVar("C", bound=Cuttable)
 
 
 def new_file(path: Path) -> BinaryIO:
@@ -54,7 +44,7 @@ def offsets_of(lengths: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shard:
-    """What goes into one file of a part: whole documents, end to end."""
+    """The content of one file of a part: whole documents, end to end."""
 
     number: int
     num_tokens: int
@@ -99,39 +89,6 @@ def cut_by_documents(
         )
 
 
-def cut(arrays: Iterator[C], sizes: Iterable[int]) -> Iterator[Iterator[C]]:
-    """Yield for each size the arrays that hold so many values, in order; nothing is copied.
-
-    What was yielded before must have been taken to its end. A size that is past the end of
-    `arrays` yields what is left.
-
-    For arrays of 5 and 4 values and the sizes 3, 6: [3], [2, 4].
-    """
-    rest: C | None = None
-
-    def taken(size: int) -> Iterator[C]:
-        nonlocal rest
-        while size:
-            array = next(arrays, None) if rest is None else rest
-            if array is None:
-                return
-            rest = array[size:] if len(array) > size else None
-            size -= min(size, len(array))
-            yield array if rest is None else array[: len(array) - len(rest)]
-
-    for size in sizes:
-        yield taken(size)
-
-
-def batches_of(
-    arrays: Iterator[npt.NDArray[Any]], total: int, size: int
-) -> Iterator[npt.NDArray[Any]]:
-    """Yield what the arrays hold, `size` of `total` values each time, however long they are."""
-    for taken in cut(arrays, equal_sizes(total, size)):
-        if batch := list(taken):
-            yield np.concatenate(batch)
-
-
 def batches_of_documents(
     lengths: npt.NDArray[np.int64], num_tokens: int
 ) -> Iterator[tuple[slice, npt.NDArray[np.int64]]]:
@@ -144,13 +101,6 @@ def batches_of_documents(
         documents = slice(first_document, first_document + int(count))
         yield slice(first_token, first_token + int(size)), offsets_of(lengths[documents])
         first_token, first_document = first_token + int(size), first_document + int(count)
-
-
-def equal_sizes(total: int, per_file: int) -> list[int]:
-    """Return the sizes of the files that `total` values fill, `per_file` each; the last has the
-    rest. Empty where there is nothing."""
-    full, rest = divmod(total, per_file)
-    return [per_file] * full + ([rest] if rest else [])
 
 
 def sizes_by_documents(
@@ -179,8 +129,6 @@ def sizes_by_documents(
 
 Compression = Literal["none", "zstd"]
 """Of whole files, as litdata and mosaicml-streaming have it."""
-
-MAX_LEVEL = 22
 
 
 def peer_name(compression: str, level: int | None) -> str | None:

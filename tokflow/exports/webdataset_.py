@@ -67,8 +67,7 @@ class WebdatasetOptions(Config):
 
     def check(self) -> None:
         """Refuse options that do not go together."""
-        largest = 9 if self.compression == "gz" else None
-        check_level(self.compression_level, largest)
+        check_level(self.compression, self.compression_level)
 
 
 def write(part: Part, options: WebdatasetOptions, folder: Path) -> None:
@@ -83,7 +82,7 @@ def write(part: Part, options: WebdatasetOptions, folder: Path) -> None:
             return texts
         return [gzip.compress(text, options.compression_level or 3, mtime=0) for text in texts]
 
-    for number, batches in files_of(part.sequences(at_once), options.sequences_per_file):
+    for number, batches in files_of(part, options.sequences_per_file, at_once=at_once):
         num_sequences = 0
         with new_file(folder / part.name / f"shard_{number:08d}.tar") as file:
             for batch in in_order(contents, batches):

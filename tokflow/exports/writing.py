@@ -91,8 +91,8 @@ def _counts(part: Part, layout: Layout, config: ExportConfig) -> dict[str, int]:
         counts |= {
             "num_sequences": part.num_sequences,
             "num_padding": num_slots - taken["num_tokens"],
-            "num_repeated_tokens": part.num_repeated_tokens,
-            **asdict(part.packing_counts),
+            "num_repeated_tokens": part.packed.num_repeated_tokens,
+            **asdict(part.packed.packing_counts),
         }
     if "offsets" in layout.keeps:
         num_empty = taken["num_empty_documents"] if layout.leaves_out_empty else 0
@@ -123,5 +123,5 @@ def index_of(part: Part, layout: Layout) -> Iterator[pa.Table]:
     """Yield the index of a part in the order of the files' tokens, each table of one file but
     for the last of sequences."""
     if layout.is_packed:
-        return part.sequence_index()
+        return part.packed.index()
     return part.stream_index(eos_first=layout.eos_first)

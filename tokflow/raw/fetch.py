@@ -130,9 +130,9 @@ class _Fetching:
 
     def attempt(self) -> Copy:
         validator = self.remote.probe()
-        newest = self.newest
-        if newest is not None and newest.validator == validator and not validator.says_nothing:
-            return newest
+        # Where nothing is told no two answers can be compared, and the file is read each time.
+        if self.newest is not None and self.newest.validator == validator != Validator():
+            return self.newest
         started = time.monotonic()
         path = self.folder / f".part-{_url_sha256(self.source)[:16]}"
         with PartialDownload(path, validator) as partial:

@@ -9,23 +9,19 @@ from tokflow.errors import RawFileError
 from tokflow.raw.hashes import HashedFile, Progress, changed_error, hash_file, hash_files, stamp_of
 from tokflow.raw.keys import check_key
 from tokflow.raw.listing import RawSource, check_outside
-from tokflow.store.stamp import Stamp
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RawFile:
-    """One raw file that is on this disk."""
+class RawFile(HashedFile):
+    """One raw file that is on this disk; the sha256 of its content is its fingerprint."""
 
     key: str
     """The partition key."""
-    path: Path
-    num_bytes: int
-    sha256: str
-    """Of the content; it is the raw file's fingerprint."""
-    stamp: Stamp
-    """Size, times and inode when it was hashed; `check_unchanged` compares them."""
-    remembered: str | None = None
-    """Another sha256 that was wrongly remembered of it, seen where files are hashed anew."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Size when it was hashed."""
+        return self.stamp.num_bytes
 
 
 def read_raw_file(
@@ -77,12 +73,7 @@ def read_raw_files(
         else:
             file = _fetch(source, store, progress, offline=offline, rehash=rehash)
         raw_files[source.key] = RawFile(
-            key=source.key,
-            path=file.path,
-            num_bytes=file.stamp.num_bytes,
-            sha256=file.sha256,
-            stamp=file.stamp,
-            remembered=file.remembered,
+            file.path, file.stamp, file.sha256, file.remembered, key=source.key
         )
     return raw_files
 

@@ -2,10 +2,9 @@
 
 import fnmatch
 import os
-import posixpath
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tokflow.errors import RawFileError
@@ -22,12 +21,13 @@ class Matches:
     others: dict[str, str] = field(default_factory=dict)
     """By path, the kind of each thing that is no file and no folder."""
 
-    def under(self, folder: str) -> "Matches":
-        """Return the matches with `folder` before each path."""
-        return Matches(
-            files={posixpath.join(folder, path) for path in self.files},
-            folders={posixpath.join(folder, path) for path in self.folders},
-            others={posixpath.join(folder, path): kind for path, kind in self.others.items()},
+    @classmethod
+    def of(cls, kinds: Mapping[str, str]) -> "Matches":
+        """Return things given by path, of which a kind is `a file`, `a folder` or another."""
+        return cls(
+            files={path for path, kind in kinds.items() if kind == "a file"},
+            folders={path for path, kind in kinds.items() if kind == "a folder"},
+            others={p: kind for p, kind in kinds.items() if kind not in ("a file", "a folder")},
         )
 
 
@@ -57,22 +57,10 @@ def find_below(folder: str, components: Sequence[str]) -> Matches:
     Raises: RawFileError for a folder that cannot be listed and for a matching link that leads
     nowhere: leaving them out would lose data silently.
     """
-    matches = Matches()
-    for path in dict.fromkeys(_walk(folder, list(components), frozenset())):
-        try:
-            mode = os.stat(path).st_mode  # noqa: PTH116
-        except OSError as error:
-            if not path.endswith("/"):
-                raise _no_file(path, error) from error
-            matches.others[path.rstrip("/")] = "a link that leads nowhere"
-            continue
-        if stat.S_ISREG(mode):
-            matches.files.add(path)
-        elif stat.S_ISDIR(mode):
-            matches.folders.add(path)
-        else:
-            matches.others[path] = _kind(mode)
-    return matches
+    paths = dict.fromkeys(_walk(folder, list(components), frozenset()))
+    return Matches.of(
+        {path.rstrip("/"): _kind(path.rstrip("/"), may_dangle=path[-1:] == "/") for path in paths}
+    )
 
 
 def list_folder(folder: str) -> Matches:
@@ -83,7 +71,7 @@ def list_folder(folder: str) -> Matches:
 
     Raises: RawFileError for a folder that cannot be listed.
     """
-    matches = Matches()
+    kinds: dict[str, str] = {}
     waiting = [folder]
     while waiting:
         for entry in _entries(waiting.pop()):
@@ -91,31 +79,37 @@ def list_folder(folder: str) -> Matches:
                 continue
             if entry.is_dir(follow_symlinks=False):
                 waiting.append(entry.path)
-            elif os.path.isfile(entry.path):  # noqa: PTH113
-                matches.files.add(entry.path)
             else:
-                matches.others[entry.path] = _other(entry)
-    return matches
+                kind = _kind(entry.path, may_dangle=entry.is_symlink())
+                kinds[entry.path] = "a link to a folder" if kind == "a folder" else kind
+    return Matches.of(kinds)
 
 
-def _other(entry: os.DirEntry[str]) -> str:
-    """Return what a thing in a folder is that is neither a file nor a folder.
+_KINDS = {
+    stat.S_IFREG: "a file",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a fifo",
+    stat.S_IFSOCK: "a socket",
+}
 
-    Raises: RawFileError where that cannot be told.
+
+def _kind(path: str, *, may_dangle: bool) -> str:
+    """Return what is at a path, which may be a link that leads nowhere only where that is told.
+
+    Raises: RawFileError.
     """
     try:
-        mode = os.stat(entry.path).st_mode  # noqa: PTH116
+        mode = os.stat(path).st_mode  # noqa: PTH116
     except OSError as error:
-        if not entry.is_symlink():
-            raise _no_file(entry.path, error) from error
-        return "a link that leads nowhere"
-    return "a link to a folder" if stat.S_ISDIR(mode) else _kind(mode)
-
-
-def _kind(mode: int) -> str:
-    """Return what a thing that is neither a file nor a folder is."""
-    kinds = {stat.S_IFIFO: "a fifo", stat.S_IFSOCK: "a socket"}
-    return kinds.get(stat.S_IFMT(mode), "a device")
+        if may_dangle:
+            return "a link that leads nowhere"
+        raise RawFileError(
+            where=path,
+            expected="a file, as its name matches a pattern of raw.files",
+            found=f"a link that leads to no file ({error.strerror})",
+            remedy="mend or remove the link",
+        ) from error
+    return _KINDS.get(stat.S_IFMT(mode), "a device")
 
 
 def _walk(folder: str, components: list[str], above: frozenset[_Identity]) -> Iterator[str]:
@@ -180,12 +174,3 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 def _leads_nowhere(path: str) -> bool:
     return os.path.lexists(path) and not os.path.exists(path)  # noqa: PTH110
-
-
-def _no_file(path: str, error: OSError) -> RawFileError:
-    return RawFileError(
-        where=path,
-        expected="a file, as its name matches a pattern of raw.files",
-        found=f"a link that leads to no file ({error.strerror})",
-        remedy="mend or remove the link",
-    )

@@ -35,9 +35,10 @@ class HashedFile:
 
     path: Path
     stamp: Stamp
+    """Size, times and inode; `check_unchanged` compares them."""
     sha256: str
     remembered: str | None = None
-    """Another sha256, which the cache had for this stamp and has no more."""
+    """Another sha256 that the cache had for this stamp, wrongly, and has no more."""
 
 
 class HashCache:

@@ -22,8 +22,8 @@ from tokflow.store.config import Config
 def _as_patterns(files: object) -> tuple[object, ...]:
     given = files if isinstance(files, list | tuple) else [files]
     if not given or any(isinstance(file, str) and not file.strip() for file in given):
-        raise _config_error(
-            "",
+        raise ConfigError(
+            where="",
             expected="at least one path, glob or URL",
             found=repr(files),
             remedy="name the raw files, as in `files: data/raw/*.parquet`",
@@ -144,8 +144,8 @@ def _left_out(found: dict[str, str], sources: dict[str, RawSource]) -> tuple[Lef
 def check_outside(source: RawSource, store: Path | None) -> None:
     """Raise ConfigError if the file lies in `store`: an output would become a raw file."""
     if store is not None and source.is_local and source.url.startswith(f"{store.absolute()}/"):
-        raise _config_error(
-            source.url,
+        raise ConfigError(
+            where=source.url,
             expected=f"raw files outside of the store {store.absolute()}",
             found="a pattern of raw.files that matches a file in it",
             remedy="narrow the pattern, or put the store elsewhere",
@@ -187,8 +187,8 @@ def _read_pattern(text: str, base: Path) -> _Pattern:
     try:
         url = split_url(text)
     except ValueError as error:
-        raise _config_error(
-            f"raw.files {redact(text)!r}",
+        raise ConfigError(
+            where=f"raw.files {redact(text)!r}",
             expected="a URL as scheme://host/path",
             found=str(error),
             remedy="correct the URL; in a user name or password write %2F for '/'",
@@ -196,8 +196,8 @@ def _read_pattern(text: str, base: Path) -> _Pattern:
     if url.scheme in {"file", "local"}:
         return _local_pattern(text, urllib.parse.unquote(url.path), base)
     if "*" in (url.host + url.path if _is_web(url.origin) else url.host):
-        raise _config_error(
-            f"raw.files {redact(text)!r}",
+        raise ConfigError(
+            where=f"raw.files {redact(text)!r}",
             expected="the URL of one file, as http has no folders to list"
             if _is_web(url.origin)
             else "a host or bucket without a wildcard",
@@ -223,8 +223,8 @@ def _local_pattern(text: str, path: str, base: Path) -> _Pattern:
     names = [name for name in path.split("/") if name not in {"", "."}] or [""]
     fixed = _num_fixed(names)
     if ".." in names[fixed:]:
-        raise _config_error(
-            f"raw.files {text!r}",
+        raise ConfigError(
+            where=f"raw.files {text!r}",
             expected="a file's name at the end and '..' only before the first wildcard",
             found="'..'",
             remedy="write the pattern without '..'",
@@ -279,7 +279,7 @@ def _find(pattern: _Pattern, folder: str, below: Sequence[str]) -> Matches:
         return find_below(folder, below)
     from tokflow.raw.object_store import find_objects
 
-    return find_objects(pattern.url_of(folder), below).under(folder)
+    return find_objects(pattern.url_of(folder), folder, below)
 
 
 def _check_file(pattern: _Pattern) -> None:
@@ -308,8 +308,8 @@ def _no_match(pattern: _Pattern) -> ConfigError:
     remedy = "correct the pattern"
     if not pattern.origin and Path(pattern.path).exists():
         remedy = "write `[[]` for a `[` that belongs to the name"
-    return _config_error(
-        f"raw.files {redact(pattern.text)!r}",
+    return ConfigError(
+        where=f"raw.files {redact(pattern.text)!r}",
         expected=f"at least one file that matches in {folder}",
         found=found or "an empty folder",
         remedy=remedy,
@@ -343,14 +343,10 @@ def _check_same(source: RawSource, first: RawSource) -> None:
     if source.url == first.url:
         return
     names = [redact(first.url), redact(source.url)]
-    raise _config_error(
-        "raw.files",
+    raise ConfigError(
+        where="raw.files",
         expected="a different key for each file",
         found=f"{source.key!r} for both {names[0]} and {names[1]}"
         + (" (they differ only in what is not shown)" if names[0] == names[1] else ""),
         remedy="put the files in folders or datasets of their own",
     )
-
-
-def _config_error(where: str, *, expected: str, found: str, remedy: str) -> ConfigError:
-    return ConfigError(where=where, expected=expected, found=found, remedy=remedy)

@@ -1,5 +1,6 @@
 """A file reached by any other protocol that fsspec knows: s3, gs, hf, sftp, memory and so on."""
 
+import posixpath
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -69,13 +70,13 @@ class StoredObject:
             yield Body(offset, num_bytes, lambda size: _call(lambda: file.read(size), self.url))
 
 
-def find_objects(folder: str, below: Sequence[str]) -> Matches:
-    """Return what matches below the URL `folder`, by paths relative to it.
+def find_objects(url: str, folder: str, below: Sequence[str]) -> Matches:
+    """Return what matches below `folder`, whose URL is `url`.
 
     As on this machine hidden names match only a pattern that names the dot; there is no way to
     tell which component matched which, so one dot in the pattern admits all.
     """
-    file_system, root = _file_system(folder)
+    file_system, root = _file_system(url)
     root = root.rstrip("/")
     pattern = "/".join((escaped(root), *below, *(("*",) if below[-1] == "**" else ())))
 
@@ -84,17 +85,15 @@ def find_objects(folder: str, below: Sequence[str]) -> Matches:
         found = file_system.glob(pattern, detail=True)
         return {_relative(path, root): info["type"] for path, info in found.items()}
 
-    found = _call(find, folder)
+    found = _call(find, url)
     if not any(name.startswith(".") for name in below):
         found = {path: kind for path, kind in found.items() if "/." not in f"/{path}"}
-    return Matches(
-        files={path for path, kind in found.items() if kind == "file"},
-        folders={path for path, kind in found.items() if kind == "directory"},
-        others={
-            path: f"something of the type {kind!r}"
+    kinds = {"file": "a file", "directory": "a folder"}
+    return Matches.of(
+        {
+            posixpath.join(folder, path): kinds.get(kind, f"something of the type {kind!r}")
             for path, kind in found.items()
-            if kind not in ("file", "directory")
-        },
+        }
     )
 
 

@@ -18,11 +18,6 @@ class Validator:
     num_bytes: int | None = None
 
     @property
-    def says_nothing(self) -> bool:
-        """No two answers can be compared, so the file has to be read again each time."""
-        return self == Validator()
-
-    @property
     def is_strong(self) -> bool:
         """Equal means equal bytes, so that a download may go on where it broke off.
 

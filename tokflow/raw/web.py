@@ -15,7 +15,7 @@ import ssl
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.client import IncompleteRead
@@ -49,16 +49,16 @@ class WebFile:
 
     def probe(self) -> Validator:
         """Ask by HEAD; where HEAD is refused, by a GET whose body is not read."""
-        with _open(self, "HEAD") as response:
+        with closing(_answer(self, "HEAD")) as response:
             if response.status not in _NO_HEAD:
                 return _validator(response, self.url)
-        with _open(self, "GET") as response:
+        with closing(_answer(self, "GET")) as response:
             return _validator(response, self.url)
 
     @contextmanager
     def open_at(self, offset: int) -> Iterator[Body]:
         """Open one GET for the rest of the file, or all of it if the server cannot skip."""
-        with _open(self, "GET", offset) as response:
+        with closing(_answer(self, "GET", offset)) as response:
             if not (offset and response.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE):
                 body = _body(response, self.url)
                 if body.offset in {0, offset}:
@@ -68,18 +68,8 @@ class WebFile:
             yield body_of_all
 
 
-@contextmanager
-def _open(file: WebFile, method: str, offset: int = 0) -> Iterator[urllib3.BaseHTTPResponse]:
-    """Open the answer to a request, whatever its status."""
-    response = _answer(file, method, offset)
-    try:
-        yield response
-    finally:
-        response.close()
-
-
-def _answer(file: WebFile, method: str, offset: int) -> urllib3.BaseHTTPResponse:
-    """Return the answer at the end of all redirects.
+def _answer(file: WebFile, method: str, offset: int = 0) -> urllib3.BaseHTTPResponse:
+    """Return the answer at the end of all redirects, whatever its status.
 
     The password is sent to the scheme, host and port that the URL names, and not even to them
     once a redirect has led elsewhere.

@@ -121,6 +121,11 @@ class Manifest:
         """The fingerprint of its recipe."""
         return self.recipe.fingerprint
 
+    @property
+    def num_bytes(self) -> int:
+        """Size of its files together."""
+        return sum(entry.num_bytes for entry in self.files.values())
+
     def fields(self) -> dict[str, Any]:
         """Return the fields as they stand in the file, without the digest."""
         fields = asdict(self)

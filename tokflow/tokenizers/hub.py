@@ -90,7 +90,10 @@ def make_with_transformers(folder: Path, *, name: str, trust_remote_code: bool) 
     _refuse_code(folder, name=name, trust_remote_code=trust_remote_code)
     try:
         loaded = load_pretrained(folder, trust_remote_code=trust_remote_code)
-        is_fast = _has_equal_backend(loaded)
+        backend = getattr(loaded, "backend_tokenizer", None)
+        # Code of its own may do anything, and is asked each time.
+        is_known = type(loaded).__module__.startswith("transformers.")
+        is_fast = is_known and backend is not None and find_difference(loaded, backend) is None
     except Exception as error:
         raise TokenizerError(
             where=f"tokenizer.name: {name}",
@@ -101,13 +104,6 @@ def make_with_transformers(folder: Path, *, name: str, trust_remote_code: bool) 
         ) from error
     if is_fast:
         _save_fast(loaded, folder)
-
-
-def _has_equal_backend(loaded: "PreTrainedTokenizerBase") -> bool:
-    backend = getattr(loaded, "backend_tokenizer", None)
-    if backend is None or not type(loaded).__module__.startswith("transformers."):
-        return False  # code of its own may do anything, and is asked each time
-    return find_difference(loaded, backend) is None
 
 
 def find_difference(

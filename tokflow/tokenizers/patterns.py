@@ -1,7 +1,7 @@
 """Split patterns: how byte-level BPE cuts text into words before it merges pairs."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tokflow.errors import ConfigError, TokenizerError
@@ -108,3 +108,22 @@ def byte_letters() -> list[str]:
     others = [byte for byte in range(256) if byte not in printable]
     shifted = {byte: chr(0x100 + index) for index, byte in enumerate(others)}
     return [shifted.get(byte, chr(byte)) for byte in range(256)]
+
+
+def byte_level_model(merges: Sequence[tuple[bytes, bytes]]) -> dict[str, Any]:
+    """Return `vocab` and `merges` of a tokenizer.json whose ids are the bytes, then the merges."""
+    letters = byte_letters()
+
+    def spell(token: bytes) -> str:
+        return "".join(letters[byte] for byte in token)
+
+    vocab = {letter: byte for byte, letter in enumerate(letters)}
+    for left, right in merges:
+        vocab.setdefault(spell(left + right), len(vocab))
+    return {"vocab": vocab, "merges": [[spell(left), spell(right)] for left, right in merges]}
+
+
+def special_token_fields(name: str, token_id: int) -> dict[str, Any]:
+    """Return an entry of `added_tokens` of a tokenizer.json: a special token found anywhere."""
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return {"id": token_id, "content": name, **flags, "special": True}

@@ -57,8 +57,10 @@ class ProcessPool(ProcessPoolExecutor):
 
 
 def _be_worker() -> None:
-    """End at once where the terminal interrupts, and where the parent was killed."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    """End at once where the terminal interrupts, unless the parent does not mind it, as in the
+    background of a script; and where the parent was killed."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     parent = parent_process()
     assert parent is not None
 

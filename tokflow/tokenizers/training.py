@@ -13,7 +13,14 @@ from tokflow.errors import TokenizerError
 from tokflow.raw import RawFile, check_unchanged
 from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.engines.protocol import panics_as_errors, text_buffers
-from tokflow.tokenizers.patterns import GPT2, byte_letters, check_regex, pre_tokenizer_fields
+from tokflow.tokenizers.patterns import (
+    GPT2,
+    byte_letters,
+    byte_level_model,
+    check_regex,
+    pre_tokenizer_fields,
+    special_token_fields,
+)
 from tokflow.tokenizers.tokenizer import TokenizerConfig
 
 READ_BYTES = 16_000_000
@@ -111,14 +118,8 @@ def _tokenizer_json(
     merges: Sequence[tuple[bytes, bytes]], special_tokens: Sequence[str], pattern: str
 ) -> dict[str, Any]:
     """Return the fields of a tokenizer.json: byte-level BPE with a split pattern."""
-    letters = byte_letters()
-
-    def spell(token: bytes) -> str:
-        return "".join(letters[byte] for byte in token)
-
-    vocab = {letters[byte]: byte for byte in range(256)}
-    for left, right in merges:
-        vocab.setdefault(spell(left + right), len(vocab))
+    model = byte_level_model(merges)
+    vocab = model["vocab"]
     if taken := [name for name in special_tokens if name in vocab]:
         raise TokenizerError(
             where="tokenizer.special_tokens",
@@ -128,27 +129,19 @@ def _tokenizer_json(
         )
     fields: dict[str, Any] = json.loads(_EMPTY_TOKENIZER)
     fields["added_tokens"] = [
-        {"id": len(vocab) + index, "content": name, **_SPECIAL_TOKEN}
-        for index, name in enumerate(special_tokens)
+        special_token_fields(name, len(vocab) + index) for index, name in enumerate(special_tokens)
     ]
     fields["pre_tokenizer"] = pre_tokenizer_fields(pattern)
-    fields["model"]["vocab"] = vocab
-    fields["model"]["merges"] = [[spell(left), spell(right)] for left, right in merges]
+    fields["model"] |= model
     return fields
 
-
-_SPECIAL_TOKEN = {
-    **dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False),
-    "special": True,
-}
 
 _EMPTY_TOKENIZER = """{
 "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
 "pre_tokenizer": null, "post_processor": null,
 "decoder": {"type": "ByteLevel", "trim_offsets": true, "use_regex": true, "add_prefix_space": true},
 "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
-"end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
-"vocab": {}, "merges": []}}"""
+"end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": false}}"""
 """The fields of a tokenizer.json in the order of their library."""
 
 

@@ -102,15 +102,10 @@ def facts_of_transformers(
         special_tokens=special,
         named_tokens={**added, **special},
         find=vocab.get,
-        eos_token=_name_of(loaded, "eos_token"),
-        bos_token=_name_of(loaded, "bos_token"),
+        eos_token=loaded.eos_token,
+        bos_token=loaded.bos_token,
         origin={**origin, "class": type(loaded).__name__, "runs_own_code": holds_code(folder)},
     )
-
-
-def _name_of(loaded: object, role: str) -> str | None:
-    token = getattr(loaded, role, None)
-    return None if token is None else str(token)
 
 
 def names_of_roles(folder: Path, roles: Sequence[str]) -> dict[str, str]:

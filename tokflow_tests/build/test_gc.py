@@ -17,7 +17,7 @@ STORE = Path("store/small")
 
 def names(folder: Path, *, keep: int) -> list[str]:
     made = declare_small(folder, exports=["parquet"])
-    found = [garbage.folder.parent for garbage in find_garbage(made, keep=keep)]
+    found = [garbage.parent for garbage in find_garbage(made, keep=keep)]
     return [path.relative_to(folder / STORE).as_posix() for path in found]
 
 
@@ -50,7 +50,7 @@ def test_after_collecting_nothing_has_to_be_built(tmp_path: Path):
     for garbage in find_garbage(made, keep=0):
         remove(garbage)
 
-    assert find_garbage(made, keep=0) == []
+    assert find_garbage(made, keep=0) == {}
     assert make_plan(made).is_up_to_date
 
 
@@ -76,7 +76,7 @@ def test_an_export_that_is_declared_no_more_goes_with_its_link_and_what_was_conv
         convert_export(exports / "bin", config, packing=PackingConfig(sequence_length=length))
     made = declare_small(tmp_path, exports=["parquet"])
 
-    assert find_garbage(made, keep=1) == []
+    assert find_garbage(made, keep=1) == {}
     for garbage in find_garbage(made, keep=0):
         remove(garbage)
 
@@ -90,7 +90,7 @@ def test_latest_of_a_declared_export_stays(tmp_path: Path):
         build_dataset(declare_small(tmp_path, packing=packing, exports=["parquet"]))
     going_back = declare_small(tmp_path, packing={"sequence_length": 4}, exports=["parquet"])
 
-    removed = {garbage.folder.parent.name for garbage in find_garbage(going_back, keep=0)}
+    removed = {garbage.parent.name for garbage in find_garbage(going_back, keep=0)}
 
     assert removed == {"a.jsonl", "b.jsonl", "c.jsonl"}
 
@@ -117,6 +117,6 @@ def test_what_is_damaged_goes_and_what_a_newer_tokflow_made_stays(tmp_path: Path
     (older[0] / "manifest.json").unlink()
     edit_manifest(older[1], lambda fields: fields.update(format_version=2))
 
-    found = {g.folder for g in find_garbage(declare_small(tmp_path, exports=["parquet"]), keep=3)}
+    found = set(find_garbage(declare_small(tmp_path, exports=["parquet"]), keep=3))
 
     assert found == {older[0]}

@@ -267,6 +267,15 @@ def test_an_error_nobody_foresaw_stops_its_output_and_no_other(
     assert sum(made.output.stage == "sequences" for made in built.made) == 1
 
 
+def test_what_a_reporter_raises_is_no_failure_of_an_output(tmp_path: Path):
+    class Gone(Reporter):
+        def made(self, made: StageResult) -> None:
+            raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        pipeline.build_dataset(declare(tmp_path, {"a.jsonl": ["a"]}), reporter=Gone())
+
+
 def test_a_missing_output_says_which_asset_to_materialize(tmp_path: Path):
     dataset = declare(tmp_path, {"a.jsonl": ["a"]})
     graph = BuildGraph(dataset)

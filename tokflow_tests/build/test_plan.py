@@ -251,7 +251,7 @@ def test_a_run_takes_as_long_as_the_last(tmp_path: Path):
     plan = make_plan(declare_small(tmp_path, documents={"limit": {"documents": 9}}))
 
     tokens = [planned for planned in plan.missing if planned.stage == "tokens"]
-    assert sum(planned.seconds for planned in tokens) == pytest.approx(300)
+    assert sum(planned.estimated_seconds for planned in tokens) == pytest.approx(300)
 
 
 def test_a_damaged_output_is_made_again_and_the_plan_says_so(tmp_path: Path):

@@ -6,6 +6,7 @@ import pytest
 
 from tokflow.errors import ConfigError
 from tokflow.exports import Export
+from tokflow.exports.batching import cut
 from tokflow.exports.columns import (
     check_columns,
     layout_of_columns,
@@ -14,7 +15,6 @@ from tokflow.exports.columns import (
     read_columns,
     schema_of,
 )
-from tokflow.exports.sequence_files import files_of
 from tokflow.sequences.segments import Sequences
 from tokflow_tests.outputs import make_manifest, make_recipe
 
@@ -124,9 +124,9 @@ def test_a_batch_is_cut_where_a_file_ends_and_nowhere_else():
     made = rows()
     batches = [made[:2], made, made[:2], made[:1]]
 
-    files = [(number, [len(some) for some in pieces]) for number, pieces in files_of(batches, 3)]
+    files = [[len(some) for some in taken] for taken in cut(iter(batches), [3, 3, 2])]
 
-    assert files == [(0, [2, 1]), (1, [2, 1]), (2, [1, 1])]
+    assert files == [[2, 1], [2, 1], [1, 1]]
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ MISSING = "no_such_package_at_all"
 
 
 def test_a_module_that_is_there_is_imported():
-    assert Extra(name="json", module="json").load(where="exports: json") is sys.modules["json"]
+    assert Extra(name="json", module="json").load() is sys.modules["json"]
 
 
 def test_a_module_that_is_missing_says_which_extra_brings_it():
     with pytest.raises(ConfigError) as caught:
-        Extra(name="lance", module=MISSING).load(where="exports: lance")
+        Extra(name="lance", module=MISSING).load()
 
     assert str(caught.value) == (
         "exports: lance: expected the package no_such_package_at_all, which comes with the extra "
@@ -32,7 +32,7 @@ def test_a_module_that_lacks_what_it_needs_says_so_itself(
     monkeypatch.syspath_prepend(tmp_path)
 
     with pytest.raises(ModuleNotFoundError, match=MISSING):
-        Extra(name="lance", module="half_installed").load(where="exports: lance")
+        Extra(name="lance", module="half_installed").load()
 
 
 def test_looking_for_a_module_does_not_import_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -253,7 +253,7 @@ def test_gc_and_verify_leave_the_verdict_alone(tmp_path: Path):
     dataset = declare(tmp_path)
     build(dataset)
 
-    assert find_garbage(dataset, keep=0) == []
+    assert find_garbage(dataset, keep=0) == {}
     verified = [*verify_dataset(dataset), *verify_path(tmp_path / "store")]
     assert [problem for one in verified for problem in one.problems] == []
     assert (tmp_path / "store" / ".verdicts").is_dir()

@@ -177,3 +177,12 @@ def test_an_interrupted_block_does_not_wait_for_its_processes():
         raise KeyboardInterrupt
 
     assert time.monotonic() - started < 30
+
+
+def test_what_does_not_interrupt_this_process_interrupts_none_of_its_own():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in the background of a script
+    try:
+        with ProcessPool(1) as pool:
+            pool.submit(signal.raise_signal, signal.SIGINT).result()
+    finally:
+        signal.signal(signal.SIGINT, before)

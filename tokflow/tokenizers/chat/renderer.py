@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from tokflow.documents import Batch, DocumentsConfig, Render, Spans
-from tokflow.documents.parsed import ParsedBatch, Problem, bad_document, excerpt
+from tokflow.documents.parsed import BadDocument, ParsedBatch, excerpt
 from tokflow.errors import ConfigError
 from tokflow.store.arrow import to_texts
 from tokflow.store.integrity import check_files
@@ -134,9 +134,8 @@ class Renderer:
             try:
                 messages = _messages(data[offsets[index] : offsets[index + 1]].tobytes())
                 rendered.append(self.render(messages))
-            except BadChatError as problem:
-                parts = Problem(problem.expected, problem.found, problem.remedy)
-                bad.append(bad_document(parts, row=row, place=found.place(row)))
+            except BadChatError as error:
+                bad.append(BadDocument(row, found.place(row), error.problem))
             else:
                 kept.append(index)
         batch = Batch(
@@ -146,8 +145,7 @@ class Renderer:
             Spans.of([chat.loss_spans for chat in rendered]),
             Spans.of([chat.spelt for chat in rendered]),
         )
-        bad.sort(key=lambda document: document.row)
-        return ParsedBatch(batch, tuple(bad))
+        return ParsedBatch(batch, tuple(sorted(bad, key=lambda document: document.row)))
 
     def render(self, messages: Sequence[Message]) -> Rendered:
         """Return one chat as text."""
@@ -182,8 +180,9 @@ class Renderer:
                 after = text
                 if index + 1 < len(messages):
                     after = self._template.write(messages[: index + 1])
-            except BadChatError as problem:
-                raise _no_turn(index, f"it takes no shorter chat: {problem.found}") from problem
+            except BadChatError as error:
+                found = f"it takes no shorter chat: {error.problem.found}"
+                raise _no_turn(index, found) from error
             if not after.startswith(before):
                 raise _no_turn(index, "the text before it differs from the prompt for it")
             if not text.startswith(after):

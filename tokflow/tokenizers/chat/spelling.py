@@ -71,8 +71,8 @@ class ChatSpelling:
 
         try:
             signs = self._marked(messages, in_all, mark)
-        except BadChatError as problem:
-            raise _not_separable(problem.found) from problem
+        except BadChatError as error:
+            raise _not_separable(error.problem.found) from error
         if signs.text == text:
             return signs.spelt
         whole = self._marked(messages, in_names, mark)

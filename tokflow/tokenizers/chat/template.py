@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from tokflow.documents.parsed import Problem
 from tokflow.errors import ConfigError
 from tokflow.tokenizers.engines.transformers_ import without_advice
 
@@ -18,9 +19,9 @@ CharSpan = tuple[int, int]
 class BadChatError(Exception):
     """A chat that is no document."""
 
-    def __init__(self, expected: str, found: str, remedy: str | None = None) -> None:
-        super().__init__(expected, found)
-        self.expected, self.found, self.remedy = expected, found, remedy
+    def __init__(self, *problem: str) -> None:
+        super().__init__(*problem)
+        self.problem = Problem(*problem)
 
 
 class ChatTemplate:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from tokflow.tokenizers.engines.cut_rule import flat_steps
 from tokflow.tokenizers.engines.protocol import Encoded, InText, text_buffers
 from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME
+from tokflow.tokenizers.patterns import special_token_fields
 from tokflow.tokenizers.tokenizer import Tokenizer, read_encoding
 
 if TYPE_CHECKING:
@@ -125,9 +126,8 @@ def _with_special_tokens(content: str, tokenizer: Tokenizer) -> bytes:
     """Add the special tokens that gigatoken's conversion leaves out: the unknown piece."""
     fields = msgspec.json.decode(content)
     known = {token["content"] for token in fields["added_tokens"]}
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     fields["added_tokens"] += [
-        {"id": token_id, "content": name, "special": True, **flags}
+        special_token_fields(name, token_id)
         for name, token_id in tokenizer.special_tokens.items()
         if name not in known
     ]

@@ -6,11 +6,10 @@ the first byte of the next, whatever they are. A place that is split then shows 
 """
 
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain, product
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -19,7 +18,7 @@ from tokflow.store.arrow import to_texts
 from tokflow.tokenizers.engines.fast import open_gigatoken
 from tokflow.tokenizers.engines.protocol import Engine
 from tokflow.tokenizers.engines.reference import open_reference
-from tokflow.tokenizers.patterns import byte_letters
+from tokflow.tokenizers.patterns import byte_level_model
 from tokflow.tokenizers.tokenizer import Tokenizer, read_tokenizer_json, write_ranks
 
 CONTEXTS = ("a{}a", "1{}1", ".{}.", "a{}A", "A{}Aa", "'{}a")
@@ -88,16 +87,16 @@ def write_crossing_tokenizer(tokenizer: Tokenizer, folder: Path) -> Tokenizer:
         *((end, start) for end in last for start in starts),
         *((left.encode()[-1], right.encode()[0]) for left, right in product(KINDS, repeat=2)),
     ]
-    pairs = list(dict.fromkeys(pairs))
+    merges = [(bytes([left]), bytes([right])) for left, right in dict.fromkeys(pairs)]
     if tokenizer.kind == "tiktoken":
         ranks = {bytes([byte]): byte for byte in range(256)}
-        ranks |= {bytes(pair): 256 + rank for rank, pair in enumerate(pairs)}
+        ranks |= {left + right: 256 + rank for rank, (left, right) in enumerate(merges)}
         write_ranks(ranks, folder / "ranks.tiktoken")
         encoding = (tokenizer.folder / "encoding.json").read_bytes()
         (folder / "encoding.json").write_bytes(encoding)
     else:
         fields = read_tokenizer_json(tokenizer.folder)
-        fields |= {"added_tokens": [], "model": _byte_level_model(pairs)}
+        fields |= {"added_tokens": [], "model": {"type": "BPE", **byte_level_model(merges)}}
         (folder / "tokenizer.json").write_bytes(msgspec.json.encode(fields))
     return replace(tokenizer, folder=folder)
 
@@ -119,11 +118,3 @@ def _bytes_of_contexts() -> tuple[list[int], list[int]]:
     before = {left[-1] for left, _, _ in halves} | {ord("\n")}
     after = {right[0] for _, _, right in halves} | {ord("\n")}
     return sorted(before), sorted(after)
-
-
-def _byte_level_model(pairs: Sequence[tuple[int, int]]) -> Mapping[str, Any]:
-    letters = byte_letters()
-    vocab = {letter: byte for byte, letter in enumerate(letters)}
-    merges = [[letters[left], letters[right]] for left, right in pairs]
-    vocab |= {left + right: 256 + rank for rank, (left, right) in enumerate(merges)}
-    return {"type": "BPE", "vocab": vocab, "merges": merges}

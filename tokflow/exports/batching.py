@@ -1,0 +1,57 @@
+"""Arrays and sequences cut and joined to the sizes that are asked for."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+
+class Cuttable(Protocol):
+    """An array, or sequences: anything that has a length and can be sliced."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, values: slice, /) -> Any: ...
+
+
+C = TypeVar("C", bound=Cuttable)
+
+
+def cut(arrays: Iterator[C], sizes: Iterable[int]) -> Iterator[Iterator[C]]:
+    """Yield for each size the arrays that hold so many values, in order; nothing is copied.
+
+    What was yielded before must have been taken to its end. A size that is past the end of
+    `arrays` yields what is left.
+
+    For arrays of 5 and 4 values and the sizes 3, 6: [3], [2, 4].
+    """
+    rest: C | None = None
+
+    def taken(size: int) -> Iterator[C]:
+        nonlocal rest
+        while size:
+            array = next(arrays, None) if rest is None else rest
+            if array is None:
+                return
+            rest = array[size:] if len(array) > size else None
+            size -= min(size, len(array))
+            yield array if rest is None else array[: len(array) - len(rest)]
+
+    for size in sizes:
+        yield taken(size)
+
+
+def batches_of(
+    arrays: Iterator[C], total: int, size: int, *, join: Callable[[list[Any]], Any] = np.concatenate
+) -> Iterator[C]:
+    """Yield what the arrays hold, `size` of `total` values each time, however long they are."""
+    for taken in cut(arrays, equal_sizes(total, size)):
+        if batch := list(taken):
+            yield join(batch)
+
+
+def equal_sizes(total: int, per_file: int) -> list[int]:
+    """Return the sizes of the files that `total` values fill, `per_file` each; the last has the
+    rest. Empty where there is nothing."""
+    full, rest = divmod(total, per_file)
+    return [per_file] * full + ([rest] if rest else [])
