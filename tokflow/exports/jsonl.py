@@ -161,6 +161,7 @@ def _lists(records: Sequence[Mapping[str, Sequence[int]]], column: str) -> Lists
 
 
 FORMAT = Format(
+    version=2,  # gzip's members have other bytes than those of version 1
     description="JSON lines: <part>-<i>-of-<n>.jsonl (.gz, .zst), an object per sequence with "
     "input_ids and the columns asked for",
     options=JsonlOptions,

@@ -56,7 +56,9 @@ def write(part: Part, options: ParquetOptions, folder: Path) -> None:
     columns = with_loss_mask(COLUMNS, part)
     per_file = sequences_per_file(options, part, where="parquet")
     paths = [folder / name for name in names_of_n(part, per_file, ".parquet")]
-    write_groups(part, options, columns, paths, per_file=per_file)
+    write_groups(
+        part, options, columns, paths, per_file=per_file, tokens_per_group=TOKENS_PER_BATCH
+    )
 
 
 def write_groups(
@@ -66,7 +68,7 @@ def write_groups(
     paths: Iterable[Path],
     *,
     per_file: int,
-    tokens_per_group: int = TOKENS_PER_BATCH,
+    tokens_per_group: int,
 ) -> None:
     """Write the columns of a part's sequences, `tokens_per_group` at most in a row group."""
     import pyarrow.parquet as pq  # late: it imports ssl and every file system

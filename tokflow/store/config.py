@@ -8,8 +8,11 @@ from tokflow.store.config_errors import cause_of, explained, relocated, within
 
 T = TypeVar("T")
 
-Listed: TypeAlias = Annotated[tuple[T, ...], pydantic.Strict(False)]
-"""A tuple, which YAML has as a list."""
+Listed: TypeAlias = Annotated[
+    tuple[T, ...],
+    pydantic.BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value),
+]
+"""A tuple, which YAML has as a list; a set has no order."""
 
 Count: TypeAlias = Annotated[int, pydantic.Field(ge=1)]
 """1 or more."""
