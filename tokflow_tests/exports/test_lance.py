@@ -8,7 +8,7 @@ import pytest
 
 from tokflow.audit.verify import verify_export
 from tokflow.build.dataset import Dataset
-from tokflow.errors import ConfigError, CorruptOutputError
+from tokflow.errors import CorruptOutputError
 from tokflow.exports import FORMATS, Export, Part
 from tokflow.store.manifest import broken_files
 from tokflow_tests.chats import CHATS, chat_dataset
@@ -113,16 +113,6 @@ def test_what_is_read_does_not_depend_on_how_much_is_at_once(
 
     assert len(pieces) > 2
     assert verify_export(folder, manifest, list(parts(dataset, "lance").values())) == []
-
-
-def test_more_rows_per_file_than_lance_can_count_are_refused(tmp_path: Path):
-    with pytest.raises(ConfigError) as caught:
-        lance_dataset(tmp_path, max_rows_per_file=2**32)
-
-    assert str(caught.value) == (
-        "test: exports[0].max_rows_per_file: expected 1 to 4,294,967,295, for Lance counts them in "
-        "32 bits, found 4294967296; lower it, or leave it out"
-    )
 
 
 def test_what_fails_while_rows_are_made_is_said_as_it_is(

@@ -72,28 +72,6 @@ def test_a_part_s_file_is_called_as_the_yaml_says_and_read_and_verified_by_that_
     assert verify_export(folder, made.manifest, of_parts) == []
 
 
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        (
-            {"validaton": "v.bin"},
-            "expected parts of the split: train, validation, found 'validaton'; did you mean "
-            "'validation'?",
-        ),
-        ({"train": "VAL.bin"}, "a file name of its own for each part, found 'val.bin' for train"),
-        ({"train": "a/b.bin"}, r"names.train: expected letters, digits, - and _ .*'a/b'"),
-        ({"train": ".bin"}, r"names.train: expected letters, digits, - and _ .*found ''"),
-        ({"train": "tr"}, "a name that ends in .bin, found 'tr'; write 'tr.bin'"),
-        ({"train": 5}, "expected text, found 5"),
-    ],
-)
-def test_names_that_files_cannot_have_are_refused_when_the_dataset_is_declared(
-    names: dict[str, Any], message: str, tmp_path: Path
-):
-    with pytest.raises(ConfigError, match=message.replace("?", r"\?")):
-        declare(tmp_path, {}, exports=[{"format": "bin", "names": names}], split=SPLIT)
-
-
 def test_a_name_without_a_number_is_one_file(tmp_path: Path):
     export = Export(tmp_path, manifest_of(["a"], tmp_path))
 

@@ -6,22 +6,61 @@ from typing import Any
 import pytest
 
 from tokflow.errors import ConfigError
+from tokflow.exports import FORMATS
 from tokflow_tests.tiny import declare
 
-REFUSED = [
-    ("datatrove", {"tokens_per_file": 0}, "tokens_per_file: expected 1 or more, found 0"),
+SPLIT = {"parts": {"train": {"documents": 1}, "validation": {"start": 1}}}
+
+ONE_OR_MORE = "expected 1 or more, found 0"
+
+NAMES: list[tuple[dict[str, Any], str]] = [
+    ({"validaton": "v.bin"}, "expected parts of the split: train, validation, found 'validaton'"),
+    ({"train": "VAL.bin", "validation": "val.bin"}, "a file name of its own for each part, found"),
+    ({"train": "a/b.bin"}, r"names.train: expected letters, digits, - and _ .*'a/b'"),
+    ({"train": ".bin"}, r"names.train: expected letters, digits, - and _ .*found ''"),
+    ({"train": "tr"}, "a name that ends in .bin, found 'tr'; write 'tr.bin'"),
+    ({"train": 5}, "names.train: expected text, found 5"),
+]
+
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("archai", {"dataset_file_path": 1}, "dataset_file_path: expected text, found 1"),
+    ("archai", {"tokenizer_name": 1}, "tokenizer_name: expected text, found 1"),
+    ("archai", {"mapping_column_name": [1]}, r"mapping_column_name\[0\]: expected text, found 1"),
+    ("archai", {"validation_split": "some"}, "validation_split: expected a number, found 'some'"),
+    ("archai", {"shuffle": "yes"}, "shuffle: expected true or false, found 'yes'"),
+    ("archai", {"seed": 1.5}, "seed: expected a whole number, found 1.5"),
+    ("arrow", {"compression": "snappy"}, "compression: expected one of none, lz4, zstd, found"),
+    ("arrow", {"megabytes_per_file": 0}, f"megabytes_per_file: {ONE_OR_MORE}"),
+    ("arrow", {"sequences_per_batch": 0}, f"sequences_per_batch: {ONE_OR_MORE}"),
+    ("arrow", {"sequences_per_file": 0}, f"sequences_per_file: {ONE_OR_MORE}"),
+    *(("bin", {"names": names}, said) for names, said in NAMES),
+    ("datatrove", {"tokens_per_file": 0}, f"tokens_per_file: {ONE_OR_MORE}"),
     ("datatrove", {"tokenizer_name_or_path": "a|b"}, r"without \|.*found 'a\|b'"),
     ("datatrove", {"tokenizer_name_or_path": "a\nb"}, r"in one line.*found 'a\\nb'"),
-    ("easydel", {"sequences_per_group": 0}, "sequences_per_group: expected 1 or more, found 0"),
+    ("easydel", {"sequences_per_group": 0}, f"sequences_per_group: {ONE_OR_MORE}"),
+    ("easydel", {"megabytes_per_file": 0}, f"megabytes_per_file: {ONE_OR_MORE}"),
+    ("easydel", {"sequences_per_file": 0}, f"sequences_per_file: {ONE_OR_MORE}"),
+    ("easydel", {"compression": "gz"}, "compression: expected one of zstd, snappy, none, found"),
+    ("easydel", {"position_ids": 1}, "position_ids: expected true or false, found 1"),
     ("hf_dataset", {"columns": ["tokens"]}, "columns: expected a choice of"),
     ("hf_dataset", {"columns": ["seq_lengths"]}, "add `padding: false`"),
-    ("hf_dataset", {"megabytes_per_file": 0}, "megabytes_per_file: expected 1 or more, found 0"),
+    ("hf_dataset", {"megabytes_per_file": 0}, f"megabytes_per_file: {ONE_OR_MORE}"),
+    ("hf_dataset", {"sequences_per_file": 0}, f"sequences_per_file: {ONE_OR_MORE}"),
+    ("hf_dataset", {"padding": "no"}, "padding: expected true or false, found 'no'"),
+    ("hf_dataset", {"feature_type": "list"}, "expected one of List, Sequence.*'List'"),
     ("jsonl", {"compression_level": 3}, "expected none, for nothing is compressed, found 3"),
     ("jsonl", {"compression": "gz", "compression_level": 10}, "expected 1 to 9, found 10"),
     ("jsonl", {"compression": "zst", "compression_level": 0}, "expected 1 to 22, found 0"),
     ("jsonl", {"columns": ["labels", "labels"]}, "columns: expected each column once"),
-    ("litdata", {"block_size": 0}, "block_size: expected 1 or more, found 0"),
-    ("litdata", {"chunk_bytes": 0}, "chunk_bytes: expected 1 or more, found 0"),
+    ("jsonl", {"megabytes_per_file": 0}, f"megabytes_per_file: {ONE_OR_MORE}"),
+    ("jsonl", {"sequences_per_file": 0}, f"sequences_per_file: {ONE_OR_MORE}"),
+    ("jsonl", {"compression": "bz2"}, "expected one of none, gz, zst, found 'bz2'"),
+    ("jsonl", {"padding": 0}, "padding: expected true or false, found 0"),
+    ("lance", {"layout": "rows"}, "layout: expected one of stream, sequences, found 'rows'"),
+    ("lance", {"max_rows_per_file": 2**32}, "1 to 4,294,967,295, for Lance counts them in 32 bits"),
+    ("litdata", {"block_size": 0}, f"block_size: {ONE_OR_MORE}"),
+    ("litdata", {"chunk_bytes": 0}, f"chunk_bytes: {ONE_OR_MORE}"),
+    ("litdata", {"tokens_per_file": 0}, f"tokens_per_file: {ONE_OR_MORE}"),
     (
         "litdata",
         {"compression_level": 3},
@@ -33,15 +72,17 @@ REFUSED = [
         "compression_level: expected 1 to 22",
     ),
     ("litdata", {"compression": "lz4"}, "compression: expected one of none, zstd, found 'lz4'"),
-    ("llmc", {"tokens_per_file": 0}, "tokens_per_file: expected 1 or more, found 0"),
+    ("llmc", {"tokens_per_file": 0}, f"tokens_per_file: {ONE_OR_MORE}"),
     ("llmc", {"prefix": "../x"}, r"prefix: expected letters.*found '../x'"),
     ("llmc", {"prefix": ""}, r"prefix: expected letters.*found ''"),
+    ("llmc", {"names": {"train": "a/b.bin"}}, r"names.train: expected letters.*'a/b.bin'"),
     ("mds", {"size_limit": 2**32}, "size_limit: expected 1 to 4,294,967,295, which uint32 counts"),
     ("mds", {"columns": {"s": "segment_ids"}}, "columns: expected named columns: one of token_ids"),
     ("mds", {"columns": {"a": "token_ids", "b": "token_ids"}}, "of other fields one at most"),
     ("mds", {"columns": {"": "token_ids"}}, "columns: expected named columns"),
     ("mds", {"columns": {"a": "tokens"}}, "columns.a: expected one of token_ids, segment_ids"),
     ("mds", {"hashes": ["crc32"]}, r"hashes\[0\]: expected .*found 'crc32'"),
+    ("mds", {"compression": "gz"}, "compression: expected one of none, zstd, found 'gz'"),
     (
         "mds",
         {"compression_level": 3},
@@ -50,11 +91,27 @@ REFUSED = [
     ("megatron", {"prefix": "a/b"}, "becomes a file"),
     ("megatron", {"key": ".."}, "becomes a file"),
     ("megatron", {"key": ""}, "becomes a file"),
+    ("megatron", {"dtype": "int64"}, "expected one of auto, uint16, int32, found 'int64'"),
+    ("modalities", {"tokens_per_file": 0}, f"tokens_per_file: {ONE_OR_MORE}"),
     ("npy", {"sequences_per_file": 2}, "sequences_per_file: expected nothing.*`layout: stream`"),
     ("npy", {"layout": "sequences", "tokens_per_file": 2}, "tokens_per_file: expected nothing"),
     ("npy", {"layout": "sequences", "eos": "first"}, "eos: expected nothing.*found 'first'"),
     ("npy", {"tokens_per_file": 0}, "tokens_per_file: expected 1 or more"),
     ("npy", {"prefix": "a/b"}, "prefix: expected letters"),
+    ("npy", {"layout": "rows"}, "layout: expected one of stream, sequences, found 'rows'"),
+    ("npy", {"names": {"train": "../x.npy"}}, r"names.train: expected letters.*'../x.npy'"),
+    ("olmo", {"tokens_per_file": 0}, f"tokens_per_file: {ONE_OR_MORE}"),
+    ("parquet", {"megabytes_per_file": 0}, f"megabytes_per_file: {ONE_OR_MORE}"),
+    ("parquet", {"sequences_per_file": 0}, f"sequences_per_file: {ONE_OR_MORE}"),
+    ("parquet", {"sequences_per_group": 0}, f"sequences_per_group: {ONE_OR_MORE}"),
+    ("parquet", {"compression": "gz"}, "compression: expected one of zstd, snappy, none, found"),
+    ("pickle", {"sequences_per_file": 0}, f"sequences_per_file: {ONE_OR_MORE}"),
+    (
+        "pickle",
+        {"pad_id": 2**31},
+        "an id that the model knows.*as int32, found 2147483648",
+    ),
+    ("pickle", {"pad_id": -(2**31) - 1}, "pad_id: expected -2,147,483,648 to 2,147,483,647"),
     ("webdataset", {"sequences_per_file": 0}, "expected 1 to 100,000,000.*found 0"),
     (
         "webdataset",
@@ -75,5 +132,11 @@ REFUSED = [
 def test_an_option_that_cannot_be_is_refused(
     format_: str, options: dict[str, Any], said: str, tmp_path: Path
 ):
-    with pytest.raises(ConfigError, match=rf"exports\[0\].*{said}"):
-        declare(tmp_path, exports=[{"format": format_, **options}])
+    with pytest.raises(ConfigError, match=rf"exports.*{said}"):
+        declare(tmp_path, exports=[{"format": format_, **options}], split=SPLIT)
+
+
+def test_every_option_of_every_format_is_in_the_table():
+    options = {(name, option) for name in FORMATS for option in FORMATS[name].options.model_fields}
+
+    assert {(name, option) for name, given, _ in REFUSED for option in given} == options

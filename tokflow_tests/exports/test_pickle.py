@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.errors import ConfigError
 from tokflow_tests.exports.exporting import export
 from tokflow_tests.outputs import index_of
 from tokflow_tests.tiny import EOS, build, declare, ids
@@ -70,17 +69,6 @@ def test_rows_that_are_too_short_are_counted_and_the_index_skips_them(tmp_path: 
         (run["position"], run["row"], run["token_in_piece"]) for run in index_of(folder, "train")
     ]
     assert runs == [(0, 1, 0), (4, 2, 0), (8, 2, 4)]
-
-
-@pytest.mark.parametrize("pad_id", [2**31, -(2**31) - 1])
-def test_a_pickle_may_not_pad_with_an_id_that_int32_does_not_hold(pad_id: int, tmp_path: Path):
-    with pytest.raises(ConfigError) as raised:
-        declare(tmp_path, {"a.jsonl": []}, exports=[{"format": "pickle", "pad_id": pad_id}])
-
-    assert str(raised.value).startswith(
-        "test: exports[0].pad_id: expected -2,147,483,648 to 2,147,483,647, an id that the model "
-        f"knows or ignores, such as -100, written as int32, found {pad_id}; "
-    )
 
 
 def test_a_dump_is_as_long_as_asked_for_whatever_is_written_at_once(
