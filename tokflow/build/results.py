@@ -81,9 +81,6 @@ class Reporter:
     def stage(self, stage: Stage, *, num_outputs: int, num_bytes: int) -> None:
         """A stage begins, with the raw bytes of the files it has to do."""
 
-    def start(self, stage: Stage, name: str) -> None:
-        """An output is looked at."""
-
     def advance(self, num_documents: int, num_bytes: int) -> None:
         """Documents with so many bytes of text were tokenized."""
 

@@ -4,7 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tokflow.build.output import Stage
 from tokflow.build.plan import Plan
@@ -19,6 +19,9 @@ from tokflow.cli.terminal import (
     size,
 )
 from tokflow.tokenizers.tokenizer import vocab_size_asked
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
 
 FILES_SHOWN = 100
 """More files than these have no line each, but one in SECONDS says how far they are."""
@@ -116,9 +119,9 @@ def described_parts(made: Sequence[StageResult]) -> str:
 class Bars(Errors):
     """A bar for each stage that has something to make, on a terminal.
 
-    A stage's total is the raw bytes of the files it has to do. Within a file, tokenized text is
-    turned into raw bytes by the ratio that the files before it had, since raw files may be
-    compressed; a file's bytes count in full when it is done.
+    A stage's total is the raw bytes of the files it has to do. Files under way are shown by what
+    was tokenized of them, which the ratio of the files before turns into raw bytes, since raw files
+    may be compressed; a file's bytes count in full when it is done.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -133,10 +136,9 @@ class Bars(Errors):
             console=console(),
         )
         self._stage: Stage = "raw"
-        self._name = ""
+        self._bar: TaskID | None = None
         self._raw_bytes = self._text_bytes = 0
         """Of the files of the stage that are done, and of the text of this stage."""
-        self._text_of_file = 0
         self._ratio = 1.0
         """Raw bytes per byte of text, of the files whose tokens are done."""
         self._started = time.monotonic()
@@ -153,50 +155,46 @@ class Bars(Errors):
     ) -> None:
         self._progress.stop()
 
-    def start(self, stage: Stage, name: str) -> None:
-        """Show the output under way, on a new bar where a stage begins."""
-        if stage != self._stage:
-            self._show(self._raw_bytes, name="")
-            self._stage, self._started = stage, time.monotonic()
-            self._raw_bytes = self._text_bytes = 0
-            sizes = [num_bytes for (of, _), num_bytes in self._sizes.items() if of == stage]
-            if sizes:
-                self._progress.add_task(
-                    "", total=max(sum(sizes), 1), stage=stage, size="", speed="", name=""
-                )
-        self._name, self._text_of_file = name, 0
-        self._show(self._raw_bytes, name=name)
+    def stage(self, stage: Stage, *, num_outputs: int, num_bytes: int) -> None:
+        """Begin a bar, if there is something to make."""
+        self._stage, self._bar, self._started = stage, None, time.monotonic()
+        self._raw_bytes = self._text_bytes = 0
+        sizes = [num_bytes for (of, _), num_bytes in self._sizes.items() if of == stage]
+        if sizes:
+            total = max(sum(sizes), 1)
+            self._bar = self._progress.add_task(
+                "", total=total, stage=stage, size="", speed="", name=""
+            )
 
     def advance(self, num_documents: int, num_bytes: int) -> None:
         """Move the bar by text that was tokenized."""
         self._text_bytes += num_bytes
-        self._text_of_file += num_bytes
-        of_file = min(self._text_of_file * self._ratio, 0.99 * self._size())
         speed = self._text_bytes / 1e6 / max(time.monotonic() - self._started, 1e-3)
-        self._show(self._raw_bytes + of_file, name=self._name, speed=f"{speed:8,.1f} MB/s")
+        self._show(speed=f"{speed:8,.1f} MB/s")
 
     def made(self, made: StageResult) -> None:
         """Count the output's raw bytes in full."""
-        self._raw_bytes += max(self._size(), 1)  # a tokenizer may go back to no raw file
+        self._count(made.output.name)
         if made.is_new and made.output.stage == "tokens" and self._text_bytes:
-            self._ratio = self._raw_bytes / self._text_bytes
-        self._show(self._raw_bytes, name=self._name)
+            self._ratio = min(self._raw_bytes / self._text_bytes, self._ratio)
 
     def failed(self, failed: StageFailure) -> None:
         """Print the error above the bars."""
-        self._raw_bytes += self._size()
-        self._show(self._raw_bytes, name=self._name)
+        self._count(failed.name)
         self._progress.stop()
         super().failed(failed)
         self._progress.start()
 
-    def _show(self, num_bytes: float, **fields: Any) -> None:
-        """Bring the bar of the stage, if it has one, up to date."""
-        bars = [task for task in self._progress.tasks if task.fields["stage"] == self._stage]
-        for bar in bars:
-            total = bar.total or 0
-            shown = f"{size(num_bytes)} of {size(total)}" if total > 1 else ""
-            self._progress.update(bar.id, completed=num_bytes, size=shown, **fields)
+    def _count(self, name: str) -> None:
+        self._raw_bytes += max(self._sizes.get((self._stage, name), 0), 1)  # a tokenizer has none
+        self._show(name=name)
 
-    def _size(self) -> int:
-        return self._sizes.get((self._stage, self._name), 0)
+    def _show(self, **fields: Any) -> None:
+        """Bring the bar of the stage, if it has one, up to date."""
+        if self._bar is None:
+            return
+        [total] = [task.total or 0 for task in self._progress.tasks if task.id == self._bar]
+        under_way = min(self._text_bytes * self._ratio, 0.99 * total)
+        num_bytes = max(self._raw_bytes, under_way)
+        shown = f"{size(num_bytes)} of {size(total)}" if total > 1 else ""
+        self._progress.update(self._bar, completed=num_bytes, size=shown, **fields)

@@ -10,13 +10,8 @@ import dagster as dg
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
-from tokflow.build.pipeline import (
-    make_export,
-    make_sequences,
-    make_split,
-    make_tokenizer,
-    make_tokens,
-)
+from tokflow.build.output import Stage
+from tokflow.build.pipeline import make_export, make_stage, make_tokenizer
 from tokflow.build.results import StageResult
 from tokflow.components.checks import check_results
 from tokflow.components.dagster_names import FILE_STAGES, scan_job_name
@@ -24,6 +19,7 @@ from tokflow.components.file_partitions import known_files
 from tokflow.components.history import materializations
 from tokflow.components.reports import Report, report, report_files, report_raw
 from tokflow.errors import ConfigError, TokflowError, first_five, message_of, shortened
+from tokflow.pools.pool import Advance, Pool, open_pool
 from tokflow.raw import check_key
 
 Results = Iterator[dg.MaterializeResult[Any]]
@@ -36,7 +32,7 @@ MAX_SHOWN = 50
 """Files that a failure lists."""
 
 
-def make_body(dataset: Dataset, stage: str, name: str = "") -> Body:
+def make_body(dataset: Dataset, stage: Any, name: str = "") -> Body:
     """Return what an asset does: make its outputs, report and check them."""
 
     def body(context: dg.AssetExecutionContext) -> Results:
@@ -45,29 +41,19 @@ def make_body(dataset: Dataset, stage: str, name: str = "") -> Body:
             yield from _materialize_partitions(context, graph, stage)
             return
         with failures_named(dataset):
-            report = _make(context, graph, stage, name)
+            report = _make(graph, stage, name)
         yield _result(report, check_results(graph, stage, name, [name]))
 
     return body
 
 
-def _make(context: dg.AssetExecutionContext, graph: BuildGraph, stage: str, name: str) -> Report:
-    """Make one output by the one function of `pipeline` that does; return its report."""
-    if stage == "raw":
-        return report_raw(graph.raw_file(name), graph.sources[name])
+def _make(graph: BuildGraph, stage: str, name: str) -> Report:
+    """Make the tokenizer or an export, or look at the raw files; return the report."""
     if stage == "files":
         return report_files(known_files(graph), graph.listing.left_out)
-    if stage == "tokens":
-        return report(make_tokens(graph, name, progress=_log_progress(context, name)))
-    return report(MAKERS[stage](graph, name))
-
-
-MAKERS: Mapping[str, Callable[[BuildGraph, str], StageResult]] = {
-    "tokenizer": lambda graph, _: make_tokenizer(graph),
-    "split": make_split,
-    "sequences": make_sequences,
-    "export": lambda graph, name: make_export(graph, graph.export_config(name)),
-}
+    if stage == "tokenizer":
+        return report(make_tokenizer(graph))
+    return report(make_export(graph, graph.export_config(name)))
 
 
 def _result(report: Report, checks: Sequence[dg.AssetCheckResult]) -> dg.MaterializeResult[Any]:
@@ -79,16 +65,17 @@ def _result(report: Report, checks: Sequence[dg.AssetCheckResult]) -> dg.Materia
 
 
 def _materialize_partitions(
-    context: dg.AssetExecutionContext, graph: BuildGraph, stage: str
+    context: dg.AssetExecutionContext, graph: BuildGraph, stage: Stage
 ) -> Results:
     """Make the partitions of this run, one key, a range or all, and report each.
 
     A file that cannot be built stops no other: the step fails at the end, and names it.
     """
     keys = sorted(context.partition_keys)
-    reports, errors = _make_all(context, graph, stage, keys)
-    if graph.has_new_verdict:  # those that were made before it are to be made again
-        reports, errors = _make_all(context, graph, stage, keys)
+    with open_pool() as pool:
+        reports, errors = _make_all(context, graph, stage, keys, pool)
+        if graph.has_new_verdict:  # those that were made before it are to be made again
+            reports, errors = _make_all(context, graph, stage, keys, pool)
     if not errors:
         checks = check_results(graph, stage, "", keys)
         # Dagster 1.13 gives all partitions of a run the one data version and the tags of the one
@@ -99,23 +86,39 @@ def _materialize_partitions(
         for event in materializations(context.instance, graph.dataset, stage, reports):
             context.log_event(event)
     if errors:
-        raise _failure(graph, errors, num_keys=len(keys))
+        raise _failure(graph, errors, num_keys=len(keys)) from next(iter(errors.values()))
 
 
 def _make_all(
-    context: dg.AssetExecutionContext, graph: BuildGraph, stage: str, keys: Sequence[str]
+    context: dg.AssetExecutionContext,
+    graph: BuildGraph,
+    stage: Stage,
+    keys: Sequence[str],
+    pool: Pool,
 ) -> tuple[dict[str, Report], dict[str, Exception]]:
     """Return the reports of the partitions that could be made, and the errors of the others."""
     reports: dict[str, Report] = {}
     errors: dict[str, Exception] = {}
     log = _slow_log(context)
+    listed = []
     for number, key in enumerate(keys):
         try:
             _check_is_listed(graph, key)
-            reports[key] = _make(context, graph, stage, key)
+            if stage != "raw":
+                listed.append(key)
+                continue
+            reports[key] = report_raw(graph.raw_file(key), graph.sources[key])
         except (TokflowError, OSError) as error:
             errors[key] = error
         log(f"{number + 1:,} of {len(keys):,} files, last {key}")
+    if not listed:
+        return reports, errors
+    made = make_stage(graph, stage, listed, pool, advance=_log_progress(context))
+    for key, result in made.items():
+        if isinstance(result, StageResult):
+            reports[key] = report(result)
+        else:
+            errors[key] = result
     return reports, errors
 
 
@@ -129,8 +132,8 @@ def failures_named(dataset: Dataset) -> Iterator[None]:
         raise dg.Failure(f"{dataset.name}: {message}", allow_retries=False) from error
 
 
-def _log_progress(context: dg.AssetExecutionContext, key: str) -> Callable[[int, int], None]:
-    """Return what `make_tokens` calls for each batch; it writes a line every few seconds."""
+def _log_progress(context: dg.AssetExecutionContext) -> Advance:
+    """Return what hears of tokenized text, and logs it."""
     log, started = _slow_log(context), time.monotonic()
     num_documents = num_bytes = 0
 
@@ -139,9 +142,22 @@ def _log_progress(context: dg.AssetExecutionContext, key: str) -> Callable[[int,
         num_documents += more_documents
         num_bytes += more_bytes
         speed = num_bytes / 1e6 / max(time.monotonic() - started, 1e-3)
-        log(f"{key}: {num_documents:,} documents, {num_bytes / 1e6:,.0f} MB, {speed:.0f} MB/s")
+        log(f"{num_documents:,} documents, {num_bytes / 1e6:,.0f} MB, {speed:.0f} MB/s")
 
     return advance
+
+
+def _slow_log(context: dg.AssetExecutionContext) -> Callable[[str], None]:
+    """Return what writes a line of the log every few seconds, and no other."""
+    last = time.monotonic()
+
+    def log(text: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= LOG_SECONDS:
+            last = time.monotonic()
+            context.log.info(text)
+
+    return log
 
 
 def _check_is_listed(graph: BuildGraph, key: str) -> None:
@@ -178,18 +194,6 @@ def _is_remote(graph: BuildGraph, key: str) -> bool:
         return not graph.sources[key].is_local
     except (KeyError, TokflowError, OSError):
         return False
-
-
-def _slow_log(context: dg.AssetExecutionContext) -> Callable[[str], None]:
-    last = time.monotonic()
-
-    def log(text: str) -> None:
-        nonlocal last
-        if time.monotonic() - last >= LOG_SECONDS:
-            last = time.monotonic()
-            context.log.info(text)
-
-    return log
 
 
 def _joined(reports: Mapping[str, Report]) -> Report:

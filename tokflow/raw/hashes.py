@@ -12,6 +12,7 @@ from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 from tokflow.errors import RawFileError
+from tokflow.pools.cores import num_cores
 from tokflow.store.stamp import Stamp
 
 Progress = Callable[[int, int | None], None]
@@ -23,7 +24,6 @@ RACY_SECONDS = 2.0
 clock of its file system (2 s on FAT) and look the same; its checksum is not kept."""
 
 _BLOCK_BYTES = 4 * 2**20
-_NUM_THREADS = min(4, os.cpu_count() or 1)
 _READ_ONLY = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 _log = logging.getLogger(__name__)
@@ -137,7 +137,7 @@ def _hash_all(
         yield hash_file(paths[0], progress=progress)
         return
     done = 0
-    with ThreadPoolExecutor(_NUM_THREADS) as pool:
+    with ThreadPoolExecutor(num_cores()) as pool:
         for hashed in pool.map(hash_file, paths):
             done += hashed.stamp.num_bytes
             if progress is not None:

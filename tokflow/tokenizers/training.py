@@ -99,7 +99,7 @@ def _write_text(
 
 def _train(text: Path, num_merges: int, pattern: str) -> list[tuple[bytes, bytes]]:
     """Return the merges, found in a process of its own: gigatoken prints while it trains."""
-    from tokflow.tokenizers.processes import ProcessPool  # 0.04 s to import
+    from tokflow.pools.processes import ProcessPool  # 0.04 s to import
 
     try:
         with ProcessPool(1) as pool:

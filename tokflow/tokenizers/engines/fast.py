@@ -1,6 +1,5 @@
 """The fast engine: gigatoken, fed with Arrow buffers."""
 
-import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -8,6 +7,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from tokflow.pools.cores import num_cores
 from tokflow.tokenizers.engines.cut_rule import flat_steps
 from tokflow.tokenizers.engines.protocol import Encoded, InText, text_buffers
 from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME
@@ -57,7 +57,7 @@ class GigatokenEngine:
     ) -> None:
         self._build = build
         self._tokenizer = build()
-        self._is_parallel = _has_idle_cores() if is_parallel is None else is_parallel
+        self._is_parallel = num_cores() > 2 if is_parallel is None else is_parallel
         self._num_bytes = 0
 
     def encode(self, texts: pa.LargeStringArray) -> Encoded:
@@ -173,10 +173,6 @@ def _check_steps(fields: Mapping[str, Any]) -> None:
     if not is_plain:
         steps = ", ".join(step["type"] for step in (*splits, last))
         raise ValueError(f"its pre_tokenizer ({steps}) is more than patterns and bytes")
-
-
-def _has_idle_cores() -> bool:
-    return (os.cpu_count() or 1) > 2
 
 
 def _strings(offsets: np.ndarray, data: np.ndarray) -> "awkward.Array":

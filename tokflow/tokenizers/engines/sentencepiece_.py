@@ -1,12 +1,12 @@
 """The reference engine of a SentencePiece model: the `sentencepiece` library."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
+from tokflow.pools.cores import num_cores
 from tokflow.tokenizers.engines.protocol import Encoded, InText, any_of, encoded_from_lists
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class SentencePieceEngine:
         self, strings: list[str], return_type: Literal["numpy", "offset_mapping"]
     ) -> list[Any]:
         encoded: list[Any] = self._processor.encode(
-            strings, return_type=return_type, num_threads=os.cpu_count() or 1
+            strings, return_type=return_type, num_threads=num_cores()
         )
         return encoded
 

@@ -1,7 +1,6 @@
 """The reference engine of what only `transformers` can load: tokenizers written in Python."""
 
 import logging
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, cached_property, partial
@@ -13,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.errors import CorruptOutputError, TokenizerError, UntrustedCodeError
+from tokflow.pools.cores import num_cores
 from tokflow.store.manifest import checksums, read_manifest
 from tokflow.tokenizers.engines.protocol import Encoded, InText, any_of, encoded_from_lists
 from tokflow.tokenizers.tokenizer import check_content
@@ -64,7 +64,7 @@ class TransformersEngine:
         Raises: TokenizerError where a special token spelt in a text cannot be kept as text, the
         tokenizer fails at a text, or a process has died.
         """
-        num_workers = os.cpu_count() or 1
+        num_workers = num_cores()
         if num_workers == 1 or len(texts) == 1 or texts.nbytes < MIN_POOL_BYTES:
             return encoded_from_lists([self._encode(text) for text in texts.to_pylist()])
         num_texts = -(-len(texts) // (4 * num_workers))
@@ -94,9 +94,9 @@ class TransformersEngine:
 
     @cached_property
     def _pool(self) -> "ProcessPoolExecutor":
-        from tokflow.tokenizers.processes import ProcessPool  # 0.04 s to import
+        from tokflow.pools.processes import ProcessPool  # 0.04 s to import
 
-        return ProcessPool(os.cpu_count() or 1)
+        return ProcessPool(num_cores())
 
     def _encode(self, text: str) -> list[int]:
         if not self._spells_special.search(text):

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tokflow.errors import TokenizerError
+from tokflow.pools.processes import ProcessPool
 from tokflow.store.arrow import to_texts
 from tokflow.tokenizers.engines import transformers_
 from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.engines.transformers_ import TransformersEngine
-from tokflow.tokenizers.processes import ProcessPool
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow_tests.special import letter_ids, write_letters
 from tokflow_tests.tiny import declare_texts, save_tokenizer

@@ -1,0 +1,182 @@
+"""Processes of this machine, one task in each at a time."""
+
+import pickle
+import signal
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain, islice
+from multiprocessing import get_context
+from types import TracebackType
+from typing import Any, Self
+
+from tokflow.errors import TokflowError, explained
+from tokflow.pools.cores import be_worker
+from tokflow.pools.pool import Advance, InProcess, Make, R, T, ignore
+from tokflow.pools.processes import ProcessPool
+
+SECONDS_BETWEEN = 0.1
+"""How often progress is passed on."""
+
+ATTEMPTS = 2
+"""Of a task whose worker is lost: the memory may have been another task's."""
+
+
+class LocalPool:
+    """Worker processes that start when there is a first task for them, and stay.
+
+    A worker is a process with one core to itself. It takes one task at a time, so that a process
+    that is killed takes no more than that one with it; another process tries it once more.
+    """
+
+    def __init__(self, num_workers: int) -> None:
+        self._workers = [_Worker() for _ in range(num_workers)]
+
+    def map(
+        self, make: Make[T, R], tasks: Iterable[T], *, advance: Advance = ignore
+    ) -> Iterator[tuple[T, R | Exception]]:
+        """Yield each task with what came of it, as they finish; see `Pool.map`. One alone runs in
+        this process.
+
+        Where a task's worker is lost twice, its result is a TokflowError.
+        """
+        tasks = iter(tasks)
+        first = list(islice(tasks, 2))
+        if len(first) < 2:
+            yield from InProcess().map(make, first, advance=advance)
+            return
+        waiting = ((task, 1) for task in chain(first, tasks))
+        again: deque[tuple[T, int]] = deque()
+        idle = deque(self._workers)
+        running: dict[Future[Any], tuple[_Worker, T, int]] = {}
+        try:
+            while True:
+                while idle and (next_ := again.popleft() if again else next(waiting, None)):
+                    task, attempt = next_
+                    worker = idle.popleft()
+                    running[worker.submit(make, task)] = worker, task, attempt
+                if not running:
+                    return
+                done, _ = wait(running, timeout=SECONDS_BETWEEN, return_when=FIRST_COMPLETED)
+                for of_running in running.values():
+                    of_running[0].pass_on(advance)
+                for future in done:
+                    worker, task, attempt = running.pop(future)
+                    idle.append(worker)
+                    result = _result(future)
+                    if isinstance(result, BrokenExecutor):
+                        lost = worker.replace()
+                        if attempt < ATTEMPTS:
+                            again.append((task, attempt + 1))
+                            continue
+                        result = lost
+                    yield task, result
+        finally:
+            if running:
+                self._stop()
+
+    def _stop(self) -> None:
+        """End all workers together, so that they have one second in all; others may follow."""
+        for worker in self._workers:
+            worker.processes.terminate()
+        for worker in self._workers:
+            worker.processes.stop()
+            worker.processes = worker.new_processes()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for worker in self._workers:
+            worker.processes.terminate()
+
+
+@dataclass(eq=False)
+class _Worker:
+    """One process at a time, with counters of its own that this process reads."""
+
+    counters: Any = field(default_factory=lambda: get_context("spawn").RawArray("q", 2))
+    """Documents and bytes that its tasks have done so far."""
+    processes: ProcessPool = field(init=False)
+    _passed_on: tuple[int, int] = (0, 0)
+
+    def __post_init__(self) -> None:
+        self.processes = self.new_processes()
+
+    def new_processes(self) -> ProcessPool:
+        return ProcessPool(1, initialize=_begin, args=(self.counters,))
+
+    def submit(self, make: Make[T, R], task: T) -> Future[Any]:
+        return self.processes.submit(_call, make, task)
+
+    def pass_on(self, advance: Advance) -> None:
+        """Tell what its tasks have done since the last time."""
+        counters = tuple(self.counters)
+        new = counters[0] - self._passed_on[0], counters[1] - self._passed_on[1]
+        if any(new):
+            self._passed_on = counters
+            advance(*new)
+
+    def replace(self) -> TokflowError:
+        """Let another process take the place of one that is lost; return why it was."""
+        codes = [code for code in self.processes.exit_codes if code]
+        self.processes.terminate()
+        self.processes = self.new_processes()
+        found = f"one that ended with exit status {codes[0]}" if codes else "one that ended"
+        if codes and codes[0] < 0:
+            found = f"one that was killed by {signal.Signals(-codes[0]).name}"
+        return TokflowError(
+            where="a worker process",
+            expected="a process that lives until its task is done",
+            found=f"{found}, and so was the one that tried it before",
+            remedy="run it with fewer workers (--jobs) or more memory: a system that is short of "
+            "memory kills processes; else a library has failed, and dmesg may say where",
+        )
+
+
+_advance: Advance = ignore
+
+
+def _begin(counters: Any) -> None:
+    """Make a worker of this process: it cleans up where its pool stops it."""
+    global _advance
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the pool hears of it, too
+    signal.signal(signal.SIGTERM, _end)
+    be_worker()
+    _advance = partial(_count, counters)
+
+
+def _end(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)
+
+
+def _count(counters: Any, num_documents: int, num_bytes: int) -> None:
+    counters[0] += num_documents
+    counters[1] += num_bytes
+
+
+def _call(make: Make[T, R], task: T) -> R | Exception:
+    """Do a task in a worker. Returns an exception as a value, if need be another that can go to
+    the other process."""
+    try:
+        return make(task, _advance)
+    except Exception as error:
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:
+            return explained(error, where="a worker process")
+        return error
+
+
+def _result(future: Future[Any]) -> Any:
+    error = future.exception()
+    if error is None:
+        return future.result()
+    return error if isinstance(error, Exception) else BrokenExecutor()  # it was told to end

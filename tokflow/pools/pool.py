@@ -1,0 +1,93 @@
+"""The one thing a pool does: make what each of many tasks asks for."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Protocol, Self, TypeAlias, TypeVar
+
+from tokflow.errors import ConfigError
+from tokflow.pools.cores import num_cores
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+Advance: TypeAlias = Callable[[int, int], None]
+"""Called with the documents and the bytes of text that a task has just done."""
+
+Make: TypeAlias = Callable[[T, Advance], R]
+"""A function that does one task, and says meanwhile how far it is."""
+
+
+def ignore(num_documents: int, num_bytes: int) -> None:
+    """Hear of progress, and do nothing."""
+
+
+class Pool(Protocol):
+    """A place where tasks run."""
+
+    def map(
+        self, make: Make[T, R], tasks: Iterable[T], *, advance: Advance = ignore
+    ) -> Iterator[tuple[T, R | Exception]]:
+        """Yield each task with what `make` returned for it, in the order in which they finish.
+
+        An exception of a task is its result, and stops no other task. Tasks are taken from the
+        iterable as workers become free. Closing the iterator, or an exception where its results
+        are used, stops what is under way. `advance` is called in this thread or in a task's.
+        """
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+
+class InProcess:
+    """This process, one task after another."""
+
+    def map(
+        self, make: Make[T, R], tasks: Iterable[T], *, advance: Advance = ignore
+    ) -> Iterator[tuple[T, R | Exception]]:
+        """Yield the results in the order of the tasks; see `Pool.map`."""
+        for task in tasks:
+            result: R | Exception
+            try:
+                result = make(task, advance)
+            except Exception as error:
+                result = error
+            yield task, result
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Leave nothing open."""
+
+
+def open_pool(jobs: int | None = None) -> Pool:
+    """Return the pool of so many processes; by default `TOKFLOW_JOBS`, else one for each core.
+
+    Raises: ConfigError where the environment variable is no such number.
+    """
+    asked = os.environ.get("TOKFLOW_JOBS") if jobs is None else str(jobs)
+    if asked is not None and not (asked.isdigit() and int(asked) > 0):
+        raise ConfigError(
+            where="TOKFLOW_JOBS",
+            expected="how many processes work at once, 1 or more",
+            found=repr(asked),
+            remedy="correct it, or leave it out for one for each core",
+        )
+    num_workers = num_cores() if asked is None else int(asked)
+    if num_workers == 1:
+        return InProcess()
+    from tokflow.pools.local import LocalPool  # 0.04 s to import
+
+    return LocalPool(num_workers)

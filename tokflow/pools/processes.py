@@ -1,0 +1,115 @@
+"""Processes of this machine that start none of the user's code and end with this process."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import parent_process
+from multiprocessing.context import SpawnContext, SpawnProcess
+from types import ModuleType, TracebackType
+from typing import Any
+
+_starting = threading.Lock()
+
+STOP_SECONDS = 1.0
+"""What a process that is told to stop has to clean up before it is killed."""
+
+
+class _Process(SpawnProcess):
+    """A process that does not import the script it is started from.
+
+    `spawn` runs the user's script again in each process, up to an error or, worse, a second build
+    where the script has no `if __name__ == "__main__"`.
+    """
+
+    def start(self) -> None:
+        with _starting:
+            script = sys.modules["__main__"]
+            sys.modules["__main__"] = ModuleType("__main__")
+            try:
+                super().start()
+            finally:
+                sys.modules["__main__"] = script
+
+
+class _Context(SpawnContext):
+    """Starts processes, and knows those that it started."""
+
+    def __init__(self) -> None:
+        self.started: list[_Process] = []
+
+    def Process(self, *args: Any, **kwargs: Any) -> _Process:  # type: ignore[override]  # noqa: N802
+        process = _Process(*args, **kwargs)
+        self.started.append(process)
+        return process
+
+
+class ProcessPool(ProcessPoolExecutor):
+    """Processes that start when they are needed and end with the pool, or with this process.
+
+    Nothing is forked, for a fork copies the locks of other libraries' threads. A block that is
+    interrupted waits for none of them. `initialize` is called in each before anything else.
+    """
+
+    def __init__(
+        self, num_workers: int, *, initialize: Callable[..., None] | None = None, args: Any = ()
+    ) -> None:
+        self._context = _Context()
+        super().__init__(
+            num_workers,
+            mp_context=self._context,
+            initializer=_be_worker,
+            initargs=(initialize, args),
+        )
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is not None and not issubclass(kind, Exception):
+            self.stop()
+        super().__exit__(kind, error, traceback)
+
+    def stop(self) -> None:
+        """End the processes, whatever they do; those that do not end within a second are killed."""
+        self.terminate()
+        until = time.monotonic() + STOP_SECONDS
+        for process in self._started():
+            process.join(max(0.0, until - time.monotonic()))
+            process.kill()
+
+    def terminate(self) -> None:
+        """Ask the processes to end, and wait for none of them."""
+        self.shutdown(wait=False, cancel_futures=True)
+        for process in self._started():
+            process.terminate()
+
+    def _started(self) -> list[_Process]:
+        return [process for process in self._context.started if process.pid is not None]
+
+    @property
+    def exit_codes(self) -> list[int | None]:
+        """How each process ended; None for one that runs, below 0 for a signal."""
+        return [process.exitcode for process in self._started()]
+
+
+def _be_worker(initialize: Callable[..., None] | None, args: Any) -> None:
+    """End at once where the terminal interrupts, unless the parent does not mind it, as in the
+    background of a script; and where the parent was killed."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    parent = parent_process()
+    assert parent is not None
+
+    def end_with_parent() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    if initialize is not None:
+        initialize(*args)
