@@ -51,6 +51,11 @@ class Output:
         return self.graph.recipe(self.stage, self.name)
 
     @property
+    def is_of_file(self) -> bool:
+        """True if it is made from one raw file, of which its name is the partition key."""
+        return self.stage in FILE_STAGES
+
+    @property
     def dataset(self) -> str:
         """The name of its dataset."""
         return self.graph.dataset.name

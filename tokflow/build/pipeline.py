@@ -15,7 +15,7 @@ from typing import Any
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
-from tokflow.build.output import FILE_STAGES, Output, Stage, by_stage
+from tokflow.build.output import Output, Stage, by_stage
 from tokflow.build.results import BuildResult, Reporter, StageFailure, StageResult
 from tokflow.build.tasks import make_outputs
 from tokflow.errors import MissingOutputError, TokflowError, first_five
@@ -24,10 +24,6 @@ from tokflow.pools.pool import Advance, InProcess, Pool, ignore, open_pool
 from tokflow.raw import RawFile
 from tokflow.tokenizers.engines import EngineDiffersError
 from tokflow.tokens.encoder import engine_for
-
-SMALL_BYTES = 30_000_000
-"""Raw files that are no larger together are done in this process: to start another and to load an
-engine there takes as long."""
 
 
 def make_tokenizer(graph: BuildGraph) -> StageResult:
@@ -145,6 +141,7 @@ class _Build:
             except Exception as error:
                 self._fail("raw", key, error)
         if tokenizer is not None:
+            self.reporter.stage("tokenizer", num_outputs=1, num_bytes=0)
             self._add(tokenizer.output, tokenizer)
         while not self._make_all():
             self.made = {key: self.made[key] for key in self.made if key[0] == "tokenizer"}
@@ -159,11 +156,10 @@ class _Build:
             if not self._may_begin(stage):
                 break
             todo = [output for output in outputs if self._is_todo(output)]
-            num_bytes = sum(self.raw_files[o.name].num_bytes for o in todo if stage in FILE_STAGES)
             if stage != "tokenizer" or todo:
+                num_bytes = sum(self.raw_files[of.name].num_bytes for of in todo if of.is_of_file)
                 self.reporter.stage(stage, num_outputs=len(todo), num_bytes=num_bytes)
-            pool = self.pool if num_bytes > SMALL_BYTES else InProcess()
-            with closing(make_outputs(todo, pool, advance=self.reporter.advance)) as results:
+            with closing(make_outputs(todo, self.pool, advance=self.reporter.advance)) as results:
                 for output, result in results:
                     if isinstance(result, EngineDiffersError):
                         self.graph.disqualify(f"{result.where}: {result.found}")
@@ -177,7 +173,7 @@ class _Build:
             self.reporter.made(result)
             return
         self._fail(output.stage, output.name, result)
-        if output.stage in FILE_STAGES:
+        if output.is_of_file:
             del self.raw_files[output.name]
 
     def _may_begin(self, stage: Stage) -> bool:
@@ -206,7 +202,7 @@ class _Build:
         )
 
     def _is_todo(self, output: Output) -> bool:
-        is_lost = output.stage in FILE_STAGES and output.name not in self.raw_files
+        is_lost = output.is_of_file and output.name not in self.raw_files
         return not is_lost and (output.stage, output.name) not in self.made
 
     def _load_engine(self, keys: Sequence[str]) -> StageResult | None:

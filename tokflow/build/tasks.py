@@ -10,7 +10,7 @@ from tokflow.build.graph import BuildGraph
 from tokflow.build.output import Output, Stage
 from tokflow.build.results import StageResult
 from tokflow.exports import write_export
-from tokflow.pools.pool import Advance, Pool, ignore
+from tokflow.pools.pool import Advance, InProcess, Pool, ignore
 from tokflow.sequences.segments import write_sequences
 from tokflow.split.cut_tokens import CutEncoder, write_cut_tokens
 from tokflow.split.spans import write_split
@@ -35,6 +35,11 @@ class Task:
     write: Write
 
 
+SMALL_BYTES = 30_000_000
+"""Raw files that are no larger together are done in this process: to start others, and to load an
+engine in each, takes as long."""
+
+
 def make_task(task: Task, advance: Advance) -> None:
     """Make the output of a task, whole or not at all."""
     with new_folder(task.folder) as folder:
@@ -51,8 +56,8 @@ def make_outputs(outputs: Iterable[Output], pool: Pool, *, advance: Advance = ig
     """Yield outputs of one stage with what came of each: first those that are there already, then
     what the pool makes of the others, as it is done.
 
-    What cannot be made has its error, and stops no other. What is said of an output is what its
-    manifest in the store says, not what a worker does.
+    Few bytes are done in this process. What cannot be made has its error, and stops no other.
+    Counts are those of the manifests in the store, not of a worker.
     """
     missing = []
     for output in outputs:
@@ -64,7 +69,8 @@ def make_outputs(outputs: Iterable[Output], pool: Pool, *, advance: Advance = ig
             yield output, error
             continue
         yield output, _result(output, is_new=False)
-    yield from _make_missing(missing, pool, advance)
+    num_bytes = sum(of.graph.raw_file(of.name).num_bytes for of in missing if of.is_of_file)
+    yield from _make_missing(missing, pool if num_bytes > SMALL_BYTES else InProcess(), advance)
 
 
 def _make_missing(missing: Iterable[Output], pool: Pool, advance: Advance) -> Results:

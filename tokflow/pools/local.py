@@ -126,7 +126,7 @@ class _Worker:
 
     def replace(self) -> TokflowError:
         """Let another process take the place of one that is lost; return why it was."""
-        codes = [code for code in self.processes.exit_codes if code]
+        codes = [code for code in self.processes.exit_codes() if code]
         self.processes.terminate()
         self.processes = self.new_processes()
         found = f"one that ended with exit status {codes[0]}" if codes else "one that ended"

@@ -92,9 +92,10 @@ class ProcessPool(ProcessPoolExecutor):
     def _started(self) -> list[_Process]:
         return [process for process in self._context.started if process.pid is not None]
 
-    @property
     def exit_codes(self) -> list[int | None]:
-        """How each process ended; None for one that runs, below 0 for a signal."""
+        """Return how each process ended, below 0 for a signal; None for one that does not end."""
+        for process in self._started():
+            process.join(STOP_SECONDS)
         return [process.exitcode for process in self._started()]
 
 

@@ -332,6 +332,7 @@ def test_a_reporter_hears_of_every_stage_output_and_byte(tmp_path: Path):
     build_dataset(declare(tmp_path, {"a.jsonl": ["ab", "é"]}, exports=["bin"]), reporter=Listener())
 
     assert [entry for entry in heard if entry != ("raw", 1)] == [
+        ("tokenizer", 1),
         "tiny/tokenizer",
         ("tokens", 1),
         (2, 4),

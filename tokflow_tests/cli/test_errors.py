@@ -177,7 +177,7 @@ def test_the_traceback_of_a_stage_is_shown_where_it_is_asked_for(
         "error: split a.jsonl: expected to finish without an error, found ZeroDivisionError: "
     )
     assert (rest[0] == "Traceback (most recent call last):") == (debug == "1")
-    assert ('/pipeline.py", line ' in result.stderr) == (debug == "1")
+    assert ('/tasks.py", line ' in result.stderr) == (debug == "1")
 
 
 @pytest.mark.parametrize("as_json", [False, True])

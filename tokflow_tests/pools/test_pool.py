@@ -1,0 +1,172 @@
+"""Claims about every pool, and about the one of this machine's processes."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tokflow.errors import BadDocumentError, ConfigError, TokflowError
+from tokflow.pools.cores import num_cores
+from tokflow.pools.local import LocalPool
+from tokflow.pools.pool import Advance, InProcess, Pool, open_pool
+
+
+class CannotTravelError(Exception):
+    """An exception that pickle cannot make again."""
+
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(first + second)
+
+
+def double(task: int, advance: Advance) -> int:
+    if task == 3:
+        raise BadDocumentError(
+            where="a", expected="b", found="c", remedy="d", path=Path("a"), row=3
+        )
+    if task == 4:
+        raise CannotTravelError("of", " four")
+    advance(1, task)
+    return 2 * task
+
+
+def die(task: Path, advance: Advance, *, times: int) -> int:
+    """Be killed so many times, and count that in the file of the task."""
+    if task.name == "well":
+        return os.getpid()
+    num_before = task.stat().st_size if task.exists() else 0
+    if num_before < times:
+        task.write_bytes(b"x" * (num_before + 1))
+        os.kill(os.getpid(), signal.SIGKILL)
+    return num_before
+
+
+def work(folder: Path, advance: Advance) -> None:
+    """Leave a file while a long task is under way."""
+    mark = folder / str(os.getpid())
+    mark.touch()
+    try:
+        time.sleep(60)
+    finally:
+        mark.unlink()
+
+
+def work_unless_well(task: Path, advance: Advance) -> None:
+    if task.name != "well":
+        work(task, advance)
+
+
+def cores_of(task: int, advance: Advance) -> int:
+    return num_cores()
+
+
+@pytest.fixture(scope="module", params=[1, 2])
+def pool(request: pytest.FixtureRequest) -> Iterator[Pool]:
+    with open_pool(request.param) as opened:
+        yield opened
+
+
+def test_results_and_errors_are_values_and_progress_is_the_sum(pool: Pool):
+    heard: list[tuple[int, int]] = []
+
+    results = dict(pool.map(double, range(8), advance=lambda *call: heard.append(call)))
+
+    assert {task: result for task, result in results.items() if isinstance(result, int)} == {
+        task: 2 * task for task in (0, 1, 2, 5, 6, 7)
+    }
+    assert isinstance(results[3], BadDocumentError)
+    assert (results[3].row, results[3].fields()["found"]) == (3, "c")
+    assert "of four" in str(results[4])
+    assert [sum(column) for column in zip(*heard, strict=True)] == [6, 21]
+
+
+def test_tasks_are_taken_as_workers_become_free(pool: Pool):
+    taken: list[int] = []
+
+    def tasks() -> Iterator[int]:
+        for task in range(5, 20):
+            taken.append(task)
+            yield task
+
+    results = pool.map(double, tasks())
+    next(results)
+
+    assert len(taken) <= 4
+    results.close()  # type: ignore[attr-defined]
+
+
+def test_one_task_alone_runs_in_this_process():
+    with LocalPool(2) as pool:
+        [(_, process)] = pool.map(partial(die, times=0), [Path("well")])
+
+    assert process == os.getpid()
+
+
+def test_a_task_whose_worker_is_killed_is_tried_once_more(tmp_path: Path):
+    tasks = [tmp_path / name for name in ("once", "twice", "well")]
+
+    with LocalPool(2) as pool:
+        once = dict(pool.map(partial(die, times=1), [*tasks[:1], *tasks[2:]]))
+        twice = dict(pool.map(partial(die, times=2), tasks[1:]))
+
+    assert once[tasks[0]] == 1
+    assert isinstance(twice[tasks[2]], int)
+    lost = twice[tasks[1]]
+    assert isinstance(lost, TokflowError)
+    assert lost.found == "one that was killed by SIGKILL, and so was the one that tried it before"
+    assert "fewer workers (--jobs) or more memory" in lost.remedy
+
+
+def test_an_interrupted_map_stops_every_worker_soon_and_lets_it_clean_up(tmp_path: Path):
+    interrupted: list[float] = []
+
+    def interrupt() -> None:
+        while len(list(tmp_path.iterdir())) < 2:
+            time.sleep(0.01)
+        interrupted.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt), LocalPool(2) as pool:
+        list(pool.map(work, [tmp_path] * 3))
+
+    assert time.monotonic() - interrupted[0] < 20
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_closed_map_stops_what_is_under_way_and_the_pool_goes_on(tmp_path: Path):
+    (tmp_path / "busy").mkdir()
+
+    def tasks() -> Iterator[Path]:
+        yield tmp_path / "well"
+        yield tmp_path / "busy"
+
+    with LocalPool(2) as pool:
+        results = pool.map(work_unless_well, tasks())
+        assert next(results)[0].name == "well"
+        results.close()  # type: ignore[attr-defined]
+        after = dict(pool.map(double, [1, 2]))
+
+    assert list((tmp_path / "busy").iterdir()) == []
+    assert after == {1: 2, 2: 4}
+
+
+def test_how_many_work_at_once_is_asked_of_the_environment_and_the_machine(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setenv("TOKFLOW_JOBS", "1")
+    assert isinstance(open_pool(), InProcess)
+    assert isinstance(open_pool(2), LocalPool)
+    monkeypatch.setenv("TOKFLOW_JOBS", "many")
+    with pytest.raises(ConfigError, match=r"TOKFLOW_JOBS: expected how many processes .*'many'"):
+        open_pool()
+    assert num_cores() == len(os.sched_getaffinity(0))
+
+
+def test_a_worker_counts_one_core_as_its_own():
+    with LocalPool(2) as pool:
+        assert [cores for _, cores in pool.map(cores_of, [1, 2])] == [1, 1]
