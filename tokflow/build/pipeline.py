@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -18,12 +19,44 @@ from tokflow.build.graph import BuildGraph
 from tokflow.build.output import Output, Stage, by_stage
 from tokflow.build.results import BuildResult, Reporter, StageFailure, StageResult
 from tokflow.build.tasks import make_outputs
-from tokflow.errors import MissingOutputError, TokflowError, first_five
+from tokflow.errors import ConfigError, MissingOutputError, TokflowError, first_five
 from tokflow.exports import ExportConfig
 from tokflow.pools.pool import Advance, InProcess, Pool, ignore, open_pool
 from tokflow.raw import RawFile
 from tokflow.tokenizers.engines import EngineDiffersError
 from tokflow.tokens.encoder import engine_for
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One of several shares of a dataset's raw files, such as the third of 64."""
+
+    number: int
+    """From 1."""
+    of_shards: int
+
+    @classmethod
+    def read(cls, text: str) -> "Shard":
+        """Return the shard that a text such as `3/64` names.
+
+        Raises: ConfigError.
+        """
+        number, _, of_shards = text.partition("/")
+        if number.isdecimal() and of_shards.isdecimal() and 0 < int(number) <= int(of_shards):
+            return cls(int(number), int(of_shards))
+        raise ConfigError(
+            where="--shard",
+            expected="the number of a share, from 1, and how many there are, such as 3/64",
+            found=repr(text),
+            remedy="correct it; where jobs are counted from 0, add 1",
+        )
+
+    def of(self, keys: Sequence[str]) -> list[str]:
+        """Return the share of the keys: every 64th, from the third."""
+        return list(keys[self.number - 1 :: self.of_shards])
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of_shards}"
 
 
 def make_tokenizer(graph: BuildGraph) -> StageResult:
@@ -92,6 +125,7 @@ def build_dataset(
     reporter: Reporter | None = None,
     graph: BuildGraph | None = None,
     jobs: int | None = None,
+    shard: Shard | None = None,
 ) -> BuildResult:
     """Make every output of `dataset` that is not there yet, for all files or some.
 
@@ -99,13 +133,21 @@ def build_dataset(
     built. With `partitions`, exports are left alone unless that completes them. `graph`: that of a
     plan made just now, so that raw files are not looked for again. `jobs`: how many processes work
     at once, as many as cores by default (`TOKFLOW_JOBS` sets another); what is made does not depend
-    on it.
+    on it. `shard`: the share of the files that is done here, up to what needs no other file, and no
+    export; shares may be done at the same time, on other machines, and twice.
     """
     started = time.perf_counter()
     graph = BuildGraph(dataset) if graph is None else graph.online()
+    keys = graph.selected_keys(partitions)
     with open_pool(jobs) as pool:
-        build = _Build(graph, reporter or Reporter(), pool, is_partial=partitions is not None)
-        build.run(graph.selected_keys(partitions))
+        build = _Build(
+            graph,
+            reporter or Reporter(),
+            pool,
+            is_partial=partitions is not None,
+            is_shard=shard is not None,
+        )
+        build.run(keys if shard is None else shard.of(keys))
     return BuildResult(
         raw_files=build.raw_files,
         made=tuple(build.in_order()),
@@ -119,12 +161,19 @@ class _Build:
     """One run over all stages; a file that failed in one stage is left out of the next."""
 
     def __init__(
-        self, graph: BuildGraph, reporter: Reporter, pool: Pool, *, is_partial: bool
+        self,
+        graph: BuildGraph,
+        reporter: Reporter,
+        pool: Pool,
+        *,
+        is_partial: bool,
+        is_shard: bool,
     ) -> None:
         self.graph = graph
         self.reporter = reporter
         self.pool = pool
         self.is_partial = is_partial
+        self.is_shard = is_shard
         self.raw_files: dict[str, RawFile] = {}
         """Those of which nothing has failed so far."""
         self.made: dict[tuple[Stage, str], StageResult] = {}
@@ -181,6 +230,9 @@ class _Build:
         sources = self.graph.sources
         if stage == "tokens":
             return ("tokenizer", "tokenizer") in self.made
+        needs_all = stage == "export" or self.graph.dataset.split.scope == "dataset"
+        if self.is_shard and needs_all and stage != "tokenizer":
+            return False
         if stage == "split" and self.graph.dataset.split.scope == "dataset":
             waiting = [key for key in sources if not self.graph.tokens(key).is_made]
             if waiting and self.failed:

@@ -50,6 +50,23 @@ Partitions = Annotated[
         help="Only this raw file; may be given several times. Exports follow once all are built.",
     ),
 ]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="Processes that work at once; one for each core by default, or TOKFLOW_JOBS.",
+    ),
+]
+ShardText = Annotated[
+    str | None,
+    typer.Option(
+        "--shard",
+        metavar="I/N",
+        help="Only the share I, from 1, of N shares of the raw files, and no export: for batch "
+        "systems. Run it without --shard when all shares are done.",
+    ),
+]
 Trust = Annotated[
     bool,
     typer.Option(
@@ -79,6 +96,8 @@ def run(
     configs: Configs = None,
     store: Store = None,
     partitions: Partitions = None,
+    jobs: Jobs = None,
+    shard: ShardText = None,
     json: Json = False,
 ) -> None:
     """Build what is missing or has changed, and export it."""

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.build.dataset import Dataset
+from tokflow.build.graph import BuildGraph
 from tokflow.build.output import Output
-from tokflow.build.pipeline import build_dataset
+from tokflow.build.pipeline import Shard, build_dataset
 from tokflow.build.plan import Plan, PlannedOutput, make_plan
 from tokflow.build.results import BuildResult
 from tokflow.cli import STARTED
@@ -23,6 +24,7 @@ from tokflow.cli.selection import Paths, Words, select
 from tokflow.cli.terminal import (
     DONE,
     FAILED,
+    UsageError,
     as_usage,
     counted,
     described_left_out,
@@ -31,17 +33,40 @@ from tokflow.cli.terminal import (
     size,
 )
 from tokflow.errors import explained
+from tokflow.pools.pool import open_pool
 from tokflow.store.atomic import point_latest_to
 
 
-def main(names: Words, configs: Paths, store: Path | None, partitions: Words, *, json: bool) -> int:
+def main(
+    names: Words,
+    configs: Paths,
+    store: Path | None,
+    partitions: Words,
+    jobs: int | None,
+    shard: str | None,
+    *,
+    json: bool,
+) -> int:
     """Build the datasets one after the other; one that fails does not stop the next."""
+    with as_usage():
+        share = None if shard is None else Shard.read(shard)
+        open_pool(jobs)  # which starts nothing
+    if share is not None and partitions:
+        raise UsageError(
+            where="--shard",
+            expected="a share of all raw files, or some of them by --partition",
+            found=f"both {share} and {partitions[0]!r}",
+            remedy="leave one out",
+        )
     datasets = select(names, configs, store, is_one=bool(partitions))
     is_recorded = not configs and store is None  # else Dagster does not know it as it is
+    run = partial(_run, partitions=partitions, is_recorded=is_recorded)
+    if share is not None:
+        run = partial(_run_shard, shard=share)
     documents: list[dict[str, Any]] = []
     for dataset in datasets:
         try:
-            documents.append(_run(dataset, partitions, is_recorded=is_recorded, json=json))
+            documents.append(run(dataset, jobs=jobs, json=json))
         except Exception as error:
             if len(datasets) == 1:
                 raise
@@ -54,7 +79,30 @@ def main(names: Words, configs: Paths, store: Path | None, partitions: Words, *,
     return DONE if is_well else FAILED
 
 
-def _run(dataset: Dataset, partitions: Words, *, is_recorded: bool, json: bool) -> dict[str, Any]:
+def _run_shard(dataset: Dataset, *, shard: Shard, jobs: int | None, json: bool) -> dict[str, Any]:
+    """Build a share of a dataset, without a plan, which would look at all of it."""
+    graph = BuildGraph(dataset)
+    reporter = Errors() if json else Lines()
+    built = build_dataset(dataset, graph=graph, jobs=jobs, shard=shard, reporter=reporter)
+    if not json:
+        files = f"{counted(len(built.raw_files), 'file')} of {len(graph.sources):,}"
+        outputs = counted(built.num_new, "new output")
+        print(
+            f"{dataset.name}: shard {shard}: {files}, {outputs}, {built.seconds:,.1f} s; "
+            "`tokflow run` without --shard makes the rest when all shards are done",
+            flush=True,
+        )
+    return _document_of(graph, built)
+
+
+def _run(
+    dataset: Dataset,
+    *,
+    partitions: Words,
+    jobs: int | None,
+    is_recorded: bool,
+    json: bool,
+) -> dict[str, Any]:
     """Return what is to be said of a dataset in JSON."""
     with as_usage() if partitions else nullcontext():
         plan = make_plan(dataset, partitions=partitions, progress=None if json else _show_hashing)
@@ -70,9 +118,9 @@ def _run(dataset: Dataset, partitions: Words, *, is_recorded: bool, json: bool) 
             document["problems"] = record(dataset, document["outputs"], is_partial=is_partial)
         return document
     if not is_recorded:
-        return _document(plan, _build(plan, partitions, json=json))
+        return _document(plan, _build(plan, partitions, jobs=jobs, json=json))
     with dagster_process() as process:
-        built = _build(plan, partitions, json=json)
+        built = _build(plan, partitions, jobs=jobs, json=json)
         document = _document(plan, built)
         document["problems"] = record(
             dataset,
@@ -83,8 +131,8 @@ def _run(dataset: Dataset, partitions: Words, *, is_recorded: bool, json: bool) 
     return document
 
 
-def _build(plan: Plan, partitions: Words, *, json: bool) -> BuildResult:
-    build = partial(build_dataset, plan.dataset, partitions=partitions, graph=plan.graph)
+def _build(plan: Plan, partitions: Words, *, jobs: int | None, json: bool) -> BuildResult:
+    build = partial(build_dataset, plan.dataset, partitions=partitions, graph=plan.graph, jobs=jobs)
     if json:
         return build(reporter=Errors())
     is_terminal = sys.stdout.isatty()
@@ -122,24 +170,37 @@ def _show_hashing(done: int, total: int | None) -> None:
 
 def _document(plan: Plan, built: BuildResult | None = None) -> dict[str, Any]:
     """Return what is to be said of a dataset in JSON; without a build nothing was to do."""
-    outputs = [_output(planned, is_new=False) for planned in plan.planned]
-    if built:
-        outputs = [
-            {
-                **_output(made.output, is_new=made.is_new),
-                "counts": dict(made.manifest.counts),
-                "run": made.run,
-            }
-            for made in built.made
-        ]
+    if built is not None:
+        return _document_of(plan.graph, built)
     return {
         "dataset": plan.dataset.name,
-        "num_files": len(built.raw_files) if built else plan.num_files,
-        "left_out": [asdict(left) for left in (built or plan).left_out],
-        "num_new": built.num_new if built else 0,
-        "seconds": round(built.seconds, 3) if built else 0.0,
+        "num_files": plan.num_files,
+        "left_out": [asdict(left) for left in plan.left_out],
+        "num_new": 0,
+        "seconds": 0.0,
+        "outputs": [_output(planned, is_new=False) for planned in plan.planned],
+        "failed": [],
+        "problems": [],
+    }
+
+
+def _document_of(graph: BuildGraph, built: BuildResult) -> dict[str, Any]:
+    outputs = [
+        {
+            **_output(made.output, is_new=made.is_new),
+            "counts": dict(made.manifest.counts),
+            "run": made.run,
+        }
+        for made in built.made
+    ]
+    return {
+        "dataset": graph.dataset.name,
+        "num_files": len(built.raw_files),
+        "left_out": [asdict(left) for left in built.left_out],
+        "num_new": built.num_new,
+        "seconds": round(built.seconds, 3),
         "outputs": outputs,
-        "failed": [failed.as_document() for failed in (built.failed if built else ())],
+        "failed": [failed.as_document() for failed in built.failed],
         "problems": [],
     }
 
