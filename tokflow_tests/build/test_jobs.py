@@ -1,0 +1,160 @@
+"""The same bytes, however many processes make them, in whatever order, in one run or in shares."""
+
+import random
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokflow.build import pipeline, tasks
+from tokflow.build.dataset import Dataset
+from tokflow.build.pipeline import Shard, build_dataset
+from tokflow.build.results import Reporter
+from tokflow.errors import BadDocumentError, ConfigError
+from tokflow.pools.pool import Advance, InProcess, Make, R, T, ignore
+from tokflow.store.manifest import read_run
+from tokflow_tests.outputs import content
+from tokflow_tests.tiny import declare, load_dataset, write_yaml
+from tokflow_tests.wrong_engine import use_wrong_engine
+
+FILES = {f"{number:02d}.jsonl": ["ab", "c" * number, "", "größe"] for number in range(9)}
+
+SPLIT = {"parts": {"train": {"start": 0, "characters": 40}, "rest": {"start": 40}}}
+
+DATASETS: dict[str, dict[str, Any]] = {
+    "file": {"split": {"scope": "file", "boundary": "character", **SPLIT}},
+    "dataset": {"split": {"scope": "dataset", "boundary": "character", **SPLIT}},
+    "trained": {"tokenizer": {"kind": "trained", "vocab_size": 260}},
+}
+
+
+class Shuffled(InProcess):
+    """A pool that makes tasks in any order but their own."""
+
+    def map(
+        self, make: Make[T, R], tasks: Iterable[T], *, advance: Advance = ignore
+    ) -> Iterator[tuple[T, R | Exception]]:
+        shuffled = list(tasks)
+        random.Random(5).shuffle(shuffled)
+        yield from super().map(make, shuffled, advance=advance)
+
+
+@pytest.fixture(autouse=True)
+def _no_dataset_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "SMALL_BYTES", 0)
+
+
+def declare_in(
+    folder: Path, files: Mapping[str, Iterable[str]] = FILES, **attributes: Any
+) -> Dataset:
+    return declare(folder, files, exports=["bin", "parquet"], **attributes)
+
+
+def built_bytes(dataset: Dataset, **how: Any) -> dict[str, bytes]:
+    """Build the dataset; return every byte of its store."""
+    built = build_dataset(dataset, **how)
+    assert built.failed == ()
+    return content(dataset.folder)
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_no_byte_depends_on_jobs_order_and_shares(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def dataset_of(way: str) -> Dataset:
+        return declare_in(tmp_path / way, **DATASETS[name])
+
+    expected = built_bytes(dataset_of("1"), jobs=1)
+
+    assert built_bytes(dataset_of("2"), jobs=2) == expected
+    assert built_bytes(dataset_of("3"), jobs=3) == expected
+    shared = dataset_of("shares")
+    for number in (3, 1, 2, 1):
+        of_share = build_dataset(shared, jobs=1, shard=Shard(number, 3))
+        assert list(of_share.raw_files) == list(FILES)[number - 1 :: 3]
+        assert not (shared.folder / "exports").exists()
+    assert built_bytes(shared, jobs=1) == expected
+    monkeypatch.setattr(pipeline, "open_pool", lambda jobs: Shuffled())
+    assert built_bytes(dataset_of("shuffled")) == expected
+
+
+def test_what_is_made_is_told_in_order_and_counted_from_manifests(tmp_path: Path):
+    heard: list[tuple[int, int]] = []
+
+    class Listener(Reporter):
+        def advance(self, num_documents: int, num_bytes: int) -> None:
+            heard.append((num_documents, num_bytes))
+
+    built = build_dataset(declare_in(tmp_path), jobs=2, reporter=Listener())
+
+    tokens = [made for made in built.made if made.output.stage == "tokens"]
+    assert [made.output.name for made in tokens] == list(FILES)
+    assert [sum(column) for column in zip(*heard, strict=True)] == [
+        sum(made.manifest.counts[count] for made in tokens)
+        for count in ("num_documents", "num_bytes")
+    ]
+    assert build_dataset(declare_in(tmp_path, {}), jobs=2).num_new == 0
+
+
+def test_a_bad_file_stops_no_other(tmp_path: Path):
+    dataset = declare_in(tmp_path)
+    (tmp_path / "raw" / "04.jsonl").write_text('{"text": "a"}\n{"txet": "b"}\n')
+
+    built = build_dataset(dataset, jobs=2)
+
+    [failed] = built.failed
+    assert isinstance(failed.error, BadDocumentError)
+    assert (failed.name, failed.error.row, failed.error.line) == ("04.jsonl", 1, 2)
+    assert list(built.raw_files) == [key for key in FILES if key != "04.jsonl"]
+
+
+def test_a_verdict_on_gigatoken_makes_all_tokens_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    use_wrong_engine(monkeypatch)
+    monkeypatch.setattr(pipeline, "open_pool", lambda jobs: Shuffled())
+    files = {"a.jsonl": ["x", "y"], "b.jsonl": ["strange"], "c.jsonl": ["z"]}
+    dataset = declare_in(tmp_path, files, tokenizer={"kind": "trained", "vocab_size": 257})
+
+    built = build_dataset(dataset)
+
+    assert built.failed == ()
+    tokens = [made for made in built.made if made.output.stage == "tokens"]
+    assert {read_run(made.folder)["engine"] for made in tokens} == {"tokenizers"}
+    assert len(tokens) == 3
+
+
+@pytest.mark.parametrize("text", ["0/3", "4/3", "3", "a/3", "1/0", "-1/3", "1/3/3", ""])
+def test_a_share_that_there_is_not_is_refused(text: str):
+    with pytest.raises(ConfigError, match=r"--shard: expected the number of a share, from 1"):
+        Shard.read(text)
+
+
+def test_shares_in_processes_at_once_and_one_killed_make_what_one_run_makes(tmp_path: Path):
+    expected = built_bytes(declare_in(tmp_path / "plain", **DATASETS["dataset"]), jobs=1)
+    folder = tmp_path / "shared"
+    declare_in(folder)
+    yaml = write_yaml(
+        folder, name="tiny", exports=["bin", "parquet"], packing={"sequence_length": 4},
+        raw={"files": "raw/*.jsonl"}, **DATASETS["dataset"],
+    )  # fmt: skip
+
+    def start(number: int) -> "subprocess.Popen[str]":
+        command = [sys.executable, "-m", "tokflow", "run", "--config", str(yaml)]
+        command += ["--shard", f"{number}/3", "--jobs", "2"]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    killed, *others = [start(number) for number in (1, 2, 3)]
+    while not (folder / "store" / "tiny" / "tokenizer").exists():
+        assert killed.poll() is None
+    killed.kill()
+    killed.communicate()
+    said = [process.communicate()[0] for process in (*others, start(1))]
+
+    assert "tiny: shard 2/3: 3 files of 9, " in said[0]
+    assert [process.returncode for process in others] == [0, 0]
+    assert not (folder / "store" / "tiny" / "exports").exists()
+    assert built_bytes(load_dataset(yaml), jobs=2) == expected
