@@ -1,6 +1,6 @@
 """A small dataset with Dagster around it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,11 @@ class Case:
         return list(self.instance.get_dynamic_partitions("small_files"))
 
     def run(
-        self, selection: dg.AssetSelection | None = None, *, keys: Sequence[str] = ()
+        self,
+        selection: dg.AssetSelection | None = None,
+        *,
+        keys: Sequence[str] = (),
+        config: Mapping[str, Any] | None = None,
     ) -> dg.ExecuteInProcessResult:
         """Materialize a selection (all by default) for one key or the range from first to last."""
         job = dg.define_asset_job("run", selection=selection or dg.AssetSelection.all())
@@ -66,7 +70,7 @@ class Case:
             partition_key=keys[0] if len(keys) == 1 else None,
             tags=tags,
             raise_on_error=False,
-            run_config=QUIET,
+            run_config={**QUIET, **(config or {})},
         )
 
     def event(self, *path: str, partition: str | None = None) -> dg.AssetMaterialization:

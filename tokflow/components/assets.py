@@ -11,6 +11,7 @@ from tokflow.components.dagster_names import FILE_STAGES, asset_key, parents, pa
 from tokflow.components.history import code_version
 from tokflow.components.reports import column_schema
 from tokflow.components.steps import make_body
+from tokflow.components.workers import POOL, RESOURCE, WORKERS
 from tokflow.exports import FORMATS, ExportConfig
 from tokflow.exports.columns import schema_of
 from tokflow.raw import redact
@@ -113,5 +114,7 @@ def _asset(
             [of for of, mapping in of_parents.items() if not isinstance(mapping, own)]
         ),
         backfill_policy=dg.BackfillPolicy.single_run(),
+        pool=None if stage in ("raw", "files") else POOL,
+        resource_defs={RESOURCE: WORKERS},
         retry_policy=FETCH_RETRY if stage == "raw" else None,
     )(make_body(dataset, stage, name))

@@ -18,6 +18,7 @@ from tokflow.components.dagster_names import FILE_STAGES, scan_job_name
 from tokflow.components.file_partitions import known_files
 from tokflow.components.history import materializations
 from tokflow.components.reports import Report, report, report_files, report_raw
+from tokflow.components.workers import RESOURCE
 from tokflow.errors import ConfigError, TokflowError, first_five, message_of, shortened
 from tokflow.pools.pool import Advance, Pool, open_pool
 from tokflow.raw import check_key
@@ -72,7 +73,7 @@ def _materialize_partitions(
     A file that cannot be built stops no other: the step fails at the end, and names it.
     """
     keys = sorted(context.partition_keys)
-    with open_pool() as pool:
+    with open_pool(getattr(context.resources, RESOURCE).jobs) as pool:
         reports, errors = _make_all(context, graph, stage, keys, pool)
         if graph.has_new_verdict:  # those that were made before it are to be made again
             reports, errors = _make_all(context, graph, stage, keys, pool)
