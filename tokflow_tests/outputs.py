@@ -17,12 +17,12 @@ from tokflow.tokens.shard import TokenShard
 
 def token_lists(shard: TokenShard) -> list[list[int]]:
     """Return the token ids of each document, BOS and EOS included."""
-    return _of_documents(shard, shard.token_ids())
+    return _of_documents(shard, shard.tokens().read())
 
 
 def documents_of(shard: TokenShard) -> list[tuple[list[int], list[int]]]:
     """Return the tokens and the loss mask of each document."""
-    masks = _of_documents(shard, shard.loss_mask())
+    masks = _of_documents(shard, shard.loss_mask().read())
     return [*zip(token_lists(shard), masks, strict=True)]
 
 

@@ -199,7 +199,7 @@ def _of_shard(shard: TokenShard, num_tokens: int) -> _Beginning:
     table = table.rename_columns(["row", "position", "num_tokens"])
     raw_file = shard.manifest.partition
     entries = [{"raw_file": raw_file, **row} for row in _rows_before([table], num_tokens)]
-    return _Beginning(token_ids=[shard.token_ids()[:num_tokens]], entries=entries)
+    return _Beginning(token_ids=[shard.tokens().read(0, num_tokens)], entries=entries)
 
 
 def _of_stream(part: Part, num: int) -> _Beginning:

@@ -19,13 +19,14 @@ from tokflow.exports import INDEX_NAME, Export, Part
 from tokflow.exports.part import make_parts
 from tokflow.sequences.packing import PackingConfig
 from tokflow.sequences.segments import FileSequences, open_sequences, write_sequences
-from tokflow.split.spans import SPANS_NAME, SPANS_SCHEMA, Split, TokenSource
+from tokflow.split.spans import SPANS_NAME, SPANS_SCHEMA, Split
 from tokflow.store.arrow import make_table, repeated, to_numpy
 from tokflow.store.manifest import Manifest, Recipe, checksum
 from tokflow.store.stored_outputs import StoredOutput, read_output
 from tokflow.store.tables import Columns, has_name, parquet_options
 from tokflow.tokens.document_table import DOCUMENTS_SCHEMA
 from tokflow.tokens.shard import TokenShard
+from tokflow.tokens.token_source import TokenSource, mapped
 from tokflow.tokens.writer import DOCUMENTS_NAME, LOSS_MASK_NAME, TOKENS_NAME
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def _flat(found: StoredOutput, part: str, folder: Path) -> dict[str, TokenSource
                     some = values[start : start + TOKENS_AT_ONCE].astype(dtypes[name], copy=False)
                     file.write(np.ascontiguousarray(some).data.cast("B"))
     _check_size(found, part, paths["token_ids"].stat().st_size // dtypes["token_ids"].itemsize)
-    return {name: _mapped(path, dtypes[name]) for name, path in paths.items()}
+    return {name: TokenSource((mapped(path, dtypes[name]),)) for name, path in paths.items()}
 
 
 def _check_size(found: StoredOutput, part: str, num_read: int) -> None:
@@ -100,13 +101,6 @@ def _check_size(found: StoredOutput, part: str, num_read: int) -> None:
             found=f"{num_read:,}",
             remedy="run `tokflow verify` on it, and make it again",
         )
-
-
-def _mapped(path: Path, dtype: np.dtype[Any]) -> TokenSource:
-    none = np.zeros(0, dtype=dtype)
-    if path.stat().st_size == 0:
-        return TokenSource(none, none)
-    return TokenSource(np.asarray(np.memmap(path, dtype=dtype, mode="r")), none)
 
 
 GROUPS_KEPT = 16

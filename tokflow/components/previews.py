@@ -31,9 +31,9 @@ def preview_of_documents(shard: TokenShard, tokenizer: Tokenizer) -> str:
         return "*no text*"
     starts = to_numpy(table["token_offset"])[has_text]
     stops = starts + to_numpy(table["num_tokens"])[has_text]
-    token_ids = shard.token_ids()
+    tokens = shard.tokens()
     return _preview(
-        [token_ids[start:stop] for start, stop in zip(starts, stops, strict=True)], tokenizer
+        [tokens.read(start, stop) for start, stop in zip(starts, stops, strict=True)], tokenizer
     )
 
 

@@ -15,11 +15,12 @@ from tokflow.exports.index import index_tables
 from tokflow.exports.part_sequences import TOKENS_AT_ONCE, PartSequences
 from tokflow.sequences.packing import PackingConfig
 from tokflow.sequences.segments import FileSequences, Sequences
-from tokflow.split.spans import Split, TokenSource
+from tokflow.split.spans import Split
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import Stored
 from tokflow.store.tables import Columns
 from tokflow.tokens.shard import TokenShard
+from tokflow.tokens.token_source import TokenSource
 
 T = TypeVar("T")
 

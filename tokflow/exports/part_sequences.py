@@ -14,9 +14,10 @@ from tokflow.exports.batching import batches_of
 from tokflow.exports.index import index_tables
 from tokflow.sequences.packing import PackingConfig, PackingCounts, Segments, pack_tails
 from tokflow.sequences.segments import SEGMENTS_COLUMNS, FileSequences, Sequences, fill_sequences
-from tokflow.split.spans import Split, TokenSource
+from tokflow.split.spans import Split
 from tokflow.store.arrow import to_arrow, to_numpy
 from tokflow.store.tables import Columns
+from tokflow.tokens.token_source import TokenSource
 
 TOKENS_AT_ONCE = 2_048 * 2_048
 """Tokens made into sequences at one go; their arrays take some 50 MB."""
@@ -222,7 +223,7 @@ class _Tails:
         starts = np.empty_like(lengths)
         starts[order] = np.cumsum(lengths[order]) - lengths[order]
         joined = np.concatenate(taken)
-        return TokenSource(joined, joined[:0]).take(starts, lengths)
+        return TokenSource((joined,)).take(starts, lengths)
 
 
 def _columns(

@@ -1,10 +1,7 @@
 """A split on disk: for each part, the spans of documents that belong to it."""
 
-import mmap
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +25,7 @@ from tokflow.store.integrity import Stored, checked
 from tokflow.store.manifest import Manifest, Recipe, check_sizes, checksums, write_manifest
 from tokflow.store.tables import parquet_options, read_part
 from tokflow.tokens.shard import TokenShard
+from tokflow.tokens.token_source import TokenSource
 from tokflow.tokens.writer import DOCUMENTS_NAME
 
 SPLIT_VERSION = 2
@@ -53,10 +51,6 @@ before the span, 0 unless it is cut; token_start: in tokens.bin, or past its end
 cut_tokens.bin."""
 
 
-POSITIONS_AT_ONCE = 2**20
-"""Tokens looked at here and there in a mapped file, before its memory is given back."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartSpans:
     """The spans of one part, in file order: of whole and of cut documents; shape (num_spans,)."""
@@ -67,75 +61,6 @@ class PartSpans:
     token_start: npt.NDArray[np.int64]
     """The position of its first token in the split's `TokenSource`."""
     num_tokens: npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class TokenSource:
-    """The tokens a split points into: tokens.bin, and behind its end those of cut spans.
-
-    Or what there is one of for each of them, such as the loss mask.
-    """
-
-    shard: npt.NDArray[np.unsignedinteger]
-    cut: npt.NDArray[np.unsignedinteger]
-
-    def take(
-        self, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.unsignedinteger]:
-        """Return the tokens of many spans or segments, end to end; neighbours are read at one go.
-
-        Each lies in one of the two files. A single one is a view, not read before it is looked
-        at.
-        """
-        if len(starts) == 0:
-            return np.zeros(0, dtype=self.shard.dtype)
-        size = len(self.shard)
-        is_new = np.ones(len(starts), dtype=bool)
-        is_new[1:] = starts[1:] != starts[:-1] + lengths[:-1]
-        is_new[1:] |= (starts[1:] >= size) & (starts[:-1] < size)
-        first = np.flatnonzero(is_new)
-        stops = starts[first] + np.add.reduceat(lengths, first)
-        shard, cut = self.shard, self.cut
-        taken = [
-            shard[start:stop] if start < size else cut[start - size : stop - size]
-            for start, stop in zip(starts[first].tolist(), stops.tolist(), strict=True)
-        ]
-        return np.concatenate(taken) if len(taken) > 1 else taken[0]
-
-    def batches(
-        self, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], num_tokens: int
-    ) -> Iterator[npt.NDArray[np.unsignedinteger]]:
-        """Yield what `take` returns, at most `num_tokens` at a time, and give the memory back."""
-        batch = (np.cumsum(lengths) - lengths) // num_tokens
-        edges = [0, *(np.flatnonzero(np.diff(batch)) + 1).tolist(), len(batch)]
-        for first, last in pairwise(edges):
-            taken = self.take(starts[first:last], lengths[first:last])
-            for start in range(0, len(taken), num_tokens):
-                yield taken[start : start + num_tokens]
-                self.release()
-
-    def at(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.unsignedinteger]:
-        """Return the token at each position, a million at a time."""
-        found = np.empty(len(positions), dtype=self.shard.dtype)
-        for first in range(0, len(positions), POSITIONS_AT_ONCE):
-            some = positions[first : first + POSITIONS_AT_ONCE]
-            is_cut = some >= len(self.shard)
-            values = found[first : first + POSITIONS_AT_ONCE]
-            values[~is_cut] = self.shard[some[~is_cut]]
-            values[is_cut] = self.cut[some[is_cut] - len(self.shard)]
-            self.release()
-        return found
-
-    def release(self) -> None:
-        """Give back the memory of what was read of the mapped file; it is read again if need be.
-
-        Without it a process that goes through a file of 1 GB holds 1 GB in the end.
-        """
-        base: Any = self.shard
-        while isinstance(base, np.ndarray):
-            base = base.base
-        if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
-            base.madvise(mmap.MADV_DONTNEED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,23 +101,23 @@ class Split:
             document=document, char_start=char_start, token_start=token_start, num_tokens=num_tokens
         )
 
+    def cut_tokens(self) -> npt.NDArray[np.unsignedinteger]:
+        """Return the tokens of the spans that are cut, end to end; (0,) where none is."""
+        if CUT_TOKENS_NAME not in self.manifest.files:
+            return np.zeros(0, dtype=self.shard.dtype)
+        return np.fromfile(self.folder / CUT_TOKENS_NAME, dtype=self.shard.dtype)
+
     def token_source(self) -> TokenSource:
-        """Return what the spans' token positions point into, memory-mapped."""
-        path = self.folder / CUT_TOKENS_NAME
-        has_cut = CUT_TOKENS_NAME in self.manifest.files
-        dtype = self.shard.dtype
-        cut = np.fromfile(path, dtype=dtype) if has_cut else np.zeros(0, dtype=dtype)
-        # A plain array over the same map: its slices cost a fifth of a memmap's.
-        return TokenSource(np.asarray(self.shard.token_ids()), cut)
+        """Return what the spans' token positions point into: the tokens of the shard,
+        memory-mapped, and behind their end those of cut spans."""
+        return TokenSource((*self.shard.tokens().files, self.cut_tokens()))
 
     def loss_mask_source(self) -> TokenSource | None:
         """Return the loss mask of the tokens, uint8; None where every token counts.
 
         The documents of a shard with a mask are never cut.
         """
-        if not self.shard.has_loss_mask:
-            return None
-        return TokenSource(np.asarray(self.shard.loss_mask()), np.zeros(0, dtype=np.uint8))
+        return self.shard.loss_mask() if self.shard.has_loss_mask else None
 
 
 def split_recipe(tokens: str, config: SplitConfig, position: FilePosition, key: str) -> Recipe:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.documents import (
@@ -31,6 +30,7 @@ from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
 from tokflow.tokens.bos_eos import ChatMarks, add_bos_eos
 from tokflow.tokens.encoder import DocumentEncoder
 from tokflow.tokens.prefetch import read_ahead, write_behind
+from tokflow.tokens.token_source import TokenSource, mapped
 from tokflow.tokens.writer import (
     DOCUMENTS_NAME,
     LOSS_MASK_NAME,
@@ -73,21 +73,16 @@ class TokenShard:
         """True if only some tokens are supervised: the documents are chats."""
         return LOSS_MASK_NAME in self.manifest.files
 
-    def token_ids(self) -> npt.NDArray[np.unsignedinteger]:
-        """Return tokens.bin, memory-mapped read-only; shape (num_tokens,)."""
-        return self._mapped(TOKENS_NAME, self.dtype)
+    def tokens(self) -> TokenSource:
+        """Return the token ids, memory-mapped read-only; (num_tokens,)."""
+        return TokenSource((mapped(self.folder / TOKENS_NAME, self.dtype),))
 
-    def loss_mask(self) -> npt.NDArray[np.uint8]:
-        """Return loss_mask.bin, memory-mapped read-only, shape (num_tokens,): 1 is supervised.
+    def loss_mask(self) -> TokenSource:
+        """Return the loss mask, memory-mapped read-only, uint8, (num_tokens,): 1 is supervised.
 
         Only a shard of chats has it.
         """
-        return self._mapped(LOSS_MASK_NAME, np.dtype(np.uint8))
-
-    def _mapped(self, name: str, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-        if self.num_tokens == 0:  # an empty file cannot be mapped
-            return np.zeros(0, dtype=dtype)
-        return np.memmap(self.folder / name, dtype=dtype, mode="r")
+        return TokenSource((mapped(self.folder / LOSS_MASK_NAME, np.dtype(np.uint8)),))
 
     def documents(self, columns: list[str] | None = None) -> pa.Table:
         """Return documents.parquet, one row per document in file order."""

@@ -38,4 +38,4 @@ def test_many_spans_of_one_document_have_the_reference_s_tokens_of_each(
     sides = [whole[start : start + 7] for start in range(7, 350, 7)]
     expected = open_reference(tokenizer).encode(to_texts(["before", TEXT[:1], *sides]))
     cut = [[*expected.document(side).tolist(), tokenizer.eos_id] for side in range(1, 51)]
-    assert split.token_source().cut.tolist() == [token for side in cut for token in side]
+    assert split.cut_tokens().tolist() == [token for side in cut for token in side]

@@ -6,7 +6,8 @@ import pytest
 
 from tokflow.build.graph import BuildGraph
 from tokflow.cli.summary import left_out
-from tokflow.split.spans import Split, TokenSource
+from tokflow.split.spans import Split
+from tokflow.tokens.token_source import TokenSource, mapped
 from tokflow_tests.outputs import int64
 from tokflow_tests.tiny import EOS, build, declare, ids
 
@@ -108,7 +109,7 @@ def test_the_sides_of_a_cut_that_no_part_takes_are_counted_and_not_kept(tmp_path
     split = make_split(tmp_path, ["abcdé"], split={"boundary": "character", "parts": parts})
 
     assert tokens_by_piece(split, "train") == [ids("bc")]
-    assert split.token_source().cut.tolist() == ids("bc")
+    assert split.cut_tokens().tolist() == ids("bc")
     assert split.manifest.counts["no_part.num_cut_pieces"] == 2
     assert split.manifest.counts["no_part.num_tokens"] == len(ids("a", "dé"))
 
@@ -184,7 +185,7 @@ def test_tokens_of_cut_pieces_follow_those_of_the_shard_and_are_taken_with_them(
 
     taken = source.take(pieces.token_start, pieces.num_tokens)
 
-    assert len(source.shard) == len(ids("ab", "cdef"))
+    assert len(source.files[0]) == len(ids("ab", "cdef"))
     assert pieces.token_start.tolist() == [0, 8]
     assert taken.tolist() == ids("ab", "cd")
 
@@ -203,9 +204,32 @@ def test_a_piece_of_no_tokens_at_the_end_of_the_shard_takes_none_of_the_cut_ones
 
 
 def test_what_ends_the_shard_is_not_run_into_what_begins_the_cut_tokens():
-    source = TokenSource(np.array([1, 2, 3]), np.array([4, 5]))
+    source = TokenSource((np.array([1, 2, 3]), np.array([4, 5])))
 
     assert source.take(int64(1, 3, 4), int64(2, 1, 1)).tolist() == [2, 3, 4, 5]
+
+
+def test_files_are_read_as_one():
+    rng = np.random.default_rng(3)
+    whole = rng.integers(0, 99, 50)
+    source = TokenSource(tuple(np.split(whole, [0, 7, 7, 30, 50])))
+
+    for _ in range(200):
+        start = rng.integers(0, 51, rng.integers(0, 5))
+        lengths = np.array([rng.integers(0, 51 - first) for first in start], dtype=np.int64)
+        expected = [
+            whole[first : first + num].tolist() for first, num in zip(start, lengths, strict=True)
+        ]
+        joined = [token for tokens in expected for token in tokens]
+        assert source.take(start, lengths).tolist() == joined
+        batches = list(source.batches(start, lengths, 4))
+        assert [token for batch in batches for token in batch.tolist()] == joined
+        assert all(0 < len(batch) <= 4 for batch in batches)
+        assert source.at(start[start < 50]).tolist() == whole[start[start < 50]].tolist()
+        assert [
+            source.read(*span).tolist() for span in zip(start, start + lengths, strict=True)
+        ] == expected
+    assert (len(source), source.read().tolist()) == (50, whole.tolist())
 
 
 def test_taking_nothing_gives_tokens_of_the_right_type(tmp_path: Path):
@@ -248,7 +272,7 @@ def test_a_part_of_no_characters_cuts_no_document(tmp_path: Path):
 def test_what_was_read_of_a_mapped_file_is_given_back_and_read_again(tmp_path: Path):
     path = tmp_path / "tokens.bin"
     np.arange(4_000_000, dtype="<u2").tofile(path)
-    source = TokenSource(np.asarray(np.memmap(path, "<u2", mode="r")), np.zeros(0, "<u2"))
+    source = TokenSource((mapped(path, np.dtype("<u2")),))
     run = source.take(np.array([1]), np.array([3_999_999]))
     assert resident_bytes(path) == 0
     total = int(run.sum(dtype=np.int64))

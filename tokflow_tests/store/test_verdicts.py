@@ -119,7 +119,7 @@ def test_a_verdict_on_a_piece_of_a_cut_document_is_one_on_the_tokens_of_all_file
 
     assert engines(built) == {"a.jsonl": "tokenizers", "b.jsonl": "tokenizers"}
     assert shards(dataset)["a.jsonl"] == true_tokens("strange!", *UNSEEN[1:])
-    cut = BuildGraph(dataset).open_split("a.jsonl").token_source().cut
+    cut = BuildGraph(dataset).open_split("a.jsonl").cut_tokens()
     assert cut.tolist() == [*b"strange", 256, *b"!", 256]
     stages = [made.output.stage for made in built.made]
     assert all(made.is_new for made in built.made)

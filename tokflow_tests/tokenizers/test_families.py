@@ -407,7 +407,7 @@ def test_a_shard_holds_the_tokens_of_the_familys_own_library(ready: Ready):
     expected = ready.family.reference(texts, "ordinary")
     assert token_lists(shard) == [[*ids, ready.tokenizer.eos_id] for ids in expected]
     is_wide = ready.tokenizer.vocab_size > 65_536
-    assert shard.token_ids().dtype == ("<u4" if is_wide else "<u2")
+    assert shard.tokens().dtype == ("<u4" if is_wide else "<u2")
 
 
 def test_the_vocabularies_are_the_very_files_that_openai_publishes(tmp_path: Path):

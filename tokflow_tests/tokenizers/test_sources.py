@@ -73,7 +73,7 @@ def test_the_largest_id_decides_the_dtype(num_ids: int, dtype: str, tmp_path: Pa
 
     shard = tokenize(dataset)
 
-    assert shard.token_ids().dtype == dtype
+    assert shard.tokens().dtype == dtype
     assert shard.manifest.details["vocab_size"] == num_ids
     assert token_lists(shard) == [[1, num_ids - 1], [65_534, num_ids - 1]]
 

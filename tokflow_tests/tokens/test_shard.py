@@ -11,8 +11,9 @@ import pytest
 import xxhash
 
 from tokflow.build.graph import BuildGraph
-from tokflow.build.pipeline import make_tokenizer, make_tokens
+from tokflow.build.pipeline import make_stage, make_tokenizer
 from tokflow.errors import BadDocumentError, CorruptOutputError, RawFileError
+from tokflow.pools.pool import InProcess
 from tokflow.store.manifest import broken_files
 from tokflow.tokens.document_table import DOCUMENTS_SCHEMA, ROWS_PER_GROUP
 from tokflow.tokens.shard import open_token_shard, write_token_shard
@@ -42,7 +43,7 @@ def test_bos_stands_first_and_eos_last_in_empty_documents_too(
     shard = tokenize(dataset)
 
     assert token_lists(shard) == expected
-    assert shard.token_ids().tolist() == [token_id for ids in expected for token_id in ids]
+    assert shard.tokens().read().tolist() == [token_id for ids in expected for token_id in ids]
 
 
 def test_eos_is_an_id_and_never_glued_to_the_text(tmp_path: Path):
@@ -61,7 +62,7 @@ def test_eos_is_an_id_and_never_glued_to_the_text(tmp_path: Path):
 def test_a_file_may_hold_no_text(texts: list[str], tmp_path: Path):
     shard = tokenize(declare_texts(tmp_path, texts, eos="none"))
 
-    assert shard.token_ids().tolist() == []
+    assert shard.tokens().read().tolist() == []
     assert token_lists(shard) == [[] for _ in texts]
     assert shard.documents().schema.equals(DOCUMENTS_SCHEMA)
     assert shard.manifest.counts["num_empty_documents"] == len(texts)
@@ -172,9 +173,9 @@ def test_row_groups_do_not_depend_on_batches(batch_bytes: int, tmp_path: Path):
 
 
 def test_tokens_are_mapped_read_only(tmp_path: Path):
-    token_ids = tokenize(declare_texts(tmp_path)).token_ids()
+    token_ids = tokenize(declare_texts(tmp_path)).tokens().read()
 
-    assert isinstance(token_ids, np.memmap)
+    assert not token_ids.flags.owndata
     assert token_ids.dtype == np.dtype("<u2")
     assert not token_ids.flags.writeable
 
@@ -202,10 +203,11 @@ def test_a_raw_file_that_changes_while_it_is_read_is_an_error_and_leaves_nothing
         with (tmp_path / "raw" / "texts.jsonl").open("a") as file:
             file.write('{"text": "b"}\n')
 
-    with pytest.raises(RawFileError) as caught:
-        make_tokens(graph, "texts.jsonl", progress=append)
+    made = make_stage(graph, "tokens", ["texts.jsonl"], InProcess(), advance=append)
 
-    assert str(caught.value) == (
+    error = made["texts.jsonl"]
+    assert isinstance(error, RawFileError)
+    assert str(error) == (
         f"{tmp_path / 'raw' / 'texts.jsonl'}: expected a raw file that stays as it is while it is "
         "read, found 14 bytes before and 28 after; wait until whatever writes it is done, then "
         "run again"

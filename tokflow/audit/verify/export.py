@@ -15,6 +15,7 @@ from tokflow.exports import INDEX_NAME, Arrays, Export, Layout, Part, index_of
 from tokflow.store.arrow import to_numpy
 from tokflow.store.manifest import Manifest
 from tokflow.store.tables import read_part
+from tokflow.tokens.token_source import TokenSource
 
 NAMES = {
     "token_ids": "token",
@@ -104,9 +105,8 @@ def _read_problems(folder: Path, manifest: Manifest, name: str, part: Part | Non
     for fields in export.read(name):
         token_ids = fields["token_ids"].reshape(-1)
         is_token = _is_token(fields, manifest)
-        yield from too_large(
-            where, np.where(is_token, token_ids, 0), manifest.details["vocab_size"]
-        )
+        tokens = TokenSource((np.where(is_token, token_ids, 0),))
+        yield from too_large(where, tokens, manifest.details["vocab_size"])
         for field, values in fields.items():
             yield from _differences(where, field, values, expected, num)
         num["positions"] += len(token_ids)

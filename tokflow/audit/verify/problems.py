@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, Manifest
+from tokflow.tokens.token_source import TokenSource
 
 TOKENS_AT_ONCE = 8_000_000
 """Token ids looked at together, so that memory does not grow with the output."""
@@ -25,15 +24,15 @@ def unlisted_files(folder: Path, manifest: Manifest) -> list[str]:
     return [f"{folder / name}: expected no file, found one" for name in sorted(unlisted)]
 
 
-def too_large(where: object, token_ids: npt.NDArray[Any], vocab_size: int) -> Iterator[str]:
+def too_large(where: object, tokens: TokenSource, vocab_size: int) -> Iterator[str]:
     """Yield a sentence for the first id that is not below vocab_size."""
-    for start in range(0, len(token_ids), TOKENS_AT_ONCE):
-        chunk = token_ids[start : start + TOKENS_AT_ONCE]
-        if int(chunk.max()) >= vocab_size:
-            at = start + int(np.argmax(chunk >= vocab_size))
+    for start in range(0, len(tokens), TOKENS_AT_ONCE):
+        some = tokens.read(start, start + TOKENS_AT_ONCE)
+        if int(some.max()) >= vocab_size:
+            at = int(np.argmax(some >= vocab_size))
             yield (
-                f"{where}: token {at:,}: expected an id below vocab_size {vocab_size:,}, "
-                f"found {int(token_ids[at]):,}"
+                f"{where}: token {start + at:,}: expected an id below vocab_size {vocab_size:,}, "
+                f"found {int(some[at]):,}"
             )
             return
 

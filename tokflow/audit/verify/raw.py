@@ -104,7 +104,7 @@ class _Sample:
         self._shard = shard
         self._encoding = encoding
         self._reference = reference
-        self._token_ids = shard.token_ids()
+        self._tokens = shard.tokens()
         self._loss_mask = shard.loss_mask() if shard.has_loss_mask else None
         self._chats = ChatEncoder(reference, encoding) if shard.has_loss_mask else None
         self.difference: str | None = None
@@ -123,8 +123,8 @@ class _Sample:
         """Yield what is wrong with the tokens of one document; `table`: its row."""
         [row] = table.to_pylist()
         where = f"{self._shard.manifest.partition}:{row['row']}"
-        here = slice(row["token_offset"], row["token_offset"] + row["num_tokens"])
-        found = self._token_ids[here]
+        here = row["token_offset"], row["token_offset"] + row["num_tokens"]
+        found = self._tokens.read(*here)
         chat = None
         if self._chats is None:
             encoded = self._reference.encode(batch.texts)
@@ -141,7 +141,7 @@ class _Sample:
             decoded = self._reference.decode(encoded.token_ids.tolist())
             if decoded != batch.texts[0].as_py():
                 yield f"{where}: expected its text when decoded, found {decoded[:40]!r} …"
-        mask = None if self._loss_mask is None else self._loss_mask[here]
+        mask = None if self._loss_mask is None else self._loss_mask.read(*here)
         if (mask is None) != (expected.loss_mask is None) or (
             mask is not None
             and expected.loss_mask is not None

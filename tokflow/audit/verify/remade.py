@@ -75,7 +75,7 @@ def _stored_cut_tokens(split: Split, spans: FileSpans, folder: Path) -> npt.NDAr
     that no part takes."""
     table = read_table(split.folder / SPANS_NAME)
     stored = to_numpy(table["num_tokens"])[to_numpy(table["is_cut"])]
-    token_ids = split.token_source().cut
+    token_ids = split.cut_tokens()
     is_taken = spans.is_cut & (spans.part != NO_PART)
     expected = int(np.count_nonzero(is_taken)), int(stored.sum())
     if (found := (len(stored), len(token_ids))) != expected:

@@ -13,6 +13,7 @@ from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer, check_content
 from tokflow.tokens.document_table import DOCUMENTS_SCHEMA
 from tokflow.tokens.shard import TokenShard
+from tokflow.tokens.token_source import TokenSource
 from tokflow.tokens.writer import (
     DOCUMENTS_NAME,
     LOSS_MASK_NAME,
@@ -103,11 +104,11 @@ def _row_problems(shard: TokenShard, rows: npt.NDArray[np.int64]) -> Iterator[st
 def _id_problems(
     shard: TokenShard, starts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]
 ) -> Iterator[str]:
-    details, token_ids = shard.manifest.details, shard.token_ids()
+    details, tokens = shard.manifest.details, shard.tokens()
     where = shard.folder / TOKENS_NAME
-    yield from too_large(where, token_ids, details["vocab_size"])
+    yield from too_large(where, tokens, details["vocab_size"])
     ends = starts + counts
-    if len(ends) and (ends.max() > len(token_ids) or counts.min() < 0):
+    if len(ends) and (ends.max() > len(tokens) or counts.min() < 0):
         return  # said already by the offsets
     for role, wanted, position in (
         ("EOS", details["eos_id"], ends - 1),
@@ -117,10 +118,10 @@ def _id_problems(
             continue
         has_it = counts > 0
         if role == "EOS" and shard.has_loss_mask:  # a chat may end with EOS and white space
-            before = np.concatenate([[0], np.cumsum(token_ids == wanted)])
+            before = np.concatenate([[0], np.cumsum(tokens.read() == wanted)])
             has_it = before[ends] > before[starts]
         else:
-            has_it[has_it] = token_ids[position[has_it]] == wanted
+            has_it[has_it] = tokens.at(position[has_it]) == wanted
         if len(wrong := np.flatnonzero(~has_it)):
             yield (
                 f"{where}: document {wrong[0]:,}: expected the {role} id {wanted:,} "
@@ -134,10 +135,10 @@ def _eos_problems(shard: TokenShard) -> Iterator[str]:
     if details["eos_id"] is None:
         return
     each = 2 if details["bos_id"] == details["eos_id"] else 1
-    token_ids = shard.token_ids()
+    tokens = shard.tokens()
     found = sum(
-        int(np.count_nonzero(token_ids[start : start + TOKENS_AT_ONCE] == details["eos_id"]))
-        for start in range(0, len(token_ids), TOKENS_AT_ONCE)
+        int(np.count_nonzero(tokens.read(start, start + TOKENS_AT_ONCE) == details["eos_id"]))
+        for start in range(0, len(tokens), TOKENS_AT_ONCE)
     )
     ending = each * counts["num_documents"]
     yield from unequal(
@@ -153,7 +154,7 @@ def _mask_problems(shard: TokenShard) -> Iterator[str]:
     if not shard.has_loss_mask:
         return
     where = shard.folder / LOSS_MASK_NAME
-    mask = shard.loss_mask()
+    mask = shard.loss_mask().read()
     yield from unequal(where, num_values=(shard.num_tokens, len(mask)))
     if len(wrong := np.flatnonzero(mask > 1)):
         yield f"{where}: token {wrong[0]:,}: expected 0 or 1, found {mask[wrong[0]]}"
@@ -178,4 +179,6 @@ def verify_tokenizer(tokenizer: Tokenizer) -> list[str]:
         return [str(error)]
     except Exception as error:
         return [f"{tokenizer.folder}: expected a tokenizer that loads, found: {error}"]
-    return list(too_large(tokenizer.folder, encoded.token_ids, tokenizer.vocab_size))
+    return list(
+        too_large(tokenizer.folder, TokenSource((encoded.token_ids,)), tokenizer.vocab_size)
+    )

@@ -176,7 +176,7 @@ def test_an_added_token_past_65_535_makes_ids_of_four_bytes(tmp_path: Path):
 
     shard = tokenize(dataset)
 
-    assert shard.token_ids().dtype == "<u4"
+    assert shard.tokens().dtype == "<u4"
     assert token_lists(shard) == [[65_536, *letter_ids("a"), 2]]
 
 
