@@ -36,9 +36,7 @@ def find_columns(schema: pa.Schema, config: DocumentsConfig, path: Path) -> list
 def _find_column(schema: pa.Schema, text: str, config: DocumentsConfig, path: Path) -> TextColumn:
     """Return the top-level column of that name, or else a nested one."""
     name, *fields = [text] if text in schema.names else text.split(".")
-    if schema.names.count(name) > 1:
-        found = f"{schema.names.count(name)} of them"
-        raise _column_error(path, f"one column {name!r}", found, config)
+    check_single(name, schema.names, path)
     type_: Any = pa.struct(list(schema))
     for field in (name, *fields):
         if not pa.types.is_struct(type_) or type_.get_field_index(field) < 0:
@@ -49,6 +47,17 @@ def _find_column(schema: pa.Schema, text: str, config: DocumentsConfig, path: Pa
         expected = f"a column {text!r} of {lists}strings or UTF-8 bytes"
         raise _column_error(path, expected, f"{type_}", config)
     return TextColumn(name, tuple(fields))
+
+
+def check_single(name: str, names: list[str], path: Path) -> None:
+    """Raise ConfigError if several columns have that name."""
+    if (number := names.count(name)) > 1:
+        raise ConfigError(
+            where=path,
+            expected=f"one column {name!r}",
+            found=f"{number} of them",
+            remedy="rename all but one of them in the file",
+        )
 
 
 def missing_column_error(

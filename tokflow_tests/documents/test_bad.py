@@ -325,7 +325,10 @@ AGAIN = "; download or make the file again, if it is "
 HEADER = "line 1: expected a header with the names of the columns, found "
 NESTED = pa.table({"id": [1], "content": ["a"], "meta": [{"lang": "c", "n": 1}], "tags": [["a"]]})
 NAME = "; set documents.text to the column that holds the text"
-ONE = ": expected one column 'text', found 2 of them; "
+ONE, RENAME = (
+    ": expected one column 'text', found 2 of them; ",
+    "rename all but one of them in the file",
+)
 
 File = tuple[str, str, Callable[[], bytes], str, type[TokflowError], str, str]
 FILES: list[File] = [
@@ -348,9 +351,9 @@ FILES: list[File] = [
     ("a.parquet", "numbers", lambda: as_parquet(NESTED), "id", ConfigError, ": expected a column 'id' of strings or UTF-8 bytes, found int64", NAME),
     ("a.arrow", "structs", lambda: as_arrow(NESTED), "meta", ConfigError, ": expected a column 'meta' of strings or UTF-8 bytes, found struct<lang: string, n: int64>", NAME),
     ("a.parquet", "lists", lambda: as_parquet(NESTED), "tags", ConfigError, ": expected a column 'tags' of strings or UTF-8 bytes, found list<element: string>", NAME),
-    ("a.csv", "two columns", lambda: b"text,text\na,b\n", "text", ConfigError, ONE, "rename one of them in the header"),
-    ("a.parquet", "two columns", lambda: columns("parquet", "text", "text"), "text", ConfigError, ONE, NAME),
-    ("a.arrow", "two columns", lambda: columns("arrow", "text", "text"), "text", ConfigError, ONE, NAME),
+    ("a.csv", "two columns", lambda: b"text,text\na,b\n", "text", ConfigError, ONE, RENAME),
+    ("a.parquet", "two columns", lambda: columns("parquet", "text", "text"), "text", ConfigError, ONE, RENAME),
+    ("a.arrow", "two columns", lambda: columns("arrow", "text", "text"), "text", ConfigError, ONE, RENAME),
 ]  # fmt: skip
 
 
