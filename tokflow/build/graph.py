@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.output import FILE_STAGES, Output, Stage
-from tokflow.documents import format_of_name
+from tokflow.documents import format_of, format_of_name
 from tokflow.errors import (
     ConfigError,
     MissingOutputError,
@@ -62,12 +63,15 @@ class BuildGraph:
     def listing(self) -> Listing:
         """Everything that the patterns of the dataset match.
 
-        Raises: ConfigError, also for a part of the split that takes files of which there is none.
+        Raises: ConfigError, also for a file of no format that documents are read from, and for a
+        part of the split that takes files of which there is none.
         """
         dataset = self.dataset
         listing = list_raw(
             dataset.raw, base=dataset.base, store=dataset.folder, format_of=format_of_name
         )
+        for key, source in listing.sources.items():
+            format_of(Path(source.url if source.is_local else key), dataset.documents)
         _check_files_of_parts(dataset.split, list(listing.sources))
         return listing
 

@@ -21,10 +21,11 @@ from tokflow.store.config import Config
 
 def _as_patterns(files: object) -> tuple[object, ...]:
     given = files if isinstance(files, list | tuple) else [files]
-    if not given or any(isinstance(file, str) and not file.strip() for file in given):
+    is_text = all(isinstance(file, os.PathLike | str) and str(file).strip() for file in given)
+    if not given or not is_text:
         raise ConfigError(
             where="",
-            expected="at least one path, glob or URL",
+            expected="a path, glob or URL, or a list of them",
             found=repr(files),
             remedy="name the raw files, as in `files: data/raw/*.parquet`",
         )

@@ -224,6 +224,22 @@ def test_a_missing_nested_key_is_named_with_the_keys_beside_it(tmp_path: Path):
     assert "expected the key 'text' in 'meta', found the keys 'body'; set documents.text" in message
 
 
+def test_a_field_that_no_record_has_is_an_error_and_no_rejects(tmp_path: Path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"id": 1, "content": "a"}\n{\n{"id": 2}\n')
+    config = DocumentsConfig(text=("content", "contents"), on_bad_document="reject")
+
+    error = error_of(path, config)
+    path.write_text('{"content": "a"}\n{"contents": null}\n')
+
+    assert str(error) == (
+        f"{path}: expected records with the key 'contents', found none; the first has the keys "
+        "'id', 'content' (nearest: 'content'); set documents.text to the field that holds the text"
+    )
+    assert isinstance(error, ConfigError)
+    assert read(path, config) == ["a"]
+
+
 def test_a_position_counts_from_the_start_of_the_file(tmp_path: Path):
     good = b'{"text": "good"}\n'
     (tmp_path / "a.jsonl").write_bytes(good * 10_000 + b"{\n")  # over several blocks
