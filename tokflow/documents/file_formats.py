@@ -11,12 +11,12 @@ from tokflow.documents.parsed import Reader
 from tokflow.errors import ConfigError
 
 READERS: dict[FileFormat, str] = {
-    "parquet": "parquet.read",
+    "parquet": "columns.read_parquet",
     "jsonl": "jsonl.read",
     "csv": "delimited.read_csv",
     "tsv": "delimited.read_tsv",
     "txt": "txt.read",
-    "arrow": "arrow.read",
+    "arrow": "columns.read_arrow",
 }
 """The function that reads each format; its module is imported when such a file is read."""
 
