@@ -11,16 +11,13 @@ import pytest
 
 from tokflow.errors import RawFileError
 from tokflow.raw import RawSource
-from tokflow.raw.fetch import Copy, Retry, fetch
+from tokflow.raw.fetch import Copy, fetch
 from tokflow_tests.raw.servers import QuietServer
 
 CONTENT = b"".join(b"line %04d\n" % number for number in range(1000))
 
 
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
-
-
-SOON = Retry(first_wait_seconds=0.01)
 
 
 @dataclass
@@ -138,7 +135,7 @@ def source_of(url: str, key: str = "en/a.txt") -> RawSource:
 
 
 def fetched(server: Server, store: Path, **options) -> Copy:
-    return fetch(source_of(server.url), store=store, retry=SOON, **options)
+    return fetch(source_of(server.url), store=store, **options)
 
 
 def refusal(server: Server, store: Path, **options) -> str:
