@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tokflow.errors import RawFileError
-from tokflow.raw import RawSource
+from tokflow.raw import RawFile, RawSource, read_raw_files
 from tokflow.raw.fetch import Copy, fetch
 from tokflow_tests.raw.servers import QuietServer
 
@@ -132,6 +132,10 @@ class Handler(BaseHTTPRequestHandler):
 
 def source_of(url: str, key: str = "en/a.txt") -> RawSource:
     return RawSource(key=key, url=url, is_local=False)
+
+
+def read_raw_file(source: RawSource, **options) -> RawFile:
+    return read_raw_files([source], **options)[source.key]
 
 
 def fetched(server: Server, store: Path, **options) -> Copy:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tokflow.errors import RawFileError
-from tokflow.raw import check_unchanged, read_raw_file
+from tokflow.raw import check_unchanged
 from tokflow.raw.fetch import Copy, fetch
 from tokflow.raw.hashes import HashCache, HashedFile, stamp_of
 from tokflow.store.atomic import MANIFEST_NAME
@@ -18,6 +18,7 @@ from tokflow_tests.raw.fetching import (
     Server,
     fetched,
     names,
+    read_raw_file,
     refusal,
     source_of,
 )

@@ -184,10 +184,10 @@ def test_a_killed_download_goes_on_where_it_was(server: Server, tmp_path: Path):
     server.stall_at = 2000
     code = f"""
 from pathlib import Path
-from tokflow.raw import RawSource, fetch, partial, read_raw_file
+from tokflow.raw import RawSource, fetch, partial, read_raw_files
 partial.SYNC_BYTES = fetch.BLOCK_BYTES = 1000
 source = RawSource(key="en/a.txt", url={server.url!r}, is_local=False)
-read_raw_file(source, store=Path({str(tmp_path)!r}))
+read_raw_files([source], store=Path({str(tmp_path)!r}))
 """
     process = subprocess.Popen([sys.executable, "-c", code])
     wait_for_part(tmp_path, num_bytes=2000)
