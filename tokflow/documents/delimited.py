@@ -20,7 +20,6 @@ from tokflow.documents.parsed import (
     ParsedBatch,
     Problem,
     all_bad,
-    documents_per_record,
     excerpt,
     parse,
     too_large,
@@ -96,8 +95,7 @@ def _bad_record(
 ) -> ParsedBatch:
     """Return every line of the record as a bad document, for each of a record's documents."""
     problem = _what_is_wrong(odd, dialect, num_fields, config)
-    num_each = documents_per_record(config, len(config.columns))
-    places = (place for place in odd.lines() for _ in range(num_each))
+    places = (place for place in odd.lines() for _ in range(config.documents_per_record))
     # One more than may be set aside is the end, however many there are.
     return all_bad(problem, islice(places, config.max_rejects + 1))
 

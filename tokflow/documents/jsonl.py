@@ -26,7 +26,6 @@ from tokflow.documents.parsed import (
     Place,
     Problem,
     all_bad,
-    documents_per_record,
     excerpt,
     invalid_utf8,
     parse,
@@ -44,7 +43,7 @@ def read(path: Path, config: DocumentsConfig, batch_bytes: int) -> Iterator[Pars
     With several columns each line is decoded once for each.
     """
     fields = [_field(text, config) for text in config.columns]
-    num_each = documents_per_record(config, len(fields))
+    num_each = config.documents_per_record
     byte_offset, blocks = without_mark(read_blocks(path, block_bytes=batch_bytes))
     max_bytes = config.limit.document_bytes
 
@@ -121,7 +120,7 @@ def _name_in_config(text: str, config: DocumentsConfig) -> str:
 def _line_by_line(batch: LineBatch, fields: list[_Field], config: DocumentsConfig) -> ParsedBatch:
     """Return the documents of lines, some of which are blank or bad."""
     shown = [index for index, line in enumerate(batch.lines) if line.strip(b" \t\r")]
-    num_each = documents_per_record(config, len(fields))
+    num_each = config.documents_per_record
     columns: list[list[Any]] = [[] for _ in fields]
     problems: dict[int, Problem] = {}
     for record, index in enumerate(shown):

@@ -128,7 +128,7 @@ class _Fetching:
             return self.newest
         started = time.monotonic()
         path = self.folder / f".part-{_url_sha256(self.source)[:16]}"
-        with PartialDownload(path, validator) as partial:
+        with PartialDownload.at(path, validator) as partial:
             try:
                 self._download(partial)
             finally:
