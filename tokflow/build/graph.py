@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.output import FILE_STAGES, Output, Stage
-from tokflow.documents import format_of_name
+from tokflow.documents import format_of, format_of_name
 from tokflow.errors import (
     ConfigError,
     MissingOutputError,
@@ -20,7 +21,7 @@ from tokflow.errors import (
 )
 from tokflow.exports import ExportConfig, Part, export_recipe
 from tokflow.exports.part import make_parts
-from tokflow.raw import Listing, RawFile, RawSource, list_raw, read_raw_file, read_raw_files
+from tokflow.raw import Listing, Progress, RawFile, RawSource, list_raw, read_raw_files
 from tokflow.sequences.segments import FileSequences, open_sequences, sequences_recipe
 from tokflow.split.rule import FilePosition, SplitConfig
 from tokflow.split.spans import Split, open_split, split_recipe
@@ -62,12 +63,15 @@ class BuildGraph:
     def listing(self) -> Listing:
         """Everything that the patterns of the dataset match.
 
-        Raises: ConfigError, also for a part of the split that takes files of which there is none.
+        Raises: ConfigError, also for a file of no format that documents are read from, and for a
+        part of the split that takes files of which there is none.
         """
         dataset = self.dataset
         listing = list_raw(
             dataset.raw, base=dataset.base, store=dataset.folder, format_of=format_of_name
         )
+        for key, source in listing.sources.items():
+            format_of(Path(source.url if source.is_local else key), dataset.documents)
         _check_files_of_parts(dataset.split, list(listing.sources))
         return listing
 
@@ -106,30 +110,26 @@ class BuildGraph:
                     f"{len(self.sources):,} files such as {next(iter(self.sources), None)!r}",
                     remedy="put the file back, or name one that `tokflow plan` lists",
                 )
-            self._raw_files[key] = read_raw_file(
-                self.sources[key],
-                store=self.dataset.folder,
-                offline=self.offline,
-                rehash=self.rehash,
-            )
+            self._read([self.sources[key]])
         return self._raw_files[key]
 
-    def read_raw_files(
-        self, keys: Sequence[str], *, progress: Callable[[int, int | None], None] | None = None
-    ) -> None:
+    def read_raw_files(self, keys: Sequence[str], *, progress: Progress | None = None) -> None:
         """Look at many raw files of this disk together, which is faster than one by one.
 
         If one of them is bad nothing is raised here: `raw_file` does when it is asked for it.
         """
         new = [self.sources[key] for key in keys if key not in self._raw_files]
         with suppress(TokflowError, OSError):
-            self._raw_files |= read_raw_files(
-                [source for source in new if source.is_local],
-                store=self.dataset.folder,
-                progress=progress,
-                offline=self.offline,
-                rehash=self.rehash,
-            )
+            self._read([source for source in new if source.is_local], progress)
+
+    def _read(self, sources: Sequence[RawSource], progress: Progress | None = None) -> None:
+        self._raw_files |= read_raw_files(
+            sources,
+            store=self.dataset.folder,
+            progress=progress,
+            offline=self.offline,
+            rehash=self.rehash,
+        )
 
     def outputs(self, keys: Sequence[str] | None = None) -> Iterator[Output]:
         """Yield every output of the raw files `keys`, by default of all, and of the dataset, in

@@ -2,7 +2,7 @@
 
 from tokflow.documents.batch import Batch, Reject, Spans
 from tokflow.documents.config import DocumentsConfig, Limit
-from tokflow.documents.file_formats import READERS, deciding_fields, format_of_name
+from tokflow.documents.file_formats import READERS, deciding_fields, format_of, format_of_name
 from tokflow.documents.parsed import Render
 from tokflow.documents.reader import is_accepted, read_documents
 
@@ -15,6 +15,7 @@ __all__ = [
     "Render",
     "Spans",
     "deciding_fields",
+    "format_of",
     "format_of_name",
     "is_accepted",
     "read_documents",

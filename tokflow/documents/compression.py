@@ -10,32 +10,13 @@ import lzma
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 from tokflow.errors import RawFileError
 from tokflow.store.zstd import zstd
 
 _READ_BYTES = 256 * 1024
 """Compressed bytes read at once; for text about a fifth of a block of 1 to 2 MB."""
-
-
-class Decompressor(Protocol):
-    """Decompresses one stream (gzip member, zstd frame)."""
-
-    @property
-    def eof(self) -> bool:
-        """True if the stream has ended, its checksum compared."""
-
-    @property
-    def unused_data(self) -> bytes:
-        """Bytes after the end of the stream."""
-
-    @property
-    def needs_input(self) -> bool:
-        """True if nothing more comes out before more is put in."""
-
-    def decompress(self, data: bytes, /, max_length: int) -> bytes:
-        """Return at most `max_length` bytes of the stream."""
 
 
 def read_blocks(path: Path, *, block_bytes: int) -> Iterator[bytes]:
@@ -54,7 +35,7 @@ def read_blocks(path: Path, *, block_bytes: int) -> Iterator[bytes]:
 
 
 def _decompressed(
-    path: Path, new_decompressor: Callable[[], Decompressor], block_bytes: int
+    path: Path, new_decompressor: Callable[[], "Decompressor"], block_bytes: int
 ) -> Iterator[bytes]:
     with path.open("rb", buffering=0) as file:
         data = file.read(_READ_BYTES)
@@ -85,7 +66,7 @@ def _next_stream(path: Path, unused: bytes, read: Callable[[int], bytes]) -> byt
 
 
 def _next_block(
-    decompressor: Decompressor, data: bytes, block_bytes: int, path: Path, position: int
+    decompressor: "Decompressor", data: bytes, block_bytes: int, path: Path, position: int
 ) -> bytes:
     try:
         return decompressor.decompress(data, max_length=block_bytes)
@@ -124,12 +105,17 @@ class _GzipDecompressor:
         return self._zlib.decompress(self._zlib.unconsumed_tail + data, max_length)
 
 
-def _new_zstd_decompressor() -> Decompressor:
+def _new_zstd_decompressor() -> zstd.ZstdDecompressor:
     # 31 is the largest window there is: `zstd --long=31` is how some large dumps are made.
     return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: 31})
 
 
-DECOMPRESSORS: dict[str, Callable[[], Decompressor]] = {
+Decompressor: TypeAlias = (
+    _GzipDecompressor | zstd.ZstdDecompressor | bz2.BZ2Decompressor | lzma.LZMADecompressor
+)
+"""Decompresses one stream: a gzip member, a zstd frame."""
+
+DECOMPRESSORS: dict[str, Callable[[], "Decompressor"]] = {
     ".gz": _GzipDecompressor,
     ".zst": _new_zstd_decompressor,
     ".bz2": bz2.BZ2Decompressor,

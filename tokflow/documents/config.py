@@ -111,6 +111,11 @@ class DocumentsConfig(Config):
         """Text that joins the columns of a record into one document; None: one document each."""
         return "" if self.prompt is not None else self.join
 
+    @property
+    def documents_per_record(self) -> int:
+        """How many documents a record is; each of its columns, unless they are joined."""
+        return 1 if self.separator_of_columns is not None else len(self.columns)
+
     def _problem_of_chat(self) -> tuple[str, str] | None:
         """Return a field that is wrong, and what it has to be."""
         given = [name for name in _WHAT_IS_READ if getattr(self, name) is not None]

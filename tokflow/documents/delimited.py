@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tokflow.documents.columns import missing_column_error
+from tokflow.documents.columns import check_single, missing_column_error
 from tokflow.documents.compression import read_blocks
 from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.csv_records import Dialect, OddRecord, RecordBatch, RecordCutter, unquoted
@@ -20,12 +20,11 @@ from tokflow.documents.parsed import (
     ParsedBatch,
     Problem,
     all_bad,
-    documents_per_record,
     excerpt,
     parse,
     too_large,
 )
-from tokflow.errors import ConfigError, RawFileError
+from tokflow.errors import RawFileError
 from tokflow.store.arrow import texts_of
 
 
@@ -64,7 +63,9 @@ def _header(first: RecordBatch | OddRecord | None, dialect: Dialect, path: Path)
         try:
             if first.problem == "shape":
                 return list(dialect.fields(first.data))
-            found = _open_quotes(first) if first.problem == "open quotes" else "too large a record"
+            found = "too large a record"
+            if first.problem == "open quotes":
+                found = _open_quotes(first, dialect)[1]
         except ValueError as error:
             found = str(error)
     raise RawFileError(
@@ -78,13 +79,7 @@ def _header(first: RecordBatch | OddRecord | None, dialect: Dialect, path: Path)
 def _index(header: list[str], text: str, config: DocumentsConfig, path: Path) -> int:
     if text not in header:
         raise missing_column_error(path, text, header, config)
-    if header.count(text) > 1:
-        raise ConfigError(
-            where=path,
-            expected=f"one column {text!r}",
-            found=f"{header.count(text)} of them",
-            remedy="rename one of them in the header",
-        )
+    check_single(text, header, path)
     return header.index(text)
 
 
@@ -100,8 +95,7 @@ def _bad_record(
 ) -> ParsedBatch:
     """Return every line of the record as a bad document, for each of a record's documents."""
     problem = _what_is_wrong(odd, dialect, num_fields, config)
-    num_each = documents_per_record(config, len(config.columns))
-    places = (place for place in odd.lines() for _ in range(num_each))
+    places = (place for place in odd.lines() for _ in range(config.documents_per_record))
     # One more than may be set aside is the end, however many there are.
     return all_bad(problem, islice(places, config.max_rejects + 1))
 
@@ -119,8 +113,9 @@ def _what_is_wrong(
     if last_line > odd.first_line:
         of_record = f" (in the record of the lines {odd.first_line:,} to {last_line:,})"
     if odd.problem == "open quotes":
-        remedy = f"close the quotes of line {odd.opened_line:,}"
-        return Problem("quotes that are closed", f"{_open_quotes(odd)}{of_record}", remedy)
+        opened_line, found = _open_quotes(odd, dialect)
+        remedy = f"close the quotes of line {opened_line:,}"
+        return Problem("quotes that are closed", f"{found}{of_record}", remedy)
     try:
         fields = dialect.fields(odd.data)
         first = list(islice(fields, 20))
@@ -130,5 +125,7 @@ def _what_is_wrong(
     return Problem(f"{num_fields} fields, as in the header", f"{found}{of_record}")
 
 
-def _open_quotes(odd: OddRecord) -> str:
-    return f"the end of the file in quotes opened in line {odd.opened_line:,}"
+def _open_quotes(odd: OddRecord, dialect: Dialect) -> tuple[int, str]:
+    """Return the line that opens the quotes at the end of the file, and what to say of it."""
+    line = odd.first_line + odd.data.count(b"\n", 0, dialect.last_field(odd.data))
+    return line, f"the end of the file in quotes opened in line {line:,}"

@@ -11,12 +11,12 @@ from tokflow.documents.parsed import Reader
 from tokflow.errors import ConfigError
 
 READERS: dict[FileFormat, str] = {
-    "parquet": "parquet.read",
+    "parquet": "columns.read_parquet",
     "jsonl": "jsonl.read",
     "csv": "delimited.read_csv",
     "tsv": "delimited.read_tsv",
     "txt": "txt.read",
-    "arrow": "arrow.read",
+    "arrow": "columns.read_arrow",
 }
 """The function that reads each format; its module is imported when such a file is read."""
 
@@ -39,9 +39,16 @@ _OF_TXT = ("document_per", "separator")
 
 
 def reader_of(path: Path, config: DocumentsConfig) -> Reader:
-    """Return the reader of a raw file.
+    """Return the reader of a raw file. Raises: ConfigError."""
+    module, function = READERS[format_of(path, config)].split(".")
+    reader: Reader = getattr(import_module(f"tokflow.documents.{module}"), function)
+    return reader
 
-    Raises: ConfigError if its format is not known, or cannot be compressed as its suffix says.
+
+def format_of(path: Path, config: DocumentsConfig) -> FileFormat:
+    """Return the format that a raw file is read as.
+
+    Raises: ConfigError if it is not known, or cannot be compressed as its suffix says.
     """
     format_ = _format_of(path, config)
     if format_ is None:
@@ -50,7 +57,8 @@ def reader_of(path: Path, config: DocumentsConfig) -> Reader:
             expected=f"a suffix of {', '.join(SUFFIXES)}, or of a text format with "
             f"{', '.join(DECOMPRESSORS)}",
             found=repr("".join(path.suffixes)),
-            remedy=f"set documents.format to one of {', '.join(READERS)}",
+            remedy="narrow the pattern of raw.files that matches it, or set documents.format to "
+            f"one of {', '.join(READERS)}",
         )
     if path.suffix.lower() in DECOMPRESSORS and format_ in ("parquet", "arrow"):
         raise ConfigError(
@@ -59,9 +67,7 @@ def reader_of(path: Path, config: DocumentsConfig) -> Reader:
             found=repr(path.name),
             remedy="decompress the file",
         )
-    module, function = READERS[format_].split(".")
-    reader: Reader = getattr(import_module(f"tokflow.documents.{module}"), function)
-    return reader
+    return format_
 
 
 def format_of_name(name: str) -> FileFormat | None:

@@ -26,7 +26,6 @@ from tokflow.documents.parsed import (
     Place,
     Problem,
     all_bad,
-    documents_per_record,
     excerpt,
     invalid_utf8,
     parse,
@@ -44,7 +43,7 @@ def read(path: Path, config: DocumentsConfig, batch_bytes: int) -> Iterator[Pars
     With several columns each line is decoded once for each.
     """
     fields = [_field(text, config) for text in config.columns]
-    num_each = documents_per_record(config, len(fields))
+    num_each = config.documents_per_record
     byte_offset, blocks = without_mark(read_blocks(path, block_bytes=batch_bytes))
     max_bytes = config.limit.document_bytes
 
@@ -55,13 +54,17 @@ def read(path: Path, config: DocumentsConfig, batch_bytes: int) -> Iterator[Pars
             columns = [list(map(field.get, map(field.decode, batch.lines))) for field in fields]
         except _UNDECODABLE:
             return _line_by_line(batch, fields, config)
+        for field in fields:
+            field.is_found = True
         return _parse(columns, config, batch.place)
 
     batches = cut(blocks, b"\n", max_bytes=max_bytes, byte_offset=byte_offset)
     yield from map(parse_lines, batches)  # which keeps none while the next is cut
+    for field in fields:
+        _check_found(field, path)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Field:
     """A field of the records, decoded by itself."""
 
@@ -73,6 +76,10 @@ class _Field:
     """True if the field holds messages, whatever JSON they are."""
     remedy: str
     """Said where a record lacks the field."""
+    is_found: bool = False
+    """True once a record had it, whatever its value."""
+    lack: Problem | None = None
+    """Of the first record that had it not."""
 
 
 def _field(text: str, config: DocumentsConfig) -> _Field:
@@ -94,6 +101,17 @@ def _field(text: str, config: DocumentsConfig) -> _Field:
     return _Field(keys, msgspec.json.Decoder(type_).decode, get, is_json, remedy)
 
 
+def _check_found(field: _Field, path: Path) -> None:
+    """Raise ConfigError if records lack the field and none has it: it is not what they hold."""
+    if field.lack is not None and not field.is_found:
+        raise ConfigError(
+            where=path,
+            expected=f"records with {field.lack.expected}",
+            found=f"none; the first has {field.lack.found}",
+            remedy=field.remedy,
+        )
+
+
 def _name_in_config(text: str, config: DocumentsConfig) -> str:
     names = ("messages", "prompt", "completion")
     return next((name for name in names if getattr(config, name) == text), "text")
@@ -102,7 +120,7 @@ def _name_in_config(text: str, config: DocumentsConfig) -> str:
 def _line_by_line(batch: LineBatch, fields: list[_Field], config: DocumentsConfig) -> ParsedBatch:
     """Return the documents of lines, some of which are blank or bad."""
     shown = [index for index, line in enumerate(batch.lines) if line.strip(b" \t\r")]
-    num_each = documents_per_record(config, len(fields))
+    num_each = config.documents_per_record
     columns: list[list[Any]] = [[] for _ in fields]
     problems: dict[int, Problem] = {}
     for record, index in enumerate(shown):
@@ -137,9 +155,12 @@ def _text(line: bytes, field: _Field) -> Any | Problem:
     key replaces, and lone surrogates in other fields.
     """
     try:
-        return field.get(field.decode(line))
+        found = field.get(field.decode(line))
     except _UNDECODABLE as first_error:
         error = first_error
+    else:
+        field.is_found = True
+        return found
     try:
         # A byte that is no UTF-8 becomes a lone surrogate, which spoils its own string only.
         text = line.decode("utf-8", "surrogateescape")
@@ -152,6 +173,7 @@ def _text(line: bytes, field: _Field) -> Any | Problem:
         if not isinstance(value, dict) or key not in value:
             return _missing_key(value, field, depth)
         value = value[key]
+    field.is_found = True
     if field.is_json:
         return json.dumps(value).encode()
     if not isinstance(value, str):
@@ -177,7 +199,9 @@ def _missing_key(value: Any, field: _Field, depth: int) -> Problem:
     nearest = difflib.get_close_matches(key, value, n=1)
     found = f"the keys {', '.join(map(excerpt, value))}" if value else "no keys"
     found += f" (nearest: {nearest[0]!r})" if nearest else ""
-    return Problem(f"the key {key!r}{inside}", found, field.remedy)
+    problem = Problem(f"the key {key!r}{inside}", found, field.remedy)
+    field.lack = field.lack or problem
+    return problem
 
 
 def _described(value: object) -> str:

@@ -87,7 +87,7 @@ def parse(
     `place` gives the place of a record, `num_chars` the Unicode code points of each column, where
     they are known to be text.
     """
-    num_each = documents_per_record(config, len(columns))
+    num_each = config.documents_per_record
     if num_each > 1:
         columns = [_side_by_side(columns)]
         num_chars = None if num_chars is None else [np.stack(num_chars, axis=1).ravel()]
@@ -124,11 +124,6 @@ def _joined(
         return Batch(rows, texts, total)
     one_each = np.arange(len(rows) + 1, dtype=np.int64)
     return Batch(rows, texts, total, Spans(one_each, num_chars[0], total))
-
-
-def documents_per_record(config: DocumentsConfig, num_columns: int) -> int:
-    """Return how many documents a record with so many columns of text is."""
-    return 1 if config.separator_of_columns is not None else num_columns
 
 
 def all_bad(problem: Problem, places: Iterable[Place]) -> ParsedBatch:

@@ -5,8 +5,9 @@ read_raw_files   on this disk, with the sha256 of the content; downloads what is
 check_unchanged  whoever read a raw file makes sure that it stayed the same meanwhile
 """
 
-from tokflow.raw.files import RawFile, check_unchanged, read_raw_file, read_raw_files
+from tokflow.raw.files import RawFile, check_unchanged, read_raw_files
 from tokflow.raw.globs import escaped
+from tokflow.raw.hashes import Progress
 from tokflow.raw.keys import check_key
 from tokflow.raw.listing import LeftOut, Listing, RawConfig, RawSource, list_raw
 from tokflow.raw.urls import redact
@@ -14,6 +15,7 @@ from tokflow.raw.urls import redact
 __all__ = [
     "LeftOut",
     "Listing",
+    "Progress",
     "RawConfig",
     "RawFile",
     "RawSource",
@@ -21,7 +23,6 @@ __all__ = [
     "check_unchanged",
     "escaped",
     "list_raw",
-    "read_raw_file",
     "read_raw_files",
     "redact",
 ]

@@ -35,18 +35,12 @@ from tokflow.store.manifest import (
 )
 
 RAW_VERSION = 1
+NUM_TRIES = 5
+"""At a broken connection or a busy server, in a row; 4 MB that arrive begin the count again."""
+FIRST_WAIT_SECONDS = 1.0
+"""Doubled after each try, up to 30 s; a longer wait that the server asks for is kept."""
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Retry:
-    """Tries at a broken connection or a busy server."""
-
-    num_tries: int = 5
-    """Tries in a row that bring nothing new; each 4 MB that arrive begin the count again."""
-    first_wait_seconds: float = 1.0
-    """Doubled after each try, up to 30 s; a longer wait that the server asks for is kept."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,7 +62,6 @@ def fetch(
     store: Path,
     progress: Progress | None = None,
     offline: bool = False,
-    retry: Retry | None = None,
 ) -> Copy:
     """Return the copy in `store` of the version of the file that is at its URL now.
 
@@ -87,7 +80,7 @@ def fetch(
         newest = _read_newest(folder, source)
         if not offline:
             fetching = _Fetching(source, store, folder, _remote_file(source), newest, progress)
-            return fetching.with_retries(retry or Retry())
+            return fetching.until_it_is_there()
         if newest is None:
             raise remote_error(
                 source.url,
@@ -111,17 +104,17 @@ class _Fetching:
     furthest: int = field(default=0, init=False)
     """Most bytes that were on disk after a try."""
 
-    def with_retries(self, retry: Retry) -> Copy:
-        num_tries, wait_seconds = 0, retry.first_wait_seconds
+    def until_it_is_there(self) -> Copy:
+        num_tries, wait_seconds = 0, FIRST_WAIT_SECONDS
         while True:
             before = self.furthest
             try:
                 return self.attempt()
             except TransientError as error:
                 if self.furthest >= before + BLOCK_BYTES:
-                    num_tries, wait_seconds = 0, retry.first_wait_seconds
+                    num_tries, wait_seconds = 0, FIRST_WAIT_SECONDS
                 num_tries += 1
-                if num_tries >= retry.num_tries:
+                if num_tries >= NUM_TRIES:
                     raise self._gave_up(f"{error}, {num_tries} times in a row") from None
                 wait, where = max(wait_seconds, error.wait_seconds), redact(self.source.url)
                 _log.warning("%s: %s; trying again in %.1f s", where, error, wait)
@@ -135,7 +128,7 @@ class _Fetching:
             return self.newest
         started = time.monotonic()
         path = self.folder / f".part-{_url_sha256(self.source)[:16]}"
-        with PartialDownload(path, validator) as partial:
+        with PartialDownload.at(path, validator) as partial:
             try:
                 self._download(partial)
             finally:

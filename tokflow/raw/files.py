@@ -24,29 +24,6 @@ class RawFile(HashedFile):
         return self.stamp.num_bytes
 
 
-def read_raw_file(
-    source: RawSource,
-    *,
-    store: Path,
-    progress: Progress | None = None,
-    offline: bool = False,
-    rehash: bool = False,
-) -> RawFile:
-    """Return the raw file, hashed if it is of this machine, fetched to `store` if it is not.
-
-    `store` is the dataset's folder. A local file that is unchanged since it was hashed is not
-    read again; a remote one of which the newest version is in the store costs one question to its
-    server, or none with `offline`. With `rehash` every file on this disk is read, whatever is
-    remembered of it.
-
-    Raises: RawFileError if it is missing, unreadable, changes meanwhile, cannot be fetched, or
-    if its copy in the store is damaged; ConfigError if the key is not safe or the file is one of
-    the store.
-    """
-    read = read_raw_files([source], store=store, progress=progress, offline=offline, rehash=rehash)
-    return read[source.key]
-
-
 def read_raw_files(
     sources: Iterable[RawSource],
     *,
@@ -55,10 +32,18 @@ def read_raw_files(
     offline: bool = False,
     rehash: bool = False,
 ) -> dict[str, RawFile]:
-    """Return the raw files by key, in the order of `sources`, each as by `read_raw_file`.
+    """Return the raw files by key, in the order of `sources`: hashed if they are of this machine,
+    fetched to `store`, the dataset's folder, if they are not.
 
-    Local files are hashed in parallel, and `progress` then counts the bytes of all that were not
-    hashed before; remote files are fetched one after the other, and it counts those of each.
+    A local file that is unchanged since it was hashed is not read again; a remote one of which
+    the newest version is in the store costs one question to its server, or none with `offline`.
+    With `rehash` every file on this disk is read, whatever is remembered of it. Local files are
+    hashed in parallel, and `progress` then counts the bytes of all that were not hashed before;
+    remote files are fetched one after the other, and it counts those of each.
+
+    Raises: RawFileError if one is missing, unreadable, changes meanwhile, cannot be fetched, or
+    if its copy in the store is damaged; ConfigError if a key is not safe or a file is one of the
+    store.
     """
     sources = list(sources)
     for source in sources:

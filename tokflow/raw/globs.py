@@ -1,34 +1,26 @@
-"""Match a pattern with the files, the folders and what else is on this machine."""
+"""Match a pattern with the files, the folders and what else is on this machine.
+
+Spark, Dask and Hive write a table as a folder of files, which `open_folders` puts in its place.
+"""
 
 import fnmatch
 import os
+import posixpath
 import re
 import stat
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
 
 from tokflow.errors import RawFileError
 
 _Identity = tuple[int, int]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Matches:
-    """Files, folders and others that a pattern matches, by path."""
-
-    files: set[str] = field(default_factory=set)
-    folders: set[str] = field(default_factory=set)
-    others: dict[str, str] = field(default_factory=dict)
-    """By path, the kind of each thing that is no file and no folder."""
-
-    @classmethod
-    def of(cls, kinds: Mapping[str, str]) -> "Matches":
-        """Return things given by path, of which a kind is `a file`, `a folder` or another."""
-        return cls(
-            files={path for path, kind in kinds.items() if kind == "a file"},
-            folders={path for path, kind in kinds.items() if kind == "a folder"},
-            others={p: kind for p, kind in kinds.items() if kind not in ("a file", "a folder")},
-        )
+FILE, FOLDER = "a file", "a folder"
+Matches: TypeAlias = dict[str, str]
+"""The kind of each thing that a pattern matches, by path: FILE, FOLDER, or another."""
+FormatOf: TypeAlias = Callable[[str], str | None]
+"""The format of a file by its name; None where the name tells none."""
 
 
 def has_wildcard(text: str) -> bool:
@@ -52,26 +44,26 @@ def find_below(folder: str, components: Sequence[str]) -> Matches:
     `**` stands for any number of folders, and as the last component for all files below. Hidden
     names match only a component that begins with a dot. Links are followed; `**` does not enter
     a folder that it is already in, so a link to a folder above ends there. A link that leads
-    nowhere and stands where a folder is to be entered is one of the `others`.
+    nowhere and stands where a folder is to be entered has a kind of its own.
 
     Raises: RawFileError for a folder that cannot be listed and for a matching link that leads
     nowhere: leaving them out would lose data silently.
     """
     paths = dict.fromkeys(_walk(folder, list(components), frozenset()))
-    return Matches.of(
-        {path.rstrip("/"): _kind(path.rstrip("/"), may_dangle=path[-1:] == "/") for path in paths}
-    )
+    return {
+        path.rstrip("/"): _kind(path.rstrip("/"), may_dangle=path[-1:] == "/") for path in paths
+    }
 
 
 def list_folder(folder: str) -> Matches:
     """Return the files below a folder that is read as one table; nothing hidden.
 
-    A link to a folder is one of the `others` and not entered, since what it leads to may be read
+    A link to a folder has a kind of its own and is not entered: what it leads to may be read
     already, or be no part of the table; so is a link that leads nowhere.
 
     Raises: RawFileError for a folder that cannot be listed.
     """
-    kinds: dict[str, str] = {}
+    kinds: Matches = {}
     waiting = [folder]
     while waiting:
         for entry in _entries(waiting.pop()):
@@ -81,13 +73,13 @@ def list_folder(folder: str) -> Matches:
                 waiting.append(entry.path)
             else:
                 kind = _kind(entry.path, may_dangle=entry.is_symlink())
-                kinds[entry.path] = "a link to a folder" if kind == "a folder" else kind
-    return Matches.of(kinds)
+                kinds[entry.path] = "a link to a folder" if kind == FOLDER else kind
+    return kinds
 
 
 _KINDS = {
-    stat.S_IFREG: "a file",
-    stat.S_IFDIR: "a folder",
+    stat.S_IFREG: FILE,
+    stat.S_IFDIR: FOLDER,
     stat.S_IFIFO: "a fifo",
     stat.S_IFSOCK: "a socket",
 }
@@ -174,3 +166,68 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 def _leads_nowhere(path: str) -> bool:
     return os.path.lexists(path) and not os.path.exists(path)  # noqa: PTH110
+
+
+def open_folders(
+    matches: Matches,
+    *,
+    list_below: Callable[[str], Matches],
+    format_of: FormatOf,
+    are_entered: bool,
+) -> Matches:
+    """Return `matches` with the files that its folders stand for in place of the folders.
+
+    A folder with a name as of a data file, such as `x.parquet`, stands for all files of that
+    format below it. What begins with `_` there (`_SUCCESS`, `_metadata`) is passed over as by
+    Spark itself, and so is what is hidden. What `list_below` finds there is all that is read of
+    it. Any other folder stays a folder, unless the pattern matches in it, too (`are_entered`).
+    """
+    found: Matches = {}
+    opened = set[str]()
+    for folder in sorted(path for path, kind in matches.items() if kind == FOLDER):
+        if _is_below(folder, opened):
+            continue
+        format_ = format_of(posixpath.basename(folder))
+        if format_ is None:
+            found |= {} if are_entered else {folder: FOLDER}
+            continue
+        below = _read_as(format_, folder, list_below(folder), format_of)
+        if FILE in below.values():
+            opened.add(folder)
+            found |= below
+        else:
+            found[folder] = f"a folder without a {format_} file"
+    return found | {
+        path: kind
+        for path, kind in matches.items()
+        if kind != FOLDER and path not in found and not (kind == FILE and _is_below(path, opened))
+    }
+
+
+def _read_as(format_: str, folder: str, below: Matches, format_of: FormatOf) -> Matches:
+    """Return what is below a folder of that format; a file of another is of another kind."""
+    shown = {
+        path: kind
+        for path, kind in below.items()
+        if kind != FOLDER and not _is_passed_over(path[len(folder) + 1 :])
+    }
+    for path, kind in shown.items():
+        if kind == FILE and format_of(posixpath.basename(path)) != format_:
+            shown[path] = f"no {format_} file, in the folder {posixpath.basename(folder)}"
+    return shown
+
+
+def _is_below(path: str, folders: set[str]) -> bool:
+    """Return whether a path is in one of the folders, or in a folder of theirs."""
+    while folders and (path := posixpath.dirname(path)).strip("/"):
+        if path in folders:
+            return True
+    return False
+
+
+def _is_passed_over(path: str) -> bool:
+    """Return whether Spark passes over a path in the folder; `_column=value` is a folder to it."""
+    return any(
+        name.startswith(".") or (name.startswith("_") and "=" not in name)
+        for name in path.split("/")
+    )

@@ -12,8 +12,18 @@ from typing import Annotated, ClassVar
 from pydantic import BeforeValidator
 
 from tokflow.errors import ConfigError, RawFileError, first_five
-from tokflow.raw.folders import FormatOf, open_folders
-from tokflow.raw.globs import Matches, escaped, find_below, has_wildcard, list_folder, unescaped
+from tokflow.raw.globs import (
+    FILE,
+    FOLDER,
+    FormatOf,
+    Matches,
+    escaped,
+    find_below,
+    has_wildcard,
+    list_folder,
+    open_folders,
+    unescaped,
+)
 from tokflow.raw.keys import check_key
 from tokflow.raw.urls import is_url, redact, split_url
 from tokflow.store.config import Config
@@ -21,10 +31,11 @@ from tokflow.store.config import Config
 
 def _as_patterns(files: object) -> tuple[object, ...]:
     given = files if isinstance(files, list | tuple) else [files]
-    if not given or any(isinstance(file, str) and not file.strip() for file in given):
+    is_text = all(isinstance(file, os.PathLike | str) and str(file).strip() for file in given)
+    if not given or not is_text:
         raise ConfigError(
             where="",
-            expected="at least one path, glob or URL",
+            expected="a path, glob or URL, or a list of them",
             found=repr(files),
             remedy="name the raw files, as in `files: data/raw/*.parquet`",
         )
@@ -98,9 +109,8 @@ def list_raw(
     match is listed once. Only patterns with a wildcard touch the network. `format_of` says by its
     name whether a folder stands for the files in it, as `open_folders` has it.
 
-    Raises: ConfigError for a pattern without a match, two files with one key, a key that
-    `check_key` refuses and a file inside `store` (which is where outputs are); RawFileError for a
-    path that does not exist and a folder that cannot be listed.
+    Raises: ConfigError for a pattern without a match, two files with one key, a key that is not
+    safe and a file inside `store`; RawFileError for no such path and a folder that is not listed.
     """
     patterns = [_read_pattern(text, base) for text in config.files]
     hosts = frozenset(_host(pattern.origin) for pattern in patterns if _is_web(pattern.origin))
@@ -108,14 +118,15 @@ def list_raw(
     left_out: dict[str, str] = {}
     for pattern in patterns:
         root = _root(pattern, patterns)
-        matches = _matches(pattern, format_of)
-        left_out |= {pattern.url_of(path): found for path, found in matches.others.items()}
-        for path in sorted(matches.files):
+        for path, kind in sorted(_matches(pattern, format_of).items()):
+            if kind != FILE:
+                left_out[pattern.url_of(path)] = kind
+                continue
             source = RawSource(
                 key=_key(path, pattern, root),
                 url=pattern.url_of(path),
                 is_local=not pattern.origin,
-                named_hosts=hosts if _is_web(pattern.origin) else frozenset(),
+                named_hosts=hosts,
             )
             check_outside(source, store)  # before the key, which an output's name would not be
             check_key(source.key)
@@ -258,18 +269,19 @@ def _matches(pattern: _Pattern, format_of: FormatOf) -> Matches:
     if pattern.is_glob:
         matches = _find(pattern, pattern.folder, pattern.below)
     elif not pattern.origin and Path(pattern.path).is_dir():
-        matches = Matches(folders={pattern.path})
+        matches = {pattern.path: FOLDER}
     else:
-        matches = Matches(files={pattern.path})
+        matches = {pattern.path: FILE}
     opened = open_folders(
         matches,
         list_below=partial(_find, pattern, below=("**",)) if pattern.origin else list_folder,
         format_of=format_of,
         are_entered="**" in pattern.below[-2:],
     )
-    if pattern.is_glob and not opened.files:
+    files = {path for path, kind in opened.items() if kind == FILE}
+    if pattern.is_glob and not files:
         raise _no_match(pattern)
-    if not pattern.is_glob and not pattern.origin and opened.files <= {pattern.path}:
+    if not pattern.is_glob and not pattern.origin and files <= {pattern.path}:
         _check_file(pattern)
     return opened
 

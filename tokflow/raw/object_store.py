@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from tokflow.errors import ConfigError
-from tokflow.raw.globs import Matches, escaped
+from tokflow.raw.globs import FILE, FOLDER, Matches, escaped
 from tokflow.raw.remote import Body, TransientError, Validator, remote_error
 from tokflow.raw.urls import redact, safe_text
 
@@ -88,13 +88,11 @@ def find_objects(url: str, folder: str, below: Sequence[str]) -> Matches:
     found = _call(find, url)
     if not any(name.startswith(".") for name in below):
         found = {path: kind for path, kind in found.items() if "/." not in f"/{path}"}
-    kinds = {"file": "a file", "directory": "a folder"}
-    return Matches.of(
-        {
-            posixpath.join(folder, path): kinds.get(kind, f"something of the type {kind!r}")
-            for path, kind in found.items()
-        }
-    )
+    kinds = {"file": FILE, "directory": FOLDER}
+    return {
+        posixpath.join(folder, path): kinds.get(kind, f"something of the type {kind!r}")
+        for path, kind in found.items()
+    }
 
 
 def names_in(folder: str) -> list[str] | None:

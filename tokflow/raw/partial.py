@@ -3,9 +3,10 @@
 import hashlib
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, Self
 
 from tokflow.errors import RawFileError
@@ -25,38 +26,31 @@ class PartialDownload:
     the same and known well enough; else the download begins at 0.
     """
 
-    def __init__(self, path: Path, validator: Validator) -> None:
+    def __init__(self, path: Path, validator: Validator, file: BinaryIO) -> None:
         self.validator = validator
         self.num_bytes = 0
         self.total: int | None = None
         """Size of the whole file; None while it is not known."""
         self._path = path
+        self._file = file
         self._sidecar = path.with_name(f"{path.name}.json")
         self._digest = hashlib.sha256()
         self._num_synced = 0
+        self._take_up()
 
-    def __enter__(self) -> Self:
-        self._file: BinaryIO = self._path.open("ab+", buffering=0)
-        try:
-            self._take_up()
-        except BaseException:
-            self._file.close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        try:
-            self._sync()
-        except RawFileError:
-            if error is None:  # else the first error tells more
+    @classmethod
+    @contextmanager
+    def at(cls, path: Path, validator: Validator) -> Iterator[Self]:
+        """Open the download at `path`, new or begun; what arrived is kept, whatever happens."""
+        with path.open("ab+", buffering=0) as file:
+            partial = cls(path, validator, file)
+            try:
+                yield partial
+            except BaseException:
+                with suppress(RawFileError):  # the first error tells more
+                    partial._sync()
                 raise
-        finally:
-            self._file.close()
+            partial._sync()
 
     @property
     def is_complete(self) -> bool:

@@ -4,10 +4,12 @@ Not fsspec's: its reads are one request per block, so a file replaced between tw
 out mixed; its `info` reports a server's 503 as a missing file; it undoes a Content-Encoding
 nobody asked for; and aiohttp ends any request after five minutes. urllib3 itself neither tries
 again nor follows redirects: `fetch` does the one where a download broke off, and `_answer` the
-other with a look at each.
+other with a look at each: a server may lead to any URL, such as that of a database on this machine
+or of a cloud's credentials, and only the hosts that raw.files names may have any address.
 """
 
 import base64
+import ipaddress
 import logging
 import re
 import socket
@@ -24,9 +26,8 @@ import urllib3
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, InvalidHeader, NewConnectionError
 from urllib3.util import Url, make_headers, parse_url
 
-from tokflow.raw.redirects import RefusedRedirectError, check_scheme, public_addresses
 from tokflow.raw.remote import Body, TransientError, Validator, remote_error
-from tokflow.raw.urls import safe_text, split_url
+from tokflow.raw.urls import redact, safe_text, split_url
 
 TIMEOUT_SECONDS = 60.0
 """The longest that a server may stay silent."""
@@ -36,7 +37,13 @@ _MAX_WAIT_SECONDS = 120.0
 _NO_HEAD = {400, 403, 405, 501}
 """Answers to HEAD of servers that answer GET, as for links signed for GET alone."""
 _TRANSIENT = {408, 425, 429, 500, 502, 503, 504}
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+"""IPv6 addresses that end in the IPv4 address which a gateway makes of them."""
 _SUFFIXES = {"gzip": (".gz", ".tgz"), "x-gzip": (".gz", ".tgz"), "zstd": (".zst",), "br": (".br",)}
+
+
+class _RefusedRedirectError(Exception):
+    """A redirect that is not followed; its arguments are what was expected and what was found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +90,53 @@ def _answer(file: WebFile, method: str, offset: int = 0) -> urllib3.BaseHTTPResp
             if location == target.url or not location.lower().startswith(("http://", "https://")):
                 return response
             response.close()
-            check_scheme(target.url, location)
+            _check_scheme(target.url, location)
             before, target = target, parse_url(location)._replace(auth=None)
             if (target.scheme, target.netloc) != (before.scheme, before.netloc):
                 headers.pop("Authorization", None)
-    except (RefusedRedirectError, HTTPError, OSError, ValueError) as error:
+    except (_RefusedRedirectError, HTTPError, OSError, ValueError) as error:
         raise _no_answer(file.url, _reason(error)) from None
     raise remote_error(file.url, f"more than {_MAX_REDIRECTS} redirects, one after another")
+
+
+def _check_scheme(url: str, next_url: str) -> None:
+    """Raise _RefusedRedirectError for a redirect from https to http."""
+    if url.startswith("https:") and not next_url.lower().startswith("https:"):
+        raise _RefusedRedirectError(
+            "no redirect from https to http, which anyone on the way can change",
+            f"one to {redact(next_url)}",
+        )
+
+
+def _public_addresses(host: str) -> list[str]:
+    """Return the addresses of a host to which a server may lead though raw.files does not name it.
+
+    Raises: _RefusedRedirectError if any is a loopback, link-local, private or another address that
+    is not public; OSError if this machine knows no address of it.
+    """
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    addresses = list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))
+    for address in addresses:
+        if not _is_public(address):
+            raise _RefusedRedirectError(
+                "redirects to public addresses alone, but for hosts that raw.files names",
+                f"one to {host}" + (f", which is {address}" if address != host else ""),
+            )
+    return addresses
+
+
+def _is_public(text: str) -> bool:
+    """Return whether an address is one of the internet, also as an IPv4 address within IPv6."""
+    address = ipaddress.ip_address(text)
+    if isinstance(address, ipaddress.IPv6Address):
+        inner = address.ipv4_mapped or address.sixtofour
+        if address in _NAT64:
+            inner = ipaddress.IPv4Address(address.packed[-4:])
+        if inner is not None:
+            return _is_public(str(inner))
+        if address.is_site_local:
+            return False
+    return address.is_global and not address.is_multicast
 
 
 def _request(url: str, offset: int) -> tuple[Url, dict[str, str]]:
@@ -116,7 +163,7 @@ def _send(
     addresses = [host]
     if host not in named_hosts:
         try:
-            addresses = public_addresses(host)
+            addresses = _public_addresses(host)
         except socket.gaierror:
             if proxy is None:
                 raise
@@ -179,9 +226,10 @@ def _reason(error: Exception) -> Exception:
 
 
 def _no_answer(url: str, reason: Exception) -> Exception:
-    if isinstance(reason, RefusedRedirectError):
+    if isinstance(reason, _RefusedRedirectError):
         remedy = "if you trust where it leads to, name that URL under raw.files"
-        return remote_error(url, reason.found, expected=reason.expected, remedy=remedy)
+        expected, found = reason.args
+        return remote_error(url, found, expected=expected, remedy=remedy)
     if isinstance(reason, ssl.SSLCertVerificationError):
         return remote_error(
             url,

@@ -53,6 +53,21 @@ def test_a_part_or_a_tokenizer_of_files_that_are_not_there_names_the_nearest(tmp
     )
 
 
+def test_a_file_that_no_documents_are_read_from_is_named_at_once(tmp_path: Path):
+    dataset = declare_small(tmp_path, raw={"files": "raw/*"})
+    (tmp_path / "raw" / "README.md").write_text("about them")
+
+    for use in (make_plan, build_dataset):
+        with pytest.raises(ConfigError) as caught:
+            use(dataset)
+
+        message = str(caught.value)
+        assert message.startswith(
+            f"{tmp_path / 'raw' / 'README.md'}: expected a suffix of .parquet"
+        )
+        assert "found '.md'; narrow the pattern of raw.files that matches it, or set" in message
+
+
 def test_a_plan_makes_no_output(tmp_path: Path):
     make_plan(declare_small(tmp_path))
 

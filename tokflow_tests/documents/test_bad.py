@@ -224,6 +224,22 @@ def test_a_missing_nested_key_is_named_with_the_keys_beside_it(tmp_path: Path):
     assert "expected the key 'text' in 'meta', found the keys 'body'; set documents.text" in message
 
 
+def test_a_field_that_no_record_has_is_an_error_and_no_rejects(tmp_path: Path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"id": 1, "content": "a"}\n{\n{"id": 2}\n')
+    config = DocumentsConfig(text=("content", "contents"), on_bad_document="reject")
+
+    error = error_of(path, config)
+    path.write_text('{"content": "a"}\n{"contents": null}\n')
+
+    assert str(error) == (
+        f"{path}: expected records with the key 'contents', found none; the first has the keys "
+        "'id', 'content' (nearest: 'content'); set documents.text to the field that holds the text"
+    )
+    assert isinstance(error, ConfigError)
+    assert read(path, config) == ["a"]
+
+
 def test_a_position_counts_from_the_start_of_the_file(tmp_path: Path):
     good = b'{"text": "good"}\n'
     (tmp_path / "a.jsonl").write_bytes(good * 10_000 + b"{\n")  # over several blocks
@@ -325,7 +341,10 @@ AGAIN = "; download or make the file again, if it is "
 HEADER = "line 1: expected a header with the names of the columns, found "
 NESTED = pa.table({"id": [1], "content": ["a"], "meta": [{"lang": "c", "n": 1}], "tags": [["a"]]})
 NAME = "; set documents.text to the column that holds the text"
-ONE = ": expected one column 'text', found 2 of them; "
+ONE, RENAME = (
+    ": expected one column 'text', found 2 of them; ",
+    "rename all but one of them in the file",
+)
 
 File = tuple[str, str, Callable[[], bytes], str, type[TokflowError], str, str]
 FILES: list[File] = [
@@ -348,9 +367,9 @@ FILES: list[File] = [
     ("a.parquet", "numbers", lambda: as_parquet(NESTED), "id", ConfigError, ": expected a column 'id' of strings or UTF-8 bytes, found int64", NAME),
     ("a.arrow", "structs", lambda: as_arrow(NESTED), "meta", ConfigError, ": expected a column 'meta' of strings or UTF-8 bytes, found struct<lang: string, n: int64>", NAME),
     ("a.parquet", "lists", lambda: as_parquet(NESTED), "tags", ConfigError, ": expected a column 'tags' of strings or UTF-8 bytes, found list<element: string>", NAME),
-    ("a.csv", "two columns", lambda: b"text,text\na,b\n", "text", ConfigError, ONE, "rename one of them in the header"),
-    ("a.parquet", "two columns", lambda: columns("parquet", "text", "text"), "text", ConfigError, ONE, NAME),
-    ("a.arrow", "two columns", lambda: columns("arrow", "text", "text"), "text", ConfigError, ONE, NAME),
+    ("a.csv", "two columns", lambda: b"text,text\na,b\n", "text", ConfigError, ONE, RENAME),
+    ("a.parquet", "two columns", lambda: columns("parquet", "text", "text"), "text", ConfigError, ONE, RENAME),
+    ("a.arrow", "two columns", lambda: columns("arrow", "text", "text"), "text", ConfigError, ONE, RENAME),
 ]  # fmt: skip
 
 

@@ -79,7 +79,7 @@ def test_records_and_what_is_said_of_odd_ones_depend_on_no_block(
         said: list[tuple[object, ...]] = []
         for batch in cutter_of(content, shape, sizes, max_bytes):
             if isinstance(batch, OddRecord):
-                where = (batch.problem, batch.first_line, batch.opened_line)
+                where = (batch.problem, batch.first_line)
                 said += [(*where, *place) for place in batch.lines()]
             else:
                 said += [(record, batch.place(nth)) for nth, record in enumerate(batch.records)]

@@ -114,10 +114,10 @@ def test_each_column_of_a_malformed_line_is_a_reject(tmp_path: Path):
 
 def test_one_more_than_max_rejects_is_an_error(tmp_path: Path):
     path = tmp_path / "a.jsonl"
-    path.write_text("{}\n" * 3)
+    path.write_text("{}\n" * 3 + '{"text": "a"}')
     rejects: list[Reject] = []
 
-    assert read(path, DocumentsConfig(on_bad_document="reject", max_rejects=3)) == []
+    assert len(read(path, DocumentsConfig(on_bad_document="reject", max_rejects=3))) == 1
     with pytest.raises(BadDocumentError) as caught:
         read(
             path,

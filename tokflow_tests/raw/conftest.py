@@ -9,6 +9,11 @@ from tokflow_tests.raw.fetching import Handler, Server
 from tokflow_tests.raw.servers import running
 
 
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch) -> None:
+    monkeypatch.setattr("tokflow.raw.fetch.FIRST_WAIT_SECONDS", 0.01)
+
+
 @pytest.fixture
 def server(monkeypatch) -> Iterator[Server]:
     monkeypatch.setenv("no_proxy", "127.0.0.1,localhost")

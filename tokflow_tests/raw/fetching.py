@@ -10,17 +10,14 @@ from pathlib import Path
 import pytest
 
 from tokflow.errors import RawFileError
-from tokflow.raw import RawSource
-from tokflow.raw.fetch import Copy, Retry, fetch
+from tokflow.raw import RawFile, RawSource, read_raw_files
+from tokflow.raw.fetch import Copy, fetch
 from tokflow_tests.raw.servers import QuietServer
 
 CONTENT = b"".join(b"line %04d\n" % number for number in range(1000))
 
 
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
-
-
-SOON = Retry(first_wait_seconds=0.01)
 
 
 @dataclass
@@ -137,8 +134,12 @@ def source_of(url: str, key: str = "en/a.txt") -> RawSource:
     return RawSource(key=key, url=url, is_local=False)
 
 
+def read_raw_file(source: RawSource, **options) -> RawFile:
+    return read_raw_files([source], **options)[source.key]
+
+
 def fetched(server: Server, store: Path, **options) -> Copy:
-    return fetch(source_of(server.url), store=store, retry=SOON, **options)
+    return fetch(source_of(server.url), store=store, **options)
 
 
 def refusal(server: Server, store: Path, **options) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tokflow.errors import RawFileError
-from tokflow.raw import check_unchanged, read_raw_file
+from tokflow.raw import check_unchanged
 from tokflow.raw.fetch import Copy, fetch
 from tokflow.raw.hashes import HashCache, HashedFile, stamp_of
 from tokflow.store.atomic import MANIFEST_NAME
@@ -15,10 +15,10 @@ from tokflow.store.manifest import broken_files, read_manifest
 from tokflow_tests.raw.fetching import (
     CONTENT,
     SHA256,
-    SOON,
     Server,
     fetched,
     names,
+    read_raw_file,
     refusal,
     source_of,
 )
@@ -159,7 +159,7 @@ def test_offline_takes_the_newest_copy_without_asking(server: Server, tmp_path: 
 def test_a_url_that_differs_in_its_query_is_another_file(server: Server, tmp_path: Path):
     fetched(server, tmp_path)
 
-    copy = fetch(source_of(f"{server.url}?file=b"), store=tmp_path, retry=SOON)
+    copy = fetch(source_of(f"{server.url}?file=b"), store=tmp_path)
 
     assert copy.is_new
 
@@ -213,7 +213,7 @@ def test_a_memory_of_the_newest_copy_that_is_damaged_costs_a_download(
 
 
 def test_a_raw_file_may_be_called_as_the_manifest_is(server: Server, tmp_path: Path):
-    copy = fetch(source_of(server.url, key="manifest.json"), store=tmp_path, retry=SOON)
+    copy = fetch(source_of(server.url, key="manifest.json"), store=tmp_path)
 
     assert copy.path.name == "_manifest.json"
     assert broken_files(copy.path.parent, read_manifest(copy.path.parent)) == []

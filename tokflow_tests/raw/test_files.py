@@ -15,9 +15,9 @@ from tokflow.raw import (
     RawSource,
     check_unchanged,
     list_raw,
-    read_raw_file,
     read_raw_files,
 )
+from tokflow_tests.raw.fetching import read_raw_file
 
 LONG_AGO = 1_000_000_000
 SHA256_OF_ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
@@ -172,7 +172,7 @@ logging.basicConfig(stream=sys.stdout)
 folder = Path({str(tmp_path)!r})
 config = RawConfig(files="raw/*")
 for source in list_raw(config, base=folder, format_of=lambda _: None).sources.values():
-    read_raw_file(source, store=folder / "store")
+    read_raw_files([source], store=folder / "store")
 """
 
     command = [sys.executable, "-c", code]

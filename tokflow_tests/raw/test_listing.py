@@ -245,12 +245,12 @@ def test_an_output_is_never_a_raw_file(tmp_path: Path):
 
 
 def test_a_config_without_files_is_refused():
-    for files in ((), "", ["a", " "]):
+    for files in ((), "", ["a", " "], 5, ["a", 5], {"a"}):
         with pytest.raises(ConfigError) as raised:
             RawConfig(files=files)  # type: ignore[arg-type]
 
         assert str(raised.value) == (
-            f"raw.files: expected at least one path, glob or URL, found {files!r}; "
+            f"raw.files: expected a path, glob or URL, or a list of them, found {files!r}; "
             "name the raw files, as in `files: data/raw/*.parquet`"
         )
 

@@ -13,9 +13,9 @@ import pytest
 
 from tokflow.errors import RawFileError
 from tokflow.raw import partial
-from tokflow.raw.fetch import Retry, fetch
+from tokflow.raw.fetch import fetch
 from tokflow.store.atomic import MANIFEST_NAME
-from tokflow_tests.raw.fetching import CONTENT, SHA256, Server, fetched, names, refusal, source_of
+from tokflow_tests.raw.fetching import CONTENT, SHA256, Server, fetched, names, refusal
 
 
 @pytest.mark.parametrize("is_chunked", [False, True])
@@ -56,8 +56,9 @@ def test_a_file_that_ends_before_the_part_does_is_asked_for_whole(
 ):
     monkeypatch.setattr(f"{fetch.__module__}.BLOCK_BYTES", 1000)
     server.is_chunked, server.breaks = True, [3000]
+    monkeypatch.setattr("tokflow.raw.fetch.NUM_TRIES", 1)
     with pytest.raises(RawFileError):
-        fetch(source_of(server.url), store=tmp_path, retry=Retry(num_tries=1))
+        fetched(server, tmp_path)
     server.content = CONTENT[:2000]
 
     copy = fetched(server, tmp_path)
@@ -183,10 +184,10 @@ def test_a_killed_download_goes_on_where_it_was(server: Server, tmp_path: Path):
     server.stall_at = 2000
     code = f"""
 from pathlib import Path
-from tokflow.raw import RawSource, fetch, partial, read_raw_file
+from tokflow.raw import RawSource, fetch, partial, read_raw_files
 partial.SYNC_BYTES = fetch.BLOCK_BYTES = 1000
 source = RawSource(key="en/a.txt", url={server.url!r}, is_local=False)
-read_raw_file(source, store=Path({str(tmp_path)!r}))
+read_raw_files([source], store=Path({str(tmp_path)!r}))
 """
     process = subprocess.Popen([sys.executable, "-c", code])
     wait_for_part(tmp_path, num_bytes=2000)

@@ -13,7 +13,7 @@ import urllib3
 from tokflow.documents import format_of_name
 from tokflow.errors import RawFileError
 from tokflow.raw import RawConfig, RawSource, list_raw
-from tokflow.raw.fetch import Retry, fetch
+from tokflow.raw.fetch import fetch
 from tokflow_tests.raw.servers import make_certificate, needs_openssl, running
 
 
@@ -60,14 +60,14 @@ def serve(tls: ssl.SSLContext | None = None) -> Iterator[Site]:
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setattr("tokflow.raw.fetch.NUM_TRIES", 1)
     with serve() as running:
         yield running
 
 
 def fetched(url: str, store: Path) -> bytes:
     source = RawSource(key="a.txt", url=url, is_local=False)
-    retry = Retry(num_tries=1, first_wait_seconds=0.0)
-    return fetch(source, store=store, retry=retry).path.read_bytes()
+    return fetch(source, store=store).path.read_bytes()
 
 
 def refusal(url: str, store: Path) -> str:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tokflow.errors import RawFileError
-from tokflow.raw.fetch import Copy, Retry, fetch
-from tokflow_tests.raw.fetching import CONTENT, SHA256, SOON, Server, fetched, refusal, source_of
+from tokflow.raw.fetch import Copy, fetch
+from tokflow_tests.raw.fetching import CONTENT, SHA256, Server, fetched, refusal, source_of
 from tokflow_tests.raw.servers import make_certificate, needs_openssl
 
 
@@ -50,13 +50,14 @@ def test_a_server_that_stays_busy_is_an_error_that_names_the_earlier_copy(
 
 
 def test_a_server_that_does_not_answer_is_an_error_though_a_copy_is_there(
-    server: Server, tmp_path: Path
+    server: Server, tmp_path: Path, monkeypatch
 ):
+    monkeypatch.setattr("tokflow.raw.fetch.NUM_TRIES", 2)
     fetched(server, tmp_path)
     nobody = source_of("http://127.0.0.1:1/a.txt")
 
     with pytest.raises(RawFileError) as raised:
-        fetch(nobody, store=tmp_path, retry=Retry(num_tries=2, first_wait_seconds=0.01))
+        fetch(nobody, store=tmp_path)
 
     assert str(raised.value) == (
         "http://127.0.0.1:1/a.txt: expected a file that can be read, found ConnectionRefusedError: "
@@ -108,7 +109,7 @@ def test_a_gz_file_that_a_server_declares_as_encoded_is_kept_as_it_is(
     server.content, server.encoding = gzip.compress(CONTENT), "gzip"
     source = source_of(server.url.replace("a.txt", "a.txt.gz"), key="a.txt.gz")
 
-    copy = fetch(source, store=tmp_path, retry=SOON)
+    copy = fetch(source, store=tmp_path)
 
     assert copy.path.read_bytes() == server.content
 
@@ -146,7 +147,7 @@ def test_no_secret_of_a_url_is_written_or_shown(server: Server, tmp_path: Path, 
 
 
 def read_raw_file_soon(url: str, store: Path) -> Copy:
-    return fetch(source_of(url), store=store, retry=SOON)
+    return fetch(source_of(url), store=store)
 
 
 def test_a_url_that_cannot_be_asked_for_is_not_tried_again(tmp_path: Path):
