@@ -14,7 +14,7 @@ from tokflow.exports import (
     write_export,
 )
 from tokflow.exports.source_names import SourceNames
-from tokflow.sequences.packing import PackingConfig
+from tokflow.sequences.config import PackingConfig
 from tokflow.store.atomic import new_folder, point_latest_to, scratch_folder
 from tokflow.store.integrity import check_files, checked
 from tokflow.store.manifest import Manifest, is_intact

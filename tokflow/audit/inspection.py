@@ -21,7 +21,7 @@ from tokflow.errors import MissingOutputError, UntrustedCodeError
 from tokflow.exports import FORMATS, INDEX_NAME, Export, Part
 from tokflow.exports.index import read_index
 from tokflow.exports.part import make_parts
-from tokflow.sequences.packing import PackingConfig
+from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import open_sequences
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import check_files

@@ -17,7 +17,7 @@ import pyarrow as pa
 from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import INDEX_NAME, Export, Part
 from tokflow.exports.part import make_parts
-from tokflow.sequences.packing import PackingConfig
+from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, open_sequences, write_sequences
 from tokflow.split.spans import SPANS_NAME, SPANS_SCHEMA, Split, TokenSource
 from tokflow.store.arrow import make_table, repeated, to_numpy

@@ -5,7 +5,7 @@ from pathlib import Path
 from tokflow.errors import MissingOutputError
 from tokflow.exports import Export, Part
 from tokflow.exports.part import make_parts
-from tokflow.sequences.packing import PackingConfig
+from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, open_sequences
 from tokflow.split.spans import Split, open_split
 from tokflow.store.atomic import LATEST

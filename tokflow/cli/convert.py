@@ -18,7 +18,7 @@ from tokflow.cli.terminal import (
     size,
 )
 from tokflow.exports import ExportConfig, check_format
-from tokflow.sequences.packing import PackingConfig
+from tokflow.sequences.config import PackingConfig
 from tokflow.store.manifest import read_manifest
 
 

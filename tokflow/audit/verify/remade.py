@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tokflow.audit.verify.problems import first_other_row, unequal
 from tokflow.errors import CorruptOutputError
-from tokflow.sequences.packing import PackingConfig
+from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, write_sequences
 from tokflow.split.cut_tokens import CUT_TOKENS_NAME, CutEncoder
 from tokflow.split.rule import NO_PART, NOT_TAKEN, FileSpans
