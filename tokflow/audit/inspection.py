@@ -9,20 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.audit.stored import (
-    find_output,
-    open_stored_parts,
-    open_stored_shard,
-    open_stored_split,
-    open_stored_tokenizer,
-)
-from tokflow.audit.verify.expected import Rechunked
+from tokflow.audit.stored import Ancestry, find_output
+from tokflow.audit.verify.export import Rechunked
 from tokflow.errors import MissingOutputError, UntrustedCodeError
 from tokflow.exports import FORMATS, INDEX_NAME, Export, Part
 from tokflow.exports.index import read_index
-from tokflow.exports.part import make_parts
-from tokflow.sequences.config import PackingConfig
-from tokflow.sequences.segments import open_sequences
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import check_files
 from tokflow.store.manifest import check_sizes
@@ -111,7 +102,7 @@ def _open_tokenizer(
     notes = []
     tokenizer = None
     try:
-        tokenizer = open_stored_tokenizer(found)
+        tokenizer = Ancestry().tokenizer(found)
     except MissingOutputError:
         notes.append("its parents are not in this store")
     if tokenizer is None:
@@ -174,15 +165,15 @@ def _beginnings(found: StoredOutput, num: int) -> Iterator[_Beginning]:
     """Yield the beginning of each part of an output."""
     stage, manifest = found.manifest.stage, found.manifest
     if stage == "tokens":
-        yield _of_shard(open_stored_shard(found), num * STREAM_TOKENS)
+        yield _of_shard(Ancestry().shard(found), num * STREAM_TOKENS)
     elif stage == "split":
-        yield from (_of_stream(part, num) for part in _parts_of_file(found))
+        yield from (_of_stream(part, num) for part in Ancestry().parts(found))
     elif stage == "sequences":
-        yield from (_of_sequences(part, num) for part in _parts_of_file(found))
+        yield from (_of_sequences(part, num) for part in Ancestry().parts(found))
     elif stage == "export":
         export = Export(found.folder, manifest)
         if not export.is_read:
-            yield from (_of_sequences(part, num) for part in open_stored_parts(found))
+            yield from (_of_sequences(part, num) for part in Ancestry().parts(found))
             return
         index, length = found.folder / INDEX_NAME, export.sequence_length
         for part in export.parts:
@@ -226,13 +217,3 @@ def _rows_before(tables: Iterable[pa.Table], stop: int) -> list[dict[str, Any]]:
         if num < len(table):
             break
     return rows
-
-
-def _parts_of_file(found: StoredOutput) -> list[Part]:
-    """Return the parts of one file's split or sequences as exports see them."""
-    split = open_stored_split(found)
-    details = split.shard.manifest.details
-    if found.manifest.stage == "split":
-        return make_parts(split.parts, details, [split], PackingConfig())
-    packing = PackingConfig(**found.manifest.config)
-    return make_parts(split.parts, details, [open_sequences(found, split)], packing)

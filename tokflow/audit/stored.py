@@ -1,5 +1,6 @@
 """Open outputs by path, and what they were made from, without the dataset's config."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from tokflow.errors import MissingOutputError
@@ -13,6 +14,9 @@ from tokflow.store.manifest import MANIFEST_NAME, read_expected
 from tokflow.store.stored_outputs import StoredOutput, Unreadable, look_at, made_in, walk
 from tokflow.tokenizers.tokenizer import Tokenizer, tokenizer_of
 from tokflow.tokens.shard import TokenShard, open_token_shard
+
+PARENT_STAGES = {"split": "tokens", "sequences": "split"}
+"""Stages whose outputs are made from one output of the same raw file."""
 
 
 def find_output(path: Path) -> StoredOutput:
@@ -77,137 +81,121 @@ def find_export(path: Path) -> StoredOutput:
     return found
 
 
-def open_stored_tokenizer(output: StoredOutput) -> Tokenizer | None:
-    """Return the tokenizer that made the tokens of an output; None where the store does not have
-    it, and of a raw file.
+class Ancestry:
+    """Stored outputs opened with what they were made from; each manifest is read once.
 
-    Raises: MissingOutputError where the store does not have the token shard.
+    Its methods raise MissingOutputError where the store does not have an output any more, as where
+    only an export was copied elsewhere; CorruptOutputError and ForeignOutputError where its
+    manifest cannot be read.
     """
-    manifest = output.manifest
-    if manifest.stage == "raw":
-        return None
-    if manifest.stage == "tokenizer":
-        return tokenizer_of(manifest, output.folder)
-    if manifest.stage == "export":
-        fingerprint = manifest.details["tokenizer_fingerprint"]
-    else:
-        fingerprint = open_stored_shard(output).manifest.parents["tokenizer"]
-    for found in made_in(output.dataset_folder / "tokenizer"):
-        if found.manifest.details["tokenizer_fingerprint"] == fingerprint:
-            return tokenizer_of(found.manifest, found.folder)
-    return None
 
+    def __init__(self) -> None:
+        self._read: dict[Path, StoredOutput] = {}
+        self._tokenizers: dict[Path, list[Tokenizer]] = {}
 
-def open_stored_shard(output: StoredOutput) -> TokenShard:
-    """Return the token shard that an output of one raw file is, or is made from.
+    def add(self, output: StoredOutput) -> None:
+        """Take the manifest of an output as it was read before."""
+        self._read[output.folder] = output
 
-    Raises: MissingOutputError.
-    """
-    if output.manifest.stage == "tokens":
-        return open_token_shard(output)
-    return open_stored_shard(parents_of(output)[0])
+    def parents(
+        self, output: StoredOutput, raw_files: Iterable[str] | None = None
+    ) -> list[StoredOutput]:
+        """Return the split, sequences or token shards that an output is made from: of an export,
+        one of each raw file, or of `raw_files` alone."""
+        manifest = output.manifest
+        stage, names = PARENT_STAGES.get(manifest.stage, ""), {}
+        if manifest.stage == "export":
+            is_packed = Export(output.folder, manifest).layout.is_packed
+            stage = "sequences" if is_packed else "split"
+            names = {key: key for key in raw_files or sorted(manifest.parents)}
+        elif stage:
+            names = {str(manifest.partition): stage}
+        place, parents = output.dataset_folder / stage, manifest.parents
+        return [self._output(place / key, stage, parents[name]) for key, name in names.items()]
 
+    def _output(self, place: Path, stage: str, fingerprint: str) -> StoredOutput:
+        folder = place / fingerprint[:16]
+        if folder not in self._read:
+            self.add(StoredOutput(folder, read_expected(folder, stage, fingerprint)))
+        return self._read[folder]
 
-def open_stored_split(output: StoredOutput) -> Split:
-    """Return the split that an output of one raw file is, or is made from.
+    def source(self, export: StoredOutput) -> StoredOutput | None:
+        """Return the export that `tokflow convert` made this one from; None of others."""
+        if not export.is_converted:
+            return None
+        fingerprint = export.manifest.parents["export"]
+        for folder in sorted((export.dataset_folder / "exports").glob(f"*/{fingerprint[:16]}")):
+            return self._output(folder.parent, "export", fingerprint)
+        raise MissingOutputError(
+            where=export.folder,
+            expected=f"the export {fingerprint[:7]}, which it was converted from",
+            found="none in the same store",
+            remedy="keep both in one store",
+        )
 
-    Raises: MissingOutputError.
-    """
-    if output.manifest.stage == "split":
-        return open_split(output, open_stored_shard(output))
-    return open_stored_split(parents_of(output)[0])
+    def ancestors(self, output: StoredOutput) -> list[StoredOutput]:
+        """Return the outputs that one is compared with: its parents and what these were made from,
+        down to the token shards; of a converted export the one it was converted from."""
+        if (source := self.source(output)) is not None:
+            return [source]
+        parents = self.parents(output)
+        return [*parents, *(found for parent in parents for found in self.ancestors(parent))]
 
+    def tokenizer(self, output: StoredOutput) -> Tokenizer | None:
+        """Return the tokenizer that made the tokens of an output; None where the store does not
+        have it, and of a raw file."""
+        manifest = output.manifest
+        if manifest.stage == "raw":
+            return None
+        if manifest.stage == "tokenizer":
+            return tokenizer_of(manifest, output.folder)
+        if manifest.stage == "export":
+            fingerprint = manifest.details["tokenizer_fingerprint"]
+        else:
+            fingerprint = self.shard(output).manifest.parents["tokenizer"]
+        folder = output.dataset_folder / "tokenizer"
+        if folder not in self._tokenizers:
+            made = [tokenizer_of(found.manifest, found.folder) for found in made_in(folder)]
+            self._tokenizers[folder] = made
+        made = self._tokenizers[folder]
+        return next((each for each in made if each.fingerprint == fingerprint), None)
 
-def open_stored_sequences(output: StoredOutput) -> FileSequences:
-    """Return the sequences that an output is.
+    def shard(self, output: StoredOutput) -> TokenShard:
+        """Return the token shard that an output of one raw file is, or is made from."""
+        is_shard = output.manifest.stage == "tokens"
+        return open_token_shard(output) if is_shard else self.shard(self.parents(output)[0])
 
-    Raises: MissingOutputError.
-    """
-    return open_sequences(output, open_stored_split(output))
+    def split(self, output: StoredOutput) -> Split:
+        """Return the split that an output of one raw file is, or is made from."""
+        if output.manifest.stage == "split":
+            return open_split(output, self.shard(output))
+        return self.split(self.parents(output)[0])
 
+    def split_of(self, export: StoredOutput, raw_file: str) -> Split:
+        """Return the split of one raw file, among those that an export is made from."""
+        if (source := self.source(export)) is not None:
+            return self.split_of(source, raw_file)
+        return self.split(self.parents(export, [raw_file])[0])
 
-def open_stored_parts(export: StoredOutput) -> list[Part]:
-    """Return what an export is made from, in the order of its parts.
+    def sequences(self, output: StoredOutput) -> FileSequences:
+        """Return the sequences that an output is."""
+        return open_sequences(output, self.split(output))
 
-    Of a converted export: what the one is made from that it was converted from.
-
-    Raises: MissingOutputError where the store does not have it any more, as where only the
-    export was copied elsewhere.
-    """
-    if (source := source_of(export)) is not None:
-        return open_stored_parts(source)
-    details = export.manifest.details
-    is_packed = _stage_of_parents(export) == "sequences"
-    open_file = open_stored_sequences if is_packed else open_stored_split
-    packing = PackingConfig(**export.manifest.config.get("packing", {}))
-    files = [open_file(parent) for parent in parents_of(export)]
-    return make_parts(details["parts"], details, files, packing)
-
-
-def open_stored_split_of(export: StoredOutput, raw_file: str) -> Split:
-    """Return the split of one raw file, among those that an export is made from.
-
-    Raises: MissingOutputError, as `open_stored_parts`.
-    """
-    if (source := source_of(export)) is not None:
-        return open_stored_split_of(source, raw_file)
-    return open_stored_split(_parent(export, _stage_of_parents(export), raw_file, raw_file))
-
-
-def source_of(export: StoredOutput) -> StoredOutput | None:
-    """Return the export that `tokflow convert` made this one from; None of others.
-
-    Raises: MissingOutputError where the store does not have it any more.
-    """
-    if not export.is_converted:
-        return None
-    fingerprint = export.manifest.parents["export"]
-    for found in walk(export.dataset_folder / "exports"):
-        if isinstance(found, StoredOutput) and found.manifest.fingerprint == fingerprint:
-            return found
-    raise MissingOutputError(
-        where=export.folder,
-        expected=f"the export {fingerprint[:7]}, which it was converted from",
-        found="none in the same store",
-        remedy="keep both in one store",
-    )
-
-
-def ancestors_of(output: StoredOutput) -> list[StoredOutput]:
-    """Return the outputs that one is compared with: its parents and what these were made from,
-    down to the token shards; of a converted export the one it was converted from.
-
-    Raises: MissingOutputError where the store does not have one of them any more;
-    CorruptOutputError where a manifest cannot be read.
-    """
-    if (source := source_of(output)) is not None:
-        return [source]
-    parents = parents_of(output)
-    return [*parents, *(found for parent in parents for found in ancestors_of(parent))]
-
-
-def parents_of(output: StoredOutput) -> list[StoredOutput]:
-    """Return the split, sequences or token shards that an output is made from: of an export, one
-    of each raw file.
-
-    Raises: MissingOutputError, CorruptOutputError.
-    """
-    stage, manifest = _stage_of_parents(output), output.manifest
-    if manifest.stage == "export":
-        return [_parent(output, stage, key, key) for key in sorted(manifest.parents)]
-    return [_parent(output, stage, str(manifest.partition), stage)] if stage else []
-
-
-def _stage_of_parents(output: StoredOutput) -> str:
-    """Return the stage of the parents; empty where these are no outputs of a raw file."""
-    if output.manifest.stage == "export":
-        is_packed = Export(output.folder, output.manifest).layout.is_packed
-        return "sequences" if is_packed else "split"
-    return {"split": "tokens", "sequences": "split"}.get(output.manifest.stage, "")
-
-
-def _parent(output: StoredOutput, stage: str, key: str, name: str) -> StoredOutput:
-    """Return the output of the raw file `key` that is called `name` among the parents."""
-    fingerprint = output.manifest.parents[name]
-    folder = output.dataset_folder / stage / key / fingerprint[:16]
-    return StoredOutput(folder, read_expected(folder, stage, fingerprint))
+    def parts(self, output: StoredOutput) -> list[Part]:
+        """Return what an export is made from, in the order of its parts: of a converted one, what
+        the one is made from that it was converted from. Of the split or the sequences of one raw
+        file, what an export of that file alone is made from."""
+        if (source := self.source(output)) is not None:
+            return self.parts(source)
+        manifest = output.manifest
+        if manifest.stage == "export":
+            made_from, details = self.parents(output), manifest.details
+            packing = manifest.config.get("packing", {})
+        else:
+            made_from, details = [output], self.shard(output).manifest.details
+            packing = manifest.config if manifest.stage == "sequences" else {}
+        files = [
+            self.sequences(each) if each.manifest.stage == "sequences" else self.split(each)
+            for each in made_from
+        ]
+        return make_parts(manifest.details["parts"], details, files, PackingConfig(**packing))

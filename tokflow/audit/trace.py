@@ -9,12 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.audit.stored import (
-    find_export,
-    find_output,
-    open_stored_split_of,
-    open_stored_tokenizer,
-)
+from tokflow.audit.stored import Ancestry, find_export, find_output
 from tokflow.errors import ConfigError, MissingOutputError, UntrustedCodeError
 from tokflow.exports import INDEX_NAME
 from tokflow.exports.index import read_index
@@ -97,9 +92,10 @@ def _open_made_from(
 
     Raises: CorruptOutputError where a file of them is damaged.
     """
+    ancestry = Ancestry()
     try:
-        tokenizer = open_stored_tokenizer(found)
-        splits = {name: open_stored_split_of(found, name) for name in raw_files}
+        tokenizer = ancestry.tokenizer(found)
+        splits = {name: ancestry.split_of(found, name) for name in raw_files}
     except MissingOutputError:
         return None
     if tokenizer is None:

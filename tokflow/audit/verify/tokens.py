@@ -29,13 +29,6 @@ def verify_tokens(shard: TokenShard) -> list[str]:
     below vocab_size, BOS and EOS where each document begins and ends, as many EOS as there are
     documents and as the counts say were in the texts, a loss mask of 0 and 1.
     """
-    path = shard.folder / TOKENS_NAME
-    num_bytes = path.stat().st_size if path.is_file() else 0
-    if num_bytes != shard.num_tokens * shard.dtype.itemsize:
-        return [
-            f"{path}: expected {shard.num_tokens:,} tokens of {shard.dtype.itemsize} bytes, "
-            f"found {num_bytes:,} bytes"
-        ]
     table = read_table(shard.folder / DOCUMENTS_NAME)
     if not table.schema.equals(DOCUMENTS_SCHEMA):
         return [f"{shard.folder / DOCUMENTS_NAME}: expected the columns of a token shard"]
