@@ -20,16 +20,8 @@ from tokflow.store.integrity import check_files, checked
 from tokflow.store.manifest import Manifest, is_intact
 from tokflow.store.stored_outputs import StoredOutput
 
-COPIED_DETAILS = (
-    "dtype",
-    "vocab_size",
-    "eos_id",
-    "bos_id",
-    "tokenizer_fingerprint",
-    "names",
-    "lost",
-)
-"""Details that hold of an export in any format."""
+DETAILS_OF_FORMAT = {"format", "keeps", "sequence_length", "pad_id", "left_out"}
+"""Details of an export that do not hold of it in any format."""
 
 LEFT_OUT = ("num_dropped_tokens", "num_dropped_documents", "num_truncated_documents")
 """Counts of what is not in an export, and so in nothing that is made from it."""
@@ -96,7 +88,7 @@ def _parents(found: StoredOutput) -> dict[str, str]:
 
 def _details(manifest: Manifest) -> dict[str, Any]:
     """Return what holds of an export in any format, and the counts of what it lacks."""
-    details = {name: manifest.details[name] for name in COPIED_DETAILS if name in manifest.details}
+    details = {name: of for name, of in manifest.details.items() if name not in DETAILS_OF_FORMAT}
     left_out = _left_out(manifest)
     return {**details, "left_out": left_out} if left_out else details
 

@@ -97,6 +97,16 @@ class Export:
         """Return what the names of its files call a part."""
         return self.format.file_names(self.options, self.parts)[part]
 
+    def check_part(self, part: str) -> None:
+        """Make sure that it has a part. Raises: ConfigError."""
+        if part not in self.parts:
+            raise ConfigError(
+                where=self.folder,
+                expected=f"one of the parts {', '.join(self.parts)}",
+                found=repr(part),
+                remedy="name one of them",
+            )
+
     def read(self, part: str) -> Iterator[Arrays]:
         """Yield the fields of a part in order, some millions of tokens or a file at a time.
 
@@ -109,13 +119,7 @@ class Export:
         Raises: ConfigError for a part that it does not have, and for a format that is never read
         (pickle); CorruptOutputError where a file is not what the format says.
         """
-        if part not in self.parts:
-            raise ConfigError(
-                where=self.folder,
-                expected=f"one of the parts {', '.join(self.parts)}",
-                found=repr(part),
-                remedy="name one of them",
-            )
+        self.check_part(part)
         if self.format.read is None:
             raise ConfigError(
                 where=self.folder,

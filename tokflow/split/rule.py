@@ -120,32 +120,21 @@ class SplitConfig(Config):
 
 def _check_part_names(names: Collection[str]) -> None:
     if not names:
-        raise ConfigError(
-            where="parts",
-            expected="at least one part",
-            found="none",
-            remedy="name one, or leave `split` out to put everything into train",
-        )
+        remedy = "name one, or leave `split` out to put everything into train"
+        raise _error_of_parts("at least one part", "none", remedy)
     for name in names:
         check_name(name, where="parts", becomes="a file", marks="-_")
     if NOT_TAKEN in names:
-        raise ConfigError(
-            where="parts",
-            expected="another name",
-            found=repr(NOT_TAKEN),
-            remedy="rename the part: counts use that name for text in no part",
-        )
+        remedy = "rename the part: counts use that name for text in no part"
+        raise _error_of_parts("another name", repr(NOT_TAKEN), remedy)
 
 
 def _check_same_form(parts: Mapping[str, PartConfig], form: Form) -> None:
     forms = {part.form for part in parts.values()} - {None}
     if len(forms) > 1:
-        raise ConfigError(
-            where="parts",
-            expected="the same form in all parts",
-            found=" and ".join(sorted(map(str, forms))),
-            remedy=f"declare all parts by {', '.join(get_args(Form)[:-1])} or files",
-        )
+        found = " and ".join(sorted(map(str, forms)))
+        remedy = f"declare all parts by {', '.join(get_args(Form)[:-1])} or files"
+        raise _error_of_parts("the same form in all parts", found, remedy)
     for name, part in parts.items():
         if part.form is None and form not in _FORMS_OF_RANGES:
             raise ConfigError(
@@ -158,12 +147,12 @@ def _check_same_form(parts: Mapping[str, PartConfig], form: Form) -> None:
 
 def _check_total(total: float) -> None:
     if total > 1 + 1e-9:
-        raise ConfigError(
-            where="parts",
-            expected="fractions that add up to at most 1",
-            found=f"{total:g}",
-            remedy="lower one, since parts may not overlap",
-        )
+        remedy = "lower one, since parts may not overlap"
+        raise _error_of_parts("fractions that add up to at most 1", f"{total:g}", remedy)
+
+
+def _error_of_parts(expected: str, found: str, remedy: str) -> ConfigError:
+    return ConfigError(where="parts", expected=expected, found=found, remedy=remedy)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -345,10 +334,6 @@ def _check_ranges(ranges: dict[str, tuple[int, int | None]], *, unit: str) -> No
     for (left, (start, stop)), (right, (next_start, _)) in pairwise(by_start):
         if stop is None or stop > next_start:
             end = "the end" if stop is None else f"{stop:,}"
-            raise ConfigError(
-                where="parts",
-                expected="parts that do not overlap",
-                found=f"{left} takes {unit} {start:,} to {end} "
-                f"and {right} starts at {next_start:,}",
-                remedy=f"start {right} where {left} ends, or shorten {left}",
-            )
+            found = f"{left} takes {unit} {start:,} to {end} and {right} starts at {next_start:,}"
+            remedy = f"start {right} where {left} ends, or shorten {left}"
+            raise _error_of_parts("parts that do not overlap", found, remedy)
