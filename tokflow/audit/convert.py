@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.audit.regather import gather_parts
-from tokflow.audit.stored import find_export
 from tokflow.errors import ConfigError
 from tokflow.exports import (
     ExportConfig,
@@ -18,7 +17,7 @@ from tokflow.sequences.config import PackingConfig
 from tokflow.store.atomic import new_folder, point_latest_to, scratch_folder
 from tokflow.store.integrity import check_files, checked
 from tokflow.store.manifest import Manifest, is_intact
-from tokflow.store.stored_outputs import StoredOutput
+from tokflow.store.stored_outputs import StoredOutput, find_export
 
 DETAILS_OF_FORMAT = {"format", "keeps", "sequence_length", "pad_id", "left_out"}
 """Details of an export that do not hold of it in any format."""

@@ -9,15 +9,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.audit.stored import Ancestry, find_output
-from tokflow.audit.verify.export import Rechunked
+from tokflow.audit.ancestry import Ancestry
 from tokflow.errors import MissingOutputError, UntrustedCodeError
 from tokflow.exports import FORMATS, INDEX_NAME, Export, Part
+from tokflow.exports.batching import batches_of
 from tokflow.exports.index import read_index
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import check_files
 from tokflow.store.manifest import check_sizes
-from tokflow.store.stored_outputs import StoredOutput
+from tokflow.store.stored_outputs import StoredOutput, find_output
 from tokflow.tokenizers.engines import ReferenceEngine, open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.shard import TokenShard
@@ -131,7 +131,7 @@ class _Beginning:
         """Yield at most `num` sequences, or as many excerpts of a stream."""
         length = self.sequence_length or STREAM_TOKENS
         values = (array.reshape(-1) for array in self.token_ids)
-        token_ids = Rechunked(values).next(num * length)
+        token_ids = next(batches_of(values, num * length, num * length), np.zeros(0, np.int64))
         prefix = f"{self.part}: " if self.part else ""
         for start in range(0, len(token_ids), length):
             stop = min(start + length, len(token_ids))

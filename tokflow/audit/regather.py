@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.errors import ConfigError, CorruptOutputError
+from tokflow.errors import ConfigError
 from tokflow.exports import INDEX_NAME, Export, Part
+from tokflow.exports.export import damaged_file
 from tokflow.exports.part import make_parts
 from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, open_sequences, write_sequences
@@ -85,20 +86,12 @@ def _flat(found: StoredOutput, part: str, folder: Path) -> dict[str, TokenSource
                     some = values[start : start + TOKENS_AT_ONCE]
                     some.astype(dtypes[name], copy=False).tofile(file)
         num_read += fields["token_ids"].size
-    _check_size(found, part, num_read)
+    counts = manifest.counts
+    num_positions = counts[f"{part}.num_tokens"] + counts.get(f"{part}.num_padding", 0)
+    if num_read != num_positions:
+        expected = f"{num_positions:,} tokens of {part}, padding among them"
+        raise damaged_file(found.folder, expected=expected, found=f"{num_read:,}")
     return {name: _mapped(path, dtypes[name]) for name, path in paths.items()}
-
-
-def _check_size(found: StoredOutput, part: str, num_read: int) -> None:
-    counts = found.manifest.counts
-    expected = counts[f"{part}.num_tokens"] + counts.get(f"{part}.num_padding", 0)
-    if num_read != expected:
-        raise CorruptOutputError(
-            where=f"{found.folder}: {part}",
-            expected=f"{expected:,} tokens, padding among them",
-            found=f"{num_read:,}",
-            remedy="run `tokflow verify` on it, and make it again",
-        )
 
 
 def _mapped(path: Path, dtype: np.dtype[Any]) -> TokenSource:

@@ -7,7 +7,6 @@ from typing import Any
 import yaml
 
 from tokflow.audit.convert import convert_export, own_packing
-from tokflow.audit.stored import find_export
 from tokflow.cli.terminal import (
     DONE,
     UsageError,
@@ -20,6 +19,7 @@ from tokflow.cli.terminal import (
 from tokflow.exports import ExportConfig, check_format
 from tokflow.sequences.config import PackingConfig
 from tokflow.store.manifest import read_manifest
+from tokflow.store.stored_outputs import find_export
 
 
 def main(

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.errors import ConfigError, CorruptOutputError, MissingOutputError
+from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports.format import Arrays, Format, Layout
 from tokflow.exports.formats import FORMATS
 from tokflow.sequences.segments import Sequences
-from tokflow.store.atomic import LATEST
-from tokflow.store.manifest import Manifest, check_sizes, is_complete, read_manifest
+from tokflow.store.manifest import Manifest, check_sizes
+from tokflow.store.stored_outputs import find_export
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,8 @@ def damaged_file(path: Path, *, expected: str, found: str) -> CorruptOutputError
 
 
 def open_export(path: str | Path) -> Export:
-    """Open an export: its folder, the `latest` link to it, or a file in it.
+    """Open an export: its folder, the `latest` link to it, a file in it, or a folder with no other
+    output.
 
     Its manifest is read and the size of every file compared with it; no content is. `tokflow
     verify` compares checksums.
@@ -193,16 +194,6 @@ def open_export(path: str | Path) -> Export:
     Raises: MissingOutputError where there is no export; CorruptOutputError where a file is
     missing or cut short; ForeignOutputError where a newer tokflow made it.
     """
-    resolved = Path(path).resolve()
-    above = (resolved, (resolved / LATEST).resolve(), *list(resolved.parents)[:3])
-    folder = next((folder for folder in above if is_complete(folder)), resolved)
-    manifest = read_manifest(folder)
-    check_sizes(folder, manifest)
-    if manifest.stage != "export":
-        raise MissingOutputError(
-            where=folder,
-            expected="an export",
-            found=f"{manifest.stage} of {manifest.partition or manifest.dataset}",
-            remedy="name the folder of an export, `<store>/<dataset>/exports/<name>/latest`",
-        )
-    return Export(folder, manifest)
+    found = find_export(Path(path))
+    check_sizes(found.folder, found.manifest)
+    return Export(found.folder, found.manifest)

@@ -55,13 +55,8 @@ class Segments:
 
     def chosen(self, which: npt.NDArray[Any]) -> "Segments":
         """Return some of the segments, by ordinal or by a truth value for each."""
-        return Segments(
-            sequence=self.sequence[which],
-            span=self.span[which],
-            token_in_span=self.token_in_span[which],
-            num_tokens=self.num_tokens[which],
-            num_repeated=self.num_repeated[which],
-        )
+        names = [field.name for field in dataclasses.fields(self)]
+        return Segments(**{name: getattr(self, name)[which] for name in names})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

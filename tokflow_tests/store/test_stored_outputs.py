@@ -4,14 +4,21 @@ from pathlib import Path
 
 import pytest
 
+from tokflow.audit.ancestry import Ancestry
 from tokflow.audit.inspection import inspect_output
-from tokflow.audit.stored import Ancestry, find_output
 from tokflow.audit.trace import trace_tokens
 from tokflow.audit.verify.verification import verify_path
 from tokflow.build.pipeline import build_dataset
 from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError
 from tokflow.store.manifest import write_manifest
-from tokflow.store.stored_outputs import PassedBy, StoredOutput, Unreadable, newest_output, walk
+from tokflow.store.stored_outputs import (
+    PassedBy,
+    StoredOutput,
+    Unreadable,
+    find_output,
+    newest_output,
+    walk,
+)
 from tokflow_tests.outputs import edit_manifest, make_manifest, make_recipe
 from tokflow_tests.tiny import build, copy_of, declare, declare_small
 

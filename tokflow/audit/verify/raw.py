@@ -48,8 +48,7 @@ def verify_against_raw(
     tokenizer, table = encoding.tokenizer, shard.documents()
     end = _end(to_numpy(table["num_chars"]), max_characters)
     chosen = np.unique(np.linspace(0, end - 1, num=min(num_samples, end)).astype(np.int64))
-    in_text = encoding.in_text(documents)
-    reference = open_reference(tokenizer, in_text=in_text)
+    reference = open_reference(tokenizer, in_text=encoding.in_text(documents))
     sample = _Sample(shard=shard, encoding=encoding, reference=reference, chosen=chosen)
     num_read, problems = 0, list[str]()
     for batch in read_documents(raw.path, documents, render=open_renderer(documents, tokenizer)):

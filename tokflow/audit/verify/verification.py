@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tokflow.audit.ancestry import Ancestry
 from tokflow.audit.convert import own_packing
 from tokflow.audit.regather import gather_parts
-from tokflow.audit.stored import Ancestry, find_output, output_at
 from tokflow.audit.verify.export import verify_export
 from tokflow.audit.verify.problems import unlisted_files
 from tokflow.audit.verify.raw import verify_against_raw
@@ -31,7 +31,14 @@ from tokflow.sequences.segments import SEQUENCES_VERSION
 from tokflow.split.cut_tokens import CUT_TOKENS_NAME
 from tokflow.split.spans import SPLIT_VERSION
 from tokflow.store.manifest import broken_files, read_run
-from tokflow.store.stored_outputs import PassedBy, StoredOutput, Unreadable, walk
+from tokflow.store.stored_outputs import (
+    PassedBy,
+    StoredOutput,
+    Unreadable,
+    find_output,
+    output_at,
+    walk,
+)
 from tokflow.store.verdicts import try_to_write_verdict
 from tokflow.store.versions import changed_since
 from tokflow.tokenizers.tokenizer import tokenizer_of

@@ -1,4 +1,4 @@
-"""Open outputs by path, and what they were made from, without the dataset's config."""
+"""The outputs that a stored one was made from, opened without the dataset's config."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,76 +9,13 @@ from tokflow.exports.part import make_parts
 from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, open_sequences
 from tokflow.split.spans import Split, open_split
-from tokflow.store.atomic import LATEST
-from tokflow.store.manifest import MANIFEST_NAME, read_expected
-from tokflow.store.stored_outputs import StoredOutput, Unreadable, look_at, made_in, walk
+from tokflow.store.manifest import read_expected
+from tokflow.store.stored_outputs import StoredOutput, made_in
 from tokflow.tokenizers.tokenizer import Tokenizer, tokenizer_of
 from tokflow.tokens.shard import TokenShard, open_token_shard
 
 PARENT_STAGES = {"split": "tokens", "sequences": "split"}
 """Stages whose outputs are made from one output of the same raw file."""
-
-
-def find_output(path: Path) -> StoredOutput:
-    """Return the output that `path` is, is a file of, leads to, or has as its only one.
-
-    `path`: the folder, a link to it, a file in it, or a folder above it.
-
-    Raises: MissingOutputError where nothing finished is there, CorruptOutputError,
-    ForeignOutputError.
-    """
-    if (found := output_at(path)) is not None:
-        return found
-    below = [
-        found for found in walk(path.resolve()) if isinstance(found, StoredOutput | Unreadable)
-    ]
-    if len(below) == 1:
-        [only] = below
-        if isinstance(only, Unreadable):
-            raise only.error
-        return only
-    if below:
-        shown = below[0].folder.relative_to(path.resolve())
-        found_there = f"a folder of {len(below):,} outputs such as {shown}"
-    else:
-        found_there = f"no {MANIFEST_NAME}" if path.exists() else "no such file or folder"
-    raise MissingOutputError(
-        where=path,
-        expected="the folder of a token shard, a split, sequences, an export or a tokenizer",
-        found=found_there,
-        remedy="name one of them, or run `tokflow run` first",
-    )
-
-
-def output_at(path: Path) -> StoredOutput | None:
-    """Return the output that `path` is, is a file of, or leads to; None where there is none.
-
-    Raises: CorruptOutputError, ForeignOutputError.
-    """
-    resolved = path.resolve()
-    for folder in (resolved, (resolved / LATEST).resolve(), *list(resolved.parents)[:3]):
-        found = None if folder.name.startswith(".") else look_at(folder)
-        if isinstance(found, Unreadable):
-            raise found.error
-        if found is not None:
-            return found
-    return None
-
-
-def find_export(path: Path) -> StoredOutput:
-    """Return the export at `path`; see `find_output`.
-
-    Raises: MissingOutputError also where another output is there.
-    """
-    found = find_output(path)
-    if found.manifest.stage != "export":
-        raise MissingOutputError(
-            where=path,
-            expected="an export",
-            found=found.name,
-            remedy="name a folder under <store>/<dataset>/exports",
-        )
-    return found
 
 
 class Ancestry:
