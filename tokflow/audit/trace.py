@@ -76,7 +76,7 @@ def trace_tokens(
         return origins
     tokenizer, splits = made_from
     decoder = _Decoder(replace(tokenizer, trust_remote_code=trust_remote_code))
-    texts = [_open_text(splits[entry["raw_file"]], entry) for entry in entries]
+    texts = (_open_text(splits[entry["raw_file"]], entry) for entry in entries)
     return list(map(decoder.with_text, origins, texts))
 
 
@@ -237,7 +237,7 @@ class _Decoder:
         return shared - (shared + len(self._decoded(token_ids[position:])) > len(text))
 
     def _decoded(self, token_ids: npt.NDArray[Any]) -> str:
-        return self._engine.decode(token_ids.tolist()) if self._engine else ""
+        return "" if self._engine is None else self._engine.decode(token_ids.tolist())
 
 
 def _shared(left: str, right: str) -> int:
