@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.audit.regather import gather_parts
-from tokflow.audit.stored import find_export
 from tokflow.errors import ConfigError
 from tokflow.exports import (
     ExportConfig,
@@ -14,22 +13,14 @@ from tokflow.exports import (
     write_export,
 )
 from tokflow.exports.source_names import SourceNames
-from tokflow.sequences.packing import PackingConfig
+from tokflow.sequences.config import PackingConfig
 from tokflow.store.atomic import new_folder, point_latest_to, scratch_folder
 from tokflow.store.integrity import check_files, checked
 from tokflow.store.manifest import Manifest, is_intact
-from tokflow.store.stored_outputs import StoredOutput
+from tokflow.store.stored_outputs import StoredOutput, find_export
 
-COPIED_DETAILS = (
-    "dtype",
-    "vocab_size",
-    "eos_id",
-    "bos_id",
-    "tokenizer_fingerprint",
-    "names",
-    "lost",
-)
-"""Details that hold of an export in any format."""
+DETAILS_OF_FORMAT = {"format", "keeps", "sequence_length", "pad_id", "left_out"}
+"""Details of an export that do not hold of it in any format."""
 
 LEFT_OUT = ("num_dropped_tokens", "num_dropped_documents", "num_truncated_documents")
 """Counts of what is not in an export, and so in nothing that is made from it."""
@@ -96,7 +87,7 @@ def _parents(found: StoredOutput) -> dict[str, str]:
 
 def _details(manifest: Manifest) -> dict[str, Any]:
     """Return what holds of an export in any format, and the counts of what it lacks."""
-    details = {name: manifest.details[name] for name in COPIED_DETAILS if name in manifest.details}
+    details = {name: of for name, of in manifest.details.items() if name not in DETAILS_OF_FORMAT}
     left_out = _left_out(manifest)
     return {**details, "left_out": left_out} if left_out else details
 

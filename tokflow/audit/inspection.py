@@ -9,24 +9,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.audit.stored import (
-    find_output,
-    open_stored_parts,
-    open_stored_shard,
-    open_stored_split,
-    open_stored_tokenizer,
-)
-from tokflow.audit.verify.expected import Rechunked
+from tokflow.audit.ancestry import Ancestry
 from tokflow.errors import MissingOutputError, UntrustedCodeError
 from tokflow.exports import FORMATS, INDEX_NAME, Export, Part
+from tokflow.exports.batching import batches_of
 from tokflow.exports.index import read_index
-from tokflow.exports.part import make_parts
-from tokflow.sequences.packing import PackingConfig
-from tokflow.sequences.segments import open_sequences
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import check_files
 from tokflow.store.manifest import check_sizes
-from tokflow.store.stored_outputs import StoredOutput
+from tokflow.store.stored_outputs import StoredOutput, find_output
 from tokflow.tokenizers.engines import ReferenceEngine, open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.shard import TokenShard
@@ -61,7 +52,6 @@ class Inspection:
     """An output and the beginning of its tokens."""
 
     found: StoredOutput
-    num_bytes: int
     tokenizer: Tokenizer | None
     excerpts: tuple[Excerpt, ...]
     notes: tuple[str, ...]
@@ -83,7 +73,8 @@ def inspect_output(
     found = find_output(path)
     manifest = found.manifest
     check_sizes(found.folder, manifest)
-    tokenizer, engine, notes = _open_tokenizer(found, trust_remote_code=trust_remote_code)
+    notes: list[str] = []
+    tokenizer, engine = _open_tokenizer(found, notes, trust_remote_code=trust_remote_code)
     excerpts: list[Excerpt] = []
     try:
         for beginning in _beginnings(found, num_sequences) if num_sequences else ():
@@ -97,7 +88,6 @@ def inspect_output(
         )
     return Inspection(
         found=found,
-        num_bytes=manifest.num_bytes,
         tokenizer=tokenizer,
         excerpts=tuple(excerpts),
         notes=tuple(notes),
@@ -105,25 +95,24 @@ def inspect_output(
 
 
 def _open_tokenizer(
-    found: StoredOutput, *, trust_remote_code: bool
-) -> tuple[Tokenizer | None, ReferenceEngine | None, list[str]]:
-    """Return the tokenizer of an output and what decodes, or notes on why they cannot be had."""
-    notes = []
+    found: StoredOutput, notes: list[str], *, trust_remote_code: bool
+) -> tuple[Tokenizer | None, ReferenceEngine | None]:
+    """Return the tokenizer of an output and what decodes; add to `notes` why they cannot be had."""
     tokenizer = None
     try:
-        tokenizer = open_stored_tokenizer(found)
+        tokenizer = Ancestry().tokenizer(found)
     except MissingOutputError:
         notes.append("its parents are not in this store")
     if tokenizer is None:
         if found.manifest.stage != "raw":
             notes.append("its tokenizer is not in this store: tokens are shown as ids")
-        return None, None, notes
+        return None, None
     check_files(tokenizer)
     try:
-        engine = open_reference(replace(tokenizer, trust_remote_code=trust_remote_code))
+        return tokenizer, open_reference(replace(tokenizer, trust_remote_code=trust_remote_code))
     except UntrustedCodeError as error:
-        return tokenizer, None, [*notes, f"tokens are shown as ids: {error}"]
-    return tokenizer, engine, notes
+        notes.append(f"tokens are shown as ids: {error}")
+        return tokenizer, None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,7 +131,7 @@ class _Beginning:
         """Yield at most `num` sequences, or as many excerpts of a stream."""
         length = self.sequence_length or STREAM_TOKENS
         values = (array.reshape(-1) for array in self.token_ids)
-        token_ids = Rechunked(values).next(num * length)
+        token_ids = next(batches_of(values, num * length, num * length), np.zeros(0, np.int64))
         prefix = f"{self.part}: " if self.part else ""
         for start in range(0, len(token_ids), length):
             stop = min(start + length, len(token_ids))
@@ -172,26 +161,22 @@ class _Beginning:
 
 def _beginnings(found: StoredOutput, num: int) -> Iterator[_Beginning]:
     """Yield the beginning of each part of an output."""
-    stage, manifest = found.manifest.stage, found.manifest
+    stage, ancestry = found.manifest.stage, Ancestry()
+    export = Export(found.folder, found.manifest) if stage == "export" else None
     if stage == "tokens":
-        yield _of_shard(open_stored_shard(found), num * STREAM_TOKENS)
-    elif stage == "split":
-        yield from (_of_stream(part, num) for part in _parts_of_file(found))
-    elif stage == "sequences":
-        yield from (_of_sequences(part, num) for part in _parts_of_file(found))
-    elif stage == "export":
-        export = Export(found.folder, manifest)
-        if not export.is_read:
-            yield from (_of_sequences(part, num) for part in open_stored_parts(found))
-            return
-        index, length = found.folder / INDEX_NAME, export.sequence_length
+        yield _of_shard(ancestry.shard(found), num * STREAM_TOKENS)
+    elif export is not None and export.is_read:
+        length = export.sequence_length
         for part in export.parts:
+            stop = num * (length or STREAM_TOKENS)
             yield _Beginning(
                 part=part,
                 sequence_length=length,
                 token_ids=(fields["token_ids"] for fields in export.read(part)),
-                entries=read_index(index, part, 0, num * (length or STREAM_TOKENS)),
+                entries=read_index(found.folder / INDEX_NAME, part, 0, stop),
             )
+    elif stage in ("split", "sequences", "export"):
+        yield from (_of_part(part, num) for part in ancestry.parts(found))
 
 
 def _of_shard(shard: TokenShard, num_tokens: int) -> _Beginning:
@@ -202,18 +187,15 @@ def _of_shard(shard: TokenShard, num_tokens: int) -> _Beginning:
     return _Beginning(token_ids=[shard.tokens().read(0, num_tokens)], entries=entries)
 
 
-def _of_stream(part: Part, num: int) -> _Beginning:
-    entries = _rows_before(part.stream_index(), num * STREAM_TOKENS)
-    return _Beginning(part=part.name, token_ids=part.stream(), entries=entries)
-
-
-def _of_sequences(part: Part, num: int) -> _Beginning:
-    length = part.sequence_length
+def _of_part(part: Part, num: int) -> _Beginning:
+    if not part.sequences_of:
+        entries = _rows_before(part.stream_index(), num * STREAM_TOKENS)
+        return _Beginning(part=part.name, token_ids=part.stream(), entries=entries)
     return _Beginning(
         part=part.name,
-        sequence_length=length,
+        sequence_length=part.sequence_length,
         token_ids=(sequences.token_ids for sequences in part.sequences(num)),
-        entries=_rows_before(part.packed.index(), num * length),
+        entries=_rows_before(part.packed.index(), num * part.sequence_length),
     )
 
 
@@ -226,13 +208,3 @@ def _rows_before(tables: Iterable[pa.Table], stop: int) -> list[dict[str, Any]]:
         if num < len(table):
             break
     return rows
-
-
-def _parts_of_file(found: StoredOutput) -> list[Part]:
-    """Return the parts of one file's split or sequences as exports see them."""
-    split = open_stored_split(found)
-    details = split.shard.manifest.details
-    if found.manifest.stage == "split":
-        return make_parts(split.parts, details, [split], PackingConfig())
-    packing = PackingConfig(**found.manifest.config)
-    return make_parts(split.parts, details, [open_sequences(found, split)], packing)

@@ -5,8 +5,8 @@ made from may be gone, or on another machine.
 """
 
 from collections.abc import Mapping
-from contextlib import ExitStack
-from functools import lru_cache, partial
+from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +14,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.errors import ConfigError, CorruptOutputError
+from tokflow.errors import ConfigError
 from tokflow.exports import INDEX_NAME, Export, Part
+from tokflow.exports.export import damaged_file
 from tokflow.exports.part import make_parts
-from tokflow.sequences.packing import PackingConfig
+from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, open_sequences, write_sequences
 from tokflow.split.spans import SPANS_NAME, SPANS_SCHEMA, Split
-from tokflow.store.arrow import make_table, repeated, to_numpy
-from tokflow.store.manifest import Manifest, Recipe, checksum
+from tokflow.store.arrow import make_table, repeated, to_arrow, to_numpy
+from tokflow.store.manifest import checksum
 from tokflow.store.stored_outputs import StoredOutput, read_output
 from tokflow.store.tables import Columns, has_name, parquet_options
 from tokflow.tokens.document_table import DOCUMENTS_SCHEMA
@@ -51,24 +52,22 @@ def gather_parts(found: StoredOutput, packing: PackingConfig | None, folder: Pat
     Raises: ConfigError for a format that is never read, and where the beginning of a document was
     dropped; CorruptOutputError where the files hold more or less than their manifest says.
     """
+    import pyarrow.parquet as pq  # late: it imports ssl and every file system
+
     details = found.manifest.details
     flat = {name: _flat(found, name, folder) for name in details["parts"]}
     files: list[Split | FileSequences] = []
-    import pyarrow.parquet as pq  # late: it imports ssl and every file system
-
     with pq.ParquetFile(found.folder / INDEX_NAME, read_dictionary=["part", "raw_file"]) as file:
         index = _Index(file)
         for number, raw_file in enumerate(sorted(index.groups)):
-            of_file = folder / f"{number:06d}"
-            of_file.mkdir()
-            split = _write_split(found, flat, raw_file, index, of_file)
+            packed = folder / f"{number:06d}" / "sequences"
+            packed.mkdir(parents=True)
+            split = _write_split(found, flat, raw_file, index, packed.parent)
             if packing is None:
                 files.append(split)
             else:
-                sequences_folder = of_file / "sequences"
-                sequences_folder.mkdir()
-                write_sequences(split, packing, sequences_folder, dataset=found.manifest.dataset)
-                files.append(open_sequences(read_output(sequences_folder), split))
+                write_sequences(split, packing, packed, dataset=found.manifest.dataset)
+                files.append(open_sequences(read_output(packed), split))
     return make_parts(details["parts"], details, files, packing or PackingConfig())
 
 
@@ -79,28 +78,23 @@ def _flat(found: StoredOutput, part: str, folder: Path) -> dict[str, TokenSource
     if f"{part}.num_loss_tokens" in manifest.counts:
         dtypes["loss_mask"] = np.dtype(np.uint8)
     paths = {name: folder / f"{part}.{name}" for name in dtypes}
-    with ExitStack() as stack:
-        files = {name: stack.enter_context(path.open("wb")) for name, path in paths.items()}
-        for fields in Export(found.folder, manifest).read(part):
-            for name, file in files.items():
-                values = fields[name].reshape(-1)
+    for path in paths.values():
+        path.touch()
+    num_read = 0
+    for fields in Export(found.folder, manifest).read(part):
+        for name, path in paths.items():
+            values = fields[name].reshape(-1)
+            with path.open("ab") as file:
                 for start in range(0, len(values), TOKENS_AT_ONCE):
-                    some = values[start : start + TOKENS_AT_ONCE].astype(dtypes[name], copy=False)
-                    file.write(np.ascontiguousarray(some).data.cast("B"))
-    _check_size(found, part, paths["token_ids"].stat().st_size // dtypes["token_ids"].itemsize)
+                    some = values[start : start + TOKENS_AT_ONCE]
+                    some.astype(dtypes[name], copy=False).tofile(file)
+        num_read += fields["token_ids"].size
+    counts = manifest.counts
+    num_positions = counts[f"{part}.num_tokens"] + counts.get(f"{part}.num_padding", 0)
+    if num_read != num_positions:
+        expected = f"{num_positions:,} tokens of {part}, padding among them"
+        raise damaged_file(found.folder, expected=expected, found=f"{num_read:,}")
     return {name: TokenSource((mapped(path, dtypes[name]),)) for name, path in paths.items()}
-
-
-def _check_size(found: StoredOutput, part: str, num_read: int) -> None:
-    counts = found.manifest.counts
-    expected = counts[f"{part}.num_tokens"] + counts.get(f"{part}.num_padding", 0)
-    if num_read != expected:
-        raise CorruptOutputError(
-            where=f"{found.folder}: {part}",
-            expected=f"{expected:,} tokens, padding among them",
-            found=f"{num_read:,}",
-            remedy="run `tokflow verify` on it, and make it again",
-        )
 
 
 GROUPS_KEPT = 16
@@ -113,6 +107,7 @@ class _Index:
 
     def __init__(self, file: "pq.ParquetFile") -> None:
         self._read = lru_cache(maxsize=GROUPS_KEPT)(file.read_row_group)
+        self._none = file.schema_arrow.empty_table()
         self.groups: dict[str, list[int]] = {}
         """The row groups of each raw file."""
         for number in range(file.num_row_groups):
@@ -121,17 +116,11 @@ class _Index:
 
     def entries(self, raw_file: str, part: str) -> Columns:
         """Return the rows of one raw file in a part, in the order of their positions."""
-        taken = []
-        for number in self.groups[raw_file]:
-            group = self._read(number)
-            if group["part"][0].as_py() == part:  # a group is of one part
-                is_wanted = has_name(group["raw_file"], raw_file)
-                taken.append({name: to_numpy(group[name])[is_wanted] for name in ENTRY_COLUMNS})
-        none = np.zeros(0, dtype=np.int64)
-        return {
-            name: np.concatenate([none, *(entries[name] for entries in taken)])
-            for name in ENTRY_COLUMNS
-        }
+        groups = map(self._read, self.groups[raw_file])
+        of_part = [group for group in groups if group["part"][0].as_py() == part]  # it is of one
+        table = pa.concat_tables([self._none, *of_part])
+        is_wanted = has_name(table["raw_file"], raw_file)
+        return {name: to_numpy(table[name])[is_wanted] for name in ENTRY_COLUMNS}
 
 
 def _write_split(
@@ -141,62 +130,48 @@ def _write_split(
     index: _Index,
     folder: Path,
 ) -> Split:
-    """Write the tokens of one raw file as a token shard and its split, whose manifests are in
-    memory alone."""
-    spans_of: dict[str, Columns] = {}
+    """Write the tokens of one raw file as a token shard and its split, whose manifest, one for
+    both, is in memory alone."""
+    tables, counts = [], {}
     for part, sources in flat.items():
         entries = _in_document_order(index.entries(raw_file, part))
+        starts, sizes = entries["position"], entries["num_tokens"]
         for name, source in sources.items():
             with (folder / FILES[name]).open("ab") as file:
-                for some in source.batches(
-                    entries["position"], entries["num_tokens"], TOKENS_AT_ONCE
-                ):
-                    file.write(some.data.cast("B"))
+                for some in source.batches(starts, sizes, TOKENS_AT_ONCE):
+                    some.tofile(file)
         first = np.flatnonzero(_begins_span(entries))
-        spans_of[part] = {name: entries[name][first] for name in ("row", "char_start")}
-        sizes = np.add.reduceat(entries["num_tokens"], first) if len(first) else first
-        spans_of[part]["num_tokens"] = sizes
-    _write_tables(spans_of, folder)
-    counts = {f"{part}.num_tokens": int(of["num_tokens"].sum()) for part, of in spans_of.items()}
+        spans = {name: to_arrow(entries[name][first]) for name in ("row", "char_start")}
+        spans["num_tokens"] = to_arrow(np.add.reduceat(sizes, first) if len(first) else first)
+        tables.append(pa.table({**spans, "part": repeated(part, len(first))}))
+        counts[f"{part}.num_tokens"] = int(sizes.sum())
+    _write_tables(pa.concat_tables(tables), folder)
     mask = folder / LOSS_MASK_NAME
-    manifest = partial(
-        Manifest,
-        dataset=found.manifest.dataset,
+    manifest = replace(
+        found.manifest,
         partition=raw_file,
-        details=found.manifest.details,
+        counts={**counts, "num_tokens": sum(counts.values())},
         files={LOSS_MASK_NAME: checksum(mask)} if mask.is_file() else {},
     )
-    recipe = partial(Recipe, version=0, config={}, parents={"export": found.manifest.fingerprint})
-    num_tokens = {"num_tokens": sum(counts.values())}
-    shard = TokenShard(folder, manifest(recipe=recipe(stage="tokens"), counts=num_tokens))
-    return Split(folder, manifest(recipe=recipe(stage="split"), counts=counts), shard)
+    return Split(folder, manifest, TokenShard(folder, manifest))
 
 
-def _write_tables(spans_of: Mapping[str, Columns], folder: Path) -> None:
-    """Write documents.parquet and spans.parquet with a document for each span; characters, which
-    the export does not tell, are zero."""
-    names = ("row", "char_start", "num_tokens")
-    columns: dict[str, Any] = {
-        name: np.concatenate([spans[name] for spans in spans_of.values()]) for name in names
-    }
-    num = len(columns["row"])
-    zero, one = np.zeros(num, dtype=np.int64), np.ones(num, dtype=np.int64)
-    columns |= {"char_offset": zero, "num_chars": zero}
-    columns |= {"document": np.arange(num), "num_documents": one}
-    columns["token_offset"] = np.cumsum(columns["num_tokens"]) - columns["num_tokens"]
-    columns["token_start"] = columns["token_offset"]
-    columns["is_cut"] = columns["char_start"] > 0
-    columns["text_hash"] = pa.FixedSizeBinaryArray.from_buffers(
-        pa.binary(16), num, [None, pa.py_buffer(bytes(16 * num))]
-    )
-    columns["part"] = pa.concat_arrays(
-        [repeated(part, len(spans["row"])) for part, spans in spans_of.items()]
-    )
-    for name, schema in ((DOCUMENTS_NAME, DOCUMENTS_SCHEMA), (SPANS_NAME, SPANS_SCHEMA)):
-        table = make_table({field: columns[field] for field in schema.names}, schema)
-        import pyarrow.parquet as pq  # late: it imports ssl and every file system
+def _write_tables(spans: pa.Table, folder: Path) -> None:
+    """Write of documents.parquet what an export is made of, and spans.parquet, with a document for
+    each span; characters, which the export does not tell, are zero."""
+    import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
-        pq.write_table(table, folder / name, **parquet_options(schema))
+    num_tokens = to_numpy(spans["num_tokens"])
+    columns: dict[str, Any] = {name: spans[name].combine_chunks() for name in spans.schema.names}
+    columns["token_start"] = columns["token_offset"] = np.cumsum(num_tokens) - num_tokens
+    columns["document"] = np.arange(len(spans))
+    columns["num_documents"] = np.ones_like(num_tokens)
+    columns["num_chars"] = np.zeros_like(num_tokens)
+    columns["is_cut"] = to_numpy(spans["char_start"]) > 0
+    of_documents = [DOCUMENTS_SCHEMA.field(name) for name in ("row", "token_offset", "num_tokens")]
+    schemas = {DOCUMENTS_NAME: pa.schema(of_documents), SPANS_NAME: SPANS_SCHEMA}
+    for name, schema in schemas.items():
+        pq.write_table(make_table(columns, schema), folder / name, **parquet_options(schema))
 
 
 def _in_document_order(entries: Columns) -> Columns:

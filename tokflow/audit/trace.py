@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,19 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.audit.stored import (
-    find_export,
-    find_output,
-    open_stored_split_of,
-    open_stored_tokenizer,
-)
+from tokflow.audit.ancestry import Ancestry
 from tokflow.errors import ConfigError, MissingOutputError, UntrustedCodeError
-from tokflow.exports import INDEX_NAME
+from tokflow.exports import INDEX_NAME, Export
 from tokflow.exports.index import read_index
 from tokflow.split.spans import SPANS_NAME, Split
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import check_files
-from tokflow.store.stored_outputs import StoredOutput
+from tokflow.store.stored_outputs import StoredOutput, find_export, find_output
 from tokflow.tokenizers.engines import ReferenceEngine, open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.writer import DOCUMENTS_NAME
@@ -41,14 +37,14 @@ class TokenOrigin:
     token_in_text: int
     """Tokens before the first one of the text that was tokenized: the document or, where the
     split cut it, the span."""
-    char_start: int | None
+    char_start: int | None = None
     """Code points of the document before the first character that the tokens touch; None, as is
     all that needs the tokenizer, where that is not there or may not run."""
-    char_stop: int | None
+    char_stop: int | None = None
     """Code points of the document up to and with the last one."""
-    token_ids: tuple[int, ...] | None
+    token_ids: tuple[int, ...] | None = None
     """None where the store is not there that the export was made in."""
-    text: str | None
+    text: str | None = None
     """Those characters, decoded from the document's tokens in the store."""
 
 
@@ -69,25 +65,19 @@ def trace_tokens(
     that the export does not have; CorruptOutputError where one of those files is damaged.
     """
     found = find_export(path)
-    _check_part(found, part)
+    Export(found.folder, found.manifest).check_part(part)
     check_files(found, only={INDEX_NAME})
     entries = read_index(found.folder / INDEX_NAME, part, start, stop)
     if not entries:
         raise _no_token(found, part, start)
-    made_from = _open_made_from(found, {entry["raw_file"] for entry in entries})
+    origins = [_origin(entry, start, stop) for entry in entries]
+    made_from = _open_made_from(found, {origin.raw_file for origin in origins})
     if made_from is None:
-        return [_origin(entry, start, stop) for entry in entries]
+        return origins
     tokenizer, splits = made_from
-    decoder = _open_decoder(replace(tokenizer, trust_remote_code=trust_remote_code))
-    origins = []
-    for entry in entries:
-        text = _open_text(splits[entry["raw_file"]], entry)
-        origin = _origin(entry, start, stop)
-        first = origin.token_in_text
-        ids = tuple(text.token_ids[first : first + origin.num_tokens].tolist())
-        origin = replace(origin, token_ids=ids)
-        origins.append(origin if decoder is None else decoder.with_text(origin, text))
-    return origins
+    decoder = _Decoder(replace(tokenizer, trust_remote_code=trust_remote_code))
+    texts = (_open_text(splits[entry["raw_file"]], entry) for entry in entries)
+    return list(map(decoder.with_text, origins, texts))
 
 
 def _open_made_from(
@@ -97,9 +87,10 @@ def _open_made_from(
 
     Raises: CorruptOutputError where a file of them is damaged.
     """
+    ancestry = Ancestry()
     try:
-        tokenizer = open_stored_tokenizer(found)
-        splits = {name: open_stored_split_of(found, name) for name in raw_files}
+        tokenizer = ancestry.tokenizer(found)
+        splits = {name: ancestry.split_of(found, name) for name in raw_files}
     except MissingOutputError:
         return None
     if tokenizer is None:
@@ -108,17 +99,6 @@ def _open_made_from(
     for split in splits.values():
         check_files(split, split.shard, only={SPANS_NAME, DOCUMENTS_NAME})
     return tokenizer, splits
-
-
-def _check_part(found: StoredOutput, part: str) -> None:
-    parts = found.manifest.details["parts"]
-    if part not in parts:
-        raise ConfigError(
-            where="--part",
-            expected=f"one of {', '.join(parts)}",
-            found=repr(part),
-            remedy="name one of them",
-        )
 
 
 def _no_token(found: StoredOutput, part: str, position: int) -> ConfigError:
@@ -142,10 +122,6 @@ def _origin(entry: dict[str, Any], start: int, stop: int) -> TokenOrigin:
         raw_file=entry["raw_file"],
         row=entry["row"],
         token_in_text=entry["token_in_piece"] + begin - entry["position"],
-        char_start=None,
-        char_stop=None,
-        token_ids=None,
-        text=None,
     )
 
 
@@ -198,25 +174,23 @@ def _open_text(split: Split, entry: dict[str, Any]) -> _TokenizedText:
     )
 
 
-def _open_decoder(tokenizer: Tokenizer) -> "_Decoder | None":
-    """Return a decoder; None where the tokenizer is Python code that may not run."""
-    try:
-        return _Decoder(tokenizer)
-    except UntrustedCodeError:
-        return None
-
-
 class _Decoder:
     """Finds the characters of tokens by decoding what comes before them."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self._engine: ReferenceEngine = open_reference(tokenizer)
         self._special = {tokenizer.eos_id, tokenizer.bos_id} - {None}
+        self._engine: ReferenceEngine | None = None
+        """None where the tokenizer is Python code that may not run."""
+        with suppress(UntrustedCodeError):
+            self._engine = open_reference(tokenizer)
 
     def with_text(self, origin: TokenOrigin, text: _TokenizedText) -> TokenOrigin:
-        """Return the origin with the characters of its tokens, which are of `text`."""
+        """Return the origin with its tokens, which are of `text`, and their characters."""
         first = origin.token_in_text
         last = first + origin.num_tokens
+        origin = replace(origin, token_ids=tuple(text.token_ids[first:last].tolist()))
+        if self._engine is None:
+            return origin
         inner = self._without_added(text)
         token_ids = text.token_ids[inner]
         decoded = self._decoded(token_ids)
@@ -263,7 +237,7 @@ class _Decoder:
         return shared - (shared + len(self._decoded(token_ids[position:])) > len(text))
 
     def _decoded(self, token_ids: npt.NDArray[Any]) -> str:
-        return self._engine.decode([int(token_id) for token_id in token_ids])
+        return "" if self._engine is None else self._engine.decode(token_ids.tolist())
 
 
 def _shared(left: str, right: str) -> int:

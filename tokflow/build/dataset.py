@@ -12,7 +12,7 @@ from tokflow.errors import ConfigError
 from tokflow.exports import Declared, ExportConfig, check_exports, with_names
 from tokflow.exports.source_names import SourceNames, source_names
 from tokflow.raw import RawConfig
-from tokflow.sequences.packing import PackingConfig
+from tokflow.sequences.config import PackingConfig
 from tokflow.split.rule import SplitConfig
 from tokflow.store.atomic import check_name
 from tokflow.store.config import Config, Listed

@@ -119,18 +119,26 @@ class Output:
         found = "none in the store for this file and this config"
         remedy = f"materialize {self.asset}, or run `tokflow run`"
         with suppress(MissingOutputError):
-            if (reason := self._refused(self._stored.counts)) is None:
-                return self._stored
+            if (reason := self._refused(self._whole.counts)) is None:
+                return self._whole
             found = f"one with {reason}"
             remedy = "correct the raw file, or the config; `tokflow run` names the first"
         raise MissingOutputError(where=self.asset, expected=expected, found=found, remedy=remedy)
 
     @cached_property
-    def _stored(self) -> Manifest:
-        """Its manifest, whatever is in it."""
+    def stored(self) -> StoredOutput:
+        """It as it is in the store, whatever became of its files and whatever is in it.
+
+        Raises: as `manifest`.
+        """
         manifest = read_expected(self.folder, self.stage, self.fingerprint)
-        check_sizes(self.folder, manifest)
-        return manifest
+        return StoredOutput(self.folder, manifest)
+
+    @cached_property
+    def _whole(self) -> Manifest:
+        """Its manifest, of which no file is missing or cut short."""
+        check_sizes(self.folder, self.stored.manifest)
+        return self.stored.manifest
 
     def _refused(self, counts: Mapping[str, int]) -> str | None:
         """Return what is in it that the config makes an error now; None where there is nothing."""

@@ -1,6 +1,7 @@
 """Causes of staleness: what differs from the newest output of the same stage and file."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -10,6 +11,10 @@ from tokflow.store.versions import described_changes
 Cause = Literal[
     "missing", "damaged", "file changed", "config changed", "code changed", "input changed"
 ]
+
+
+_COMES_AND_GOES = re.compile(r"documents\..* is (new|gone)")
+"""A field of `documents` that decides only by what else is so: a limit no document could reach."""
 
 
 def why(newest: Manifest, expected: Recipe) -> tuple[Cause, tuple[str, ...]]:
@@ -32,8 +37,9 @@ def why(newest: Manifest, expected: Recipe) -> tuple[Cause, tuple[str, ...]]:
     earlier = newest.config.get("position", {})
     if any(position[name] != earlier[name] for name in position.keys() & earlier.keys()):
         inputs["position"] = "the files before it"
+    set_by_user = [field for field in fields if not _COMES_AND_GOES.fullmatch(field)]
     found: dict[Cause, Sequence[str]] = {
-        "config changed": fields,
+        "config changed": set_by_user if set_by_user or files or inputs else fields,
         "file changed": files,
         "input changed": list(inputs.values()),
     }

@@ -7,7 +7,6 @@ from typing import Any
 import yaml
 
 from tokflow.audit.convert import convert_export, own_packing
-from tokflow.audit.stored import find_export
 from tokflow.cli.terminal import (
     DONE,
     UsageError,
@@ -18,8 +17,9 @@ from tokflow.cli.terminal import (
     size,
 )
 from tokflow.exports import ExportConfig, check_format
-from tokflow.sequences.packing import PackingConfig
+from tokflow.sequences.config import PackingConfig
 from tokflow.store.manifest import read_manifest
+from tokflow.store.stored_outputs import find_export
 
 
 def main(

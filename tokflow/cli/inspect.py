@@ -40,7 +40,7 @@ def _print(inspection: Inspection) -> None:
     print_styled((found.name, "bold"), f" of dataset {manifest.dataset}")
     print(f"folder       {found.folder}")
     print(f"fingerprint  {manifest.fingerprint}")
-    print(f"size         {size(inspection.num_bytes)} in {counted(len(manifest.files), 'file')}")
+    print(f"size         {size(manifest.num_bytes)} in {counted(len(manifest.files), 'file')}")
     for name in ("format", "dtype", "vocab_size", "sequence_length", "pad_id"):
         if manifest.details.get(name) is not None:
             print(f"{name:<11}  {manifest.details[name]}")
@@ -101,7 +101,7 @@ def _as_document(inspection: Inspection) -> dict[str, Any]:
         "folder": str(found.folder),
         "manifest": found.manifest.fields(),
         "run": read_run(found.folder),
-        "num_bytes": inspection.num_bytes,
+        "num_bytes": found.manifest.num_bytes,
         "tokenizer": None if inspection.tokenizer is None else str(inspection.tokenizer.folder),
         "notes": list(inspection.notes),
         "excerpts": [dataclasses.asdict(excerpt) for excerpt in inspection.excerpts],

@@ -7,13 +7,10 @@ from functools import partial
 import dagster as dg
 import pyarrow as pa
 
-from tokflow.audit.verify import (
-    verify_against_raw,
-    verify_export,
-    verify_sequences,
-    verify_split,
-    verify_tokens,
-)
+from tokflow.audit.verify.export import verify_export
+from tokflow.audit.verify.raw import verify_against_raw
+from tokflow.audit.verify.remade import verify_sequences, verify_split
+from tokflow.audit.verify.tokens import verify_tokens
 from tokflow.build.graph import BuildGraph
 from tokflow.components.dagster_names import asset_key
 from tokflow.errors import TokflowError, message_of, shortened

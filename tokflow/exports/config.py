@@ -14,7 +14,7 @@ from tokflow.exports.formats import FORMATS, check_format
 from tokflow.exports.index import INDEX_VERSION
 from tokflow.exports.part import check_eos_first
 from tokflow.exports.source_names import SourceNames
-from tokflow.sequences.packing import PackingConfig
+from tokflow.sequences.config import PackingConfig
 from tokflow.store.atomic import check_name
 from tokflow.store.config import Config
 from tokflow.store.config_errors import check_keys

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.errors import ConfigError, CorruptOutputError, MissingOutputError
+from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports.format import Arrays, Format, Layout
 from tokflow.exports.formats import FORMATS
 from tokflow.sequences.segments import Sequences
-from tokflow.store.atomic import LATEST
-from tokflow.store.manifest import Manifest, check_sizes, is_complete, read_manifest
+from tokflow.store.manifest import Manifest, check_sizes
+from tokflow.store.stored_outputs import find_export
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,16 @@ class Export:
         """Return what the names of its files call a part."""
         return self.format.file_names(self.options, self.parts)[part]
 
+    def check_part(self, part: str) -> None:
+        """Make sure that it has a part. Raises: ConfigError."""
+        if part not in self.parts:
+            raise ConfigError(
+                where=self.folder,
+                expected=f"one of the parts {', '.join(self.parts)}",
+                found=repr(part),
+                remedy="name one of them",
+            )
+
     def read(self, part: str) -> Iterator[Arrays]:
         """Yield the fields of a part in order, some millions of tokens or a file at a time.
 
@@ -109,13 +119,7 @@ class Export:
         Raises: ConfigError for a part that it does not have, and for a format that is never read
         (pickle); CorruptOutputError where a file is not what the format says.
         """
-        if part not in self.parts:
-            raise ConfigError(
-                where=self.folder,
-                expected=f"one of the parts {', '.join(self.parts)}",
-                found=repr(part),
-                remedy="name one of them",
-            )
+        self.check_part(part)
         if self.format.read is None:
             raise ConfigError(
                 where=self.folder,
@@ -181,7 +185,8 @@ def damaged_file(path: Path, *, expected: str, found: str) -> CorruptOutputError
 
 
 def open_export(path: str | Path) -> Export:
-    """Open an export: its folder, the `latest` link to it, or a file in it.
+    """Open an export: its folder, the `latest` link to it, a file in it, or a folder with no other
+    output.
 
     Its manifest is read and the size of every file compared with it; no content is. `tokflow
     verify` compares checksums.
@@ -189,16 +194,6 @@ def open_export(path: str | Path) -> Export:
     Raises: MissingOutputError where there is no export; CorruptOutputError where a file is
     missing or cut short; ForeignOutputError where a newer tokflow made it.
     """
-    resolved = Path(path).resolve()
-    above = (resolved, (resolved / LATEST).resolve(), *list(resolved.parents)[:3])
-    folder = next((folder for folder in above if is_complete(folder)), resolved)
-    manifest = read_manifest(folder)
-    check_sizes(folder, manifest)
-    if manifest.stage != "export":
-        raise MissingOutputError(
-            where=folder,
-            expected="an export",
-            found=f"{manifest.stage} of {manifest.partition or manifest.dataset}",
-            remedy="name the folder of an export, `<store>/<dataset>/exports/<name>/latest`",
-        )
-    return Export(folder, manifest)
+    found = find_export(Path(path))
+    check_sizes(found.folder, found.manifest)
+    return Export(found.folder, found.manifest)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tokflow.errors import ConfigError
 from tokflow.exports.part import Part
 from tokflow.exports.source_names import SourceNames
-from tokflow.sequences.packing import PackingConfig
+from tokflow.sequences.config import PackingConfig
 from tokflow.store.config import Config
 from tokflow.store.manifest import FileEntry
 

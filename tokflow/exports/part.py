@@ -13,7 +13,7 @@ import pyarrow as pa
 from tokflow.errors import ConfigError
 from tokflow.exports.index import index_tables
 from tokflow.exports.part_sequences import TOKENS_AT_ONCE, PartSequences
-from tokflow.sequences.packing import PackingConfig
+from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, Sequences
 from tokflow.split.spans import Split
 from tokflow.store.arrow import to_numpy

@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from tokflow.exports.batching import batches_of
 from tokflow.exports.index import index_tables
-from tokflow.sequences.packing import PackingConfig, PackingCounts, Segments, pack_tails
+from tokflow.sequences.config import PackingConfig
+from tokflow.sequences.packing import PackingCounts, Segments, pack_tails
 from tokflow.sequences.segments import SEGMENTS_COLUMNS, FileSequences, Sequences, fill_sequences
 from tokflow.split.spans import Split
 from tokflow.store.arrow import to_arrow, to_numpy

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.sequences.packing import PackingConfig, PackingResult, Segments, pack_spans
+from tokflow.sequences.config import PackingConfig
+from tokflow.sequences.packing import PackingResult, Segments, pack_spans
 from tokflow.split.spans import SPANS_NAME, PartSpans, Split
 from tokflow.store.arrow import make_table, repeated
 from tokflow.store.integrity import Stored, checked
@@ -96,11 +97,9 @@ class FileSequences:
 
     def tail(self, part: str) -> Columns:
         """Return the segments of a part that fill no sequence of this file: its leftover tokens."""
-        if self.manifest.counts[f"{part}.num_tail_tokens"] == 0:
-            return {name: np.zeros(0, dtype=np.int64) for name in SEGMENTS_COLUMNS}
         last = self.num_sequences(part)
-        path = self.folder / SEGMENTS_NAME
-        return read_part(path, part, SEGMENTS_COLUMNS, sequences=(last, last + 1))
+        path, tail = self.folder / SEGMENTS_NAME, (last, last + 1)
+        return read_part(path, part, SEGMENTS_COLUMNS, sequences=tail)
 
 
 def sequences_recipe(split: str, config: PackingConfig) -> Recipe:

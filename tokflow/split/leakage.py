@@ -23,7 +23,8 @@ def find_shared_texts(splits: Sequence[Split], *, min_chars: int = MIN_CHARS) ->
     hashes: dict[str, npt.NDArray[np.void]] = {}
     problems = []
     for part in parts:
-        hashes[part] = _text_hashes(splits, part, min_chars)
+        of_files = [_of_file(split, part, min_chars)[0] for split in splits]
+        hashes[part] = np.unique(np.concatenate(of_files))
         for other in list(hashes)[:-1]:
             shared = np.intersect1d(hashes[other], hashes[part], assume_unique=True)
             if len(shared):
@@ -32,12 +33,6 @@ def find_shared_texts(splits: Sequence[Split], *, min_chars: int = MIN_CHARS) ->
                     f"such as {_first_with(splits, part, shared)}"
                 )
     return problems
-
-
-def _text_hashes(splits: Iterable[Split], part: str, min_chars: int) -> npt.NDArray[np.void]:
-    """Return the distinct text hashes of a part, each as 16 bytes; shape (num_texts,)."""
-    found = [_of_file(split, part, min_chars)[0] for split in splits]
-    return np.unique(np.concatenate(found)) if found else np.zeros(0, dtype="V16")
 
 
 def _of_file(

@@ -1,8 +1,10 @@
 """The rule of a split: the part that each document, or each span of one, belongs to."""
 
 import fnmatch
+import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import Annotated, ClassVar, Literal, get_args
 
@@ -12,7 +14,6 @@ import pyarrow as pa
 from pydantic import Field
 
 from tokflow.errors import ConfigError
-from tokflow.split.draws import mixed, ranks_of_draw
 from tokflow.store.arrow import to_numpy
 from tokflow.store.atomic import check_name
 from tokflow.store.config import Config
@@ -119,32 +120,21 @@ class SplitConfig(Config):
 
 def _check_part_names(names: Collection[str]) -> None:
     if not names:
-        raise ConfigError(
-            where="parts",
-            expected="at least one part",
-            found="none",
-            remedy="name one, or leave `split` out to put everything into train",
-        )
+        remedy = "name one, or leave `split` out to put everything into train"
+        raise _error_of_parts("at least one part", "none", remedy)
     for name in names:
         check_name(name, where="parts", becomes="a file", marks="-_")
     if NOT_TAKEN in names:
-        raise ConfigError(
-            where="parts",
-            expected="another name",
-            found=repr(NOT_TAKEN),
-            remedy="rename the part: counts use that name for text in no part",
-        )
+        remedy = "rename the part: counts use that name for text in no part"
+        raise _error_of_parts("another name", repr(NOT_TAKEN), remedy)
 
 
 def _check_same_form(parts: Mapping[str, PartConfig], form: Form) -> None:
     forms = {part.form for part in parts.values()} - {None}
     if len(forms) > 1:
-        raise ConfigError(
-            where="parts",
-            expected="the same form in all parts",
-            found=" and ".join(sorted(map(str, forms))),
-            remedy=f"declare all parts by {', '.join(get_args(Form)[:-1])} or files",
-        )
+        found = " and ".join(sorted(map(str, forms)))
+        remedy = f"declare all parts by {', '.join(get_args(Form)[:-1])} or files"
+        raise _error_of_parts("the same form in all parts", found, remedy)
     for name, part in parts.items():
         if part.form is None and form not in _FORMS_OF_RANGES:
             raise ConfigError(
@@ -157,12 +147,12 @@ def _check_same_form(parts: Mapping[str, PartConfig], form: Form) -> None:
 
 def _check_total(total: float) -> None:
     if total > 1 + 1e-9:
-        raise ConfigError(
-            where="parts",
-            expected="fractions that add up to at most 1",
-            found=f"{total:g}",
-            remedy="lower one, since parts may not overlap",
-        )
+        remedy = "lower one, since parts may not overlap"
+        raise _error_of_parts("fractions that add up to at most 1", f"{total:g}", remedy)
+
+
+def _error_of_parts(expected: str, found: str, remedy: str) -> ConfigError:
+    return ConfigError(where="parts", expected=expected, found=found, remedy=remedy)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -244,21 +234,49 @@ def _drawn_part(
     total, first = num, 0
     if config.scope == "dataset":
         key, total, first = "", position.total_documents, position.first_document
-    ranks = ranks_of_draw(total, config.seed, key)[first : first + num]
+    ranks = _ranks_of_draw(total, config.seed, key)[first : first + num]
     shares = np.cumsum([part.fraction or 0.0 for part in config.parts.values()])
     edges = np.floor(shares * total + 0.5 + 1e-9).astype(np.int64)
     part = np.searchsorted(edges, ranks, side="right")
     return np.where(part < len(edges), part, NO_PART)
 
 
+@lru_cache(maxsize=1)
+def _ranks_of_draw(total: int, seed: int, key: str) -> npt.NDArray[np.int64]:
+    """Return the rank of each of `total` documents in a draw without replacement.
+
+    The draw sorts documents by a hash of (seed, key, ordinal), so it is the same with every
+    version of every library.
+    """
+    salt = int.from_bytes(hashlib.blake2b(f"{seed}:{key}".encode(), digest_size=8).digest(), "big")
+    keys = _mixed(np.arange(total, dtype=np.uint64), salt)
+    ranks = np.empty(total, dtype=np.int64)
+    ranks[np.argsort(keys, kind="stable")] = np.arange(total)
+    return ranks
+
+
 def _part_of_hash(text_hash: pa.ChunkedArray, config: SplitConfig) -> npt.NDArray[np.int64]:
     """Return the part of each document by the first 8 bytes of its text's hash."""
     fractions = [part.hash_fraction or 0.0 for part in config.parts.values()]
     hashes = hashes_as_array(text_hash.combine_chunks()).view(">u8")[0::2].astype(np.uint64)
-    uniform = mixed(hashes, config.seed) / 2.0**64
+    uniform = _mixed(hashes, config.seed) / 2.0**64
     part = np.searchsorted(np.cumsum(fractions), uniform, side="right")
     part[(part == len(fractions)) & (sum(fractions) > 1 - 1e-9)] = len(fractions) - 1
     return np.where(part < len(fractions), part, NO_PART)
+
+
+def _mixed(values: npt.NDArray[np.uint64], salt: int) -> npt.NDArray[np.uint64]:
+    """Return well-mixed 64-bit hashes of `values`, different for each salt.
+
+    Source: splitmix64's finalizer (Steele, Lea, Flood 2014), applied twice.
+    """
+    hashes = values + np.uint64(salt % 2**64)
+    for _ in range(2):
+        hashes = hashes + np.uint64(0x9E3779B97F4A7C15)
+        hashes = (hashes ^ (hashes >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        hashes = (hashes ^ (hashes >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        hashes = hashes ^ (hashes >> np.uint64(31))
+    return hashes
 
 
 def _part_of_file(key: str, config: SplitConfig) -> int:
@@ -316,10 +334,6 @@ def _check_ranges(ranges: dict[str, tuple[int, int | None]], *, unit: str) -> No
     for (left, (start, stop)), (right, (next_start, _)) in pairwise(by_start):
         if stop is None or stop > next_start:
             end = "the end" if stop is None else f"{stop:,}"
-            raise ConfigError(
-                where="parts",
-                expected="parts that do not overlap",
-                found=f"{left} takes {unit} {start:,} to {end} "
-                f"and {right} starts at {next_start:,}",
-                remedy=f"start {right} where {left} ends, or shorten {left}",
-            )
+            found = f"{left} takes {unit} {start:,} to {end} and {right} starts at {next_start:,}"
+            remedy = f"start {right} where {left} ends, or shorten {left}"
+            raise _error_of_parts("parts that do not overlap", found, remedy)

@@ -181,13 +181,8 @@ def open_split(stored: Stored, shard: TokenShard) -> Split:
 
 def _deciding_config(config: SplitConfig, position: FilePosition, key: str) -> dict[str, Any]:
     """Return what decides the split of one file: for some forms its key, too."""
-    parts = {name: part.model_dump() for name, part in config.parts.items()}
-    fields: dict[str, Any] = {
-        "parts": [[name, part] for name, part in parts.items()],
-        "scope": config.scope,
-        "boundary": config.boundary,
-        "seed": config.seed,
-    }
+    fields = config.model_dump()
+    fields["parts"] = [[name, part] for name, part in fields["parts"].items()]  # their order counts
     if config.scope == "dataset":
         decides = _DECIDING_POSITION[config.form]
         fields["position"] = {name: getattr(position, name) for name in decides}

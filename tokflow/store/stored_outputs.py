@@ -1,4 +1,4 @@
-"""Walk a store: its outputs, those that cannot be read, and what was passed by.
+"""Outputs of a store: found by path, or by a walk with those that cannot be read.
 
 <store>/<dataset>/tokenizer/<fingerprint[:16]>
 <store>/<dataset>/{raw,tokens,split,sequences}/<partition>/<fingerprint[:16]>
@@ -121,6 +121,68 @@ def walk(folder: Path) -> Iterator[StoredOutput | Unreadable | PassedBy]:
     if strays:
         more = f" and {len(strays) - 3:,} more" if len(strays) > 3 else ""
         yield PassedBy(folder, f"{', '.join(strays[:3])}{more}: belongs to no output")
+
+
+def find_output(path: Path) -> StoredOutput:
+    """Return the output that `path` is, is a file of, leads to, or has as its only one.
+
+    `path`: the folder, a link to it, a file in it, or a folder above it.
+
+    Raises: MissingOutputError where nothing finished is there, CorruptOutputError,
+    ForeignOutputError.
+    """
+    if (found := output_at(path)) is not None:
+        return found
+    below = [
+        found for found in walk(path.resolve()) if isinstance(found, StoredOutput | Unreadable)
+    ]
+    if len(below) == 1:
+        [only] = below
+        if isinstance(only, Unreadable):
+            raise only.error
+        return only
+    if below:
+        shown = below[0].folder.relative_to(path.resolve())
+        found_there = f"a folder of {len(below):,} outputs such as {shown}"
+    else:
+        found_there = f"no {MANIFEST_NAME}" if path.exists() else "no such file or folder"
+    raise MissingOutputError(
+        where=path,
+        expected="the folder of a token shard, a split, sequences, an export or a tokenizer",
+        found=found_there,
+        remedy="name one of them, or run `tokflow run` first",
+    )
+
+
+def output_at(path: Path) -> StoredOutput | None:
+    """Return the output that `path` is, is a file of, or leads to; None where there is none.
+
+    Raises: CorruptOutputError, ForeignOutputError.
+    """
+    resolved = path.resolve()
+    for folder in (resolved, (resolved / LATEST).resolve(), *list(resolved.parents)[:3]):
+        found = None if folder.name.startswith(".") else look_at(folder)
+        if isinstance(found, Unreadable):
+            raise found.error
+        if found is not None:
+            return found
+    return None
+
+
+def find_export(path: Path) -> StoredOutput:
+    """Return the export at `path`; see `find_output`.
+
+    Raises: MissingOutputError also where another output is there.
+    """
+    found = find_output(path)
+    if found.manifest.stage != "export":
+        raise MissingOutputError(
+            where=path,
+            expected="an export",
+            found=found.name,
+            remedy="name a folder under <store>/<dataset>/exports",
+        )
+    return found
 
 
 def made_in(folder: Path) -> Iterator[StoredOutput]:

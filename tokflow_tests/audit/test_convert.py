@@ -258,7 +258,7 @@ def test_files_that_hold_less_than_the_manifest_says_are_named(built: Dataset, t
     entry = {"num_bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
     edit_manifest(copy, lambda fields: fields["files"].update({"train.bin": entry}))
 
-    with pytest.raises(CorruptOutputError, match=r"copy: train: expected 19 tokens.*found 18"):
+    with pytest.raises(CorruptOutputError, match=r"copy: expected 19 tokens of train.*found 18"):
         convert_export(copy, to("npy"), output=tmp_path / "out")
 
 

@@ -116,6 +116,16 @@ def test_a_file_that_changed_remakes_what_came_from_it(tmp_path: Path):
     assert plan.num_bytes == len('{"text": "other"}\n')
 
 
+def test_a_file_that_outgrew_a_limit_has_changed_and_not_the_config(tmp_path: Path):
+    fields: dict[str, Any] = {"documents": {"limit": {"document_bytes": 200}}, "exports": []}
+    built(tmp_path, **fields)
+    write_raw(tmp_path, {"b.jsonl": ["other"] * 20})
+
+    plan = make_plan(declare_small(tmp_path, **fields))
+
+    assert reasons(plan)["tokens b.jsonl"] == "file changed (b.jsonl)"
+
+
 def test_a_new_file_is_missing_and_remakes_the_exports(tmp_path: Path):
     built(tmp_path, exports=["bin"])
     write_raw(tmp_path, {"new.jsonl": ["new"]})
@@ -160,6 +170,16 @@ def test_another_sequence_length_remakes_no_token(tmp_path: Path):
             {"documents": {"limit": {"documents": 9}}},
             "tokens a.jsonl",
             "config changed (documents.limit.documents: null to 9)",
+        ),
+        (
+            {"documents": {"text": ["text", "b"], "join": "-"}},
+            "tokens a.jsonl",
+            'config changed (documents.join: null to "-", documents.text: "text" to ["text", "b"])',
+        ),
+        (
+            {"documents": {"limit": {"document_bytes": 9}}},
+            "tokens a.jsonl",
+            "config changed (documents.limit.document_bytes is new)",
         ),
         (
             {"tokenizer": {"kind": "bytes", "bos": "first"}},

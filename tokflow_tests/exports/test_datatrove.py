@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tokflow.audit.verify import verify_export
+from tokflow.audit.verify.export import verify_export
 from tokflow.errors import ConfigError
 from tokflow.exports import Arrays, Export
 from tokflow.exports.datatrove import _for_people

@@ -6,7 +6,7 @@ import lance
 import numpy as np
 import pytest
 
-from tokflow.audit.verify import verify_export
+from tokflow.audit.verify.export import verify_export
 from tokflow.build.dataset import Dataset
 from tokflow.errors import CorruptOutputError
 from tokflow.exports import FORMATS, Export, Part

@@ -9,7 +9,7 @@ import tensorstore
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokflow.audit.verify import verify_export
+from tokflow.audit.verify.export import verify_export
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS, Export, levanter
 from tokflow_tests.chats import CHATS, chat, chat_dataset

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tokflow.audit.verify import verify_export
+from tokflow.audit.verify.export import verify_export
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS, Export, Part
 from tokflow.exports.names import check_num_files

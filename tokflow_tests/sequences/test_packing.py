@@ -306,7 +306,7 @@ def test_blocks_of_documents_are_packed_as_one(strategy: Strategy, monkeypatch: 
     config = PackingConfig(strategy=strategy, sequence_length=32)
     whole = columns(pack_spans(sizes, config))
 
-    monkeypatch.setattr("tokflow.sequences.packing.bins.DOCUMENTS_AT_ONCE", 7)
+    monkeypatch.setattr("tokflow.sequences.bins.DOCUMENTS_AT_ONCE", 7)
 
     assert columns(pack_spans(sizes, config)) == whole
 

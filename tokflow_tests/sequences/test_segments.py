@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tokflow.audit.verify import verify_export, verify_sequences
+from tokflow.audit.verify.export import verify_export
+from tokflow.audit.verify.remade import verify_sequences
 from tokflow.build.graph import BuildGraph
 from tokflow.sequences.segments import fill_sequences
 from tokflow.store.manifest import read_manifest

@@ -4,14 +4,21 @@ from pathlib import Path
 
 import pytest
 
+from tokflow.audit.ancestry import Ancestry
 from tokflow.audit.inspection import inspect_output
-from tokflow.audit.stored import find_output, open_stored_shard
 from tokflow.audit.trace import trace_tokens
 from tokflow.audit.verify.verification import verify_path
 from tokflow.build.pipeline import build_dataset
 from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError
 from tokflow.store.manifest import write_manifest
-from tokflow.store.stored_outputs import PassedBy, StoredOutput, Unreadable, newest_output, walk
+from tokflow.store.stored_outputs import (
+    PassedBy,
+    StoredOutput,
+    Unreadable,
+    find_output,
+    newest_output,
+    walk,
+)
 from tokflow_tests.outputs import edit_manifest, make_manifest, make_recipe
 from tokflow_tests.tiny import build, copy_of, declare, declare_small
 
@@ -202,7 +209,7 @@ def test_a_parent_that_is_another_output_is_not_taken_for_it(store: Path):
     split = find_output(store / "small/split/a.jsonl")
 
     with pytest.raises(MissingOutputError, match=str(shard)):
-        open_stored_shard(split)
+        Ancestry().shard(split)
 
 
 def test_a_folder_without_outputs_is_said_to_be_so(tmp_path: Path):

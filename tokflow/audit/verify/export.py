@@ -1,7 +1,9 @@
 """Read an export back as its users do, and compare it with what it was made from."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat, tee
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.audit.verify.expected import Rechunked, expected_fields
 from tokflow.audit.verify.problems import TOKENS_AT_ONCE, first_other_row, too_large, unequal
 from tokflow.exports import INDEX_NAME, Arrays, Export, Layout, Part, index_of
+from tokflow.exports.sequence_files import sequences_within
 from tokflow.store.arrow import to_numpy
 from tokflow.store.manifest import Manifest
 from tokflow.store.tables import read_part
@@ -27,6 +29,29 @@ NAMES = {
 """Messages call one value of a field so."""
 
 
+class Rechunked:
+    """The values, or rows, of arrays or tables end to end, taken as many at a time as wished."""
+
+    def __init__(
+        self, chunks: Iterator[Any], join: Callable[[list[Any]], Any] = np.concatenate
+    ) -> None:
+        self._chunks = chunks
+        self._join = join
+        self._rest: Any = ()
+
+    def next(self, size: int) -> Any:
+        """Return the next `size` values, or fewer at the end; () where there is none."""
+        taken = []
+        while size:
+            chunk = self._rest if len(self._rest) else next(self._chunks, None)
+            if chunk is None:
+                break
+            taken.append(chunk[:size])
+            self._rest = chunk[size:]
+            size -= len(taken[-1])
+        return self._join(taken) if taken else ()
+
+
 def verify_export(
     folder: Path, manifest: Manifest, parts: Sequence[Part] | None = None
 ) -> list[str]:
@@ -39,24 +64,16 @@ def verify_export(
     compared by its counts alone.
     """
     counts, names = manifest.counts, manifest.details["parts"]
-    problems: list[str] = []
-    for name in names:
-        if f"{name}.num_sequences" in counts:
-            slots = counts[f"{name}.num_sequences"] * manifest.details["sequence_length"]
-            filled = counts[f"{name}.num_tokens"] + counts[f"{name}.num_padding"]
-            problems += unequal(f"{folder}: {name}: tokens and padding", num_tokens=(slots, filled))
-        problems += _index_problems(folder, manifest, name)
+    problems = [each for name in names for each in _index_problems(folder, manifest, name)]
     for part in parts or ():
         once = counts[f"{part.name}.num_tokens"] + counts[f"{part.name}.num_dropped_tokens"]
         once -= counts.get(f"{part.name}.num_repeated_tokens", 0)
-        problems += unequal(
-            f"{folder}: {part.name}: written once and dropped", num_tokens=(part.num_tokens, once)
-        )
+        where = f"{folder}: {part.name}: written once and dropped"
+        problems += unequal(where, num_tokens=(part.num_tokens, once))
     if parts and not problems:
         problems += _compare_index(folder, Export(folder, manifest).layout, parts)
-    by_name = {part.name: part for part in parts or ()}
-    for name in names:
-        problems += _read_problems(folder, manifest, name, by_name.get(name))
+    for name, of_name in zip(names, parts or repeat(None), strict=False):
+        problems += _read_problems(folder, manifest, name, of_name)
     return problems
 
 
@@ -100,7 +117,7 @@ def _read_problems(folder: Path, manifest: Manifest, name: str, part: Part | Non
     if not export.is_read:
         return
     where, layout = f"{folder}: {name}", export.layout
-    expected = {} if part is None else expected_fields(layout, part)
+    expected = {} if part is None else _expected_fields(layout, part)
     num: Counter[str] = Counter()
     for fields in export.read(name):
         token_ids = fields["token_ids"].reshape(-1)
@@ -120,6 +137,29 @@ def _read_problems(folder: Path, manifest: Manifest, name: str, part: Part | Non
     for what in ("num_tokens", "num_loss_tokens", "num_documents"):
         if (count := manifest.counts.get(f"{name}.{what}")) is not None:
             yield from unequal(where, **{what: (count, num[what])})
+
+
+def _expected_fields(layout: Layout, part: Part) -> dict[str, Rechunked]:
+    """Return the values that each field of an export must have, padding included."""
+    if layout.made_of == "sequences":
+        num = sequences_within(TOKENS_AT_ONCE, part.sequence_length)
+        copies = tee(part.sequences(num), len(layout.keeps))
+        return {
+            name: Rechunked(values.reshape(-1) for values in map(attrgetter(name), copy))
+            for name, copy in zip(layout.keeps, copies, strict=True)
+        }
+    fields = {"token_ids": Rechunked(part.stream(eos_first=layout.eos_first))}
+    if "loss_mask" in layout.keeps and part.has_loss_mask:
+        fields["loss_mask"] = Rechunked(part.stream_loss_mask())
+    if "offsets" in layout.keeps and part.num_tokens:
+        fields["offsets"] = Rechunked(_lengths(layout, part))
+    return fields
+
+
+def _lengths(layout: Layout, part: Part) -> Iterator[npt.NDArray[np.int64]]:
+    for of_file in part.documents():
+        lengths = of_file.num_tokens
+        yield lengths[lengths > 0] if layout.leaves_out_empty else lengths
 
 
 def _is_token(fields: Arrays, manifest: Manifest) -> npt.NDArray[np.bool_]:

@@ -1,6 +1,8 @@
 """Compare a token shard with its raw file, whose documents are read again."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -46,8 +48,8 @@ def verify_against_raw(
     tokenizer, table = encoding.tokenizer, shard.documents()
     end = _end(to_numpy(table["num_chars"]), max_characters)
     chosen = np.unique(np.linspace(0, end - 1, num=min(num_samples, end)).astype(np.int64))
-    in_text = encoding.in_text(documents)
-    sample = _Sample(shard, encoding, open_reference(tokenizer, in_text=in_text), chosen)
+    reference = open_reference(tokenizer, in_text=encoding.in_text(documents))
+    sample = _Sample(shard=shard, encoding=encoding, reference=reference, chosen=chosen)
     num_read, problems = 0, list[str]()
     for batch in read_documents(raw.path, documents, render=open_renderer(documents, tokenizer)):
         first, num_read = num_read, num_read + len(batch.rows)
@@ -90,29 +92,24 @@ def _document_problems(
         yield f"{shard.folder}: documents {first:,} to {last:,}: the text is not the same"
 
 
+@dataclass(kw_only=True)
 class _Sample:
     """Compares the tokens of some documents with those of the reference."""
 
-    def __init__(
-        self,
-        shard: TokenShard,
-        encoding: Encoding,
-        reference: ReferenceEngine,
-        chosen: npt.NDArray[np.int64],
-    ) -> None:
-        self._chosen = chosen
-        self._shard = shard
-        self._encoding = encoding
-        self._reference = reference
-        self._tokens = shard.tokens()
-        self._loss_mask = shard.loss_mask() if shard.has_loss_mask else None
-        self._chats = ChatEncoder(reference, encoding) if shard.has_loss_mask else None
-        self.difference: str | None = None
-        """The last problem that was one of tokens which are not the reference's."""
+    shard: TokenShard
+    encoding: Encoding
+    reference: ReferenceEngine
+    chosen: npt.NDArray[np.int64]
+    difference: str | None = None
+    """The last problem that was one of tokens which are not the reference's."""
+
+    @cached_property
+    def _chats(self) -> ChatEncoder:
+        return ChatEncoder(self.reference, self.encoding)
 
     def problems(self, first: int, batch: Batch, table: pa.Table) -> Iterator[str]:
         """Yield what is wrong with the chosen documents of a batch that begins with `first`."""
-        chosen = self._chosen[(first <= self._chosen) & (self._chosen < first + len(table))]
+        chosen = self.chosen[(first <= self.chosen) & (self.chosen < first + len(table))]
         for index in (chosen - first).tolist():
             if batch.num_chars[index] <= MAX_SAMPLE_CHARS:
                 yield from self._token_problems(
@@ -122,31 +119,26 @@ class _Sample:
     def _token_problems(self, batch: Batch, table: pa.Table) -> Iterator[str]:
         """Yield what is wrong with the tokens of one document; `table`: its row."""
         [row] = table.to_pylist()
-        where = f"{self._shard.manifest.partition}:{row['row']}"
+        where = f"{self.shard.manifest.partition}:{row['row']}"
         here = row["token_offset"], row["token_offset"] + row["num_tokens"]
-        found = self._tokens.read(*here)
-        chat = None
-        if self._chats is None:
-            encoded = self._reference.encode(batch.texts)
-        else:
+        found, chat = self.shard.tokens().read(*here), None
+        if self.shard.has_loss_mask:
             encoded, chat = self._chats.encode(batch)
-        expected = add_bos_eos(encoded, self._encoding, chat=chat)
+        else:
+            encoded = self.reference.encode(batch.texts)
+        expected = add_bos_eos(encoded, self.encoding, chat=chat)
         if not np.array_equal(expected.token_ids, found):
             self.difference = (
                 f"{where}: expected the tokens {expected.token_ids[:8].tolist()} … of "
-                f"{self._reference.name}, found {found[:8].tolist()} …"
+                f"{self.reference.name}, found {found[:8].tolist()} …"
             )
             yield self.difference
-        elif self._encoding.tokenizer.kind in LOSSLESS_KINDS:
-            decoded = self._reference.decode(encoded.token_ids.tolist())
+        elif self.encoding.tokenizer.kind in LOSSLESS_KINDS:
+            decoded = self.reference.decode(encoded.token_ids.tolist())
             if decoded != batch.texts[0].as_py():
                 yield f"{where}: expected its text when decoded, found {decoded[:40]!r} …"
-        mask = None if self._loss_mask is None else self._loss_mask.read(*here)
-        if (mask is None) != (expected.loss_mask is None) or (
-            mask is not None
-            and expected.loss_mask is not None
-            and not np.array_equal(mask, expected.loss_mask)
-        ):
+        mask = expected.loss_mask
+        if mask is not None and not np.array_equal(self.shard.loss_mask().read(*here), mask):
             yield f"{where}: expected the loss mask of its loss spans, found another"
 
 

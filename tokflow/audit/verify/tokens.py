@@ -8,18 +8,13 @@ import numpy.typing as npt
 
 from tokflow.audit.verify.problems import TOKENS_AT_ONCE, too_large, unequal
 from tokflow.errors import TokflowError, UntrustedCodeError
-from tokflow.store.arrow import read_table, to_numpy, to_texts
+from tokflow.store.arrow import to_numpy, to_texts
 from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer, check_content
 from tokflow.tokens.document_table import DOCUMENTS_SCHEMA
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.token_source import TokenSource
-from tokflow.tokens.writer import (
-    DOCUMENTS_NAME,
-    LOSS_MASK_NAME,
-    REJECTS_NAME,
-    TOKENS_NAME,
-)
+from tokflow.tokens.writer import DOCUMENTS_NAME, LOSS_MASK_NAME, REJECTS_NAME, TOKENS_NAME
 
 
 def verify_tokens(shard: TokenShard) -> list[str]:
@@ -30,20 +25,9 @@ def verify_tokens(shard: TokenShard) -> list[str]:
     below vocab_size, BOS and EOS where each document begins and ends, as many EOS as there are
     documents and as the counts say were in the texts, a loss mask of 0 and 1.
     """
-    path = shard.folder / TOKENS_NAME
-    num_bytes = path.stat().st_size if path.is_file() else 0
-    if num_bytes != shard.num_tokens * shard.dtype.itemsize:
-        return [
-            f"{path}: expected {shard.num_tokens:,} tokens of {shard.dtype.itemsize} bytes, "
-            f"found {num_bytes:,} bytes"
-        ]
-    table = read_table(shard.folder / DOCUMENTS_NAME)
-    if not table.schema.equals(DOCUMENTS_SCHEMA):
-        return [f"{shard.folder / DOCUMENTS_NAME}: expected the columns of a token shard"]
-    columns = {
-        name: np.asarray(to_numpy(table[name]), dtype=np.int64)
-        for name in DOCUMENTS_SCHEMA.names[:-1]
-    }
+    names = DOCUMENTS_SCHEMA.names[:-1]
+    table = shard.documents(names)
+    columns = {name: to_numpy(table[name]) for name in names}
     return [
         *_document_problems(shard, columns),
         *_row_problems(shard, columns["row"]),
@@ -132,22 +116,15 @@ def _id_problems(
 def _eos_problems(shard: TokenShard) -> Iterator[str]:
     """Count EOS again: one for each document, and those that the texts themselves hold."""
     details, counts = shard.manifest.details, shard.manifest.counts
-    if details["eos_id"] is None:
+    if (eos_id := details["eos_id"]) is None:
         return
-    each = 2 if details["bos_id"] == details["eos_id"] else 1
     tokens = shard.tokens()
-    found = sum(
-        int(np.count_nonzero(tokens.read(start, start + TOKENS_AT_ONCE) == details["eos_id"]))
-        for start in range(0, len(tokens), TOKENS_AT_ONCE)
-    )
-    ending = each * counts["num_documents"]
-    yield from unequal(
-        shard.folder / TOKENS_NAME,
-        num_eos=(ending + counts["num_eos_in_text"], found),
-    )
-    yield from unequal(
-        shard.folder, num_eos_in_text=(counts["num_eos"] - ending, counts["num_eos_in_text"])
-    )
+    starts = range(0, len(tokens), TOKENS_AT_ONCE)
+    batches = (tokens.read(start, start + TOKENS_AT_ONCE) for start in starts)
+    found = sum(int(np.count_nonzero(batch == eos_id)) for batch in batches)
+    each = 2 if details["bos_id"] == eos_id else 1
+    expected = each * counts["num_documents"] + counts["num_eos_in_text"]
+    yield from unequal(shard.folder / TOKENS_NAME, num_eos=(expected, found))
 
 
 def _mask_problems(shard: TokenShard) -> Iterator[str]:

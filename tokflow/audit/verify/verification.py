@@ -5,19 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tokflow.audit.ancestry import Ancestry
 from tokflow.audit.convert import own_packing
 from tokflow.audit.regather import gather_parts
-from tokflow.audit.stored import (
-    ancestors_of,
-    find_output,
-    open_stored_parts,
-    open_stored_sequences,
-    open_stored_shard,
-    open_stored_split,
-    open_stored_tokenizer,
-    output_at,
-    source_of,
-)
 from tokflow.audit.verify.export import verify_export
 from tokflow.audit.verify.problems import unlisted_files
 from tokflow.audit.verify.raw import verify_against_raw
@@ -40,13 +30,23 @@ from tokflow.raw.hashes import CACHE_NAME
 from tokflow.sequences.segments import SEQUENCES_VERSION
 from tokflow.split.cut_tokens import CUT_TOKENS_NAME
 from tokflow.split.spans import SPLIT_VERSION
-from tokflow.store.manifest import broken_files, read_expected, read_run
-from tokflow.store.stored_outputs import PassedBy, StoredOutput, Unreadable, walk
+from tokflow.store.manifest import broken_files, read_run
+from tokflow.store.stored_outputs import (
+    PassedBy,
+    StoredOutput,
+    Unreadable,
+    find_output,
+    output_at,
+    walk,
+)
 from tokflow.store.verdicts import try_to_write_verdict
 from tokflow.store.versions import changed_since
 from tokflow.tokenizers.tokenizer import tokenizer_of
 
 NOT_COMPARED = "not compared with it"
+
+VERSIONS = {"split": SPLIT_VERSION, "sequences": SEQUENCES_VERSION}
+"""Of the stages whose outputs are made again and compared."""
 
 Result = tuple[list[str], list[str]]
 """Problems, and notes."""
@@ -85,12 +85,7 @@ def verify_path(path: Path, *, trust_remote_code: bool = False) -> Iterator[Veri
     below = [] if at is not None else sorted(walk(path.resolve()), key=_ordinal)
     if at is not None:
         yield verifier.verify(at)
-        for reason in verifier.unreadable_parents:
-            yield Verification(
-                name="parent",
-                folder=at.folder,
-                problems=(message_of(reason, where=at.folder),),
-            )
+        yield from (_unreadable(at.folder, error) for error in verifier.unreadable_parents)
     elif all(isinstance(found, PassedBy) for found in below):
         find_output(path)  # says what is there
     for found in below:
@@ -162,6 +157,7 @@ class _Verifier:
     def __init__(self, *, trust_remote_code: bool, graph: BuildGraph | None = None) -> None:
         self._trust = trust_remote_code
         self._graph = graph
+        self._ancestry = Ancestry()
         self._verified: set[Path] = set()
         self._broken: dict[Path, tuple[StoredOutput, list[str]]] = {}
         self.unreadable_parents: list[TokflowError] = []
@@ -172,13 +168,12 @@ class _Verifier:
         folder = Path()
         try:
             folder = output.folder
-            manifest = read_expected(folder, output.stage, output.fingerprint)
+            return self.verify(output.stored)
         except (TokflowError, OSError) as error:
-            is_absent = isinstance(error, MissingOutputError) and folder != Path()
-            problem = f"{output.asset}: not built; run `tokflow run`"
-            problems = (problem if is_absent else message_of(error, where=output.title),)
-            return Verification(name=output.title, folder=folder, problems=problems)
-        return self.verify(StoredOutput(folder, manifest))
+            problem = message_of(error, where=output.title)
+            if isinstance(error, MissingOutputError) and folder != Path():
+                problem = f"{output.asset}: not built; run `tokflow run`"
+            return Verification(name=output.title, folder=folder, problems=(problem,))
 
     def verify_any(self, found: StoredOutput | Unreadable | PassedBy) -> Verification:
         """Return what is wrong with something found in a store."""
@@ -198,6 +193,7 @@ class _Verifier:
     def verify(self, found: StoredOutput) -> Verification:
         """Return what is wrong with an output: its files first and, if they are whole, the rest."""
         self._verified.add(found.folder)
+        self._ancestry.add(found)
         problems = [*self._broken_files(found), *unlisted_files(found.folder, found.manifest)]
         if found.is_misplaced:
             problems.append(
@@ -225,33 +221,44 @@ class _Verifier:
 
     def _content(self, found: StoredOutput) -> Result:
         """Return the problems and the notes of an output whose files are whole."""
-        manifest = found.manifest
-        if manifest.stage == "raw":
+        stage = found.manifest.stage
+        if stage == "raw":
             return [], []
-        if manifest.stage == "tokenizer":
+        if stage == "tokenizer":
             return self._tokenizer(found)
-        if manifest.stage == "tokens":
+        if stage == "tokens":
             return self._tokens(found)
         if reason := self._why_not_compared(found):
-            is_export = manifest.stage == "export"
-            problems = verify_export(found.folder, manifest) if is_export else []
+            problems = verify_export(found.folder, found.manifest) if stage == "export" else []
             return problems, [f"{reason}: {NOT_COMPARED}"]
-        if manifest.stage == "export":
-            return _verify_export(found)
-        is_split = manifest.stage == "split"
-        if manifest.version != (SPLIT_VERSION if is_split else SEQUENCES_VERSION):
+        if stage == "export":
+            return self._export(found)
+        if found.manifest.version != VERSIONS[stage]:
             return [], ["another version of tokflow made it: not made again"]
-        return (
-            self._split(found) if is_split else (verify_sequences(open_stored_sequences(found)), [])
-        )
+        if stage == "split":
+            return self._split(found)
+        return verify_sequences(self._ancestry.sequences(found)), []
 
     def _split(self, found: StoredOutput) -> Result:
+        split = self._ancestry.split(found)
         if self._graph is not None:
-            encode_cut = cut_encoder(self._graph, str(found.manifest.partition))
-            return verify_split(open_stored_split(found), encode_cut), []
+            return verify_split(split, cut_encoder(self._graph, str(found.manifest.partition))), []
         is_cut = CUT_TOKENS_NAME in found.manifest.files
         notes = ["the text of cut documents is not here: their tokens were not made again"]
-        return verify_split(open_stored_split(found)), notes if is_cut else []
+        return verify_split(split), notes if is_cut else []
+
+    def _export(self, found: StoredOutput) -> Result:
+        """Compare an export with what it was made from or, if it was converted, converted from."""
+        manifest, notes = found.manifest, []
+        export = Export(found.folder, manifest)
+        if not export.is_read:
+            notes = [f"{export.format_name} files are never read: compared by counts and checksums"]
+        source = self._ancestry.source(found)
+        if source is None:
+            return verify_export(found.folder, manifest, self._ancestry.parts(found)), notes
+        with TemporaryDirectory(prefix="tokflow.") as scratch:
+            parts = gather_parts(source, own_packing(found), Path(scratch))
+            return verify_export(found.folder, manifest, parts), notes
 
     def _tokenizer(self, found: StoredOutput) -> Result:
         tokenizer = tokenizer_of(found.manifest, found.folder, trust_remote_code=self._trust)
@@ -262,8 +269,8 @@ class _Verifier:
 
     def _tokens(self, found: StoredOutput) -> Result:
         """Compare a token shard with its counts and, if there is a graph, with the raw file."""
-        tokenizer = open_stored_tokenizer(found)
-        if problems := verify_tokens(open_stored_shard(found)):
+        tokenizer = self._ancestry.tokenizer(found)
+        if problems := verify_tokens(self._ancestry.shard(found)):
             return problems, []
         if tokenizer is None:
             return [], ["its tokenizer is not in this store"]
@@ -296,27 +303,14 @@ class _Verifier:
     def _why_not_compared(self, found: StoredOutput) -> str | None:
         """Return why an output cannot be compared with what it was made from; None if it can."""
         try:
-            damaged = [parent for parent in ancestors_of(found) if self._broken_files(parent)]
+            ancestors = self._ancestry.ancestors(found)
         except MissingOutputError:
             return "its parents are not in this store"
         except (CorruptOutputError, ForeignOutputError) as error:
             self.unreadable_parents.append(error)
             return f"a parent cannot be read ({error.where})"
+        damaged = [parent for parent in ancestors if self._broken_files(parent)]
         if not damaged:
             return None
         more = f" and {len(damaged) - 1:,} more" if len(damaged) > 1 else ""
         return f"its parents are damaged ({damaged[0].name}{more})"
-
-
-def _verify_export(found: StoredOutput) -> Result:
-    """Compare an export with what it was made from or, if it was converted, converted from."""
-    manifest, notes = found.manifest, []
-    export = Export(found.folder, manifest)
-    if not export.is_read:
-        notes = [f"{export.format_name} files are never read: compared by counts and checksums"]
-    source = source_of(found)
-    if source is None:
-        return verify_export(found.folder, manifest, open_stored_parts(found)), notes
-    with TemporaryDirectory(prefix="tokflow.") as scratch:
-        parts = gather_parts(source, own_packing(found), Path(scratch))
-        return verify_export(found.folder, manifest, parts), notes

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tokflow.audit.verify import verify_tokenizer
+from tokflow.audit.verify.tokens import verify_tokenizer
 from tokflow.store.manifest import read_manifest
 from tokflow.tokenizers.tokenizer import Tokenizer, tokenizer_of
 from tokflow_tests.outputs import edit_manifest

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tokflow.build.dataset import Dataset
 from tokflow.build.pipeline import build_dataset
 from tokflow.exports import ExportConfig
 from tokflow.raw.hashes import HashCache, HashedFile, stamp_of
+from tokflow.store.manifest import Manifest, read_manifest
 from tokflow_tests.tiny import copy_of, declare_small, write_raw
 
 DAMAGED = "its parents are damaged (tokens of a.jsonl): not compared with it"
@@ -187,3 +189,21 @@ def test_a_shard_that_the_config_does_not_allow_now_is_not_said_to_be_missing(tm
     assert (
         "found one with 1 in rejects.jsonl, more than documents.on_bad_document allows" in problem
     )
+
+
+@pytest.mark.parametrize("whole", ["store", "dataset"])
+def test_each_manifest_is_read_once_however_many_outputs_are_made_from_it(
+    whole: str, small: Dataset, monkeypatch: pytest.MonkeyPatch
+):
+    times: Counter[Path] = Counter()
+
+    def read(folder: Path) -> Manifest:
+        times[folder] += small.folder in folder.parents and "tokenizer" not in folder.parts
+        return read_manifest(folder)
+
+    for module in ("manifest", "stored_outputs"):
+        monkeypatch.setattr(f"tokflow.store.{module}.read_manifest", read)
+    verified = list(verify_dataset(small) if whole == "dataset" else verify_path(small.folder))
+
+    assert problems_of(verified) == {}
+    assert set((+times).values()) == {1}

@@ -133,7 +133,9 @@ def test_a_mask_that_was_changed_is_found(value: int, tmp_path: Path):
     mask[position] = value
     path.chmod(0o644)
     mask.tofile(path)
-    from tokflow.audit.verify import verify_against_raw, verify_export, verify_tokens
+    from tokflow.audit.verify.export import verify_export
+    from tokflow.audit.verify.raw import verify_against_raw
+    from tokflow.audit.verify.tokens import verify_tokens
 
     graph = BuildGraph(dataset)
     problems = verify_tokens(shard)

@@ -80,19 +80,14 @@ class PackingConfig(Config):
 
     def fields_of_file(self) -> dict[str, Any]:
         """Return the fields that decide one file's sequences; leftover tokens are for exports."""
-        ignored = {"tail", "pad_id"}
-        if self.strategy == "concat":  # whose finished sequences are all full
-            ignored.add("min_sample_length")
-        return {
-            name: value for name, value in self.fields_of_export().items() if name not in ignored
-        }
+        # The finished sequences of concat are all full.
+        of_full = ("min_sample_length",) if self.strategy == "concat" else ()
+        return self.fields_of_export("tail", "pad_id", *of_full)
 
-    def fields_of_export(self) -> dict[str, Any]:
-        """Return the fields that decide the sequences of an export."""
-        fields = self.model_dump()
-        if self.strategy != "pool":
-            del fields["pool_size"]
-        return fields
+    def fields_of_export(self, *ignored: str) -> dict[str, Any]:
+        """Return the fields that decide the sequences of an export, but for `ignored`."""
+        of_pool = () if self.strategy == "pool" else ("pool_size",)
+        return self.model_dump(exclude={*ignored, *of_pool})
 
     def _error(self, name: str, expected: str, remedy: str) -> ConfigError:
         found = repr(getattr(self, name))

@@ -1,0 +1,138 @@
+"""The outputs that a stored one was made from, opened without the dataset's config."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from tokflow.errors import MissingOutputError
+from tokflow.exports import Export, Part
+from tokflow.exports.part import make_parts
+from tokflow.sequences.config import PackingConfig
+from tokflow.sequences.segments import FileSequences, open_sequences
+from tokflow.split.spans import Split, open_split
+from tokflow.store.manifest import read_expected
+from tokflow.store.stored_outputs import StoredOutput, made_in
+from tokflow.tokenizers.tokenizer import Tokenizer, tokenizer_of
+from tokflow.tokens.shard import TokenShard, open_token_shard
+
+PARENT_STAGES = {"split": "tokens", "sequences": "split"}
+"""Stages whose outputs are made from one output of the same raw file."""
+
+
+class Ancestry:
+    """Stored outputs opened with what they were made from; each manifest is read once.
+
+    Its methods raise MissingOutputError where the store does not have an output any more, as where
+    only an export was copied elsewhere; CorruptOutputError and ForeignOutputError where its
+    manifest cannot be read.
+    """
+
+    def __init__(self) -> None:
+        self._read: dict[Path, StoredOutput] = {}
+        self._tokenizers: dict[Path, list[Tokenizer]] = {}
+
+    def add(self, output: StoredOutput) -> None:
+        """Take the manifest of an output as it was read before."""
+        self._read[output.folder] = output
+
+    def parents(
+        self, output: StoredOutput, raw_files: Iterable[str] | None = None
+    ) -> list[StoredOutput]:
+        """Return the split, sequences or token shards that an output is made from: of an export,
+        one of each raw file, or of `raw_files` alone."""
+        manifest = output.manifest
+        stage, names = PARENT_STAGES.get(manifest.stage, ""), {}
+        if manifest.stage == "export":
+            is_packed = Export(output.folder, manifest).layout.is_packed
+            stage = "sequences" if is_packed else "split"
+            names = {key: key for key in raw_files or sorted(manifest.parents)}
+        elif stage:
+            names = {str(manifest.partition): stage}
+        place, parents = output.dataset_folder / stage, manifest.parents
+        return [self._output(place / key, stage, parents[name]) for key, name in names.items()]
+
+    def _output(self, place: Path, stage: str, fingerprint: str) -> StoredOutput:
+        folder = place / fingerprint[:16]
+        if folder not in self._read:
+            self.add(StoredOutput(folder, read_expected(folder, stage, fingerprint)))
+        return self._read[folder]
+
+    def source(self, export: StoredOutput) -> StoredOutput | None:
+        """Return the export that `tokflow convert` made this one from; None of others."""
+        if not export.is_converted:
+            return None
+        fingerprint = export.manifest.parents["export"]
+        for folder in sorted((export.dataset_folder / "exports").glob(f"*/{fingerprint[:16]}")):
+            return self._output(folder.parent, "export", fingerprint)
+        raise MissingOutputError(
+            where=export.folder,
+            expected=f"the export {fingerprint[:7]}, which it was converted from",
+            found="none in the same store",
+            remedy="keep both in one store",
+        )
+
+    def ancestors(self, output: StoredOutput) -> list[StoredOutput]:
+        """Return the outputs that one is compared with: its parents and what these were made from,
+        down to the token shards; of a converted export the one it was converted from."""
+        if (source := self.source(output)) is not None:
+            return [source]
+        parents = self.parents(output)
+        return [*parents, *(found for parent in parents for found in self.ancestors(parent))]
+
+    def tokenizer(self, output: StoredOutput) -> Tokenizer | None:
+        """Return the tokenizer that made the tokens of an output; None where the store does not
+        have it, and of a raw file."""
+        manifest = output.manifest
+        if manifest.stage == "raw":
+            return None
+        if manifest.stage == "tokenizer":
+            return tokenizer_of(manifest, output.folder)
+        if manifest.stage == "export":
+            fingerprint = manifest.details["tokenizer_fingerprint"]
+        else:
+            fingerprint = self.shard(output).manifest.parents["tokenizer"]
+        folder = output.dataset_folder / "tokenizer"
+        if folder not in self._tokenizers:
+            made = [tokenizer_of(found.manifest, found.folder) for found in made_in(folder)]
+            self._tokenizers[folder] = made
+        made = self._tokenizers[folder]
+        return next((each for each in made if each.fingerprint == fingerprint), None)
+
+    def shard(self, output: StoredOutput) -> TokenShard:
+        """Return the token shard that an output of one raw file is, or is made from."""
+        is_shard = output.manifest.stage == "tokens"
+        return open_token_shard(output) if is_shard else self.shard(self.parents(output)[0])
+
+    def split(self, output: StoredOutput) -> Split:
+        """Return the split that an output of one raw file is, or is made from."""
+        if output.manifest.stage == "split":
+            return open_split(output, self.shard(output))
+        return self.split(self.parents(output)[0])
+
+    def split_of(self, export: StoredOutput, raw_file: str) -> Split:
+        """Return the split of one raw file, among those that an export is made from."""
+        if (source := self.source(export)) is not None:
+            return self.split_of(source, raw_file)
+        return self.split(self.parents(export, [raw_file])[0])
+
+    def sequences(self, output: StoredOutput) -> FileSequences:
+        """Return the sequences that an output is."""
+        return open_sequences(output, self.split(output))
+
+    def parts(self, output: StoredOutput) -> list[Part]:
+        """Return what an export is made from, in the order of its parts: of a converted one, what
+        the one is made from that it was converted from. Of the split or the sequences of one raw
+        file, what an export of that file alone is made from."""
+        if (source := self.source(output)) is not None:
+            return self.parts(source)
+        manifest = output.manifest
+        if manifest.stage == "export":
+            made_from, details = self.parents(output), manifest.details
+            packing = manifest.config.get("packing", {})
+        else:
+            made_from, details = [output], self.shard(output).manifest.details
+            packing = manifest.config if manifest.stage == "sequences" else {}
+        files = [
+            self.sequences(each) if each.manifest.stage == "sequences" else self.split(each)
+            for each in made_from
+        ]
+        return make_parts(manifest.details["parts"], details, files, PackingConfig(**packing))
