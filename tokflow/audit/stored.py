@@ -14,11 +14,14 @@ from tokflow.store.stored_outputs import StoredOutput, Unreadable, look_at, made
 from tokflow.tokenizers.tokenizer import Tokenizer, tokenizer_of
 from tokflow.tokens.shard import TokenShard, open_token_shard
 
+OUTPUT = "the folder of a token shard, a split, sequences, an export or a tokenizer"
 
-def find_output(path: Path) -> StoredOutput:
+
+def find_output(path: Path, *, expected: str = OUTPUT) -> StoredOutput:
     """Return the output that `path` is, is a file of, leads to, or has as its only one.
 
-    `path`: the folder, a link to it, a file in it, or a folder above it.
+    `path`: the folder, a link to it, a file in it, or a folder above it. `expected`: what a message
+    says is to be named.
 
     Raises: MissingOutputError where nothing finished is there, CorruptOutputError,
     ForeignOutputError.
@@ -40,7 +43,7 @@ def find_output(path: Path) -> StoredOutput:
         found_there = f"no {MANIFEST_NAME}" if path.exists() else "no such file or folder"
     raise MissingOutputError(
         where=path,
-        expected="the folder of a token shard, a split, sequences, an export or a tokenizer",
+        expected=expected,
         found=found_there,
         remedy="name one of them, or run `tokflow run` first",
     )
@@ -66,13 +69,13 @@ def find_export(path: Path) -> StoredOutput:
 
     Raises: MissingOutputError also where another output is there.
     """
-    found = find_output(path)
+    found = find_output(path, expected="the folder of an export")
     if found.manifest.stage != "export":
         raise MissingOutputError(
             where=path,
-            expected="an export",
+            expected="the folder of an export",
             found=found.name,
-            remedy="name a folder under <store>/<dataset>/exports",
+            remedy="name one under <store>/<dataset>/exports",
         )
     return found
 

@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from tokflow.audit.stored import (
     find_export,
-    find_output,
     open_stored_split_of,
     open_stored_tokenizer,
 )
@@ -154,7 +153,7 @@ def sequence_range(path: Path, sequence: int) -> tuple[int, int]:
 
     Raises: ConfigError for a format without sequences.
     """
-    found = find_output(path)
+    found = find_export(path)
     length = found.manifest.details.get("sequence_length")
     if length is None:
         raise ConfigError(

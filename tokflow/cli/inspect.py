@@ -6,8 +6,6 @@ from typing import Any
 
 from tokflow.audit.inspection import Inspection, Segment, inspect_output
 from tokflow.cli.terminal import (
-    DONE,
-    as_usage,
     counted,
     print_json,
     print_styled,
@@ -21,17 +19,13 @@ from tokflow.store.manifest import read_run
 FILES_SHOWN = 20
 
 
-def main(path: Path, *, sequences: int, trust_remote_code: bool, json: bool) -> int:
-    """Print what the output at `path` holds; return the exit status."""
-    with as_usage(path):
-        inspection = inspect_output(
-            path, num_sequences=sequences, trust_remote_code=trust_remote_code
-        )
+def main(path: Path, *, sequences: int, trust_remote_code: bool, json: bool) -> None:
+    """Print what the output at `path` holds."""
+    inspection = inspect_output(path, num_sequences=sequences, trust_remote_code=trust_remote_code)
     if json:
         print_json(_as_document(inspection))
     else:
         _print(inspection)
-    return DONE
 
 
 def _print(inspection: Inspection) -> None:

@@ -1,6 +1,5 @@
 """`tokflow plan`: the outputs that a run would build, and why."""
 
-from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -8,8 +7,6 @@ from typing import Any
 from tokflow.build.plan import Plan, PlannedOutput, make_plan
 from tokflow.cli.selection import Paths, Words, select
 from tokflow.cli.terminal import (
-    DONE,
-    as_usage,
     counted,
     described_left_out,
     print_error,
@@ -23,17 +20,17 @@ ROWS_SHOWN = 40
 """Lines of a plan on the screen; the JSON has all."""
 
 
-def main(names: Words, configs: Paths, store: Path | None, partitions: Words, *, json: bool) -> int:
-    """Print the plan of each dataset; return the exit status."""
+def main(
+    names: Words, configs: Paths, store: Path | None, partitions: Words, *, json: bool
+) -> None:
+    """Print the plan of each dataset."""
     datasets = select(names, configs, store, is_one=bool(partitions))
-    with as_usage() if partitions else nullcontext():
-        plans = [make_plan(dataset, partitions=partitions) for dataset in datasets]
+    plans = [make_plan(dataset, partitions=partitions) for dataset in datasets]
     if json:
         print_json({"datasets": [_document(plan) for plan in plans]})
     else:
         for plan in plans:
             _print(plan)
-    return DONE
 
 
 def _document(plan: Plan) -> dict[str, Any]:

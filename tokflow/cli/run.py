@@ -21,11 +21,10 @@ from tokflow.cli.progress import Bars, Errors, Lines
 from tokflow.cli.recording import dagster_process, record
 from tokflow.cli.selection import Paths, Words, select
 from tokflow.cli.terminal import (
-    DONE,
     FAILED,
-    as_usage,
     counted,
     described_left_out,
+    exit_status,
     print_error,
     print_json,
     size,
@@ -39,25 +38,29 @@ def main(names: Words, configs: Paths, store: Path | None, partitions: Words, *,
     datasets = select(names, configs, store, is_one=bool(partitions))
     is_recorded = not configs and store is None  # else Dagster does not know it as it is
     documents: list[dict[str, Any]] = []
+    errors: list[Exception] = []
     for dataset in datasets:
         try:
-            documents.append(_run(dataset, partitions, is_recorded=is_recorded, json=json))
+            document, failed = _run(dataset, partitions, is_recorded=is_recorded, json=json)
+            documents.append(document)
+            errors += failed
         except Exception as error:
             if len(datasets) == 1:
                 raise
+            errors.append(error)
             problem = explained(error, where=dataset.name)
             print_error(str(problem), error)
             documents.append({"dataset": dataset.name, "error": problem.fields()})
     if json:
         print_json({"datasets": documents})
-    is_well = not any(of.get("error") or of["failed"] or of["problems"] for of in documents)
-    return DONE if is_well else FAILED
+    return FAILED if any(of.get("problems") for of in documents) else exit_status(errors)
 
 
-def _run(dataset: Dataset, partitions: Words, *, is_recorded: bool, json: bool) -> dict[str, Any]:
-    """Return what is to be said of a dataset in JSON."""
-    with as_usage() if partitions else nullcontext():
-        plan = make_plan(dataset, partitions=partitions, progress=None if json else _show_hashing)
+def _run(
+    dataset: Dataset, partitions: Words, *, is_recorded: bool, json: bool
+) -> tuple[dict[str, Any], list[Exception]]:
+    """Return what is to be said of a dataset in JSON, and what kept outputs from being made."""
+    plan = make_plan(dataset, partitions=partitions, progress=None if json else _show_hashing)
     is_partial = partitions is not None
     if plan.is_up_to_date and not plan.num_remote:
         for planned in plan.planned:
@@ -68,9 +71,10 @@ def _run(dataset: Dataset, partitions: Words, *, is_recorded: bool, json: bool) 
         document = _document(plan)
         if is_recorded:
             document["problems"] = record(dataset, document["outputs"], is_partial=is_partial)
-        return document
+        return document, []
     if not is_recorded:
-        return _document(plan, _build(plan, partitions, json=json))
+        built = _build(plan, partitions, json=json)
+        return _document(plan, built), [failed.error for failed in built.failed]
     with dagster_process() as process:
         built = _build(plan, partitions, json=json)
         document = _document(plan, built)
@@ -80,7 +84,7 @@ def _run(dataset: Dataset, partitions: Words, *, is_recorded: bool, json: bool) 
             is_partial=is_partial or bool(built.failed),
             process=process,
         )
-    return document
+    return document, [failed.error for failed in built.failed]
 
 
 def _build(plan: Plan, partitions: Words, *, json: bool) -> BuildResult:

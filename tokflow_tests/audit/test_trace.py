@@ -160,7 +160,9 @@ def test_a_stream_has_no_sequences(tmp_path: Path):
 def test_only_an_export_can_be_traced(tmp_path: Path):
     build_dataset(declare_small(tmp_path))
 
-    with pytest.raises(MissingOutputError, match=r"expected an export, found tokens of a\.jsonl"):
+    with pytest.raises(
+        MissingOutputError, match=r"expected the folder of an export, found tokens of a\.jsonl"
+    ):
         traced(tmp_path / STORE / "tokens/a.jsonl", "train")
 
 
