@@ -49,6 +49,8 @@ class TokenOrigin:
     """None where the store is not there that the export was made in."""
     text: str | None
     """Those characters, decoded from the document's tokens in the store."""
+    added: tuple[str, ...] = ()
+    """`BOS` and `EOS`, where they are among the tokens: they stand for no character."""
 
 
 def trace_tokens(
@@ -231,6 +233,8 @@ class _Decoder:
             char_start=text.char_start + left,
             char_stop=text.char_start + right,
             text=decoded[left:right],
+            added=(("BOS",) if first < inner.start else ())
+            + (("EOS",) if last > inner.stop else ()),
         )
 
     def _without_added(self, text: _TokenizedText) -> "slice[int, int, None]":

@@ -69,6 +69,10 @@ def _print(origin: TokenOrigin) -> None:
         if origin.token_ids is not None:
             print(f"  {shown_ids(origin.token_ids)}")
         return
+    if not origin.text:
+        print_styled(document, f"  no character, at {origin.char_start:,}  {tokens}")
+        print(f"  {' '.join(origin.added)}")
+        return
     print_styled(document, f"  characters {origin.char_start:,} to {origin.char_stop:,}  {tokens}")
     shown = origin.text[:CHARS_SHOWN]
     more = len(origin.text) - len(shown)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tokflow.build.output import Output
 from tokflow.build.results import StageResult
-from tokflow.components.previews import preview_of_documents, preview_of_part
+from tokflow.components.previews import preview, preview_of_part
 from tokflow.raw import LeftOut, RawFile, RawSource, redact
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
 from tokflow.tokenizers.tokenizer import vocab_size_asked
@@ -123,49 +123,52 @@ def _token(name: str | None, token_id: int | None) -> str:
 def _tokens(made: StageResult) -> dict[str, Any]:
     counts = made.manifest.counts
     shard = open_token_shard(made)
-    preview = preview_of_documents(shard, made.output.graph.tokenizer)
     return {
         "dtype": shard.dtype.name,
         "bytes_per_token": _ratio(counts["num_bytes"], counts["num_tokens"]),
         "dagster/partition_row_count": counts["num_documents"],
-        "preview": dg.MetadataValue.md(preview),
+        "preview": dg.MetadataValue.md(preview(shard.token_ids(), made.output.graph.tokenizer)),
     }
 
 
 def _split(made: StageResult) -> dict[str, Any]:
-    counts = made.manifest.counts
-    names = (*made.manifest.details["parts"], "no_part")
-    fields = ("num_documents", "num_cut_pieces", "num_chars", "num_tokens")
-    num_chars = sum(counts[f"{name}.num_chars"] for name in names)
-    shares = [
-        {
-            "part": name,
-            **{field: counts[f"{name}.{field}"] for field in fields},
-            "chars_fraction": _ratio(counts[f"{name}.num_chars"], num_chars),
-        }
-        for name in names
-    ]
-    return {"parts": _table(shares)}
+    rows = _parts(made, "no_part")
+    num_chars = sum(row["num_chars"] for row in rows)
+    return {
+        "parts": _table(
+            [{**row, "chars_fraction": _ratio(row["num_chars"], num_chars)} for row in rows]
+        )
+    }
 
 
 def _sequences(made: StageResult) -> dict[str, Any]:
-    counts, details = made.manifest.counts, made.manifest.details
-    num_sequences = sum(counts[f"{part}.num_sequences"] for part in details["parts"])
+    rows = _parts(made)
+    for row in rows:
+        num_slots = row["num_tokens"] + row["num_padding"]
+        row["fill_fraction"] = _ratio(row["num_tokens"], num_slots)
+    num_sequences = sum(row["num_sequences"] for row in rows)
     return {
         "num_sequences": num_sequences,
-        "sequence_length": details["sequence_length"],
-        "parts": _table([_packed_part(counts, part) for part in details["parts"]]),
+        "sequence_length": made.manifest.details["sequence_length"],
+        "parts": _table(rows),
         "dagster/partition_row_count": num_sequences,
     }
 
 
-def _packed_part(counts: Mapping[str, int], part: str) -> dict[str, Any]:
-    prefix = f"{part}."
-    of_part = {
-        name.removeprefix(prefix): num for name, num in counts.items() if name.startswith(prefix)
-    }
-    num_slots = of_part["num_tokens"] + of_part["num_padding"]
-    return {"part": part, "fill_fraction": _ratio(of_part["num_tokens"], num_slots), **of_part}
+def _parts(made: StageResult, *others: str) -> list[dict[str, Any]]:
+    """Return a row of counts for each part."""
+    counts = made.manifest.counts
+    return [
+        {
+            "part": part,
+            **{
+                name.removeprefix(f"{part}."): num
+                for name, num in counts.items()
+                if name.startswith(f"{part}.")
+            },
+        }
+        for part in (*made.manifest.details["parts"], *others)
+    ]
 
 
 def _export(made: StageResult) -> dict[str, Any]:
@@ -198,17 +201,12 @@ DETAILS: Mapping[str, Callable[[StageResult], dict[str, Any]]] = {
 """Stage to what is to be said of its outputs besides their counts."""
 
 
-def column_schema(
-    columns: Mapping[str, pa.DataType] | pa.Schema, descriptions: Mapping[str, str]
-) -> dg.TableSchema:
+def column_schema(columns: pa.Schema, descriptions: Mapping[str, str]) -> dg.TableSchema:
     """Return columns as the web UI shows them."""
-    types = (
-        {field.name: field.type for field in columns} if isinstance(columns, pa.Schema) else columns
-    )
     return dg.TableSchema(
         columns=[
-            dg.TableColumn(name, type=str(type_), description=descriptions.get(name))
-            for name, type_ in types.items()
+            dg.TableColumn(of.name, type=str(of.type), description=descriptions.get(of.name))
+            for of in columns
         ]
     )
 

@@ -19,12 +19,11 @@ from tokflow.build.pipeline import (
 )
 from tokflow.build.results import StageResult
 from tokflow.components.checks import check_results
-from tokflow.components.dagster_names import FILE_STAGES, scan_job_name
+from tokflow.components.dagster_names import FILE_STAGES
 from tokflow.components.file_partitions import known_files
 from tokflow.components.history import materializations
 from tokflow.components.reports import Report, report, report_files, report_raw
-from tokflow.errors import ConfigError, TokflowError, first_five, message_of, shortened
-from tokflow.raw import check_key
+from tokflow.errors import TokflowError, first_five, message_of, shortened
 
 Results = Iterator[dg.MaterializeResult[Any]]
 Body = Callable[[dg.AssetExecutionContext], Results]
@@ -111,7 +110,6 @@ def _make_all(
     log = _slow_log(context)
     for number, key in enumerate(keys):
         try:
-            _check_is_listed(graph, key)
             reports[key] = _make(context, graph, stage, key)
         except (TokflowError, OSError) as error:
             errors[key] = error
@@ -142,20 +140,6 @@ def _log_progress(context: dg.AssetExecutionContext, key: str) -> Callable[[int,
         log(f"{key}: {num_documents:,} documents, {num_bytes / 1e6:,.0f} MB, {speed:.0f} MB/s")
 
     return advance
-
-
-def _check_is_listed(graph: BuildGraph, key: str) -> None:
-    """Refuse a partition that somebody registered by hand and that is no raw file."""
-    check_key(key)
-    if key not in graph.sources:
-        name = graph.dataset.name
-        raise ConfigError(
-            where=f"partition {key!r}",
-            expected=f"the key of a raw file of {name}",
-            found=f"no such file among its {len(graph.sources):,}",
-            remedy="put the file where raw.files looks for it, or run the job "
-            f"{scan_job_name(graph.dataset)}, which removes partitions without a file",
-        )
 
 
 def _failure(graph: BuildGraph, errors: Mapping[str, Exception], *, num_keys: int) -> dg.Failure:

@@ -44,7 +44,8 @@ class StoredOutput:
         """`tokens of a.jsonl`, or `export bin`: how messages call it."""
         manifest = self.manifest
         if manifest.stage == "export":
-            return f"export {self.folder.parent.name}"
+            is_stored = self.folder.name == manifest.fingerprint[:16]
+            return f"export {(self.folder.parent if is_stored else self.folder).name}"
         return f"{manifest.stage} of {manifest.partition}" if manifest.partition else manifest.stage
 
     @property
