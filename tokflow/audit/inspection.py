@@ -236,3 +236,10 @@ def _parts_of_file(found: StoredOutput) -> list[Part]:
         return make_parts(split.parts, details, [split], PackingConfig())
     packing = PackingConfig(**found.manifest.config)
     return make_parts(split.parts, details, [open_sequences(found, split)], packing)
+
+
+def visible(text: str) -> str:
+    """Return `text` with all but line ends and tabs spelt out that a terminal or browser obeys."""
+    return "".join(
+        c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text
+    )

@@ -247,8 +247,6 @@ def ui(
             "as you.",
         ),
     ] = False,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print the command instead of starting it.")
-    ] = False,
+    json: Json = False,
 ) -> None:
-    """Start Dagster's web UI on this machine, telemetry off."""
+    """Start Dagster's web UI on this machine, telemetry off; with --json print its command."""

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from tokflow.audit.inspection import Inspection, Segment, inspect_output
+from tokflow.audit.inspection import Inspection, Segment, inspect_output, visible
 from tokflow.cli.terminal import (
     counted,
     print_json,
@@ -80,13 +80,7 @@ def _print_segment(segment: Segment, number: int) -> None:
 
 def _lines(text: str) -> list[str]:
     """Return the text's lines, ⏎ where one ends; what a terminal would obey is spelt out."""
-    lines = text.split("\n")
-    shown = [f"{line}⏎" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
-    return ["".join(c if c.isprintable() else _spelt(c) for c in line) for line in shown]
-
-
-def _spelt(character: str) -> str:
-    return "\t" if character == "\t" else character.encode("unicode_escape").decode()
+    return visible(text).replace("\n", "⏎\n").removesuffix("\n").split("\n") if text else []
 
 
 def _as_document(inspection: Inspection) -> dict[str, Any]:

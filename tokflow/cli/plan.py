@@ -4,7 +4,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tokflow.build.plan import Plan, PlannedOutput, make_plan
+from tokflow.build.plan import Plan, make_plan
 from tokflow.cli.selection import Paths, Words, select
 from tokflow.cli.terminal import (
     counted,
@@ -67,7 +67,10 @@ def _print(plan: Plan) -> None:
         )
         print_table(
             ("stage", "name", "raw bytes", "about", "why"),
-            map(_row, missing),
+            [
+                (of.stage, of.name, size(of.num_bytes), _duration(of.estimated_seconds), of.reason)
+                for of in missing
+            ],
             max_rows=ROWS_SHOWN,
         )
     if plan.num_remote:
@@ -82,16 +85,6 @@ def _print(plan: Plan) -> None:
         print(change)
     for bad in plan.bad:
         print_error(str(bad.explained), bad.error)
-
-
-def _row(planned: PlannedOutput) -> tuple[str, ...]:
-    return (
-        planned.stage,
-        planned.name,
-        size(planned.num_bytes),
-        _duration(planned.estimated_seconds),
-        planned.reason,
-    )
 
 
 def _duration(seconds: float) -> str:

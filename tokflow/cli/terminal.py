@@ -6,6 +6,7 @@ rich colours what goes to a terminal; everything else gets the same text, plain.
 import functools
 import json
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -175,10 +176,8 @@ def shown_ids(token_ids: Sequence[int]) -> str:
 
 def shown_path(path: Path) -> str:
     """Return a path as a person here would type it: relative if it is below this folder."""
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def described_left_out(left_out: "Sequence[LeftOut]") -> str:
@@ -214,5 +213,4 @@ def described_sequences(counts: Mapping[str, int], part: str) -> str:
 
 
 def _is_number(cell: str) -> bool:
-    number = cell.removesuffix(" B").removesuffix(" kB").removesuffix(" MB").removesuffix(" GB")
-    return not cell or number.replace(",", "").replace(".", "").isdigit()
+    return re.fullmatch(r"([\d,.]+( [kMG]?B)?)?", cell) is not None

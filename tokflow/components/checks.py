@@ -91,18 +91,9 @@ def _export_is_complete(graph: BuildGraph, names: Sequence[str]) -> list[str]:
     config = graph.export_config(names[0])
     folder, manifest = graph.export(config).folder, graph.export(config).manifest()
     parts = graph.parts(config)
-    if manifest.num_bytes <= MAX_READ_BYTES:
-        problems = verify_export(folder, manifest, parts)
-        return (_damage_of(parts) or problems) if problems else []
-    problems = []
-    for part in parts:
-        num = sum(manifest.counts[f"{part.name}.num_{n}tokens"] for n in ("", "dropped_"))
-        if num != part.num_tokens:
-            problems.append(
-                f"{folder}: {part.name}: expected {part.num_tokens:,} tokens written or dropped, "
-                f"found {num:,}"
-            )
-    return problems
+    reads_files = manifest.num_bytes <= MAX_READ_BYTES
+    problems = verify_export(folder, manifest, parts, reads_files=reads_files)
+    return (_damage_of(parts) or problems) if problems else []
 
 
 def _damage_of(parts: Sequence[Part]) -> list[str]:

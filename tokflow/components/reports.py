@@ -2,23 +2,30 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import dagster as dg
+import numpy.typing as npt
 import pyarrow as pa
 
+from tokflow.audit.inspection import visible
 from tokflow.build.output import Output
 from tokflow.build.results import StageResult
-from tokflow.components.previews import preview, preview_of_part
+from tokflow.exports import Part
 from tokflow.raw import LeftOut, RawFile, RawSource, redact
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
-from tokflow.tokenizers.tokenizer import vocab_size_asked
+from tokflow.tokenizers.engines import open_reference
+from tokflow.tokenizers.tokenizer import Tokenizer, vocab_size_asked
 from tokflow.tokens.shard import open_token_shard
 
 MAX_ROWS = 1_000
 """Rows of a table in metadata; the whole list is in the output's manifest."""
+
+PREVIEW_TOKENS = 256
+"""Tokens of a file, or of a part, that are decoded for a person to see what a model will."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +134,7 @@ def _tokens(made: StageResult) -> dict[str, Any]:
         "dtype": shard.dtype.name,
         "bytes_per_token": _ratio(counts["num_bytes"], counts["num_tokens"]),
         "dagster/partition_row_count": counts["num_documents"],
-        "preview": dg.MetadataValue.md(preview(shard.token_ids(), made.output.graph.tokenizer)),
+        "preview": dg.MetadataValue.md(_preview(shard.token_ids(), made.output.graph.tokenizer)),
     }
 
 
@@ -187,7 +194,7 @@ def _export(made: StageResult) -> dict[str, Any]:
         "num_bytes": manifest.num_bytes,
         "dagster/row_count": num_rows,
         "files": _files(made),
-        "preview": dg.MetadataValue.md(preview_of_part(first_part, graph.tokenizer)),
+        "preview": dg.MetadataValue.md(_preview_of_part(first_part, graph.tokenizer)),
     }
 
 
@@ -230,3 +237,30 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> dg.TableMetadataValue:
 
 def _ratio(part: int, whole: int) -> float:
     return round(part / whole, 4) if whole else 0.0
+
+
+def _preview_of_part(part: Part, tokenizer: Tokenizer) -> str:
+    """Return the beginning of the part's first sequence or, of a stream, of its first tokens."""
+    if not part.sequences_of:
+        return _preview(next((batch for batch in part.stream() if len(batch)), None), tokenizer)
+    sequences = next(part.sequences(1), None)
+    if sequences is None or len(sequences) == 0:
+        return _preview(None, tokenizer)
+    return _preview(sequences.token_ids[0][sequences.segment_ids[0] > 0], tokenizer)
+
+
+def _preview(token_ids: npt.NDArray[Any] | None, tokenizer: Tokenizer) -> str:
+    """Return the text of the first tokens, in which BOS and EOS show where documents meet."""
+    first = [] if token_ids is None else token_ids[:PREVIEW_TOKENS].tolist()
+    if not first:
+        return "*no text*"
+    if max(first) >= tokenizer.vocab_size:
+        return "(damaged: an id is not below vocab_size)"  # a check says where
+    return _as_code(open_reference(tokenizer).decode(first))
+
+
+def _as_code(text: str) -> str:
+    """Return `text` as a block of markdown that shows it letter by letter, whatever is in it."""
+    shown = visible(text)
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", shown)), default=0))
+    return f"{fence}text\n{shown}\n{fence}"

@@ -203,16 +203,16 @@ def _make_tiktoken(source: TokenizerSource, folder: Path) -> Facts:
     import tiktoken
 
     name, known = str(source.config.name), tiktoken.list_encoding_names()
-    if name not in known:
-        raise UnknownTokenizerError(
-            where="tokenizer.name",
-            expected=f"one of {', '.join(known)}",
-            found=repr(name),
-            remedy=nearest(name, known) or "name one of them",
-        )
     try:
         encoding = tiktoken.get_encoding(name)
     except Exception as error:
+        if name not in known:
+            raise UnknownTokenizerError(
+                where="tokenizer.name",
+                expected=f"one of {', '.join(known)}",
+                found=repr(name),
+                remedy=nearest(name, known) or "name one of them",
+            ) from error
         raise TokenizerError(
             where=f"tokenizer.name: {name}",
             expected="its files on the network or in TIKTOKEN_CACHE_DIR",

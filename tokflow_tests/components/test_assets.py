@@ -211,7 +211,7 @@ def test_text_cannot_end_the_preview(case: Case):
     case.run(keys=["a.txt"])
 
     preview = case.event("tokens", partition="a.txt").metadata["preview"].value
-    assert preview == "`````text\n```` <script>\\u001b[31m\\u202e<eos>\n`````"
+    assert preview == "`````text\n```` <script>\\x1b[31m\\u202e<eos>\n`````"
 
 
 def test_the_split_is_a_table_of_shares(case: Case):

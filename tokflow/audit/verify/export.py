@@ -27,7 +27,11 @@ NAMES = {
 
 
 def verify_export(
-    folder: Path, manifest: Manifest, parts: Sequence[Part] | None = None
+    folder: Path,
+    manifest: Manifest,
+    parts: Sequence[Part] | None = None,
+    *,
+    reads_files: bool = True,
 ) -> list[str]:
     """Return what is wrong with an export.
 
@@ -35,7 +39,7 @@ def verify_export(
     many tokens as the manifest says, with ids below vocab_size. With `parts`, what it was made
     from: written + dropped is the parts' tokens, the index leads to the documents they have, and
     every field that the format keeps has the values that they have. A format without a reader is
-    compared by its counts alone.
+    compared by its counts and its index alone, and so is any other without `reads_files`.
     """
     counts, names = manifest.counts, manifest.details["parts"]
     problems: list[str] = []
@@ -54,7 +58,7 @@ def verify_export(
     if parts and not problems:
         problems += _compare_index(folder, Export(folder, manifest).layout, parts)
     by_name = {part.name: part for part in parts or ()}
-    for name in names:
+    for name in names if reads_files else ():
         problems += _read_problems(folder, manifest, name, by_name.get(name))
     return problems
 
