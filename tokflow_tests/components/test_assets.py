@@ -276,6 +276,19 @@ def test_the_check_of_an_export_names_the_shard_that_is_damaged(case: Case):
     assert str(check.description).startswith(f"{path}: expected sha256 ")
 
 
+def test_an_export_too_large_to_be_read_again_is_well_though_it_repeats_tokens(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tokflow.components.checks.MAX_READ_BYTES", 0)
+    case.attributes["packing"] = {"sequence_length": 16, "overlap": 4}
+
+    result = case.run(keys=KEYS)
+
+    assert result.success, failure(result)
+    counts = BuildGraph(case.dataset).export(case.dataset.exports[1]).manifest().counts
+    assert counts["train.num_repeated_tokens"] > 0
+
+
 def test_a_text_in_two_parts_is_a_warning(case: Case):
     text = "a licence that stands at the head of every file"
     case.write("a", f"{text}\nsomething else\n{text}\n")
