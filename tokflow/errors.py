@@ -61,6 +61,10 @@ class TokenizerError(TokflowError, ValueError):
     """A tokenizer cannot be loaded, lacks what the dataset asks of it, or gave an impossible id."""
 
 
+class UnknownTokenizerError(TokenizerError, ConfigError):
+    """A config names a tokenizer that is not there."""
+
+
 class UntrustedCodeError(TokenizerError):
     """A tokenizer is Python code that nobody has allowed to run."""
 

@@ -208,3 +208,10 @@ def _rows_before(tables: Iterable[pa.Table], stop: int) -> list[dict[str, Any]]:
         if num < len(table):
             break
     return rows
+
+
+def visible(text: str) -> str:
+    """Return `text` with all but line ends and tabs spelt out that a terminal or browser obeys."""
+    return "".join(
+        c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text
+    )

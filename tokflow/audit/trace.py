@@ -17,7 +17,7 @@ from tokflow.exports.index import read_index
 from tokflow.split.spans import SPANS_NAME, Split
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import check_files
-from tokflow.store.stored_outputs import StoredOutput, find_export, find_output
+from tokflow.store.stored_outputs import StoredOutput, find_export
 from tokflow.tokenizers.engines import ReferenceEngine, open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.writer import DOCUMENTS_NAME
@@ -46,6 +46,8 @@ class TokenOrigin:
     """None where the store is not there that the export was made in."""
     text: str | None = None
     """Those characters, decoded from the document's tokens in the store."""
+    added: tuple[str, ...] = ()
+    """`BOS` and `EOS`, where they are among the tokens: they stand for no character."""
 
 
 def trace_tokens(
@@ -130,7 +132,7 @@ def sequence_range(path: Path, sequence: int) -> tuple[int, int]:
 
     Raises: ConfigError for a format without sequences.
     """
-    found = find_output(path)
+    found = find_export(path)
     length = found.manifest.details.get("sequence_length")
     if length is None:
         raise ConfigError(
@@ -206,6 +208,8 @@ class _Decoder:
             char_start=text.char_start + left,
             char_stop=text.char_start + right,
             text=decoded[left:right],
+            added=(("BOS",) if first < inner.start else ())
+            + (("EOS",) if last > inner.stop else ()),
         )
 
     def _without_added(self, text: _TokenizedText) -> "slice[int, int, None]":

@@ -36,7 +36,8 @@ def _local_folder(store: object) -> Path:
         where="",
         expected="a local folder",
         found=repr(store),
-        remedy="name a folder; copy finished exports elsewhere with the tool of the place",
+        remedy="write its path, such as data/store; what another place is to have, copy there "
+        "with its own tool",
     )
 
 

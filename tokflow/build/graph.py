@@ -108,7 +108,8 @@ class BuildGraph:
                     expected="the partition key of a raw file",
                     found="none of that name among "
                     f"{len(self.sources):,} files such as {next(iter(self.sources), None)!r}",
-                    remedy="put the file back, or name one that `tokflow plan` lists",
+                    remedy="put the file back, or name one that `tokflow plan` lists; the job "
+                    f"{self.dataset.name}_scan removes partitions without a file",
                 )
             self._read([self.sources[key]])
         return self._raw_files[key]

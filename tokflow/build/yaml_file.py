@@ -46,10 +46,11 @@ def _parse(text: str, path: Path) -> dict[str, Any]:
         fields = yaml.load(text, Loader=_StrictLoader)
     except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
+        expected, found = _said(str(getattr(error, "problem", None) or error))
         raise ConfigError(
             where=f"{path}: line {mark.line + 1}" if mark else path,
-            expected="YAML",
-            found=str(getattr(error, "problem", None) or error),
+            expected=expected,
+            found=found,
             remedy="correct the line",
         ) from None
     if not isinstance(fields, dict):
@@ -60,6 +61,14 @@ def _parse(text: str, path: Path) -> dict[str, Any]:
             remedy=f"begin with `type: {COMPONENT_TYPE}` and `attributes:`",
         )
     return fields
+
+
+def _said(problem: str) -> tuple[str, str]:
+    """Return what PyYAML expected and found, of `expected <block end>, but found '?'` or such."""
+    expected, but, found = problem.replace(", but got ", ", but found ").partition(", but found ")
+    if but:
+        return expected.removeprefix("expected "), found
+    return "YAML", problem.removeprefix("found ").replace("could not find expected", "no")
 
 
 class _StrictLoader(yaml.SafeLoader):

@@ -1,9 +1,11 @@
 """The command `tokflow`: parses what the user typed, calls the core, prints what came of it."""
 
 import logging
+import os
 import sys
 import time
 from io import TextIOWrapper
+from pathlib import Path
 
 STARTED = time.perf_counter()
 """Start of the command, in seconds, so that the time it reports includes its imports."""
@@ -13,6 +15,9 @@ def main() -> None:
     """Run the command line."""
     from tokflow.cli.app import app
 
+    # Where the shell closed them, as by `>&-`, there are none.
+    sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115
+    sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
     warnings = logging.StreamHandler()
     warnings.setFormatter(logging.Formatter("warning: %(message)s"))
     logging.getLogger("tokflow").addHandler(warnings)

@@ -1,6 +1,7 @@
 """Commands and their options. The module called as a command does its work, imported when used.
 
-Exit status: 0 done, 1 failed, 2 wrong usage (of the command line or of a dataset's YAML).
+Exit status: 0 done, 1 failed, 2 wrong usage: what was typed, in the command line or in a dataset's
+YAML, is wrong, or leads to nothing.
 """
 
 import functools
@@ -83,8 +84,8 @@ def command(declared: Callable[..., None]) -> Callable[..., None]:
     """Register a command, which has no more than its options; `main` of its module takes them."""
 
     @functools.wraps(declared)
-    def run(**options: Any) -> int:
-        status: int = import_module(f"tokflow.cli.{declared.__name__}").main(**options)
+    def run(**options: Any) -> int | None:
+        status: int | None = import_module(f"tokflow.cli.{declared.__name__}").main(**options)
         return status
 
     return app.command()(reports_errors(run))
@@ -265,8 +266,6 @@ def ui(
             "as you.",
         ),
     ] = False,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print the command instead of starting it.")
-    ] = False,
+    json: Json = False,
 ) -> None:
-    """Start Dagster's web UI on this machine, telemetry off."""
+    """Start Dagster's web UI on this machine, telemetry off; with --json print its command."""

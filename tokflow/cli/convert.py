@@ -8,14 +8,12 @@ import yaml
 
 from tokflow.audit.convert import convert_export, own_packing
 from tokflow.cli.terminal import (
-    DONE,
-    UsageError,
-    as_usage,
     described_tokens,
     print_json,
     shown_path,
     size,
 )
+from tokflow.errors import ConfigError
 from tokflow.exports import ExportConfig, check_format
 from tokflow.sequences.config import PackingConfig
 from tokflow.store.manifest import read_manifest
@@ -30,31 +28,29 @@ def main(
     packing: Sequence[str] | None,
     output: Path | None,
     json: bool,
-) -> int:
+) -> None:
     """Convert, and say what was written where."""
-    with as_usage(export):
-        check_format(to, where="--to")
-        fields = _fields(options, "--option")
-        if "format" in fields:
-            raise UsageError(
-                where="--option",
-                expected=f"options of {to} alone",
-                found="'format'",
-                remedy="name the format with --to",
-            )
-        config = ExportConfig.read({**fields, "format": to}, where="--option")
-        of_packing = _fields(packing, "--packing")
-        if of_packing and config.layout.made_of != "sequences":
-            raise UsageError(
-                where="--packing",
-                expected="none, for nothing is packed in a stream",
-                found=", ".join(of_packing),
-                remedy=f"leave it out, or name a format of sequences in place of {to}",
-            )
-        packed = _packing(export, of_packing) if of_packing else None
-        folder = convert_export(export, config, packing=packed, output=output)
+    check_format(to, where="--to")
+    fields = _fields(options, "--option")
+    if "format" in fields:
+        raise ConfigError(
+            where="--option",
+            expected=f"options of {to} alone",
+            found="'format'",
+            remedy="name the format with --to",
+        )
+    config = ExportConfig.read({**fields, "format": to}, where="--option")
+    of_packing = _fields(packing, "--packing")
+    if of_packing and config.layout.made_of != "sequences":
+        raise ConfigError(
+            where="--packing",
+            expected="none, for nothing is packed in a stream",
+            found=", ".join(of_packing),
+            remedy=f"leave it out, or name a format of sequences in place of {to}",
+        )
+    packed = _packing(export, of_packing) if of_packing else None
+    folder = convert_export(export, config, packing=packed, output=output)
     _print_folder(folder, to, as_json=json)
-    return DONE
 
 
 def _packing(export: Path, fields: dict[str, Any]) -> PackingConfig:
@@ -99,7 +95,7 @@ def _fields(given: Sequence[str] | None, where: str) -> dict[str, Any]:
     for entry in given or ():
         key, equals, value = entry.partition("=")
         if not equals or not key:
-            raise UsageError(
+            raise ConfigError(
                 where=where,
                 expected="KEY=VALUE",
                 found=repr(entry),

@@ -4,17 +4,16 @@ import sys
 import textwrap
 from typing import Any
 
-from tokflow.cli.terminal import DONE, as_usage, print_json, print_styled, print_table
+from tokflow.cli.terminal import print_json, print_styled, print_table
 from tokflow.exports import FORMATS, check_format
 
 LINE_LENGTH = 96
 
 
-def main(name: str | None, *, json: bool) -> int:
+def main(name: str | None, *, json: bool) -> None:
     """Print all formats in a table, or one with its files and options."""
     if name is not None:
-        with as_usage():
-            check_format(name, where="FORMAT")
+        check_format(name, where="FORMAT")
     names = [name] if name is not None else sorted(FORMATS)
     if json:
         print_json({"formats": [_document(each) for each in names]})
@@ -24,7 +23,6 @@ def main(name: str | None, *, json: bool) -> int:
         print("\n`tokflow formats FORMAT` shows its files and options")
     else:
         _print_format(name)
-    return DONE
 
 
 def _print_format(name: str) -> None:

@@ -4,12 +4,12 @@ from pathlib import Path
 
 from tokflow.build.gc import find_garbage, remove
 from tokflow.cli.selection import Paths, Words, select
-from tokflow.cli.terminal import DONE, counted, print_json, size
+from tokflow.cli.terminal import counted, print_json, size
 
 
 def main(
     names: Words, configs: Paths, store: Path | None, *, keep: int, yes: bool, json: bool
-) -> int:
+) -> None:
     """Remove with `yes`, and else only list, the outputs that are not needed.
 
     Nothing is removed unless every dataset is built.
@@ -38,4 +38,3 @@ def main(
             print(f"{dataset.name}: {outputs if garbage else 'nothing to remove'}")
     if json:
         print_json({"datasets": documents})
-    return DONE

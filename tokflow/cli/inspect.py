@@ -4,10 +4,8 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from tokflow.audit.inspection import Inspection, Segment, inspect_output
+from tokflow.audit.inspection import Inspection, Segment, inspect_output, visible
 from tokflow.cli.terminal import (
-    DONE,
-    as_usage,
     counted,
     print_json,
     print_styled,
@@ -21,17 +19,13 @@ from tokflow.store.manifest import read_run
 FILES_SHOWN = 20
 
 
-def main(path: Path, *, sequences: int, trust_remote_code: bool, json: bool) -> int:
-    """Print what the output at `path` holds; return the exit status."""
-    with as_usage(path):
-        inspection = inspect_output(
-            path, num_sequences=sequences, trust_remote_code=trust_remote_code
-        )
+def main(path: Path, *, sequences: int, trust_remote_code: bool, json: bool) -> None:
+    """Print what the output at `path` holds."""
+    inspection = inspect_output(path, num_sequences=sequences, trust_remote_code=trust_remote_code)
     if json:
         print_json(_as_document(inspection))
     else:
         _print(inspection)
-    return DONE
 
 
 def _print(inspection: Inspection) -> None:
@@ -86,13 +80,7 @@ def _print_segment(segment: Segment, number: int) -> None:
 
 def _lines(text: str) -> list[str]:
     """Return the text's lines, ⏎ where one ends; what a terminal would obey is spelt out."""
-    lines = text.split("\n")
-    shown = [f"{line}⏎" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
-    return ["".join(c if c.isprintable() else _spelt(c) for c in line) for line in shown]
-
-
-def _spelt(character: str) -> str:
-    return "\t" if character == "\t" else character.encode("unicode_escape").decode()
+    return visible(text).replace("\n", "⏎\n").removesuffix("\n").split("\n") if text else []
 
 
 def _as_document(inspection: Inspection) -> dict[str, Any]:

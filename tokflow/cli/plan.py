@@ -1,15 +1,12 @@
 """`tokflow plan`: the outputs that a run would build, and why."""
 
-from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tokflow.build.plan import Plan, PlannedOutput, make_plan
+from tokflow.build.plan import Plan, make_plan
 from tokflow.cli.selection import Paths, Words, select
 from tokflow.cli.terminal import (
-    DONE,
-    as_usage,
     counted,
     described_left_out,
     print_error,
@@ -23,17 +20,17 @@ ROWS_SHOWN = 40
 """Lines of a plan on the screen; the JSON has all."""
 
 
-def main(names: Words, configs: Paths, store: Path | None, partitions: Words, *, json: bool) -> int:
-    """Print the plan of each dataset; return the exit status."""
+def main(
+    names: Words, configs: Paths, store: Path | None, partitions: Words, *, json: bool
+) -> None:
+    """Print the plan of each dataset."""
     datasets = select(names, configs, store, is_one=bool(partitions))
-    with as_usage() if partitions else nullcontext():
-        plans = [make_plan(dataset, partitions=partitions) for dataset in datasets]
+    plans = [make_plan(dataset, partitions=partitions) for dataset in datasets]
     if json:
         print_json({"datasets": [_document(plan) for plan in plans]})
     else:
         for plan in plans:
             _print(plan)
-    return DONE
 
 
 def _document(plan: Plan) -> dict[str, Any]:
@@ -70,7 +67,10 @@ def _print(plan: Plan) -> None:
         )
         print_table(
             ("stage", "name", "raw bytes", "about", "why"),
-            map(_row, missing),
+            [
+                (of.stage, of.name, size(of.num_bytes), _duration(of.estimated_seconds), of.reason)
+                for of in missing
+            ],
             max_rows=ROWS_SHOWN,
         )
     if plan.num_remote:
@@ -85,16 +85,6 @@ def _print(plan: Plan) -> None:
         print(change)
     for bad in plan.bad:
         print_error(str(bad.explained), bad.error)
-
-
-def _row(planned: PlannedOutput) -> tuple[str, ...]:
-    return (
-        planned.stage,
-        planned.name,
-        size(planned.num_bytes),
-        _duration(planned.estimated_seconds),
-        planned.reason,
-    )
 
 
 def _duration(seconds: float) -> str:

@@ -30,11 +30,16 @@ SECONDS = 10.0
 
 
 class Errors(Reporter):
-    """Prints what could not be made as soon as it is known."""
+    """Prints what could not be made as soon as it is known, one damage once."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
 
     def failed(self, failed: StageFailure) -> None:
-        """Print the error."""
-        print_error(str(failed.explained), failed.error)
+        """Print the error, unless another output has failed for the same reason."""
+        if (message := str(failed.explained)) not in self._told:
+            self._told.add(message)
+            print_error(message, failed.error)
 
 
 class Lines(Errors):
@@ -44,6 +49,7 @@ class Lines(Errors):
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self._num_files = self._num_done = 0
         """Of the stage."""
         self._new: list[StageResult] = []
@@ -127,6 +133,7 @@ class Bars(Errors):
     def __init__(self, plan: Plan) -> None:
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+        super().__init__()
         self._sizes = {(p.stage, p.name): p.num_bytes for p in plan.missing}
         fields = ("{task.fields[stage]:<10}", None, "{task.fields[size]}", "{task.fields[speed]}")
         self._progress = Progress(

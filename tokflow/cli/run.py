@@ -22,17 +22,15 @@ from tokflow.cli.progress import Bars, Errors, Lines
 from tokflow.cli.recording import dagster_process, record
 from tokflow.cli.selection import Paths, Words, select
 from tokflow.cli.terminal import (
-    DONE,
     FAILED,
-    UsageError,
-    as_usage,
     counted,
     described_left_out,
+    exit_status,
     print_error,
     print_json,
     size,
 )
-from tokflow.errors import explained
+from tokflow.errors import ConfigError, explained
 from tokflow.pools.pool import open_pool
 from tokflow.store.atomic import point_latest_to
 
@@ -48,11 +46,10 @@ def main(
     json: bool,
 ) -> int:
     """Build the datasets one after the other; one that fails does not stop the next."""
-    with as_usage():
-        share = None if shard is None else Shard.read(shard)
-        open_pool(jobs)  # which starts nothing
+    share = None if shard is None else Shard.read(shard)
+    open_pool(jobs)  # which starts nothing
     if share is not None and partitions:
-        raise UsageError(
+        raise ConfigError(
             where="--shard",
             expected="a share of all raw files, or some of them by --partition",
             found=f"both {share} and {partitions[0]!r}",
@@ -64,22 +61,27 @@ def main(
     if share is not None:
         run = partial(_run_shard, shard=share)
     documents: list[dict[str, Any]] = []
+    errors: list[Exception] = []
     for dataset in datasets:
         try:
-            documents.append(run(dataset, jobs=jobs, json=json))
+            document, failed = run(dataset, jobs=jobs, json=json)
+            documents.append(document)
+            errors += failed
         except Exception as error:
             if len(datasets) == 1:
                 raise
+            errors.append(error)
             problem = explained(error, where=dataset.name)
             print_error(str(problem), error)
             documents.append({"dataset": dataset.name, "error": problem.fields()})
     if json:
         print_json({"datasets": documents})
-    is_well = not any(of.get("error") or of["failed"] or of["problems"] for of in documents)
-    return DONE if is_well else FAILED
+    return FAILED if any(of.get("problems") for of in documents) else exit_status(errors)
 
 
-def _run_shard(dataset: Dataset, *, shard: Shard, jobs: int | None, json: bool) -> dict[str, Any]:
+def _run_shard(
+    dataset: Dataset, *, shard: Shard, jobs: int | None, json: bool
+) -> tuple[dict[str, Any], list[Exception]]:
     """Build a share of a dataset, without a plan, which would look at all of it."""
     graph = BuildGraph(dataset)
     reporter = Errors() if json else Lines()
@@ -92,7 +94,7 @@ def _run_shard(dataset: Dataset, *, shard: Shard, jobs: int | None, json: bool) 
             "`tokflow run` without --shard makes the rest when all shards are done",
             flush=True,
         )
-    return _document_of(graph, built)
+    return _document_of(graph, built), [failed.error for failed in built.failed]
 
 
 def _run(
@@ -102,10 +104,9 @@ def _run(
     jobs: int | None,
     is_recorded: bool,
     json: bool,
-) -> dict[str, Any]:
-    """Return what is to be said of a dataset in JSON."""
-    with as_usage() if partitions else nullcontext():
-        plan = make_plan(dataset, partitions=partitions, progress=None if json else _show_hashing)
+) -> tuple[dict[str, Any], list[Exception]]:
+    """Return what is to be said of a dataset in JSON, and what kept outputs from being made."""
+    plan = make_plan(dataset, partitions=partitions, progress=None if json else _show_hashing)
     is_partial = partitions is not None
     if plan.is_up_to_date and not plan.num_remote:
         for planned in plan.planned:
@@ -116,9 +117,10 @@ def _run(
         document = _document(plan)
         if is_recorded:
             document["problems"] = record(dataset, document["outputs"], is_partial=is_partial)
-        return document
+        return document, []
     if not is_recorded:
-        return _document(plan, _build(plan, partitions, jobs=jobs, json=json))
+        built = _build(plan, partitions, jobs=jobs, json=json)
+        return _document(plan, built), [failed.error for failed in built.failed]
     with dagster_process() as process:
         built = _build(plan, partitions, jobs=jobs, json=json)
         document = _document(plan, built)
@@ -128,7 +130,7 @@ def _run(
             is_partial=is_partial or bool(built.failed),
             process=process,
         )
-    return document
+    return document, [failed.error for failed in built.failed]
 
 
 def _build(plan: Plan, partitions: Words, *, jobs: int | None, json: bool) -> BuildResult:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tokflow.build.dataset import Dataset, load_dataset
 from tokflow.build.declared import FOLDER, list_declared, load_declared, project_root
-from tokflow.cli.terminal import UsageError, as_usage
+from tokflow.errors import ConfigError
 
 Words = Sequence[str] | None
 """Values of an option or argument that may be given several times; None: not given."""
@@ -17,38 +17,37 @@ def select(
 ) -> list[Dataset]:
     """Return the datasets that are named, or those of files, or all that are declared.
 
-    Raises: UsageError, where a YAML file is wrong, too, two datasets would be built in the same
+    Raises: ConfigError where a YAML file is wrong, too, two datasets would be built in the same
     folder, or there are several with `is_one`, for partitions are given.
     """
     if names and configs:
-        raise UsageError(
+        raise ConfigError(
             where="arguments",
             expected="names of declared datasets or --config",
             found=f"both {names[0]!r} and --config {configs[0]}",
             remedy="leave one out",
         )
-    with as_usage():
-        if configs:
-            datasets = [load_dataset(config, store=store) for config in configs]
-            _check_folders(datasets, configs)
-        else:
-            declared = dict.fromkeys(names or list_declared())
-            datasets = [load_declared(name, store=store) for name in declared]
-        if not datasets:
-            raise UsageError(
-                where="arguments",
-                expected="a dataset",
-                found=f"none declared in {project_root() / FOLDER}",
-                remedy="go to a project's folder, declare one there in "
-                "tokflow/defs/<name>/defs.yaml, or name a file by --config",
-            )
-        if is_one and len(datasets) > 1:
-            raise UsageError(
-                where="--partition",
-                expected="one dataset, whose raw files the keys are of",
-                found=f"{len(datasets):,}",
-                remedy="name the dataset",
-            )
+    if configs:
+        datasets = [load_dataset(config, store=store) for config in configs]
+        _check_folders(datasets, configs)
+    else:
+        declared = dict.fromkeys(names or list_declared())
+        datasets = [load_declared(name, store=store) for name in declared]
+    if not datasets:
+        raise ConfigError(
+            where="arguments",
+            expected="a dataset",
+            found=f"none declared in {project_root() / FOLDER}",
+            remedy="go to a project's folder, declare one there in "
+            "tokflow/defs/<name>/defs.yaml, or name a file by --config",
+        )
+    if is_one and len(datasets) > 1:
+        raise ConfigError(
+            where="--partition",
+            expected="one dataset, whose raw files the keys are of",
+            found=f"{len(datasets):,}",
+            remedy="name the dataset",
+        )
     return datasets
 
 
@@ -56,7 +55,7 @@ def _check_folders(datasets: Sequence[Dataset], configs: Sequence[Path]) -> None
     first: dict[Path, Path] = {}
     for dataset, config in zip(datasets, configs, strict=True):
         if dataset.folder in first:
-            raise UsageError(
+            raise ConfigError(
                 where="--config",
                 expected="datasets of different names, or with different stores",
                 found=f"{dataset.name!r} in {dataset.store} for both {first[dataset.folder]} "

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 from math import inf
 
 from tokflow.build.dataset import Dataset
+from tokflow.build.output import FILE_STAGES
 from tokflow.build.plan import Plan
-from tokflow.build.results import BuildResult, StageFailure, StageResult
+from tokflow.build.results import BuildResult, StageResult
 from tokflow.cli.progress import described_parts
 from tokflow.cli.terminal import (
     counted,
@@ -33,28 +34,22 @@ BATCH_ROWS = 8
 
 def print_summary(plan: Plan, built: BuildResult, *, with_packing: bool) -> None:
     """Print the tables and lines that end a run; `with_packing` also what packing did."""
-    dataset = plan.dataset
+    dataset, exports = plan.dataset, _made(built, "export")
     _print_files(plan, built)
-    exports = _made(built, "export")
     if exports:
         print()
         print_table(("export", "tokens", "bytes", "path"), map(_export_row, exports))
     print()
-    for line in (
-        *(packed(built) if with_packing else ()),
-        *_notices(built),
-        *left_out(dataset, built),
-    ):
-        print(line)
+    packing = packed(built) if with_packing else ()
+    print("\n".join([*packing, *_notices(built), *left_out(dataset, built)]))
     if reason := _why_no_exports(plan, built):
         print(reason)
     elif code := loading_code(exports, sequence_length=dataset.packing.sequence_length):
         print("\nload a batch:")
         print_styled((code, "cyan"))
-    print()
     ending = f", {counted(len(built.failed), 'failure')}" if built.failed else ""
     print(
-        f"{dataset.name}: {counted(built.num_new, 'output')} new, "
+        f"\n{dataset.name}: {counted(built.num_new, 'output')} new, "
         f"{len(built.made) - built.num_new:,} up to date{ending} ({built.seconds:.1f} s)"
     )
 
@@ -72,13 +67,12 @@ def _counts(built: BuildResult, stage: str) -> Counter[str]:
 
 
 def _print_files(plan: Plan, built: BuildResult) -> None:
-    stages = ("tokens", "split", "sequences")
     new: dict[str, list[str]] = {}
     for made in built.made:
-        if made.is_new and made.output.stage in stages:
+        if made.is_new and made.output.stage in FILE_STAGES:
             new.setdefault(made.output.name, []).append(made.output.stage)
     shards = {made.output.name: made for made in _made(built, "tokens")}
-    files = {p.name for p in plan.planned if p.stage in stages} | {bad.name for bad in plan.bad}
+    files = plan.graph.sources
     failed = {failed.name: failed.stage for failed in built.failed if failed.name in files}
     keys = sorted({*shards, *failed})
     if not keys:  # no tokenizer, no files
@@ -150,75 +144,69 @@ def _notices(built: BuildResult) -> Iterator[str]:
 
 def left_out(dataset: Dataset, built: BuildResult) -> list[str]:
     """Return a line for each thing of the raw files that is not in the exports."""
-    lines = []
-    if built.failed:
-        names = dict.fromkeys(map(_name_of, built.failed))
-        lines.append(f"not built: {', '.join(names)}; see the errors above")
-    if built.left_out:
-        lines.append(described_left_out(built.left_out))
-    shards, of_split = _made(built, "tokens"), _counts(built, "split")
-    if lists := [
-        f"{num:,} in {shown_path(one.folder / REJECTS_NAME)}"
-        for one in shards
-        if (num := one.manifest.counts["num_rejects"])
-    ]:
-        total = counted(_counts(built, "tokens")["num_rejects"], "document")
-        lines.append(f"rejected: {total}: {first_five(lists)}")
-    lines += _in_no_part(of_split)
-    lines += _small_vocabulary(built)
-    lines += [
-        f"{part}: no text falls into this part"
-        for part in dataset.split.parts
-        if _made(built, "split") and not of_split[f"{part}.num_chars"]
-    ]
-    lines += _missing_from_exports(built)
-    limit = dataset.documents.limit
-    if limited := [
-        one.output.name
-        for one in shards
-        if one.manifest.counts["num_documents"] >= (limit.documents or inf)
-        or one.manifest.counts["num_chars"] >= (limit.characters or inf)
-    ]:
-        lines.append(f"not read: anything past documents.limit in {first_five(limited)}")
+    lines = [*_not_tokenized(dataset, built), *_in_no_part(dataset, built), *_not_exported(built)]
     return lines or ["left out: nothing"]
 
 
-def _in_no_part(counts: Counter[str]) -> list[str]:
-    """Return the line that says how much text no part of the split takes."""
-    documents, cut = counts["no_part.num_documents"], counts["no_part.num_cut_pieces"]
-    if not documents and not cut:
-        return []
-    of_cut = f" and {counted(cut, 'span')} of cut documents" if cut else ""
-    tokens = counted(counts["no_part.num_tokens"], "token")
-    return [
-        f"in no part of the split: {counts['no_part.num_chars']:,} characters of "
-        f"{counted(documents, 'document')}{of_cut} ({tokens})"
-    ]
-
-
-def _missing_from_exports(built: BuildResult) -> list[str]:
-    """Return the lines that say which exports drop tokens, and which drop the loss mask."""
-    exports = _made(built, "export")
-    dropped = []
-    for one in exports:
-        counts = one.manifest.counts
-        num = sum(num for name, num in counts.items() if name.endswith(".num_dropped_tokens"))
-        dropped += [f"{counted(num, 'token')} by {one.output.name}"] if num else []
-    without = [
-        of.output.name for of in exports if "loss_mask" in of.manifest.details.get("lost", ())
-    ]
-    return [
-        *([f"dropped: {', '.join(dropped)}"] if dropped else []),
-        *([f"without the loss mask of the chats: {', '.join(without)}"] if without else []),
-    ]
-
-
-def _small_vocabulary(built: BuildResult) -> list[str]:
+def _not_tokenized(dataset: Dataset, built: BuildResult) -> Iterator[str]:
+    """Yield what of the raw files is in no token shard, and of the vocabulary in no tokenizer."""
+    if built.failed:
+        all_files = {"all files": "the split of all files"}
+        names = dict.fromkeys(all_files.get(failed.name, failed.name) for failed in built.failed)
+        yield f"not built: {', '.join(names)}; see the errors above"
+    if built.left_out:
+        yield described_left_out(built.left_out)
+    shards = [(one, one.manifest.counts) for one in _made(built, "tokens")]
+    if num_rejects := _counts(built, "tokens")["num_rejects"]:
+        lists = [
+            f"{counts['num_rejects']:,} in {shown_path(one.folder / REJECTS_NAME)}"
+            for one, counts in shards
+            if counts["num_rejects"]
+        ]
+        yield f"rejected: {counted(num_rejects, 'document')}: {first_five(lists)}"
+    limit = dataset.documents.limit
+    if limited := [
+        one.output.name
+        for one, counts in shards
+        if counts["num_documents"] >= (limit.documents or inf)
+        or counts["num_chars"] >= (limit.characters or inf)
+    ]:
+        yield f"not read: anything past documents.limit in {first_five(limited)}"
     for one in _made(built, "tokenizer"):
         num, asked = one.manifest.counts["vocab_size"], vocab_size_asked(one.manifest)
         if asked is not None and num != asked:
-            return [f"tokenizer: {num:,} ids of the {asked:,} asked for: the text has no more"]
-    return []
+            yield f"tokenizer: {num:,} ids of the {asked:,} asked for: the text has no more"
+
+
+def _in_no_part(dataset: Dataset, built: BuildResult) -> Iterator[str]:
+    """Yield how much text no part of the split takes, and which part takes none."""
+    counts = _counts(built, "split")
+    documents, cut = counts["no_part.num_documents"], counts["no_part.num_cut_pieces"]
+    if documents or cut:
+        of_cut = f" and {counted(cut, 'span')} of cut documents" if cut else ""
+        tokens = counted(counts["no_part.num_tokens"], "token")
+        yield (
+            f"in no part of the split: {counts['no_part.num_chars']:,} characters of "
+            f"{counted(documents, 'document')}{of_cut} ({tokens})"
+        )
+    for part in dataset.split.parts if counts else ():
+        if not counts[f"{part}.num_chars"]:
+            yield f"{part}: no text falls into this part"
+
+
+def _not_exported(built: BuildResult) -> Iterator[str]:
+    """Yield which exports drop tokens, and which drop the loss mask."""
+    dropped, without_mask = [], []
+    for one in _made(built, "export"):
+        counts = one.manifest.counts
+        num = sum(num for name, num in counts.items() if name.endswith(".num_dropped_tokens"))
+        dropped += [f"{counted(num, 'token')} by {one.output.name}"] if num else []
+        is_without = "loss_mask" in one.manifest.details.get("lost", ())
+        without_mask += [one.output.name] if is_without else []
+    if dropped:
+        yield f"dropped: {', '.join(dropped)}"
+    if without_mask:
+        yield f"without the loss mask of the chats: {', '.join(without_mask)}"
 
 
 def _why_no_exports(plan: Plan, built: BuildResult) -> str | None:
@@ -235,10 +223,6 @@ def _why_no_exports(plan: Plan, built: BuildResult) -> str | None:
     if built.failed:
         return f"exports: {state}, since not every file is built"
     return f"exports: {state}; {counted(plan.num_elsewhere, 'other file')} not built yet"
-
-
-def _name_of(failed: StageFailure) -> str:
-    return "the split of all files" if failed.name == "all files" else failed.name
 
 
 def loading_code(exports: Sequence[StageResult], *, sequence_length: int) -> str | None:

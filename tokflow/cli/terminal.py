@@ -6,16 +6,16 @@ rich colours what goes to a terminal; everything else gets the same text, plain.
 import functools
 import json
 import os
+import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tokflow.errors import ConfigError, MissingOutputError, TokflowError, explained, shortened
+from tokflow.errors import ConfigError, MissingOutputError, explained, shortened
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,36 +44,26 @@ PACKING_COUNTS = {
 }
 
 
-class UsageError(TokflowError, ValueError):
-    """Arguments of the command line that contradict each other or make no sense."""
+def exit_status(errors: Iterable[BaseException]) -> int:
+    """Return DONE where there are none, WRONG_USAGE where a user typed each wrong, else FAILED."""
+    is_usage = [isinstance(error, ConfigError) for error in errors]
+    if not is_usage:
+        return DONE
+    return WRONG_USAGE if all(is_usage) else FAILED
 
 
-@contextmanager
-def as_usage(path: Path | None = None) -> Iterator[None]:
-    """Let a ConfigError in the block be wrong usage, and a `path` that is not there, too.
+def reports_errors(command: Callable[..., int | None]) -> Callable[..., None]:
+    """Let a command return its exit status (None: done), and print what it raises as one block,
+    not a trace.
 
-    Raises: UsageError.
-    """
-    try:
-        yield
-    except ConfigError as error:
-        raise UsageError(**error.fields()) from error
-    except MissingOutputError as error:
-        if path is None or path.exists():
-            raise
-        raise UsageError(**error.fields()) from error
-
-
-def reports_errors(command: Callable[..., int]) -> Callable[..., None]:
-    """Let a command return its exit status, and print what it raises as one block, not a trace.
-
-    With TOKFLOW_DEBUG=1 the traceback comes along.
+    An output that is missing is wrong usage where it was an argument. With TOKFLOW_DEBUG=1 the
+    traceback comes along.
     """
 
     @functools.wraps(command)
     def run(*arguments: Any, **options: Any) -> None:
         try:
-            code = command(*arguments, **options)
+            code = command(*arguments, **options) or DONE
         except BrokenPipeError:
             # Nobody reads on, as with `| head`; Python must not complain of that at its exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -88,7 +78,9 @@ def reports_errors(command: Callable[..., int]) -> Callable[..., None]:
             if options.get("json"):
                 print_json({"error": problem.fields()})
             print_error(str(problem), error)
-            code = WRONG_USAGE if isinstance(error, UsageError) else FAILED
+            is_missing = isinstance(error, MissingOutputError)
+            is_argument = is_missing and problem.where in map(str, options.values())
+            code = WRONG_USAGE if is_argument else exit_status([error])
         raise typer.Exit(code)
 
     return run
@@ -184,10 +176,8 @@ def shown_ids(token_ids: Sequence[int]) -> str:
 
 def shown_path(path: Path) -> str:
     """Return a path as a person here would type it: relative if it is below this folder."""
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def described_left_out(left_out: "Sequence[LeftOut]") -> str:
@@ -223,5 +213,4 @@ def described_sequences(counts: Mapping[str, int], part: str) -> str:
 
 
 def _is_number(cell: str) -> bool:
-    number = cell.removesuffix(" B").removesuffix(" kB").removesuffix(" MB").removesuffix(" GB")
-    return not cell or number.replace(",", "").replace(".", "").isdigit()
+    return re.fullmatch(r"([\d,.]+( [kMG]?B)?)?", cell) is not None

@@ -9,10 +9,7 @@ from tokflow.build.dataset import Dataset, make_dataset
 from tokflow.build.tokenizer_report import SAMPLE_BYTES, TokenizerReport, report_tokenizer
 from tokflow.cli.selection import Paths, Words, select
 from tokflow.cli.terminal import (
-    DONE,
-    FAILED,
-    UsageError,
-    as_usage,
+    exit_status,
     of_asked,
     print_error,
     print_json,
@@ -20,7 +17,7 @@ from tokflow.cli.terminal import (
     shown_path,
     size,
 )
-from tokflow.errors import explained
+from tokflow.errors import ConfigError, explained
 from tokflow.tokenizers.tokenizer import fields_of_name
 
 Column = tuple[str, TokenizerReport | Exception]
@@ -41,10 +38,10 @@ def main(
 
     `trust_remote_code` is for those named: of a dataset its YAML says so.
 
-    Raises: UsageError.
+    Raises: ConfigError.
     """
     if file is not None and not file.is_file():
-        raise UsageError(
+        raise ConfigError(
             where="--file",
             expected="a raw file on this disk",
             found=f"{str(file)!r}, which is {'a folder' if file.is_dir() else 'missing'}",
@@ -65,20 +62,19 @@ def main(
     errors = [(title, error) for title, error in columns if isinstance(error, Exception)]
     for title, error in () if json else errors:
         print_error(f"{title}: {explained(error, where='its tokenizer')}", error)
-    return FAILED if errors else DONE
+    return exit_status(error for _, error in errors)
 
 
 def _dataset_of(name: str, store: Path, *, trusts: bool) -> Dataset:
     tokenizer: dict[str, Any] = dict(fields_of_name(name))
     if tokenizer["kind"] == "huggingface":
         tokenizer["trust_remote_code"] = trusts
-    with as_usage():
-        return make_dataset(
-            {"name": "none", "raw": {"files": ["none"]}, "tokenizer": tokenizer},
-            base=Path.cwd(),
-            store=store,
-            where=f"--tokenizer {name}",
-        )
+    return make_dataset(
+        {"name": "none", "raw": {"files": ["none"]}, "tokenizer": tokenizer},
+        base=Path.cwd(),
+        store=store,
+        where=f"--tokenizer {name}",
+    )
 
 
 def _column(title: str, dataset: Dataset, file: Path | None, *, is_measured: bool) -> Column:

@@ -5,14 +5,12 @@ from pathlib import Path
 
 from tokflow.audit.trace import TokenOrigin, sequence_range, trace_tokens
 from tokflow.cli.terminal import (
-    DONE,
-    UsageError,
-    as_usage,
     counted,
     print_json,
     print_styled,
     shown_ids,
 )
+from tokflow.errors import ConfigError
 
 CHARS_SHOWN = 400
 
@@ -30,23 +28,22 @@ def main(
     part: str,
     trust_remote_code: bool,
     json: bool,
-) -> int:
+) -> None:
     """Print the origin of one token, or of every segment of one sequence."""
     if (token is None) == (sequence is None):
-        raise UsageError(
+        raise ConfigError(
             where="arguments",
             expected="--token N or --sequence N",
             found="neither" if token is None else "both",
             remedy="give one of them",
         )
-    with as_usage(export):
-        if token is not None:
-            start, stop = token, token + 1
-        else:
-            start, stop = sequence_range(export, sequence or 0)
-        origins = trace_tokens(
-            export, part=part, start=start, stop=stop, trust_remote_code=trust_remote_code
-        )
+    if token is not None:
+        start, stop = token, token + 1
+    else:
+        start, stop = sequence_range(export, sequence or 0)
+    origins = trace_tokens(
+        export, part=part, start=start, stop=stop, trust_remote_code=trust_remote_code
+    )
     if json:
         print_json({"part": part, "origins": [dataclasses.asdict(origin) for origin in origins]})
     else:
@@ -56,7 +53,6 @@ def main(
             print("note: the store it was made in is not here, so no characters are shown")
         elif any(origin.text is None for origin in origins):
             print(f"note: {CODE_NOTE}")
-    return DONE
 
 
 def _print(origin: TokenOrigin) -> None:
@@ -72,6 +68,10 @@ def _print(origin: TokenOrigin) -> None:
         print_styled(document, f"  tokens {first:,} to {stop:,} of its text  {tokens}")
         if origin.token_ids is not None:
             print(f"  {shown_ids(origin.token_ids)}")
+        return
+    if not origin.text:
+        print_styled(document, f"  no character, at {origin.char_start:,}  {tokens}")
+        print(f"  {' '.join(origin.added)}")
         return
     print_styled(document, f"  characters {origin.char_start:,} to {origin.char_stop:,}  {tokens}")
     shown = origin.text[:CHARS_SHOWN]

@@ -5,16 +5,17 @@ import os
 import sys
 
 from tokflow.build.declared import project_root
-from tokflow.cli.terminal import DONE, UsageError, print_json
+from tokflow.cli.terminal import print_json
+from tokflow.errors import ConfigError
 
 
-def main(*, host: str, port: int, expose: bool, json: bool) -> int:
+def main(*, host: str, port: int, expose: bool, json: bool) -> None:
     """Become the web UI: this process is replaced by `dagster dev` in the project's folder.
 
-    Raises: UsageError where `host` can be reached from elsewhere and nobody said it may.
+    Raises: ConfigError where `host` can be reached from elsewhere and nobody said it may.
     """
     if not is_loopback(host) and not expose:
-        raise UsageError(
+        raise ConfigError(
             where="--host",
             expected="an address of this machine alone, as 127.0.0.1, since the web UI has no "
             "login and whoever reaches it can run code as you",
@@ -28,10 +29,9 @@ def main(*, host: str, port: int, expose: bool, json: bool) -> int:
     environment = {**os.environ, "DAGSTER_DISABLE_TELEMETRY": "1"}
     if json:
         print_json({"command": command, "folder": str(root)})
-        return DONE
-    os.chdir(root)
-    os.execve(sys.executable, command, environment)
-    return DONE
+    else:
+        os.chdir(root)
+        os.execve(sys.executable, command, environment)
 
 
 def is_loopback(host: str) -> bool:

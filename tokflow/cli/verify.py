@@ -11,12 +11,12 @@ from tokflow.cli.selection import Paths, select
 from tokflow.cli.terminal import (
     DONE,
     FAILED,
-    UsageError,
     counted,
     print_error,
     print_json,
     print_styled,
 )
+from tokflow.errors import ConfigError
 
 
 def main(
@@ -48,7 +48,7 @@ def main(
 
 def _existing(target: str) -> Path:
     if not Path(target).exists():
-        raise UsageError(
+        raise ConfigError(
             where=f"argument {target!r}",
             expected="a path in a store or a declared dataset: "
             f"{', '.join(list_declared()) or '(none)'}",

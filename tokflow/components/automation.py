@@ -8,7 +8,6 @@ import dagster as dg
 from tokflow.build.dataset import Dataset
 from tokflow.components.dagster_names import scan_job_name
 from tokflow.components.file_partitions import FileChanges, look_at_sources, sync_files
-from tokflow.components.steps import failures_named
 from tokflow.errors import TokflowError, message_of
 
 Condition = dg.AutomationCondition[Any]
@@ -79,9 +78,11 @@ def scan_job(dataset: Dataset) -> dg.JobDefinition:
         description="Bring partitions and raw versions up to date.",
     )
     def sync(context: dg.OpExecutionContext) -> None:
-        with failures_named(dataset):
-            synced = sync_files(context.instance, dataset)
-        context.log.info(str(synced))
+        try:
+            context.log.info(str(sync_files(context.instance, dataset)))
+        except (TokflowError, OSError) as error:
+            message = message_of(error, where=dataset.name)
+            raise dg.Failure(f"{dataset.name}: {message}", allow_retries=False) from error
 
     @dg.job(
         name=scan_job_name(dataset),

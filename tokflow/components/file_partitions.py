@@ -11,7 +11,7 @@ import dagster as dg
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
 from tokflow.components.dagster_names import partition_set
-from tokflow.components.history import record, recorded_versions, unrecorded
+from tokflow.components.history import AssetHistory
 from tokflow.components.reports import report_files, report_raw
 from tokflow.errors import RawFileError, first_five
 from tokflow.raw import RawFile
@@ -93,7 +93,7 @@ def sync_files(
     """
     changes = changes or look_at_sources(instance, dataset)
     raw_files = known_files(changes.graph)
-    known = recorded_versions(instance, dataset, "raw")
+    known = AssetHistory(instance, dataset, "raw").versions()
     # Recorded before they are registered, or automation might see a partition without its file.
     recorded = record_raw(instance, changes.graph, {k: of for k, of in raw_files.items() if of})
     register(instance, dataset, changes.added)
@@ -129,10 +129,9 @@ def record_raw(
     instance: dg.DagsterInstance, graph: BuildGraph, raw_files: Mapping[str, RawFile]
 ) -> list[str]:
     """Record the contents of raw files that Dagster does not have; return their keys, sorted."""
-    versions = {key: raw_files[key].sha256 for key in sorted(raw_files)}
-    new = unrecorded(instance, graph.dataset, "raw", versions)
-    reports = {key: report_raw(raw_files[key], graph.sources[key]) for key in new}
-    record(instance, graph.dataset, "raw", reports)
+    history = AssetHistory(instance, graph.dataset, "raw")
+    new = history.unrecorded({key: raw_files[key].sha256 for key in sorted(raw_files)})
+    history.record({key: report_raw(raw_files[key], graph.sources[key]) for key in new})
     return new
 
 
@@ -141,6 +140,7 @@ def record_listing(
 ) -> bool:
     """Record the list of raw files, unless Dagster has it."""
     report = report_files(raw_files, graph.listing.left_out)
-    is_new = bool(unrecorded(instance, graph.dataset, "files", {"": report.data_version}))
-    record(instance, graph.dataset, "files", {"": report} if is_new else {})
-    return is_new
+    history = AssetHistory(instance, graph.dataset, "files")
+    new = history.unrecorded({"": report.data_version})
+    history.record(dict.fromkeys(new, report))
+    return bool(new)

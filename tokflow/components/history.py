@@ -1,6 +1,7 @@
 """Dagster's history: the versions it knows of each output, and outputs entered without a run."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import dagster as dg
 
@@ -43,98 +44,92 @@ def code_version(dataset: Dataset, stage: str, name: str = "") -> str:
     return recipes[stage]().code_version
 
 
-def version_tags(
-    instance: dg.DagsterInstance, dataset: Dataset, stage: str, name: str = ""
-) -> dict[str, str]:
-    """Return the tags, but for the data version, that Dagster would give a materialization.
+@dataclass(frozen=True, slots=True)
+class AssetHistory:
+    """Materializations of one asset: those that Dagster has, and those it is to be told of.
 
-    They name the parents' latest events, so those must have been recorded before.
+    Outputs are named by their partition, `""` of an asset without partitions.
     """
-    keys = list(parents(dataset, stage, name))
-    records = {
-        record.asset_entry.asset_key: record.asset_entry.last_materialization_record
-        for record in instance.get_asset_records(keys)
-    }
-    tags = {
-        CODE_VERSION: code_version(dataset, stage, name),
-        "dagster/data_version_is_user_provided": "true",
-    }
-    for key in keys:
-        record = records.get(key)
-        event = record.asset_materialization if record else None
-        version = (event.tags or {}).get(DATA_VERSION, "INITIAL") if event else "INITIAL"
-        tags[f"dagster/input_data_version/{key.to_user_string()}"] = version
-        pointer = str(record.storage_id) if record else "NULL"
-        tags[f"dagster/input_event_pointer/{key.to_user_string()}"] = pointer
-    return tags
 
+    instance: dg.DagsterInstance
+    dataset: Dataset
+    stage: str
+    name: str = ""
+    """That of an export."""
 
-def materializations(
-    instance: dg.DagsterInstance,
-    dataset: Dataset,
-    stage: str,
-    reports: Mapping[str, Report],
-    name: str = "",
-) -> list[dg.AssetMaterialization]:
-    """Return the events of outputs of one asset by partition (`""` of an asset without), each
-    with its own metadata and data version and the parents that it has now."""
-    shared = version_tags(instance, dataset, stage, name)
-    return [
-        dg.AssetMaterialization(
-            asset_key(dataset, stage, name),
-            partition=partition or None,
-            metadata=report.metadata,
-            tags={**shared, DATA_VERSION: report.data_version},
+    @property
+    def key(self) -> dg.AssetKey:
+        """The key of the asset."""
+        return asset_key(self.dataset, self.stage, self.name)
+
+    def events(self, reports: Mapping[str, Report]) -> list[dg.AssetMaterialization]:
+        """Return the materializations of outputs, each with its own metadata and data version and
+        the parents that it has now."""
+        tags = self._tags() if reports else {}
+        return [
+            dg.AssetMaterialization(
+                self.key,
+                partition=partition or None,
+                metadata=report.metadata,
+                tags={**tags, DATA_VERSION: report.data_version},
+            )
+            for partition, report in reports.items()
+        ]
+
+    def record(self, reports: Mapping[str, Report]) -> None:
+        """Enter outputs that were made without a run."""
+        for event in self.events(reports):
+            self.instance.report_runless_asset_event(event)
+
+    def versions(self) -> dict[str, str]:
+        """Return the latest data version of each partition."""
+        tags = self.instance.event_log_storage.get_latest_tags_by_partition(
+            self.key, dg.DagsterEventType.ASSET_MATERIALIZATION, [DATA_VERSION]
         )
-        for partition, report in reports.items()
-    ]
+        return {partition: found[DATA_VERSION] for partition, found in tags.items()}
 
+    def unrecorded(self, versions: Mapping[str, str]) -> list[str]:
+        """Return which outputs Dagster does not have in these versions.
 
-def record(
-    instance: dg.DagsterInstance,
-    dataset: Dataset,
-    stage: str,
-    reports: Mapping[str, Report],
-    name: str = "",
-) -> None:
-    """Enter outputs of one asset, by partition, that were made without a run."""
-    for event in materializations(instance, dataset, stage, reports, name) if reports else ():
-        instance.report_runless_asset_event(event)
+        An asset without partitions is to be recorded again, too, when a parent has been since.
+        """
+        if self.stage in FILE_STAGES:
+            known = self.versions()
+            return [key for key, version in versions.items() if known.get(key) != version]
+        records = self._latest([self.key, *self._parents()])
+        latest = records.pop(self.key, None)
+        event = latest.asset_materialization if latest else None
+        if latest is None or event is None:
+            return list(versions)
+        tags = event.tags or {}
+        known_versions = (tags.get(CODE_VERSION), {"": tags.get(DATA_VERSION)})
+        is_newest = all(of is None or of.storage_id < latest.storage_id for of in records.values())
+        own_versions = (code_version(self.dataset, self.stage, self.name), versions)
+        return [] if is_newest and known_versions == own_versions else list(versions)
 
+    def _tags(self) -> dict[str, str]:
+        """Return the tags, but for the data version, that Dagster would give a materialization.
 
-def recorded_versions(instance: dg.DagsterInstance, dataset: Dataset, stage: str) -> dict[str, str]:
-    """Return the latest data version of each partition of an asset."""
-    tags = instance.event_log_storage.get_latest_tags_by_partition(
-        asset_key(dataset, stage), dg.DagsterEventType.ASSET_MATERIALIZATION, [DATA_VERSION]
-    )
-    return {partition: found[DATA_VERSION] for partition, found in tags.items()}
+        They name the parents' latest events, so those must have been recorded before.
+        """
+        records = self._latest(self._parents())
+        tags = {
+            CODE_VERSION: code_version(self.dataset, self.stage, self.name),
+            "dagster/data_version_is_user_provided": "true",
+        }
+        for key in self._parents():
+            record = records.get(key)
+            event = record.asset_materialization if record else None
+            version = (event.tags or {}).get(DATA_VERSION, "INITIAL") if event else "INITIAL"
+            tags[f"dagster/input_data_version/{key.to_user_string()}"] = version
+            pointer = str(record.storage_id) if record else "NULL"
+            tags[f"dagster/input_event_pointer/{key.to_user_string()}"] = pointer
+        return tags
 
+    def _parents(self) -> list[dg.AssetKey]:
+        return list(parents(self.dataset, self.stage, self.name))
 
-def unrecorded(
-    instance: dg.DagsterInstance,
-    dataset: Dataset,
-    stage: str,
-    versions: Mapping[str, str],
-    name: str = "",
-) -> list[str]:
-    """Return which partitions (`""` of an asset without) Dagster does not have in these versions.
-
-    An asset without partitions is to be recorded again, too, when a parent has been since.
-    """
-    if stage in FILE_STAGES:
-        known = recorded_versions(instance, dataset, stage)
-        return [key for key, version in versions.items() if known.get(key) != version]
-    key = asset_key(dataset, stage, name)
-    records = {
-        record.asset_entry.asset_key: record.asset_entry.last_materialization_record
-        for record in instance.get_asset_records([key, *parents(dataset, stage, name)])
-    }
-    latest = records.pop(key, None)
-    event = latest.asset_materialization if latest else None
-    if latest is None or event is None:
-        return list(versions)
-    tags = event.tags or {}
-    known_versions = (tags.get(CODE_VERSION), {"": tags.get(DATA_VERSION)})
-    is_newest = all(of is None or of.storage_id < latest.storage_id for of in records.values())
-    is_known = is_newest and known_versions == (code_version(dataset, stage, name), versions)
-    return [] if is_known else list(versions)
+    def _latest(self, keys: Sequence[dg.AssetKey]) -> dict[dg.AssetKey, dg.EventLogRecord | None]:
+        """Return the record of the latest materialization of each asset that Dagster knows."""
+        entries = [record.asset_entry for record in self.instance.get_asset_records(keys)]
+        return {entry.asset_key: entry.last_materialization_record for entry in entries}

@@ -11,9 +11,9 @@ from tokflow.build.graph import BuildGraph
 from tokflow.build.output import Output
 from tokflow.build.results import StageResult
 from tokflow.components.checks import check_results
-from tokflow.components.dagster_names import FILE_STAGES, asset_key
+from tokflow.components.dagster_names import FILE_STAGES
 from tokflow.components.file_partitions import known_files, record_listing, record_raw, register
-from tokflow.components.history import record, unrecorded
+from tokflow.components.history import AssetHistory
 from tokflow.components.reports import data_version, report
 from tokflow.store.manifest import read_run
 
@@ -58,11 +58,12 @@ def record_build(
             break
         made = {of.name if stage in FILE_STAGES else "": of for of in outputs if of.is_made}
         versions = {partition: data_version(of) for partition, of in made.items()}
-        new = unrecorded(instance, dataset, stage, versions, name)
-        record(instance, dataset, stage, {of: report(_as_new(made[of])) for of in new}, name)
+        history = AssetHistory(instance, dataset, stage, name)
+        new = history.unrecorded(versions)
+        history.record({of: report(_as_new(made[of])) for of in new})
         num_new += len(new)
         for result in check_results(graph, stage, name, new) if new and is_checked else ():
-            _record_check(instance, asset_key(dataset, stage, name), result)
+            _record_check(instance, history.key, result)
             failed += [] if result.passed else [result]
     severity = dg.AssetCheckSeverity
     return RecordedBuild(num_new, _said(failed, severity.ERROR), _said(failed, severity.WARN))

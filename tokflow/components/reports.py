@@ -2,23 +2,30 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import dagster as dg
+import numpy.typing as npt
 import pyarrow as pa
 
+from tokflow.audit.inspection import visible
 from tokflow.build.output import Output
 from tokflow.build.results import StageResult
-from tokflow.components.previews import preview_of_documents, preview_of_part
+from tokflow.exports import Part
 from tokflow.raw import LeftOut, RawFile, RawSource, redact
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
-from tokflow.tokenizers.tokenizer import vocab_size_asked
+from tokflow.tokenizers.engines import open_reference
+from tokflow.tokenizers.tokenizer import Tokenizer, vocab_size_asked
 from tokflow.tokens.shard import open_token_shard
 
 MAX_ROWS = 1_000
 """Rows of a table in metadata; the whole list is in the output's manifest."""
+
+PREVIEW_TOKENS = 256
+"""Tokens of a file, or of a part, that are decoded for a person to see what a model will."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,49 +130,54 @@ def _token(name: str | None, token_id: int | None) -> str:
 def _tokens(made: StageResult) -> dict[str, Any]:
     counts = made.manifest.counts
     shard = open_token_shard(made)
-    preview = preview_of_documents(shard, made.output.graph.tokenizer)
     return {
         "dtype": shard.dtype.name,
         "bytes_per_token": _ratio(counts["num_bytes"], counts["num_tokens"]),
         "dagster/partition_row_count": counts["num_documents"],
-        "preview": dg.MetadataValue.md(preview),
+        "preview": dg.MetadataValue.md(
+            _preview(shard.tokens().read(0, PREVIEW_TOKENS), made.output.graph.tokenizer)
+        ),
     }
 
 
 def _split(made: StageResult) -> dict[str, Any]:
-    counts = made.manifest.counts
-    names = (*made.manifest.details["parts"], "no_part")
-    fields = ("num_documents", "num_cut_pieces", "num_chars", "num_tokens")
-    num_chars = sum(counts[f"{name}.num_chars"] for name in names)
-    shares = [
-        {
-            "part": name,
-            **{field: counts[f"{name}.{field}"] for field in fields},
-            "chars_fraction": _ratio(counts[f"{name}.num_chars"], num_chars),
-        }
-        for name in names
-    ]
-    return {"parts": _table(shares)}
+    rows = _parts(made, "no_part")
+    num_chars = sum(row["num_chars"] for row in rows)
+    return {
+        "parts": _table(
+            [{**row, "chars_fraction": _ratio(row["num_chars"], num_chars)} for row in rows]
+        )
+    }
 
 
 def _sequences(made: StageResult) -> dict[str, Any]:
-    counts, details = made.manifest.counts, made.manifest.details
-    num_sequences = sum(counts[f"{part}.num_sequences"] for part in details["parts"])
+    rows = _parts(made)
+    for row in rows:
+        num_slots = row["num_tokens"] + row["num_padding"]
+        row["fill_fraction"] = _ratio(row["num_tokens"], num_slots)
+    num_sequences = sum(row["num_sequences"] for row in rows)
     return {
         "num_sequences": num_sequences,
-        "sequence_length": details["sequence_length"],
-        "parts": _table([_packed_part(counts, part) for part in details["parts"]]),
+        "sequence_length": made.manifest.details["sequence_length"],
+        "parts": _table(rows),
         "dagster/partition_row_count": num_sequences,
     }
 
 
-def _packed_part(counts: Mapping[str, int], part: str) -> dict[str, Any]:
-    prefix = f"{part}."
-    of_part = {
-        name.removeprefix(prefix): num for name, num in counts.items() if name.startswith(prefix)
-    }
-    num_slots = of_part["num_tokens"] + of_part["num_padding"]
-    return {"part": part, "fill_fraction": _ratio(of_part["num_tokens"], num_slots), **of_part}
+def _parts(made: StageResult, *others: str) -> list[dict[str, Any]]:
+    """Return a row of counts for each part."""
+    counts = made.manifest.counts
+    return [
+        {
+            "part": part,
+            **{
+                name.removeprefix(f"{part}."): num
+                for name, num in counts.items()
+                if name.startswith(f"{part}.")
+            },
+        }
+        for part in (*made.manifest.details["parts"], *others)
+    ]
 
 
 def _export(made: StageResult) -> dict[str, Any]:
@@ -184,7 +196,7 @@ def _export(made: StageResult) -> dict[str, Any]:
         "num_bytes": manifest.num_bytes,
         "dagster/row_count": num_rows,
         "files": _files(made),
-        "preview": dg.MetadataValue.md(preview_of_part(first_part, graph.tokenizer)),
+        "preview": dg.MetadataValue.md(_preview_of_part(first_part, graph.tokenizer)),
     }
 
 
@@ -198,17 +210,12 @@ DETAILS: Mapping[str, Callable[[StageResult], dict[str, Any]]] = {
 """Stage to what is to be said of its outputs besides their counts."""
 
 
-def column_schema(
-    columns: Mapping[str, pa.DataType] | pa.Schema, descriptions: Mapping[str, str]
-) -> dg.TableSchema:
+def column_schema(columns: pa.Schema, descriptions: Mapping[str, str]) -> dg.TableSchema:
     """Return columns as the web UI shows them."""
-    types = (
-        {field.name: field.type for field in columns} if isinstance(columns, pa.Schema) else columns
-    )
     return dg.TableSchema(
         columns=[
-            dg.TableColumn(name, type=str(type_), description=descriptions.get(name))
-            for name, type_ in types.items()
+            dg.TableColumn(of.name, type=str(of.type), description=descriptions.get(of.name))
+            for of in columns
         ]
     )
 
@@ -232,3 +239,30 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> dg.TableMetadataValue:
 
 def _ratio(part: int, whole: int) -> float:
     return round(part / whole, 4) if whole else 0.0
+
+
+def _preview_of_part(part: Part, tokenizer: Tokenizer) -> str:
+    """Return the beginning of the part's first sequence or, of a stream, of its first tokens."""
+    if not part.sequences_of:
+        return _preview(next((batch for batch in part.stream() if len(batch)), None), tokenizer)
+    sequences = next(part.sequences(1), None)
+    if sequences is None or len(sequences) == 0:
+        return _preview(None, tokenizer)
+    return _preview(sequences.token_ids[0][sequences.segment_ids[0] > 0], tokenizer)
+
+
+def _preview(token_ids: npt.NDArray[Any] | None, tokenizer: Tokenizer) -> str:
+    """Return the text of the first tokens, in which BOS and EOS show where documents meet."""
+    first = [] if token_ids is None else token_ids[:PREVIEW_TOKENS].tolist()
+    if not first:
+        return "*no text*"
+    if max(first) >= tokenizer.vocab_size:
+        return "(damaged: an id is not below vocab_size)"  # a check says where
+    return _as_code(open_reference(tokenizer).decode(first))
+
+
+def _as_code(text: str) -> str:
+    """Return `text` as a block of markdown that shows it letter by letter, whatever is in it."""
+    shown = visible(text)
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", shown)), default=0))
+    return f"{fence}text\n{shown}\n{fence}"

@@ -3,25 +3,22 @@
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import dagster as dg
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
-from tokflow.build.output import Stage
 from tokflow.build.pipeline import make_export, make_stage, make_tokenizer
 from tokflow.build.results import StageResult
 from tokflow.components.checks import check_results
-from tokflow.components.dagster_names import FILE_STAGES, scan_job_name
+from tokflow.components.dagster_names import FILE_STAGES
 from tokflow.components.file_partitions import known_files
-from tokflow.components.history import materializations
+from tokflow.components.history import AssetHistory
 from tokflow.components.reports import Report, report, report_files, report_raw
 from tokflow.components.workers import RESOURCE
-from tokflow.errors import ConfigError, TokflowError, first_five, message_of, shortened
+from tokflow.errors import TokflowError, first_five, message_of, shortened
 from tokflow.pools.pool import Advance, Pool, open_pool
-from tokflow.raw import check_key
 
 Results = Iterator[dg.MaterializeResult[Any]]
 Body = Callable[[dg.AssetExecutionContext], Results]
@@ -34,103 +31,76 @@ MAX_SHOWN = 50
 
 
 def make_body(dataset: Dataset, stage: Any, name: str = "") -> Body:
-    """Return what an asset does: make its outputs, report and check them."""
+    """Return what an asset does: make its outputs, report and check them.
+
+    Those are the partitions of the run, one key, a range or all, or the one output of the asset. A
+    file that cannot be built stops no other: the step fails at the end, and names it.
+    """
 
     def body(context: dg.AssetExecutionContext) -> Results:
         graph = BuildGraph(dataset)
-        if stage in FILE_STAGES:
-            yield from _materialize_partitions(context, graph, stage)
-            return
-        with failures_named(dataset):
-            report = _make(graph, stage, name)
-        yield _result(report, check_results(graph, stage, name, [name]))
+        keys = sorted(context.partition_keys) if stage in FILE_STAGES else [name or stage]
+        with open_pool(getattr(context.resources, RESOURCE).jobs) as pool:
+            reports, errors = _make_all(context, graph, stage, keys, pool)
+            if graph.has_new_verdict:  # those that were made before it are to be made again
+                reports, errors = _make_all(context, graph, stage, keys, pool)
+        if not errors:
+            report = reports[keys[0]] if len(keys) == 1 else _joined(reports)
+            # Dagster 1.13 gives all partitions of a run the one data version and the tags of the
+            # one result (dagster issues 34013, 18649), and there must be one for what is
+            # downstream to run. So each partition gets a second event, after it, with its own; the
+            # latest counts.
+            yield dg.MaterializeResult(
+                data_version=dg.DataVersion(report.data_version),
+                metadata=report.metadata,
+                check_results=check_results(graph, stage, name, keys),
+            )
+        if errors or len(keys) > 1:
+            for event in AssetHistory(context.instance, dataset, stage, name).events(reports):
+                context.log_event(event)
+        if errors:
+            raise _failure(graph, errors, num_keys=len(keys)) from next(iter(errors.values()))
 
     return body
-
-
-def _make(graph: BuildGraph, stage: str, name: str) -> Report:
-    """Make the tokenizer or an export, or look at the raw files; return the report."""
-    if stage == "files":
-        return report_files(known_files(graph), graph.listing.left_out)
-    if stage == "tokenizer":
-        return report(make_tokenizer(graph))
-    return report(make_export(graph, graph.export_config(name)))
-
-
-def _result(report: Report, checks: Sequence[dg.AssetCheckResult]) -> dg.MaterializeResult[Any]:
-    return dg.MaterializeResult(
-        data_version=dg.DataVersion(report.data_version),
-        metadata=report.metadata,
-        check_results=checks,
-    )
-
-
-def _materialize_partitions(
-    context: dg.AssetExecutionContext, graph: BuildGraph, stage: Stage
-) -> Results:
-    """Make the partitions of this run, one key, a range or all, and report each.
-
-    A file that cannot be built stops no other: the step fails at the end, and names it.
-    """
-    keys = sorted(context.partition_keys)
-    with open_pool(getattr(context.resources, RESOURCE).jobs) as pool:
-        reports, errors = _make_all(context, graph, stage, keys, pool)
-        if graph.has_new_verdict:  # those that were made before it are to be made again
-            reports, errors = _make_all(context, graph, stage, keys, pool)
-    if not errors:
-        checks = check_results(graph, stage, "", keys)
-        # Dagster 1.13 gives all partitions of a run the one data version and the tags of the one
-        # result (dagster issues 34013, 18649), and there must be one for what is downstream to
-        # run. So each partition gets a second event, after it, with its own; the latest counts.
-        yield _result(reports[keys[0]] if len(keys) == 1 else _joined(reports), checks)
-    if errors or len(keys) > 1:
-        for event in materializations(context.instance, graph.dataset, stage, reports):
-            context.log_event(event)
-    if errors:
-        raise _failure(graph, errors, num_keys=len(keys)) from next(iter(errors.values()))
 
 
 def _make_all(
     context: dg.AssetExecutionContext,
     graph: BuildGraph,
-    stage: Stage,
+    stage: Any,
     keys: Sequence[str],
     pool: Pool,
 ) -> tuple[dict[str, Report], dict[str, Exception]]:
-    """Return the reports of the partitions that could be made, and the errors of the others."""
+    """Return the reports of the outputs that could be made, and the errors of the others."""
     reports: dict[str, Report] = {}
     errors: dict[str, Exception] = {}
+    if stage in FILE_STAGES and stage != "raw":
+        made = make_stage(graph, stage, keys, pool, advance=_log_progress(context))
+        for key, result in made.items():
+            if isinstance(result, StageResult):
+                reports[key] = report(result)
+            else:
+                errors[key] = result
+        return reports, errors
     log = _slow_log(context)
-    listed = []
     for number, key in enumerate(keys):
         try:
-            _check_is_listed(graph, key)
-            if stage != "raw":
-                listed.append(key)
-                continue
-            reports[key] = report_raw(graph.raw_file(key), graph.sources[key])
+            reports[key] = _make(graph, stage, key)
         except (TokflowError, OSError) as error:
             errors[key] = error
         log(f"{number + 1:,} of {len(keys):,} files, last {key}")
-    if not listed:
-        return reports, errors
-    made = make_stage(graph, stage, listed, pool, advance=_log_progress(context))
-    for key, result in made.items():
-        if isinstance(result, StageResult):
-            reports[key] = report(result)
-        else:
-            errors[key] = result
     return reports, errors
 
 
-@contextmanager
-def failures_named(dataset: Dataset) -> Iterator[None]:
-    """Let an error that a user can put right fail the step with its own sentence."""
-    try:
-        yield
-    except (TokflowError, OSError) as error:
-        message = message_of(error, where=dataset.name)
-        raise dg.Failure(f"{dataset.name}: {message}", allow_retries=False) from error
+def _make(graph: BuildGraph, stage: str, name: str) -> Report:
+    """Look at one raw file or at all, or make the tokenizer or an export; return its report."""
+    if stage == "raw":
+        return report_raw(graph.raw_file(name), graph.sources[name])
+    if stage == "files":
+        return report_files(known_files(graph), graph.listing.left_out)
+    if stage == "tokenizer":
+        return report(make_tokenizer(graph))
+    return report(make_export(graph, graph.export_config(name)))
 
 
 def _log_progress(context: dg.AssetExecutionContext) -> Advance:
@@ -161,29 +131,17 @@ def _slow_log(context: dg.AssetExecutionContext) -> Callable[[str], None]:
     return log
 
 
-def _check_is_listed(graph: BuildGraph, key: str) -> None:
-    """Refuse a partition that somebody registered by hand and that is no raw file."""
-    check_key(key)
-    if key not in graph.sources:
-        name = graph.dataset.name
-        raise ConfigError(
-            where=f"partition {key!r}",
-            expected=f"the key of a raw file of {name}",
-            found=f"no such file among its {len(graph.sources):,}",
-            remedy="put the file where raw.files looks for it, or run the job "
-            f"{scan_job_name(graph.dataset)}, which removes partitions without a file",
-        )
-
-
 def _failure(graph: BuildGraph, errors: Mapping[str, Exception], *, num_keys: int) -> dg.Failure:
     keys_of: dict[str, list[str]] = {}
     for key, error in errors.items():
         keys_of.setdefault(message_of(error, where=key), []).append(key)
     lines = [f"{first_five(keys)}: {message}" for message, keys in keys_of.items()]
-    head = f"{graph.dataset.name}: {len(errors):,} of {num_keys:,} files could not be built"
-    rest = "; the others were, and are recorded" if len(errors) < num_keys else ""
+    if num_keys > 1:
+        rest = "; the others were, and are recorded" if len(errors) < num_keys else ""
+        head = f"{len(errors):,} of {num_keys:,} files could not be built{rest}"
+        lines = [head, *shortened(lines, MAX_SHOWN)]
     return dg.Failure(
-        "\n".join([head + rest, *shortened(lines, MAX_SHOWN)]),
+        f"{graph.dataset.name}: " + "\n".join(lines),
         metadata={"files": dg.MetadataValue.json(list(errors)[:MAX_SHOWN])},
         allow_retries=any(_is_remote(graph, key) for key in errors),
     )

@@ -12,45 +12,30 @@ from typing import Any
 from dagster._core.storage.local_compute_log_manager import LocalComputeLogManager
 from dagster._core.storage.root import LocalArtifactStorage
 from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
-from dagster._serdes import ConfigurableClassData
 
 
-class History(DagsterSqliteStorage):
-    """Runs, events and schedules in SQLite."""
-
-    @classmethod
-    def from_config_value(cls, inst_data: ConfigurableClassData, config_value: Any) -> "History":
-        """Return the storage that dagster.yaml describes."""
-        return cls.from_local(inst_data=inst_data, **_beside_dagster_yaml(config_value))
-
-
-class Artifacts(LocalArtifactStorage):
-    """Files that runs leave."""
-
-    @classmethod
-    def from_config_value(
-        cls, inst_data: ConfigurableClassData | None, config_value: Any
-    ) -> "Artifacts":
-        """Return the storage that dagster.yaml describes."""
-        return cls(inst_data=inst_data, **_beside_dagster_yaml(config_value))
-
-
-class ComputeLogs(LocalComputeLogManager):
-    """Texts that runs print."""
-
-    @classmethod
-    def from_config_value(
-        cls, inst_data: ConfigurableClassData | None, config_value: Any
-    ) -> "ComputeLogs":
-        """Return the storage that dagster.yaml describes."""
-        return cls(inst_data=inst_data, **_beside_dagster_yaml(config_value))
-
-
-def _beside_dagster_yaml(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config with an absolute folder.
+class _BesideDagsterYaml:
+    """A storage whose folder is absolute where dagster.yaml names a relative one.
 
     Dagster reads dagster.yaml from DAGSTER_HOME or, if that is not set, from the current folder;
     the processes that it starts inherit both.
     """
-    home = Path(os.environ.get("DAGSTER_HOME") or Path.cwd()).expanduser()
-    return {**config, "base_dir": os.fspath(home / config["base_dir"])}
+
+    @classmethod
+    def from_config_value(cls, inst_data: Any, config_value: Mapping[str, Any]) -> Any:
+        """Return Dagster's own storage, in that folder."""
+        home = Path(os.environ.get("DAGSTER_HOME") or Path.cwd()).expanduser()
+        config = {**config_value, "base_dir": os.fspath(home / config_value["base_dir"])}
+        return super().from_config_value(inst_data, config)  # type: ignore[misc]
+
+
+class History(_BesideDagsterYaml, DagsterSqliteStorage):
+    """Runs, events and schedules in SQLite."""
+
+
+class Artifacts(_BesideDagsterYaml, LocalArtifactStorage):
+    """Files that runs leave."""
+
+
+class ComputeLogs(_BesideDagsterYaml, LocalComputeLogManager):
+    """Texts that runs print."""

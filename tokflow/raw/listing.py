@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator
 
-from tokflow.errors import ConfigError, RawFileError, first_five
+from tokflow.errors import ConfigError, first_five
 from tokflow.raw.globs import (
     FILE,
     FOLDER,
@@ -109,8 +109,9 @@ def list_raw(
     match is listed once. Only patterns with a wildcard touch the network. `format_of` says by its
     name whether a folder stands for the files in it, as `open_folders` has it.
 
-    Raises: ConfigError for a pattern without a match, two files with one key, a key that is not
-    safe and a file inside `store`; RawFileError for no such path and a folder that is not listed.
+    Raises: ConfigError for a path that does not exist, a pattern without a match, two files with
+    one key, a key that `check_key` refuses and a file inside `store` (which is where outputs are);
+    RawFileError for a folder that cannot be listed.
     """
     patterns = [_read_pattern(text, base) for text in config.files]
     hosts = frozenset(_host(pattern.origin) for pattern in patterns if _is_web(pattern.origin))
@@ -305,7 +306,7 @@ def _check_file(pattern: _Pattern) -> None:
         found, remedy = "a folder", f"write {pattern.text.rstrip('/')}/* for the files in it"
     elif path.exists():
         found, remedy = "something that is no regular file", "copy its content into a file"
-    raise RawFileError(
+    raise ConfigError(
         where=f"raw.files {pattern.text!r}",
         expected=f"the file {pattern.path}",
         found=found,

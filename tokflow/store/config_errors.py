@@ -113,8 +113,12 @@ def _remedy(problem: ErrorDetails, field: FieldInfo) -> str | None:
             return nearest(found, _choices(problem)) or "name one of them"
         case "int_type" | "float_type":
             return _number_as_written(found)
-        case "tuple_type" if isinstance(found, str):
+        case "tuple_type" if isinstance(found, str | int | float):
             return f"write [{found}]"
+        case "string_type" if isinstance(found, int | float):
+            return "write it in quotes"
+        case "model_type" | "dict_type":
+            return "write keys and their values below it"
     return None
 
 

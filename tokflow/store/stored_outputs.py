@@ -44,7 +44,8 @@ class StoredOutput:
         """`tokens of a.jsonl`, or `export bin`: how messages call it."""
         manifest = self.manifest
         if manifest.stage == "export":
-            return f"export {self.folder.parent.name}"
+            is_stored = self.folder.name == manifest.fingerprint[:16]
+            return f"export {(self.folder.parent if is_stored else self.folder).name}"
         return f"{manifest.stage} of {manifest.partition}" if manifest.partition else manifest.stage
 
     @property
@@ -123,10 +124,14 @@ def walk(folder: Path) -> Iterator[StoredOutput | Unreadable | PassedBy]:
         yield PassedBy(folder, f"{', '.join(strays[:3])}{more}: belongs to no output")
 
 
-def find_output(path: Path) -> StoredOutput:
+OUTPUT = "the folder of a token shard, a split, sequences, an export or a tokenizer"
+
+
+def find_output(path: Path, *, expected: str = OUTPUT) -> StoredOutput:
     """Return the output that `path` is, is a file of, leads to, or has as its only one.
 
-    `path`: the folder, a link to it, a file in it, or a folder above it.
+    `path`: the folder, a link to it, a file in it, or a folder above it. `expected`: what a message
+    says is to be named.
 
     Raises: MissingOutputError where nothing finished is there, CorruptOutputError,
     ForeignOutputError.
@@ -148,7 +153,7 @@ def find_output(path: Path) -> StoredOutput:
         found_there = f"no {MANIFEST_NAME}" if path.exists() else "no such file or folder"
     raise MissingOutputError(
         where=path,
-        expected="the folder of a token shard, a split, sequences, an export or a tokenizer",
+        expected=expected,
         found=found_there,
         remedy="name one of them, or run `tokflow run` first",
     )
@@ -174,13 +179,13 @@ def find_export(path: Path) -> StoredOutput:
 
     Raises: MissingOutputError also where another output is there.
     """
-    found = find_output(path)
+    found = find_output(path, expected="the folder of an export")
     if found.manifest.stage != "export":
         raise MissingOutputError(
             where=path,
-            expected="an export",
+            expected="the folder of an export",
             found=found.name,
-            remedy="name a folder under <store>/<dataset>/exports",
+            remedy="name one under <store>/<dataset>/exports",
         )
     return found
 

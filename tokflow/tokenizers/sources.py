@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.documents import DocumentsConfig, deciding_fields
-from tokflow.errors import TokenizerError, first_five, nearest
+from tokflow.errors import TokenizerError, UnknownTokenizerError, first_five, nearest
 from tokflow.raw import RawFile
 from tokflow.store.manifest import Manifest, Recipe, checksum, checksums, write_manifest
 from tokflow.store.versions import known_changes
@@ -178,7 +178,7 @@ def _local_files(source: TokenizerSource) -> list[Path]:
     if taken:
         return [path / name for name in taken]
     state = "empty" if path.is_dir() else "missing"
-    raise TokenizerError(
+    raise UnknownTokenizerError(
         where="tokenizer.name",
         expected="an existing file, or a folder with files",
         found=f"{str(path)!r}, which {'holds no file of a tokenizer' if names else f'is {state}'}",
@@ -202,17 +202,22 @@ def _make_bytes(source: TokenizerSource, folder: Path) -> Facts:
 def _make_tiktoken(source: TokenizerSource, folder: Path) -> Facts:
     import tiktoken
 
-    name = str(source.config.name)
+    name, known = str(source.config.name), tiktoken.list_encoding_names()
     try:
         encoding = tiktoken.get_encoding(name)
     except Exception as error:
+        if name not in known:
+            raise UnknownTokenizerError(
+                where="tokenizer.name",
+                expected=f"one of {', '.join(known)}",
+                found=repr(name),
+                remedy=nearest(name, known) or "name one of them",
+            ) from error
         raise TokenizerError(
             where=f"tokenizer.name: {name}",
-            expected=f"one of {', '.join(tiktoken.list_encoding_names())}, "
-            "and its files on the network or in TIKTOKEN_CACHE_DIR",
+            expected="its files on the network or in TIKTOKEN_CACHE_DIR",
             found=shown(error),
-            remedy="correct the name, or fetch the files once where there is a network; "
-            "later runs use the copy in the store",
+            remedy="fetch them once where there is a network; later runs use the copy in the store",
         ) from error
     special_tokens = dict(encoding._special_tokens)
     write_ranks(encoding._mergeable_ranks, folder / "ranks.tiktoken")
@@ -235,7 +240,7 @@ def _make_tiktoken(source: TokenizerSource, folder: Path) -> Facts:
 def _make_from_file(source: TokenizerSource, folder: Path) -> Facts:
     files = _local_files(source)
     if source.path.is_dir() and not any(file.name == "tokenizer.json" for file in files):
-        raise TokenizerError(
+        raise UnknownTokenizerError(
             where=f"tokenizer.name: {source.config.name}",
             expected="a tokenizer.json, or a folder that holds one",
             found="a folder without",

@@ -99,7 +99,7 @@ def test_neither_store_nor_raw_files_are_needed(built: Dataset, tmp_path: Path):
     )
 
     assert files_of(folder) == files_of(latest(built, "parquet"))
-    assert [verified.problems for verified in verify_path(folder)] == [()]
+    assert [(of.name, of.problems) for of in verify_path(folder)] == [("export elsewhere", ())]
 
 
 def test_the_packing_is_the_export_s_own_unless_another_is_asked_for(tmp_path: Path):

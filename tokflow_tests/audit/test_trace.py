@@ -69,6 +69,7 @@ def test_a_piece_of_a_character_is_said_to_have_all_of_it(tmp_path: Path):
     origins = [traced(path, "train", start=at, stop=at + 1)[0] for at in range(euro, euro + 4)]
 
     assert [origin.text for origin in origins] == ["€", "€", "€", ""]
+    assert [origin.added for origin in origins] == [(), (), (), ("EOS",)]
     assert [(origin.char_start, origin.char_stop) for origin in origins] == [
         (5, 6),
         (5, 6),
@@ -160,7 +161,9 @@ def test_a_stream_has_no_sequences(tmp_path: Path):
 def test_only_an_export_can_be_traced(tmp_path: Path):
     build_dataset(declare_small(tmp_path))
 
-    with pytest.raises(MissingOutputError, match=r"expected an export, found tokens of a\.jsonl"):
+    with pytest.raises(
+        MissingOutputError, match=r"expected the folder of an export, found tokens of a\.jsonl"
+    ):
         traced(tmp_path / STORE / "tokens/a.jsonl", "train")
 
 

@@ -138,15 +138,22 @@ def test_an_unknown_key_that_is_like_none_is_to_be_removed():
             {"packing": {"sequence_length": True}},
             "packing.sequence_length: expected a whole number, found True; correct it",
         ),
-        ({"packing": None}, "packing: expected a mapping, found None; correct it"),
-        ({"split": {"parts": []}}, "split.parts: expected a mapping, found []; correct it"),
+        (
+            {"packing": None},
+            "packing: expected a mapping, found None; write keys and their values below it",
+        ),
+        (
+            {"split": {"parts": []}},
+            "split.parts: expected a mapping, found []; write keys and their values below it",
+        ),
         (
             {"split": {"parts": {"train": 0.9}}},
-            "split.parts.train: expected a mapping, found 0.9; correct it",
+            "split.parts.train: expected a mapping, found 0.9; "
+            "write keys and their values below it",
         ),
         (
             {"documents": {"text": ["a", 3]}},
-            "documents.text[1]: expected text, found 3; correct it",
+            "documents.text[1]: expected text, found 3; write it in quotes",
         ),
         (
             {"packing": {"strategy": "concatenate"}},
@@ -169,8 +176,10 @@ def test_an_unknown_key_that_is_like_none_is_to_be_removed():
         (
             {"store": "s3://bucket/store"},
             "store: expected a local folder, found 's3://bucket/store'; "
-            "name a folder; copy finished exports elsewhere with the tool of the place",
+            "write its path, such as data/store; what another place is to have, copy there with "
+            "its own tool",
         ),
+        ({"owners": 5}, "owners: expected a list, found 5; write [5]"),
     ],
     ids=str,
 )
@@ -238,8 +247,9 @@ def test_a_key_may_override_what_an_anchor_brings(tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("name: [\n", "line 2: expected YAML, found expected the node content, but found"),
-        ("\tname: a\n", "line 1: expected YAML, found found character '\\t' that cannot"),
+        ("name: [\n", "line 2: expected the node content, found '<stream end>'; correct the line"),
+        ("\tname: a\n", "line 1: expected YAML, found character '\\t' that cannot"),
+        ("a: 1\nb\n", "line 3: expected YAML, found no ':'; correct the line"),
         ("{[a]: 1}\n", "line 1: expected YAML, found the key ['a'], which is no word"),
         ("name: !!python/name:os.system\n", "line 1: expected YAML, found could not determine"),
         ("- a\n", "expected a mapping that declares a dataset, found list"),

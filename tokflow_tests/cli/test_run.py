@@ -83,6 +83,20 @@ def test_a_bad_file_does_not_keep_json_from_being_one_document(config: Path):
     ]
 
 
+def test_one_damage_that_two_exports_meet_is_said_once(store: Path, config: Path):
+    (folder,) = (store / "tokens/a.jsonl").iterdir()
+    tokens = folder / "tokens.bin"
+    tokens.write_bytes(b"X" + tokens.read_bytes()[1:])
+    write_yaml(config.parent, exports=["npy", "olmo"])
+
+    result = run("run", "--config", config)
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"error: {tokens}: expected sha256 ")
+    assert result.stderr.count("\n") == 1
+    assert "not built: npy, olmo; see the errors above" in result.stdout.splitlines()
+
+
 def test_rejects_and_text_in_no_part_are_said(config: Path):
     (config.parent / "raw/b.jsonl").write_text(BAD_LINE)
     write_yaml(

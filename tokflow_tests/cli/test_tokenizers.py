@@ -149,7 +149,7 @@ def test_one_that_fails_leaves_the_others_standing(tmp_path: Path, file: Path):
     result = run(*arguments)
     as_json = run(*arguments, "--json")
 
-    assert (result.exit_code, as_json.exit_code) == (1, 1)
+    assert (result.exit_code, as_json.exit_code) == (2, 2)
     assert table_of(result.stdout)["kind"] == ["bytes"]
     assert result.stderr.startswith(f"error: {missing}: tokenizer.name: expected an existing file")
     failed, shown = json.loads(as_json.stdout)["tokenizers"]
@@ -181,7 +181,7 @@ def test_a_dataset_without_a_raw_file_asks_for_one(tmp_path: Path):
 
     result = run("--config", write_yaml(tmp_path))
 
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.stdout.strip() == ""
     assert result.stderr.startswith("error: small: ")
 

@@ -13,3 +13,9 @@ def test_a_sequence_is_traced_to_its_documents(store: Path):
     document = json_of("trace", store / "exports/parquet", "--sequence", "0")
 
     assert [origin["text"] for origin in document["origins"]] == ["one", "two "]
+
+
+def test_a_token_that_stands_for_no_character_is_said_to_be_eos(store: Path):
+    result = run("trace", store / "exports/bin", "--token", "3")
+
+    assert result.stdout == "a.jsonl:0  no character, at 3  (1 token at 3)\n  EOS\n"

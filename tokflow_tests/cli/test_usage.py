@@ -34,8 +34,15 @@ def test_the_module_is_the_command_and_its_warnings_say_that_they_are(config: Pa
         (["plan", "--config", "x.yaml"], "x.yaml: expected a YAML file that declares a dataset, "),
         (["verify", "nowhere"], "error: argument 'nowhere': expected a path in a store or a "),
         (["inspect", "nowhere"], "error: nowhere: expected the folder of a token shard, a "),
-        (["trace", "nowhere", "--token", "0"], "error: nowhere: expected the folder of a "),
-        (["convert", "nowhere", "--to", "bin"], "error: nowhere: expected the folder of a "),
+        (
+            ["trace", "nowhere", "--token", "0"],
+            "error: nowhere: expected the folder of an export, ",
+        ),
+        (
+            ["convert", "nowhere", "--to", "bin"],
+            "error: nowhere: expected the folder of an export, ",
+        ),
+        (["inspect", "."], "error: .: expected the folder of a token shard, a "),
         (["trace", "."], "error: arguments: expected --token N or --sequence N, found neither; "),
         (["run", "--frobnicate"], "No such option"),
         (["inspect"], "Missing argument"),
@@ -69,32 +76,69 @@ def test_a_key_that_is_misspelt_in_the_yaml_is_wrong_usage(config: Path):
     assert "Traceback" not in result.stderr
 
 
-def test_raw_files_that_are_not_there_are_a_failure(config: Path):
+def test_raw_files_that_are_not_there_are_wrong_usage(config: Path):
     write_yaml(config.parent, raw={"files": "other/*.jsonl"})
 
     result = run("run", "--config", config)
 
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.stderr == (
         "error: raw.files 'other/*.jsonl': expected at least one file that matches in "
         f"{config.parent}/other, found no such folder; correct the pattern\n"
     )
 
 
-def test_a_tokenizer_that_is_not_there_is_a_failure(config: Path):
+def test_a_tokenizer_that_is_not_there_is_wrong_usage(config: Path):
     write_yaml(config.parent, tokenizer={"kind": "file", "name": "none.json"})
 
     result = run("run", "--config", config)
 
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.stderr.startswith("error: tokenizer.name: expected an existing file")
     assert "small: 0 outputs new, 0 up to date, 1 failure (" in result.stdout
+
+
+def test_a_run_that_fails_for_another_reason_too_is_a_failure(config: Path):
+    (config.parent / "other").mkdir()
+    (config.parent / "raw/a.jsonl").write_text("{")
+    wrong = write_yaml(config.parent / "other", name="wrong", raw={"files": "none.txt"})
+
+    assert run("run", "--config", wrong).exit_code == 2
+    assert run("run", "--config", wrong, "--config", config).exit_code == 1
+
+
+@pytest.mark.parametrize("command", [["trace", "--token", "0"], ["convert", "--to", "bin"]])
+def test_an_output_that_is_no_export_is_wrong_usage(command: list[str], store: Path):
+    folder = store / "tokens/a.jsonl"
+
+    result = run(*command, folder)
+
+    assert result.exit_code == 2
+    assert result.stderr == (
+        f"error: {folder}: expected the folder of an export, found tokens of a.jsonl; "
+        "name one under <store>/<dataset>/exports\n"
+    )
+
+
+@pytest.mark.parametrize("arguments", [["plan", "--json"], ["plan"], ["run"], ["--help"]])
+def test_whoever_takes_no_output_is_told_nothing(arguments: list[str], config: Path):
+    named = "" if arguments == ["--help"] else f"--config {config}"
+
+    result = subprocess.run(
+        f"{sys.executable} -m tokflow {' '.join(arguments)} {named} >&-",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 def test_an_error_is_in_the_json_too(config: Path):
     result = run("inspect", config.parent, "--json")
 
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.stderr == f"error: {TokflowError(**json.loads(result.stdout)['error'])}\n"
 
 
@@ -103,7 +147,7 @@ def test_a_traceback_comes_where_it_is_asked_for(config: Path, monkeypatch: pyte
 
     result = run("inspect", config.parent)
 
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "Traceback" in result.stderr
 
 

@@ -138,8 +138,8 @@ def test_an_export_without_all_files_names_those_that_are_missing(case: Case):
 @pytest.mark.parametrize(
     ("key", "message"),
     [
-        ("nowhere.txt", "expected the key of a raw file of small"),
-        ("../../etc/passwd", "the name '..'"),
+        ("nowhere.txt", "expected the partition key of a raw file"),
+        ("../../etc/passwd", "found none of that name among 3 files"),
     ],
 )
 def test_a_partition_registered_by_hand_is_refused(case: Case, key: str, message: str):
@@ -174,7 +174,7 @@ def test_a_partition_without_a_file_names_the_job_that_removes_it(case: Case):
 
     result = case.run(selection("raw"), keys=["nowhere.txt"])
 
-    assert "run the job small_scan" in failure(result)
+    assert "the job small_scan" in failure(result)
 
 
 def test_metadata_has_the_counts_of_the_manifest_and_the_speed(case: Case):
@@ -199,11 +199,11 @@ def test_a_run_that_finds_its_output_says_so(case: Case):
     assert case.event("tokens", partition="a.txt").metadata["is_new"].value is False
 
 
-def test_the_preview_shows_two_documents_and_their_ends(case: Case):
+def test_the_preview_shows_documents_and_their_ends(case: Case):
     case.run(keys=["a.txt"])
 
     preview = case.event("tokens", partition="a.txt").metadata["preview"].value
-    assert preview == ("```text\nfirst of a<eos>\n──── next document ────\nsecond of a<eos>\n```")
+    assert preview == ("```text\nfirst of a<eos>second of a<eos>third of a<eos>\n```")
 
 
 def test_text_cannot_end_the_preview(case: Case):
@@ -211,7 +211,7 @@ def test_text_cannot_end_the_preview(case: Case):
     case.run(keys=["a.txt"])
 
     preview = case.event("tokens", partition="a.txt").metadata["preview"].value
-    assert preview == "`````text\n```` <script>\\u001b[31m\\u202e<eos>\n`````"
+    assert preview == "`````text\n```` <script>\\x1b[31m\\u202e<eos>\n`````"
 
 
 def test_the_split_is_a_table_of_shares(case: Case):
@@ -274,6 +274,19 @@ def test_the_check_of_an_export_names_the_shard_that_is_damaged(case: Case):
     [check] = result.get_asset_check_evaluations()
     assert not check.passed
     assert str(check.description).startswith(f"{path}: expected sha256 ")
+
+
+def test_an_export_too_large_to_be_read_again_is_well_though_it_repeats_tokens(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tokflow.components.checks.MAX_READ_BYTES", 0)
+    case.attributes["packing"] = {"sequence_length": 16, "overlap": 4}
+
+    result = case.run(keys=KEYS)
+
+    assert result.success, failure(result)
+    counts = BuildGraph(case.dataset).export(case.dataset.exports[1]).manifest().counts
+    assert counts["train.num_repeated_tokens"] > 0
 
 
 def test_a_text_in_two_parts_is_a_warning(case: Case):

@@ -8,7 +8,7 @@ import fsspec
 import pytest
 
 from tokflow.documents import format_of_name
-from tokflow.errors import RawFileError
+from tokflow.errors import ConfigError
 from tokflow.raw import Listing, RawConfig, list_raw
 
 SPARK = (
@@ -75,7 +75,7 @@ def test_such_a_folder_may_be_named(tmp_path: Path):
     make_files(tmp_path, *SPARK, "raw/empty.parquet/_SUCCESS")
 
     assert list(listing(tmp_path, "raw/x.parquet/").sources) == KEYS
-    with pytest.raises(RawFileError, match=r"expected the file .*, found a folder;"):
+    with pytest.raises(ConfigError, match=r"expected the file .*, found a folder;"):
         listing(tmp_path, "raw/empty.parquet")
 
 

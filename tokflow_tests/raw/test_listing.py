@@ -193,20 +193,20 @@ def test_what_stands_for_itself_is_no_wildcard(tmp_path: Path):
         assert RawConfig(files=(file,)).files[0].endswith("[[]d]/a[*].txt")  # type: ignore[arg-type]
         assert keys(tmp_path, file) == ["a*.txt"]  # type: ignore[arg-type]
     assert keys(tmp_path, "[[]d]/*.txt") == ["a*.txt", "ab.txt"]
-    assert message(RawFileError, tmp_path, Path("[d]/*.md")) == (  # type: ignore[arg-type]
+    assert message(ConfigError, tmp_path, Path("[d]/*.md")) == (  # type: ignore[arg-type]
         f"raw.files '[[]d]/[*].md': expected the file {tmp_path}/[d]/*.md, found no such file; "
         "correct the path; a pattern has to be text, for a Path and `[*]` stand for themselves"
     )
 
 
-def test_a_named_file_that_does_not_exist_is_a_missing_file(tmp_path: Path):
+def test_a_named_file_that_does_not_exist_is_an_error_in_the_config(tmp_path: Path):
     make_files(tmp_path, "d/a")
 
-    assert message(RawFileError, tmp_path, "b.txt") == (
+    assert message(ConfigError, tmp_path, "b.txt") == (
         f"raw.files 'b.txt': expected the file {tmp_path}/b.txt, found no such file; "
         "correct the path"
     )
-    assert message(RawFileError, tmp_path, "d/") == (
+    assert message(ConfigError, tmp_path, "d/") == (
         f"raw.files 'd/': expected the file {tmp_path}/d, found a folder; "
         "write d/* for the files in it"
     )

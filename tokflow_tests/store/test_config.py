@@ -49,7 +49,7 @@ class Outer(Config):
         ({"nmae": "a"}, "here: expected one of the keys name, inner, by_name, words, share, flag, "
          "kind, found 'nmae'; did you mean 'name'?"),
         ({}, "here: expected `name:`, found none; add it"),
-        ({"name": 1}, "here: name: expected text, found 1; correct it"),
+        ({"name": 1}, "here: name: expected text, found 1; write it in quotes"),
         ({"name": "a", 3: 4}, "here: expected one of the keys name, inner, by_name, words, share, "
          "flag, kind, found 3; remove it"),
         ({"name": "a", "inner": {"size": 0}}, "here: inner.size: expected 1 or more, found 0; "
@@ -58,8 +58,10 @@ class Outer(Config):
          "'siez'; did you mean 'size'?"),
         ({"name": "a", "by_name": {"b": {"size": "1.5e6"}}}, "here: by_name.b.size: expected a "
          "whole number, found '1.5e6'; write 1_500_000"),
-        ({"name": "a", "words": ["b", 3]}, "here: words[1]: expected text, found 3; correct it"),
-        ({"name": "a", "words": 3}, "here: words: expected text or a list, found 3; correct it"),
+        ({"name": "a", "words": ["b", 3]}, "here: words[1]: expected text, found 3; write it in "
+         "quotes"),
+        ({"name": "a", "words": 3}, "here: words: expected text or a list, found 3; write it in "
+         "quotes"),
         ({"name": "a", "share": 1.5}, "here: share: expected 0 to 1, a share, found 1.5; lower it"),
         ({"name": "a", "share": float("nan")}, "here: share: expected a number, found nan; correct "
          "it"),
@@ -68,7 +70,7 @@ class Outer(Config):
         ({"name": "a", "kind": "frist"}, "here: kind: expected one of first, second, found "
          "'frist'; did you mean 'first'?"),
         ({"name": "first"}, "here: name: expected another, found first; change it"),
-        ([], "here: expected a mapping, found []; correct it"),
+        ([], "here: expected a mapping, found []; write keys and their values below it"),
     ],
     ids=str,
 )  # fmt: skip

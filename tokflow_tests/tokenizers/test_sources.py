@@ -156,12 +156,8 @@ def test_a_tokenizer_that_names_no_eos_is_an_error_that_names_the_choices(tmp_pa
 def test_an_encoding_that_tiktoken_does_not_know_is_an_error_with_those_it_knows(tmp_path: Path):
     message = error_of(tmp_path, kind="tiktoken", name="gpt-2")
 
-    assert message.startswith("tokenizer.name: gpt-2: expected one of gpt2, r50k_base, ")
-    assert ", found ValueError: Unknown encoding gpt-2" in message
-    assert message.endswith(
-        "; correct the name, or fetch the files once where there is a network; "
-        "later runs use the copy in the store"
-    )
+    assert message.startswith("tokenizer.name: expected one of gpt2, r50k_base, ")
+    assert message.endswith(", found 'gpt-2'; did you mean 'gpt2'?")
 
 
 @pytest.mark.parametrize("kind", ["file", "huggingface"])

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import repeat, tee
+from itertools import tee
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,11 @@ class Rechunked:
 
 
 def verify_export(
-    folder: Path, manifest: Manifest, parts: Sequence[Part] | None = None
+    folder: Path,
+    manifest: Manifest,
+    parts: Sequence[Part] | None = None,
+    *,
+    reads_files: bool = True,
 ) -> list[str]:
     """Return what is wrong with an export.
 
@@ -61,7 +65,7 @@ def verify_export(
     many tokens as the manifest says, with ids below vocab_size. With `parts`, what it was made
     from: written + dropped is the parts' tokens, the index leads to the documents they have, and
     every field that the format keeps has the values that they have. A format without a reader is
-    compared by its counts alone.
+    compared by its counts and its index alone, and so is any other without `reads_files`.
     """
     counts, names = manifest.counts, manifest.details["parts"]
     problems = [each for name in names for each in _index_problems(folder, manifest, name)]
@@ -72,8 +76,9 @@ def verify_export(
         problems += unequal(where, num_tokens=(part.num_tokens, once))
     if parts and not problems:
         problems += _compare_index(folder, Export(folder, manifest).layout, parts)
-    for name, of_name in zip(names, parts or repeat(None), strict=False):
-        problems += _read_problems(folder, manifest, name, of_name)
+    by_name = {part.name: part for part in parts or ()}
+    for name in names if reads_files else ():
+        problems += _read_problems(folder, manifest, name, by_name.get(name))
     return problems
 
 
