@@ -34,12 +34,13 @@ def main(
     *,
     tokenizer: Words,
     file: Path | None,
+    text: str,
     trust_remote_code: bool,
     json: bool,
 ) -> int:
     """Print the tokenizers of datasets, and those named; return the exit status.
 
-    `trust_remote_code` is for those named: of a dataset its YAML says so.
+    `text` and `trust_remote_code` are for those named: of a dataset its YAML says so.
 
     Raises: UsageError.
     """
@@ -56,7 +57,8 @@ def main(
     columns = [_column(of.name, of, file, is_measured=True) for of in datasets]
     with tempfile.TemporaryDirectory(prefix="tokflow-tokenizers-") as folder:
         for number, name in enumerate(tokenizer or ()):
-            dataset = _dataset_of(name, Path(folder, str(number)), trusts=trust_remote_code)
+            store_of_one = Path(folder, str(number))
+            dataset = _dataset_of(name, store_of_one, text=text, trusts=trust_remote_code)
             columns.append(_column(name, dataset, file, is_measured=False))
     if json:
         print_json({"tokenizers": [_document(*column) for column in columns]})
@@ -68,13 +70,19 @@ def main(
     return FAILED if errors else DONE
 
 
-def _dataset_of(name: str, store: Path, *, trusts: bool) -> Dataset:
+def _dataset_of(name: str, store: Path, *, text: str, trusts: bool) -> Dataset:
     tokenizer: dict[str, Any] = dict(fields_of_name(name))
     if tokenizer["kind"] == "huggingface":
         tokenizer["trust_remote_code"] = trusts
+    attributes = {
+        "name": "none",
+        "raw": {"files": ["none"]},
+        "documents": {"text": text},
+        "tokenizer": tokenizer,
+    }
     with as_usage():
         return make_dataset(
-            {"name": "none", "raw": {"files": ["none"]}, "tokenizer": tokenizer},
+            attributes,
             base=Path.cwd(),
             store=store,
             where=f"--tokenizer {name}",
