@@ -1,5 +1,6 @@
 """Processes of this machine, for libraries that hold the interpreter or print."""
 
+import ctypes
 import os
 import signal
 import sys
@@ -7,7 +8,11 @@ import threading
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import active_children, parent_process
 from multiprocessing.context import SpawnContext, SpawnProcess
-from types import ModuleType, TracebackType
+from types import ModuleType
+from typing import Any
+
+PR_SET_PDEATHSIG = 1
+"""Of Linux's prctl: the signal to get when the thread that started this process ends."""
 
 _starting = threading.Lock()
 
@@ -43,17 +48,12 @@ class ProcessPool(ProcessPoolExecutor):
     def __init__(self, num_workers: int) -> None:
         super().__init__(num_workers, mp_context=_Context(), initializer=_be_worker)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: Any) -> None:
         if kind is not None and not issubclass(kind, Exception):
             for child in active_children():
                 if isinstance(child, _Process):
                     child.kill()
-        super().__exit__(kind, error, traceback)
+        super().__exit__(kind, *error)
 
 
 def _be_worker() -> None:
@@ -69,3 +69,10 @@ def _be_worker() -> None:
         os._exit(1)
 
     threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+def end_with_starter() -> None:
+    """Let Linux kill this process with the thread that started it and waits for it, also while a
+    library holds the interpreter, so that no thread of this process could see the end."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

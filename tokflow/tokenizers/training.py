@@ -146,6 +146,9 @@ _EMPTY_TOKENIZER = """{
 
 
 def _find_merges(text: Path, num_merges: int, pattern: str) -> list[tuple[bytes, bytes]]:
+    from tokflow.tokenizers.processes import end_with_starter
+
+    end_with_starter()
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(nowhere, stream)
