@@ -1,7 +1,6 @@
 """One tokenizer, whatever its origin: its files in the store, ids, special ids, fingerprint."""
 
 import base64
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -171,21 +170,15 @@ def vocab_size_asked(manifest: Manifest) -> int | None:
 
 def tokenizer_of(manifest: Manifest, folder: Path, *, trust_remote_code: bool = False) -> Tokenizer:
     """Return the tokenizer that `manifest` describes."""
-    details = manifest.details
-    fingerprint = details["tokenizer_fingerprint"]
+    fingerprint = manifest.details["tokenizer_fingerprint"]
     return Tokenizer(
         folder=folder,
         fingerprint=fingerprint,
-        kind=details["kind"],
         vocab_size=manifest.counts["vocab_size"],
-        special_tokens=details["special_tokens"],
-        eos_id=details["eos_id"],
-        eos_token=details["eos_token"],
-        bos_id=details["bos_id"],
-        bos_token=details["bos_token"],
         manifest=manifest,
         trust_remote_code=trust_remote_code,
         verdict=read_verdict(folder, fingerprint),
+        **{name: manifest.details[name] for name in _SPECIAL},
     )
 
 
@@ -300,12 +293,10 @@ def some_names(ids: Mapping[str, int]) -> str:
 
 def read_encoding(folder: Path) -> dict[str, Any]:
     """Return name, pattern and special tokens of the tiktoken encoding saved in `folder`."""
-    fields: dict[str, Any] = json.loads((folder / "encoding.json").read_text(encoding="utf-8"))
-    return fields
+    return msgspec.json.decode((folder / "encoding.json").read_bytes(), type=dict[str, Any])
 
 
 def read_tokenizer_json(folder: Path) -> dict[str, Any]:
     """Return the tokenizer.json saved in `folder`; empty where a tokenizer has none."""
     path = folder / "tokenizer.json"
-    fields: dict[str, Any] = msgspec.json.decode(path.read_bytes()) if path.is_file() else {}
-    return fields
+    return msgspec.json.decode(path.read_bytes(), type=dict[str, Any]) if path.is_file() else {}

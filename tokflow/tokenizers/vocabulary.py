@@ -1,7 +1,6 @@
 """The vocabulary in a tokenizer's files: how many ids, which tokens are special, EOS and BOS."""
 
 import dataclasses
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,9 +36,7 @@ class Facts:
 def facts_of_json(folder: Path, *, origin: Mapping[str, Any] | None = None) -> Facts:
     """Read from tokenizer.json and what stands beside it which ids and names there are."""
     try:
-        content = (folder / "tokenizer.json").read_bytes()
-        load_tokenizer_json(content, "ordinary")
-        fields = msgspec.json.decode(content)
+        loaded = load_tokenizer_json((folder / "tokenizer.json").read_bytes(), "ordinary")
     except Exception as error:  # the library raises no narrower type
         raise TokenizerError(
             where="tokenizer.json",
@@ -47,17 +44,13 @@ def facts_of_json(folder: Path, *, origin: Mapping[str, Any] | None = None) -> F
             found=shown(error),
             remedy="save it with `tokenizer.save(path)` of the tokenizers library",
         ) from error
-    added = {token["content"]: token for token in fields.get("added_tokens") or []}
-    vocab = fields["model"]["vocab"]
-    if isinstance(vocab, list):  # Unigram: pieces with their scores, in the order of their ids
-        vocab = {piece: index for index, (piece, _) in enumerate(vocab)}
-    ids = {name: int(token["id"]) for name, token in added.items()}
+    added = loaded.get_added_tokens_decoder().items()
     names = names_of_roles(folder, ("eos_token", "bos_token"))
     return Facts(
-        vocab_size=max([*vocab.values(), *ids.values()], default=0) + 1,
-        special_tokens={name: ids[name] for name, token in added.items() if token["special"]},
-        named_tokens=ids,
-        find=vocab.get,
+        vocab_size=max(loaded.get_vocab().values(), default=0) + 1,
+        special_tokens={token.content: id_ for id_, token in added if token.special},
+        named_tokens={token.content: id_ for id_, token in added},
+        find=loaded.token_to_id,
         eos_token=names.get("eos_token"),
         bos_token=names.get("bos_token"),
         origin=origin or {},
@@ -128,18 +121,14 @@ def read_config(folder: Path, name: str = "tokenizer_config.json") -> dict[str, 
     """
     path = folder / name
     try:
-        fields = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        found = None if isinstance(fields, dict) else type(fields).__name__
-    except ValueError as error:
-        fields, found = {}, shown(error)
-    if found is None:
-        return dict(fields)
-    raise TokenizerError(
-        where=name,
-        expected="the JSON object that names the tokenizer's EOS and BOS",
-        found=found,
-        remedy="mend the file or remove it",
-    )
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any]) if path.is_file() else {}
+    except msgspec.DecodeError as error:
+        raise TokenizerError(
+            where=name,
+            expected="the JSON object that names the tokenizer's EOS and BOS",
+            found=shown(error),
+            remedy="mend the file or remove it",
+        ) from error
 
 
 def class_name(folder: Path) -> str:

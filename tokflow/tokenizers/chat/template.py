@@ -35,19 +35,17 @@ class ChatTemplate:
 
         Raises: ConfigError where it is no Jinja.
         """
-        with without_advice():
-            from transformers.utils.chat_template_utils import render_jinja_template
+        without_advice()
+        from transformers.utils.chat_template_utils import render_jinja_template
+
         self._render: Any = render_jinja_template
         self._template = re.sub(r"\r\n?", "\n", template)  # as Jinja does
         self._names = dict(names)
         self._tags = list(_generation_tags(self._template))
+        self.has_generation = bool(self._tags)
+        """True if the template marks the supervised text."""
         self._marks = unused_characters(self._template, 2)
         self._marked = self._with_marks(*self._marks)
-
-    @property
-    def has_generation(self) -> bool:
-        """True if the template marks the supervised text."""
-        return bool(self._tags)
 
     def write(self, messages: Sequence[Message], *, add_generation_prompt: bool = False) -> str:
         """Return the text of messages.

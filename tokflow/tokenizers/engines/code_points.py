@@ -100,14 +100,9 @@ class CodePoints:
             at = np.flatnonzero(data == lead) if high is None else high[data[high] == lead]
             at = at[second_bytes[data[at + 1]]]
             if len(at):
-                found.append(at[self._has(_decoded(data, at, lead))])
+                edges = np.searchsorted(self._edges, _decoded(data, at, lead), side="right")
+                found.append(at[edges % 2 == 1])
         return np.concatenate(found)
-
-    def _has(self, points: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
-        is_inside: npt.NDArray[np.bool_] = (
-            np.searchsorted(self._edges, points, side="right") % 2 == 1
-        )
-        return is_inside
 
 
 def _decoded(

@@ -56,7 +56,7 @@ class GigatokenEngine:
     ) -> None:
         self._build = build
         self._tokenizer = build()
-        self._is_parallel = _has_idle_cores() if is_parallel is None else is_parallel
+        self._is_parallel = (os.cpu_count() or 1) > 2 if is_parallel is None else is_parallel
         self._num_bytes = 0
 
     def encode(self, texts: pa.LargeStringArray) -> Encoded:
@@ -168,10 +168,6 @@ def _check_steps(fields: Mapping[str, Any]) -> None:
     if not is_plain:
         steps = ", ".join(step["type"] for step in (*splits, last))
         raise ValueError(f"its pre_tokenizer ({steps}) is more than patterns and bytes")
-
-
-def _has_idle_cores() -> bool:
-    return (os.cpu_count() or 1) > 2
 
 
 def _strings(offsets: np.ndarray, data: np.ndarray) -> "awkward.Array":

@@ -449,7 +449,6 @@ def test_sentencepiece_bpe_in_chunks_gives_the_tokens_of_the_whole(
         {"model_type": "unigram"},
         {"treat_whitespace_as_suffix": True},
         {"add_dummy_prefix": False},
-        {"escape_whitespaces": False},
         {"user_defined_symbols": ["foo bar"]},
     ],
     ids=str,
