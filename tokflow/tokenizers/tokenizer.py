@@ -233,9 +233,10 @@ def _holds_copies(manifest: Manifest) -> bool:
     They are not where transformers made a tokenizer.json of them.
     """
     kind, parents = manifest.config.get("kind"), manifest.parents
-    if kind == "huggingface" and "tokenizer.json" not in parents:
-        return bool(parents) and "tokenizer.json" not in manifest.files
-    return kind in ("file", "sentencepiece") or (kind == "huggingface" and bool(parents))
+    if kind == "huggingface":
+        is_made = "tokenizer.json" in manifest.files and "tokenizer.json" not in parents
+        return bool(parents) and not is_made
+    return kind in ("file", "sentencepiece")
 
 
 def _other_content(where: Path, expected: str, found: str) -> CorruptOutputError:

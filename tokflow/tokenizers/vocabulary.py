@@ -64,21 +64,14 @@ def facts_of_sentencepiece(folder: Path) -> Facts:
     """
     processor = load_processor((folder / MODEL_NAME).read_bytes())
     special = control_symbols(processor)
-
-    def find(name: str) -> int | None:
-        token_id = int(processor.piece_to_id(name))
-        return token_id if processor.id_to_piece(token_id) == name else None
-
-    def name_of(token_id: int) -> str | None:
-        return None if token_id < 0 else str(processor.id_to_piece(token_id))
-
+    names = {id_: processor.id_to_piece(id_) for id_ in range(processor.get_piece_size())}
     return Facts(
-        vocab_size=processor.get_piece_size(),
+        vocab_size=len(names),
         special_tokens=special,
         named_tokens=special,
-        find=find,
-        eos_token=name_of(processor.eos_id()),
-        bos_token=name_of(processor.bos_id()),
+        find={name: id_ for id_, name in names.items()}.get,
+        eos_token=names.get(processor.eos_id()),
+        bos_token=names.get(processor.bos_id()),
     )
 
 

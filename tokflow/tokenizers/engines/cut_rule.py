@@ -139,38 +139,20 @@ def _splits_words(pattern: str) -> bool:
     """Return whether a pattern cuts between a letter and white space, whatever stands around.
 
     White space must be taken by an alternative of its own: what no alternative takes stands
-    together, letters and all.
+    together, letters and all. No known alternative has an open bracket, so that a pattern which
+    is nothing but those with bars between them has its alternatives at these bars.
     """
-    alternatives = {_without_possessives(part) for part in _alternatives(pattern)}
-    has_letters = not alternatives.isdisjoint(LETTER_ALTERNATIVES)
-    has_spaces = not alternatives.isdisjoint((r"\s+", r"\s"))
-    is_known = alternatives <= LETTER_ALTERNATIVES | OTHER_ALTERNATIVES
-    return has_letters and has_spaces and is_known
+    plain = f"|{_without_possessives(pattern)}|"
+    known = "|".join(map(re.escape, LETTER_ALTERNATIVES | OTHER_ALTERNATIVES))
+    is_known = re.fullmatch(rf"\|((?:{known})\|)+", plain) is not None
+    has_letters = any(f"|{letters}|" in plain for letters in LETTER_ALTERNATIVES)
+    has_spaces = any(f"|{spaces}|" in plain for spaces in (r"\s+", r"\s"))
+    return is_known and has_letters and has_spaces
 
 
-def _alternatives(pattern: str) -> list[str]:
-    """Return the parts of a pattern between the bars that stand in no bracket."""
-    parts, depth, is_class, start, index = [], 0, False, 0, 0
-    while index < len(pattern):
-        char = pattern[index]
-        if char == "\\":
-            index += 1
-        elif is_class:
-            is_class = char != "]"
-        elif char == "[":
-            is_class = True
-        elif char in "()":
-            depth += 1 if char == "(" else -1
-        elif char == "|" and depth == 0:
-            parts.append(pattern[start:index])
-            start = index + 1
-        index += 1
-    return [*parts, pattern[start:]]
-
-
-def _without_possessives(alternative: str) -> str:
-    """Return the alternative with `++` as `+` and so on: here both match the same."""
-    return re.sub(r"([+*?]|\{\d+,\d+\})\+", r"\1", alternative)
+def _without_possessives(pattern: str) -> str:
+    """Return the pattern with `++` as `+` and so on: here both match the same."""
+    return re.sub(r"([+*?]|\{\d+,\d+\})\+", r"\1", pattern)
 
 
 def _spans_a_place(text: str) -> bool:
