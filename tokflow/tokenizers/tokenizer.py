@@ -260,9 +260,8 @@ def special_id(
 
     Raises: TokenizerError with the choices where the name is not in the vocabulary.
     """
-    if token is None or token in ids:
-        return None if token is None else ids[token]
-    if (found := find(token)) is not None:
+    found = None if token is None else ids.get(token, find(token))
+    if token is None or found is not None:
         return found
     raise TokenizerError(
         where=f"tokenizer.{role}_token",

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
-from itertools import chain, pairwise, product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -167,10 +167,9 @@ def _compared(tokenizer: Tokenizer) -> CodePoints:
 
 def ranges_of(points: Iterable[int]) -> list[tuple[int, int]]:
     """Return ascending code points as ranges of (first, last)."""
-    ordered = sorted(points)
-    ends = [index for index, (a, b) in enumerate(pairwise(ordered)) if b > a + 1]
-    edges = [-1, *ends, len(ordered) - 1]
-    return [(ordered[a + 1], ordered[b]) for a, b in pairwise(edges)] if ordered else []
+    ordered = np.array(sorted(points), dtype=np.int64)
+    runs = np.split(ordered, np.flatnonzero(np.diff(ordered) > 1) + 1)
+    return [(int(run[0]), int(run[-1])) for run in runs if len(run)]
 
 
 CONTEXTS = ("a{}a", "1{}1", ".{}.", "a{}A", "A{}Aa", "'{}a")

@@ -116,7 +116,14 @@ class TransformersEngine:
         unknown = getattr(self._loaded, "unk_token_id", None)
         for name, token_id in self._special.items():
             if token_id in token_ids and token_id != unknown and name in text:
-                raise _not_ordinary(type(self._loaded).__name__, name)
+                raise TokenizerError(
+                    where="tokenizer.special_tokens_in_text: ordinary",
+                    expected=f"the class {type(self._loaded).__name__} to encode a special token "
+                    "spelt in a text as text",
+                    found=f"the special token itself for {name!r}",
+                    remedy="set tokenizer.special_tokens_in_text: control to let it become that, "
+                    "or error to stop at such a text",
+                )
         return token_ids
 
 
@@ -196,13 +203,3 @@ def _check_code(folder: Path, *, trust_remote_code: bool) -> None:
 def without_advice() -> None:
     """Keep transformers from saying that there is no PyTorch, of which no tokenizer has need."""
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
-
-
-def _not_ordinary(class_name: str, name: str) -> TokenizerError:
-    return TokenizerError(
-        where="tokenizer.special_tokens_in_text: ordinary",
-        expected=f"the class {class_name} to encode a special token spelt in a text as text",
-        found=f"the special token itself for {name!r}",
-        remedy="set tokenizer.special_tokens_in_text: control to let it become that, "
-        "or error to stop at such a text",
-    )
