@@ -209,7 +209,7 @@ def differing_points(tokenizer: Tokenizer, ranges: Iterable[Iterable[int]] = RAN
     batches = [points[start : start + AT_ONCE] for start in range(0, len(points), AT_ONCE)]
     with tempfile.TemporaryDirectory() as folder:
         crossing = write_crossing_tokenizer(tokenizer, Path(folder))
-        fast = open_gigatoken(crossing, in_text="ordinary", is_parallel=False)
+        fast = open_gigatoken(crossing, in_text="ordinary")
         reference = open_reference(crossing)
         found: set[int] = set()
         suspects: dict[str, list[Sequence[int]]] = {}

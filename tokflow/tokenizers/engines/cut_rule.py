@@ -188,10 +188,9 @@ def _rule_of_json(fields: Mapping[str, Any], in_text: InText) -> CutRule | None:
     is_of_patterns = all(step["type"] in ("Split", "ByteLevel") for step in steps)
     if not any(verdicts) or not is_of_patterns or any(map(_adds_space, steps)):
         rule = NARROW if rule is WIDE else rule
-    is_found = {False: in_text == "control", True: True}
     added = fields.get("added_tokens") or []
-    is_kept = all(_is_found_alike(token, rule) for token in added if is_found[not token["special"]])
-    return rule if is_kept else None
+    found = [token for token in added if in_text == "control" or not token["special"]]
+    return rule if all(_is_found_alike(token, rule) for token in found) else None
 
 
 def _adds_space(step: Mapping[str, Any]) -> bool:

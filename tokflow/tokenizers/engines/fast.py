@@ -51,12 +51,10 @@ class GigatokenEngine:
 
     name = "gigatoken"
 
-    def __init__(
-        self, build: Callable[[], "gigatoken.Tokenizer"], *, is_parallel: bool | None = None
-    ) -> None:
+    def __init__(self, build: Callable[[], "gigatoken.Tokenizer"]) -> None:
         self._build = build
         self._tokenizer = build()
-        self._is_parallel = (os.cpu_count() or 1) > 2 if is_parallel is None else is_parallel
+        self._is_parallel = _has_idle_cores()
         self._num_bytes = 0
 
     def encode(self, texts: pa.LargeStringArray) -> Encoded:
@@ -76,24 +74,18 @@ class GigatokenEngine:
         return Encoded(token_ids=token_ids, offsets=token_offsets - token_offsets[0])
 
 
-def open_gigatoken(
-    tokenizer: Tokenizer, *, in_text: InText, is_parallel: bool | None = None
-) -> GigatokenEngine:
+def open_gigatoken(tokenizer: Tokenizer, *, in_text: InText) -> GigatokenEngine:
     """Return the fast engine for `tokenizer`, on all cores or on one.
 
-    By default on one where there are no more than two, since reading and writing keep the other
-    busy: with a cache for each thread, 300 MB of code take 3.5 s of processor time on two cores
-    and 2.5 s on one.
+    On one where there are no more than two, since reading and writing keep the other busy: with a
+    cache for each thread, 300 MB of code take 3.5 s of processor time on two cores and 2.5 s on
+    one.
 
     Raises: whatever gigatoken raises for a tokenizer that it does not support.
     """
     if tokenizer.kind == "tiktoken":
-        build = _tiktoken_builder(tokenizer, in_text)
-    elif tokenizer.kind == "bytes":
-        raise ValueError("the bytes of a text need no engine")
-    else:
-        build = _json_builder(_tokenizer_json(tokenizer), in_text)
-    return GigatokenEngine(build, is_parallel=is_parallel)
+        return GigatokenEngine(_tiktoken_builder(tokenizer, in_text))
+    return GigatokenEngine(_json_builder(_tokenizer_json(tokenizer), in_text))
 
 
 def _tiktoken_builder(tokenizer: Tokenizer, in_text: InText) -> Callable[[], "gigatoken.Tokenizer"]:
@@ -168,6 +160,10 @@ def _check_steps(fields: Mapping[str, Any]) -> None:
     if not is_plain:
         steps = ", ".join(step["type"] for step in (*splits, last))
         raise ValueError(f"its pre_tokenizer ({steps}) is more than patterns and bytes")
+
+
+def _has_idle_cores() -> bool:
+    return (os.cpu_count() or 1) > 2
 
 
 def _strings(offsets: np.ndarray, data: np.ndarray) -> "awkward.Array":

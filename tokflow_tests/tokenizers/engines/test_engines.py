@@ -10,7 +10,7 @@ import tokenizers
 from tokenizers import AddedToken, models, normalizers, pre_tokenizers, trainers
 
 from tokflow.errors import TokenizerError
-from tokflow.tokenizers.engines import EngineDiffersError, open_engine, open_reference
+from tokflow.tokenizers.engines import EngineDiffersError, fast, open_engine, open_reference
 from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
 from tokflow.tokenizers.engines.protocol import text_buffers
 from tokflow.tokens import shard as tokens
@@ -308,7 +308,7 @@ def test_an_engine_that_is_right_on_the_shard_is_trusted(tmp_path: Path):
 def test_a_slice_of_an_array_has_the_tokens_of_its_own_texts(
     engine: str, is_parallel: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("os.cpu_count", lambda: 4 if is_parallel else 2)
+    monkeypatch.setattr(fast, "_has_idle_cores", lambda: is_parallel)
     tokenizer = save_tokenizer(declare_texts(tmp_path, kind="trained", vocab_size=300))
     opened, reference = open_engine(tokenizer, choice=engine), open_reference(tokenizer)
     texts = pa.array(["Hello", "", "x", "größe", "tail"], pa.large_string())
