@@ -23,7 +23,6 @@ from tokflow.tokenizers.tokenizer import (
     Kind,
     TokenizerConfig,
     content_fingerprint,
-    special_id,
     write_ranks,
 )
 from tokflow.tokenizers.training import train_tokenizer
@@ -151,9 +150,9 @@ def write_tokenizer(source: TokenizerSource, folder: Path, *, dataset: str) -> N
         "kind": source.config.kind,
         "special_tokens": dict(facts.special_tokens),
         "eos_token": eos_token,
-        "eos_id": special_id("eos", eos_token, facts.named_tokens, facts.find),
+        "eos_id": facts.id_of("eos", eos_token),
         "bos_token": bos_token,
-        "bos_id": special_id("bos", bos_token, facts.named_tokens, facts.find),
+        "bos_id": facts.id_of("bos", bos_token),
     }
     manifest = Manifest(
         recipe=source.recipe,

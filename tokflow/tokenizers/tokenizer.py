@@ -1,7 +1,7 @@
 """One tokenizer, whatever its origin: its files in the store, ids, special ids, fingerprint."""
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 import numpy as np
 
-from tokflow.errors import ConfigError, CorruptOutputError, TokenizerError
+from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.store.config import Config, Listed
 from tokflow.store.manifest import FileEntry, Manifest, Recipe
 from tokflow.store.verdicts import read_verdict
@@ -245,29 +245,6 @@ def _other_content(where: Path, expected: str, found: str) -> CorruptOutputError
         expected=expected,
         found=found,
         remedy="remove the tokenizer's folder and run `tokflow run` again",
-    )
-
-
-def special_id(
-    role: Literal["eos", "bos"],
-    token: str | None,
-    ids: Mapping[str, int],
-    find: Callable[[str], int | None] = lambda _: None,
-) -> int | None:
-    """Return the id of the token named for a role, None where none is named.
-
-    `ids` holds the tokens that are made to play a role; `find` looks in the whole vocabulary.
-
-    Raises: TokenizerError with the choices where the name is not in the vocabulary.
-    """
-    found = None if token is None else ids.get(token, find(token))
-    if token is None or found is not None:
-        return found
-    raise TokenizerError(
-        where=f"tokenizer.{role}_token",
-        expected=f"one of {some_names(ids)}",
-        found=repr(token),
-        remedy="name a token of the vocabulary",
     )
 
 

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -12,6 +12,7 @@ from tokflow.errors import TokenizerError
 from tokflow.tokenizers.engines.reference import load_tokenizer_json
 from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME, control_symbols, load_processor
 from tokflow.tokenizers.engines.transformers_ import holds_code, load_pretrained, special_tokens
+from tokflow.tokenizers.tokenizer import some_names
 
 ERROR_LENGTH = 600
 """Characters of another library's error that are shown."""
@@ -31,6 +32,21 @@ class Facts:
     bos_token: str | None
     origin: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Facts of its making: a hub's commit, how much text was trained on."""
+
+    def id_of(self, role: Literal["eos", "bos"], token: str | None) -> int | None:
+        """Return the id of the token named for a role, None where none is named.
+
+        Raises: TokenizerError with the choices where the name is not in the vocabulary.
+        """
+        found = None if token is None else self.named_tokens.get(token, self.find(token))
+        if token is None or found is not None:
+            return found
+        raise TokenizerError(
+            where=f"tokenizer.{role}_token",
+            expected=f"one of {some_names(self.named_tokens)}",
+            found=repr(token),
+            remedy="name a token of the vocabulary",
+        )
 
 
 def facts_of_json(folder: Path, *, origin: Mapping[str, Any] | None = None) -> Facts:
