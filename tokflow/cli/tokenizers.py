@@ -57,8 +57,7 @@ def main(
     columns = [_column(of.name, of, file, is_measured=True) for of in datasets]
     with tempfile.TemporaryDirectory(prefix="tokflow-tokenizers-") as folder:
         for number, name in enumerate(tokenizer or ()):
-            store_of_one = Path(folder, str(number))
-            dataset = _dataset_of(name, store_of_one, text=text, trusts=trust_remote_code)
+            dataset = _dataset_of(name, Path(folder, str(number)), text, trusts=trust_remote_code)
             columns.append(_column(name, dataset, file, is_measured=False))
     if json:
         print_json({"tokenizers": [_document(*column) for column in columns]})
@@ -70,7 +69,7 @@ def main(
     return FAILED if errors else DONE
 
 
-def _dataset_of(name: str, store: Path, *, text: str, trusts: bool) -> Dataset:
+def _dataset_of(name: str, store: Path, text: str, *, trusts: bool) -> Dataset:
     tokenizer: dict[str, Any] = dict(fields_of_name(name))
     if tokenizer["kind"] == "huggingface":
         tokenizer["trust_remote_code"] = trusts
