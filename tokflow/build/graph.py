@@ -28,7 +28,7 @@ from tokflow.split.spans import Split, open_split, split_recipe
 from tokflow.store.manifest import Recipe
 from tokflow.store.verdicts import write_verdict
 from tokflow.tokenizers.encoding import Encoding, resolve_encoding
-from tokflow.tokenizers.sources import TokenizerSource, select_training_keys, tokenizer_recipe
+from tokflow.tokenizers.sources import TokenizerSource, select_training_keys
 from tokflow.tokenizers.tokenizer import Tokenizer, tokenizer_of
 from tokflow.tokens.shard import TokenShard, open_token_shard, tokens_recipe
 
@@ -301,7 +301,7 @@ def _recipe_of_export(graph: BuildGraph, name: str) -> Recipe:
 
 
 RECIPES: Mapping[Stage, Callable[[BuildGraph, str], Recipe]] = {
-    "tokenizer": lambda graph, _: tokenizer_recipe(graph.tokenizer_source()),
+    "tokenizer": lambda graph, _: graph.tokenizer_source().recipe,
     "tokens": _recipe_of_tokens,
     "split": _recipe_of_split,
     "sequences": lambda graph, key: sequences_recipe(

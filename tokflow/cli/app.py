@@ -153,6 +153,13 @@ def tokenizers(
             "of each dataset.",
         ),
     ] = None,
+    text: Annotated[
+        str,
+        typer.Option(
+            metavar="FIELD",
+            help="With --tokenizer: the field or column of --file that holds the text.",
+        ),
+    ] = "text",
     store: Store = None,
     trust_remote_code: Trust = False,
     json: Json = False,

@@ -31,12 +31,13 @@ def main(
     *,
     tokenizer: Words,
     file: Path | None,
+    text: str,
     trust_remote_code: bool,
     json: bool,
 ) -> int:
     """Print the tokenizers of datasets, and those named; return the exit status.
 
-    `trust_remote_code` is for those named: of a dataset its YAML says so.
+    `text` and `trust_remote_code` are for those named: of a dataset its YAML says so.
 
     Raises: ConfigError.
     """
@@ -53,7 +54,7 @@ def main(
     columns = [_column(of.name, of, file, is_measured=True) for of in datasets]
     with tempfile.TemporaryDirectory(prefix="tokflow-tokenizers-") as folder:
         for number, name in enumerate(tokenizer or ()):
-            dataset = _dataset_of(name, Path(folder, str(number)), trusts=trust_remote_code)
+            dataset = _dataset_of(name, Path(folder, str(number)), text, trusts=trust_remote_code)
             columns.append(_column(name, dataset, file, is_measured=False))
     if json:
         print_json({"tokenizers": [_document(*column) for column in columns]})
@@ -65,16 +66,17 @@ def main(
     return exit_status(error for _, error in errors)
 
 
-def _dataset_of(name: str, store: Path, *, trusts: bool) -> Dataset:
+def _dataset_of(name: str, store: Path, text: str, *, trusts: bool) -> Dataset:
     tokenizer: dict[str, Any] = dict(fields_of_name(name))
     if tokenizer["kind"] == "huggingface":
         tokenizer["trust_remote_code"] = trusts
-    return make_dataset(
-        {"name": "none", "raw": {"files": ["none"]}, "tokenizer": tokenizer},
-        base=Path.cwd(),
-        store=store,
-        where=f"--tokenizer {name}",
-    )
+    attributes = {
+        "name": "none",
+        "raw": {"files": ["none"]},
+        "documents": {"text": text},
+        "tokenizer": tokenizer,
+    }
+    return make_dataset(attributes, base=Path.cwd(), store=store, where=f"--tokenizer {name}")
 
 
 def _column(title: str, dataset: Dataset, file: Path | None, *, is_measured: bool) -> Column:

@@ -9,12 +9,13 @@ from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
 from tokflow.components.dagster_names import FILE_STAGES, asset_key, parents
 from tokflow.components.reports import Report
+from tokflow.documents import deciding_fields
 from tokflow.exports import export_recipe
 from tokflow.sequences.segments import sequences_recipe
 from tokflow.split.rule import FilePosition
 from tokflow.split.spans import split_recipe
 from tokflow.store.manifest import Recipe
-from tokflow.tokenizers.sources import named_tokenizer_recipe
+from tokflow.tokenizers.sources import tokenizer_recipe
 from tokflow.tokens.shard import tokens_recipe
 
 CODE_VERSION = "dagster/code_version"
@@ -33,7 +34,9 @@ def code_version(dataset: Dataset, stage: str, name: str = "") -> str:
     if stage in ("raw", "files"):
         return LISTING_VERSION
     recipes: dict[str, Callable[[], Recipe]] = {
-        "tokenizer": lambda: named_tokenizer_recipe(dataset.tokenizer, dataset.documents),
+        "tokenizer": lambda: tokenizer_recipe(
+            dataset.tokenizer, deciding_fields(dataset.documents, {}), {}
+        ),
         "tokens": lambda: tokens_recipe(None, dataset.documents, dataset.tokenizer, None),
         "split": lambda: split_recipe("", dataset.split, FilePosition(), ""),
         "sequences": lambda: sequences_recipe("", dataset.packing),

@@ -1,5 +1,6 @@
 """Processes of this machine that start none of the user's code and end with this process."""
 
+import ctypes
 import os
 import signal
 import sys
@@ -13,6 +14,9 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 _starting = threading.Lock()
+
+PR_SET_PDEATHSIG = 1
+"""Of Linux's prctl: the signal to get when the thread that started this process ends."""
 
 STOP_SECONDS = 1.0
 """What a process that is told to stop has to clean up before it is killed."""
@@ -114,3 +118,10 @@ def _be_worker(initialize: Callable[..., None] | None, args: Any) -> None:
     threading.Thread(target=end_with_parent, daemon=True).start()
     if initialize is not None:
         initialize(*args)
+
+
+def end_with_starter() -> None:
+    """Let Linux kill this process with the thread that started it and waits for it, also while a
+    library holds the interpreter, so that no thread of this process could see the end."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

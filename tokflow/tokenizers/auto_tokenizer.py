@@ -8,11 +8,10 @@ splits text as the class is written, which for OLMo and Dolma 2 is not what thei
 from itertools import zip_longest
 from pathlib import Path
 
-from tokflow.tokenizers.engines.cut_rule import flat_steps
 from tokflow.tokenizers.engines.reference import load_tokenizer_json
 from tokflow.tokenizers.engines.transformers_ import load_pretrained
 from tokflow.tokenizers.hub import find_difference
-from tokflow.tokenizers.patterns import describe_splitting
+from tokflow.tokenizers.patterns import describe_splitting, flat_steps
 from tokflow.tokenizers.tokenizer import read_tokenizer_json
 from tokflow.tokenizers.vocabulary import class_name
 

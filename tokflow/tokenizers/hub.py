@@ -167,8 +167,8 @@ def _class_reference(folder: Path) -> str | None:
 
 def _is_known_class(folder: Path) -> bool:
     """Return whether transformers has a class of its own with the name that the config gives."""
-    with without_advice():
-        from transformers.models.auto.tokenization_auto import tokenizer_class_from_name
+    without_advice()
+    from transformers.models.auto.tokenization_auto import tokenizer_class_from_name
 
     name = class_name(folder)
     return bool(name) and tokenizer_class_from_name(name) is not None

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tokflow.errors import ConfigError, TokenizerError
+from tokflow.errors import ConfigError
 
 GPT2 = "gpt2"
 """Not a pattern here: `ByteLevel` has it built in, and gigatoken's trainer as well."""
@@ -33,33 +33,27 @@ Source: tiktoken 0.14 openai_public.py; tokenizer.json of Meta-Llama-3-8B and Qw
 
 
 def check_pattern(pattern: str) -> None:
-    """Check that `pattern` is a known name or can be meant as a regular expression.
+    """Check that `pattern` is a known name or a regular expression that Oniguruma can read.
 
-    Raises: ConfigError. Whether a regular expression is right, `check_regex` says.
+    A single word is taken for a misspelt name. Raises: ConfigError.
     """
-    if pattern == GPT2 or pattern in PATTERNS or not re.fullmatch(r"\w*", pattern):
+    if pattern == GPT2 or pattern in PATTERNS:
         return
+    found = repr(pattern)
+    if not re.fullmatch(r"\w*", pattern):
+        from tokenizers import Regex
+
+        try:
+            Regex(pattern)
+            return
+        except Exception as error:  # `tokenizers` has no class of its own for it
+            found += f": {str(error).removeprefix('Oniguruma error: ')}"
     raise ConfigError(
         where="pattern",
         expected=f"one of {', '.join((GPT2, *PATTERNS))}, or a regular expression",
-        found=repr(pattern),
-        remedy="correct it",
+        found=found,
+        remedy="correct it; Oniguruma reads regular expressions",
     )
-
-
-def check_regex(pattern: str) -> None:
-    """Make sure that a pattern is one that Oniguruma can read. Raises: TokenizerError."""
-    from tokenizers import Regex
-
-    try:
-        Regex(PATTERNS.get(pattern, pattern))
-    except Exception as error:  # `tokenizers` has no class of its own for it
-        raise TokenizerError(
-            where="tokenizer.pattern",
-            expected="a regular expression",
-            found=f"{pattern!r}: {str(error).removeprefix('Oniguruma error: ')}",
-            remedy="correct it as Oniguruma spells them",
-        ) from error
 
 
 def pre_tokenizer_fields(pattern: str) -> dict[str, Any]:
@@ -77,23 +71,33 @@ def pre_tokenizer_fields(pattern: str) -> dict[str, Any]:
     return {"type": "Sequence", "pretokenizers": [split, byte_level]}
 
 
+def flat_steps(step: Mapping[str, Any] | None, inner: str) -> list[Mapping[str, Any]]:
+    """Return a step of a tokenizer.json, or those of a sequence, in order."""
+    if step is None:
+        return []
+    if step["type"] != "Sequence":
+        return [step]
+    return [flat for one in step[inner] for flat in flat_steps(one, inner)]
+
+
 def describe_splitting(pre_tokenizer: Mapping[str, Any] | None) -> str:
     """Return how the `pre_tokenizer` of a tokenizer.json splits: a pattern's name or itself.
 
     Several steps stand one after another: `Digits, gpt2`.
     """
-    if pre_tokenizer is None:
-        return "none"
-    if pre_tokenizer["type"] == "Sequence":
-        steps = map(describe_splitting, pre_tokenizer["pretokenizers"])
-        return ", ".join(step for step in steps if step != "none") or "none"
-    if pre_tokenizer["type"] == "ByteLevel":
-        return GPT2 if pre_tokenizer.get("use_regex", True) else "none"
-    if pre_tokenizer["type"] == "Split":
-        pattern = next(iter(pre_tokenizer["pattern"].values()))
+    steps = map(_describe_step, flat_steps(pre_tokenizer, "pretokenizers"))
+    return ", ".join(filter(None, steps)) or "none"
+
+
+def _describe_step(step: Mapping[str, Any]) -> str:
+    """Return how one step splits; nothing where it only spells bytes."""
+    if step["type"] == "ByteLevel":
+        return GPT2 if step.get("use_regex", True) else ""
+    if step["type"] == "Split":
+        pattern = next(iter(step["pattern"].values()))
         names = [name for name, known in PATTERNS.items() if known == pattern]
         return "/".join(names) or str(pattern)
-    return str(pre_tokenizer["type"])
+    return str(step["type"])
 
 
 def byte_letters() -> list[str]:

@@ -23,7 +23,6 @@ from tokflow.tokenizers.tokenizer import (
     Kind,
     TokenizerConfig,
     content_fingerprint,
-    special_id,
     write_ranks,
 )
 from tokflow.tokenizers.training import train_tokenizer
@@ -52,26 +51,54 @@ class TokenizerSource:
     """For kind trained: how their documents are read."""
 
     @property
-    def local_path(self) -> Path | None:
-        """The file or folder on this disk that `config.name` leads to, if any."""
-        if self.config.kind in ("file", "sentencepiece"):
-            return self.path
-        is_local = self.config.kind == "huggingface" and self.path.exists()
-        return self.path if is_local else None
+    def recipe(self) -> Recipe:
+        """The content of its folder, decided before it is made."""
+        parents = {key: raw.sha256 for key, raw in self.raw_files.items()}
+        if self.is_local:
+            parents = {file.name: checksum(file).sha256 for file in self.local_files()}
+        sizes = {raw.path: raw.num_bytes for raw in self.raw_files.values()}
+        return tokenizer_recipe(self.config, deciding_fields(self.documents, sizes), parents)
+
+    @property
+    def is_local(self) -> bool:
+        """True if `config.name` leads to a file or folder on this disk."""
+        kind = self.config.kind
+        return kind in ("file", "sentencepiece") or (kind == "huggingface" and self.path.exists())
 
     @property
     def path(self) -> Path:
         """The path that `config.name` is, if it is one."""
         return self.base / Path(str(self.config.name)).expanduser()
 
+    def local_files(self) -> list[Path]:
+        """Return the files on this disk that make the tokenizer, the named one first.
+
+        Raises: TokenizerError where there are none.
+        """
+        path = self.path
+        if path.is_file():
+            companions = ("tokenizer_config.json", "chat_template.jinja")
+            beside = [path.parent / name for name in companions if self.config.kind == "file"]
+            return [path, *(file for file in beside if file.is_file())]
+        names = [file.name for file in path.iterdir() if file.is_file()] if path.is_dir() else []
+        taken = files_to_take(names, trust_remote_code=self.config.trust_remote_code)
+        if taken:
+            return [path / name for name in taken]
+        state = "is empty" if path.is_dir() else "is missing"
+        raise UnknownTokenizerError(
+            where="tokenizer.name",
+            expected="an existing file, or a folder with files",
+            found=f"{str(path)!r}, which {'holds no file of a tokenizer' if names else state}",
+            remedy="correct the path; a relative one starts at the folder of the YAML file "
+            "or, for a dataset under tokflow/defs, of the project",
+        )
+
 
 def select_training_keys(config: TokenizerConfig, keys: list[str]) -> list[str]:
-    """Return the keys of the raw files a trained tokenizer reads; none for other kinds.
+    """Return the keys of the raw files that a trained tokenizer reads.
 
     Raises: TokenizerError where the pattern matches no key.
     """
-    if config.kind != "trained":
-        return []
     selected = [key for key in keys if config.files is None or fnmatch.fnmatch(key, config.files)]
     if not selected:
         raise TokenizerError(
@@ -84,30 +111,29 @@ def select_training_keys(config: TokenizerConfig, keys: list[str]) -> list[str]:
     return selected
 
 
-def tokenizer_recipe(source: TokenizerSource) -> Recipe:
-    """Return what decides the folder that holds the tokenizer, known before it is made."""
-    config, raw_files = source.config, source.raw_files.values()
-    documents = deciding_fields(source.documents, {raw.path: raw.num_bytes for raw in raw_files})
-    parents = {key: raw.sha256 for key, raw in source.raw_files.items()}
-    is_local = source.local_path is not None
-    if is_local:
-        parents = {file.name: checksum(file).sha256 for file in _local_files(source)}
-    return Recipe(
-        stage="tokenizer",
-        version=TOKENIZER_VERSION,
-        config=_deciding_config(config, documents, is_local=is_local),
-        parents=parents,
-    )
+def tokenizer_recipe(
+    config: TokenizerConfig, documents: Mapping[str, Any], parents: Mapping[str, str]
+) -> Recipe:
+    """Return what decides a tokenizer; its parents are raw files, or its own files on this disk.
 
-
-def named_tokenizer_recipe(config: TokenizerConfig, documents: DocumentsConfig) -> Recipe:
-    """Return what the config and the code decide of a tokenizer, whatever its name leads to."""
-    return Recipe(
-        stage="tokenizer",
-        version=TOKENIZER_VERSION,
-        config=_deciding_config(config, deciding_fields(documents, {}), is_local=False),
-        parents={},
-    )
+    `documents`: the fields that decide which documents it is trained on.
+    """
+    fields: dict[str, Any] = {
+        "kind": config.kind,
+        "eos_token": config.eos_token,
+        "bos_token": config.bos_token,
+        **known_changes("tokenizer", config.kind),
+    }
+    if config.kind == "trained":
+        trained = ("vocab_size", "special_tokens", "max_characters", "pattern")
+        fields |= {name: getattr(config, name) for name in trained} | {"documents": documents}
+    elif config.kind != "bytes" and not parents:
+        fields["name"] = config.name
+    if config.kind == "huggingface":
+        fields["trust_remote_code"] = config.trust_remote_code
+        if not parents:
+            fields["revision"] = config.revision
+    return Recipe(stage="tokenizer", version=TOKENIZER_VERSION, config=fields, parents=parents)
 
 
 def write_tokenizer(source: TokenizerSource, folder: Path, *, dataset: str) -> None:
@@ -124,12 +150,12 @@ def write_tokenizer(source: TokenizerSource, folder: Path, *, dataset: str) -> N
         "kind": source.config.kind,
         "special_tokens": dict(facts.special_tokens),
         "eos_token": eos_token,
-        "eos_id": special_id("eos", eos_token, facts.named_tokens, facts.find),
+        "eos_id": facts.id_of("eos", eos_token),
         "bos_token": bos_token,
-        "bos_id": special_id("bos", bos_token, facts.named_tokens, facts.find),
+        "bos_id": facts.id_of("bos", bos_token),
     }
     manifest = Manifest(
-        recipe=tokenizer_recipe(source),
+        recipe=source.recipe,
         dataset=dataset,
         partition=None,
         counts={"vocab_size": facts.vocab_size},
@@ -141,50 +167,6 @@ def write_tokenizer(source: TokenizerSource, folder: Path, *, dataset: str) -> N
         files=files,
     )
     write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
-
-
-def _deciding_config(
-    config: TokenizerConfig, documents: Mapping[str, Any], *, is_local: bool
-) -> dict[str, Any]:
-    """Return the fields that decide a tokenizer; `is_local`: its files are among its parents."""
-    fields: dict[str, Any] = {
-        "kind": config.kind,
-        "eos_token": config.eos_token,
-        "bos_token": config.bos_token,
-        **known_changes("tokenizer", config.kind),
-    }
-    if config.kind == "trained":
-        trained = ("vocab_size", "special_tokens", "max_characters", "pattern")
-        fields |= {name: getattr(config, name) for name in trained}
-        return {**fields, "documents": documents}
-    if config.kind == "huggingface":
-        fields["trust_remote_code"] = config.trust_remote_code
-    if not is_local and config.kind != "bytes":
-        fields["name"] = config.name
-    if not is_local and config.kind == "huggingface":
-        fields["revision"] = config.revision
-    return fields
-
-
-def _local_files(source: TokenizerSource) -> list[Path]:
-    """Return the files on this disk that make the tokenizer, the named one first."""
-    path = source.path
-    if path.is_file():
-        companions = ("tokenizer_config.json", "chat_template.jinja")
-        beside = [path.parent / name for name in companions if source.config.kind == "file"]
-        return [path, *(file for file in beside if file.is_file())]
-    names = [file.name for file in path.iterdir() if file.is_file()] if path.is_dir() else []
-    taken = files_to_take(names, trust_remote_code=source.config.trust_remote_code)
-    if taken:
-        return [path / name for name in taken]
-    state = "empty" if path.is_dir() else "missing"
-    raise UnknownTokenizerError(
-        where="tokenizer.name",
-        expected="an existing file, or a folder with files",
-        found=f"{str(path)!r}, which {'holds no file of a tokenizer' if names else f'is {state}'}",
-        remedy="correct the path; a relative one starts at the folder of the YAML file "
-        "or, for a dataset under tokflow/defs, of the project",
-    )
 
 
 def _make_bytes(source: TokenizerSource, folder: Path) -> Facts:
@@ -238,7 +220,7 @@ def _make_tiktoken(source: TokenizerSource, folder: Path) -> Facts:
 
 
 def _make_from_file(source: TokenizerSource, folder: Path) -> Facts:
-    files = _local_files(source)
+    files = source.local_files()
     if source.path.is_dir() and not any(file.name == "tokenizer.json" for file in files):
         raise UnknownTokenizerError(
             where=f"tokenizer.name: {source.config.name}",
@@ -256,8 +238,8 @@ def _make_huggingface(source: TokenizerSource, folder: Path) -> Facts:
     config = source.config
     name = str(config.name)
     fetched: dict[str, Any] = {}
-    if source.local_path is not None:
-        for file in _local_files(source):
+    if source.is_local:
+        for file in source.local_files():
             (folder / file.name).write_bytes(file.read_bytes())
     else:
         commit = download_tokenizer(
@@ -274,7 +256,7 @@ def _make_huggingface(source: TokenizerSource, folder: Path) -> Facts:
 def _make_sentencepiece(source: TokenizerSource, folder: Path) -> Facts:
     if source.path.is_dir():
         raise _no_model(source, "a folder")
-    [path] = _local_files(source)
+    [path] = source.local_files()
     (folder / MODEL_NAME).write_bytes(path.read_bytes())
     try:
         return facts_of_sentencepiece(folder)

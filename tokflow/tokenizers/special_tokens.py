@@ -11,7 +11,8 @@ def control_tokens(tokenizer: Tokenizer) -> dict[str, int]:
     called special. An EOS that is a word of the vocabulary, such as a full stop, is none: a text
     that has the word is plain in every way to encode it.
     """
-    added = _added_tokens(tokenizer)
+    added_tokens = read_tokenizer_json(tokenizer.folder).get("added_tokens") or []
+    added: set[str] = {token["content"] for token in added_tokens}
     ends = {tokenizer.eos_token: tokenizer.eos_id, tokenizer.bos_token: tokenizer.bos_id}
     found = {token: id_ for token, id_ in ends.items() if token in added and id_ is not None}
     found |= tokenizer.special_tokens
@@ -38,10 +39,3 @@ def _unknown_id(tokenizer: Tokenizer) -> int | None:
     if found is None and isinstance(vocab := model.get("vocab"), dict):
         found = vocab.get(name)
     return None if found is None else int(found)
-
-
-def _added_tokens(tokenizer: Tokenizer) -> set[str]:
-    return {
-        token["content"]
-        for token in read_tokenizer_json(tokenizer.folder).get("added_tokens") or []
-    }

@@ -1,8 +1,7 @@
 """One tokenizer, whatever its origin: its files in the store, ids, special ids, fingerprint."""
 
 import base64
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -10,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 import numpy as np
 
-from tokflow.errors import ConfigError, CorruptOutputError, TokenizerError
+from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.store.config import Config, Listed
 from tokflow.store.manifest import FileEntry, Manifest, Recipe
 from tokflow.store.verdicts import read_verdict
@@ -171,21 +170,15 @@ def vocab_size_asked(manifest: Manifest) -> int | None:
 
 def tokenizer_of(manifest: Manifest, folder: Path, *, trust_remote_code: bool = False) -> Tokenizer:
     """Return the tokenizer that `manifest` describes."""
-    details = manifest.details
-    fingerprint = details["tokenizer_fingerprint"]
+    fingerprint = manifest.details["tokenizer_fingerprint"]
     return Tokenizer(
         folder=folder,
         fingerprint=fingerprint,
-        kind=details["kind"],
         vocab_size=manifest.counts["vocab_size"],
-        special_tokens=details["special_tokens"],
-        eos_id=details["eos_id"],
-        eos_token=details["eos_token"],
-        bos_id=details["bos_id"],
-        bos_token=details["bos_token"],
         manifest=manifest,
         trust_remote_code=trust_remote_code,
         verdict=read_verdict(folder, fingerprint),
+        **{name: manifest.details[name] for name in _SPECIAL},
     )
 
 
@@ -240,9 +233,10 @@ def _holds_copies(manifest: Manifest) -> bool:
     They are not where transformers made a tokenizer.json of them.
     """
     kind, parents = manifest.config.get("kind"), manifest.parents
-    if kind == "huggingface" and "tokenizer.json" not in parents:
-        return bool(parents) and "tokenizer.json" not in manifest.files
-    return kind in ("file", "sentencepiece") or (kind == "huggingface" and bool(parents))
+    if kind == "huggingface":
+        is_made = "tokenizer.json" in manifest.files and "tokenizer.json" not in parents
+        return bool(parents) and not is_made
+    return kind in ("file", "sentencepiece")
 
 
 def _other_content(where: Path, expected: str, found: str) -> CorruptOutputError:
@@ -251,30 +245,6 @@ def _other_content(where: Path, expected: str, found: str) -> CorruptOutputError
         expected=expected,
         found=found,
         remedy="remove the tokenizer's folder and run `tokflow run` again",
-    )
-
-
-def special_id(
-    role: Literal["eos", "bos"],
-    token: str | None,
-    ids: Mapping[str, int],
-    find: Callable[[str], int | None] = lambda _: None,
-) -> int | None:
-    """Return the id of the token named for a role, None where none is named.
-
-    `ids` holds the tokens that are made to play a role; `find` looks in the whole vocabulary.
-
-    Raises: TokenizerError with the choices where the name is not in the vocabulary.
-    """
-    if token is None or token in ids:
-        return None if token is None else ids[token]
-    if (found := find(token)) is not None:
-        return found
-    raise TokenizerError(
-        where=f"tokenizer.{role}_token",
-        expected=f"one of {some_names(ids)}",
-        found=repr(token),
-        remedy="name a token of the vocabulary",
     )
 
 
@@ -300,12 +270,10 @@ def some_names(ids: Mapping[str, int]) -> str:
 
 def read_encoding(folder: Path) -> dict[str, Any]:
     """Return name, pattern and special tokens of the tiktoken encoding saved in `folder`."""
-    fields: dict[str, Any] = json.loads((folder / "encoding.json").read_text(encoding="utf-8"))
-    return fields
+    return msgspec.json.decode((folder / "encoding.json").read_bytes(), type=dict[str, Any])
 
 
 def read_tokenizer_json(folder: Path) -> dict[str, Any]:
     """Return the tokenizer.json saved in `folder`; empty where a tokenizer has none."""
     path = folder / "tokenizer.json"
-    fields: dict[str, Any] = msgspec.json.decode(path.read_bytes()) if path.is_file() else {}
-    return fields
+    return msgspec.json.decode(path.read_bytes(), type=dict[str, Any]) if path.is_file() else {}

@@ -17,7 +17,6 @@ from tokflow.tokenizers.patterns import (
     GPT2,
     byte_letters,
     byte_level_model,
-    check_regex,
     pre_tokenizer_fields,
     special_token_fields,
 )
@@ -48,11 +47,8 @@ def train_tokenizer(
     or the limit of `documents` if that is lower; no document is cut.
 
     Source: gigatoken 0.10.0 `train_bpe` with ties broken as Hugging Face's trainer breaks them.
-
-    Raises: TokenizerError where the pattern is no regular expression, before anything is read.
     """
     pattern, special_tokens = config.pattern, config.special_tokens
-    check_regex(pattern)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".training-") as folder:
         text = Path(folder) / "documents.txt"
         seen = _write_text(raw_files, documents, config, text)
@@ -146,6 +142,9 @@ _EMPTY_TOKENIZER = """{
 
 
 def _find_merges(text: Path, num_merges: int, pattern: str) -> list[tuple[bytes, bytes]]:
+    from tokflow.pools.processes import end_with_starter
+
+    end_with_starter()
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(nowhere, stream)

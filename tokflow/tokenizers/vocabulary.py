@@ -1,11 +1,10 @@
 """The vocabulary in a tokenizer's files: how many ids, which tokens are special, EOS and BOS."""
 
 import dataclasses
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -13,6 +12,7 @@ from tokflow.errors import TokenizerError
 from tokflow.tokenizers.engines.reference import load_tokenizer_json
 from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME, control_symbols, load_processor
 from tokflow.tokenizers.engines.transformers_ import holds_code, load_pretrained, special_tokens
+from tokflow.tokenizers.tokenizer import some_names
 
 ERROR_LENGTH = 600
 """Characters of another library's error that are shown."""
@@ -33,13 +33,26 @@ class Facts:
     origin: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Facts of its making: a hub's commit, how much text was trained on."""
 
+    def id_of(self, role: Literal["eos", "bos"], token: str | None) -> int | None:
+        """Return the id of the token named for a role, None where none is named.
+
+        Raises: TokenizerError with the choices where the name is not in the vocabulary.
+        """
+        found = None if token is None else self.named_tokens.get(token, self.find(token))
+        if token is None or found is not None:
+            return found
+        raise TokenizerError(
+            where=f"tokenizer.{role}_token",
+            expected=f"one of {some_names(self.named_tokens)}",
+            found=repr(token),
+            remedy="name a token of the vocabulary",
+        )
+
 
 def facts_of_json(folder: Path, *, origin: Mapping[str, Any] | None = None) -> Facts:
     """Read from tokenizer.json and what stands beside it which ids and names there are."""
     try:
-        content = (folder / "tokenizer.json").read_bytes()
-        load_tokenizer_json(content, "ordinary")
-        fields = msgspec.json.decode(content)
+        loaded = load_tokenizer_json((folder / "tokenizer.json").read_bytes(), "ordinary")
     except Exception as error:  # the library raises no narrower type
         raise TokenizerError(
             where="tokenizer.json",
@@ -47,17 +60,13 @@ def facts_of_json(folder: Path, *, origin: Mapping[str, Any] | None = None) -> F
             found=shown(error),
             remedy="save it with `tokenizer.save(path)` of the tokenizers library",
         ) from error
-    added = {token["content"]: token for token in fields.get("added_tokens") or []}
-    vocab = fields["model"]["vocab"]
-    if isinstance(vocab, list):  # Unigram: pieces with their scores, in the order of their ids
-        vocab = {piece: index for index, (piece, _) in enumerate(vocab)}
-    ids = {name: int(token["id"]) for name, token in added.items()}
+    added = loaded.get_added_tokens_decoder().items()
     names = names_of_roles(folder, ("eos_token", "bos_token"))
     return Facts(
-        vocab_size=max([*vocab.values(), *ids.values()], default=0) + 1,
-        special_tokens={name: ids[name] for name, token in added.items() if token["special"]},
-        named_tokens=ids,
-        find=vocab.get,
+        vocab_size=max(loaded.get_vocab().values(), default=0) + 1,
+        special_tokens={token.content: id_ for id_, token in added if token.special},
+        named_tokens={token.content: id_ for id_, token in added},
+        find=loaded.token_to_id,
         eos_token=names.get("eos_token"),
         bos_token=names.get("bos_token"),
         origin=origin or {},
@@ -71,21 +80,14 @@ def facts_of_sentencepiece(folder: Path) -> Facts:
     """
     processor = load_processor((folder / MODEL_NAME).read_bytes())
     special = control_symbols(processor)
-
-    def find(name: str) -> int | None:
-        token_id = int(processor.piece_to_id(name))
-        return token_id if processor.id_to_piece(token_id) == name else None
-
-    def name_of(token_id: int) -> str | None:
-        return None if token_id < 0 else str(processor.id_to_piece(token_id))
-
+    names = {id_: processor.id_to_piece(id_) for id_ in range(processor.get_piece_size())}
     return Facts(
-        vocab_size=processor.get_piece_size(),
+        vocab_size=len(names),
         special_tokens=special,
         named_tokens=special,
-        find=find,
-        eos_token=name_of(processor.eos_id()),
-        bos_token=name_of(processor.bos_id()),
+        find={name: id_ for id_, name in names.items()}.get,
+        eos_token=names.get(processor.eos_id()),
+        bos_token=names.get(processor.bos_id()),
     )
 
 
@@ -128,18 +130,14 @@ def read_config(folder: Path, name: str = "tokenizer_config.json") -> dict[str, 
     """
     path = folder / name
     try:
-        fields = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        found = None if isinstance(fields, dict) else type(fields).__name__
-    except ValueError as error:
-        fields, found = {}, shown(error)
-    if found is None:
-        return dict(fields)
-    raise TokenizerError(
-        where=name,
-        expected="the JSON object that names the tokenizer's EOS and BOS",
-        found=found,
-        remedy="mend the file or remove it",
-    )
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any]) if path.is_file() else {}
+    except msgspec.DecodeError as error:
+        raise TokenizerError(
+            where=name,
+            expected="the JSON object that names the tokenizer's EOS and BOS",
+            found=shown(error),
+            remedy="mend the file or remove it",
+        ) from error
 
 
 def class_name(folder: Path) -> str:

@@ -110,6 +110,19 @@ def test_numbers_are_those_of_the_file_without_bos_and_eos(file: Path):
     assert shown["folder"] is None
 
 
+def test_the_text_of_the_file_is_in_the_field_that_is_named(tmp_path: Path):
+    path = tmp_path / "measured.jsonl"
+    path.write_text('{"body": {"own": "a word"}}\n')
+
+    [shown] = json_of("--tokenizer", "bytes", "--file", path, "--text", "body.own")
+    [without] = json.loads(run("--tokenizer", "bytes", "--file", path, "--json").stdout)[
+        "tokenizers"
+    ]
+
+    assert shown["sample"]["num_tokens"] == 6
+    assert "text" in without["error"]["expected"]
+
+
 def test_a_tokenizer_without_a_file_is_shown_without_what_is_measured():
     [shown] = json_of("--tokenizer", "bytes")
     result = run("--tokenizer", "bytes")

@@ -3,7 +3,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,12 +22,13 @@ from tokflow_tests.tiny import declare_texts, save_tokenizer
 TEXTS = ["one", "", "two and a half", "a <word> b", "five", "", "seven"]
 FAILS_AT_BAD = "list(text) if text != 'bad' else [][0]"
 
+LETTERS = {"kind": "huggingface", "name": "letters", "trust_remote_code": True}
 SCRIPT = """
 import os, sys
 import tokflow
 
 print("begun", os.getpid(), flush=True)
-tokenizer = {"kind": "huggingface", "name": "letters", "trust_remote_code": True}
+tokenizer = {tokenizer!r}
 tokflow.tokenize_and_save("texts.jsonl", tokenizer=tokenizer, output="store")
 print("ended", flush=True)
 """
@@ -104,14 +107,14 @@ def test_processes_end_with_their_engine(tmp_path: Path):
         time.sleep(0.01)
 
 
-def write_project(folder: Path) -> None:
+def write_project(folder: Path, tokenizer: dict[str, Any]) -> None:
     write_letters(folder / "letters")
     (folder / "texts.jsonl").write_text('{"text": "two words and more"}\n' * 40_000)
-    (folder / "script.py").write_text(SCRIPT)
+    (folder / "script.py").write_text(SCRIPT.format(tokenizer=tokenizer))
 
 
 def test_a_script_without_a_guard_is_run_once(tmp_path: Path):
-    write_project(tmp_path)
+    write_project(tmp_path, LETTERS)
 
     done = subprocess.run(
         [sys.executable, "script.py"],
@@ -138,34 +141,53 @@ def processes_in(folder: Path) -> list[int]:
     return found
 
 
+def assert_none_outlives(folder: Path, is_busy: Callable[[], bool], imports: str = "") -> None:
+    """Kill the script of a folder when its processes are busy, and wait for their ends."""
+    run = subprocess.Popen(
+        [sys.executable, "script.py"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": f"{imports}:{Path(__file__).parents[2]}".strip(":")},
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not is_busy() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert is_busy()
+    finally:
+        run.kill()
+        run.wait()
+
+    deadline = time.monotonic() + 30
+    while processes_in(folder) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert processes_in(folder) == []
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_processes_end_when_what_started_them_is_killed(tmp_path: Path):
-    write_project(tmp_path)
+    write_project(tmp_path, LETTERS)
     (tmp_path / "letters" / "tokenization_letters.py").write_text(
         "import time\n"
         + (tmp_path / "letters" / "tokenization_letters.py")
         .read_text()
         .replace("return list(text)", "time.sleep(0.01); return list(text)")
     )
-    run = subprocess.Popen(
-        [sys.executable, "script.py"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-        stdout=subprocess.DEVNULL,
-    )
-    try:
-        deadline = time.monotonic() + 60
-        while len(processes_in(tmp_path)) < 3 and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert len(processes_in(tmp_path)) >= 3
-    finally:
-        run.kill()
-        run.wait()
+    assert_none_outlives(tmp_path, lambda: len(processes_in(tmp_path)) >= 3)
 
-    deadline = time.monotonic() + 30
-    while processes_in(tmp_path) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert processes_in(tmp_path) == []
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_a_trainer_that_holds_the_interpreter_ends_when_what_started_it_is_killed(tmp_path: Path):
+    write_project(tmp_path, {"kind": "trained", "vocab_size": 300})
+    (tmp_path / "imports").mkdir()
+    (tmp_path / "imports" / "gigatoken.py").write_text(
+        "import ctypes, pathlib\n"
+        "def train_bpe(*_, **__):\n"
+        "    pathlib.Path('training').touch()\n"
+        "    ctypes.PyDLL(None).sleep(100)\n"
+    )
+
+    assert_none_outlives(tmp_path, (tmp_path / "training").exists, str(tmp_path / "imports"))
 
 
 def test_an_interrupted_block_does_not_wait_for_its_processes():

@@ -9,6 +9,8 @@ from tokenizers import models
 
 from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import make_tokenizer
+from tokflow.store.arrow import to_texts
+from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.special_tokens import control_tokens, unknown_id
 from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow_tests.chats import END, START, byte_level_json, chat_dataset, save_chat_tokenizer
@@ -28,12 +30,23 @@ def test_an_eos_counts_where_it_was_added_and_not_where_it_is_a_word(tmp_path: P
     special = {START: 0, END: 1, "<|bos|>": 2}
     fields = json.loads(byte_level_json())
     fields["added_tokens"].append(
-        {**fields["added_tokens"][0], "id": 400, "content": "<end>", "special": False}
+        {**fields["added_tokens"][0], "id": 310, "content": "<end>", "special": False}
     )
     added = saved(tmp_path / "a", json.dumps(fields), eos_token="<end>")
 
-    assert control_tokens(added) == {**special, "<end>": 400}
+    assert control_tokens(added) == {**special, "<end>": 310}
     assert control_tokens(saved(tmp_path / "b", eos_token=".")) == special
+
+
+def test_an_added_token_has_the_id_that_its_library_gives_whatever_the_file_says(tmp_path: Path):
+    fields = json.loads(byte_level_json())
+    fields["added_tokens"].append({**fields["added_tokens"][0], "id": 400, "content": "<end>"})
+
+    tokenizer = saved(tmp_path, json.dumps(fields), eos_token="<end>")
+
+    [encoded] = open_reference(tokenizer, in_text="control").encode(to_texts(["<end>"])).documents()
+    assert encoded.tolist() == [tokenizer.eos_id] == [310]
+    assert tokenizer.vocab_size == 311
 
 
 def test_the_unknown_token_is_found_in_each_kind_of_model(tmp_path: Path):

@@ -1,5 +1,7 @@
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -12,10 +14,10 @@ from tokflow.tokenizers.tokenizer import (
     TokenizerConfig,
     fields_of_name,
     read_ranks,
-    special_id,
     tokenizer_of,
     write_ranks,
 )
+from tokflow.tokenizers.vocabulary import Facts
 from tokflow_tests.tiny import declare_texts, save_tokenizer
 
 
@@ -84,13 +86,24 @@ def test_special_tokens_have_different_names_that_are_not_empty(names: tuple[str
     )
 
 
+def facts(named: dict[str, int], others: Mapping[str, int] = MappingProxyType({})) -> Facts:
+    return Facts(
+        vocab_size=300,
+        special_tokens=named,
+        named_tokens=named,
+        find=others.get,
+        eos_token=None,
+        bos_token=None,
+    )
+
+
 def test_a_role_that_no_token_is_named_for_has_no_id():
-    assert special_id("eos", None, {"</s>": 2}) is None
+    assert facts({"</s>": 2}).id_of("eos", None) is None
 
 
 def test_a_named_token_that_is_not_in_the_vocabulary_is_an_error_with_the_choices():
     with pytest.raises(TokenizerError) as caught:
-        special_id("eos", "<eos>", {"</s>": 2, "<s>": 1})
+        facts({"</s>": 2, "<s>": 1}).id_of("eos", "<eos>")
 
     assert str(caught.value) == (
         "tokenizer.eos_token: expected one of '<s>', '</s>', found '<eos>'; "
@@ -99,8 +112,8 @@ def test_a_named_token_that_is_not_in_the_vocabulary_is_an_error_with_the_choice
 
 
 def test_a_token_may_be_found_in_the_vocabulary_where_no_role_is_named_for_it():
-    assert special_id("eos", "b", {"</s>": 2}, {"b": 7}.get) == 7
-    assert special_id("eos", "</s>", {"</s>": 2}, {"</s>": 7}.get) == 2
+    assert facts({"</s>": 2}, {"b": 7}).id_of("eos", "b") == 7
+    assert facts({"</s>": 2}, {"</s>": 7}).id_of("eos", "</s>") == 2
 
 
 @pytest.mark.parametrize(
@@ -129,7 +142,7 @@ def test_a_bare_name_stands_for_a_kind(
 
 def test_of_many_choices_the_first_twelve_are_shown():
     with pytest.raises(TokenizerError, match=r"'<11>', … \(100 in all\), found '<eos>'"):
-        special_id("eos", "<eos>", {f"<{index}>": index for index in range(100)})
+        facts({f"<{index}>": index for index in range(100)}).id_of("eos", "<eos>")
 
 
 def test_a_tokenizer_without_eos_is_an_error_that_names_the_choices():

@@ -13,8 +13,13 @@ from tokflow.documents.parsed import BadDocument, ParsedBatch, excerpt
 from tokflow.errors import ConfigError
 from tokflow.store.arrow import to_texts
 from tokflow.store.integrity import check_files
-from tokflow.tokenizers.chat.spelling import ChatSpelling
-from tokflow.tokenizers.chat.template import BadChatError, CharSpan, ChatTemplate, Message
+from tokflow.tokenizers.chat.template import (
+    BadChatError,
+    CharSpan,
+    ChatSpelling,
+    ChatTemplate,
+    Message,
+)
 from tokflow.tokenizers.engines.protocol import text_buffers
 from tokflow.tokenizers.special_tokens import control_tokens
 from tokflow.tokenizers.tokenizer import Tokenizer

@@ -1,12 +1,20 @@
-"""A chat template: the text it makes of messages, and what of it stands in generation blocks."""
+"""A chat template: the text it makes of messages, and what is known of the parts of that text.
+
+Both what stands in generation blocks and which special tokens the messages spell are found by
+marks, characters of private use that are put into the template or the messages and looked for in
+the text.
+"""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, islice
 from typing import Any
 
 from tokflow.documents.parsed import Problem
 from tokflow.errors import ConfigError
+from tokflow.tokenizers.engines.protocol import any_of
 from tokflow.tokenizers.engines.transformers_ import without_advice
 
 TAGS = ("generation", "endgeneration")
@@ -35,19 +43,17 @@ class ChatTemplate:
 
         Raises: ConfigError where it is no Jinja.
         """
-        with without_advice():
-            from transformers.utils.chat_template_utils import render_jinja_template
+        without_advice()
+        from transformers.utils.chat_template_utils import render_jinja_template
+
         self._render: Any = render_jinja_template
         self._template = re.sub(r"\r\n?", "\n", template)  # as Jinja does
         self._names = dict(names)
         self._tags = list(_generation_tags(self._template))
-        self._marks = unused_characters(self._template, 2)
-        self._marked = self._with_marks(*self._marks)
-
-    @property
-    def has_generation(self) -> bool:
+        self.has_generation = bool(self._tags)
         """True if the template marks the supervised text."""
-        return bool(self._tags)
+        self._marks = self.unused_characters("", 2)
+        self._marked = self._with_marks(*self._marks)
 
     def write(self, messages: Sequence[Message], *, add_generation_prompt: bool = False) -> str:
         """Return the text of messages.
@@ -66,9 +72,9 @@ class ChatTemplate:
         Raises: BadChatError where that gives another text.
         """
         marks, marked = self._marks, self._marked
-        strings = "".join(strings_of(messages))
+        strings = "".join(_strings_of(messages))
         if any(mark in strings for mark in marks):
-            marks = unused_characters(strings + self._template, 2)
+            marks = self.unused_characters(strings, 2)
             marked = self._with_marks(*marks)
         written = self._write(marked, messages, False)
         spans = _between(written, *marks)
@@ -81,9 +87,11 @@ class ChatTemplate:
             )
         return spans
 
-    def unused_mark(self, strings: str) -> str:
-        """Return a character that neither the strings nor the template have."""
-        return unused_characters(strings + self._template, 1)[0]
+    def unused_characters(self, strings: str, count: int) -> list[str]:
+        """Return private characters that neither the strings nor the template have."""
+        used = {*strings, *self._template}
+        private = map(chr, range(0xF0000, 0xFFFFE))
+        return list(islice((mark for mark in private if mark not in used), count))
 
     def _with_marks(self, opening: str, closing: str) -> str:
         """Return the template with filters for generation blocks, which put marks around them.
@@ -164,21 +172,122 @@ def _between(written: str, opening: str, closing: str) -> list[CharSpan] | None:
     return spans if depth == 0 else None
 
 
-def unused_characters(strings: str, count: int) -> list[str]:
-    """Return private characters that are not in the strings."""
-    used = set(strings)
-    private = map(chr, range(0xF0000, 0xFFFFE))
-    return list(islice((mark for mark in private if mark not in used), count))
+@dataclass(frozen=True, slots=True)
+class _MarkedText:
+    """A text whose messages were marked, with its special tokens."""
+
+    text: str
+    """Without the marks."""
+    spelt: list[CharSpan]
+    """Those with a character of the messages."""
+    own: list[str]
+    """Those that the template wrote, in their order."""
 
 
-def strings_of(value: object) -> Iterator[str]:
+class ChatSpelling:
+    """Tells the special tokens that messages spell from those that the template writes.
+
+    A mark is put behind every sign in the messages that special tokens are made of, as < and |
+    and > of <|im_end|>; a special token with a mark in it is the messages', also where the
+    template joined it or cut something out of it. Letters get no mark, so that
+    templates know roles and fields: '<|' + message.role + '|>' is the template's.
+    """
+
+    def __init__(self, template: ChatTemplate, special_tokens: Iterable[str]) -> None:
+        self._template = template
+        names = list(special_tokens)
+        self._name = any_of(names)
+        self._signs = "".join(sorted({sign for name in names for sign in _signs_of(name)}))
+        self._sign = re.compile(f"[{re.escape(self._signs)}]" if names else r"(?!)")
+
+    def find(self, messages: Sequence[Message], text: str) -> list[CharSpan]:
+        """Return where the text of messages holds special tokens that they spell.
+
+        Where a template decides by what is marked, as with `'</think>' in content`, it gives
+        another text. Then only whole names are marked, and all other special tokens must be
+        those that the template wrote among marked messages.
+
+        Raises: BadChatError where that is not so.
+        """
+        if not self._name.search(text):
+            return []
+        strings = "\0".join(_strings_of(messages))
+        if not self._sign.search(strings):
+            return []
+        [mark] = self._template.unused_characters(strings, 1)
+
+        def in_all(string: str) -> str:
+            for sign in self._signs:  # ten times as fast as str.translate
+                string = string.replace(sign, sign + mark)
+            return string
+
+        def in_names(string: str) -> str:
+            return self._name.sub(lambda name: in_all(name.group()), string)
+
+        try:
+            signs = self._marked(messages, in_all, mark)
+        except BadChatError as error:
+            raise _not_separable(error.problem.found) from error
+        if signs.text == text:
+            return signs.spelt
+        whole = self._marked(messages, in_names, mark)
+        if whole.text != text:
+            raise _not_separable("another text where special tokens that they spell are marked")
+        if whole.own != signs.own:
+            raise _not_separable("other special tokens where the signs that they have are marked")
+        return whole.spelt
+
+    def _marked(
+        self, messages: Sequence[Message], with_marks: Callable[[str], str], mark: str
+    ) -> _MarkedText:
+        written = self._template.write(_changed(messages, with_marks))
+        between = written.split(mark)
+        text = "".join(between)
+        marked = [length - 1 for length in accumulate(map(len, between[:-1]))]
+        spelt, own = [], []
+        for match in self._name.finditer(text):
+            first = bisect_left(marked, match.start())
+            if first < len(marked) and marked[first] < match.end():
+                spelt.append(match.span())
+            else:
+                own.append(match.group())
+        return _MarkedText(text, spelt, own)
+
+
+def _signs_of(name: str) -> set[str]:
+    """Return what of a special token's name is no letter, digit or space, else its first letter."""
+    signs = set(re.findall(r"[^\w\s]", name))
+    first = {name[0], name[0].lower(), name[0].upper()}
+    return signs or {letter for letter in first if len(letter) == 1}  # of the ß there is none
+
+
+def _not_separable(found: str) -> BadChatError:
+    return BadChatError(
+        "a chat template that copies what the messages say",
+        found,
+        "take the special tokens, and parts of them, out of the messages",
+    )
+
+
+def _changed(value: Any, change: Callable[[str], str]) -> Any:
+    """Return messages in which each string is changed."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {change(key): _changed(item, change) for key, item in value.items()}
+    if isinstance(value, Sequence):
+        return [_changed(item, change) for item in value]
+    return value
+
+
+def _strings_of(value: object) -> Iterator[str]:
     """Yield every string that messages hold, names of fields too: a template may write any."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
         for key, item in value.items():
             yield key
-            yield from strings_of(item)
+            yield from _strings_of(item)
     elif isinstance(value, Iterable):
         for item in value:
-            yield from strings_of(item)
+            yield from _strings_of(item)

@@ -19,6 +19,7 @@ from typing import Any
 
 from tokflow.tokenizers.engines.protocol import InText
 from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME
+from tokflow.tokenizers.patterns import flat_steps
 from tokflow.tokenizers.tokenizer import Tokenizer, read_encoding, read_tokenizer_json
 
 
@@ -89,7 +90,7 @@ def find_cut_rule(tokenizer: Tokenizer, *, in_text: InText) -> CutRule | None:
         return WIDE if is_proven else None
     if tokenizer.kind == "sentencepiece":
         names = tokenizer.special_tokens if in_text == "control" else ()
-        return _rule_of_model(read_spec((tokenizer.folder / MODEL_NAME).read_bytes()), names)
+        return _rule_of_model((tokenizer.folder / MODEL_NAME).read_bytes(), names)
     fields = read_tokenizer_json(tokenizer.folder)
     return _rule_of_json(fields, in_text) if fields else None
 
@@ -97,114 +98,61 @@ def find_cut_rule(tokenizer: Tokenizer, *, in_text: InText) -> CutRule | None:
 BPE = 2
 """TrainerSpec.ModelType; unigram is 1."""
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelSpec:
-    """The settings of a SentencePiece model that decide where its tokens can begin.
-
-    Source: sentencepiece 0.2.3, sentencepiece_model.proto: ModelProto.pieces = 1, .trainer_spec =
-    2, .normalizer_spec = 3; TrainerSpec.model_type = 3, .treat_whitespace_as_suffix = 24;
-    NormalizerSpec.name = 1, .add_dummy_prefix = 3, .remove_extra_whitespaces = 4,
-    .escape_whitespaces = 5, .normalization_rule_tsv = 6; SentencePiece.piece = 1. The package's own
-    Python classes need a protobuf as new as the one that made them; gigatoken reads it without.
-    """
-
-    model_type: int
-    pieces: tuple[str, ...]
-    """Every piece, control symbols and user-defined ones too, in the order of their ids."""
-    rules: str
-    """Name of the normalization rules, such as nmt_nfkc."""
-    has_own_rules: bool
-    """True if rules were given as a table beside, or instead of, the named ones."""
-    adds_prefix: bool
-    """True if a space is put in front of every text."""
-    removes_spaces: bool
-    """True if leading, trailing and repeated spaces are dropped."""
-    escapes_spaces: bool
-    """True if a space becomes U+2581."""
-    has_suffixes: bool
-    """True if a space belongs to the word before it."""
-
-
-def read_spec(model: bytes) -> ModelSpec:
-    """Return what the bytes of a .model say; they are known to be one."""
-    from gigatoken._load.sentencepiece import _fields as fields_of  # yields (number, value)
-
-    fields = list(fields_of(model))
-    message = dict(fields)  # the last of each number
-    trainer, normalizer = dict(fields_of(message.get(2, b""))), dict(fields_of(message.get(3, b"")))
-    pieces = [dict(fields_of(value)) for number, value in fields if number == 1]
-    return ModelSpec(
-        model_type=trainer.get(3, 1),
-        pieces=tuple(piece.get(1, b"").decode() for piece in pieces),
-        rules=normalizer.get(1, b"").decode(),
-        has_own_rules=bool(normalizer.get(6)),
-        adds_prefix=bool(normalizer.get(3, 1)),
-        removes_spaces=bool(normalizer.get(4, 1)),
-        escapes_spaces=bool(normalizer.get(5, 1)),
-        has_suffixes=bool(trainer.get(24, 0)),
-    )
-
-
 _LOCAL_RULES = frozenset(("identity", "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf"))
 """SentencePiece's own normalization rules: Unicode's compatibility forms, none of a letter and a
 space together."""
 
 
-def _rule_of_model(spec: ModelSpec, control_symbols: Iterable[str]) -> CutRule | None:
-    """Return the rule of a SentencePiece model: only BPE, whose merges stay on one side.
+def _rule_of_model(model: bytes, control_symbols: Iterable[str]) -> CutRule | None:
+    """Return the rule of a .model: only of BPE, whose merges stay on one side.
 
     The library puts neighbouring unknown pieces together, so the space must be a piece.
+
+    Source: sentencepiece 0.2.3, sentencepiece_model.proto, whose fields have these numbers. The
+    package's own Python classes need a protobuf as new as the one that made them; gigatoken reads
+    it without.
     """
-    if spec.model_type != BPE or spec.has_suffixes or not spec.escapes_spaces:
+    from gigatoken._load.sentencepiece import _fields as fields_of  # yields (number, value)
+
+    message = list(fields_of(model))
+    pieces = [dict(fields_of(value)) for number, value in message if number == 1]
+    names = [piece.get(1, b"").decode() for piece in pieces]
+    trainer = dict(fields_of(dict(message).get(2, b"")))
+    normalizer = dict(fields_of(dict(message).get(3, b"")))
+    is_bpe, has_suffixes = trainer.get(3) == BPE, trainer.get(24, 0)
+    rules, own_rules = normalizer.get(1, b"").decode(), normalizer.get(6)
+    adds_prefix, removes_spaces, escapes_spaces = (normalizer.get(field, 1) for field in (3, 4, 5))
+    if not is_bpe or has_suffixes or not escapes_spaces:
         return None
-    if spec.rules not in _LOCAL_RULES or spec.has_own_rules or "▁" not in spec.pieces:
+    if rules not in _LOCAL_RULES or own_rules or "▁" not in names:
         return None
-    if any(map(re.compile("[A-Za-z][ ▁]").search, spec.pieces)):
+    if any(map(re.compile("[A-Za-z][ ▁]").search, names)):
         return None
     if any(_spans_a_place(name) or name[:1].isalpha() for name in control_symbols):
         return None
-    if spec.adds_prefix:
+    if adds_prefix:
         return DROPPING
-    return None if spec.removes_spaces else NARROW
+    return None if removes_spaces else NARROW
 
 
 def _splits_words(pattern: str) -> bool:
     """Return whether a pattern cuts between a letter and white space, whatever stands around.
 
     White space must be taken by an alternative of its own: what no alternative takes stands
-    together, letters and all.
+    together, letters and all. No known alternative has an open bracket, so that a pattern which
+    is nothing but those with bars between them has its alternatives at these bars.
     """
-    alternatives = {_without_possessives(part) for part in _alternatives(pattern)}
-    has_letters = not alternatives.isdisjoint(LETTER_ALTERNATIVES)
-    has_spaces = not alternatives.isdisjoint((r"\s+", r"\s"))
-    is_known = alternatives <= LETTER_ALTERNATIVES | OTHER_ALTERNATIVES
-    return has_letters and has_spaces and is_known
+    plain = f"|{_without_possessives(pattern)}|"
+    known = "|".join(map(re.escape, LETTER_ALTERNATIVES | OTHER_ALTERNATIVES))
+    is_known = re.fullmatch(rf"\|((?:{known})\|)+", plain) is not None
+    has_letters = any(f"|{letters}|" in plain for letters in LETTER_ALTERNATIVES)
+    has_spaces = any(f"|{spaces}|" in plain for spaces in (r"\s+", r"\s"))
+    return is_known and has_letters and has_spaces
 
 
-def _alternatives(pattern: str) -> list[str]:
-    """Return the parts of a pattern between the bars that stand in no bracket."""
-    parts, depth, is_class, start, index = [], 0, False, 0, 0
-    while index < len(pattern):
-        char = pattern[index]
-        if char == "\\":
-            index += 1
-        elif is_class:
-            is_class = char != "]"
-        elif char == "[":
-            is_class = True
-        elif char in "()":
-            depth += 1 if char == "(" else -1
-        elif char == "|" and depth == 0:
-            parts.append(pattern[start:index])
-            start = index + 1
-        index += 1
-    return [*parts, pattern[start:]]
-
-
-def _without_possessives(alternative: str) -> str:
-    """Return the alternative with `++` as `+` and so on: here both match the same."""
-    return re.sub(r"([+*?]|\{\d+,\d+\})\+", r"\1", alternative)
+def _without_possessives(pattern: str) -> str:
+    """Return the pattern with `++` as `+` and so on: here both match the same."""
+    return re.sub(r"([+*?]|\{\d+,\d+\})\+", r"\1", pattern)
 
 
 def _spans_a_place(text: str) -> bool:
@@ -240,23 +188,13 @@ def _rule_of_json(fields: Mapping[str, Any], in_text: InText) -> CutRule | None:
     is_of_patterns = all(step["type"] in ("Split", "ByteLevel") for step in steps)
     if not any(verdicts) or not is_of_patterns or any(map(_adds_space, steps)):
         rule = NARROW if rule is WIDE else rule
-    is_found = {False: in_text == "control", True: True}
     added = fields.get("added_tokens") or []
-    is_kept = all(_is_found_alike(token, rule) for token in added if is_found[not token["special"]])
-    return rule if is_kept else None
+    found = [token for token in added if in_text == "control" or not token["special"]]
+    return rule if all(_is_found_alike(token, rule) for token in found) else None
 
 
 def _adds_space(step: Mapping[str, Any]) -> bool:
     return bool(step.get("add_prefix_space"))
-
-
-def flat_steps(step: Mapping[str, Any] | None, inner: str) -> list[Mapping[str, Any]]:
-    """Return a step, or those of a sequence, in order."""
-    if step is None:
-        return []
-    if step["type"] != "Sequence":
-        return [step]
-    return [flat for one in step[inner] for flat in flat_steps(one, inner)]
 
 
 def _after_normalizer(normalizer: Mapping[str, Any] | None) -> tuple[CutRule, str] | None:

@@ -8,11 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from tokflow.pools.cores import num_cores
-from tokflow.tokenizers.engines.cut_rule import flat_steps
 from tokflow.tokenizers.engines.protocol import Encoded, InText, text_buffers
 from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME
-from tokflow.tokenizers.patterns import special_token_fields
-from tokflow.tokenizers.tokenizer import Tokenizer, read_encoding
+from tokflow.tokenizers.patterns import flat_steps, special_token_fields
+from tokflow.tokenizers.tokenizer import Tokenizer, read_encoding, read_tokenizer_json
 
 if TYPE_CHECKING:
     import awkward
@@ -52,12 +51,10 @@ class GigatokenEngine:
 
     name = "gigatoken"
 
-    def __init__(
-        self, build: Callable[[], "gigatoken.Tokenizer"], *, is_parallel: bool | None = None
-    ) -> None:
+    def __init__(self, build: Callable[[], "gigatoken.Tokenizer"]) -> None:
         self._build = build
         self._tokenizer = build()
-        self._is_parallel = num_cores() > 2 if is_parallel is None else is_parallel
+        self._is_parallel = num_cores() > 2
         self._num_bytes = 0
 
     def encode(self, texts: pa.LargeStringArray) -> Encoded:
@@ -77,24 +74,18 @@ class GigatokenEngine:
         return Encoded(token_ids=token_ids, offsets=token_offsets - token_offsets[0])
 
 
-def open_gigatoken(
-    tokenizer: Tokenizer, *, in_text: InText, is_parallel: bool | None = None
-) -> GigatokenEngine:
+def open_gigatoken(tokenizer: Tokenizer, *, in_text: InText) -> GigatokenEngine:
     """Return the fast engine for `tokenizer`, on all cores or on one.
 
-    By default on one where there are no more than two, since reading and writing keep the other
-    busy: with a cache for each thread, 300 MB of code take 3.5 s of processor time on two cores
-    and 2.5 s on one.
+    On one where there are no more than two, since reading and writing keep the other busy: with a
+    cache for each thread, 300 MB of code take 3.5 s of processor time on two cores and 2.5 s on
+    one.
 
     Raises: whatever gigatoken raises for a tokenizer that it does not support.
     """
     if tokenizer.kind == "tiktoken":
-        build = _tiktoken_builder(tokenizer, in_text)
-    elif tokenizer.kind == "bytes":
-        raise ValueError("the bytes of a text need no engine")
-    else:
-        build = _json_builder(_tokenizer_json(tokenizer), in_text)
-    return GigatokenEngine(build, is_parallel=is_parallel)
+        return GigatokenEngine(_tiktoken_builder(tokenizer, in_text))
+    return GigatokenEngine(_json_builder(_tokenizer_json(tokenizer), in_text))
 
 
 def _tiktoken_builder(tokenizer: Tokenizer, in_text: InText) -> Callable[[], "gigatoken.Tokenizer"]:
@@ -109,35 +100,31 @@ def _tiktoken_builder(tokenizer: Tokenizer, in_text: InText) -> Callable[[], "gi
     return lambda: gigatoken.Tokenizer.from_tiktoken(path, pretokenizer, specials)
 
 
-def _tokenizer_json(tokenizer: Tokenizer) -> bytes:
-    """Return the tokenizer.json that was saved, or what gigatoken makes of a .model."""
-    if tokenizer.kind == "sentencepiece":
-        from gigatoken._load.sentencepiece import sentencepiece_to_tokenizer_json
+def _tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return the tokenizer.json that was saved, or what gigatoken makes of a .model.
 
-        model = (tokenizer.folder / MODEL_NAME).read_bytes()
-        return _with_special_tokens(sentencepiece_to_tokenizer_json(model), tokenizer)
-    path = tokenizer.folder / "tokenizer.json"
-    if not path.is_file():
+    gigatoken's conversion leaves out one special token, the unknown piece.
+    """
+    if tokenizer.kind != "sentencepiece":
+        if fields := read_tokenizer_json(tokenizer.folder):
+            return fields
         raise ValueError("only transformers can load it")
-    return path.read_bytes()
+    from gigatoken._load.sentencepiece import sentencepiece_to_tokenizer_json
 
-
-def _with_special_tokens(content: str, tokenizer: Tokenizer) -> bytes:
-    """Add the special tokens that gigatoken's conversion leaves out: the unknown piece."""
-    fields = msgspec.json.decode(content)
+    model = (tokenizer.folder / MODEL_NAME).read_bytes()
+    fields = msgspec.json.decode(sentencepiece_to_tokenizer_json(model), type=dict[str, Any])
     known = {token["content"] for token in fields["added_tokens"]}
     fields["added_tokens"] += [
         special_token_fields(name, token_id)
         for name, token_id in tokenizer.special_tokens.items()
         if name not in known
     ]
-    return msgspec.json.encode(fields)
+    return fields
 
 
-def _json_builder(content: bytes, in_text: InText) -> Callable[[], "gigatoken.Tokenizer"]:
+def _json_builder(fields: dict[str, Any], in_text: InText) -> Callable[[], "gigatoken.Tokenizer"]:
     import gigatoken
 
-    fields = msgspec.json.decode(content)
     _check_steps(fields)
     if in_text == "ordinary":
         # gigatoken makes a control token of every special token that it knows of; those that

@@ -16,7 +16,7 @@ from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
 from tokflow.tokenizers.engines.chunks import ChunkedEngine
 from tokflow.tokenizers.engines.code_points import CodePoints, code_points_for_reference
 from tokflow.tokenizers.engines.cut_rule import CutRule, find_cut_rule
-from tokflow.tokenizers.engines.fast import open_gigatoken
+from tokflow.tokenizers.engines.fast import GigatokenEngine, open_gigatoken
 from tokflow.tokenizers.engines.protocol import (
     Encoded,
     Engine,
@@ -114,11 +114,8 @@ class RoutedEngine:
     fast: Engine
     reference: Engine
     code_points: CodePoints
-
-    @property
-    def name(self) -> str:
-        """The library that makes the tokens of nearly all texts."""
-        return self.fast.name
+    name: str = GigatokenEngine.name
+    """The library that makes the tokens of nearly all texts."""
 
     def encode(self, texts: pa.LargeStringArray) -> Encoded:
         """Return the tokens of each text, in order."""

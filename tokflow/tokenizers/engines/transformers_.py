@@ -1,8 +1,7 @@
 """The reference engine of what only `transformers` can load: tokenizers written in Python."""
 
-import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import os
+from collections.abc import Sequence
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -118,7 +117,14 @@ class TransformersEngine:
         unknown = getattr(self._loaded, "unk_token_id", None)
         for name, token_id in self._special.items():
             if token_id in token_ids and token_id != unknown and name in text:
-                raise _not_ordinary(type(self._loaded).__name__, name)
+                raise TokenizerError(
+                    where="tokenizer.special_tokens_in_text: ordinary",
+                    expected=f"the class {type(self._loaded).__name__} to encode a special token "
+                    "spelt in a text as text",
+                    found=f"the special token itself for {name!r}",
+                    remedy="set tokenizer.special_tokens_in_text: control to let it become that, "
+                    "or error to stop at such a text",
+                )
         return token_ids
 
 
@@ -137,12 +143,12 @@ def load_pretrained(folder: Path, *, trust_remote_code: bool) -> "PreTrainedToke
 
     Raises: whatever transformers and the tokenizer's own code raise.
     """
-    with without_advice():
-        from transformers import AutoTokenizer
+    without_advice()
+    from transformers import AutoTokenizer
 
-        loaded: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-            str(folder), trust_remote_code=trust_remote_code, local_files_only=True
-        )
+    loaded: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+        str(folder), trust_remote_code=trust_remote_code, local_files_only=True
+    )
     # Its config may name a length, which only makes transformers warn of longer texts.
     loaded.model_max_length = 10**30
     return loaded
@@ -195,26 +201,6 @@ def _check_code(folder: Path, *, trust_remote_code: bool) -> None:
         )
 
 
-@contextmanager
-def without_advice() -> Iterator[None]:
+def without_advice() -> None:
     """Keep transformers from saying that there is no PyTorch, of which no tokenizer has need."""
-
-    def is_other(record: logging.LogRecord) -> bool:
-        return not record.getMessage().startswith("PyTorch was not found")
-
-    logger = logging.getLogger("transformers")
-    logger.addFilter(is_other)
-    try:
-        yield
-    finally:
-        logger.removeFilter(is_other)
-
-
-def _not_ordinary(class_name: str, name: str) -> TokenizerError:
-    return TokenizerError(
-        where="tokenizer.special_tokens_in_text: ordinary",
-        expected=f"the class {class_name} to encode a special token spelt in a text as text",
-        found=f"the special token itself for {name!r}",
-        remedy="set tokenizer.special_tokens_in_text: control to let it become that, "
-        "or error to stop at such a text",
-    )
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")

@@ -12,10 +12,16 @@ import tokenizers
 
 from tokflow.build.dataset import Dataset
 from tokflow.store.arrow import to_texts
-from tokflow.tokenizers.engines import code_points, fast, open_engine, open_reference, sweep
-from tokflow.tokenizers.engines.code_points import CodePoints, code_points_for_reference, ranges_of
+from tokflow.tokenizers.engines import code_points, fast, open_engine, open_reference
+from tokflow.tokenizers.engines.code_points import (
+    CodePoints,
+    code_points_for_reference,
+    differing_points,
+    ranges_of,
+    unequal,
+    write_crossing_tokenizer,
+)
 from tokflow.tokenizers.engines.fast import UNLIKE_PATTERNS, open_gigatoken
-from tokflow.tokenizers.engines.sweep import differing_points, write_crossing_tokenizer
 from tokflow.tokenizers.patterns import PATTERNS, byte_letters, pre_tokenizer_fields
 from tokflow.tokenizers.tokenizer import Kind, Tokenizer
 from tokflow_tests.outputs import make_manifest, token_lists
@@ -121,7 +127,7 @@ def test_the_table_holds_all_marks_that_tokenizers_puts_in_another_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     tokenizer = crossing_json(tmp_path, normalizer={"type": "NFC"})
-    monkeypatch.setattr(sweep, "CONTEXTS", ("a\u0345{}\u0334",))
+    monkeypatch.setattr(code_points, "CONTEXTS", ("a\u0345{}\u0334",))
 
     found = differing_points(tokenizer, [range(0x80, 0xAC00), range(0xE000, 0x20000)])
 
@@ -141,7 +147,7 @@ def test_documents_with_a_new_letter_have_the_tokens_of_the_reference(pattern: s
     assert encoded.token_ids.tolist() == expected.token_ids.tolist()
     assert encoded.offsets.tolist() == expected.offsets.tolist()
     alone = open_gigatoken(tokenizer, in_text="ordinary")
-    assert sweep.unequal(texts, alone, open_reference(tokenizer)) == [1, 2, 3, 4, 5, 6]
+    assert unequal(texts, alone, open_reference(tokenizer)) == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_letter_that_lost_its_case_has_the_tokens_of_the_reference(tmp_path: Path):
@@ -151,9 +157,9 @@ def test_a_letter_that_lost_its_case_has_the_tokens_of_the_reference(tmp_path: P
     engine = open_engine(tokenizer)
 
     assert engine.name == "gigatoken"
-    assert sweep.unequal(texts, engine, open_reference(tokenizer)) == []
+    assert unequal(texts, engine, open_reference(tokenizer)) == []
     alone = open_gigatoken(tokenizer, in_text="ordinary")
-    assert 0 in sweep.unequal(texts, alone, open_reference(tokenizer))
+    assert 0 in unequal(texts, alone, open_reference(tokenizer))
 
 
 @pytest.mark.parametrize("text", ["\U00011935\U00011930", "a\u0345\u07fd\u0334"])
@@ -271,7 +277,7 @@ def test_patterns_that_oniguruma_reads_otherwise_go_to_the_reference(
     assert "it splits otherwise by the pattern " in engine.reason
     monkeypatch.setattr(fast, "UNLIKE_PATTERNS", ())
     alone = open_gigatoken(tokenizer, in_text="ordinary")
-    assert sweep.unequal(["\u00bd1\u00bd1\n "], alone, open_reference(tokenizer)) == [0]
+    assert unequal(["\u00bd1\u00bd1\n "], alone, open_reference(tokenizer)) == [0]
     with pytest.raises(ValueError, match=r"it splits .* otherwise"):
         differing_points(tokenizer, [])
 

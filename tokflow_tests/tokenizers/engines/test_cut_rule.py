@@ -26,7 +26,7 @@ from tokenizers import (
 from tokflow.store.arrow import to_texts
 from tokflow.tokenizers.engines import cut_rule, open_engine
 from tokflow.tokenizers.engines.chunks import CHUNKED_BYTES, ChunkedEngine
-from tokflow.tokenizers.engines.cut_rule import find_cut_rule, read_spec
+from tokflow.tokenizers.engines.cut_rule import find_cut_rule
 from tokflow.tokenizers.engines.fast import open_gigatoken
 from tokflow.tokenizers.engines.protocol import InText
 from tokflow.tokenizers.engines.reference import TiktokenEngine, TokenizersEngine
@@ -459,20 +459,6 @@ def test_a_sentencepiece_model_without_a_proven_place_has_no_rule(
     tokenizer = sentencepiece_model(tmp_path, **options)
 
     assert find_cut_rule(tokenizer, in_text="ordinary") is None
-
-
-def test_what_a_sentencepiece_model_says_of_itself_is_read(tmp_path: Path):
-    sentencepiece_model(tmp_path, add_dummy_prefix=False, user_defined_symbols=["<m>"])
-    path = tmp_path / "tokenizer.model"
-
-    spec = read_spec(path.read_bytes())
-
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
-    ids = range(processor.get_piece_size())
-    assert spec.pieces == tuple(processor.id_to_piece(token_id) for token_id in ids)
-    assert (spec.model_type, spec.rules, spec.has_own_rules) == (2, "nmt_nfkc", False)
-    assert (spec.adds_prefix, spec.removes_spaces, spec.escapes_spaces) == (False, True, True)
-    assert not spec.has_suffixes
 
 
 def test_a_rule_that_changes_a_token_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
