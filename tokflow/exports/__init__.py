@@ -8,11 +8,11 @@ from tokflow.exports.config import (
     export_recipe,
     with_names,
 )
-from tokflow.exports.export import Export, open_export
 from tokflow.exports.format import Arrays, Declared, Extra, Format, Layout
 from tokflow.exports.formats import FORMATS, check_format
 from tokflow.exports.index import INDEX_NAME
 from tokflow.exports.part import Part, inputs_of
+from tokflow.exports.reading import Export, open_export
 from tokflow.exports.writing import index_of, write_export
 
 __all__ = [

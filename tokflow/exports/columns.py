@@ -18,9 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.errors import ConfigError
-from tokflow.exports.export import Export
 from tokflow.exports.format import Arrays, Layout
 from tokflow.exports.part import Part
+from tokflow.exports.reading import Export
 from tokflow.sequences.segments import Sequences
 from tokflow.store.arrow import to_arrow, to_numpy
 

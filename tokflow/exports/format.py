@@ -17,7 +17,7 @@ from tokflow.store.config import Config
 from tokflow.store.manifest import FileEntry
 
 if TYPE_CHECKING:
-    from tokflow.exports.export import Export
+    from tokflow.exports.reading import Export
 
 Arrays = dict[str, npt.NDArray[Any]]
 

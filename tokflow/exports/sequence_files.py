@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from tokflow.exports.batching import cut, equal_sizes
 from tokflow.exports.columns import make_columns
-from tokflow.exports.export import Export, damaged_file
 from tokflow.exports.names import FILE_DIGITS, check_num_files
 from tokflow.exports.part import Part
+from tokflow.exports.reading import Export, damaged_file
 from tokflow.sequences.segments import Sequences
 from tokflow.store.config import Config, Count
 

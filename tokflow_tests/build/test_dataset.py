@@ -6,8 +6,8 @@ import pytest
 from tokflow.build.dataset import Dataset, load_dataset, make_dataset
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS
-from tokflow.exports.bin_ import BinOptions
-from tokflow.exports.parquet_ import ParquetOptions
+from tokflow.exports.formats.bin import BinOptions
+from tokflow.exports.formats.parquet import ParquetOptions
 from tokflow.split.rule import PartConfig
 from tokflow_tests.outputs import touched
 from tokflow_tests.tiny import build, declare, write_texts

@@ -7,7 +7,7 @@ import pytest
 from tokflow.audit.verify import verify_export
 from tokflow.errors import ConfigError
 from tokflow.exports import Arrays, Export
-from tokflow.exports.datatrove import _for_people
+from tokflow.exports.formats.datatrove import _for_people
 from tokflow.store.manifest import Manifest
 from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.exports.exporting import export_as

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from tokflow.audit.verify import verify_export
 from tokflow.errors import ConfigError
-from tokflow.exports import FORMATS, Export, levanter
+from tokflow.exports import FORMATS, Export
+from tokflow.exports.formats import levanter
 from tokflow_tests.chats import CHATS, chat, chat_dataset
 from tokflow_tests.exports.exporting import export
 from tokflow_tests.outputs import content, documents_of, parts

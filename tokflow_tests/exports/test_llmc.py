@@ -108,7 +108,7 @@ def test_a_part_called_val_keeps_its_name_and_so_does_validation(tmp_path: Path)
 def test_a_file_that_llmc_cannot_seek_in_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.exports.llmc.MAX_FILE_BYTES", 1024 + 2 * 6 + 1)
+    monkeypatch.setattr("tokflow.exports.formats.llmc.MAX_FILE_BYTES", 1024 + 2 * 6 + 1)
     dataset = declare(tmp_path, {"a.jsonl": ["ab", "c", "d"]}, exports=["llmc"])
 
     [failed] = build_dataset(dataset).failed
@@ -122,7 +122,7 @@ def test_a_file_that_llmc_cannot_seek_in_is_refused(
 
 
 def test_a_document_that_fits_no_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("tokflow.exports.llmc.MAX_FILE_BYTES", 1024 + 2 * 6)
+    monkeypatch.setattr("tokflow.exports.formats.llmc.MAX_FILE_BYTES", 1024 + 2 * 6)
     exports = [{"format": "llmc", "tokens_per_file": 3}]
     dataset = declare(tmp_path, {"a.jsonl": ["a", "bcdefgh"]}, exports=exports)
 

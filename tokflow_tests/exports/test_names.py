@@ -150,7 +150,7 @@ def test_more_files_than_six_digits_number_are_refused(
 ):
     dataset = declare(tmp_path, {"a.jsonl": ["abc"] * 11}, exports=["parquet"])
     build(dataset)
-    monkeypatch.setattr(f"tokflow.exports.{name}.SHARD_DIGITS", 1)
+    monkeypatch.setattr(f"tokflow.exports.formats.{name}.SHARD_DIGITS", 1)
     format_ = FORMATS[name]
 
     with pytest.raises(ConfigError, match=r"at most 10 files of a part, .* found 11; raise"):

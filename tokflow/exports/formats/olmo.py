@@ -28,9 +28,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import csv
 
-from tokflow.exports.export import Export, damaged_file
 from tokflow.exports.format import Arrays, Format, Layout, fixed
 from tokflow.exports.part import Part
+from tokflow.exports.reading import Export, damaged_file
 from tokflow.exports.token_files import cut_by_documents, new_file, write_numbers
 from tokflow.store.arrow import to_numpy
 from tokflow.store.config import Config, Count

@@ -31,10 +31,10 @@ import xxhash
 
 from tokflow.errors import ConfigError
 from tokflow.exports.batching import equal_sizes
-from tokflow.exports.export import Export, damaged_file
 from tokflow.exports.format import Arrays, Declared, Format, Layout
 from tokflow.exports.options import check_level
 from tokflow.exports.part import Part
+from tokflow.exports.reading import Export, damaged_file
 from tokflow.exports.sequence_files import files_of, sequences_within
 from tokflow.exports.token_files import Compression, open_bytes, peer_name
 from tokflow.sequences.segments import Sequences

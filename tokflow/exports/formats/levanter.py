@@ -29,10 +29,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.exports.batching import batches_of, cut, equal_sizes
-from tokflow.exports.export import Export
 from tokflow.exports.format import Arrays, Extra, Format, Layout, fixed
 from tokflow.exports.options import check_int32_ids
 from tokflow.exports.part import Part
+from tokflow.exports.reading import Export
 from tokflow.exports.token_files import batches_of_documents, new_file, offsets_of
 from tokflow.store.config import Config
 

@@ -34,7 +34,6 @@ from pydantic import Field
 
 from tokflow.errors import ConfigError
 from tokflow.exports.batching import equal_sizes
-from tokflow.exports.export import Export, damaged_file
 from tokflow.exports.format import Arrays, Format, Layout
 from tokflow.exports.names import (
     SHARD_DIGITS,
@@ -46,6 +45,7 @@ from tokflow.exports.names import (
     val_names,
 )
 from tokflow.exports.part import Part
+from tokflow.exports.reading import Export, damaged_file
 from tokflow.exports.sequence_files import files_of, sequences_within
 from tokflow.exports.token_files import cut_by_documents, new_file, offsets_of, write_numbers
 from tokflow.store.config import Config, Count

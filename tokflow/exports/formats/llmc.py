@@ -22,7 +22,6 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from tokflow.exports.export import Export, damaged_file
 from tokflow.exports.format import Arrays, Format, Layout, fixed
 from tokflow.exports.names import (
     SHARD_DIGITS,
@@ -35,6 +34,7 @@ from tokflow.exports.names import (
     val_names,
 )
 from tokflow.exports.part import Part
+from tokflow.exports.reading import Export, damaged_file
 from tokflow.exports.token_files import cut_by_documents, write_numbers
 from tokflow.store.config import Config, Count
 

@@ -28,10 +28,10 @@ import xxhash
 
 from tokflow.errors import ConfigError
 from tokflow.exports.batching import cut, equal_sizes
-from tokflow.exports.export import Export, damaged_file
 from tokflow.exports.format import Arrays, Format, Layout, fixed
 from tokflow.exports.options import check_level
 from tokflow.exports.part import Part
+from tokflow.exports.reading import Export, damaged_file
 from tokflow.exports.token_files import Compression, open_bytes, peer_name
 from tokflow.store.config import Config, Count
 from tokflow.store.zstd import zstd

@@ -36,10 +36,10 @@ from tokflow.exports.columns import (
     lists_of,
     with_loss_mask,
 )
-from tokflow.exports.export import Export
 from tokflow.exports.format import Arrays, Format
 from tokflow.exports.options import check_level
 from tokflow.exports.part import Part
+from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import (
     FileSizeOptions,
     damage_named,

@@ -31,10 +31,10 @@ import msgspec
 import numpy as np
 from pydantic import Field
 
-from tokflow.exports.export import Export
 from tokflow.exports.format import Arrays, Format, Layout, fixed
 from tokflow.exports.options import check_level
 from tokflow.exports.part import Part
+from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import damage_named, files_of, sequences_within
 from tokflow.exports.token_files import new_file
 from tokflow.sequences.segments import Sequences

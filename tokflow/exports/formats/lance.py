@@ -34,9 +34,9 @@ from pydantic import Field
 
 from tokflow.exports.batching import batches_of, cut
 from tokflow.exports.columns import TYPES, fields_of, lists_of
-from tokflow.exports.export import Export
 from tokflow.exports.format import Arrays, Extra, Format, Layout
 from tokflow.exports.part import Part
+from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import sequences_within
 from tokflow.exports.token_files import offsets_of, sizes_by_documents
 from tokflow.sequences.segments import Sequences

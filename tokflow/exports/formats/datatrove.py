@@ -22,9 +22,9 @@ from typing import ClassVar
 import numpy as np
 
 from tokflow.errors import ConfigError
-from tokflow.exports.export import Export
 from tokflow.exports.format import Arrays, Format, Layout, fixed
 from tokflow.exports.part import Part
+from tokflow.exports.reading import Export
 from tokflow.exports.source_names import SourceNames
 from tokflow.exports.token_files import cut_by_documents, offsets_of, write_numbers
 from tokflow.store.config import Config, Count

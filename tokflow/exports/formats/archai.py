@@ -17,11 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
-from tokflow.exports.export import Export
 from tokflow.exports.format import Arrays, Format, Layout, fixed
-from tokflow.exports.npy import npy_header, open_npy
+from tokflow.exports.formats.npy import npy_header, open_npy
 from tokflow.exports.options import check_int32_ids
 from tokflow.exports.part import Part
+from tokflow.exports.reading import Export
 from tokflow.exports.source_names import SourceNames
 from tokflow.exports.token_files import write_numbers
 from tokflow.store.config import Config, Listed

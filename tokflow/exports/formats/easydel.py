@@ -21,10 +21,10 @@ from itertools import count
 from pathlib import Path
 
 from tokflow.exports.columns import layout_of_columns
-from tokflow.exports.export import Export
 from tokflow.exports.format import Arrays, Format, fixed
-from tokflow.exports.parquet_ import ParquetOptions, read_groups, write_groups
+from tokflow.exports.formats.parquet import ParquetOptions, read_groups, write_groups
 from tokflow.exports.part import Part
+from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import sequences_per_file
 from tokflow.store.config import Count
 

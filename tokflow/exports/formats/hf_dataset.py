@@ -37,9 +37,9 @@ from tokflow.exports.columns import (
     schema_of,
     with_loss_mask,
 )
-from tokflow.exports.export import Export
 from tokflow.exports.format import Arrays, Format
 from tokflow.exports.part import Part
+from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import (
     FileSizeOptions,
     names_of_n,

@@ -22,9 +22,9 @@ from typing import Literal
 import pyarrow as pa
 
 from tokflow.exports.columns import layout_of_columns, read_columns, schema_of, with_loss_mask
-from tokflow.exports.export import Export
 from tokflow.exports.format import Arrays, Format, fixed
 from tokflow.exports.part import Part
+from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import (
     TOKENS_PER_BATCH,
     FileSizeOptions,

@@ -24,9 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import CorruptOutputError
-from tokflow.exports.export import Export, damaged_file
 from tokflow.exports.format import Arrays, Format, Layout, fixed
 from tokflow.exports.part import Part
+from tokflow.exports.reading import Export, damaged_file
 from tokflow.exports.token_files import cut_by_documents, offsets_of, write_numbers
 from tokflow.store.config import Config, Count
 

@@ -29,10 +29,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import ConfigError
-from tokflow.exports.export import Export, damaged_file
 from tokflow.exports.format import Arrays, Format, Layout, fixed
 from tokflow.exports.names import FileName, FilePrefix, check_size
 from tokflow.exports.part import Part
+from tokflow.exports.reading import Export, damaged_file
 from tokflow.exports.token_files import batches_of_documents, offsets_of, write_numbers
 from tokflow.store.config import Config
 

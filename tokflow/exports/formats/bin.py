@@ -20,10 +20,10 @@ import numpy as np
 from pydantic import AfterValidator, Field
 
 from tokflow.errors import ConfigError
-from tokflow.exports.export import Export
 from tokflow.exports.format import Arrays, Format, Layout, fixed
 from tokflow.exports.names import renamed, val_names
 from tokflow.exports.part import Part
+from tokflow.exports.reading import Export
 from tokflow.exports.token_files import write_numbers
 from tokflow.store.atomic import check_name
 from tokflow.store.config import Config
