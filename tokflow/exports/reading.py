@@ -8,12 +8,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.errors import ConfigError, CorruptOutputError, MissingOutputError
+from tokflow.errors import ConfigError, CorruptOutputError, MissingOutputError, first_five
 from tokflow.exports.format import Arrays, Format, Layout
 from tokflow.exports.formats import FORMATS
 from tokflow.sequences.segments import Sequences
 from tokflow.store.atomic import LATEST
-from tokflow.store.manifest import Manifest, check_sizes, is_complete, read_manifest
+from tokflow.store.manifest import (
+    MANIFEST_NAME,
+    Manifest,
+    check_sizes,
+    is_complete,
+    is_output_name,
+    read_manifest,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +33,7 @@ class Export:
     @property
     def format_name(self) -> str:
         """The name of its format: `bin`, `parquet` and so on."""
-        name: str = self.manifest.details["format"]
-        return name
+        return str(self.manifest.details["format"])
 
     @property
     def format(self) -> Format:
@@ -68,8 +74,7 @@ class Export:
     @property
     def vocab_size(self) -> int:
         """One more than the largest id of the tokenizer."""
-        size: int = self.manifest.details["vocab_size"]
-        return size
+        return int(self.manifest.details["vocab_size"])
 
     @property
     def eos_id(self) -> int | None:
@@ -192,13 +197,27 @@ def open_export(path: str | Path) -> Export:
     resolved = Path(path).resolve()
     above = (resolved, (resolved / LATEST).resolve(), *list(resolved.parents)[:3])
     folder = next((folder for folder in above if is_complete(folder)), resolved)
+    if not folder.exists():
+        raise _no_export(resolved, "no such file or folder")
+    if not is_complete(folder) and not is_output_name(folder.name):
+        raise _no_export(resolved, f"no {MANIFEST_NAME}")
     manifest = read_manifest(folder)
-    check_sizes(folder, manifest)
     if manifest.stage != "export":
-        raise MissingOutputError(
-            where=folder,
-            expected="an export",
-            found=f"{manifest.stage} of {manifest.partition or manifest.dataset}",
-            remedy="name the folder of an export, `<store>/<dataset>/exports/<name>/latest`",
-        )
+        what = f"{manifest.stage} of {manifest.partition or manifest.dataset}"
+        raise _no_export(resolved, what)
+    check_sizes(folder, manifest)
     return Export(folder, manifest)
+
+
+def _no_export(path: Path, found: str) -> MissingOutputError:
+    """Return the error of a path where no export is; it names those of the dataset around it."""
+    exports = (sorted(folder.glob(f"exports/*/{LATEST}")) for folder in (path, *path.parents))
+    near = [str(link.parent) for link in next(filter(None, exports), [])]
+    return MissingOutputError(
+        where=path,
+        expected="an export",
+        found=found,
+        remedy=f"name one of {first_five(near)}"
+        if near
+        else "name the folder of one, <store>/<dataset>/exports/<name>, which `tokflow run` makes",
+    )

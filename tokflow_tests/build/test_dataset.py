@@ -163,6 +163,11 @@ def test_an_unknown_key_that_is_like_none_is_to_be_removed():
             "did you mean 'bin'?",
         ),
         (
+            {"exports": ["nanochat"]},
+            f"exports[0]: expected one of {', '.join(sorted(FORMATS))}, found 'nanochat'; "
+            "name one of them",
+        ),
+        (
             {"exports": [{"format": "pickle", "sequences_per_file": "many"}]},
             "exports[0].sequences_per_file: expected a whole number, found 'many'; correct it",
         ),

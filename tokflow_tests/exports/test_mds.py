@@ -214,5 +214,5 @@ def test_a_shard_that_is_cut_short_is_refused(tmp_path: Path):
     path = folder / "train/shard.00000.mds"
     path.write_bytes(path.read_bytes()[:-1])
 
-    with pytest.raises(CorruptOutputError, match="2 rows in them, found"):
+    with pytest.raises(CorruptOutputError, match="2 items in them, found"):
         list(Export(folder, manifest).read("train"))

@@ -10,7 +10,8 @@ from tokflow.audit.verify import verify_export
 from tokflow.build.dataset import Dataset
 from tokflow.build.pipeline import build_dataset
 from tokflow.errors import CorruptOutputError
-from tokflow.exports import FORMATS, Arrays, Export
+from tokflow.exports import FORMATS, Export
+from tokflow.exports.format import Arrays
 from tokflow.exports.formats.megatron import MegatronOptions
 from tokflow.store.manifest import Manifest
 from tokflow_tests.outputs import parts
@@ -136,7 +137,7 @@ def test_a_document_longer_than_an_int32_is_refused(
     [failed] = build_dataset(dataset).failed
 
     assert str(failed.error) == (
-        "exports: megatron: expected at most 3 tokens in a document, found 4 in one document; "
+        "exports: megatron: expected at most 3 tokens in a document, found 4; "
         "cut the raw text into shorter documents, or name another format"
     )
 

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from tokflow.errors import ConfigError
-from tokflow.exports import Arrays, Export
+from tokflow.exports import Export
+from tokflow.exports.format import Arrays
 from tokflow.store.manifest import Manifest
 from tokflow_tests.chats import CHATS, MARKED, chat_dataset
 from tokflow_tests.exports.exporting import export_as
