@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tokflow.build.api import tokenize_and_save
-    from tokflow.exports.export import open_export
+    from tokflow.exports.reading import open_export
 
 __all__ = ["open_export", "tokenize_and_save"]
 
@@ -12,7 +12,7 @@ __all__ = ["open_export", "tokenize_and_save"]
 def __getattr__(name: str) -> Any:
     """Import a function on first use, since it brings pyarrow with it."""
     if name == "open_export":
-        from tokflow.exports.export import open_export
+        from tokflow.exports.reading import open_export
 
         return open_export
     if name == "tokenize_and_save":

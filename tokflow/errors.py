@@ -177,6 +177,8 @@ SYSTEM_ERRORS: dict[int, tuple[str, str]] = {
 
 
 def nearest(word: object, known: Sequence[str]) -> str | None:
-    """Return a remedy that names the known word which `word` is most like; None without one."""
-    near = difflib.get_close_matches(str(word), known, n=1, cutoff=0.5)
+    """Return a remedy that names the known word which `word` is most like, or is one word of; None
+    without one."""
+    near = difflib.get_close_matches(str(word), known, n=1)
+    near = near or [name for name in known if str(word) in name.split("_")]
     return f"did you mean {near[0]!r}?" if near else None

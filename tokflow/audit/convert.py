@@ -5,14 +5,9 @@ from typing import Any
 
 from tokflow.audit.regather import gather_parts
 from tokflow.errors import ConfigError
-from tokflow.exports import (
-    ExportConfig,
-    check_parts,
-    export_recipe,
-    with_names,
-    write_export,
-)
-from tokflow.exports.source_names import SourceNames
+from tokflow.exports.config import ExportConfig, check_parts, export_recipe, with_names
+from tokflow.exports.format import SourceNames
+from tokflow.exports.writing import write_export
 from tokflow.sequences.config import PackingConfig
 from tokflow.store.atomic import new_folder, point_latest_to, scratch_folder
 from tokflow.store.integrity import check_files, checked

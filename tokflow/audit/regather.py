@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from tokflow.errors import ConfigError
 from tokflow.exports import INDEX_NAME, Export, Part
-from tokflow.exports.export import damaged_file
 from tokflow.exports.part import make_parts
+from tokflow.exports.reading import damaged_file
 from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, open_sequences, write_sequences
 from tokflow.split.spans import SPANS_NAME, SPANS_SCHEMA, Split

@@ -9,8 +9,8 @@ import pydantic
 from tokflow.build.yaml_file import COMPONENT_TYPE, read_yaml
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError
-from tokflow.exports import Declared, ExportConfig, check_exports, with_names
-from tokflow.exports.source_names import SourceNames, source_names
+from tokflow.exports.config import ExportConfig, check_exports, source_names, with_names
+from tokflow.exports.format import Declared, SourceNames
 from tokflow.raw import RawConfig
 from tokflow.sequences.config import PackingConfig
 from tokflow.split.rule import SplitConfig

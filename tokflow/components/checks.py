@@ -13,7 +13,7 @@ from tokflow.audit.verify.tokens import verify_tokens
 from tokflow.build.graph import BuildGraph
 from tokflow.components.dagster_names import asset_key
 from tokflow.errors import TokflowError, message_of, shortened
-from tokflow.exports import Part, inputs_of
+from tokflow.exports.part import Part, inputs_of
 from tokflow.split.leakage import find_shared_texts
 from tokflow.store.manifest import broken_files
 from tokflow.store.verdicts import try_to_write_verdict

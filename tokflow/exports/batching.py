@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 
 class Cuttable(Protocol):
@@ -55,3 +56,8 @@ def equal_sizes(total: int, per_file: int) -> list[int]:
     rest. Empty where there is nothing."""
     full, rest = divmod(total, per_file)
     return [per_file] * full + ([rest] if rest else [])
+
+
+def offsets_of(lengths: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Return where each document begins, and the last ends; (num_documents + 1,)."""
+    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])

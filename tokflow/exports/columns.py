@@ -11,17 +11,17 @@ seq_lengths     list<int32>  tokens of each segment, padding not among them
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.errors import ConfigError
-from tokflow.exports.export import Export
 from tokflow.exports.format import Arrays, Layout
 from tokflow.exports.part import Part
-from tokflow.sequences.segments import Sequences
+from tokflow.exports.reading import Export
+from tokflow.sequences.segments import Sequences, fill_sequences
 from tokflow.store.arrow import to_arrow, to_numpy
 
 TYPES = {
@@ -34,6 +34,11 @@ TYPES = {
     "seq_lengths": pa.int32(),
 }
 
+Column = Literal[
+    "attention_mask", "segment_ids", "position_ids", "loss_mask", "labels", "seq_lengths"
+]
+"""A column beside input_ids, as an option names it."""
+
 NO_LABEL = -100
 """The label of what is no loss token."""
 
@@ -42,15 +47,12 @@ Lists = tuple[npt.NDArray[Any], npt.NDArray[np.int64]]
 
 
 def check_columns(columns: Sequence[str], *, padding: bool) -> None:
-    """Refuse columns beside input_ids that there are not, are named twice or cannot be.
+    """Refuse columns beside input_ids that are named twice or cannot be.
 
     Raises: ConfigError.
     """
-    known = [name for name in TYPES if name != "input_ids"]
     problem = None
-    if wrong := [name for name in columns if name not in known]:
-        problem = f"a choice of {', '.join(known)}", repr(wrong[0]), "name some of them or none"
-    elif len(set(columns)) < len(columns):
+    if len(set(columns)) < len(columns):
         problem = "each column once", ", ".join(columns), "name it once"
     elif padding and "seq_lengths" in columns:
         problem = (
@@ -127,14 +129,12 @@ def _segment_lengths(segment_ids: npt.NDArray[np.int32], is_token: npt.NDArray[n
 
 def read_columns(table: pa.Table | pa.RecordBatch, export: Export) -> Arrays:
     """Return the fields that an export keeps, from a table of its columns; see `fields_of`."""
-    if isinstance(table, pa.RecordBatch):
-        table = pa.Table.from_batches([table])
     lists: dict[str, Lists] = {}
-    for name in table.column_names:
-        chunks = table[name].chunks
-        values = [to_numpy(chunk.flatten()) for chunk in chunks]
-        num_values = [np.diff(to_numpy(chunk.offsets)) for chunk in chunks]
-        lists[name] = _joined(values), _joined(num_values).astype(np.int64)
+    for name in table.schema.names:
+        column = table.column(name)
+        column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        num_values = np.diff(to_numpy(column.offsets)).astype(np.int64)
+        lists[name] = to_numpy(column.flatten()), num_values
     return fields_of(lists, export)
 
 
@@ -164,10 +164,6 @@ def fields_of(lists: Mapping[str, Lists], export: Export) -> Arrays:
     return {name: values for name in details["keeps"] if (values := found[name]) is not None}
 
 
-def _joined(values: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    return values[0] if len(values) == 1 else np.concatenate(values)
-
-
 def _filled(
     lists: Mapping[str, Lists], name: str, length: int, fill: int
 ) -> npt.NDArray[Any] | None:
@@ -186,12 +182,10 @@ def _segments_of(
     lengths: npt.NDArray[Any], num_segments: npt.NDArray[np.int64], sequence_length: int
 ) -> npt.NDArray[np.int32]:
     row = np.repeat(np.arange(len(num_segments)), num_segments)
-    first = np.cumsum(num_segments) - num_segments
-    ordinal = np.arange(len(lengths)) - first[row] + 1
-    num_tokens = np.bincount(row, weights=lengths, minlength=len(num_segments))
-    out = np.zeros((len(num_segments), sequence_length), dtype=np.int32)
-    out[np.arange(sequence_length) < num_tokens[:, None]] = np.repeat(ordinal, lengths)
-    return out
+    no_ids = np.zeros(int(lengths.sum()), dtype=np.uint16)
+    return fill_sequences(
+        no_ids, row, lengths, sequence_length=sequence_length, pad_id=0
+    ).segment_ids
 
 
 def _positions_of(segment_ids: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:

@@ -1,25 +1,30 @@
 """One export as a dataset declares it: its format, its options, and what decides its files."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import combinations
+from pathlib import PurePath
 from typing import Any, ClassVar
 
 import pydantic
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError
-from tokflow.exports.format import Declared, Layout
+from tokflow.exports.format import Declared, Layout, SourceNames
 from tokflow.exports.formats import FORMATS, check_format
 from tokflow.exports.index import INDEX_VERSION
 from tokflow.exports.part import check_eos_first
-from tokflow.exports.source_names import SourceNames
+from tokflow.raw import RawConfig, redact
+from tokflow.raw.urls import is_url
 from tokflow.sequences.config import PackingConfig
 from tokflow.store.atomic import check_name
 from tokflow.store.config import Config
-from tokflow.store.config_errors import check_keys
+from tokflow.store.config_errors import check_keys, relocated
 from tokflow.store.manifest import Recipe
 from tokflow.store.versions import known_changes
+from tokflow.tokenizers.tokenizer import TokenizerConfig
 
 
 class ExportConfig(Config):
@@ -87,8 +92,32 @@ def with_names(config: ExportConfig, names: SourceNames) -> ExportConfig:
 
     They decide what is written, and so the fingerprint.
     """
-    options = FORMATS[config.format].named(config.options, names)
+    options, named = config.options, FORMATS[config.format].named
+    left = {option: name for option, name in named.items() if getattr(options, option) is None}
+    if not left:
+        return config
+    known = {option: getattr(names, name) for option, name in left.items()}
+    with export_named(config):
+        options = type(options)(**{**options.model_dump(), **known})
     return config.model_copy(update={"options": options})
+
+
+def source_names(
+    dataset: str, raw: RawConfig, documents: DocumentsConfig, tokenizer: TokenizerConfig
+) -> SourceNames:
+    """Return the names that a dataset's YAML has for its raw files, columns and tokenizer."""
+    first, *others = raw.files
+    more = f" and {len(others):,} more" if others else ""
+    is_remote = is_url(first) and not first.startswith("file:")
+    name = tokenizer.name
+    if name is None:
+        name = "bytes" if tokenizer.kind == "bytes" else f"trained ({dataset})"
+    is_path = tokenizer.kind in ("file", "sentencepiece") or PurePath(name).is_absolute()
+    return SourceNames(
+        source=(redact(first) if is_remote else PurePath(first).name) + more,
+        columns=documents.columns,
+        tokenizer=PurePath(name).name if is_path else name,
+    )
 
 
 def export_recipe(
@@ -119,11 +148,12 @@ def check_exports(exports: Sequence[ExportConfig], declared: Declared) -> None:
             )
     for export in exports:
         check_parts(export, declared.parts)
-        if export.layout.eos_first:
-            check_eos_first(has_eos=declared.has_eos, has_bos=declared.has_bos, where=export.name)
         format_ = FORMATS[export.format]
-        format_.file_names(export.options, declared.parts)
-        format_.check(export.options, declared)
+        with export_named(export):
+            if export.layout.eos_first:
+                check_eos_first(has_eos=declared.has_eos, has_bos=declared.has_bos, where="")
+            format_.file_names(export.options, declared.parts)
+            format_.check(export.options, declared)
 
 
 def check_parts(export: ExportConfig, parts: Sequence[str]) -> None:
@@ -139,3 +169,13 @@ def check_parts(export: ExportConfig, parts: Sequence[str]) -> None:
             found=", ".join(others),
             remedy="rename them in `split.parts`, or name another format",
         )
+
+
+@contextmanager
+def export_named(export: ExportConfig) -> Iterator[None]:
+    """Let a ConfigError say which export it is about; `where` is an option of it."""
+    try:
+        yield
+    except ConfigError as error:
+        where = ": ".join(filter(None, [f"exports: {export.name}", error.where]))
+        raise relocated(error, where) from error.__cause__

@@ -3,7 +3,7 @@
 import importlib
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,13 +11,12 @@ import numpy.typing as npt
 
 from tokflow.errors import ConfigError
 from tokflow.exports.part import Part
-from tokflow.exports.source_names import SourceNames
 from tokflow.sequences.config import PackingConfig
 from tokflow.store.config import Config
 from tokflow.store.manifest import FileEntry
 
 if TYPE_CHECKING:
-    from tokflow.exports.export import Export
+    from tokflow.exports.reading import Export
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -63,6 +62,21 @@ class Declared:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SourceNames:
+    """Names of what the tokens of a dataset come from, for the formats that write them down.
+
+    Of a path the last name alone: the same data gives the same bytes wherever it lies. A URL is
+    whole but for its secrets."""
+
+    source: str
+    """The raw files."""
+    columns: tuple[str, ...]
+    """The columns of a record that were read."""
+    tokenizer: str
+    """An encoding, an id on the hub or a file; `bytes`; of one that was trained, for what."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Extra:
     """An optional package, which only some formats need."""
 
@@ -77,7 +91,7 @@ class Extra:
         Raises: ConfigError that says what to install, where it is not there. One that is there and
         lacks what it needs itself raises as any import does.
         """
-        self.check(where=f"exports: {self.name}")
+        self.check(where=self.name)
         return importlib.import_module(self.module)
 
     def check(self, *, where: str) -> None:
@@ -94,14 +108,12 @@ class Extra:
             )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Format:
     """One export format."""
 
-    description: str
-    """One line for people: whose format it is and what the files are called."""
     options: type[Config]
-    """The fields a user can set beside `format`."""
+    """The fields a user can set beside `format`. Its docstring is the format's `description`."""
     layout: Callable[[Any], Layout]
     """The content of the files, given the options."""
     write: Callable[[Part, Any, Path], object]
@@ -112,6 +124,7 @@ class Format:
 
     A document lies whole in what is yielded at once if the format keeps offsets, which begin at
     0 each time. loss_mask is yielded where the format keeps it, and of a stream only of chats."""
+    _: KW_ONLY
     finish: Callable[[Sequence[Part], Any, Path], object] = lambda parts, options, folder: None
     """Write what is about all parts, those given to `write`; there is one at least."""
     file_names: Callable[[Any, Sequence[str]], Mapping[str, str]] = lambda options, parts: {
@@ -130,12 +143,22 @@ class Format:
     check: Callable[[Any, Declared], object] = lambda options, declared: None
     """Refuse, by a ConfigError, options that cannot go with the rest of the dataset. `write` checks
     the same, for an export may be converted from another."""
-    named: Callable[[Any, SourceNames], Any] = lambda options, names: options
-    """Return the options with the names that the user left to the dataset."""
+    named: Mapping[str, str] = field(default_factory=dict)
+    """Options that are names of the dataset's where the user sets none: the option, and the field
+    of SourceNames."""
     version: int = 1
     """Raised when the same input would give other bytes of the format's files."""
 
+    @property
+    def description(self) -> str:
+        """One line for people: whose format it is and what the files are called."""
+        return " ".join(str(self.options.__doc__).split()).removesuffix(".")
 
-def fixed(layout: Layout) -> Callable[[Any], Layout]:
+
+def fixed_layout(
+    made_of: MadeOf, *keeps: str, eos_first: bool = False, leaves_out_empty: bool = False
+) -> Callable[[Any], Layout]:
     """Return the layout of a format whose options do not change it."""
-    return lambda options: layout
+    return lambda options: Layout(
+        made_of=made_of, keeps=keeps, eos_first=eos_first, leaves_out_empty=leaves_out_empty
+    )

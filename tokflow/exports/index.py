@@ -5,12 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.split.spans import Split
 from tokflow.store.arrow import make_table, repeated, to_arrow, to_numpy
-from tokflow.store.tables import TableWriter
+from tokflow.store.tables import Columns, TableWriter
 
 INDEX_NAME = "index.parquet"
 
@@ -85,25 +83,15 @@ def _groups_with(metadata: Any, part: str, start: int, stop: int) -> list[int]:
     return groups
 
 
-def index_tables(
-    part: str,
-    split: Split,
-    *,
-    document: npt.NDArray[np.int64],
-    num_tokens: npt.NDArray[np.int64],
-    **columns: npt.NDArray[np.int64],
-) -> Iterator[pa.Table]:
-    """Yield the index of segments of one file; a segment of no tokens has no row in it."""
-    is_some = num_tokens > 0
-    if not is_some.any():
-        return
-    row = to_numpy(split.shard.documents(["row"])["row"])[document]
-    whole = {"row": row, "num_tokens": num_tokens, **columns}
+def index_tables(part: str, raw_file: str, columns: Columns) -> Iterator[pa.Table]:
+    """Yield the index of segments of one file, given their other columns; a segment of no tokens
+    has no row in it."""
+    is_some = columns["num_tokens"] > 0
     if not is_some.all():
-        whole = {name: values[is_some] for name, values in whole.items()}
-    raw_file = str(split.manifest.partition)
-    for first in range(0, len(whole["row"]), INDEX_ROWS_AT_ONCE):
-        some = {name: values[first : first + INDEX_ROWS_AT_ONCE] for name, values in whole.items()}
+        columns = {name: values[is_some] for name, values in columns.items()}
+    for first in range(0, len(columns["row"]), INDEX_ROWS_AT_ONCE):
+        rows = slice(first, first + INDEX_ROWS_AT_ONCE)
+        some = {name: values[rows] for name, values in columns.items()}
         num = len(some["row"])
         names = {"part": repeated(part, num), "raw_file": repeated(raw_file, num)}
         yield make_table({**names, **some}, INDEX_SCHEMA)

@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -11,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.errors import ConfigError
+from tokflow.exports.batching import offsets_of
 from tokflow.exports.index import index_tables
 from tokflow.exports.part_sequences import TOKENS_AT_ONCE, PartSequences
 from tokflow.sequences.config import PackingConfig
@@ -23,6 +25,9 @@ from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.token_source import TokenSource
 
 T = TypeVar("T")
+
+LARGEST_ID = 2**31 - 1
+"""Of a token: what int32 holds, which most trainers read."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +44,7 @@ class DocumentsOfFile:
     """BOS and EOS included; 0 of an empty document that has neither."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)  # without slots, since it keeps its sequences
 class Part:
     """One part of the split over all files, in the order of their partition keys.
 
@@ -59,17 +64,15 @@ class Part:
     """The id that begins each document; None where none does."""
     vocab_size: int
     dtype: np.dtype[np.unsignedinteger]
-    file_name: str = ""
-    """Its name in the names of an export's files, if that is not its own."""
+    file_name: str
+    """Its name in the names of an export's files: its own, unless the format has another."""
     taken: Counter[str] | None = None
     """Counts of what was asked for since: of `stream`, `stream_loss_mask` and `sequences`
     num_tokens (padding is none) and num_loss_tokens, of `document_lengths` num_documents and
     num_empty_documents. None: nobody counts."""
-    packed: PartSequences = field(init=False, repr=False, compare=False)
-    """Counts and index of its sequences."""
 
     def __post_init__(self) -> None:
-        largest = int(np.iinfo(self.dtype).max)
+        largest = min(int(np.iinfo(self.dtype).max), LARGEST_ID)
         if not 0 <= self.pad_id <= largest:
             raise ConfigError(
                 where="packing.pad_id",
@@ -77,11 +80,20 @@ class Part:
                 found=f"{self.pad_id:,}",
                 remedy="name an id that the model knows or ignores",
             )
-        packed = PartSequences(
+        if self.vocab_size > LARGEST_ID + 1:
+            raise ConfigError(
+                where="tokenizer",
+                expected=f"ids up to {LARGEST_ID:,}, for trainers read int32",
+                found=f"{self.vocab_size:,} ids",
+                remedy="name another tokenizer",
+            )
+
+    @cached_property
+    def packed(self) -> PartSequences:
+        """Counts and index of its sequences."""
+        return PartSequences(
             part=self.name, files=self.sequences_of, packing=self.packing, pad_id=self.pad_id
         )
-        object.__setattr__(self, "packed", packed)
-        object.__setattr__(self, "file_name", self.file_name or self.name)
 
     @property
     def pad_id(self) -> int:
@@ -180,19 +192,18 @@ class Part:
         """Yield the index of `stream` in order, each table of one file."""
         position = 0
         moves_eos = eos_first and self._eos_to_move() is not None
-        for split in self.splits:
-            spans = split.spans(self.name)
-            ends = np.cumsum(spans.num_tokens)
+        for of_file in self.documents():
+            starts = offsets_of(of_file.num_tokens)
             columns = {
-                "position": position + ends - spans.num_tokens,
-                "num_tokens": spans.num_tokens,
-                "document": spans.document,
-                "char_start": spans.char_start,
-                "token_in_piece": np.zeros(len(ends), dtype=np.int64),
+                "position": position + starts[:-1],
+                "num_tokens": of_file.num_tokens,
+                "row": of_file.row,
+                "char_start": of_file.char_start,
+                "token_in_piece": np.zeros_like(of_file.row),
             }
             columns = _split_at_eos(columns) if moves_eos else columns
-            yield from index_tables(self.name, split, **columns)
-            position += int(ends[-1]) if len(ends) else 0
+            yield from index_tables(self.name, of_file.raw_file, columns)
+            position += int(starts[-1])
 
     def _eos_to_move(self) -> int | None:
         """Return the EOS that must be moved before each document; None where a BOS stands there.
@@ -258,6 +269,7 @@ def make_parts(
     return [
         Part(
             name=name,
+            file_name=name,
             splits=splits,
             sequences_of=sequences_of,
             packing=packing,
@@ -284,7 +296,7 @@ def check_eos_first(*, has_eos: bool, has_bos: bool, where: str) -> None:
     """
     if not (has_eos or has_bos):
         raise ConfigError(
-            where=f"exports: {where}",
+            where=where,
             expected="documents with an EOS, which this format has before each of them",
             found="documents without EOS and BOS",
             remedy="set `tokenizer.eos: last`, or name another format",

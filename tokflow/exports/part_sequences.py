@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
 
@@ -86,6 +86,8 @@ class PartSequences:
         return sum(file.manifest.counts[f"{self.part}.{name}"] for file in self.files)
 
     def _sequences_as_stored(self) -> Iterator[Sequences]:
+        length = self.packing.stored_length
+        fill = partial(fill_sequences, sequence_length=length, pad_id=self.pad_id)
         for file in self.files:
             source, masks = file.split.token_source(), file.split.loss_mask_source()
             columns = file.segments(self.part, ("sequence", "token_start", "num_tokens"))
@@ -93,7 +95,7 @@ class PartSequences:
             for some in self._batches(sequence):
                 segments = starts[some], lengths[some]
                 mask = None if masks is None else masks.take(*segments)
-                yield self._made(source.take(*segments), mask, sequence[some], lengths[some])
+                yield fill(source.take(*segments), sequence[some], lengths[some], loss_mask=mask)
                 for mapped in filter(None, (source, masks)):
                     mapped.release()
         tails = self._tails
@@ -101,7 +103,7 @@ class PartSequences:
             some_tails = tails.chosen(some)
             token_ids, mask = self._tokens_of(some_tails)
             columns = some_tails.columns
-            yield self._made(token_ids, mask, columns["sequence"], columns["num_tokens"])
+            yield fill(token_ids, columns["sequence"], columns["num_tokens"], loss_mask=mask)
 
     def _batches(self, sequence: npt.NDArray[np.int64]) -> Iterator[slice]:
         """Yield the segments of some sequences at a time."""
@@ -109,22 +111,6 @@ class PartSequences:
         edges = [*range(0, num_sequences, self._at_once), num_sequences]
         for start, stop in pairwise(np.searchsorted(sequence, edges).tolist()):
             yield slice(start, stop)
-
-    def _made(
-        self,
-        token_ids: npt.NDArray[np.unsignedinteger],
-        loss_mask: npt.NDArray[np.uint8] | None,
-        sequence: npt.NDArray[np.int64],
-        num_tokens: npt.NDArray[np.int64],
-    ) -> Sequences:
-        return fill_sequences(
-            token_ids,
-            sequence,
-            num_tokens,
-            sequence_length=self.packing.stored_length,
-            pad_id=self.pad_id,
-            loss_mask=loss_mask,
-        )
 
     @cached_property
     def _tails(self) -> "_Tails":
@@ -178,18 +164,12 @@ class PartSequences:
     def _index_of(self, split: Split, first_sequence: int, columns: Columns) -> Iterator[pa.Table]:
         """Yield the index of segments of one file."""
         sequence, num_tokens = columns["sequence"], columns["num_tokens"]
-        column = columns.get("column")
-        if column is None:
-            column = _columns(sequence, num_tokens)
-        return index_tables(
-            self.part,
-            split,
-            position=(first_sequence + sequence) * self.packing.stored_length + column,
-            num_tokens=num_tokens,
-            document=columns["document"],
-            char_start=columns["char_start"],
-            token_in_piece=columns["token_in_piece"],
-        )
+        column = columns["column"] if "column" in columns else _columns(sequence, num_tokens)
+        position = (first_sequence + sequence) * self.packing.stored_length + column
+        row = to_numpy(split.shard.documents(["row"])["row"])[columns["document"]]
+        kept = {name: columns[name] for name in ("num_tokens", "char_start", "token_in_piece")}
+        of_index = {"position": position, "row": row, **kept}
+        return index_tables(self.part, str(split.manifest.partition), of_index)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

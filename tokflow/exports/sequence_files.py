@@ -1,21 +1,18 @@
-"""Files of a part's sequences: how many go into each, their names, and tables of columns."""
+"""Files of a part's sequences: how many go into each, and their names."""
 
 import re
 import tarfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import msgspec
-import pyarrow as pa
 
 from tokflow.exports.batching import cut, equal_sizes
-from tokflow.exports.columns import make_columns
-from tokflow.exports.export import Export, damaged_file
-from tokflow.exports.names import FILE_DIGITS, check_num_files
+from tokflow.exports.options import FILE_DIGITS, check_num_files
 from tokflow.exports.part import Part
+from tokflow.exports.reading import Export, damaged_file
 from tokflow.sequences.segments import Sequences
 from tokflow.store.config import Config, Count
 
@@ -38,52 +35,40 @@ def sequences_within(limit: int, size: int) -> int:
     return max(1, limit // size)
 
 
-def sequences_per_file(
-    options: FileSizeOptions, part: Part, *, where: str, sequence_bytes: int | None = None
-) -> int:
-    """Return how many sequences a file holds at most: one at least.
+def files_by_size(
+    part: Part,
+    options: FileSizeOptions,
+    stem: Path,
+    suffix: str,
+    *,
+    at_once: int,
+    sequence_bytes: int | None = None,
+    has_total: bool = True,
+) -> Iterator[tuple[Path, Iterator[Sequences]]]:
+    """Yield `<stem>-<i>-of-<n><suffix>` for each file, and the sequences that go into it as
+    `files_of` yields them; without `has_total` it is called `<stem>-<i><suffix>`.
 
-    Raises: ConfigError where that makes more files than names can number.
+    `sequence_bytes`: what `megabytes_per_file` counts for a sequence, by default 4 per token.
+
+    Raises: ConfigError before the first of more files than names can number.
     """
-    limit, size = options.megabytes_per_file * 1_000_000, sequence_bytes or 4 * part.sequence_length
-    per_file = options.sequences_per_file or sequences_within(limit, size)
+    size = sequence_bytes or 4 * part.sequence_length
+    within = sequences_within(options.megabytes_per_file * 1_000_000, size)
+    per_file = options.sequences_per_file or within
     option = "sequences_per_file" if options.sequences_per_file else "megabytes_per_file"
     num_files = -(-part.num_sequences // per_file)
-    check_num_files(num_files, digits=FILE_DIGITS, where=where, option=option)
-    return per_file
+    check_num_files(num_files, digits=FILE_DIGITS, option=option)
+    total = f"-of-{num_files:05d}" if has_total else ""
+    stem.parent.mkdir(exist_ok=True)
+    for number, batches in files_of(part, per_file, at_once=at_once):
+        yield stem.with_name(f"{stem.name}-{number:05d}{total}{suffix}"), batches
 
 
-def names_of_n(part: Part, per_file: int, suffix: str, *, stem: str | None = None) -> list[str]:
-    """Return `<stem>-<i>-of-<n><suffix>` for each file; `stem` is by default the part's name."""
-    num_files = -(-part.num_sequences // per_file)
-    return [f"{stem or part.name}-{i:05d}-of-{num_files:05d}{suffix}" for i in range(num_files)]
-
-
-def paths_of_n(export: Export, stem: str, suffix: str) -> list[Path]:
-    """Return the files that are called as in `names_of_n`, in order."""
-    pattern = re.compile(rf"{re.escape(stem)}-(\d+)-of-\d+{re.escape(suffix)}")
+def paths_by_size(export: Export, stem: str, suffix: str) -> list[Path]:
+    """Return the files that are called as in `files_by_size`, in order."""
+    pattern = re.compile(rf"{re.escape(stem)}-(\d+)(-of-\d+)?{re.escape(suffix)}")
     found = [match for name in export.manifest.files if (match := pattern.fullmatch(name))]
     return [export.folder / match[0] for match in sorted(found, key=lambda match: int(match[1]))]
-
-
-def write_tables(
-    part: Part,
-    schema: pa.Schema,
-    open_writer: Callable[[Path], AbstractContextManager[Any]],
-    paths: Iterable[Path],
-    *,
-    per_file: int,
-    at_once: int,
-    padding: bool = True,
-) -> None:
-    """Write the sequences of a part as tables of `at_once`, so that the bytes do not depend on what
-    was read together. `open_writer` returns what has `write_table` and closes its file."""
-    files = files_of(part, per_file, at_once=at_once)
-    for path, (_, batches) in zip(paths, files, strict=False):
-        path.parent.mkdir(exist_ok=True)
-        with open_writer(path) as writer:
-            for batch in batches:
-                writer.write_table(make_columns(batch, schema, padding=padding))
 
 
 def files_of(

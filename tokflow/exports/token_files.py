@@ -1,6 +1,6 @@
 """Files of a part's tokens: how much goes into each, and how numbers get into it."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -8,9 +8,10 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.exports.batching import cut
-from tokflow.exports.names import FILE_DIGITS, check_num_files
+from tokflow.exports.batching import cut, offsets_of
+from tokflow.exports.options import FILE_DIGITS, check_num_files
 from tokflow.exports.part import Part
+from tokflow.exports.reading import damaged_file
 from tokflow.store.zstd import zstd
 
 
@@ -37,11 +38,6 @@ def write_numbers(
             file.write((array if dtype is None else array.astype(dtype, copy=False)).data.cast("B"))
 
 
-def offsets_of(lengths: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Return where each document begins, and the last ends; (num_documents + 1,)."""
-    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shard:
     """The content of one file of a part: whole documents, end to end."""
@@ -60,30 +56,28 @@ def cut_by_documents(
     part: Part,
     *,
     tokens_per_file: int | None,
-    where: str,
     digits: int = FILE_DIGITS,
     eos_first: bool = False,
     has_loss_mask: bool = False,
 ) -> Iterator[Shard]:
     """Yield the shards of a part, whole documents in each; nothing of a part without tokens.
 
-    Each has at most `tokens_per_file` tokens, unless it is one document. Their numbers have
-    `digits` digits in the files of the format `where`.
+    Each has at most `tokens_per_file` tokens, unless it is one document.
 
-    Raises: ConfigError before the first of more shards than that numbers.
+    Raises: ConfigError before the first of more shards than `digits` digits number.
     """
     lengths = part.document_lengths()
     sizes, counts = sizes_by_documents(lengths, tokens_per_file or max(1, part.num_tokens))
-    check_num_files(len(sizes), digits=digits, where=where, option="tokens_per_file")
+    check_num_files(len(sizes), digits=digits, option="tokens_per_file")
     tokens = cut(part.stream(eos_first=eos_first), sizes.tolist())
     masked = has_loss_mask and part.has_loss_mask
     masks = cut(part.stream_loss_mask(), sizes.tolist()) if masked else None
-    stops = np.cumsum(counts).tolist()
-    for number, (size, stop) in enumerate(zip(sizes.tolist(), stops, strict=True)):
+    of_shards = np.split(lengths, np.cumsum(counts)[:-1])
+    for number, size in enumerate(sizes.tolist()):
         yield Shard(
             number=number,
             num_tokens=size,
-            lengths=lengths[stop - int(counts[number]) : stop],
+            lengths=of_shards[number],
             tokens=next(tokens),
             loss_mask=None if masks is None else next(masks),
         )
@@ -139,11 +133,32 @@ def peer_name(compression: str, level: int | None) -> str | None:
     return "zstd" if level is None else f"zstd:{level}"
 
 
-def open_bytes(path: Path, *, is_compressed: bool) -> npt.NDArray[np.uint8]:
-    """Return what a file holds, memory-mapped unless it is one frame of zstd.
+def item_header(ends: Sequence[int] | npt.NDArray[Any]) -> bytes:
+    """Return the beginning of a file of items, as `open_items` reads it.
 
-    Raises: zstd.ZstdError where the frame is damaged or cut short.
+    `ends`: the first byte of the first item, and where each ends.
+    """
+    return np.array([len(ends) - 1, *ends], dtype="<u4").tobytes()
+
+
+def open_items(
+    path: Path, *, is_compressed: bool
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint32]]:
+    """Return the bytes of a file and where its items begin, and the last ends.
+
+    uint32 number of items | uint32 first byte of each, and the end | what the format has there |
+    items. Memory-mapped unless the file is one frame of zstd.
+
+    Raises: CorruptOutputError where the items do not end with the file; zstd.ZstdError where the
+    frame is damaged or cut short.
     """
     if is_compressed:
-        return np.frombuffer(zstd.decompress(path.read_bytes()), dtype=np.uint8)
-    return np.memmap(path, dtype=np.uint8, mode="r")
+        data = np.frombuffer(zstd.decompress(path.read_bytes()), dtype=np.uint8)
+    else:
+        data = np.memmap(path, dtype=np.uint8, mode="r")
+    num_items = int(data[:4].view("<u4")[0])
+    offsets = data[4 : 4 * (num_items + 2)].view("<u4")
+    if offsets[-1] != len(data) or offsets[0] < 4 * (num_items + 2):
+        expected = f"{offsets[-1]:,} bytes, {num_items:,} items in them"
+        raise damaged_file(path, expected=expected, found=f"{len(data):,}")
+    return data, offsets

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from tokflow.errors import CorruptOutputError
-from tokflow.exports.config import ExportConfig, export_recipe
+from tokflow.exports.config import ExportConfig, export_named, export_recipe
 from tokflow.exports.format import Layout
 from tokflow.exports.formats import FORMATS
 from tokflow.exports.index import INDEX_NAME, write_index
@@ -35,9 +35,9 @@ def write_export(
     """
     started = time.perf_counter()
     format_, layout = FORMATS[config.format], config.layout
-    names = format_.file_names(config.options, [part.name for part in parts])
-    counted = [replace(part, file_name=names[part.name], taken=Counter()) for part in parts]
-    with checked(*inputs_of(parts)):
+    with export_named(config), checked(*inputs_of(parts)):
+        names = format_.file_names(config.options, [part.name for part in parts])
+        counted = [replace(part, file_name=names[part.name], taken=Counter()) for part in parts]
         written = [part for part in counted if _is_some(part, layout)]
         for part in written:
             format_.write(part, config.options, folder)

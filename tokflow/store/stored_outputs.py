@@ -14,6 +14,7 @@ from tokflow.errors import (
     ForeignOutputError,
     MissingOutputError,
     TokflowError,
+    first_five,
 )
 from tokflow.store.atomic import LATEST
 from tokflow.store.manifest import (
@@ -124,14 +125,10 @@ def walk(folder: Path) -> Iterator[StoredOutput | Unreadable | PassedBy]:
         yield PassedBy(folder, f"{', '.join(strays[:3])}{more}: belongs to no output")
 
 
-OUTPUT = "the folder of a token shard, a split, sequences, an export or a tokenizer"
-
-
-def find_output(path: Path, *, expected: str = OUTPUT) -> StoredOutput:
+def find_output(path: Path) -> StoredOutput:
     """Return the output that `path` is, is a file of, leads to, or has as its only one.
 
-    `path`: the folder, a link to it, a file in it, or a folder above it. `expected`: what a message
-    says is to be named.
+    `path`: the folder, a link to it, a file in it, or a folder above it.
 
     Raises: MissingOutputError where nothing finished is there, CorruptOutputError,
     ForeignOutputError.
@@ -153,7 +150,7 @@ def find_output(path: Path, *, expected: str = OUTPUT) -> StoredOutput:
         found_there = f"no {MANIFEST_NAME}" if path.exists() else "no such file or folder"
     raise MissingOutputError(
         where=path,
-        expected=expected,
+        expected="the folder of a token shard, a split, sequences, an export or a tokenizer",
         found=found_there,
         remedy="name one of them, or run `tokflow run` first",
     )
@@ -179,15 +176,21 @@ def find_export(path: Path) -> StoredOutput:
 
     Raises: MissingOutputError also where another output is there.
     """
-    found = find_output(path, expected="the folder of an export")
-    if found.manifest.stage != "export":
-        raise MissingOutputError(
-            where=path,
-            expected="the folder of an export",
-            found=found.name,
-            remedy="name one under <store>/<dataset>/exports",
-        )
-    return found
+    try:
+        output = find_output(path)
+        if output.manifest.stage == "export":
+            return output
+        found = output.name
+    except MissingOutputError as error:
+        found = error.found
+    above = (path.resolve(), *path.resolve().parents)
+    exports = (sorted(folder.glob(f"exports/*/{LATEST}")) for folder in above)
+    near = [str(link.parent) for link in next(filter(None, exports), [])]
+    remedy = "name the folder of one, <store>/<dataset>/exports/<name>, which `tokflow run` makes"
+    remedy = f"name one of {first_five(near)}" if near else remedy
+    raise MissingOutputError(
+        where=path, expected="the folder of an export", found=found, remedy=remedy
+    )
 
 
 def made_in(folder: Path) -> Iterator[StoredOutput]:

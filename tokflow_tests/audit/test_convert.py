@@ -17,7 +17,7 @@ from tokflow.build.dataset import Dataset
 from tokflow.cli.app import app
 from tokflow.errors import ConfigError, CorruptOutputError
 from tokflow.exports import FORMATS, ExportConfig
-from tokflow.sequences.packing import PackingConfig
+from tokflow.sequences.config import PackingConfig
 from tokflow.store.manifest import read_manifest
 from tokflow_tests.chats import chat_dataset
 from tokflow_tests.outputs import content, edit_manifest, index_of

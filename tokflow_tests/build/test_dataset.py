@@ -6,8 +6,8 @@ import pytest
 from tokflow.build.dataset import Dataset, load_dataset, make_dataset
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS
-from tokflow.exports.bin_ import BinOptions
-from tokflow.exports.parquet_ import ParquetOptions
+from tokflow.exports.formats.bin import BinOptions
+from tokflow.exports.formats.parquet import ParquetOptions
 from tokflow.split.rule import PartConfig
 from tokflow_tests.outputs import touched
 from tokflow_tests.tiny import build, declare, write_texts
@@ -168,6 +168,11 @@ def test_an_unknown_key_that_is_like_none_is_to_be_removed():
             {"exports": ["bim"]},
             f"exports[0]: expected one of {', '.join(sorted(FORMATS))}, found 'bim'; "
             "did you mean 'bin'?",
+        ),
+        (
+            {"exports": ["nanochat"]},
+            f"exports[0]: expected one of {', '.join(sorted(FORMATS))}, found 'nanochat'; "
+            "name one of them",
         ),
         (
             {"exports": [{"format": "pickle", "sequences_per_file": "many"}]},

@@ -8,7 +8,7 @@ from tokflow.build.pipeline import build_dataset
 from tokflow.build.plan import make_plan
 from tokflow.errors import MissingOutputError
 from tokflow.exports import ExportConfig
-from tokflow.sequences.packing import PackingConfig
+from tokflow.sequences.config import PackingConfig
 from tokflow_tests.outputs import edit_manifest
 from tokflow_tests.tiny import declare_small, write_raw
 

@@ -9,7 +9,7 @@ from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS, Export
 from tokflow_tests.exports.exporting import export
 from tokflow_tests.outputs import content, parts
-from tokflow_tests.tiny import EOS, build, declare
+from tokflow_tests.tiny import EOS, declare
 
 ARCHAI = FORMATS["archai"]
 
@@ -102,15 +102,6 @@ def test_ids_have_the_dtype_that_archai_chooses(vocab_size: int, dtype: type, tm
     [fields] = ARCHAI.read(Export(tmp_path, manifest), "train")
     assert fields["token_ids"].dtype == np.uint16
     assert fields["token_ids"].tolist() == [*b"ab", EOS]
-
-
-def test_ids_that_are_no_int32_are_refused(tmp_path: Path):
-    dataset = declare(tmp_path, {"a.jsonl": ["ab"]}, exports=["archai"])
-    build(dataset)
-    [part] = parts(dataset, "archai").values()
-
-    with pytest.raises(ConfigError, match="found a vocabulary of 2,147,483,649"):
-        ARCHAI.write(replace(part, vocab_size=2**31 + 1), ARCHAI.options(), tmp_path)
 
 
 def test_parts_that_archai_has_no_file_for_are_refused_when_the_dataset_is_declared(

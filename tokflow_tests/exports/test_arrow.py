@@ -58,7 +58,7 @@ def test_arrow_shards_and_batches_are_as_long_as_asked_for(tmp_path: Path):
 def test_a_batch_holds_fewer_rows_where_they_are_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.exports.arrow_.TOKENS_PER_BATCH", 8)
+    monkeypatch.setattr("tokflow.exports.formats.arrow.TOKENS_PER_BATCH", 8)
     folder = exported(tmp_path, ["x" * 19])
 
     shard = open_shard(folder / "train-00000-of-00001.arrow")

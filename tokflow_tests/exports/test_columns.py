@@ -132,11 +132,6 @@ def test_a_batch_is_cut_where_a_file_ends_and_nowhere_else():
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        (
-            ["labels", "tokens"],
-            "expected a choice of attention_mask, segment_ids, position_ids, loss_mask, labels, "
-            "seq_lengths, found 'tokens'; name some of them or none",
-        ),
         (["labels", "labels"], "expected each column once, found labels, labels; name it once"),
         (
             ["seq_lengths"],

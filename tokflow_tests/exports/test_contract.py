@@ -14,7 +14,8 @@ import pytest
 from tokflow.audit.verify.export import verify_export
 from tokflow.build.dataset import Dataset
 from tokflow.build.pipeline import build_dataset
-from tokflow.exports import FORMATS, Export, Layout, Part, bin_
+from tokflow.exports import FORMATS, Export, Layout, Part
+from tokflow.exports.formats import bin as bin_
 from tokflow.sequences.segments import Sequences
 from tokflow.store.manifest import Manifest, broken_files, read_manifest
 from tokflow_tests.chats import chat, chat_dataset, write_chats

@@ -6,8 +6,9 @@ import pytest
 
 from tokflow.audit.verify.export import verify_export
 from tokflow.errors import ConfigError
-from tokflow.exports import Arrays, Export
-from tokflow.exports.datatrove import _for_people
+from tokflow.exports import Export
+from tokflow.exports.format import Arrays
+from tokflow.exports.formats.datatrove import _for_people
 from tokflow.store.manifest import Manifest
 from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.exports.exporting import export_as

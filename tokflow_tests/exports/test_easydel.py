@@ -72,7 +72,7 @@ def test_of_chats_there_are_labels(tmp_path: Path):
 def test_a_row_group_holds_fewer_rows_where_they_are_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.exports.easydel.TOKENS_PER_GROUP", 8)
+    monkeypatch.setattr("tokflow.exports.formats.easydel.TOKENS_PER_GROUP", 8)
     folder, _ = export(easydel_dataset(tmp_path, ["x" * 19]))
 
     metadata = pq.read_metadata(folder / "train" / "shard-00000.parquet")

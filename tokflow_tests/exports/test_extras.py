@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from tokflow.errors import ConfigError
-from tokflow.exports import FORMATS, Extra
+from tokflow.exports import FORMATS
+from tokflow.exports.format import Extra
 from tokflow_tests.tiny import build, declare
 
 MISSING = "no_such_package_at_all"
@@ -19,7 +20,7 @@ def test_a_module_that_is_missing_says_which_extra_brings_it():
         Extra(name="lance", module=MISSING).load()
 
     assert str(caught.value) == (
-        "exports: lance: expected the package no_such_package_at_all, which comes with the extra "
+        "lance: expected the package no_such_package_at_all, which comes with the extra "
         "lance, found none; "
         'run `pip install "dagster-tokflow[lance]"`'
     )

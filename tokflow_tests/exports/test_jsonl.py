@@ -72,7 +72,7 @@ def test_labels_of_chats_are_minus_100_at_other_than_loss_tokens(tmp_path: Path)
 def test_gz_is_one_member_without_a_time_whatever_is_deflated_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.exports.jsonl.TOKENS_AT_ONCE", 8)
+    monkeypatch.setattr("tokflow.exports.formats.jsonl.TOKENS_AT_ONCE", 8)
     texts = ["x" * 999, "größe"]
     plain = exported(tmp_path / "plain", texts)
     folder = exported(tmp_path / "gz", texts, compression="gz")
@@ -90,7 +90,7 @@ def test_gz_is_one_member_without_a_time_whatever_is_deflated_at_once(
 
 
 def test_zst_is_one_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("tokflow.exports.jsonl.TOKENS_AT_ONCE", 8)
+    monkeypatch.setattr("tokflow.exports.formats.jsonl.TOKENS_AT_ONCE", 8)
     plain = exported(tmp_path / "plain", ["x" * 999])
     folder = exported(tmp_path / "zst", ["x" * 999], compression="zst")
 
@@ -134,7 +134,7 @@ def test_shards_are_as_long_as_asked_for(tmp_path: Path):
 def test_lines_are_read_whole_however_they_are_cut(
     read_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.exports.jsonl.READ_BYTES", read_bytes)
+    monkeypatch.setattr("tokflow.exports.formats.jsonl.READ_BYTES", read_bytes)
     folder = exported(tmp_path, ["abcdefghij"])
 
     arrays = Export(folder, read_manifest(folder)).read("train")

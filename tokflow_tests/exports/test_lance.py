@@ -107,7 +107,7 @@ def test_what_is_read_does_not_depend_on_how_much_is_at_once(
 ):
     dataset = lance_dataset(tmp_path, [*TEXTS, "x" * 30, "y"], layout=layout, max_rows_per_file=7)
     folder, manifest = export(dataset)
-    monkeypatch.setattr("tokflow.exports.lance_.TOKENS_AT_ONCE", 8)
+    monkeypatch.setattr("tokflow.exports.formats.lance.TOKENS_AT_ONCE", 8)
 
     pieces = list(Export(folder, manifest).read("train"))
 

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 from tokflow.exports import FORMATS
-from tokflow.exports.formats import _MODULES
 
 HEAVY = {"lance", "pandas", "tensorstore", "torch", "transformers"}
 """Packages that nobody needs to declare, build or read an export of bin."""
@@ -45,7 +44,7 @@ def modules_after(code: str, *arguments: str) -> list[str]:
 
 
 def formats_in(modules: list[str]) -> list[str]:
-    return [name for name, module in _MODULES.items() if f"tokflow.exports.{module}" in modules]
+    return [name for name in FORMATS if f"tokflow.exports.formats.{name}" in modules]
 
 
 def test_the_names_of_formats_are_known_without_one_of_them():
@@ -64,6 +63,6 @@ def test_building_and_opening_an_export_imports_its_format_alone(tmp_path: Path)
     assert not (HEAVY | FOR_TABLES) & {*opened}
 
 
-def test_every_format_is_in_the_module_that_the_registry_names():
+def test_every_module_of_the_folder_is_a_format_of_that_name():
     for name, format_ in FORMATS.items():
-        assert format_.options.__module__ == f"tokflow.exports.{_MODULES[name]}"
+        assert format_.options.__module__ == f"tokflow.exports.formats.{name}"

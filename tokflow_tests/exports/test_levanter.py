@@ -1,6 +1,5 @@
 import json
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokflow.audit.verify.export import verify_export
-from tokflow.errors import ConfigError
-from tokflow.exports import FORMATS, Export, levanter
+from tokflow.exports import Export
+from tokflow.exports.formats import levanter
 from tokflow_tests.chats import CHATS, chat, chat_dataset
 from tokflow_tests.exports.exporting import export
 from tokflow_tests.outputs import content, documents_of, parts
-from tokflow_tests.tiny import EOS, build, declare, tokenize
+from tokflow_tests.tiny import EOS, declare, tokenize
 
 TEXTS = ["abc", "", "defghi"]
 
@@ -144,18 +143,3 @@ def test_documents_are_read_whole_however_much_is_read_at_once(
         [0, 2, 3],
     ]
     assert verify_export(folder, manifest, list(parts(dataset, "levanter").values())) == []
-
-
-def test_ids_that_are_no_int32_are_refused(tmp_path: Path):
-    dataset = declare(tmp_path, {"a.jsonl": TEXTS}, exports=["levanter"])
-    build(dataset)
-    [part] = parts(dataset, "levanter").values()
-    larger = replace(part, vocab_size=2**31 + 1)
-
-    with pytest.raises(ConfigError) as caught:
-        FORMATS["levanter"].write(larger, FORMATS["levanter"].options(), tmp_path)
-
-    assert str(caught.value) == (
-        "exports: levanter: expected ids below 2,147,483,648, for levanter reads int32, "
-        "found a vocabulary of 2,147,483,649; name another format"
-    )

@@ -10,7 +10,7 @@ from backports import zstd
 from tokflow.build.pipeline import build_dataset
 from tokflow.errors import CorruptOutputError
 from tokflow.exports import Export
-from tokflow.exports.litdata import LitdataOptions
+from tokflow.exports.formats.litdata import LitdataOptions
 from tokflow_tests.exports.exporting import export_as
 from tokflow_tests.outputs import content
 from tokflow_tests.tiny import declare, many_ids
@@ -164,7 +164,7 @@ def test_compressed_chunks_are_called_so_and_measured_unpacked(
 def test_a_chunk_past_4_gib_is_refused_with_the_option_to_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.exports.litdata.MAX_CHUNK_BYTES", 100)
+    monkeypatch.setattr("tokflow.exports.formats.litdata.MAX_CHUNK_BYTES", 100)
     exports = [{"format": "litdata", "block_size": 1, "tokens_per_file": 46}]
     fits = declare(tmp_path / "fits", {"a.jsonl": ["x" * 43]}, exports=exports)
     too_large = declare(tmp_path / "large", {"a.jsonl": ["x" * 44]}, exports=exports)

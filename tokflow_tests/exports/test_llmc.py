@@ -105,31 +105,23 @@ def test_a_part_called_val_keeps_its_name_and_so_does_validation(tmp_path: Path)
     assert tokens_of(folder, manifest, "validation") == [[EOS, *b"c"]]
 
 
-def test_a_file_that_llmc_cannot_seek_in_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("tokflow.exports.llmc.MAX_FILE_BYTES", 1024 + 2 * 6 + 1)
-    dataset = declare(tmp_path, {"a.jsonl": ["ab", "c", "d"]}, exports=["llmc"])
+def test_no_file_is_larger_than_llmc_can_seek_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tokflow.exports.formats.llmc.MAX_FILE_BYTES", 1024 + 2 * 6 + 1)
 
-    [failed] = build_dataset(dataset).failed
+    folder, manifest = export(tmp_path, {"a.jsonl": ["ab", "c", "d"]})
 
-    assert str(failed.error) == (
-        "exports: llmc: expected at most 6 tokens in a file, found 7; "
-        "set `tokens_per_file` to 6 or less"
-    )
-    folder, manifest = export(tmp_path, {}, tokens_per_file=6)
     assert tokens_of(folder, manifest) == [[EOS, *b"ab", EOS, *b"c"], [EOS, *b"d"]]
 
 
 def test_a_document_that_fits_no_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("tokflow.exports.llmc.MAX_FILE_BYTES", 1024 + 2 * 6)
+    monkeypatch.setattr("tokflow.exports.formats.llmc.MAX_FILE_BYTES", 1024 + 2 * 6)
     exports = [{"format": "llmc", "tokens_per_file": 3}]
     dataset = declare(tmp_path, {"a.jsonl": ["a", "bcdefgh"]}, exports=exports)
 
     [failed] = build_dataset(dataset).failed
 
     assert str(failed.error) == (
-        "exports: llmc: expected at most 6 tokens in a file, found 8 in one document; "
+        "exports: llmc: expected at most 6 tokens in a document, found 8; "
         "cut the raw text into shorter documents, or name another format"
     )
 

@@ -162,7 +162,7 @@ def test_a_compressed_shard_is_one_frame_beside_what_it_says_of_itself(
 def test_rows_are_read_some_at_a_time(
     compression: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.exports.mds.BYTES_AT_ONCE", 32)
+    monkeypatch.setattr("tokflow.exports.formats.mds.BYTES_AT_ONCE", 32)
     options = {"size_limit": 250, "compression": compression}
     folder, manifest = export(tmp_path, {"a.jsonl": ["abcdefghijklmnopqrs"]}, **options)
 
@@ -214,5 +214,5 @@ def test_a_shard_that_is_cut_short_is_refused(tmp_path: Path):
     path = folder / "train/shard.00000.mds"
     path.write_bytes(path.read_bytes()[:-1])
 
-    with pytest.raises(CorruptOutputError, match="2 rows in them, found"):
+    with pytest.raises(CorruptOutputError, match="2 items in them, found"):
         list(Export(folder, manifest).read("train"))

@@ -10,8 +10,9 @@ from tokflow.audit.verify.export import verify_export
 from tokflow.build.dataset import Dataset
 from tokflow.build.pipeline import build_dataset
 from tokflow.errors import CorruptOutputError
-from tokflow.exports import FORMATS, Arrays, Export
-from tokflow.exports.megatron import MegatronOptions
+from tokflow.exports import FORMATS, Export
+from tokflow.exports.format import Arrays
+from tokflow.exports.formats.megatron import MegatronOptions
 from tokflow.store.manifest import Manifest
 from tokflow_tests.outputs import parts
 from tokflow_tests.tiny import EOS, build, declare, many_ids
@@ -130,19 +131,19 @@ def test_uint16_for_more_ids_is_refused(tmp_path: Path):
 def test_a_document_longer_than_an_int32_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.exports.megatron.MAX_DOCUMENT_TOKENS", 3)
+    monkeypatch.setattr("tokflow.exports.formats.megatron.MAX_DOCUMENT_TOKENS", 3)
     dataset = declare(tmp_path, {"a.jsonl": ["ab", "cde"]}, exports=["megatron"])
 
     [failed] = build_dataset(dataset).failed
 
     assert str(failed.error) == (
-        "exports: megatron: expected at most 3 tokens in a document, found 4 in one document; "
+        "exports: megatron: expected at most 3 tokens in a document, found 4; "
         "cut the raw text into shorter documents, or name another format"
     )
 
 
 def test_whole_documents_are_read_at_one_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("tokflow.exports.megatron.TOKENS_AT_ONCE", 3)
+    monkeypatch.setattr("tokflow.exports.formats.megatron.TOKENS_AT_ONCE", 3)
     _, folder, manifest = export(tmp_path, {"a.jsonl": ["ab", "", "c", "defg"]})
 
     found = [(of["token_ids"].tolist(), of["offsets"].tolist()) for of in read(folder, manifest)]

@@ -8,7 +8,7 @@ import pytest
 
 from tokflow.errors import CorruptOutputError
 from tokflow.exports import Export
-from tokflow.exports.modalities import INDEX_START, INDEX_STOP, _entries
+from tokflow.exports.formats.modalities import INDEX_START, INDEX_STOP, _entries
 from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.exports.exporting import export_as
 from tokflow_tests.outputs import content, int64
@@ -78,7 +78,7 @@ def test_the_bytes_do_not_depend_on_how_much_of_the_index_is_made_at_once(
 ):
     files = {"a.jsonl": ["ab", "c", "defghij"], "b.jsonl": ["k", "", "l"]}
     usual, _ = export(tmp_path / "usual", files)
-    monkeypatch.setattr("tokflow.exports.modalities.ENTRIES_AT_ONCE", 2)
+    monkeypatch.setattr("tokflow.exports.formats.modalities.ENTRIES_AT_ONCE", 2)
 
     small, _ = export(tmp_path / "small", files)
 

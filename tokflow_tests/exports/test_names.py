@@ -8,8 +8,8 @@ import pytest
 from tokflow.audit.verify.export import verify_export
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS, Export, Part
-from tokflow.exports.names import check_num_files
-from tokflow.exports.sequence_files import paths_of_n
+from tokflow.exports.options import check_num_files
+from tokflow.exports.sequence_files import files_by_size, paths_by_size
 from tokflow.store.manifest import FileEntry, Manifest, read_manifest
 from tokflow_tests.outputs import parts
 from tokflow_tests.tiny import build, declare
@@ -84,7 +84,7 @@ def test_files_of_more_than_five_digits_are_read_in_the_order_of_their_numbers(t
     others = ["train-b-00001-of-100001.arrow", "train-00003-of-100001.arrow.gz"]
     manifest = manifest_of([*reversed(sorted_names), *others], tmp_path)
 
-    paths = paths_of_n(Export(tmp_path, manifest), "train", ".arrow")
+    paths = paths_by_size(Export(tmp_path, manifest), "train", ".arrow")
     assert [path.name for path in paths] == sorted_names
 
 
@@ -131,7 +131,7 @@ def test_more_files_than_five_digits_number_are_refused_before_one_is_written(
         format_.write(many, format_.options(**{option: 1}), tmp_path)
 
     assert str(raised.value) == (
-        f"exports: {name}: {option}: expected at most 100,000 files of a part, whose names sort as "
+        f"{option}: expected at most 100,000 files of a part, whose names sort as "
         f"they follow each other, found 100,001; raise `{option}`"
     )
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -150,7 +150,7 @@ def test_more_files_than_six_digits_number_are_refused(
 ):
     dataset = declare(tmp_path, {"a.jsonl": ["abc"] * 11}, exports=["parquet"])
     build(dataset)
-    monkeypatch.setattr(f"tokflow.exports.{name}.SHARD_DIGITS", 1)
+    monkeypatch.setattr(f"tokflow.exports.formats.{name}.SHARD_DIGITS", 1)
     format_ = FORMATS[name]
 
     with pytest.raises(ConfigError, match=r"at most 10 files of a part, .* found 11; raise"):
@@ -160,14 +160,13 @@ def test_more_files_than_six_digits_number_are_refused(
 def test_a_size_in_megabytes_is_named_where_it_makes_too_many_files(
     many: Part, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    from tokflow.exports.sequence_files import sequences_per_file
-
     monkeypatch.setattr("tokflow.exports.sequence_files.FILE_DIGITS", 0)
     options = FORMATS["parquet"].options(megabytes_per_file=1)
 
-    with pytest.raises(ConfigError, match=r"parquet: megabytes_per_file: .* found 11; raise `mega"):
-        sequences_per_file(options, many, where="parquet", sequence_bytes=100)
+    files = files_by_size(many, options, tmp_path / "x", ".x", at_once=1, sequence_bytes=100)
+    with pytest.raises(ConfigError, match=r"megabytes_per_file: .* found 11; raise `megabytes"):
+        next(files)
 
 
 def test_all_files_that_the_digits_number_may_be_written():
-    check_num_files(100_000, digits=5, where="x", option="y")
+    check_num_files(100_000, digits=5, option="y")

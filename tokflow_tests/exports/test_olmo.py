@@ -7,7 +7,7 @@ import pytest
 
 from tokflow.errors import CorruptOutputError
 from tokflow.exports import Export
-from tokflow.exports.olmo import GZIP_LEVEL
+from tokflow.exports.formats.olmo import GZIP_LEVEL
 from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.exports.exporting import export_as
 from tokflow_tests.outputs import content, documents_of

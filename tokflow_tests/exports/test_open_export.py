@@ -83,11 +83,28 @@ def test_what_cannot_be_read_says_so(exports: Path, tmp_path: Path):
         tokflow.open_export(exports / "bin").sequences("train")
     with pytest.raises(ConfigError, match=r"mds, of layout sequences; call `sequences`"):
         tokflow.open_export(exports / "mds").tokens("train")
-    with pytest.raises(MissingOutputError):
-        tokflow.open_export(tmp_path)
-    [shard] = (exports.parent / "tokens" / "a.jsonl").iterdir()
-    with pytest.raises(MissingOutputError, match=r"expected an export, found tokens of a\.jsonl"):
-        tokflow.open_export(shard)
+
+
+def test_what_is_no_export_is_named_and_what_to_open_instead(exports: Path, tmp_path: Path):
+    [shard] = (exports.parent / "tokens" / "a.jsonl").glob("[0-9a-f]*")
+    others = ", ".join(str(exports / name) for name in ("bin", "mds", "npy", "parquet", "pickle"))
+
+    def said(path: Path) -> str:
+        with pytest.raises(MissingOutputError) as raised:
+            tokflow.open_export(path)
+        return str(raised.value)
+
+    assert said(shard / "tokens.bin") == (
+        f"{shard / 'tokens.bin'}: expected the folder of an export, found tokens of a.jsonl; name one of {others}"
+    )
+    missing = exports / "bim"
+    assert said(missing) == (
+        f"{missing}: expected the folder of an export, found no such file or folder; name one of {others}"
+    )
+    assert said(tmp_path) == (
+        f"{tmp_path}: expected the folder of an export, found no manifest.json; name the folder of one, "
+        "<store>/<dataset>/exports/<name>, which `tokflow run` makes"
+    )
 
 
 def test_an_export_of_which_a_file_is_cut_short_is_not_opened(tmp_path: Path):

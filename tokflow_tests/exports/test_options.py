@@ -42,7 +42,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("easydel", {"sequences_per_file": 0}, f"sequences_per_file: {ONE_OR_MORE}"),
     ("easydel", {"compression": "gz"}, "compression: expected one of zstd, snappy, none, found"),
     ("easydel", {"position_ids": 1}, "position_ids: expected true or false, found 1"),
-    ("hf_dataset", {"columns": ["tokens"]}, "columns: expected a choice of"),
+    (
+        "hf_dataset",
+        {"columns": ["tokens"]},
+        r"columns\[0\]: expected one of attention_mask, segment_ids, .* found 'tokens'",
+    ),
     ("hf_dataset", {"columns": ["seq_lengths"]}, "add `padding: false`"),
     ("hf_dataset", {"megabytes_per_file": 0}, f"megabytes_per_file: {ONE_OR_MORE}"),
     ("hf_dataset", {"sequences_per_file": 0}, f"sequences_per_file: {ONE_OR_MORE}"),

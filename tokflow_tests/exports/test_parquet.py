@@ -66,7 +66,7 @@ def test_parquet_is_compressed_as_asked_for(compression: str, codec: str, tmp_pa
 def test_a_row_group_holds_fewer_rows_where_they_are_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.exports.parquet_.TOKENS_PER_BATCH", 8)
+    monkeypatch.setattr("tokflow.exports.formats.parquet.TOKENS_PER_BATCH", 8)
     dataset = declare(tmp_path, {"a.jsonl": ["abcdefghijklmnopqrs"]}, exports=["parquet"])
 
     folder = build(dataset).export("parquet").output.folder

@@ -109,3 +109,15 @@ def test_an_empty_part_has_no_eos_to_move(tmp_path: Path):
     _, part = part_of(tmp_path, {"a.jsonl": []})
 
     assert eos_first(part) == []
+
+
+def test_ids_that_are_no_int32_are_refused(tmp_path: Path):
+    _, part = part_of(tmp_path, {"a.jsonl": ["ab"]})
+
+    with pytest.raises(ConfigError) as raised:
+        replace(part, vocab_size=2**31 + 1)
+
+    assert str(raised.value) == (
+        "tokenizer: expected ids up to 2,147,483,647, for trainers read int32, found "
+        "2,147,483,649 ids; name another tokenizer"
+    )

@@ -74,7 +74,7 @@ def test_rows_that_are_too_short_are_counted_and_the_index_skips_them(tmp_path: 
 def test_a_dump_is_as_long_as_asked_for_whatever_is_written_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.exports.pickle_.TOKENS_AT_ONCE", 8)
+    monkeypatch.setattr("tokflow.exports.formats.pickle.TOKENS_AT_ONCE", 8)
     pickled = {"format": "pickle", "sequences_per_file": 3}
     dataset = declare(tmp_path, {"a.jsonl": ["abcdefghijklmnopqrs"]}, exports=[pickled])
 

@@ -64,7 +64,7 @@ def test_bytes_do_not_depend_on_how_much_is_made_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     usual = exported(tmp_path / "usual", ["x" * 999, "größe"])
-    monkeypatch.setattr("tokflow.exports.webdataset_.TOKENS_AT_ONCE", 8)
+    monkeypatch.setattr("tokflow.exports.formats.webdataset.TOKENS_AT_ONCE", 8)
 
     small = exported(tmp_path / "small", ["x" * 999, "größe"])
 

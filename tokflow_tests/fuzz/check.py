@@ -21,7 +21,7 @@ from tokflow.build.pipeline import build_dataset
 from tokflow.build.results import BuildResult
 from tokflow.errors import BadDocumentError, ConfigError
 from tokflow.exports import ExportConfig
-from tokflow.sequences.packing import PackingConfig
+from tokflow.sequences.config import PackingConfig
 from tokflow_tests.fuzz.cases import Case
 from tokflow_tests.fuzz.check_export import CheckedExport, ExportToCheck, check_export
 from tokflow_tests.fuzz.check_stages import assigned_parts, check_split, check_tokens

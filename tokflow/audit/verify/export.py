@@ -12,8 +12,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.audit.verify.problems import TOKENS_AT_ONCE, first_other_row, too_large, unequal
-from tokflow.exports import INDEX_NAME, Arrays, Export, Layout, Part, index_of
+from tokflow.exports import INDEX_NAME, Export, Layout, Part
+from tokflow.exports.format import Arrays
 from tokflow.exports.sequence_files import sequences_within
+from tokflow.exports.writing import index_of
 from tokflow.store.arrow import to_numpy
 from tokflow.store.manifest import Manifest
 from tokflow.store.tables import read_part

@@ -28,11 +28,11 @@ import xxhash
 
 from tokflow.errors import ConfigError
 from tokflow.exports.batching import cut, equal_sizes
-from tokflow.exports.export import Export, damaged_file
-from tokflow.exports.format import Arrays, Format, Layout, fixed
+from tokflow.exports.format import Arrays, Format, fixed_layout
 from tokflow.exports.options import check_level
 from tokflow.exports.part import Part
-from tokflow.exports.token_files import Compression, open_bytes, peer_name
+from tokflow.exports.reading import Export
+from tokflow.exports.token_files import Compression, item_header, open_items, peer_name
 from tokflow.store.config import Config, Count
 from tokflow.store.zstd import zstd
 
@@ -46,7 +46,7 @@ MAX_CHUNK_BYTES = 2**32 - 1
 
 
 class LitdataOptions(Config):
-    """Options of the litdata format."""
+    """litdata: <part>/chunk-0-<i>.bin and index.json, for a TokensLoader."""
 
     block_size: Count = 2049
     """Tokens that a TokensLoader gives at a time: the context length and one more."""
@@ -90,17 +90,10 @@ def write(part: Part, options: LitdataOptions, folder: Path) -> None:
         first += len(tokens)
         offsets = starts * itemsize + 4 * (len(starts) + 1)
         _check_size(int(offsets[-1]), options)
-        header = np.array([len(starts) - 1, *offsets], dtype="<u4").tobytes()
-        data = b"".join((header, tokens.data))
+        data = b"".join((item_header(offsets), tokens.data))
         name = _name(len(chunks), options.codec)
-        chunks.append(
-            {
-                "chunk_bytes": len(data),
-                "chunk_size": len(starts) - 1,
-                "dim": len(tokens),
-                "filename": name,
-            }
-        )
+        sizes = {"chunk_bytes": len(data), "chunk_size": len(starts) - 1, "dim": len(tokens)}
+        chunks.append({**sizes, "filename": name})
         content.update(data)
         if options.codec:
             data = zstd.compress(data, level=options.compression_level or DEFAULT_LEVEL)
@@ -148,7 +141,7 @@ def _check_size(num_bytes: int, options: LitdataOptions) -> None:
     if num_bytes > MAX_CHUNK_BYTES:
         option = "chunk_bytes" if options.tokens_per_file is None else "tokens_per_file"
         raise ConfigError(
-            where="exports: litdata",
+            where="",
             expected=f"chunks of at most {MAX_CHUNK_BYTES:,} bytes, which uint32 counts",
             found=f"one of {num_bytes:,} bytes",
             remedy=f"lower `{option}`, or `block_size` if a block is longer than that",
@@ -162,19 +155,8 @@ def read(export: Export, part: str) -> Iterator[Arrays]:
     """
     codec = export.options.codec
     for path in export.numbered(lambda number: f"{part}/{_name(number, codec)}"):
-        data = open_bytes(path, is_compressed=bool(codec))
-        num_items = int(data[:4].view("<u4")[0])
-        offsets = data[4 : 4 * (num_items + 2)].view("<u4")
-        if offsets[-1] != len(data) or offsets[0] != 4 * (num_items + 2):
-            expected = f"{offsets[-1]:,} bytes, {num_items:,} items in them"
-            raise damaged_file(path, expected=expected, found=f"{len(data):,}")
+        data, offsets = open_items(path, is_compressed=bool(codec))
         yield {"token_ids": data[offsets[0] :].view(export.dtype)}
 
 
-FORMAT = Format(
-    description="litdata: <part>/chunk-0-<i>.bin and index.json, for a TokensLoader",
-    options=LitdataOptions,
-    layout=fixed(Layout(made_of="stream", keeps=("token_ids",))),
-    write=write,
-    read=read,
-)
+FORMAT = Format(LitdataOptions, fixed_layout("stream", "token_ids"), write, read)

@@ -24,10 +24,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import CorruptOutputError
-from tokflow.exports.export import Export, damaged_file
-from tokflow.exports.format import Arrays, Format, Layout, fixed
+from tokflow.exports.batching import offsets_of
+from tokflow.exports.format import Arrays, Format, fixed_layout
 from tokflow.exports.part import Part
-from tokflow.exports.token_files import cut_by_documents, offsets_of, write_numbers
+from tokflow.exports.reading import Export, damaged_file
+from tokflow.exports.token_files import cut_by_documents, write_numbers
 from tokflow.store.config import Config, Count
 
 HEADER = struct.Struct("<QI")
@@ -47,7 +48,7 @@ ENTRIES_AT_ONCE = 2**20
 
 
 class ModalitiesOptions(Config):
-    """Options of the modalities format."""
+    """modalities: <part>.pbin, header, tokens and a pickled index of documents."""
 
     tokens_per_file: Count | None = None
     """Most tokens of a file, whole documents in each; default: one file per part."""
@@ -56,7 +57,7 @@ class ModalitiesOptions(Config):
 def write(part: Part, options: ModalitiesOptions, folder: Path) -> None:
     """Write the tokens and documents of a part."""
     per_file, itemsize = options.tokens_per_file, part.dtype.itemsize
-    for shard in cut_by_documents(part, tokens_per_file=per_file, where="modalities"):
+    for shard in cut_by_documents(part, tokens_per_file=per_file):
         path = folder / _name(part.name, shard.number, per_file)
         header = HEADER.pack(shard.num_tokens * itemsize, itemsize)
         write_numbers(path, shard.tokens, header=header)
@@ -117,10 +118,4 @@ def _not_ours(path: Path, found: str) -> CorruptOutputError:
     return damaged_file(path, expected=expected, found=found)
 
 
-FORMAT = Format(
-    description="modalities: <part>.pbin, header, tokens and a pickled index of documents",
-    options=ModalitiesOptions,
-    layout=fixed(Layout(made_of="stream", keeps=("token_ids", "offsets"))),
-    write=write,
-    read=read,
-)
+FORMAT = Format(ModalitiesOptions, fixed_layout("stream", "token_ids", "offsets"), write, read)

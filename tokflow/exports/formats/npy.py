@@ -22,7 +22,7 @@ then has whole documents, and offsets of its own. build-nanogpt, which takes eve
 Source: numpy.lib.format, version 1.0; karpathy/build-nanogpt at 69cb21f, fineweb.py lines 17-83.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from io import BytesIO
 from pathlib import Path
@@ -33,10 +33,9 @@ import numpy.typing as npt
 from pydantic import Field
 
 from tokflow.errors import ConfigError
-from tokflow.exports.batching import equal_sizes
-from tokflow.exports.export import Export, damaged_file
+from tokflow.exports.batching import equal_sizes, offsets_of
 from tokflow.exports.format import Arrays, Format, Layout
-from tokflow.exports.names import (
+from tokflow.exports.options import (
     SHARD_DIGITS,
     FileName,
     FilePrefix,
@@ -46,8 +45,9 @@ from tokflow.exports.names import (
     val_names,
 )
 from tokflow.exports.part import Part
+from tokflow.exports.reading import Export, damaged_file
 from tokflow.exports.sequence_files import files_of, sequences_within
-from tokflow.exports.token_files import cut_by_documents, new_file, offsets_of, write_numbers
+from tokflow.exports.token_files import cut_by_documents, new_file, write_numbers
 from tokflow.store.config import Config, Count
 
 ROW_DTYPES: dict[str, np.dtype[Any]] = {
@@ -62,7 +62,7 @@ TOKENS_AT_ONCE = 2**22
 
 
 class NpyOptions(Config):
-    """Options of the npy format."""
+    """NumPy: <part>.npy, 1-D or rows, memory-mapped by np.load."""
 
     layout: Literal["stream", "sequences"] = "stream"
     """stream: documents end to end, 1-D; sequences: packed rows, 2-D."""
@@ -99,13 +99,14 @@ class NpyOptions(Config):
         """True where the names of files have a number."""
         return any((self.prefix, self.tokens_per_file, self.sequences_per_file))
 
-    def part_names(self, parts: Sequence[str]) -> dict[str, str]:
-        """Return the name of each part in file names.
 
-        Raises: ConfigError where `names` does not go with the parts.
-        """
-        own = val_names(parts) if self.is_numbered else {part: part for part in parts}
-        return renamed(own, self.names, where="npy")
+def file_names(options: NpyOptions, parts: Sequence[str]) -> dict[str, str]:
+    """Return the name of each part in file names.
+
+    Raises: ConfigError where `names` does not go with the parts.
+    """
+    own = val_names(parts) if options.is_numbered else {part: part for part in parts}
+    return renamed(own, options.names)
 
 
 def layout(options: NpyOptions) -> Layout:
@@ -127,20 +128,17 @@ def _write_stream(part: Part, options: NpyOptions, folder: Path) -> None:
     for shard in cut_by_documents(
         part,
         tokens_per_file=options.tokens_per_file,
-        where="npy",
         digits=SHARD_DIGITS,
         eos_first=options.eos == "first",
         has_loss_mask=options.eos == "last",
     ):
         name = _name(options, part.file_name, shard.number)
-        header = npy_header((shard.num_tokens,), part.dtype)
-        write_numbers(folder / name, shard.tokens, header=header)
+        write_npy(folder / name, shard.tokens, shard.num_tokens, part.dtype)
         offsets = offsets_of(shard.lengths)
-        header = npy_header(offsets.shape, offsets.dtype)
-        write_numbers(folder / "offsets" / name, [offsets], header=header)
+        write_npy(folder / "offsets" / name, [offsets], len(offsets), offsets.dtype)
         if shard.loss_mask is not None:
-            header = npy_header((shard.num_tokens,), np.dtype(np.bool_))
-            write_numbers(folder / "loss_mask" / name, shard.loss_mask, header=header)
+            mask_dtype = np.dtype(np.bool_)
+            write_npy(folder / "loss_mask" / name, shard.loss_mask, shard.num_tokens, mask_dtype)
 
 
 def _name(options: NpyOptions, part: str, number: int) -> str:
@@ -149,7 +147,15 @@ def _name(options: NpyOptions, part: str, number: int) -> str:
     return f"{part}.npy"
 
 
-def npy_header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
+def write_npy(
+    path: Path, arrays: Iterable[npt.NDArray[Any]], size: int, dtype: np.dtype[Any]
+) -> None:
+    """Write the numbers of `arrays`, `size` in all, end to end as one array of `dtype`."""
+    header = _header((size,), dtype)
+    write_numbers(path, arrays, header=header, dtype=dtype)
+
+
+def _header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
     """Return what stands in a .npy file before an array."""
     header = BytesIO()
     described = {
@@ -167,7 +173,7 @@ def _write_sequences(part: Part, options: NpyOptions, folder: Path) -> None:
         del dtypes["loss_mask"]
     per_file = options.sequences_per_file or part.num_sequences
     sizes = equal_sizes(part.num_sequences, per_file)
-    check_num_files(len(sizes), digits=SHARD_DIGITS, where="npy", option="sequences_per_file")
+    check_num_files(len(sizes), digits=SHARD_DIGITS, option="sequences_per_file")
     at_once = sequences_within(TOKENS_AT_ONCE, part.sequence_length)
     for number, batches in files_of(part, per_file, at_once=at_once):
         name = _name(options, part.file_name, number)
@@ -177,7 +183,7 @@ def _write_sequences(part: Part, options: NpyOptions, folder: Path) -> None:
             for field, dtype in dtypes.items():
                 place = folder if field == "token_ids" else folder / field
                 files[field] = stack.enter_context(new_file(place / name))
-                files[field].write(npy_header(shape, dtype))
+                files[field].write(_header(shape, dtype))
             for batch in batches:
                 for field, file in files.items():
                     file.write(np.ascontiguousarray(getattr(batch, field)).data.cast("B"))
@@ -222,11 +228,4 @@ def open_npy(path: Path) -> npt.NDArray[Any]:
     return values
 
 
-FORMAT = Format(
-    description="NumPy: <part>.npy, 1-D or rows, memory-mapped by np.load",
-    options=NpyOptions,
-    layout=layout,
-    write=write,
-    read=read,
-    file_names=lambda options, parts: options.part_names(parts),
-)
+FORMAT = Format(NpyOptions, layout, write, read, file_names=file_names)

@@ -21,18 +21,22 @@ from typing import Literal
 
 import pyarrow as pa
 
-from tokflow.exports.columns import layout_of_columns, read_columns, schema_of, with_loss_mask
-from tokflow.exports.export import Export
-from tokflow.exports.format import Arrays, Format, fixed
+from tokflow.exports.columns import (
+    layout_of_columns,
+    make_columns,
+    read_columns,
+    schema_of,
+    with_loss_mask,
+)
+from tokflow.exports.format import Arrays, Format
 from tokflow.exports.part import Part
+from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import (
     TOKENS_PER_BATCH,
     FileSizeOptions,
-    names_of_n,
-    paths_of_n,
-    sequences_per_file,
+    files_by_size,
+    paths_by_size,
     sequences_within,
-    write_tables,
 )
 from tokflow.store.config import Count
 
@@ -40,7 +44,7 @@ COLUMNS = ("attention_mask", "segment_ids", "position_ids")
 
 
 class ArrowOptions(FileSizeOptions):
-    """Options of the arrow format."""
+    """Arrow: <part>-<i>-of-<n>.arrow, IPC files with the columns of parquet."""
 
     sequences_per_batch: Count = 1_000
     """Rows of a record batch; fewer where they would hold more than four million tokens."""
@@ -53,31 +57,23 @@ def write(part: Part, options: ArrowOptions, folder: Path) -> None:
     schema = schema_of(with_loss_mask(COLUMNS, part))
     codec = None if options.compression == "none" else options.compression
     ipc = pa.ipc.IpcWriteOptions(compression=codec)
-    per_file = sequences_per_file(options, part, where="arrow")
     most = sequences_within(TOKENS_PER_BATCH, part.sequence_length)
-    write_tables(
-        part,
-        schema,
-        lambda path: pa.ipc.new_file(str(path), schema, options=ipc),
-        [folder / name for name in names_of_n(part, per_file, ".arrow")],
-        per_file=per_file,
-        at_once=min(options.sequences_per_batch, most),
-    )
+    at_once = min(options.sequences_per_batch, most)
+    for path, batches in files_by_size(
+        part, options, folder / part.name, ".arrow", at_once=at_once
+    ):
+        with pa.ipc.new_file(str(path), schema, options=ipc) as writer:
+            for batch in batches:
+                writer.write_table(make_columns(batch, schema))
 
 
 def read(export: Export, part: str) -> Iterator[Arrays]:
     """Yield the sequences of a part, a record batch at a time, memory-mapped where not
     compressed; each field (num_sequences, sequence_length)."""
-    for path in paths_of_n(export, part, ".arrow"):
+    for path in paths_by_size(export, part, ".arrow"):
         with pa.memory_map(str(path)) as mapped, pa.ipc.open_file(mapped) as file:
             for number in range(file.num_record_batches):
                 yield read_columns(file.get_batch(number), export)
 
 
-FORMAT = Format(
-    description="Arrow: <part>-<i>-of-<n>.arrow, IPC files with the columns of parquet",
-    options=ArrowOptions,
-    layout=fixed(layout_of_columns(COLUMNS)),
-    write=write,
-    read=read,
-)
+FORMAT = Format(ArrowOptions, lambda options: layout_of_columns(COLUMNS), write, read)

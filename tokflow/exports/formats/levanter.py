@@ -28,12 +28,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.exports.batching import batches_of, cut, equal_sizes
-from tokflow.exports.export import Export
-from tokflow.exports.format import Arrays, Extra, Format, Layout, fixed
-from tokflow.exports.options import check_int32_ids
+from tokflow.exports.batching import batches_of, cut, equal_sizes, offsets_of
+from tokflow.exports.format import Arrays, Extra, Format, fixed_layout
 from tokflow.exports.part import Part
-from tokflow.exports.token_files import batches_of_documents, new_file, offsets_of
+from tokflow.exports.reading import Export
+from tokflow.exports.token_files import batches_of_documents, new_file
 from tokflow.store.config import Config
 
 EXTRA = Extra(name="levanter", module="tensorstore")
@@ -57,12 +56,11 @@ SEALED: list[dict[str, Any]] = [
 
 
 class LevanterOptions(Config):
-    """The format has no options."""
+    """levanter: <part>/, a TreeCache of input_ids and, of chats, assistant_masks."""
 
 
 def write(part: Part, options: LevanterOptions, folder: Path) -> None:
     """Write the cache of a part. Takes some 100 MB of memory, and 24 bytes per document."""
-    check_int32_ids(part, where="levanter", why="levanter reads int32")
     cache = folder / part.name
     lengths = part.document_lengths()
     _write_field(cache / "input_ids", part.stream(), lengths)
@@ -187,10 +185,9 @@ def _opened(folder: Path) -> Any:
 
 
 FORMAT = Format(
-    description="levanter: <part>/, a TreeCache of input_ids and, of chats, assistant_masks",
-    options=LevanterOptions,
-    layout=fixed(Layout(made_of="stream", keeps=("token_ids", "offsets", "loss_mask"))),
-    write=write,
-    read=read,
+    LevanterOptions,
+    fixed_layout("stream", "token_ids", "offsets", "loss_mask"),
+    write,
+    read,
     extra=EXTRA,
 )

@@ -32,15 +32,15 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import Field
 
-from tokflow.exports.batching import batches_of, cut
+from tokflow.exports.batching import batches_of, cut, offsets_of
 from tokflow.exports.columns import TYPES, fields_of, lists_of
-from tokflow.exports.export import Export
 from tokflow.exports.format import Arrays, Extra, Format, Layout
 from tokflow.exports.part import Part
+from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import sequences_within
-from tokflow.exports.token_files import offsets_of, sizes_by_documents
+from tokflow.exports.token_files import sizes_by_documents
 from tokflow.sequences.segments import Sequences
-from tokflow.store.arrow import to_arrow, to_numpy
+from tokflow.store.arrow import make_table, to_arrow, to_numpy
 from tokflow.store.config import Config
 
 EXTRA = Extra(name="lance", module="lance")
@@ -65,13 +65,13 @@ MAX_ROWS_PER_FILE = 2**32 - 1
 NO_ID = "00000000-0000-0000-0000-000000000000"
 
 STREAM = {"input_ids": pa.int64(), "loss_mask": pa.bool_()}
-DOCUMENTS = {"token_offset": pa.int64(), "num_tokens": pa.int64()}
+DOCUMENTS = pa.schema({"token_offset": pa.int64(), "num_tokens": pa.int64()})
 SEQUENCES = ("input_ids", "segment_ids", "position_ids", "loss_mask")
 """The columns of each dataset; loss_mask of chats alone."""
 
 
 class LanceOptions(Config):
-    """Options of the lance format."""
+    """Lance: <part>.lance, one token per row, or one sequence per row."""
 
     layout: Literal["stream", "sequences"] = "stream"
     """stream: one token per row; sequences: one sequence per row."""
@@ -100,9 +100,10 @@ def _write_stream(part: Part, rows_per_file: int | None, folder: Path) -> None:
     schema = pa.schema([f for f in STREAM.items() if f[0] != "loss_mask" or part.has_loss_mask])
     batches = _token_batches(part, schema)
     _write_dataset(folder / f"{part.name}.lance", schema, batches, per_file)
-    schema = pa.schema(list(DOCUMENTS.items()))
-    documents = _document_batches(part.document_lengths(), schema)
-    _write_dataset(folder / f"{part.name}.documents.lance", schema, documents, per_file)
+    lengths = part.document_lengths()
+    columns = {"token_offset": offsets_of(lengths)[:-1], "num_tokens": lengths}
+    batches = iter(make_table(columns, DOCUMENTS).to_batches(max_chunksize=TOKENS_AT_ONCE))
+    _write_dataset(folder / f"{part.name}.documents.lance", DOCUMENTS, batches, per_file)
 
 
 def _token_batches(part: Part, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -113,15 +114,6 @@ def _token_batches(part: Part, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         columns.append(array.astype(bool) for array in masks)
     for arrays in zip(*columns, strict=True):
         yield pa.record_batch([to_arrow(array) for array in arrays], schema=schema)
-
-
-def _document_batches(
-    lengths: npt.NDArray[np.int64], schema: pa.Schema
-) -> Iterator[pa.RecordBatch]:
-    starts = offsets_of(lengths)[:-1]
-    for first in range(0, len(lengths), TOKENS_AT_ONCE):
-        some = slice(first, first + TOKENS_AT_ONCE)
-        yield pa.record_batch([to_arrow(starts[some]), to_arrow(lengths[some])], schema=schema)
 
 
 def _write_sequences(part: Part, rows_per_file: int | None, folder: Path) -> None:
@@ -226,11 +218,4 @@ def _scanned(dataset: Any, name: str) -> Iterator[npt.NDArray[Any]]:
         yield to_numpy(batch[name])
 
 
-FORMAT = Format(
-    description="Lance: <part>.lance, one token per row, or one sequence per row",
-    options=LanceOptions,
-    layout=layout,
-    write=write,
-    read=read,
-    extra=EXTRA,
-)
+FORMAT = Format(LanceOptions, layout, write, read, extra=EXTRA)

@@ -26,8 +26,7 @@ class Export:
     @property
     def format_name(self) -> str:
         """The name of its format: `bin`, `parquet` and so on."""
-        name: str = self.manifest.details["format"]
-        return name
+        return str(self.manifest.details["format"])
 
     @property
     def format(self) -> Format:
@@ -68,8 +67,7 @@ class Export:
     @property
     def vocab_size(self) -> int:
         """One more than the largest id of the tokenizer."""
-        size: int = self.manifest.details["vocab_size"]
-        return size
+        return int(self.manifest.details["vocab_size"])
 
     @property
     def eos_id(self) -> int | None:

@@ -25,18 +25,17 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pydantic
 import xxhash
 
 from tokflow.errors import ConfigError
 from tokflow.exports.batching import equal_sizes
-from tokflow.exports.export import Export, damaged_file
 from tokflow.exports.format import Arrays, Declared, Format, Layout
 from tokflow.exports.options import check_level
 from tokflow.exports.part import Part
+from tokflow.exports.reading import Export, damaged_file
 from tokflow.exports.sequence_files import files_of, sequences_within
-from tokflow.exports.token_files import Compression, open_bytes, peer_name
+from tokflow.exports.token_files import Compression, item_header, open_items, peer_name
 from tokflow.sequences.segments import Sequences
 from tokflow.store.config import Config, Listed
 from tokflow.store.zstd import zstd
@@ -44,10 +43,10 @@ from tokflow.store.zstd import zstd
 Field = Literal["token_ids", "segment_ids", "position_ids", "loss_mask"]
 
 DTYPES: dict[Field, str] = {
-    "token_ids": "int32",
-    "segment_ids": "int32",
-    "position_ids": "int32",
-    "loss_mask": "uint8",
+    "token_ids": "<i4",
+    "segment_ids": "<i4",
+    "position_ids": "<i4",
+    "loss_mask": "|u1",
 }
 
 DEFAULT_COLUMNS: dict[str, Field] = {
@@ -69,7 +68,7 @@ BYTES_AT_ONCE = 2**26
 
 
 class MdsOptions(Config):
-    """Options of the mds format."""
+    """MDS: <part>/shard.<i>.mds and index.json, for mosaicml-streaming."""
 
     columns: dict[str, Field] = pydantic.Field(default_factory=lambda: dict(DEFAULT_COLUMNS))
     """Name of each column -> its field: token_ids, segment_ids, position_ids or loss_mask.
@@ -108,13 +107,16 @@ def write(part: Part, options: MdsOptions, folder: Path) -> None:
     """Write the shards of a part into a folder of its own."""
     (folder / part.name).mkdir()
     dtype = _dtype(options.columns, part.sequence_length)
-    settings = _settings(options, part.sequence_length)
-    per_shard = _sequences_per_shard(options, part.sequence_length)
+    settings = _settings(options, dtype)
+    text = json.dumps(settings, sort_keys=True).encode()
+    per_shard = _sequences_per_shard(options, dtype)
     sizes = equal_sizes(part.num_sequences, per_shard)
     shards = []
     for number, batches in files_of(part, per_shard):
         records = (_records(batch, options.columns, dtype) for batch in batches)
-        data = b"".join(chain([_header(sizes[number], settings)], records))
+        first = 4 * (sizes[number] + 2) + len(text)
+        header = item_header(first + np.arange(sizes[number] + 1) * dtype.itemsize)
+        data = b"".join(chain([header, text], records))
         path = folder / part.name / f"shard.{number:05d}.mds"
         shard = {"samples": sizes[number], "raw_data": _described(path, data, options)}
         packed = None
@@ -129,17 +131,12 @@ def write(part: Part, options: MdsOptions, folder: Path) -> None:
 
 
 def _dtype(columns: Mapping[str, Field], length: int) -> np.dtype[np.void]:
-    return np.dtype(
-        [
-            (name, np.dtype(DTYPES[columns[name]]).newbyteorder("<"), (length,))
-            for name in sorted(columns)
-        ]
-    )
+    return np.dtype([(name, DTYPES[columns[name]], (length,)) for name in sorted(columns)])
 
 
-def _settings(options: MdsOptions, length: int) -> dict[str, Any]:
+def _settings(options: MdsOptions, dtype: np.dtype[np.void]) -> dict[str, Any]:
     """Return what each shard says of itself and the index says of each shard."""
-    dtypes = [DTYPES[options.columns[name]] for name in sorted(options.columns)]
+    columns = [dtype[name] for name in sorted(options.columns)]
     return {
         "version": 2,
         "format": "mds",
@@ -147,33 +144,26 @@ def _settings(options: MdsOptions, length: int) -> dict[str, Any]:
         "hashes": sorted(set(options.hashes)),
         "size_limit": options.size_limit,
         "column_names": sorted(options.columns),
-        "column_encodings": [f"ndarray:{dtype}:{length}" for dtype in dtypes],
-        "column_sizes": [np.dtype(dtype).itemsize * length for dtype in dtypes],
+        "column_encodings": [f"ndarray:{column.base}:{column.shape[0]}" for column in columns],
+        "column_sizes": [column.itemsize for column in columns],
     }
 
 
-def _sequences_per_shard(options: MdsOptions, length: int) -> int:
-    """Return how many sequences of so many tokens a shard has room for.
+def _sequences_per_shard(options: MdsOptions, dtype: np.dtype[np.void]) -> int:
+    """Return how many sequences a shard has room for.
 
     Raises: ConfigError where it has none.
     """
-    fixed_bytes = 8 + len(json.dumps(_settings(options, length), sort_keys=True))
-    num_bytes = _dtype(options.columns, length).itemsize + 4
+    fixed_bytes = 8 + len(json.dumps(_settings(options, dtype), sort_keys=True))
+    num_bytes = dtype.itemsize + 4
     if (num := (options.size_limit - fixed_bytes) // num_bytes) < 1:
         raise ConfigError(
-            where="exports: mds: size_limit",
+            where="size_limit",
             expected=f"at least {fixed_bytes + num_bytes:,}, a shard of one row",
             found=f"{options.size_limit:,}",
             remedy="raise it, or lower `packing.sequence_length`",
         )
     return num
-
-
-def _header(num_sequences: int, settings: Mapping[str, Any]) -> bytes:
-    text = json.dumps(settings, sort_keys=True).encode()
-    first = 4 * (num_sequences + 2) + len(text)
-    offsets = first + np.arange(num_sequences + 1) * sum(settings["column_sizes"])
-    return np.array([num_sequences, *offsets], dtype="<u4").tobytes() + text
 
 
 def _records(
@@ -204,7 +194,11 @@ def read(export: Export, part: str) -> Iterator[Arrays]:
     column_of = {kept: column for column, kept in columns.items()}
     suffix = ".zstd" if is_compressed else ""
     for path in export.numbered(lambda number: f"{part}/shard.{number:05d}.mds{suffix}"):
-        records = _read_shard(path, dtype, is_compressed=is_compressed)
+        data, offsets = open_items(path, is_compressed=is_compressed)
+        if len(wrong := np.flatnonzero(np.diff(offsets) != dtype.itemsize)):
+            expected = f"rows of {dtype.itemsize:,} bytes"
+            raise damaged_file(path, expected=expected, found=f"another at row {wrong[0]:,}")
+        records = data[offsets[0] :].view(dtype)
         at_once = sequences_within(BYTES_AT_ONCE, dtype.itemsize)
         for first in range(0, len(records), at_once):
             some = records[first : first + at_once]
@@ -215,33 +209,9 @@ def read(export: Export, part: str) -> Iterator[Arrays]:
             yield fields
 
 
-def _read_shard(
-    path: Path, dtype: np.dtype[np.void], *, is_compressed: bool
-) -> npt.NDArray[np.void]:
-    """Return the sequences of a shard, memory-mapped unless it is compressed."""
-    data = open_bytes(path, is_compressed=is_compressed)
-    num_sequences = int(data[:4].view("<u4")[0])
-    first, stop = data[4 : 4 * (num_sequences + 2)].view("<u4")[[0, -1]].tolist()
-    if stop != len(data) or stop - first != num_sequences * dtype.itemsize:
-        raise damaged_file(
-            path,
-            expected=f"{first + num_sequences * dtype.itemsize:,} bytes, {num_sequences:,} rows "
-            "in them",
-            found=f"{len(data):,}",
-        )
-    return data[first:].view(dtype)
-
-
 def check(options: MdsOptions, declared: Declared) -> None:
     """Refuse a size_limit that no sequence fits into."""
-    _sequences_per_shard(options, declared.packing.stored_length)
+    _sequences_per_shard(options, _dtype(options.columns, declared.packing.stored_length))
 
 
-FORMAT = Format(
-    description="MDS: <part>/shard.<i>.mds and index.json, for mosaicml-streaming",
-    options=MdsOptions,
-    layout=layout,
-    write=write,
-    read=read,
-    check=check,
-)
+FORMAT = Format(MdsOptions, layout, write, read, check=check)

@@ -17,13 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tokflow.exports.export import Export
-from tokflow.exports.format import Arrays, Format, Layout, fixed
-from tokflow.exports.npy import npy_header, open_npy
-from tokflow.exports.options import check_int32_ids
+from tokflow.exports.format import Arrays, Format, fixed_layout
+from tokflow.exports.formats.npy import open_npy, write_npy
 from tokflow.exports.part import Part
-from tokflow.exports.source_names import SourceNames
-from tokflow.exports.token_files import write_numbers
+from tokflow.exports.reading import Export
 from tokflow.store.config import Config, Listed
 
 PART_NAMES = ("train", "validation", "test")
@@ -33,7 +30,9 @@ TOKENS_AT_ONCE = 2**22
 
 
 class ArchaiOptions(Config):
-    """The content of config.json, by archai's names; nothing else depends on it."""
+    """archai: train.npy, validation.npy, test.npy and config.json, a cache of tokens."""
+
+    # The content of config.json, by archai's names; nothing else depends on them.
 
     dataset_file_path: str | None = None
     """The data that was tokenized; default: `raw.files`, of a path its last name."""
@@ -50,23 +49,17 @@ class ArchaiOptions(Config):
     """Seed of that."""
 
 
-def named(options: ArchaiOptions, names: SourceNames) -> ArchaiOptions:
-    """Return the options with what the dataset knows of them."""
-    known = {
-        "dataset_file_path": names.source,
-        "tokenizer_name": names.tokenizer,
-        "mapping_column_name": names.columns,
-    }
-    unset = {name: known[name] for name in known if getattr(options, name) is None}
-    return ArchaiOptions(**{**options.model_dump(), **unset})
+NAMED = {
+    "dataset_file_path": "source",
+    "tokenizer_name": "tokenizer",
+    "mapping_column_name": "columns",
+}
 
 
 def write(part: Part, options: ArchaiOptions, folder: Path) -> None:
     """Write the tokens of a part."""
-    check_int32_ids(part, where="archai", why="archai has int32")
     dtype = np.dtype("<u2" if part.vocab_size < 2**16 else "<i4")
-    header = npy_header((part.num_tokens,), dtype)
-    write_numbers(folder / f"{part.name}.npy", part.stream(), header=header, dtype=dtype)
+    write_npy(folder / f"{part.name}.npy", part.stream(), part.num_tokens, dtype)
 
 
 def finish(parts: Sequence[Part], options: ArchaiOptions, folder: Path) -> None:
@@ -93,12 +86,11 @@ def read(export: Export, part: str) -> Iterator[Arrays]:
 
 
 FORMAT = Format(
-    description="archai: train.npy, validation.npy, test.npy and config.json, a cache of tokens",
-    options=ArchaiOptions,
-    layout=fixed(Layout(made_of="stream", keeps=("token_ids",))),
-    write=write,
+    ArchaiOptions,
+    fixed_layout("stream", "token_ids"),
+    write,
+    read,
     finish=finish,
-    read=read,
     part_names=PART_NAMES,
-    named=named,
+    named=NAMED,
 )

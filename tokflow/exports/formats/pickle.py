@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from tokflow.exports.format import Format, Layout, fixed
+from tokflow.exports.format import Format, fixed_layout
 from tokflow.exports.part import Part
 from tokflow.exports.sequence_files import files_of, sequences_within
 from tokflow.exports.token_files import new_file
@@ -40,7 +40,7 @@ _WHY_BOUNDED = "an id that the model knows or ignores, such as -100, written as 
 
 
 class PickleOptions(Config):
-    """Options of the pickle format."""
+    """PickledTrainerDataset: <part>/dump-<i>.pkl and dump-meta_data.json."""
 
     sequences_per_file: Count = 10_000
     """Sequences per dump-<i>.pkl (max_dump_size)."""
@@ -93,10 +93,4 @@ def _pickled(sequences: Sequences, options: PickleOptions) -> npt.NDArray[np.uin
     return records.view(np.uint8)
 
 
-FORMAT = Format(
-    description="PickledTrainerDataset: <part>/dump-<i>.pkl and dump-meta_data.json",
-    options=PickleOptions,
-    layout=fixed(Layout(made_of="sequences", keeps=("token_ids",))),
-    write=write,
-    read=None,
-)
+FORMAT = Format(PickleOptions, fixed_layout("sequences", "token_ids"), write, None)

@@ -16,6 +16,7 @@ Source: jsonlines.org; RFC 8259; RFC 1952 for .gz.
 """
 
 import gzip
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, pairwise
@@ -27,8 +28,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.documents.compression import read_blocks
+from tokflow.documents.lines import cut
+from tokflow.exports.batching import offsets_of
 from tokflow.exports.columns import (
     TYPES,
+    Column,
     Lists,
     check_columns,
     fields_of,
@@ -36,20 +40,17 @@ from tokflow.exports.columns import (
     lists_of,
     with_loss_mask,
 )
-from tokflow.exports.export import Export
 from tokflow.exports.format import Arrays, Format
 from tokflow.exports.options import check_level
 from tokflow.exports.part import Part
+from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import (
     FileSizeOptions,
     damage_named,
-    files_of,
-    names_of_n,
-    paths_of_n,
-    sequences_per_file,
+    files_by_size,
+    paths_by_size,
     sequences_within,
 )
-from tokflow.exports.token_files import offsets_of
 from tokflow.sequences.segments import Sequences
 from tokflow.store.config import Listed
 from tokflow.store.zstd import zstd
@@ -61,9 +62,10 @@ READ_BYTES = 4_000_000
 
 
 class JsonlOptions(FileSizeOptions):
-    """Options of the jsonl format."""
+    """JSON lines: <part>-<i>-of-<n>.jsonl (.gz, .zst), an object per sequence with input_ids and
+    the columns asked for."""
 
-    columns: Listed[str] = ("segment_ids",)
+    columns: Listed[Column] = ("segment_ids",)
     """Beside input_ids: attention_mask, segment_ids, position_ids, loss_mask (of chats it is
     added), labels (-100 at other than loss tokens), seq_lengths (tokens of each segment)."""
     padding: bool = True
@@ -81,12 +83,10 @@ class JsonlOptions(FileSizeOptions):
 
 def write(part: Part, options: JsonlOptions, folder: Path) -> None:
     """Write the shards of a part."""
-    per_file = sequences_per_file(options, part, where="jsonl")
-    names = names_of_n(part, per_file, _suffix(options.compression))
-    columns = with_loss_mask(options.columns, part)
+    columns, suffix = with_loss_mask(options.columns, part), _suffix(options.compression)
     at_once = sequences_within(TOKENS_AT_ONCE, part.sequence_length)
-    for number, batches in files_of(part, per_file, at_once=at_once):
-        with _opened(folder / names[number], options) as file:
+    for path, batches in files_by_size(part, options, folder / part.name, suffix, at_once=at_once):
+        with _opened(path, options) as file:
             for batch in batches:
                 file.write(_lines(batch, columns, padding=options.padding))
 
@@ -131,25 +131,14 @@ def read(export: Export, part: str) -> Iterator[Arrays]:
     """
     decoder = msgspec.json.Decoder(dict[str, list[int]])
     columns: list[str] = []
-    for path in paths_of_n(export, part, _suffix(export.options.compression)):
+    for path in paths_by_size(export, part, _suffix(export.options.compression)):
         with damage_named(path, expected="objects of lists of numbers, one per line"):
-            for lines in _whole_lines(path):
-                if records := decoder.decode_lines(lines):
-                    columns = columns or [*records[0]]
-                    lists = {column: _lists(records, column) for column in columns}
-                    yield fields_of(lists, export)
-
-
-def _whole_lines(path: Path) -> Iterator[bytes]:
-    rest = b""
-    for block in read_blocks(path, block_bytes=READ_BYTES):
-        lines, newline, rest_of_block = block.rpartition(b"\n")
-        if newline:
-            yield rest + lines
-            rest = rest_of_block
-        else:
-            rest += block
-    yield rest
+            blocks = read_blocks(path, block_bytes=READ_BYTES)
+            for batch in cut(blocks, b"\n", max_bytes=sys.maxsize):
+                records = [decoder.decode(line) for line in batch.lines]
+                columns = columns or [*records[0]]
+                lists = {column: _lists(records, column) for column in columns}
+                yield fields_of(lists, export)
 
 
 def _lists(records: Sequence[Mapping[str, Sequence[int]]], column: str) -> Lists:
@@ -160,12 +149,7 @@ def _lists(records: Sequence[Mapping[str, Sequence[int]]], column: str) -> Lists
     return values, num_values
 
 
+# Version 2: members of gzip have other bytes than those of version 1.
 FORMAT = Format(
-    version=2,  # gzip's members have other bytes than those of version 1
-    description="JSON lines: <part>-<i>-of-<n>.jsonl (.gz, .zst), an object per sequence with "
-    "input_ids and the columns asked for",
-    options=JsonlOptions,
-    layout=lambda options: layout_of_columns(options.columns),
-    write=write,
-    read=read,
+    JsonlOptions, lambda options: layout_of_columns(options.columns), write, read, version=2
 )

@@ -20,10 +20,10 @@ import numpy as np
 from pydantic import AfterValidator, Field
 
 from tokflow.errors import ConfigError
-from tokflow.exports.export import Export
-from tokflow.exports.format import Arrays, Format, Layout, fixed
-from tokflow.exports.names import renamed, val_names
+from tokflow.exports.format import Arrays, Format, fixed_layout
+from tokflow.exports.options import renamed, val_names
 from tokflow.exports.part import Part
+from tokflow.exports.reading import Export
 from tokflow.exports.token_files import write_numbers
 from tokflow.store.atomic import check_name
 from tokflow.store.config import Config
@@ -44,19 +44,20 @@ def _bin_name(name: str) -> str:
 
 
 class BinOptions(Config):
-    """Options of the bin format."""
+    """nanoGPT: train.bin, val.bin, raw uint16 or uint32, documents end to end."""
 
     names: dict[str, Annotated[str, AfterValidator(_bin_name)]] = Field(default_factory=dict)
     """The file of a part: `{validation: validation.bin}`. Of the others `<part>.bin`, or val.bin of
     validation."""
 
-    def files(self, parts: Sequence[str]) -> dict[str, str]:
-        """Return the file of each part.
 
-        Raises: ConfigError where `names` does not go with the parts.
-        """
-        own = {part: f"{name}.bin" for part, name in val_names(parts).items()}
-        return renamed(own, self.names, where="bin")
+def file_names(options: BinOptions, parts: Sequence[str]) -> dict[str, str]:
+    """Return the file of each part.
+
+    Raises: ConfigError where `names` does not go with the parts.
+    """
+    own = {part: f"{name}.bin" for part, name in val_names(parts).items()}
+    return renamed(own, options.names)
 
 
 def write(part: Part, options: BinOptions, folder: Path) -> None:
@@ -85,12 +86,11 @@ def read(export: Export, part: str) -> Iterator[Arrays]:
 
 
 FORMAT = Format(
-    description="nanoGPT: train.bin, val.bin, raw uint16 or uint32, documents end to end",
-    options=BinOptions,
-    layout=fixed(Layout(made_of="stream", keeps=("token_ids",))),
-    write=write,
-    read=read,
-    file_names=lambda options, parts: options.files(parts),
+    BinOptions,
+    fixed_layout("stream", "token_ids"),
+    write,
+    read,
+    file_names=file_names,
     known_checksums=known_checksums,
     version=2,
 )

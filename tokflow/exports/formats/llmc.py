@@ -22,19 +22,18 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from tokflow.exports.export import Export, damaged_file
-from tokflow.exports.format import Arrays, Format, Layout, fixed
-from tokflow.exports.names import (
+from tokflow.exports.format import Arrays, Format, fixed_layout
+from tokflow.exports.options import (
     SHARD_DIGITS,
     FileName,
     FilePrefix,
-    check_size,
-    dataset_name,
+    check_document_size,
     numbered_name,
     renamed,
     val_names,
 )
 from tokflow.exports.part import Part
+from tokflow.exports.reading import Export, damaged_file
 from tokflow.exports.token_files import cut_by_documents, write_numbers
 from tokflow.store.config import Config, Count
 
@@ -49,12 +48,13 @@ MAX_FILE_BYTES = 2**31 - 1
 
 
 class LlmcOptions(Config):
-    """Options of the llmc format."""
+    """llm.c, modded-nanogpt: <prefix>_train_<i>.bin, with a header and EOS first."""
 
     prefix: FilePrefix | None = None
     """Beginning of the files' names; default: the dataset's name."""
     tokens_per_file: Count = 100_000_000
-    """Tokens of a shard at most (shard_size); only a longer document makes a larger one."""
+    """Tokens of a shard at most (shard_size), and no more than 2 GB; only a longer document makes a
+    larger one."""
     names: dict[str, FileName] = Field(default_factory=dict)
     """Name of a part in file names: `{validation: validation}`. Others have their own name, or val
     of validation."""
@@ -62,15 +62,13 @@ class LlmcOptions(Config):
 
 def write(part: Part, options: LlmcOptions, folder: Path) -> None:
     """Write the shards of a part."""
-    prefix = options.prefix or dataset_name(part)
+    prefix = options.prefix or part.splits[0].manifest.dataset
     limit = (MAX_FILE_BYTES - HEADER_BYTES) // part.dtype.itemsize
-    per_file = options.tokens_per_file
+    per_file = min(options.tokens_per_file, limit)
     for shard in cut_by_documents(
-        part, tokens_per_file=per_file, where="llmc", digits=SHARD_DIGITS, eos_first=True
+        part, tokens_per_file=per_file, digits=SHARD_DIGITS, eos_first=True
     ):
-        check_size(
-            shard.num_tokens, limit=limit, option="tokens_per_file", value=per_file, where="llmc"
-        )
+        check_document_size(shard.num_tokens, limit=limit)
         header = np.zeros(HEADER_NUMBERS, dtype="<i4")
         header[:3] = (*VARIANTS[part.dtype.str], shard.num_tokens)
         path = folder / numbered_name(prefix, part.file_name, shard.number, ".bin")
@@ -102,10 +100,9 @@ def _open_tokens(path: Path) -> npt.NDArray[np.unsignedinteger]:
 
 
 FORMAT = Format(
-    description="llm.c, modded-nanogpt: <prefix>_train_<i>.bin, with a header and EOS first",
-    options=LlmcOptions,
-    layout=fixed(Layout(made_of="stream", keeps=("token_ids",), eos_first=True)),
-    write=write,
-    read=read,
-    file_names=lambda options, parts: renamed(val_names(parts), options.names, where="llmc"),
+    LlmcOptions,
+    fixed_layout("stream", "token_ids", eos_first=True),
+    write,
+    read,
+    file_names=lambda options, parts: renamed(val_names(parts), options.names),
 )

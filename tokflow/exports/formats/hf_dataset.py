@@ -21,8 +21,6 @@ naming.py line 29 (names of splits).
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,22 +29,22 @@ import xxhash
 
 from tokflow.exports.columns import (
     TYPES,
+    Column,
     check_columns,
     layout_of_columns,
+    make_columns,
     read_columns,
     schema_of,
     with_loss_mask,
 )
-from tokflow.exports.export import Export
 from tokflow.exports.format import Arrays, Format
 from tokflow.exports.part import Part
+from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import (
     FileSizeOptions,
-    names_of_n,
-    paths_of_n,
-    sequences_per_file,
+    files_by_size,
+    paths_by_size,
     sequences_within,
-    write_tables,
 )
 from tokflow.store.arrow import to_numpy
 from tokflow.store.config import Count, Listed
@@ -56,9 +54,10 @@ MAX_BATCH_ROWS, MAX_BATCH_BYTES = 1_000, 100_000_000
 
 
 class HfDatasetOptions(FileSizeOptions):
-    """Options of the hf_dataset format."""
+    """datasets: a folder for `load_from_disk`, with dataset_dict.json and
+    <part>/data-<i>-of-<n>.arrow."""
 
-    columns: Listed[str] = ("attention_mask", "segment_ids", "position_ids")
+    columns: Listed[Column] = ("attention_mask", "segment_ids", "position_ids")
     """Beside input_ids: attention_mask, segment_ids, position_ids, loss_mask (of chats it is
     added), labels (-100 at other than loss tokens), seq_lengths (tokens of each segment)."""
     padding: bool = True
@@ -81,29 +80,23 @@ def write(part: Part, options: HfDatasetOptions, folder: Path) -> None:
     metadata = {"huggingface": json.dumps({"info": {"features": features}})}
     schema = schema_of(names).with_metadata(metadata)
     size = sum(TYPES[name].bit_width // 8 * part.sequence_length + 4 for name in names)
-    per_file = sequences_per_file(options, part, where="hf_dataset", sequence_bytes=size)
-    files = names_of_n(part, per_file, ".arrow", stem="data")
+    at_once = min(MAX_BATCH_ROWS, sequences_within(MAX_BATCH_BYTES, size))
     hasher = xxhash.xxh3_64(json.dumps([part.name, metadata]).encode())
-
-    @contextmanager
-    def open_writer(path: Path) -> Iterator[_HashedWriter]:
+    names_of_files = []
+    for path, batches in files_by_size(
+        part, options, folder / part.name / "data", ".arrow", at_once=at_once, sequence_bytes=size
+    ):
+        names_of_files.append(path.name)
         with pa.ipc.new_stream(str(path), schema) as writer:
-            yield _HashedWriter(writer, hasher)
-
-    write_tables(
-        part,
-        schema,
-        open_writer,
-        [folder / part.name / name for name in files],
-        per_file=per_file,
-        at_once=min(MAX_BATCH_ROWS, sequences_within(MAX_BATCH_BYTES, size)),
-        padding=options.padding,
-    )
+            for batch in batches:
+                table = make_columns(batch, schema, padding=options.padding)
+                writer.write_table(table)
+                _hash_table(hasher, table)
     texts = {"citation": "", "description": "", "homepage": "", "license": ""}
     info = {**texts, "features": features}
     _write_json(folder / part.name / "dataset_info.json", dict(sorted(info.items())))
     state: dict[str, Any] = {
-        "_data_files": [{"filename": name} for name in files],
+        "_data_files": [{"filename": name} for name in names_of_files],
         "_fingerprint": hasher.hexdigest(),
         "_format_columns": None,
         "_format_kwargs": {},
@@ -120,19 +113,12 @@ def finish(parts: Sequence[Part], options: HfDatasetOptions, folder: Path) -> No
     (folder / "dataset_dict.json").write_text(json.dumps({"splits": names}))
 
 
-@dataclass(frozen=True, slots=True)
-class _HashedWriter:
-    """Writes tables and hashes what is in them: 0.1 s for a gigabyte."""
-
-    writer: pa.ipc.RecordBatchStreamWriter
-    hasher: xxhash.xxh3_64
-
-    def write_table(self, table: pa.Table) -> None:
-        self.writer.write_table(table)
-        for column in table.columns:
-            for chunk in column.chunks:
-                self.hasher.update(to_numpy(chunk.offsets).data)
-                self.hasher.update(to_numpy(chunk.values).data)
+def _hash_table(hasher: xxhash.xxh3_64, table: pa.Table) -> None:
+    """Hash the lists of a table: 0.1 s for a gigabyte."""
+    for column in table.columns:
+        for chunk in column.chunks:
+            hasher.update(to_numpy(chunk.offsets).data)
+            hasher.update(to_numpy(chunk.values).data)
 
 
 def _feature(name: str, kind: str) -> dict[str, Any]:
@@ -146,18 +132,12 @@ def _write_json(path: Path, content: dict[str, Any]) -> None:
 def read(export: Export, part: str) -> Iterator[Arrays]:
     """Yield the sequences of a part, a record batch at a time, memory-mapped where they are of
     one length; each field (num_sequences, sequence_length)."""
-    for path in paths_of_n(export, f"{part}/data", ".arrow"):
+    for path in paths_by_size(export, f"{part}/data", ".arrow"):
         with pa.memory_map(str(path)) as mapped, pa.ipc.open_stream(mapped) as batches:
             for batch in batches:
                 yield read_columns(batch, export)
 
 
 FORMAT = Format(
-    description="datasets: a folder for `load_from_disk`, with dataset_dict.json and "
-    "<part>/data-<i>-of-<n>.arrow",
-    options=HfDatasetOptions,
-    layout=lambda options: layout_of_columns(options.columns),
-    write=write,
-    finish=finish,
-    read=read,
+    HfDatasetOptions, lambda options: layout_of_columns(options.columns), write, read, finish=finish
 )

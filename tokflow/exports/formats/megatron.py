@@ -29,11 +29,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import ConfigError
-from tokflow.exports.export import Export, damaged_file
-from tokflow.exports.format import Arrays, Format, Layout, fixed
-from tokflow.exports.names import FileName, FilePrefix, check_size
+from tokflow.exports.batching import offsets_of
+from tokflow.exports.format import Arrays, Format, fixed_layout
+from tokflow.exports.options import FileName, FilePrefix, check_document_size
 from tokflow.exports.part import Part
-from tokflow.exports.token_files import batches_of_documents, offsets_of, write_numbers
+from tokflow.exports.reading import Export, damaged_file
+from tokflow.exports.token_files import batches_of_documents, write_numbers
 from tokflow.store.config import Config
 
 HEADER = struct.Struct("<9sQBQQ")
@@ -53,7 +54,7 @@ TOKENS_AT_ONCE = 2**22
 
 
 class MegatronOptions(Config):
-    """Options of the megatron format."""
+    """Megatron, NeMo: <part>_text_document.bin and .idx."""
 
     prefix: FilePrefix | None = None
     """Beginning of the files' names, before the part."""
@@ -69,7 +70,7 @@ def write(part: Part, options: MegatronOptions, folder: Path) -> None:
     dtype = np.dtype(_dtype(part, options)).newbyteorder("<")
     stem = folder / _stem(part.name, options)
     lengths = part.document_lengths()
-    check_size(int(lengths.max()), limit=MAX_DOCUMENT_TOKENS, where="megatron")
+    check_document_size(int(lengths.max()), limit=MAX_DOCUMENT_TOKENS)
     write_numbers(Path(f"{stem}.bin"), part.stream(), dtype=dtype)
     is_some = lengths > 0
     sequences = lengths[is_some].astype("<i4")
@@ -86,7 +87,7 @@ def _stem(part: str, options: MegatronOptions) -> str:
 def _dtype(part: Part, options: MegatronOptions) -> str:
     if options.dtype == "uint16" and part.vocab_size > 2**16:
         raise ConfigError(
-            where="exports: megatron: dtype",
+            where="dtype",
             expected="int32, for uint16 holds 65,536 ids",
             found=f"uint16 for {part.vocab_size:,} ids",
             remedy="leave `dtype` out",
@@ -128,10 +129,4 @@ def _read_index(path: Path) -> tuple[np.dtype[Any], npt.NDArray[np.int64]]:
     return np.dtype(dtypes[code]).newbyteorder("<"), np.diff(starts[first_sequence])
 
 
-FORMAT = Format(
-    description="Megatron, NeMo: <part>_text_document.bin and .idx",
-    options=MegatronOptions,
-    layout=fixed(Layout(made_of="stream", keeps=("token_ids", "offsets"))),
-    write=write,
-    read=read,
-)
+FORMAT = Format(MegatronOptions, fixed_layout("stream", "token_ids", "offsets"), write, read)

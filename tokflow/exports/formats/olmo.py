@@ -28,9 +28,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import csv
 
-from tokflow.exports.export import Export, damaged_file
-from tokflow.exports.format import Arrays, Format, Layout, fixed
+from tokflow.exports.format import Arrays, Format, fixed_layout
 from tokflow.exports.part import Part
+from tokflow.exports.reading import Export, damaged_file
 from tokflow.exports.token_files import cut_by_documents, new_file, write_numbers
 from tokflow.store.arrow import to_numpy
 from tokflow.store.config import Config, Count
@@ -45,7 +45,8 @@ LINES_AT_ONCE = 2**16
 
 
 class OlmoOptions(Config):
-    """Options of the olmo format."""
+    """OLMo: <part>/part-0-<i>.npy of raw tokens, a .csv.gz of documents and, of chats,
+    labels_mask-0-<i>.npy."""
 
     tokens_per_file: Count = 500_000_000
     """Most tokens of a file (max_size), whole documents in each."""
@@ -54,27 +55,21 @@ class OlmoOptions(Config):
 def write(part: Part, options: OlmoOptions, folder: Path) -> None:
     """Write a part into a folder of its own."""
     documents = _documents(part)
-    for shard in cut_by_documents(
-        part, tokens_per_file=options.tokens_per_file, where="olmo", has_loss_mask=True
-    ):
-        path = folder / part.name / _tokens_name(shard.number)
+    per_file = options.tokens_per_file
+    for shard in cut_by_documents(part, tokens_per_file=per_file, has_loss_mask=True):
+        path = folder / _name(part.name, shard.number)
         write_numbers(path, shard.tokens)
-        lines = path.with_name(_lines_name(shard.number))
-        _write_lines(lines, islice(documents, len(shard.lengths)))
+        _write_lines(path.with_suffix(".csv.gz"), islice(documents, len(shard.lengths)))
         if shard.loss_mask is not None:
-            write_numbers(path.with_name(_mask_name(shard.number)), shard.loss_mask)
+            write_numbers(_mask_of(path), shard.loss_mask)
 
 
-def _tokens_name(number: int) -> str:
-    return f"part-0-{number:05d}.npy"
+def _name(part: str, number: int) -> str:
+    return f"{part}/part-0-{number:05d}.npy"
 
 
-def _lines_name(number: int) -> str:
-    return f"part-0-{number:05d}.csv.gz"
-
-
-def _mask_name(number: int) -> str:
-    return f"labels_mask-0-{number:05d}.npy"
+def _mask_of(path: Path) -> Path:
+    return path.with_name(path.name.replace("part", "labels_mask"))
 
 
 def _documents(part: Part) -> Iterator[tuple[str, int, int]]:
@@ -111,24 +106,20 @@ def read(export: Export, part: str) -> Iterator[Arrays]:
 
     Raises: CorruptOutputError where the lines of a file are not about all of its tokens.
     """
-    paths = export.numbered(lambda number: f"{part}/{_tokens_name(number)}")
-    for number, path in enumerate(paths):
+    for path in export.numbered(lambda number: _name(part, number)):
         tokens = np.memmap(path, dtype=export.dtype, mode="r")
-        offsets = _read_offsets(path.with_name(_lines_name(number)), len(tokens))
+        offsets = _read_offsets(path.with_suffix(".csv.gz"), len(tokens))
         fields: Arrays = {"token_ids": tokens, "offsets": offsets}
-        if (mask := path.with_name(_mask_name(number))).exists():
+        if (mask := _mask_of(path)).exists():
             fields["loss_mask"] = np.memmap(mask, dtype=bool, mode="r")
         yield fields
 
 
 def _read_offsets(path: Path, num_tokens: int) -> npt.NDArray[np.int64]:
+    types = {"start": pa.int64(), "end": pa.int64()}
+    convert = csv.ConvertOptions(include_columns=list(types), column_types=types)
     table = csv.read_csv(
-        path,
-        read_options=csv.ReadOptions(column_names=COLUMNS),
-        convert_options=csv.ConvertOptions(
-            include_columns=COLUMNS[:2],
-            column_types=dict.fromkeys(COLUMNS[:2], pa.int64()),
-        ),
+        path, read_options=csv.ReadOptions(column_names=COLUMNS), convert_options=convert
     )
     starts, ends = to_numpy(table["start"]), to_numpy(table["end"])
     offsets = np.concatenate([np.zeros(1, dtype=np.int64), ends])
@@ -142,12 +133,8 @@ def _read_offsets(path: Path, num_tokens: int) -> npt.NDArray[np.int64]:
 
 
 FORMAT = Format(
-    description="OLMo: <part>/part-0-<i>.npy of raw tokens, a .csv.gz of documents and, of chats, "
-    "labels_mask-0-<i>.npy",
-    options=OlmoOptions,
-    layout=fixed(
-        Layout(made_of="stream", keeps=("token_ids", "offsets", "loss_mask"), leaves_out_empty=True)
-    ),
-    write=write,
-    read=read,
+    OlmoOptions,
+    fixed_layout("stream", "token_ids", "offsets", "loss_mask", leaves_out_empty=True),
+    write,
+    read,
 )

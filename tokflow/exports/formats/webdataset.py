@@ -31,10 +31,10 @@ import msgspec
 import numpy as np
 from pydantic import Field
 
-from tokflow.exports.export import Export
-from tokflow.exports.format import Arrays, Format, Layout, fixed
+from tokflow.exports.format import Arrays, Format, fixed_layout
 from tokflow.exports.options import check_level
 from tokflow.exports.part import Part
+from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import damage_named, files_of, sequences_within
 from tokflow.exports.token_files import new_file
 from tokflow.sequences.segments import Sequences
@@ -52,7 +52,7 @@ READ_AT_ONCE = 1_000
 
 
 class WebdatasetOptions(Config):
-    """Options of the webdataset format."""
+    """WebDataset of DCLM and open_lm: <part>/shard_<i>.tar of .json.gz rows, and manifest.jsonl."""
 
     sequences_per_file: Annotated[
         int, Field(ge=1, le=MAX_ROWS), "for a member's name has eight digits"
@@ -121,11 +121,4 @@ def _sequences_of(path: Path) -> Iterator[list[int]]:
             yield decoder.decode(zlib.decompress(data, 31) if is_gzipped else data)
 
 
-FORMAT = Format(
-    description="WebDataset of DCLM and open_lm: <part>/shard_<i>.tar of .json.gz rows, and "
-    "manifest.jsonl",
-    options=WebdatasetOptions,
-    layout=fixed(Layout(made_of="sequences", keeps=("token_ids",))),
-    write=write,
-    read=read,
-)
+FORMAT = Format(WebdatasetOptions, fixed_layout("sequences", "token_ids"), write, read)

@@ -17,15 +17,14 @@ trainers/supervised_fine_tuning_trainer/sft_trainer.py lines 227-272, infra/loss
 """
 
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 
 from tokflow.exports.columns import layout_of_columns
-from tokflow.exports.export import Export
-from tokflow.exports.format import Arrays, Format, fixed
-from tokflow.exports.parquet_ import ParquetOptions, read_groups, write_groups
+from tokflow.exports.format import Arrays, Format
+from tokflow.exports.formats.parquet import ParquetOptions, read_groups, write_groups
 from tokflow.exports.part import Part
-from tokflow.exports.sequence_files import sequences_per_file
+from tokflow.exports.reading import Export
+from tokflow.exports.sequence_files import files_by_size, paths_by_size, sequences_within
 from tokflow.store.config import Count
 
 COLUMNS = ("attention_mask", "segment_ids")
@@ -35,7 +34,8 @@ TOKENS_PER_GROUP = 1_000_000
 
 
 class EasydelOptions(ParquetOptions):
-    """Options of the easydel format."""
+    """EasyDeL: <part>/shard-<i>.parquet with input_ids, attention_mask, segment_ids, position_ids
+    and, of chats, labels."""
 
     position_ids: bool = True
     """True: there is a column of them; EasyDeL counts on from 0 in each row without it."""
@@ -48,30 +48,16 @@ def write(part: Part, options: EasydelOptions, folder: Path) -> None:
     columns = ["input_ids", *COLUMNS]
     columns += ["position_ids"] if options.position_ids else []
     columns += ["labels"] if part.has_loss_mask else []
-    write_groups(
-        part,
-        options,
-        columns,
-        (folder / _name(part.name, number) for number in count()),
-        per_file=sequences_per_file(options, part, where="easydel"),
-        tokens_per_group=TOKENS_PER_GROUP,
-    )
-
-
-def _name(part: str, number: int) -> str:
-    return f"{part}/shard-{number:05d}.parquet"
+    at_once = sequences_within(TOKENS_PER_GROUP, part.sequence_length)
+    at_once = min(at_once, options.sequences_per_group)
+    stem = folder / part.name / "shard"
+    files = files_by_size(part, options, stem, ".parquet", at_once=at_once, has_total=False)
+    write_groups(files, columns, compression=options.compression)
 
 
 def read(export: Export, part: str) -> Iterator[Arrays]:
     """Yield the sequences of a part, a row group at a time; (num_sequences, sequence_length)."""
-    return read_groups(export.numbered(lambda number: _name(part, number)), export)
+    return read_groups(paths_by_size(export, f"{part}/shard", ".parquet"), export)
 
 
-FORMAT = Format(
-    description="EasyDeL: <part>/shard-<i>.parquet with input_ids, attention_mask, segment_ids, "
-    "position_ids and, of chats, labels",
-    options=EasydelOptions,
-    layout=fixed(layout_of_columns(COLUMNS)),
-    write=write,
-    read=read,
-)
+FORMAT = Format(EasydelOptions, lambda options: layout_of_columns(COLUMNS), write, read)

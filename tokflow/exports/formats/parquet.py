@@ -17,23 +17,27 @@ train_b for train too. Say which files are which where parts are called otherwis
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from tokflow.exports.columns import layout_of_columns, read_columns, schema_of, with_loss_mask
-from tokflow.exports.export import Export
-from tokflow.exports.format import Arrays, Format, fixed
+from tokflow.exports.columns import (
+    layout_of_columns,
+    make_columns,
+    read_columns,
+    schema_of,
+    with_loss_mask,
+)
+from tokflow.exports.format import Arrays, Format
 from tokflow.exports.part import Part
+from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import (
     TOKENS_PER_BATCH,
     FileSizeOptions,
-    names_of_n,
-    paths_of_n,
-    sequences_per_file,
+    files_by_size,
+    paths_by_size,
     sequences_within,
-    write_tables,
 )
+from tokflow.sequences.segments import Sequences
 from tokflow.store.config import Count
 
 COLUMNS = ("attention_mask", "segment_ids", "position_ids")
@@ -43,7 +47,8 @@ OF_IDS = ("input_ids", "labels")
 
 
 class ParquetOptions(FileSizeOptions):
-    """Options of the parquet format."""
+    """Parquet: <part>-<i>-of-<n>.parquet with input_ids, attention_mask, segment_ids, position_ids
+    and, of chats, loss_mask."""
 
     sequences_per_group: Count = 1_000
     """Rows of a row group; fewer where they would hold more than four million tokens."""
@@ -53,43 +58,31 @@ class ParquetOptions(FileSizeOptions):
 
 def write(part: Part, options: ParquetOptions, folder: Path) -> None:
     """Write the shards of a part."""
-    columns = with_loss_mask(COLUMNS, part)
-    per_file = sequences_per_file(options, part, where="parquet")
-    paths = [folder / name for name in names_of_n(part, per_file, ".parquet")]
-    write_groups(
-        part, options, columns, paths, per_file=per_file, tokens_per_group=TOKENS_PER_BATCH
-    )
+    at_once = sequences_within(TOKENS_PER_BATCH, part.sequence_length)
+    at_once = min(at_once, options.sequences_per_group)
+    files = files_by_size(part, options, folder / part.name, ".parquet", at_once=at_once)
+    write_groups(files, with_loss_mask(COLUMNS, part), compression=options.compression)
 
 
 def write_groups(
-    part: Part,
-    options: ParquetOptions,
-    columns: Sequence[str],
-    paths: Iterable[Path],
-    *,
-    per_file: int,
-    tokens_per_group: int,
+    files: Iterable[tuple[Path, Iterable[Sequences]]], columns: Sequence[str], *, compression: str
 ) -> None:
-    """Write the columns of a part's sequences, `tokens_per_group` at most in a row group."""
+    """Write the columns of sequences into files; those that come at once are a row group."""
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
     schema = schema_of(columns)
-    open_writer = partial(
-        pq.ParquetWriter,
-        schema=schema,
-        compression=options.compression,
-        # Ids hardly repeat within a page; the other columns are nearly all repetition.
-        use_dictionary=[f"{name}.list.element" for name in columns if name not in OF_IDS],
-        write_statistics=False,
-    )
-    most = sequences_within(tokens_per_group, part.sequence_length)
-    at_once = min(options.sequences_per_group, most)
-    write_tables(part, schema, open_writer, paths, per_file=per_file, at_once=at_once)
+    # Ids hardly repeat within a page; the other columns are nearly all repetition.
+    repeating = [f"{name}.list.element" for name in columns if name not in OF_IDS]
+    settings = {"compression": compression, "use_dictionary": repeating, "write_statistics": False}
+    for path, batches in files:
+        with pq.ParquetWriter(path, schema, **settings) as writer:
+            for batch in batches:
+                writer.write_table(make_columns(batch, schema))
 
 
 def read(export: Export, part: str) -> Iterator[Arrays]:
     """Yield the sequences of a part, a row group at a time; (num_sequences, sequence_length)."""
-    return read_groups(paths_of_n(export, part, ".parquet"), export)
+    return read_groups(paths_by_size(export, part, ".parquet"), export)
 
 
 def read_groups(paths: list[Path], export: Export) -> Iterator[Arrays]:
@@ -102,11 +95,4 @@ def read_groups(paths: list[Path], export: Export) -> Iterator[Arrays]:
                 yield read_columns(file.read_row_group(group), export)
 
 
-FORMAT = Format(
-    description="Parquet: <part>-<i>-of-<n>.parquet with input_ids, attention_mask, segment_ids, "
-    "position_ids and, of chats, loss_mask",
-    options=ParquetOptions,
-    layout=fixed(layout_of_columns(COLUMNS)),
-    write=write,
-    read=read,
-)
+FORMAT = Format(ParquetOptions, lambda options: layout_of_columns(COLUMNS), write, read)

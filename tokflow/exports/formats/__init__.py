@@ -1,49 +1,35 @@
-"""The registry of export formats, of which each is imported when it is used."""
+"""The export formats: each is a module of this folder, imported when it is used."""
 
 import importlib
+import pkgutil
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 
 from tokflow.errors import ConfigError, nearest
 from tokflow.exports.format import Format
-
-_MODULES = {
-    "archai": "archai",
-    "arrow": "arrow_",
-    "bin": "bin_",
-    "datatrove": "datatrove",
-    "easydel": "easydel",
-    "hf_dataset": "hf_dataset",
-    "jsonl": "jsonl",
-    "lance": "lance_",
-    "levanter": "levanter",
-    "litdata": "litdata",
-    "llmc": "llmc",
-    "mds": "mds",
-    "megatron": "megatron",
-    "modalities": "modalities",
-    "npy": "npy",
-    "olmo": "olmo",
-    "parquet": "parquet_",
-    "pickle": "pickle_",
-    "webdataset": "webdataset_",
-}
 
 
 class Formats(Mapping[str, Format]):
     """The formats by name. Their names are known without importing one."""
 
+    @cached_property
+    def _names(self) -> list[str]:
+        return sorted(module.name for module in pkgutil.iter_modules(__path__))
+
     def __getitem__(self, name: str) -> Format:
-        format_: Format = importlib.import_module(f"tokflow.exports.{_MODULES[name]}").FORMAT
+        if name not in self._names:
+            raise KeyError(name)
+        format_: Format = importlib.import_module(f"{__name__}.{name}").FORMAT
         return format_
 
     def __contains__(self, name: object) -> bool:
-        return name in _MODULES
+        return name in self._names
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_MODULES)
+        return iter(self._names)
 
     def __len__(self) -> int:
-        return len(_MODULES)
+        return len(self._names)
 
 
 FORMATS = Formats()

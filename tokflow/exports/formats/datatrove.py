@@ -17,16 +17,15 @@ utils/dataset.py lines 30-210.
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 
 from tokflow.errors import ConfigError
-from tokflow.exports.export import Export
-from tokflow.exports.format import Arrays, Format, Layout, fixed
+from tokflow.exports.batching import offsets_of
+from tokflow.exports.format import Arrays, Format, fixed_layout
 from tokflow.exports.part import Part
-from tokflow.exports.source_names import SourceNames
-from tokflow.exports.token_files import cut_by_documents, offsets_of, write_numbers
+from tokflow.exports.reading import Export
+from tokflow.exports.token_files import cut_by_documents, write_numbers
 from tokflow.store.config import Config, Count
 
 UNKNOWN = "Unknown Tokenizer"
@@ -34,9 +33,7 @@ UNKNOWN = "Unknown Tokenizer"
 
 
 class DatatroveOptions(Config):
-    """Options of the datatrove format."""
-
-    section: ClassVar[str] = "exports: datatrove"
+    """datatrove, nanotron: <part>/<i>_<part>.ds with .index and .metadata."""
 
     tokens_per_file: Count | None = None
     """Tokens of a file at most (max_tokens_per_file); only a longer document makes a larger one.
@@ -57,31 +54,18 @@ class DatatroveOptions(Config):
             )
 
 
-def named(options: DatatroveOptions, names: SourceNames) -> DatatroveOptions:
-    """Return the options with the tokenizer's name."""
-    if options.tokenizer_name_or_path is not None:
-        return options
-    return DatatroveOptions(
-        tokens_per_file=options.tokens_per_file, tokenizer_name_or_path=names.tokenizer
-    )
-
-
 def write(part: Part, options: DatatroveOptions, folder: Path) -> None:
     """Write a part into a folder of its own."""
     name = options.tokenizer_name_or_path or UNKNOWN
-    for shard in cut_by_documents(
-        part, tokens_per_file=options.tokens_per_file, where="datatrove", has_loss_mask=True
-    ):
+    per_file = options.tokens_per_file
+    for shard in cut_by_documents(part, tokens_per_file=per_file, has_loss_mask=True):
         path = folder / _name(part.name, shard.number)
         write_numbers(path, shard.tokens)
         ends = np.cumsum(shard.lengths[shard.lengths > 0])
         write_numbers(Path(f"{path}.index"), [ends.astype("<u8")])
-        lines = [
-            f"{name}|{part.dtype.itemsize}",
-            str(shard.num_tokens),
-            _for_people(shard.num_tokens),
-        ]
-        Path(f"{path}.metadata").write_text("\n".join(lines), encoding="utf-8")
+        num_tokens = f"{shard.num_tokens}\n{_for_people(shard.num_tokens)}"
+        metadata = f"{name}|{part.dtype.itemsize}\n{num_tokens}"
+        Path(f"{path}.metadata").write_text(metadata, encoding="utf-8")
         if shard.loss_mask is not None:
             write_numbers(Path(f"{path}.loss"), shard.loss_mask)
 
@@ -114,16 +98,9 @@ def read(export: Export, part: str) -> Iterator[Arrays]:
 
 
 FORMAT = Format(
-    description="datatrove, nanotron: <part>/<i>_<part>.ds with .index and .metadata",
-    options=DatatroveOptions,
-    layout=fixed(
-        Layout(
-            made_of="stream",
-            keeps=("token_ids", "offsets", "loss_mask"),
-            leaves_out_empty=True,
-        )
-    ),
-    write=write,
-    read=read,
-    named=named,
+    DatatroveOptions,
+    fixed_layout("stream", "token_ids", "offsets", "loss_mask", leaves_out_empty=True),
+    write,
+    read,
+    named={"tokenizer_name_or_path": "tokenizer"},
 )
