@@ -38,8 +38,8 @@ def datatrove(known: KnownChats) -> Mapping[str, Any]:
 
 
 def easydel(known: KnownChats) -> Mapping[str, Any]:
-    labels = np.where(known.rows.loss_mask, known.rows.token_ids, -100)
-    return {"rows": known.rows.token_ids.astype(int), "labels": labels.astype(int)}
+    token_ids = known.rows.token_ids.astype(int)  # numpy makes 65,436 of a uint16's -100
+    return {"rows": token_ids, "labels": np.where(known.rows.loss_mask, token_ids, -100)}
 
 
 def levanter(known: KnownChats) -> Mapping[str, Any]:
