@@ -28,7 +28,7 @@ from tokflow.tokens.encoder import engine_for
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class Share:
     """One of several shares of a dataset's raw files, such as the third of 64."""
 
     number: int
@@ -36,7 +36,7 @@ class Shard:
     of_shards: int
 
     @classmethod
-    def read(cls, text: str) -> "Shard":
+    def read(cls, text: str) -> "Share":
         """Return the shard that a text such as `3/64` names.
 
         Raises: ConfigError.
@@ -125,7 +125,7 @@ def build_dataset(
     reporter: Reporter | None = None,
     graph: BuildGraph | None = None,
     jobs: int | None = None,
-    shard: Shard | None = None,
+    shard: Share | None = None,
 ) -> BuildResult:
     """Make every output of `dataset` that is not there yet, for all files or some.
 

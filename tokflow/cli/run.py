@@ -14,7 +14,7 @@ from typing import Any
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
 from tokflow.build.output import Output
-from tokflow.build.pipeline import Shard, build_dataset
+from tokflow.build.pipeline import Share, build_dataset
 from tokflow.build.plan import Plan, PlannedOutput, make_plan
 from tokflow.build.results import BuildResult
 from tokflow.cli import STARTED
@@ -31,7 +31,7 @@ from tokflow.cli.terminal import (
     size,
 )
 from tokflow.errors import ConfigError, explained
-from tokflow.pools.pool import open_pool
+from tokflow.pools.pool import num_jobs
 from tokflow.store.atomic import point_latest_to
 
 
@@ -46,15 +46,8 @@ def main(
     json: bool,
 ) -> int:
     """Build the datasets one after the other; one that fails does not stop the next."""
-    share = None if shard is None else Shard.read(shard)
-    open_pool(jobs)  # which starts nothing
-    if share is not None and partitions:
-        raise ConfigError(
-            where="--shard",
-            expected="a share of all raw files, or some of them by --partition",
-            found=f"both {share} and {partitions[0]!r}",
-            remedy="leave one out",
-        )
+    num_jobs(jobs)  # refused before anything is done
+    share = None if shard is None else _read_share(shard, partitions)
     datasets = select(names, configs, store, is_one=bool(partitions))
     is_recorded = not configs and store is None  # else Dagster does not know it as it is
     run = partial(_run, partitions=partitions, is_recorded=is_recorded)
@@ -79,8 +72,20 @@ def main(
     return FAILED if any(of.get("problems") for of in documents) else exit_status(errors)
 
 
+def _read_share(shard: str, partitions: Words) -> Share:
+    share = Share.read(shard)
+    if partitions:
+        raise ConfigError(
+            where="--shard",
+            expected="a share of all raw files, or some of them by --partition",
+            found=f"both {share} and {partitions[0]!r}",
+            remedy="leave one out",
+        )
+    return share
+
+
 def _run_shard(
-    dataset: Dataset, *, shard: Shard, jobs: int | None, json: bool
+    dataset: Dataset, *, shard: Share, jobs: int | None, json: bool
 ) -> tuple[dict[str, Any], list[Exception]]:
     """Build a share of a dataset, without a plan, which would look at all of it."""
     graph = BuildGraph(dataset)

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import chain, islice
 from multiprocessing import get_context
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from tokflow.errors import TokflowError, explained
 from tokflow.pools.cores import be_worker
@@ -47,35 +47,39 @@ class LocalPool:
         if len(first) < 2:
             yield from InProcess().map(make, first, advance=advance)
             return
-        waiting = ((task, 1) for task in chain(first, tasks))
-        again: deque[tuple[T, int]] = deque()
-        idle = deque(self._workers)
-        running: dict[Future[Any], tuple[_Worker, T, int]] = {}
         try:
-            while True:
-                while idle and (next_ := again.popleft() if again else next(waiting, None)):
-                    task, attempt = next_
-                    worker = idle.popleft()
-                    running[worker.submit(make, task)] = worker, task, attempt
-                if not running:
-                    return
-                done, _ = wait(running, timeout=SECONDS_BETWEEN, return_when=FIRST_COMPLETED)
-                for of_running in running.values():
-                    of_running[0].pass_on(advance)
-                for future in done:
-                    worker, task, attempt = running.pop(future)
-                    idle.append(worker)
-                    result = _result(future)
-                    if isinstance(result, BrokenExecutor):
-                        lost = worker.replace()
-                        if attempt < ATTEMPTS:
-                            again.append((task, attempt + 1))
-                            continue
-                        result = lost
-                    yield task, result
+            yield from self._map(make, chain(first, tasks), advance)
         finally:
-            if running:
+            if any(worker.is_busy for worker in self._workers):
                 self._stop()
+
+    def _map(
+        self, make: Make[T, R], tasks: Iterable[T], advance: Advance
+    ) -> Iterator[tuple[T, R | Exception]]:
+        waiting = ((task, 1) for task in tasks)
+        again: deque[tuple[T, int]] = deque()
+        running: dict[Future[Any], tuple[_Worker, T, int]] = {}
+        idle = deque(self._workers)
+        while True:
+            while idle and (next_ := again.popleft() if again else next(waiting, None)):
+                task, attempt = next_
+                worker = idle.popleft()
+                running[worker.submit(make, task)] = worker, task, attempt
+            if not running:
+                return
+            done, _ = wait(running, timeout=SECONDS_BETWEEN, return_when=FIRST_COMPLETED)
+            for of_running in running.values():
+                of_running[0].pass_on(advance)
+            for future in done:
+                worker, task, attempt = running.pop(future)
+                idle.append(worker)
+                result = worker.result(future)
+                if not isinstance(result, _Lost):
+                    yield task, result
+                elif attempt < ATTEMPTS:
+                    again.append((task, attempt + 1))
+                else:
+                    yield task, result.error
 
     def _stop(self) -> None:
         """End all workers together, so that they have one second in all; others may follow."""
@@ -83,7 +87,7 @@ class LocalPool:
             worker.processes.terminate()
         for worker in self._workers:
             worker.processes.stop()
-            worker.processes = worker.new_processes()
+            worker.processes, worker.is_busy = worker.new_processes(), False
 
     def __enter__(self) -> Self:
         return self
@@ -98,6 +102,12 @@ class LocalPool:
             worker.processes.terminate()
 
 
+class _Lost(NamedTuple):
+    """The result of a task whose process ended before it was done."""
+
+    error: TokflowError
+
+
 @dataclass(eq=False)
 class _Worker:
     """One process at a time, with counters of its own that this process reads."""
@@ -105,6 +115,7 @@ class _Worker:
     counters: Any = field(default_factory=lambda: get_context("spawn").RawArray("q", 2))
     """Documents and bytes that its tasks have done so far."""
     processes: ProcessPool = field(init=False)
+    is_busy: bool = False
     _passed_on: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
@@ -114,7 +125,18 @@ class _Worker:
         return ProcessPool(1, initialize=_begin, args=(self.counters,))
 
     def submit(self, make: Make[T, R], task: T) -> Future[Any]:
+        self.is_busy = True
         return self.processes.submit(_call, make, task)
+
+    def result(self, future: Future[Any]) -> Any:
+        """Return what came of a task that is done; where its process is lost, why it was."""
+        self.is_busy = False
+        error = future.exception()
+        if error is None:
+            return future.result()
+        if isinstance(error, Exception) and not isinstance(error, BrokenExecutor):
+            return error
+        return _Lost(self._replace())  # also where it was told to end
 
     def pass_on(self, advance: Advance) -> None:
         """Tell what its tasks have done since the last time."""
@@ -124,7 +146,7 @@ class _Worker:
             self._passed_on = counters
             advance(*new)
 
-    def replace(self) -> TokflowError:
+    def _replace(self) -> TokflowError:
         """Let another process take the place of one that is lost; return why it was."""
         codes = [code for code in self.processes.exit_codes() if code]
         self.processes.terminate()
@@ -173,10 +195,3 @@ def _call(make: Make[T, R], task: T) -> R | Exception:
         except Exception:
             return explained(error, where="a worker process")
         return error
-
-
-def _result(future: Future[Any]) -> Any:
-    error = future.exception()
-    if error is None:
-        return future.result()
-    return error if isinstance(error, Exception) else BrokenExecutor()  # it was told to end

@@ -72,8 +72,8 @@ class InProcess:
         """Leave nothing open."""
 
 
-def open_pool(jobs: int | None = None) -> Pool:
-    """Return the pool of so many processes; by default `TOKFLOW_JOBS`, else one for each core.
+def num_jobs(jobs: int | None = None) -> int:
+    """Return how many processes are to work; by default `TOKFLOW_JOBS`, else one for each core.
 
     Raises: ConfigError where the environment variable is no such number.
     """
@@ -85,8 +85,15 @@ def open_pool(jobs: int | None = None) -> Pool:
             found=repr(asked),
             remedy="correct it, or leave it out for one for each core",
         )
-    num_workers = num_cores() if asked is None else int(asked)
-    if num_workers == 1:
+    return num_cores() if asked is None else int(asked)
+
+
+def open_pool(jobs: int | None = None) -> Pool:
+    """Return the pool of `num_jobs(jobs)` processes.
+
+    Raises: as `num_jobs`.
+    """
+    if (num_workers := num_jobs(jobs)) == 1:
         return InProcess()
     from tokflow.pools.local import LocalPool  # 0.04 s to import
 

@@ -144,13 +144,16 @@ def _bytes_of_tokens(tokenizer: Tokenizer) -> npt.NDArray[np.int64] | None:
         for name, token_id in fields["special_tokens"].items():
             sizes[token_id] = len(name.encode())
         return sizes
+    import tokenizers
+
     fields = read_tokenizer_json(tokenizer.folder)
     if not _is_byte_level(fields):
         return None
     for spelling, token_id in fields["model"]["vocab"].items():
         sizes[token_id] = len(spelling)  # one printable character stands for each byte
-    for token in fields.get("added_tokens") or []:
-        sizes[token["id"]] = len(token["content"].encode())
+    library = tokenizers.Tokenizer.from_file(str(tokenizer.folder / "tokenizer.json"))
+    for token_id, added in library.get_added_tokens_decoder().items():  # whatever ids the file has
+        sizes[token_id] = len(added.content.encode())
     return sizes
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tokflow.build import pipeline, tasks
 from tokflow.build.dataset import Dataset
-from tokflow.build.pipeline import Shard, build_dataset
+from tokflow.build.pipeline import Share, build_dataset
 from tokflow.build.results import Reporter
 from tokflow.errors import BadDocumentError, ConfigError
 from tokflow.pools.pool import Advance, InProcess, Make, R, T, ignore
@@ -73,7 +73,7 @@ def test_no_byte_depends_on_jobs_order_and_shares(
     assert built_bytes(dataset_of("3"), jobs=3) == expected
     shared = dataset_of("shares")
     for number in (3, 1, 2, 1):
-        of_share = build_dataset(shared, jobs=1, shard=Shard(number, 3))
+        of_share = build_dataset(shared, jobs=1, shard=Share(number, 3))
         assert list(of_share.raw_files) == list(FILES)[number - 1 :: 3]
         assert not (shared.folder / "exports").exists()
     assert built_bytes(shared, jobs=1) == expected
@@ -130,7 +130,7 @@ def test_a_verdict_on_gigatoken_makes_all_tokens_again(
 @pytest.mark.parametrize("text", ["0/3", "4/3", "3", "a/3", "1/0", "-1/3", "1/3/3", ""])
 def test_a_share_that_there_is_not_is_refused(text: str):
     with pytest.raises(ConfigError, match=r"--shard: expected the number of a share, from 1"):
-        Shard.read(text)
+        Share.read(text)
 
 
 def test_shares_in_processes_at_once_and_one_killed_make_what_one_run_makes(tmp_path: Path):

@@ -79,7 +79,7 @@ def test_where_only_an_export_failed_nothing_else_is_blamed(
 def test_without_a_tokenizer_there_is_no_table_of_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    tokenizer = {"kind": "trained", "vocab_size": 300, "pattern": "(["}
+    tokenizer = {"kind": "trained", "vocab_size": 300, "special_tokens": ["a"]}
 
     lines = closing_of(tmp_path, capsys, tokenizer=tokenizer)
 

@@ -116,7 +116,7 @@ def test_an_output_that_is_no_export_is_wrong_usage(command: list[str], store: P
     assert result.exit_code == 2
     assert result.stderr == (
         f"error: {folder}: expected the folder of an export, found tokens of a.jsonl; "
-        "name one under <store>/<dataset>/exports\n"
+        f"name one of {', '.join(map(str, sorted((store / 'exports').iterdir())))}\n"
     )
 
 

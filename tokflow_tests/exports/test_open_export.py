@@ -95,15 +95,17 @@ def test_what_is_no_export_is_named_and_what_to_open_instead(exports: Path, tmp_
         return str(raised.value)
 
     assert said(shard / "tokens.bin") == (
-        f"{shard / 'tokens.bin'}: expected the folder of an export, found tokens of a.jsonl; name one of {others}"
+        f"{shard / 'tokens.bin'}: expected the folder of an export, found tokens of a.jsonl; "
+        f"name one of {others}"
     )
     missing = exports / "bim"
     assert said(missing) == (
-        f"{missing}: expected the folder of an export, found no such file or folder; name one of {others}"
+        f"{missing}: expected the folder of an export, found no such file or folder; "
+        f"name one of {others}"
     )
     assert said(tmp_path) == (
-        f"{tmp_path}: expected the folder of an export, found no manifest.json; name the folder of one, "
-        "<store>/<dataset>/exports/<name>, which `tokflow run` makes"
+        f"{tmp_path}: expected the folder of an export, found no manifest.json; "
+        "name the folder of one, <store>/<dataset>/exports/<name>, which `tokflow run` makes"
     )
 
 
