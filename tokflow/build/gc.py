@@ -46,9 +46,7 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
     }
     older = [
         found.folder
-        for folder in sorted(
-            {each.folder.parent for each in stored if isinstance(each, StoredOutput)}
-        )
+        for folder in sorted({of.folder.parent for of in stored if isinstance(of, StoredOutput)})
         for found in islice(made_in(folder), keep, None)
         if found.folder.resolve() not in published and not found.is_converted
     ]

@@ -110,8 +110,7 @@ def list_raw(
     name whether a folder stands for the files in it, as `open_folders` has it.
 
     Raises: ConfigError for a path that does not exist, a pattern without a match, two files with
-    one key, a key that `check_key` refuses and a file inside `store` (which is where outputs are);
-    RawFileError for a folder that cannot be listed.
+    one key, an unsafe key and a file inside `store`; RawFileError for a folder without rights.
     """
     patterns = [_read_pattern(text, base) for text in config.files]
     hosts = frozenset(_host(pattern.origin) for pattern in patterns if _is_web(pattern.origin))

@@ -44,6 +44,12 @@ def test_the_module_is_the_command_and_its_warnings_say_that_they_are(config: Pa
         ),
         (["inspect", "."], "error: .: expected the folder of a token shard, a "),
         (["trace", "."], "error: arguments: expected --token N or --sequence N, found neither; "),
+        (["run", "--shard", "0/3"], "error: --shard: expected the number of a share, from 1, "),
+        (
+            ["run", "x", "--shard", "1/3", "--partition", "a"],
+            "expected a share of all raw files, or some of them by --partition, found both 1/3 and",
+        ),
+        (["run", "--jobs", "0"], "0 is not in the range x>=1"),
         (["run", "--frobnicate"], "No such option"),
         (["inspect"], "Missing argument"),
     ],
