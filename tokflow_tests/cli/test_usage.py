@@ -49,7 +49,7 @@ def test_the_module_is_the_command_and_its_warnings_say_that_they_are(config: Pa
             ["run", "x", "--shard", "1/3", "--partition", "a"],
             "expected a share of all raw files, or some of them by --partition, found both 1/3 and",
         ),
-        (["run", "--jobs", "0"], "0 is not in the range x>=1"),
+        (["run", "--jobs", "0"], "Invalid value for '--jobs'"),
         (["run", "--frobnicate"], "No such option"),
         (["inspect"], "Missing argument"),
     ],
