@@ -99,7 +99,7 @@ def _open_made_from(
         return None
     check_files(tokenizer)
     for split in splits.values():
-        check_files(split, split.shard, only={SPANS_NAME, DOCUMENTS_NAME})
+        check_files(split, split.shard, only={SPANS_NAME, *split.shard.names(DOCUMENTS_NAME)})
     return tokenizer, splits
 
 

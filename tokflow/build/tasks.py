@@ -1,5 +1,6 @@
 """Outputs made by a pool: each is a task, with all that a worker needs to make it alone."""
 
+import shutil
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -9,6 +10,7 @@ from typing import TypeAlias
 from tokflow.build.graph import BuildGraph
 from tokflow.build.output import Output, Stage
 from tokflow.build.results import StageResult
+from tokflow.errors import TokflowError
 from tokflow.exports import write_export
 from tokflow.pools.pool import Advance, InProcess, Pool, ignore
 from tokflow.sequences.segments import write_sequences
@@ -16,10 +18,18 @@ from tokflow.split.cut_tokens import CutEncoder, write_cut_tokens
 from tokflow.split.spans import write_split
 from tokflow.store.atomic import new_folder, point_latest_to
 from tokflow.store.integrity import trust_files
-from tokflow.store.manifest import read_run
+from tokflow.store.manifest import check_sizes, read_run
+from tokflow.store.stored_outputs import read_output
 from tokflow.store.verdicts import spread_verdict
+from tokflow.tokenizers.engines import EngineDiffersError
 from tokflow.tokenizers.sources import write_tokenizer
 from tokflow.tokens.shard import write_token_shard
+from tokflow.tokens.shard_segments import (
+    ShardSegment,
+    join_segments,
+    segments_folder,
+    segments_of,
+)
 
 Write: TypeAlias = Callable[..., None]
 """The function that writes an output's files into an empty folder, but for that folder."""
@@ -27,7 +37,7 @@ Write: TypeAlias = Callable[..., None]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One output to be made; goes to another process as it is."""
+    """One output to be made, or one segment of it; goes to another process as it is."""
 
     stage: Stage
     name: str
@@ -74,20 +84,110 @@ def make_outputs(outputs: Iterable[Output], pool: Pool, *, advance: Advance = ig
 
 
 def _make_missing(missing: Iterable[Output], pool: Pool, advance: Advance) -> Results:
-    by_name = {output.name: output for output in missing}
-    impossible: list[tuple[Output, Exception]] = []
+    under_way = {output.name: _UnderWay(output) for output in missing}
+    known: list[_UnderWay] = []
+    """Those of which nothing, or nothing more, is to be done by the pool."""
 
     def tasks() -> Iterator[Task]:
-        for output in by_name.values():
-            try:
-                yield _task_of(output)
-            except Exception as error:
-                impossible.append((output, error))
+        for output in under_way.values():
+            yield from output.tasks()
+            if output.num_left == 0:
+                known.append(output)
 
     for task, error in pool.map(make_task, tasks(), advance=advance):
-        output = by_name[task.name]
-        yield output, error or _result(output, is_new=True)
-    yield from impossible
+        output = under_way[task.name]
+        output.done(task, error)
+        if isinstance(error, EngineDiffersError):
+            yield output.output, error
+        elif output.num_left == 0:
+            yield output.output, output.result()
+    for output in known:
+        yield output.output, output.result()
+
+
+class _UnderWay:
+    """An output that is being made: by one task or, of a large raw file, by one for each range."""
+
+    def __init__(self, output: Output) -> None:
+        self.output = output
+        self.num_left = 0
+        """Tasks that are not done."""
+        self._segments: list[ShardSegment] = []
+        self._errors: dict[Path, Exception] = {}
+        """By the folder of their task, of which the first in order is that of the output."""
+
+    def tasks(self) -> Iterator[Task]:
+        """Yield what is to be done; what makes that impossible is the result."""
+        output = self.output
+        try:
+            folder, write = output.folder, WRITERS[output.stage](output.graph, output.name)
+            self._segments = _segments_of(output)
+            tasks = [
+                Task(
+                    output.stage,
+                    output.name,
+                    segment.folder(folder),
+                    partial(write, segment=segment),
+                )
+                for segment in self._segments
+                if not _is_there(segment, folder)
+            ]
+        except Exception as error:
+            self._errors[Path()] = error
+            return
+        if not self._segments:
+            tasks = [Task(output.stage, output.name, folder, write)]
+        self.num_left = len(tasks)
+        yield from tasks
+
+    def done(self, task: Task, error: Exception | None) -> None:
+        """Take what came of a task."""
+        self.num_left -= 1
+        if error is not None:
+            self._errors[task.folder] = error
+        elif self._segments:
+            trust_files(read_output(task.folder))
+
+    def result(self) -> StageResult | Exception:
+        """Return the output as it is in the store now, joined of its segments, or the error."""
+        if self._errors:
+            return self._errors[min(self._errors)]
+        try:
+            if self._segments:
+                self._join()
+        except Exception as error:
+            return error
+        return _result(self.output, is_new=True)
+
+    def _join(self) -> None:
+        output, graph = self.output, self.output.graph
+        with new_folder(output.folder) as folder:
+            join_segments(
+                [read_output(segment.folder(output.folder)) for segment in self._segments],
+                folder,
+                raw=graph.raw_file(output.name),
+                documents=graph.dataset.documents,
+                recipe=output.recipe,
+            )
+        shutil.rmtree(segments_folder(output.folder), ignore_errors=True)
+
+
+def _is_there(segment: ShardSegment, shard: Path) -> bool:
+    """Return whether a killed run, or another, has made the segment."""
+    try:
+        found = read_output(segment.folder(shard))
+        check_sizes(found.folder, found.manifest)
+    except TokflowError:
+        return False
+    return found.manifest.fingerprint == segment.recipe.fingerprint
+
+
+def _segments_of(output: Output) -> list[ShardSegment]:
+    """Return the segments that the token shard of a large raw file is made of; else none."""
+    if output.stage != "tokens":
+        return []
+    raw, documents = output.graph.raw_file(output.name), output.graph.dataset.documents
+    return segments_of(raw, documents, output.recipe)
 
 
 def _result(output: Output, *, is_new: bool) -> StageResult | Exception:
@@ -100,11 +200,6 @@ def _result(output: Output, *, is_new: bool) -> StageResult | Exception:
     except Exception as error:
         return error
     return made
-
-
-def _task_of(output: Output) -> Task:
-    write = WRITERS[output.stage](output.graph, output.name)
-    return Task(output.stage, output.name, output.folder, write)
 
 
 def _tokenizer(graph: BuildGraph, _: str) -> Write:

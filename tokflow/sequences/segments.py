@@ -122,7 +122,7 @@ def write_sequences(split: Split, config: PackingConfig, folder: Path, *, datase
     started = time.perf_counter()
     counts: dict[str, int] = {}
     tables = []
-    with checked(split, split.shard, only={SPANS_NAME, DOCUMENTS_NAME}):
+    with checked(split, split.shard, only={SPANS_NAME, *split.shard.names(DOCUMENTS_NAME)}):
         for part in split.parts:
             spans = split.spans(part)
             packed = pack_spans(spans.num_tokens, config)

@@ -151,7 +151,7 @@ def write_split(
     key = str(shard.manifest.partition)
     columns = ["char_offset", "num_chars", "token_offset", "num_tokens"]
     columns += ["text_hash"] if config.form == "hash_fraction" else []
-    with checked(shard, only={DOCUMENTS_NAME}):
+    with checked(shard, only=shard.names(DOCUMENTS_NAME)):
         table = shard.documents(columns)
     spans = assign_parts(table, config, key=key, position=position)
     num_tokens = to_numpy(table["num_tokens"])[spans.document]

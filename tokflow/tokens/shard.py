@@ -15,11 +15,12 @@ from tokflow.documents import (
     Reject,
     deciding_fields,
     is_accepted,
+    ranges,
     read_documents,
 )
 from tokflow.errors import CorruptOutputError
 from tokflow.raw import RawFile, check_unchanged
-from tokflow.store.arrow import read_table
+from tokflow.store.arrow import read_table, to_arrow, to_numpy
 from tokflow.store.integrity import Stored
 from tokflow.store.manifest import Manifest, Recipe, check_sizes, write_manifest
 from tokflow.store.versions import known_changes
@@ -30,6 +31,7 @@ from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
 from tokflow.tokens.bos_eos import ChatMarks, add_bos_eos
 from tokflow.tokens.encoder import DocumentEncoder
 from tokflow.tokens.prefetch import read_ahead, write_behind
+from tokflow.tokens.shard_segments import ShardSegment, may_have_segments
 from tokflow.tokens.token_source import TokenSource, mapped
 from tokflow.tokens.writer import (
     DOCUMENTS_NAME,
@@ -37,6 +39,7 @@ from tokflow.tokens.writer import (
     TOKENS_NAME,
     ShardWriter,
     bytes_of,
+    segment_name,
 )
 
 TOKENS_VERSION = 3
@@ -71,22 +74,54 @@ class TokenShard:
     @property
     def has_loss_mask(self) -> bool:
         """True if only some tokens are supervised: the documents are chats."""
-        return LOSS_MASK_NAME in self.manifest.files
+        return self.names(LOSS_MASK_NAME)[0] in self.manifest.files
+
+    @property
+    def segments(self) -> list[Mapping[str, int]]:
+        """Counts of each segment, those of the shard where it is one: num_documents, num_chars,
+        num_tokens; where there are several, num_rows, the documents and the bad ones, too."""
+        return list(self.manifest.details.get("segments", [self.manifest.counts]))
+
+    def names(self, name: str) -> list[str]:
+        """Return the names of the files that are called `name` where a shard is one segment."""
+        if "segments" not in self.manifest.details:
+            return [name]
+        return [segment_name(name, number) for number in range(len(self.segments))]
 
     def tokens(self) -> TokenSource:
         """Return the token ids, memory-mapped read-only; (num_tokens,)."""
-        return TokenSource((mapped(self.folder / TOKENS_NAME, self.dtype),))
+        return self._source(TOKENS_NAME, self.dtype)
 
     def loss_mask(self) -> TokenSource:
         """Return the loss mask, memory-mapped read-only, uint8, (num_tokens,): 1 is supervised.
 
         Only a shard of chats has it.
         """
-        return TokenSource((mapped(self.folder / LOSS_MASK_NAME, np.dtype(np.uint8)),))
+        return self._source(LOSS_MASK_NAME, np.dtype(np.uint8))
+
+    def _source(self, name: str, dtype: np.dtype[Any]) -> TokenSource:
+        return TokenSource(tuple(mapped(self.folder / each, dtype) for each in self.names(name)))
 
     def documents(self, columns: list[str] | None = None) -> pa.Table:
         """Return documents.parquet, one row per document in file order."""
-        return read_table(self.folder / DOCUMENTS_NAME, columns)
+        tables, bases = [], dict.fromkeys(COUNTED_FROM, 0)
+        for name, counts in zip(self.names(DOCUMENTS_NAME), self.segments, strict=True):
+            tables.append(_moved(read_table(self.folder / name, columns), bases))
+            for column, num in COUNTED_FROM.items():
+                bases[column] += counts.get(num, 0)
+        return pa.concat_tables(tables)
+
+
+COUNTED_FROM = {"row": "num_rows", "char_offset": "num_chars", "token_offset": "num_tokens"}
+"""Columns that count from the beginning of their segment, by what comes before it."""
+
+
+def _moved(table: pa.Table, bases: Mapping[str, int]) -> pa.Table:
+    """Return the documents of a segment with what is before it added to where they are."""
+    for index, field in enumerate(table.schema):
+        if base := bases.get(field.name, 0):
+            table = table.set_column(index, field, to_arrow(to_numpy(table[index]) + base))
+    return table
 
 
 def tokens_recipe(
@@ -101,6 +136,7 @@ def tokens_recipe(
     made some are other shards than those of the reference. Without a raw file and a tokenizer: what
     the config and the code decide of any file's.
     """
+    is_in_ranges = raw is not None and may_have_segments(raw, documents)
     is_control = config.special_tokens_in_text == "control"
     is_wrong = tokenizer is not None and tokenizer.verdict is not None
     return Recipe(
@@ -112,6 +148,7 @@ def tokens_recipe(
             "bos": config.bos,
             "special_tokens_in_text": "control" if is_control else "ordinary",
             **({"engine": "reference"} if is_wrong else {}),
+            **({"range_bytes": ranges.RANGE_BYTES} if is_in_ranges else {}),
             **known_changes("tokens", config.kind),
         },
         parents={"raw": raw.sha256, "tokenizer": tokenizer.fingerprint}
@@ -143,10 +180,11 @@ def write_token_shard(
     folder: Path,
     *,
     dataset: str,
+    segment: ShardSegment | None = None,
     batch_bytes: int = BATCH_BYTES,
     progress: Progress | None = None,
 ) -> None:
-    """Write the token shard of `raw` into the empty `folder`, manifest last.
+    """Write the token shard of `raw`, or one segment of it, into the empty `folder`, manifest last.
 
     The bytes depend on the raw file, the configs and the tokenizer alone: neither on
     `batch_bytes` and the number of cores nor on the engine. Memory does not grow with the file,
@@ -160,14 +198,21 @@ def write_token_shard(
     encoder = DocumentEncoder(raw.path, documents, encoding)
     rejects: list[Reject] = []
     batches = read_documents(
-        raw.path, documents, batch_bytes=batch_bytes, on_reject=rejects.append, render=render
+        raw.path,
+        documents,
+        batch_bytes=batch_bytes,
+        on_reject=rejects.append,
+        render=render,
+        within=segment.range if segment else None,
     )
-    with ShardWriter(folder, has_loss_mask=documents.is_chat) as writer:
+    number = segment.number if segment else None
+    with ShardWriter(folder, has_loss_mask=documents.is_chat, segment=number) as writer:
         _write_tokens(batches, encoder, writer, progress or (lambda *_: None))
     check_unchanged(raw)
     counts = _counts(writer, encoder, num_rejects=len(rejects))
+    recipe = tokens_recipe(raw, documents, encoding.config, encoding.tokenizer)
     manifest = Manifest(
-        recipe=tokens_recipe(raw, documents, encoding.config, encoding.tokenizer),
+        recipe=segment.recipe if segment else recipe,
         dataset=dataset,
         partition=raw.key,
         counts=counts,
@@ -239,13 +284,17 @@ def open_token_shard(stored: Stored) -> TokenShard:
     sizes = {TOKENS_NAME: shard.dtype.itemsize}
     sizes |= {LOSS_MASK_NAME: 1} if shard.has_loss_mask else {}
     for name, size in sizes.items():
-        num_bytes = (folder / name).stat().st_size
-        if num_bytes != shard.num_tokens * size:
-            raise CorruptOutputError(
-                where=folder / name,
-                expected=f"{shard.num_tokens:,} tokens of {size} bytes "
-                f"({shard.num_tokens * size:,} bytes)",
-                found=f"{num_bytes:,} bytes",
-                remedy="delete the folder and run `tokflow run` again",
-            )
+        for path, counts in zip(shard.names(name), shard.segments, strict=True):
+            _check_num_tokens(folder / path, counts["num_tokens"], size)
     return shard
+
+
+def _check_num_tokens(path: Path, num_tokens: int, size: int) -> None:
+    num_bytes = path.stat().st_size
+    if num_bytes != num_tokens * size:
+        raise CorruptOutputError(
+            where=path,
+            expected=f"{num_tokens:,} tokens of {size} bytes ({num_tokens * size:,} bytes)",
+            found=f"{num_bytes:,} bytes",
+            remedy="delete the folder and run `tokflow run` again",
+        )

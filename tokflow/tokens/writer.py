@@ -25,20 +25,29 @@ LOSS_MASK_NAME = "loss_mask.bin"
 DOCUMENTS_NAME = "documents.parquet"
 REJECTS_NAME = "rejects.jsonl"
 
+
+def segment_name(name: str, segment: int | None) -> str:
+    """Return the name of a file in a segment, such as `tokens-00003.bin`; without one, `name`."""
+    if segment is None:
+        return name
+    stem, suffix = name.split(".")
+    return f"{stem}-{segment:05d}.{suffix}"
+
+
 SYNC_BYTES = 16_000_000
 """Tokens are put on disk every so many bytes, while the engine works, and not all at the end."""
 
 
 class ShardWriter:
-    """The open files of a token shard, with counts of what went into them."""
+    """The open files of a token shard, or of one segment of it, with counts of what went in."""
 
-    def __init__(self, folder: Path, *, has_loss_mask: bool) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, *, has_loss_mask: bool, segment: int | None = None) -> None:
+        self._folder, self._segment = folder, segment
         self._closing = ExitStack()
         names = [TOKENS_NAME, *([LOSS_MASK_NAME] if has_loss_mask else [])]
-        self._files = {name: _HashedFile(folder / name, self._closing) for name in names}
+        self._files = {name: _HashedFile(self._path(name), self._closing) for name in names}
         self._table = self._closing.enter_context(
-            TableWriter(folder / DOCUMENTS_NAME, DOCUMENTS_SCHEMA, rows_per_group=ROWS_PER_GROUP)
+            TableWriter(self._path(DOCUMENTS_NAME), DOCUMENTS_SCHEMA, rows_per_group=ROWS_PER_GROUP)
         )
         names = ["documents", "empty_documents", "chars", "bytes", "tokens"]
         names += ["loss_tokens"] if has_loss_mask else []
@@ -83,12 +92,16 @@ class ShardWriter:
 
     def entries(self, rejects: Sequence[Reject]) -> dict[str, FileEntry]:
         """Write rejects.jsonl if there are any; return size and sha256 of all files."""
-        entries = {name: file.entry() for name, file in self._files.items()}
+        entries = {self._path(name).name: file.entry() for name, file in self._files.items()}
+        written = [self._path(DOCUMENTS_NAME)]
         if rejects:
             lines = [json.dumps(dataclasses.asdict(reject)) + "\n" for reject in rejects]
-            (self._folder / REJECTS_NAME).write_text("".join(lines), encoding="utf-8")
-            entries[REJECTS_NAME] = checksum(self._folder / REJECTS_NAME)
-        return {**entries, DOCUMENTS_NAME: checksum(self._folder / DOCUMENTS_NAME)}
+            written.append(self._path(REJECTS_NAME))
+            written[-1].write_text("".join(lines), encoding="utf-8")
+        return {**entries, **{path.name: checksum(path) for path in written}}
+
+    def _path(self, name: str) -> Path:
+        return self._folder / segment_name(name, self._segment)
 
 
 def bytes_of(batch: Batch) -> int:
