@@ -2,22 +2,23 @@
 
 import shutil
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from tokflow.build.graph import BuildGraph
 from tokflow.build.output import Output, Stage
 from tokflow.build.results import StageResult
 from tokflow.errors import TokflowError
 from tokflow.exports import write_export
+from tokflow.exports.part import inputs_of
 from tokflow.pools.pool import Advance, InProcess, Pool, ignore
 from tokflow.sequences.segments import write_sequences
 from tokflow.split.cut_tokens import CutEncoder, write_cut_tokens
 from tokflow.split.spans import write_split
 from tokflow.store.atomic import new_folder, point_latest_to
-from tokflow.store.integrity import trust_files
+from tokflow.store.integrity import Whole, known_whole, take_as_whole, trust_files
 from tokflow.store.manifest import check_sizes, read_run
 from tokflow.store.stored_outputs import read_output
 from tokflow.store.verdicts import spread_verdict
@@ -43,6 +44,8 @@ class Task:
     name: str
     folder: Path
     write: Write
+    whole: Whole
+    """Files that it reads and need not hash again."""
 
 
 SMALL_BYTES = 30_000_000
@@ -52,6 +55,7 @@ engine in each, takes as long."""
 
 def make_task(task: Task, advance: Advance) -> None:
     """Make the output of a task, whole or not at all."""
+    take_as_whole(task.whole)
     with new_folder(task.folder) as folder:
         if task.stage == "tokens":
             task.write(folder, progress=advance)
@@ -79,8 +83,17 @@ def make_outputs(outputs: Iterable[Output], pool: Pool, *, advance: Advance = ig
             yield output, error
             continue
         yield output, _result(output, is_new=False)
-    num_bytes = sum(of.graph.raw_file(of.name).num_bytes for of in missing if of.is_of_file)
-    yield from _make_missing(missing, pool if num_bytes > SMALL_BYTES else InProcess(), advance)
+    is_small = sum(map(_bytes_read, missing)) <= SMALL_BYTES
+    yield from _make_missing(missing, InProcess() if is_small else pool, advance)
+
+
+def _bytes_read(output: Output) -> int:
+    """Return the size of the raw files that an output is made from, those of a tokenizer aside."""
+    graph = output.graph
+    if output.is_of_file:
+        return graph.raw_file(output.name).num_bytes
+    names = graph.sources if output.stage == "export" else ()
+    return sum(graph.raw_file(name).num_bytes for name in names)
 
 
 def _make_missing(missing: Iterable[Output], pool: Pool, advance: Advance) -> Results:
@@ -121,22 +134,18 @@ class _UnderWay:
         output = self.output
         try:
             folder, write = output.folder, WRITERS[output.stage](output.graph, output.name)
+            task = Task(output.stage, output.name, folder, write, _whole_inputs(output, write))
             self._segments = _segments_of(output)
             tasks = [
-                Task(
-                    output.stage,
-                    output.name,
-                    segment.folder(folder),
-                    partial(write, segment=segment),
-                )
-                for segment in self._segments
-                if not _is_there(segment, folder)
+                replace(task, folder=of.folder(folder), write=partial(write, segment=of))
+                for of in self._segments
+                if not _is_there(of, folder)
             ]
         except Exception as error:
             self._errors[Path()] = error
             return
         if not self._segments:
-            tasks = [Task(output.stage, output.name, folder, write)]
+            tasks = [task]
         self.num_left = len(tasks)
         yield from tasks
 
@@ -170,6 +179,12 @@ class _UnderWay:
                 recipe=output.recipe,
             )
         shutil.rmtree(segments_folder(output.folder), ignore_errors=True)
+
+
+def _whole_inputs(output: Output, write: Any) -> Whole:
+    """Return what is known of the token shards that an export is made from; other stages read
+    small files alone."""
+    return known_whole(inputs_of(write.args[0])) if output.stage == "export" else {}
 
 
 def _is_there(segment: ShardSegment, shard: Path) -> bool:

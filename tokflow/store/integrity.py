@@ -4,11 +4,11 @@ Else a bit that flips in the store becomes wrong training data with valid checks
 """
 
 import threading
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from tokflow.errors import CorruptOutputError
 from tokflow.store.manifest import FileEntry, Manifest, broken_file
@@ -79,6 +79,21 @@ def trust_files(output: Stored) -> None:
     for file in _files([output], None):
         if (stamp := file.stamp()) is not None:
             _whole[file.path] = file.entry, stamp
+
+
+Whole: TypeAlias = Mapping[Path, tuple[FileEntry, Stamp]]
+"""Files that were found whole or hashed while they were made, and how they looked then."""
+
+
+def known_whole(outputs: Iterable[Stored]) -> Whole:
+    """Return what this process knows of the files of outputs, for another process to take on."""
+    paths = (file.path for file in _files(outputs, None))
+    return {path: _whole[path] for path in paths if path in _whole}
+
+
+def take_as_whole(files: Whole) -> None:
+    """Take on what another process knows."""
+    _whole.update(files)
 
 
 @dataclass(frozen=True, slots=True)
