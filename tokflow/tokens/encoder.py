@@ -1,10 +1,11 @@
 """Documents -> token ids, without BOS and EOS: texts by an engine, chats with a loss mask."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property
 from pathlib import Path
 
 from tokflow.documents import Batch, DocumentsConfig
+from tokflow.documents.ranges import Range, rows_before
 from tokflow.errors import BadDocumentError
 from tokflow.store.integrity import check_files
 from tokflow.tokenizers.encoding import Encoding
@@ -25,10 +26,17 @@ def engine_for(encoding: Encoding, documents: DocumentsConfig) -> GatedEngine:
 
 
 class DocumentEncoder:
-    """The engine of one raw file's documents, with a count of the special tokens they spell."""
+    """The engine of one raw file's documents, or of those in a range of it, with a count of the
+    special tokens they spell."""
 
-    def __init__(self, path: Path, documents: DocumentsConfig, encoding: Encoding) -> None:
-        self._path = path
+    def __init__(
+        self,
+        path: Path,
+        documents: DocumentsConfig,
+        encoding: Encoding,
+        within: Range | None = None,
+    ) -> None:
+        self._path, self._documents, self._within = path, documents, within
         self.encoding = encoding
         self.engine = engine_for(encoding, documents)
         self._chats = ChatEncoder(self.engine, encoding) if documents.is_chat else None
@@ -53,7 +61,7 @@ class DocumentEncoder:
                 remedy="set tokenizer.special_tokens_in_text: ordinary to encode it as "
                 "plain text, or control to let it become the control token",
                 path=self._path,
-                row=int(batch.rows[index]),
+                row=self._row(batch, index),
             )
         if self._chats is None:
             return self.engine.encode(batch.texts), None
@@ -61,8 +69,14 @@ class DocumentEncoder:
 
     def name_in(self, batch: Batch) -> Callable[[int], str]:
         """Return what errors call a document of the batch by its index."""
-        return partial(_name, self._path, batch)
+        return lambda index: f"{self._path}: document {self._row(batch, index):,}"
 
+    def _row(self, batch: Batch, index: int) -> int:
+        return int(batch.rows[index]) + self._rows_before
 
-def _name(path: Path, batch: Batch, index: int) -> str:
-    return f"{path}: document {batch.rows[index]:,}"
+    @cached_property
+    def _rows_before(self) -> int:
+        """Rows of the file before the range, which only an error asks for."""
+        if self._within is None:
+            return 0
+        return rows_before(self._path, self._documents, self._within)

@@ -195,7 +195,8 @@ def write_token_shard(
     """
     started = time.perf_counter()
     render = open_renderer(documents, encoding.tokenizer)
-    encoder = DocumentEncoder(raw.path, documents, encoding)
+    within = segment.range if segment else None
+    encoder = DocumentEncoder(raw.path, documents, encoding, within)
     rejects: list[Reject] = []
     batches = read_documents(
         raw.path,
@@ -203,7 +204,7 @@ def write_token_shard(
         batch_bytes=batch_bytes,
         on_reject=rejects.append,
         render=render,
-        within=segment.range if segment else None,
+        within=within,
     )
     number = segment.number if segment else None
     with ShardWriter(folder, has_loss_mask=documents.is_chat, segment=number) as writer:

@@ -1,9 +1,11 @@
 """Segments of the token shard of a large raw file: one of each range, made alone, joined at last.
 
-tokens/<key>/.<fingerprint[:16]>.segments/00003/   one segment, until all are there
-tokens/<key>/<fingerprint[:16]>/                   the shard: the files of all segments
-    tokens-00003.bin, documents-00003.parquet, ... as those of a shard that is one segment; rows,
-                                                   characters and tokens count from its beginning
+    tokens/<key>/.<fingerprint[:16]>.segments/00003/   one segment, until all are there
+    tokens/<key>/<fingerprint[:16]>/                   the shard, with the files of all segments:
+        tokens-00003.bin, documents-00003.parquet, of chats loss_mask-00003.bin
+
+They are as those of a shard without segments, but rows, characters and tokens count from the
+beginning of the segment.
 """
 
 import json
@@ -14,7 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tokflow.documents import DocumentsConfig, Reject, is_accepted, ranges, rejected_error
+from tokflow.documents import DocumentsConfig, is_accepted, ranges
+from tokflow.documents.parsed import BadDocument, Problem
+from tokflow.documents.reader import bad_document_error
 from tokflow.documents.ranges import Range
 from tokflow.raw import RawFile
 from tokflow.store.integrity import check_files
@@ -118,8 +122,12 @@ def _rejects(segments: Sequence[StoredOutput], raw: RawFile, documents: Document
         if path.name in segment.manifest.files:
             lines += path.read_bytes().splitlines(keepends=True)
         if not is_accepted(documents, num_rejects=len(lines)):
-            reject = Reject(**json.loads(lines[documents.max_rejects]))
-            raise rejected_error(reject, raw.path, documents)
+            fields = json.loads(lines[documents.max_rejects])
+            expected, found = fields["reason"].removeprefix("expected ").split(", found ", 1)
+            bad = BadDocument(
+                fields["row"], (fields["line"], fields["byte_offset"]), Problem(expected, found)
+            )
+            raise bad_document_error(bad, raw.path, documents)
     return b"".join(lines)
 
 

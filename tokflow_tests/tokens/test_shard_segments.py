@@ -1,0 +1,195 @@
+"""The token shard of a large raw file, made of segments."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tokflow.audit.trace import trace_tokens
+from tokflow.audit.verify.verification import verify_dataset
+from tokflow.build import tasks
+from tokflow.build.dataset import Dataset
+from tokflow.build.graph import BuildGraph
+from tokflow.build.pipeline import build_dataset
+from tokflow.documents import ranges
+from tokflow.errors import BadDocumentError, TokflowError
+from tokflow_tests.outputs import content, token_lists
+from tokflow_tests.tiny import declare
+
+TEXTS = [f"text {number} {'ä' * (number % 7)}" for number in range(60)]
+
+SPLIT = {
+    "parts": {"train": {"start": 0, "characters": 400}, "rest": {"start": 400}},
+    "boundary": "character",
+}
+
+EXPORTS = ["bin", "parquet", "megatron", "npy", {"format": "mds", "name": "m"}]
+
+
+@pytest.fixture(autouse=True)
+def _files_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranges, "RANGE_BYTES", 300)
+
+
+def dataset_in(folder: Path, **attributes: Any) -> Dataset:
+    return declare(
+        folder,
+        {"a.jsonl": TEXTS, "b.jsonl": ["short"]},
+        **{"split": SPLIT, "exports": EXPORTS, **attributes},
+    )
+
+
+def whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no file be large any more."""
+    monkeypatch.setattr(ranges, "RANGE_BYTES", 10**9)
+
+
+def built(dataset: Dataset, **how: Any) -> BuildGraph:
+    result = build_dataset(dataset, **how)
+    assert result.failed == ()
+    return BuildGraph(dataset)
+
+
+def test_what_is_made_of_segments_is_what_is_made_of_the_whole_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    graph = built(dataset_in(tmp_path / "segments"), jobs=1)
+    shard = graph.open_tokens("a.jsonl")
+    exports = {
+        name: content(graph.export(graph.export_config(name)).folder) for name in ("bin", "m", "npy")
+    }
+    whole(monkeypatch)
+    other = built(dataset_in(tmp_path / "whole"), jobs=1)
+
+    expected = other.open_tokens("a.jsonl")
+    assert len(shard.segments) > 4
+    assert expected.segments == [expected.manifest.counts]
+    assert shard.documents().equals(expected.documents())
+    assert token_lists(shard) == token_lists(expected)
+    assert shard.manifest.counts == expected.manifest.counts
+    for name, files in exports.items():
+        same = content(other.export(other.export_config(name)).folder)
+        assert {path: files[path] for path in files if path != "manifest.json"} == {
+            path: same[path] for path in same if path != "manifest.json"
+        }
+
+
+def test_no_byte_depends_on_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tasks, "SMALL_BYTES", 0)
+    alone = built(dataset_in(tmp_path / "1"), jobs=1)
+
+    both = built(dataset_in(tmp_path / "2"), jobs=2)
+
+    assert content(both.dataset.folder) == content(alone.dataset.folder)
+    assert not list(both.dataset.folder.rglob("*.segments"))
+
+
+def test_verify_and_trace_read_segments_as_one(tmp_path: Path):
+    graph = built(dataset_in(tmp_path, documents={"max_rejects": 3}), jobs=1)
+
+    assert [report.problems for report in verify_dataset(graph.dataset).reports if report.problems] == []
+    folder = graph.export(graph.export_config("bin")).folder
+    position = int(np.flatnonzero(np.fromfile(folder / "rest.bin", "<u2") == 256)[-1])
+    [origin] = trace_tokens(folder, "rest", position - 3, position)
+    assert (origin.raw_file, origin.row, origin.text) == ("b.jsonl", 0, "ort")
+
+
+def test_a_killed_run_goes_on_at_the_first_segment_that_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    dataset = dataset_in(tmp_path / "killed")
+    write, made = tasks.write_token_shard, []
+
+    def is_killed(*arguments: Any, segment: Any = None, **more: Any) -> None:
+        if segment is not None:
+            made.append(segment.number)
+            if len(made) == 3:
+                raise KeyboardInterrupt
+        write(*arguments, **({"segment": segment} if segment else {}), **more)
+
+    monkeypatch.setattr(tasks, "write_token_shard", is_killed)
+    with pytest.raises(KeyboardInterrupt):
+        build_dataset(dataset, jobs=1)
+    graph = built(dataset, jobs=1)
+
+    num_segments = len(graph.open_tokens("a.jsonl").segments)
+    assert made == [0, 1, 2, *range(2, num_segments)]
+    expected = built(dataset_in(tmp_path / "plain"), jobs=1)
+    assert content(dataset.folder) == content(expected.dataset.folder)
+
+
+def test_a_damaged_segment_is_not_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    dataset = dataset_in(tmp_path)
+    join = tasks.join_segments
+    monkeypatch.setattr(tasks, "join_segments", lambda *_, **__: 1 // 0)
+    [failed] = [each for each in build_dataset(dataset, jobs=1).failed if each.stage == "tokens"]
+    assert isinstance(failed.error, ZeroDivisionError)
+    monkeypatch.setattr(tasks, "join_segments", join)
+    [bad] = dataset.folder.glob("tokens/a.jsonl/.*.segments/00002/tokens-00002.bin")
+    data = bytearray(bad.read_bytes())
+    data[5] ^= 1
+    bad.write_bytes(data)
+
+    [failed] = [each for each in build_dataset(dataset, jobs=1).failed if each.stage == "tokens"]
+
+    assert "tokens-00002.bin" in str(failed.error)
+
+
+def write_bad_lines(folder: Path, *rows: int) -> None:
+    path = folder / "raw" / "a.jsonl"
+    lines = path.read_text().splitlines()
+    for row in rows:
+        lines[row] = '{"text": 5}'
+    path.write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize("max_rejects", [2, 5])
+def test_rejects_are_those_of_the_whole_file(
+    max_rejects: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    documents = {"on_bad_document": "reject", "max_rejects": max_rejects}
+    said: list[Any] = []
+    for number in (300, 10**9):
+        monkeypatch.setattr(ranges, "RANGE_BYTES", number)
+        dataset = dataset_in(tmp_path / str(number), documents=documents)
+        write_bad_lines(tmp_path / str(number), 3, 30, 31, 55)
+        result = build_dataset(dataset, jobs=1)
+        if result.failed:
+            [failed] = result.failed
+            assert isinstance(failed.error, BadDocumentError)
+            said.append((failed.error.row, failed.error.line, failed.error.byte_offset))
+            said.append(str(failed.error).replace(str(tmp_path / str(number)), ""))
+        else:
+            shard = BuildGraph(dataset).open_tokens("a.jsonl")
+            said.append([*map(json.loads, (shard.folder / "rejects.jsonl").open())])
+            said.append(shard.documents().to_pydict())
+
+    half = len(said) // 2
+    assert said[:half] == said[half:]
+    assert said[0][0] == 31 if max_rejects == 2 else [of["row"] for of in said[0]] == [3, 30, 31, 55]
+
+
+def test_the_first_error_of_a_file_is_told(tmp_path: Path):
+    dataset = dataset_in(tmp_path)
+    write_bad_lines(tmp_path, 50, 20)
+
+    [failed] = build_dataset(dataset, jobs=1).failed
+
+    assert isinstance(failed.error, BadDocumentError)
+    assert (failed.error.row, failed.error.line) == (20, 21)
+
+
+def test_an_error_of_the_encoder_names_the_row_of_the_file(tmp_path: Path):
+    tokenizer = {"kind": "bytes", "special_tokens_in_text": "error"}
+    dataset = dataset_in(tmp_path, tokenizer=tokenizer)
+    path = tmp_path / "raw" / "a.jsonl"
+    path.write_text(path.read_text().replace("text 44 ", "text <eos> "))
+
+    [failed] = build_dataset(dataset, jobs=1).failed
+
+    assert isinstance(failed.error, BadDocumentError)
+    assert failed.error.row == 44
+    assert "document 44:" in str(failed.error)
