@@ -10,6 +10,7 @@ from tokflow.errors import CorruptOutputError, MissingOutputError
 from tokflow.store.atomic import LATEST, remove_empty
 from tokflow.store.manifest import MANIFEST_NAME
 from tokflow.store.stored_outputs import STAGE_FOLDERS, StoredOutput, Unreadable, made_in, walk
+from tokflow.tokens.shard_segments import SEGMENTS_SUFFIX
 
 
 def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
@@ -20,7 +21,7 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
     file, or export, that were made last (it counts among them), and what `latest` of an export
     leads to that is still declared. Conversions stay, since they were asked for by hand and no run
     makes them again; so do raw files that were fetched, and what a newer tokflow made. Damaged
-    outputs go.
+    outputs go, and segments of token shards that no run has finished.
 
     Raises: MissingOutputError where the dataset is not built: what it refers to is not known.
     """
@@ -34,6 +35,7 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
             else f"{plan.bad[0].name}, which cannot be read",
             remedy="run `tokflow run` first",
         )
+    unfinished = sorted((dataset.folder / "tokens").rglob(f"*{SEGMENTS_SUFFIX}"))
     used = {planned.folder for planned in plan.planned}
     stored = [found for stage in STAGE_FOLDERS for found in walk(dataset.folder / stage)]
     damaged = [
@@ -50,7 +52,7 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
         for found in islice(made_in(folder), keep, None)
         if found.folder.resolve() not in published and not found.is_converted
     ]
-    return {path: _num_bytes(path) for path in [*older, *damaged] if path not in used}
+    return {path: _num_bytes(path) for path in [*older, *damaged, *unfinished] if path not in used}
 
 
 def remove(folder: Path) -> None:

@@ -103,9 +103,9 @@ def _make_missing(missing: Iterable[Output], pool: Pool, advance: Advance) -> Re
 
     def tasks() -> Iterator[Task]:
         for output in under_way.values():
-            yield from output.tasks()
-            if output.num_left == 0:
+            if not (todo := output.tasks()):
                 known.append(output)
+            yield from todo
 
     for task, error in pool.map(make_task, tasks(), advance=advance):
         output = under_way[task.name]
@@ -129,8 +129,8 @@ class _UnderWay:
         self._errors: dict[Path, Exception] = {}
         """By the folder of their task, of which the first in order is that of the output."""
 
-    def tasks(self) -> Iterator[Task]:
-        """Yield what is to be done; what makes that impossible is the result."""
+    def tasks(self) -> list[Task]:
+        """Return what is to be done; what makes that impossible is the result."""
         output = self.output
         try:
             folder, write = output.folder, WRITERS[output.stage](output.graph, output.name)
@@ -143,11 +143,11 @@ class _UnderWay:
             ]
         except Exception as error:
             self._errors[Path()] = error
-            return
+            return []
         if not self._segments:
             tasks = [task]
         self.num_left = len(tasks)
-        yield from tasks
+        return tasks
 
     def done(self, task: Task, error: Exception | None) -> None:
         """Take what came of a task."""

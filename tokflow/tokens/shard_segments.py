@@ -18,13 +18,15 @@ from pathlib import Path
 
 from tokflow.documents import DocumentsConfig, is_accepted, ranges
 from tokflow.documents.parsed import BadDocument, Problem
-from tokflow.documents.reader import bad_document_error
 from tokflow.documents.ranges import Range
+from tokflow.documents.reader import bad_document_error
 from tokflow.raw import RawFile
 from tokflow.store.integrity import check_files
 from tokflow.store.manifest import Manifest, Recipe, checksum, read_run, write_manifest
 from tokflow.store.stored_outputs import StoredOutput
 from tokflow.tokens.writer import REJECTS_NAME, segment_name
+
+SEGMENTS_SUFFIX = ".segments"
 
 KEPT = ("num_documents", "num_chars", "num_tokens")
 """Counts of each segment that a reader of the shard needs."""
@@ -66,7 +68,7 @@ def segments_of(raw: RawFile, documents: DocumentsConfig, shard: Recipe) -> list
 
 def segments_folder(shard: Path) -> Path:
     """Return the folder of the segments of a shard that is not finished."""
-    return shard.parent / f".{shard.name}.segments"
+    return shard.parent / f".{shard.name}{SEGMENTS_SUFFIX}"
 
 
 def join_segments(

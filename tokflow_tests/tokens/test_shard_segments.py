@@ -1,7 +1,6 @@
 """The token shard of a large raw file, made of segments."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,11 @@ from tokflow.audit.trace import trace_tokens
 from tokflow.audit.verify.verification import verify_dataset
 from tokflow.build import tasks
 from tokflow.build.dataset import Dataset
+from tokflow.build.gc import find_garbage
 from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset
 from tokflow.documents import ranges
-from tokflow.errors import BadDocumentError, TokflowError
+from tokflow.errors import BadDocumentError
 from tokflow_tests.outputs import content, token_lists
 from tokflow_tests.tiny import declare
 
@@ -58,9 +58,8 @@ def test_what_is_made_of_segments_is_what_is_made_of_the_whole_file(
 ):
     graph = built(dataset_in(tmp_path / "segments"), jobs=1)
     shard = graph.open_tokens("a.jsonl")
-    exports = {
-        name: content(graph.export(graph.export_config(name)).folder) for name in ("bin", "m", "npy")
-    }
+    folders = {name: graph.output("export", name).folder for name in ("bin", "m", "npy", "parquet")}
+    exports = {name: content(folder) for name, folder in folders.items()}
     whole(monkeypatch)
     other = built(dataset_in(tmp_path / "whole"), jobs=1)
 
@@ -71,7 +70,7 @@ def test_what_is_made_of_segments_is_what_is_made_of_the_whole_file(
     assert token_lists(shard) == token_lists(expected)
     assert shard.manifest.counts == expected.manifest.counts
     for name, files in exports.items():
-        same = content(other.export(other.export_config(name)).folder)
+        same = content(other.output("export", name).folder)
         assert {path: files[path] for path in files if path != "manifest.json"} == {
             path: same[path] for path in same if path != "manifest.json"
         }
@@ -90,11 +89,11 @@ def test_no_byte_depends_on_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_verify_and_trace_read_segments_as_one(tmp_path: Path):
     graph = built(dataset_in(tmp_path, documents={"max_rejects": 3}), jobs=1)
 
-    assert [report.problems for report in verify_dataset(graph.dataset).reports if report.problems] == []
-    folder = graph.export(graph.export_config("bin")).folder
+    assert [found.problems for found in verify_dataset(graph.dataset) if found.problems] == []
+    folder = graph.output("export", "bin").folder
     position = int(np.flatnonzero(np.fromfile(folder / "rest.bin", "<u2") == 256)[-1])
-    [origin] = trace_tokens(folder, "rest", position - 3, position)
-    assert (origin.raw_file, origin.row, origin.text) == ("b.jsonl", 0, "ort")
+    [origin] = trace_tokens(folder, part="rest", start=position - 3, stop=position)
+    assert (origin.raw_file, origin.row, origin.text) == ("a.jsonl", 59, "ää")
 
 
 def test_a_killed_run_goes_on_at_the_first_segment_that_is_missing(
@@ -119,6 +118,16 @@ def test_a_killed_run_goes_on_at_the_first_segment_that_is_missing(
     assert made == [0, 1, 2, *range(2, num_segments)]
     expected = built(dataset_in(tmp_path / "plain"), jobs=1)
     assert content(dataset.folder) == content(expected.dataset.folder)
+
+
+def test_gc_removes_segments_that_no_run_has_finished(tmp_path: Path):
+    dataset = dataset_in(tmp_path)
+    built(dataset, jobs=1)
+    left = tmp_path / "store/tiny/tokens/a.jsonl/.0123456789abcdef.segments/00000"
+    left.mkdir(parents=True)
+    (left / "tokens-00000.bin").write_bytes(b"12345")
+
+    assert find_garbage(dataset, keep=1) == {left.parent: 5}
 
 
 def test_a_damaged_segment_is_not_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -164,12 +173,17 @@ def test_rejects_are_those_of_the_whole_file(
             said.append(str(failed.error).replace(str(tmp_path / str(number)), ""))
         else:
             shard = BuildGraph(dataset).open_tokens("a.jsonl")
-            said.append([*map(json.loads, (shard.folder / "rejects.jsonl").open())])
+            said.append(
+                [*map(json.loads, (shard.folder / "rejects.jsonl").read_text().splitlines())]
+            )
             said.append(shard.documents().to_pydict())
 
     half = len(said) // 2
     assert said[:half] == said[half:]
-    assert said[0][0] == 31 if max_rejects == 2 else [of["row"] for of in said[0]] == [3, 30, 31, 55]
+    if max_rejects == 2:
+        assert said[0][0] == 31
+    else:
+        assert [reject["row"] for reject in said[0]] == [3, 30, 31, 55]
 
 
 def test_the_first_error_of_a_file_is_told(tmp_path: Path):
@@ -183,10 +197,11 @@ def test_the_first_error_of_a_file_is_told(tmp_path: Path):
 
 
 def test_an_error_of_the_encoder_names_the_row_of_the_file(tmp_path: Path):
-    tokenizer = {"kind": "bytes", "special_tokens_in_text": "error"}
+    tokenizer = {"kind": "trained", "vocab_size": 257, "special_tokens": ["<x>"]}
+    tokenizer |= {"eos_token": "<x>", "special_tokens_in_text": "error"}
     dataset = dataset_in(tmp_path, tokenizer=tokenizer)
     path = tmp_path / "raw" / "a.jsonl"
-    path.write_text(path.read_text().replace("text 44 ", "text <eos> "))
+    path.write_text(path.read_text().replace("text 44 ", "text <x> "))
 
     [failed] = build_dataset(dataset, jobs=1).failed
 
