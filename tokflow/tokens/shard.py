@@ -186,15 +186,13 @@ def write_token_shard(
 ) -> None:
     """Write the token shard of `raw`, or one segment of it, into the empty `folder`, manifest last.
 
-    The bytes depend on the raw file, the configs and the tokenizer alone: neither on
-    `batch_bytes` and the number of cores nor on the engine. Memory does not grow with the file,
-    but for the longest document. Documents that are set aside are listed in rejects.jsonl.
+    The bytes depend on the raw file, the configs and the tokenizer alone. Memory does not grow
+    with the file, but for the longest document. Rejects are listed in rejects.jsonl.
 
     Raises: BadDocumentError, RawFileError, TokenizerError, CorruptOutputError (a file of the
     tokenizer is damaged), EngineDiffersError (gigatoken turns out to be wrong on a document).
     """
     started = time.perf_counter()
-    render = open_renderer(documents, encoding.tokenizer)
     within = segment.range if segment else None
     encoder = DocumentEncoder(raw.path, documents, encoding, within)
     rejects: list[Reject] = []
@@ -203,7 +201,7 @@ def write_token_shard(
         documents,
         batch_bytes=batch_bytes,
         on_reject=rejects.append,
-        render=render,
+        render=open_renderer(documents, encoding.tokenizer),
         within=within,
     )
     number = segment.number if segment else None
@@ -220,8 +218,7 @@ def write_token_shard(
         details=_details(encoding),
         files=writer.entries(rejects),
     )
-    run = _run_facts(encoder.engine, counts, time.perf_counter() - started)
-    write_manifest(folder, manifest, run=run)
+    write_manifest(folder, manifest, run=_run_facts(encoder.engine, counts, started))
 
 
 def _write_tokens(
@@ -264,7 +261,8 @@ def _details(encoding: Encoding) -> dict[str, Any]:
     }
 
 
-def _run_facts(engine: GatedEngine, counts: Mapping[str, int], seconds: float) -> dict[str, Any]:
+def _run_facts(engine: GatedEngine, counts: Mapping[str, int], started: float) -> dict[str, Any]:
+    seconds = time.perf_counter() - started
     return {
         "seconds": round(seconds, 3),
         "engine": engine.name,

@@ -173,9 +173,8 @@ def test_rejects_are_those_of_the_whole_file(
             said.append(str(failed.error).replace(str(tmp_path / str(number)), ""))
         else:
             shard = BuildGraph(dataset).open_tokens("a.jsonl")
-            said.append(
-                [*map(json.loads, (shard.folder / "rejects.jsonl").read_text().splitlines())]
-            )
+            lines = (shard.folder / "rejects.jsonl").read_text().splitlines()
+            said.append([*map(json.loads, lines)])
             said.append(shard.documents().to_pydict())
 
     half = len(said) // 2
