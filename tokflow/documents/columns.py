@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokflow.documents.config import DocumentsConfig, correct_column
+from tokflow.documents.file_range import OpenRange
 from tokflow.documents.parsed import ParsedBatch, parse
 from tokflow.errors import ConfigError, RawFileError
 from tokflow.store.arrow import texts_of, to_arrow
@@ -39,11 +40,13 @@ _ROWS_OF_BATCH = 4096
 _Reader: TypeAlias = pa.RecordBatchFileReader | pa.RecordBatchStreamReader
 
 
-def read_parquet(path: Path, config: DocumentsConfig, batch_bytes: int) -> Iterator[ParsedBatch]:
+def read_parquet(
+    path: Path, config: DocumentsConfig, batch_bytes: int, within: OpenRange | None = None
+) -> Iterator[ParsedBatch]:
     """Yield the documents of the file, a few pages at once, not of row groups."""
     import pyarrow.parquet as pq  # which imports ssl and every file system
 
-    with _undamaged(path):
+    with undamaged(path):
         file = pq.ParquetFile(
             path,
             pre_buffer=False,
@@ -52,14 +55,16 @@ def read_parquet(path: Path, config: DocumentsConfig, batch_bytes: int) -> Itera
         )
     with file:
         columns = _find_columns(file.schema_arrow, config, path)
-        record_batches = _record_batches(file, path, list(config.columns), batch_bytes)
+        every = range(file.metadata.num_row_groups)
+        kept = every if within is None else every[within.range.start : within.range.stop]
+        record_batches = _record_batches(file, path, list(config.columns), batch_bytes, kept)
         yield from _documents_in(record_batches, columns, config, path)
 
 
 def _record_batches(
-    file: "ParquetFile", path: Path, names: list[str], batch_bytes: int
+    file: "ParquetFile", path: Path, names: list[str], batch_bytes: int, row_groups: range
 ) -> Iterator[pa.RecordBatch]:
-    for index in range(file.metadata.num_row_groups):
+    for index in row_groups:
         row_group = file.metadata.row_group(index)
         batches = file.iter_batches(
             row_groups=[index],
@@ -68,7 +73,7 @@ def _record_batches(
             use_threads=False,
         )
         num_rows = 0
-        with _undamaged(path):
+        with undamaged(path):
             for batch in batches:
                 yield batch
                 num_rows += len(batch)
@@ -78,33 +83,46 @@ def _record_batches(
 
 
 def _rows_at_once(row_group: "RowGroupMetaData", names: list[str], batch_bytes: int) -> int:
-    chunks = [row_group.column(index) for index in range(row_group.num_columns)]
-    prefixes = tuple(f"{name}." for name in names)  # of what lists and structs hold
-    num_bytes = sum(
-        chunk.total_uncompressed_size
-        for chunk in chunks
-        if chunk.path_in_schema in names or chunk.path_in_schema.startswith(prefixes)
-    )
-    mean_bytes = int(num_bytes) / max(1, int(row_group.num_rows))
+    mean_bytes = text_bytes(row_group, names) / max(1, int(row_group.num_rows))
     return max(1, min(_ROWS_OF_PAGES, int(batch_bytes / max(1, mean_bytes))))
 
 
-def read_arrow(path: Path, config: DocumentsConfig, batch_bytes: int) -> Iterator[ParsedBatch]:
+def text_bytes(row_group: "RowGroupMetaData", names: list[str]) -> int:
+    """Return the bytes that these columns have in a row group before compression."""
+    chunks = [row_group.column(index) for index in range(row_group.num_columns)]
+    prefixes = tuple(f"{name}." for name in names)  # of what lists and structs hold
+    return sum(
+        int(chunk.total_uncompressed_size)
+        for chunk in chunks
+        if chunk.path_in_schema in names or chunk.path_in_schema.startswith(prefixes)
+    )
+
+
+def read_arrow(
+    path: Path, config: DocumentsConfig, batch_bytes: int, within: OpenRange | None = None
+) -> Iterator[ParsedBatch]:
     """Yield the documents of the file, up to `_ROWS_OF_BATCH` records at once."""
-    with path.open("rb") as file:
-        is_stream = file.read(len(_FILE_MAGIC)) != _FILE_MAGIC
+    is_stream = is_arrow_stream(path)
+    if is_stream and within is not None:
+        raise ValueError(f"{path}: expected an Arrow file to read a range of, found a stream")
     with pa.OSFile(str(path)) as source:
         open_ = pa.ipc.open_stream if is_stream else pa.ipc.open_file
-        with _undamaged(path):
+        with undamaged(path):
             schema = open_(source).schema
         columns = _find_columns(schema, config, path)
         fields = sorted({schema.get_field_index(column.name) for column in columns})
         source.seek(0)
-        with _undamaged(path):
+        with undamaged(path):
             reader = open_(source, options=pa.ipc.IpcReadOptions(included_fields=fields))
-        yield from _documents_in(_small_batches(reader, path), columns, config, path)
+        yield from _documents_in(_small_batches(reader, path, within), columns, config, path)
         if is_stream:
             _check_end(source, path)
+
+
+def is_arrow_stream(path: Path) -> bool:
+    """Return whether a file of Arrow is one stream of record batches, without their places."""
+    with path.open("rb") as file:
+        return file.read(len(_FILE_MAGIC)) != _FILE_MAGIC
 
 
 def _check_end(source: pa.OSFile, path: Path) -> None:
@@ -114,11 +132,15 @@ def _check_end(source: pa.OSFile, path: Path) -> None:
         raise _damaged_error(path, found=f"{end!r}", expected="the mark that ends a stream")
 
 
-def _small_batches(reader: _Reader, path: Path) -> Iterator[pa.RecordBatch]:
+def _small_batches(
+    reader: _Reader, path: Path, within: OpenRange | None
+) -> Iterator[pa.RecordBatch]:
     batches: Iterable[pa.RecordBatch] = reader
     if isinstance(reader, pa.RecordBatchFileReader):
-        batches = map(reader.get_batch, range(reader.num_record_batches))
-    with _undamaged(path):
+        every = range(reader.num_record_batches)
+        kept = every if within is None else every[within.range.start : within.range.stop]
+        batches = map(reader.get_batch, kept)
+    with undamaged(path):
         for batch in batches:
             for start in range(0, len(batch), _ROWS_OF_BATCH):
                 yield batch.slice(start, _ROWS_OF_BATCH)
@@ -226,7 +248,7 @@ def _documents_in(
 
 
 @contextmanager
-def _undamaged(path: Path) -> Iterator[None]:
+def undamaged(path: Path) -> Iterator[None]:
     """Make a RawFileError of what Arrow says of a file that it cannot read."""
     try:
         yield
@@ -252,7 +274,7 @@ def _bytes_of(record_batch: pa.RecordBatch, column: _TextColumn, path: Path) -> 
     if _is_messages(array.type):
         return _json_of(array)
     array = array.cast(pa.large_binary())
-    with _undamaged(path):
+    with undamaged(path):
         array.validate(full=True)  # offsets that lead outside the data
     return array
 

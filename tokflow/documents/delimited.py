@@ -6,16 +6,17 @@ have been records. Empty lines take no ordinal. A UTF-8 byte order mark at the s
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
 
 from tokflow.documents.columns import check_single, missing_column_error
-from tokflow.documents.compression import read_blocks
 from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.csv_records import Dialect, OddRecord, RecordBatch, RecordCutter, unquoted
-from tokflow.documents.lines import without_mark
+from tokflow.documents.file_range import Before, OpenRange, Range, in_file
+from tokflow.documents.lines import count_before, read_text
 from tokflow.documents.parsed import (
     ParsedBatch,
     Problem,
@@ -28,32 +29,65 @@ from tokflow.errors import RawFileError
 from tokflow.store.arrow import texts_of
 
 
-def read_csv(path: Path, config: DocumentsConfig, batch_bytes: int) -> Iterator[ParsedBatch]:
+def read_csv(
+    path: Path, config: DocumentsConfig, batch_bytes: int, within: OpenRange | None = None
+) -> Iterator[ParsedBatch]:
     """Yield the documents of a file with commas between its fields."""
-    return _read(path, config, batch_bytes, Dialect(b","))
+    return _read(path, config, batch_bytes, Dialect(b","), within)
 
 
-def read_tsv(path: Path, config: DocumentsConfig, batch_bytes: int) -> Iterator[ParsedBatch]:
+def read_tsv(
+    path: Path, config: DocumentsConfig, batch_bytes: int, within: OpenRange | None = None
+) -> Iterator[ParsedBatch]:
     """Yield the documents of a file with tabs between its fields, quoted as in csv."""
-    return _read(path, config, batch_bytes, Dialect(b"\t"))
+    return _read(path, config, batch_bytes, Dialect(b"\t"), within)
+
+
+def before(path: Path, config: DocumentsConfig, within: Range) -> Before:
+    """Return what stands before a range of a file without quotes; the header is no row."""
+    max_bytes, num_each = config.limit.document_bytes, config.documents_per_record
+    count = count_before(path, within, blank=b"\r", max_bytes=max_bytes, num_each=num_each)
+    return Before(count.lines, max(0, count.rows - num_each))
 
 
 def _read(
-    path: Path, config: DocumentsConfig, batch_bytes: int, dialect: Dialect
+    path: Path,
+    config: DocumentsConfig,
+    batch_bytes: int,
+    dialect: Dialect,
+    within: OpenRange | None,
 ) -> Iterator[ParsedBatch]:
-    byte_offset, blocks = without_mark(read_blocks(path, block_bytes=batch_bytes))
-    max_bytes = config.limit.document_bytes
-    cutter = RecordCutter(blocks, dialect, max_bytes=max_bytes, byte_offset=byte_offset)
+    _, cutter = _cutter(path, config, batch_bytes, dialect, None)
     records = iter(cutter)
-    header = _header(next(records, None), dialect, path)
+    first = next(records, None)
+    header = _header(first, dialect, path)
+    if within is not None:
+        byte_offset, cutter = _cutter(path, config, batch_bytes, dialect, within)
+        records = iter(cutter)
+        if first is not None and byte_offset <= first.byte_offset:
+            next(records, None)  # the header, or nothing where it is in another range
     indices = [_index(header, text, config, path) for text in config.columns]
     cutter.pattern = dialect.records(len(header), set(indices))
     order = [sorted(indices).index(index) for index in indices]
     for some in records:
         if isinstance(some, RecordBatch):
-            yield _documents(some, order, config)
+            yield _documents(some, order, config, within)
         else:
-            yield _bad_record(some, dialect, len(header), config)
+            yield _bad_record(_in_file(some, within), dialect, len(header), config)
+
+
+def _cutter(
+    path: Path,
+    config: DocumentsConfig,
+    batch_bytes: int,
+    dialect: Dialect,
+    within: OpenRange | None,
+) -> tuple[int, RecordCutter]:
+    """Return the first byte of the file, or of a range, and its records."""
+    byte_offset, blocks = read_text(path, within, block_bytes=batch_bytes, has_mark=True)
+    max_bytes = config.limit.document_bytes
+    cutter = RecordCutter(blocks, dialect, max_bytes=max_bytes, byte_offset=byte_offset)
+    return byte_offset, cutter
 
 
 def _header(first: RecordBatch | OddRecord | None, dialect: Dialect, path: Path) -> list[str]:
@@ -83,11 +117,21 @@ def _index(header: list[str], text: str, config: DocumentsConfig, path: Path) ->
     return header.index(text)
 
 
-def _documents(batch: RecordBatch, order: list[int], config: DocumentsConfig) -> ParsedBatch:
+def _documents(
+    batch: RecordBatch, order: list[int], config: DocumentsConfig, within: OpenRange | None
+) -> ParsedBatch:
     """Return the documents of records of the right shape."""
-    in_file = [list(map(unquoted, column)) for column in zip(*batch.records, strict=True)]
-    columns = [texts_of(in_file[index]).view(pa.large_binary()) for index in order]
-    return parse(columns, config, place=batch.place)
+    fields = [list(map(unquoted, column)) for column in zip(*batch.records, strict=True)]
+    columns = [texts_of(fields[index]).view(pa.large_binary()) for index in order]
+    return parse(columns, config, place=in_file(batch.place, within))
+
+
+def _in_file(odd: OddRecord, within: OpenRange | None) -> OddRecord:
+    """Return the record with its lines counted from the beginning of the file."""
+    if within is None:
+        return odd
+    num_lines = within.before.lines
+    return replace(odd, first_line=odd.first_line + num_lines, line=odd.line + num_lines)
 
 
 def _bad_record(

@@ -1,12 +1,13 @@
 """Formats of raw files, by name: their readers, and the config fields that each looks at."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from tokflow.documents.compression import DECOMPRESSORS
 from tokflow.documents.config import DocumentsConfig, FileFormat
+from tokflow.documents.file_range import Before, Range
 from tokflow.documents.parsed import Reader
 from tokflow.errors import ConfigError
 
@@ -19,6 +20,16 @@ READERS: dict[FileFormat, str] = {
     "arrow": "columns.read_arrow",
 }
 """The function that reads each format; its module is imported when such a file is read."""
+
+_BEFORE: dict[FileFormat, str] = {
+    "parquet": "column_ranges.before_in_parquet",
+    "jsonl": "jsonl.before",
+    "csv": "delimited.before",
+    "tsv": "delimited.before",
+    "txt": "txt.before",
+    "arrow": "column_ranges.before_in_arrow",
+}
+"""The function that counts what stands before a range."""
 
 SUFFIXES: dict[str, FileFormat] = {
     ".parquet": "parquet",
@@ -40,9 +51,23 @@ _OF_TXT = ("document_per", "separator")
 
 def reader_of(path: Path, config: DocumentsConfig) -> Reader:
     """Return the reader of a raw file. Raises: ConfigError."""
-    module, function = READERS[format_of(path, config)].split(".")
-    reader: Reader = getattr(import_module(f"tokflow.documents.{module}"), function)
+    reader: Reader = _imported(READERS[format_of(path, config)])
     return reader
+
+
+def before_of(
+    path: Path, config: DocumentsConfig
+) -> Callable[[Path, DocumentsConfig, Range], Before]:
+    """Return what counts the lines and the rows before a range of a raw file."""
+    count: Callable[[Path, DocumentsConfig, Range], Before] = _imported(
+        _BEFORE[format_of(path, config)]
+    )
+    return count
+
+
+def _imported(name: str) -> Any:
+    module, function = name.split(".")
+    return getattr(import_module(f"tokflow.documents.{module}"), function)
 
 
 def format_of(path: Path, config: DocumentsConfig) -> FileFormat:
@@ -50,7 +75,7 @@ def format_of(path: Path, config: DocumentsConfig) -> FileFormat:
 
     Raises: ConfigError if it is not known, or cannot be compressed as its suffix says.
     """
-    format_ = _format_of(path, config)
+    format_ = format_of_file(path, config)
     if format_ is None:
         raise ConfigError(
             where=path,
@@ -86,7 +111,7 @@ def deciding_fields(config: DocumentsConfig, num_bytes: Mapping[Path, int]) -> d
     `is_accepted` asks them. Without files: what may decide those of any format and size.
     """
     fields = config.model_dump()
-    formats = {_format_of(path, config) or "auto" for path in num_bytes} or {"auto"}
+    formats = {format_of_file(path, config) or "auto" for path in num_bytes} or {"auto"}
     fields["format"] = sorted(formats)
     for name in (*_ACCEPTANCE, *(() if formats & {"txt", "auto"} else _OF_TXT)):
         del fields[name]
@@ -98,11 +123,12 @@ def deciding_fields(config: DocumentsConfig, num_bytes: Mapping[Path, int]) -> d
 def _is_within_limit(path: Path, num_bytes: int, config: DocumentsConfig) -> bool:
     """Return whether no document can be larger than the limit, for the whole file is not."""
     is_longer_than_read = config.join is not None or config.messages is not None
-    is_plain = _format_of(path, config) in ("jsonl", "csv", "tsv", "txt")
+    is_plain = format_of_file(path, config) in ("jsonl", "csv", "tsv", "txt")
     is_compressed = path.suffix.lower() in DECOMPRESSORS
     is_small = num_bytes <= config.limit.document_bytes
     return is_small and is_plain and not is_compressed and not is_longer_than_read
 
 
-def _format_of(path: Path, config: DocumentsConfig) -> FileFormat | None:
+def format_of_file(path: Path, config: DocumentsConfig) -> FileFormat | None:
+    """Return the format that a raw file is read as; None if it is none."""
     return format_of_name(path.name) if config.format == "auto" else config.format

@@ -18,12 +18,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tokflow.documents.compression import read_blocks
 from tokflow.documents.config import DocumentsConfig, correct_column
-from tokflow.documents.lines import LineBatch, cut, without_mark
+from tokflow.documents.file_range import Before, OpenRange, Place, Range, in_file
+from tokflow.documents.lines import LineBatch, count_before, cut, read_text
 from tokflow.documents.parsed import (
     ParsedBatch,
-    Place,
     Problem,
     all_bad,
     excerpt,
@@ -34,34 +33,57 @@ from tokflow.documents.parsed import (
 from tokflow.errors import ConfigError
 from tokflow.store.arrow import texts_of
 
+_BLANK = b" \t\r"
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-def read(path: Path, config: DocumentsConfig, batch_bytes: int) -> Iterator[ParsedBatch]:
+def read(
+    path: Path, config: DocumentsConfig, batch_bytes: int, within: OpenRange | None = None
+) -> Iterator[ParsedBatch]:
     """Yield the documents of about `batch_bytes` of the file at once.
 
     With several columns each line is decoded once for each.
     """
     fields = [_field(text, config) for text in config.columns]
+    yield from _documents(path, config, batch_bytes, fields, within)
+    if within is not None and any(map(_is_lacking, fields)):
+        fields = _looked_up(path, config, batch_bytes, fields)
+    for field in fields:
+        _check_found(field, path)
+
+
+def before(path: Path, config: DocumentsConfig, within: Range) -> Before:
+    """Return what stands before a range of lines."""
+    max_bytes, num_each = config.limit.document_bytes, config.documents_per_record
+    return count_before(path, within, blank=_BLANK, max_bytes=max_bytes, num_each=num_each)
+
+
+def _documents(
+    path: Path,
+    config: DocumentsConfig,
+    batch_bytes: int,
+    fields: list["_Field"],
+    within: OpenRange | None,
+) -> Iterator[ParsedBatch]:
+    """Yield the documents, and note in `fields` which of them the records have."""
     num_each = config.documents_per_record
-    byte_offset, blocks = without_mark(read_blocks(path, block_bytes=batch_bytes))
+    byte_offset, blocks = read_text(path, within, block_bytes=batch_bytes, has_mark=True)
     max_bytes = config.limit.document_bytes
 
     def parse_lines(batch: LineBatch) -> ParsedBatch:
+        place = in_file(batch.place, within)
         if batch.is_too_large:
-            return all_bad(too_large(config.limit), [batch.place(0)] * num_each)
+            return all_bad(too_large(config.limit), [place(0)] * num_each)
         try:
             columns = [list(map(field.get, map(field.decode, batch.lines))) for field in fields]
         except _UNDECODABLE:
-            return _line_by_line(batch, fields, config)
+            return _line_by_line(batch.lines, fields, config, place)
         for field in fields:
             field.is_found = True
-        return _parse(columns, config, batch.place)
+        return _parse(columns, config, place)
 
     batches = cut(blocks, b"\n", max_bytes=max_bytes, byte_offset=byte_offset)
     yield from map(parse_lines, batches)  # which keeps none while the next is cut
-    for field in fields:
-        _check_found(field, path)
 
 
 @dataclass(slots=True)
@@ -101,8 +123,32 @@ def _field(text: str, config: DocumentsConfig) -> _Field:
     return _Field(keys, msgspec.json.Decoder(type_).decode, get, is_json, remedy)
 
 
+def _is_lacking(field: _Field) -> bool:
+    """Return whether records lack the field and none has it."""
+    return field.lack is not None and not field.is_found
+
+
+def _looked_up(
+    path: Path, config: DocumentsConfig, batch_bytes: int, lacking: list[_Field]
+) -> list[_Field]:
+    """Return the fields with what the whole file says of them; none if that is not needed.
+
+    It is read from its beginning until a record has each field that a range lacks; none is looked
+    for behind so many bad documents that they are an error of their own.
+    """
+    fields = [_field(text, config) for text in config.columns]
+    num_bad = 0
+    for found in _documents(path, config, batch_bytes, fields, None):
+        num_bad += len(found.bad)
+        pairs = zip(fields, lacking, strict=True)
+        is_known = all(field.is_found or not _is_lacking(of_range) for field, of_range in pairs)
+        if is_known or num_bad > config.max_rejects:
+            return []
+    return fields
+
+
 def _check_found(field: _Field, path: Path) -> None:
-    """Raise ConfigError if records lack the field and none has it: it is not what they hold."""
+    """Raise ConfigError if the field is not what the records hold."""
     if field.lack is not None and not field.is_found:
         raise ConfigError(
             where=path,
@@ -117,20 +163,25 @@ def _name_in_config(text: str, config: DocumentsConfig) -> str:
     return next((name for name in names if getattr(config, name) == text), "text")
 
 
-def _line_by_line(batch: LineBatch, fields: list[_Field], config: DocumentsConfig) -> ParsedBatch:
+def _line_by_line(
+    lines: list[bytes],
+    fields: list[_Field],
+    config: DocumentsConfig,
+    place: Callable[[int], Place],
+) -> ParsedBatch:
     """Return the documents of lines, some of which are blank or bad."""
-    shown = [index for index, line in enumerate(batch.lines) if line.strip(b" \t\r")]
+    shown = [index for index, line in enumerate(lines) if line.strip(_BLANK)]
     num_each = config.documents_per_record
     columns: list[list[Any]] = [[] for _ in fields]
     problems: dict[int, Problem] = {}
     for record, index in enumerate(shown):
         for nth, field in enumerate(fields):
-            text = _text(batch.lines[index], field)
+            text = _text(lines[index], field)
             if isinstance(text, Problem):
                 problems.setdefault(record * num_each + nth % num_each, text)
                 text = b"" if field.is_json else ""
             columns[nth].append(text)
-    return _parse(columns, config, lambda record: batch.place(shown[record]), problems)
+    return _parse(columns, config, lambda record: place(shown[record]), problems)
 
 
 def _parse(

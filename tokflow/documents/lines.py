@@ -4,8 +4,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, chain, groupby
+from pathlib import Path
+
+from tokflow.documents.compression import read_blocks
+from tokflow.documents.file_range import Before, OpenRange, Range
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_SEARCH_BYTES = 64 * 1024
+_COUNT_BYTES = 2 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -97,3 +103,68 @@ def without_mark(blocks: Iterable[bytes]) -> tuple[int, Iterator[bytes]]:
         start += block
     text = start.removeprefix(BYTE_ORDER_MARK)
     return len(start) - len(text), chain([text], blocks)
+
+
+def read_text(
+    path: Path, within: OpenRange | None, *, block_bytes: int, has_mark: bool
+) -> tuple[int, Iterator[bytes]]:
+    """Return the byte at which a text begins, and the text in blocks; all of it, or a range.
+
+    With `has_mark` a byte order mark at the start of the file is not in it.
+    """
+    byte_offset, blocks = 0, read_blocks(path, block_bytes=block_bytes)
+    if within is not None:
+        byte_offset, blocks = _lines_within(path, within.range, block_bytes)
+    if has_mark and byte_offset == 0:
+        return without_mark(blocks)
+    return byte_offset, blocks
+
+
+def count_before(
+    path: Path, within: Range, *, blank: bytes | None, max_bytes: int, num_each: int
+) -> Before:
+    """Return the lines before a range of a text file, and their rows, so many for each line.
+
+    Lines of nothing but the bytes `blank` are no rows, unless they are too large to be looked at;
+    None: every line is. The lines before are read, at about 1 GB/s.
+    """
+    _, blocks = _lines_within(path, Range(0, within.start), _COUNT_BYTES)
+    if blank is not None:
+        _, blocks = without_mark(blocks)
+    num_lines = num_records = 0
+    for batch in cut(blocks, b"\n", max_bytes=max_bytes):
+        lines = batch.lines
+        num_here = 1 if batch.is_too_large else len(lines)
+        num_lines += num_here
+        num_records += num_here
+        if blank is not None:
+            num_records -= sum(1 for line in lines if not line.strip(blank))
+    return Before(num_lines, num_records * num_each)
+
+
+def _lines_within(path: Path, within: Range, block_bytes: int) -> tuple[int, Iterator[bytes]]:
+    """Return where the first line begins that begins in the range, and its lines in blocks."""
+    first, stop = (_line_start(path, position) for position in (within.start, within.stop))
+    return first, _read_bytes(path, first, stop, block_bytes)
+
+
+def _line_start(path: Path, position: int) -> int:
+    """Return where the first line begins at that byte or after it; or else the file's end."""
+    if position == 0:
+        return 0
+    position -= 1  # of the line end before it
+    with path.open("rb", buffering=0) as file:
+        file.seek(position)
+        while block := file.read(_SEARCH_BYTES):
+            if (index := block.find(b"\n")) >= 0:
+                return position + index + 1
+            position += len(block)
+    return position
+
+
+def _read_bytes(path: Path, start: int, stop: int, block_bytes: int) -> Iterator[bytes]:
+    with path.open("rb", buffering=0) as file:
+        file.seek(start)
+        while block := file.read(max(0, min(block_bytes, stop - start))):
+            yield block
+            start += len(block)

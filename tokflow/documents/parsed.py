@@ -11,10 +11,8 @@ import pyarrow as pa
 
 from tokflow.documents.batch import Batch, Spans
 from tokflow.documents.config import DocumentsConfig, Limit
+from tokflow.documents.file_range import OpenRange, Place
 from tokflow.store.arrow import texts_of, to_arrow, to_numpy
-
-Place: TypeAlias = tuple[int | None, int | None]
-"""Line and byte offset of a record's first byte in the decompressed file; None without lines."""
 
 
 class Problem(NamedTuple):
@@ -65,7 +63,7 @@ class ParsedBatch:
         return ParsedBatch(batch, tuple(bad._replace(row=bad.row + first) for bad in self.bad))
 
 
-Reader: TypeAlias = Callable[[Path, DocumentsConfig, int], Iterator[ParsedBatch]]
+Reader: TypeAlias = Callable[[Path, DocumentsConfig, int, OpenRange | None], Iterator[ParsedBatch]]
 """Reads a file, about so many bytes at once, and no further than it is asked to."""
 
 Render: TypeAlias = Callable[[ParsedBatch], ParsedBatch]

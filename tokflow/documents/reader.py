@@ -1,14 +1,18 @@
 """Documents of one raw file in batches, in file order, with their text unaltered."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from tokflow.documents.batch import Batch, Reject
 from tokflow.documents.config import DocumentsConfig, Limit
-from tokflow.documents.file_formats import reader_of
+from tokflow.documents.file_formats import before_of, reader_of
+from tokflow.documents.file_range import OpenRange, Range
 from tokflow.documents.parsed import BadDocument, ParsedBatch, Render, ends_of
+from tokflow.documents.ranges import may_be_cut
 from tokflow.errors import BadDocumentError, RawFileError
 
 _MIN_READ_BYTES = 64 * 1024
@@ -22,6 +26,7 @@ def read_documents(
     batch_bytes: int = 2_000_000,
     on_reject: Callable[[Reject], None] | None = None,
     render: Render | None = None,
+    within: Range | None = None,
 ) -> Iterator[Batch]:
     """Return the documents of a raw file in batches of about `batch_bytes` of text.
 
@@ -36,6 +41,11 @@ def read_documents(
     its writer made as large as it liked. `limit.document_bytes` says how large a document is.
     The path and the format are checked at once, the rest when the first batch is asked for.
 
+    With `within`, one of `ranges_of`, there are the documents of that range alone, the same as
+    where the whole file is read. Their rows are counted from the range's first record; rejects
+    and errors name row, line and byte of the file, for which the text before the range is read
+    once there is one. `max_rejects` is then of the range.
+
     Raises:
         ConfigError: the file has no such column, or its format is not known.
         RawFileError: the file is missing, damaged or cut short.
@@ -47,16 +57,25 @@ def read_documents(
         raise TypeError(
             "messages are no text: give `render`, from tokflow.tokenizers.chat.renderer"
         )
-    found = reader(path, config, max(batch_bytes, _MIN_READ_BYTES))
+    opened = None if within is None else _open_range(path, config, within)
+    found = reader(path, config, max(batch_bytes, _MIN_READ_BYTES), opened)
     if render is not None:
         found = map(render, found)
-    accepted = _accepted(_until(config.limit, _numbered(found)), path, config, on_reject)
-    return _regulated(accepted, batch_bytes)
+    parsed = _until(config.limit, _numbered(found))
+    if opened is not None:
+        parsed = (_with_rows_of_file(some, opened) for some in parsed)
+    return _regulated(_accepted(parsed, path, config, on_reject), batch_bytes)
 
 
 def is_accepted(config: DocumentsConfig, *, num_rejects: int) -> bool:
     """Return whether a raw file with so many bad documents is one that may be taken."""
     return num_rejects <= (0 if config.on_bad_document == "error" else config.max_rejects)
+
+
+def _open_range(path: Path, config: DocumentsConfig, within: Range) -> OpenRange:
+    if not may_be_cut(path, config):
+        raise ValueError(f"{path}: expected a file that may be cut, found one that is read whole")
+    return OpenRange(within, partial(before_of(path, config), path, config, within))
 
 
 def _require_readable(path: Path) -> None:
@@ -79,6 +98,14 @@ def _numbered(parsed: Iterator[ParsedBatch]) -> Iterator[ParsedBatch]:
         numbered, first = found.from_row(first), first + found.num_rows
         del found  # which keeps the lines
         yield numbered
+
+
+def _with_rows_of_file(found: ParsedBatch, within: OpenRange) -> ParsedBatch:
+    """Return the same, the bad documents with their rows in the file; in a range they are few."""
+    if not found.bad:
+        return found
+    num_rows = within.before.rows
+    return replace(found, bad=tuple(bad._replace(row=bad.row + num_rows) for bad in found.bad))
 
 
 def _until(limit: Limit, parsed: Iterator[ParsedBatch]) -> Iterator[ParsedBatch]:

@@ -8,15 +8,17 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tokflow.documents.compression import read_blocks
 from tokflow.documents.config import DocumentsConfig
-from tokflow.documents.lines import LineBatch, cut
+from tokflow.documents.file_range import Before, OpenRange, Range, in_file
+from tokflow.documents.lines import LineBatch, count_before, cut, read_text
 from tokflow.documents.parsed import ParsedBatch, all_bad, parse, too_large
 from tokflow.errors import ConfigError
 from tokflow.store.arrow import texts_of
 
 
-def read(path: Path, config: DocumentsConfig, batch_bytes: int) -> Iterator[ParsedBatch]:
+def read(
+    path: Path, config: DocumentsConfig, batch_bytes: int, within: OpenRange | None = None
+) -> Iterator[ParsedBatch]:
     """Yield the documents of about `batch_bytes` of the file at once."""
     if config.is_chat or config.join is not None:
         raise ConfigError(
@@ -26,21 +28,28 @@ def read(path: Path, config: DocumentsConfig, batch_bytes: int) -> Iterator[Pars
             found="a text file, which has none",
             remedy="set documents.format to what the file is, or use another file",
         )
-    blocks = read_blocks(path, block_bytes=batch_bytes)
+    byte_offset, blocks = read_text(path, within, block_bytes=batch_bytes, has_mark=False)
     max_bytes = config.limit.document_bytes
     if config.document_per == "file":
         batches: Iterable[LineBatch] = [_whole(blocks, max_bytes)]
     else:
         separator = (config.separator or "\n").encode()
-        batches = cut(blocks, separator, max_bytes=max_bytes)
+        batches = cut(blocks, separator, max_bytes=max_bytes, byte_offset=byte_offset)
 
     def parse_lines(batch: LineBatch) -> ParsedBatch:
+        place = in_file(batch.place, within)
         if batch.is_too_large:
-            return all_bad(too_large(config.limit), [batch.place(0)])
+            return all_bad(too_large(config.limit), [place(0)])
         array = texts_of(batch.lines).view(pa.large_binary())
-        return parse([array], config, place=batch.place)
+        return parse([array], config, place=place)
 
     yield from map(parse_lines, batches)  # which keeps none while the next is cut
+
+
+def before(path: Path, config: DocumentsConfig, within: Range) -> Before:
+    """Return what stands before a range of lines."""
+    max_bytes = config.limit.document_bytes
+    return count_before(path, within, blank=None, max_bytes=max_bytes, num_each=1)
 
 
 def _whole(blocks: Iterator[bytes], max_bytes: int) -> LineBatch:

@@ -1,0 +1,84 @@
+"""Ranges of parquet and Arrow files: row groups and record batches, and the rows before them."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from tokflow.documents.columns import is_arrow_stream, text_bytes, undamaged
+from tokflow.documents.config import DocumentsConfig
+from tokflow.documents.file_range import Before, Range
+
+
+def ranges_of_parquet(path: Path, config: DocumentsConfig, range_bytes: int) -> tuple[Range, ...]:
+    """Return row groups gathered to about `range_bytes` of text before it is compressed."""
+    import pyarrow.parquet as pq  # which imports ssl and every file system
+
+    with undamaged(path):
+        metadata = pq.read_metadata(path)
+    names = list(config.columns)
+    row_groups = map(metadata.row_group, range(metadata.num_row_groups))
+    return _gathered([text_bytes(row_group, names) for row_group in row_groups], range_bytes)
+
+
+def ranges_of_arrow(path: Path, config: DocumentsConfig, range_bytes: int) -> tuple[Range, ...]:
+    """Return record batches gathered as if they were of one size.
+
+    Only the batches themselves say how large they are.
+    """
+    if is_arrow_stream(path):
+        return ()
+    with undamaged(path), pa.OSFile(str(path)) as source:
+        num_batches = pa.ipc.open_file(source).num_record_batches
+        num_bytes = source.size()
+    return _gathered([num_bytes // max(1, num_batches)] * num_batches, range_bytes)
+
+
+def before_in_parquet(path: Path, config: DocumentsConfig, within: Range) -> Before:
+    """Return the rows of the row groups before the range."""
+    import pyarrow.parquet as pq
+
+    with undamaged(path):
+        metadata = pq.read_metadata(path)
+    num_rows = (metadata.row_group(index).num_rows for index in range(within.start))
+    return _before(num_rows, config)
+
+
+def before_in_arrow(path: Path, config: DocumentsConfig, within: Range) -> Before:
+    """Return the rows of the record batches before the range, of which one column is read."""
+    with undamaged(path), pa.OSFile(str(path)) as source:
+        schema = pa.ipc.open_file(source).schema
+        narrowest = min(range(len(schema)), key=lambda index: _width(schema.field(index).type))
+        options = pa.ipc.IpcReadOptions(included_fields=[narrowest])
+        reader = pa.ipc.open_file(source, options=options)
+        num_rows = [reader.get_batch(index).num_rows for index in range(within.start)]
+    return _before(num_rows, config)
+
+
+def _gathered(sizes: Sequence[int], range_bytes: int) -> tuple[Range, ...]:
+    """Return consecutive things of these sizes in ranges of about one size.
+
+    One belongs to the range in which it begins: of the sizes 2, 2, 2 and 2 and ranges of 5 the
+    first two are one range, and the last two another.
+    """
+    total = sum(sizes)
+    num_ranges = -(-total // range_bytes)
+    starts: dict[int, int] = {}
+    begin = 0
+    for index, size in enumerate(sizes):
+        starts.setdefault(begin * num_ranges // max(1, total), index)
+        begin += size
+    edges = [*starts.values(), len(sizes)]
+    return tuple(map(Range, edges, edges[1:]))
+
+
+def _before(num_rows: Iterable[int], config: DocumentsConfig) -> Before:
+    return Before(lines=0, rows=sum(num_rows) * config.documents_per_record)
+
+
+def _width(type_: pa.DataType) -> int:
+    """Return the bits of a value; many where they differ."""
+    try:
+        return int(type_.bit_width)
+    except ValueError:
+        return 1 << 20
