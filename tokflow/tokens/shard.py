@@ -193,18 +193,12 @@ def write_token_shard(
     tokenizer is damaged), EngineDiffersError (gigatoken turns out to be wrong on a document).
     """
     started = time.perf_counter()
-    within = segment.range if segment else None
+    within, number = (segment.range, segment.number) if segment else (None, None)
     encoder = DocumentEncoder(raw.path, documents, encoding, within)
     rejects: list[Reject] = []
-    batches = read_documents(
-        raw.path,
-        documents,
-        batch_bytes=batch_bytes,
-        on_reject=rejects.append,
-        render=open_renderer(documents, encoding.tokenizer),
-        within=within,
-    )
-    number = segment.number if segment else None
+    reading = {"batch_bytes": batch_bytes, "on_reject": rejects.append, "within": within}
+    render = open_renderer(documents, encoding.tokenizer)
+    batches = read_documents(raw.path, documents, render=render, **reading)
     with ShardWriter(folder, has_loss_mask=documents.is_chat, segment=number) as writer:
         _write_tokens(batches, encoder, writer, progress or (lambda *_: None))
     check_unchanged(raw)
