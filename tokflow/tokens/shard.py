@@ -196,7 +196,11 @@ def write_token_shard(
     within, number = (segment.range, segment.number) if segment else (None, None)
     encoder = DocumentEncoder(raw.path, documents, encoding, within)
     rejects: list[Reject] = []
-    reading = {"batch_bytes": batch_bytes, "on_reject": rejects.append, "within": within}
+    reading: dict[str, Any] = {
+        "batch_bytes": batch_bytes,
+        "on_reject": rejects.append,
+        "within": within,
+    }
     render = open_renderer(documents, encoding.tokenizer)
     batches = read_documents(raw.path, documents, render=render, **reading)
     with ShardWriter(folder, has_loss_mask=documents.is_chat, segment=number) as writer:
