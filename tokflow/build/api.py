@@ -21,6 +21,7 @@ def tokenize_and_save(
     sequence_length: int = 1024,
     split: Mapping[str, Any] | None = None,
     name: str = "dataset",
+    jobs: int | None = None,
     reporter: Reporter | None = None,
     **more: Any,
 ) -> Path:
@@ -28,7 +29,7 @@ def tokenize_and_save(
 
     `files`: a path, glob or URL, or several; a `Path` is no glob. `tokenizer`: a mapping as in the
     YAML, or a name: a tokenizer.json, a .model, a folder, `bytes`, an encoding of tiktoken, else a
-    hub id. `output`: the folder that becomes the store, so that a second call with the same
+    hub id. `jobs`: processes that work at once; one for each core by default. `output`: the folder that becomes the store, so that a second call with the same
     arguments does no work. `format`, `split` and `more` (`documents`, `packing`): as in the YAML.
     Relative paths start at the current folder.
 
@@ -49,5 +50,5 @@ def tokenize_and_save(
         attributes[key] = {**attributes[key], **value} if both else value
     where = "tokenize_and_save"
     dataset = make_dataset(attributes, base=Path.cwd(), store=Path(output), where=where)
-    built = build_dataset(dataset, reporter=reporter)
+    built = build_dataset(dataset, reporter=reporter, jobs=jobs)
     return built.export(dataset.exports[0].name).output.folder

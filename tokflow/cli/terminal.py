@@ -7,6 +7,7 @@ import functools
 import json
 import os
 import re
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,6 +27,7 @@ DONE, FAILED, WRONG_USAGE = 0, 1, 2
 """Exit status."""
 
 INTERRUPTED = 130
+TERMINATED = 143
 """Exit status that shells expect of a command that Ctrl-C ended."""
 
 IDS_SHOWN = 16
@@ -52,25 +54,35 @@ def exit_status(errors: Iterable[BaseException]) -> int:
     return WRONG_USAGE if all(is_usage) else FAILED
 
 
+class _TerminatedError(KeyboardInterrupt):
+    """The process was told to end."""
+
+
+def _terminate(number: int, frame: object) -> None:
+    raise _TerminatedError
+
+
 def reports_errors(command: Callable[..., int | None]) -> Callable[..., None]:
     """Let a command return its exit status (None: done), and print what it raises as one block,
     not a trace.
 
     An output that is missing is wrong usage where it was an argument. With TOKFLOW_DEBUG=1 the
-    traceback comes along.
+    traceback comes along. SIGTERM, by which batch systems end a job, is an interruption, so that
+    nothing half-written is left.
     """
 
     @functools.wraps(command)
     def run(*arguments: Any, **options: Any) -> None:
+        before = signal.signal(signal.SIGTERM, _terminate)
         try:
             code = command(*arguments, **options) or DONE
         except BrokenPipeError:
             # Nobody reads on, as with `| head`; Python must not complain of that at its exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             code = FAILED
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interruption:
             print_error("interrupted; finished outputs stay, run again to go on")
-            code = INTERRUPTED
+            code = TERMINATED if isinstance(interruption, _TerminatedError) else INTERRUPTED
         except SystemExit:
             raise
         except BaseException as error:  # a panic of a library in Rust is no Exception
@@ -81,6 +93,8 @@ def reports_errors(command: Callable[..., int | None]) -> Callable[..., None]:
             is_missing = isinstance(error, MissingOutputError)
             is_argument = is_missing and problem.where in map(str, options.values())
             code = WRONG_USAGE if is_argument else exit_status([error])
+        finally:
+            signal.signal(signal.SIGTERM, before)
         raise typer.Exit(code)
 
     return run
