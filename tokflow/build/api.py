@@ -29,8 +29,9 @@ def tokenize_and_save(
 
     `files`: a path, glob or URL, or several; a `Path` is no glob. `tokenizer`: a mapping as in the
     YAML, or a name: a tokenizer.json, a .model, a folder, `bytes`, an encoding of tiktoken, else a
-    hub id. `jobs`: processes that work at once; one for each core by default. `output`: the folder that becomes the store, so that a second call with the same
+    hub id. `output`: the folder that becomes the store, so that a second call with the same
     arguments does no work. `format`, `split` and `more` (`documents`, `packing`): as in the YAML.
+    `jobs`: processes that work at once; one for each core by default.
     Relative paths start at the current folder.
 
     Raises: TokflowError; the first one where several files are bad.
