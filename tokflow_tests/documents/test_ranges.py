@@ -125,6 +125,7 @@ JSON_LINES = [
     b'{"text": "\xff", "other": "\xff"}',
     b'{"tex',
     b" " * 61,
+    MARK + GOOD,
     b'{"text": "' + b"x" * 60 + b'"}',
 ]
 TEXT_LINES = [b"good", b"gr\xc3\xb6\xc3\x9fe", b"", b"\r", b" ", b"b\xff", b"x" * 70, b"a\r", MARK]
@@ -142,6 +143,7 @@ CSV_LINES = [
     b"\r" * 61,
     b"6," + b"x" * 60 + b",b",
     b"7,,",
+    MARK + b"8,b,c",
 ]
 CUTS = st.lists(st.integers(0, 2000), max_size=6)
 MANY = settings(
