@@ -6,6 +6,8 @@ from functools import cached_property
 from itertools import accumulate, chain, groupby
 from pathlib import Path
 
+import numpy as np
+
 from tokflow.documents.compression import read_blocks
 from tokflow.documents.file_range import Before, OpenRange, Range
 
@@ -126,20 +128,39 @@ def count_before(
     """Return the lines before a range of a text file, and their rows, so many for each line.
 
     Lines of nothing but the bytes `blank` are no rows, unless they are too large to be looked at;
-    None: every line is. The lines before are read, at about 1 GB/s.
+    None: every line is. All text before the range is read, at 2 to 4 GB/s on one core, where there
+    are blank lines a second time at 0.5 to 1.4.
     """
+    num_lines = _count_full_lines(_text_before(path, within, blank), blank or b"")
+    if num_lines is not None:
+        return Before(num_lines, num_lines * num_each)
+    num_lines = num_blank = 0
+    for batch in cut(_text_before(path, within, blank), b"\n", max_bytes=max_bytes):
+        num_lines += 1 if batch.is_too_large else len(batch.lines)
+        num_blank += sum(1 for line in batch.lines if not line.strip(blank))
+    return Before(num_lines, (num_lines - num_blank) * num_each)
+
+
+def _text_before(path: Path, within: Range, blank: bytes | None) -> Iterator[bytes]:
     _, blocks = _lines_within(path, Range(0, within.start), _COUNT_BYTES)
-    if blank is not None:
-        _, blocks = without_mark(blocks)
-    num_lines = num_records = 0
-    for batch in cut(blocks, b"\n", max_bytes=max_bytes):
-        lines = batch.lines
-        num_here = 1 if batch.is_too_large else len(lines)
-        num_lines += num_here
-        num_records += num_here
-        if blank is not None:
-            num_records -= sum(1 for line in lines if not line.strip(blank))
-    return Before(num_lines, num_records * num_each)
+    return blocks if blank is None else without_mark(blocks)[1]
+
+
+def _count_full_lines(blocks: Iterable[bytes], blank: bytes) -> int | None:
+    """Return the lines of a text, or None where one begins as those of `blank` bytes do."""
+    is_blank = np.zeros(256, dtype=bool)
+    is_blank[list(blank and blank + b"\n")] = True
+    num_lines, is_line_start = 0, True
+    for block in filter(None, blocks):
+        data = np.frombuffer(block, dtype=np.uint8)
+        ends = np.flatnonzero(data == ord("\n"))
+        num_lines += len(ends)
+        is_complete = data[-1] == ord("\n")
+        firsts = data[ends[: len(ends) - is_complete] + 1]
+        if is_blank[firsts].any() or (is_line_start and is_blank[data[0]]):
+            return None
+        is_line_start = is_complete
+    return num_lines + (not is_line_start)
 
 
 def _lines_within(path: Path, within: Range, block_bytes: int) -> tuple[int, Iterator[bytes]]:
