@@ -1,5 +1,6 @@
 """One whole process, measured from outside: wall time, processor time, peak memory of its tree."""
 
+import functools
 import os
 import signal
 import subprocess
@@ -42,10 +43,11 @@ class OverTimeError(Exception):
     """The process took longer than it was given, and was ended."""
 
 
-def measure(command, *, folder, environment, timeout=None):
+def measure(command, *, folder, environment, timeout=None, num_cores=None):
     """Run `command` in `folder` and return what it took; no process of it is left behind.
 
-    It keeps bytecode, also where this process is told not to: an installed program has it.
+    It keeps bytecode, also where this process is told not to: an installed program has it. With
+    `num_cores` it may use only so many of the cores that this process may use.
 
     Raises: RuntimeError, with the end of what the process printed, where it fails;
     OverTimeError after `timeout` seconds.
@@ -62,6 +64,7 @@ def measure(command, *, folder, environment, timeout=None):
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
+            preexec_fn=num_cores and functools.partial(pin, num_cores),
         )
         watch = Watch(process.pid, deadline=start + timeout if timeout else None)
         watch.start()
@@ -80,6 +83,12 @@ def measure(command, *, folder, environment, timeout=None):
         peak_bytes=max(watch.peak_bytes, largest_bytes),
         largest_bytes=largest_bytes,
     )
+
+
+def pin(num_cores):
+    """Keep this process and those it starts to its first cores; only Linux lets it."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:num_cores])
 
 
 def failure(process, output):
