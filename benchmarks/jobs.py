@@ -102,8 +102,11 @@ def require_same(expected, found, place):
 
 
 def table(found, *, text_bytes):
-    """Yield a line per program and number of jobs, then what one core must do alone."""
-    headings = ("wall s", "least", "cpu s", "peak MB", "largest", "MB/s", "x jobs 1")
+    """Yield a line per program and number of jobs, then what one core must do alone.
+
+    `others` is how many cores the rest of the machine used meanwhile.
+    """
+    headings = ("wall s", "least", "cpu s", "others", "peak MB", "largest", "MB/s", "x jobs 1")
     yield f"  {'':24}{'jobs':>5}" + "".join(f"{heading:>9}" for heading in headings) + "  tokens"
     for name, by_jobs in found.items():
         for jobs, result in by_jobs.items():
@@ -116,9 +119,10 @@ def table(found, *, text_bytes):
 
 def row(result, by_jobs, text_bytes):
     runs, wall = result.runs, result.wall_seconds
+    others = statistics.median(run.others_seconds / run.wall_seconds for run in runs)
     return (
         f"{wall:9.2f}{min(run.wall_seconds for run in runs):9.2f}"
-        f"{statistics.median(run.cpu_seconds for run in runs):9.2f}"
+        f"{statistics.median(run.cpu_seconds for run in runs):9.2f}{others:9.2f}"
         f"{result.peak_bytes / 1e6:9.0f}{max(run.largest_bytes for run in runs) / 1e6:9.0f}"
         f"{text_bytes / 1e6 / wall:9.1f}{times_as_fast(by_jobs, result):>9}  {verdict(result)}"
     )

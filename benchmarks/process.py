@@ -37,6 +37,9 @@ class Measurement:
     The kernel hands a parent's peak on to its children, so the process that measures must stay
     small: it imports no library.
     """
+    others_seconds: float = 0.0
+    """Processor time of the rest of the machine meanwhile, so of processes that nobody waited for
+    too: a wall time is worth little where it is not small."""
 
 
 class OverTimeError(Exception):
@@ -56,7 +59,7 @@ def measure(command, *, folder, environment, timeout=None, num_cores=None):
         name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
     }
     with tempfile.TemporaryFile("w+") as output:
-        start = time.perf_counter()
+        start, busy = time.perf_counter(), busy_seconds()
         process = subprocess.Popen(
             [str(part) for part in command],
             cwd=folder,
@@ -69,7 +72,7 @@ def measure(command, *, folder, environment, timeout=None, num_cores=None):
         watch = Watch(process.pid, deadline=start + timeout if timeout else None)
         watch.start()
         _, status, usage = os.wait4(process.pid, 0)
-        wall_seconds = time.perf_counter() - start
+        wall_seconds, busy = time.perf_counter() - start, busy_seconds() - busy
         process.returncode = os.waitstatus_to_exitcode(status)
         watch.stop()
         if watch.is_over_time:
@@ -77,12 +80,22 @@ def measure(command, *, folder, environment, timeout=None, num_cores=None):
         if process.returncode != 0:
             raise RuntimeError(failure(process, output))
     largest_bytes = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    cpu_seconds = usage.ru_utime + usage.ru_stime
     return Measurement(
         wall_seconds=wall_seconds,
-        cpu_seconds=usage.ru_utime + usage.ru_stime,
+        cpu_seconds=cpu_seconds,
         peak_bytes=max(watch.peak_bytes, largest_bytes),
         largest_bytes=largest_bytes,
+        others_seconds=max(0.0, busy - cpu_seconds),
     )
+
+
+def busy_seconds():
+    """Return the processor time that the whole machine has spent, 0 where it does not say."""
+    if not (stat := PROC / "stat").exists():
+        return 0.0
+    user, nice, system, _, _, irq, softirq, steal = map(int, stat.read_text().split()[1:9])
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 
 
 def pin(num_cores):

@@ -127,6 +127,16 @@ def test_a_process_has_the_cores_that_it_is_given():
     assert os.sched_getaffinity(0) == own
 
 
+def test_what_others_take_meanwhile_is_told_apart():
+    sleep = [sys.executable, "-c", "import time; time.sleep(0.5)"]
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
+        one = measure(sleep, folder=Path.cwd(), environment={})
+        other.kill()
+
+    assert one.others_seconds > 0.2
+    assert one.cpu_seconds < 0.2
+
+
 def test_a_process_that_takes_too_long_is_ended():
     sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
 
