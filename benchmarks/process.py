@@ -23,7 +23,11 @@ class Measurement:
 
     wall_seconds: float
     cpu_seconds: float
-    """User and system time of the process and of its descendants that were waited for."""
+    """User and system time of the process and all its descendants.
+
+    As the kernel counts those that were waited for; where a server of its own started the others,
+    so that nobody waited for them, the sum of what the samples saw last of each.
+    """
     peak_bytes: int
     """Peak resident memory of the process and all its descendants together.
 
@@ -38,8 +42,8 @@ class Measurement:
     small: it imports no library.
     """
     others_seconds: float = 0.0
-    """Processor time of the rest of the machine meanwhile, so of processes that nobody waited for
-    too: a wall time is worth little where it is not small."""
+    """Processor time of the rest of the machine meanwhile: a wall time is worth little where it is
+    not small."""
 
 
 class OverTimeError(Exception):
@@ -80,7 +84,8 @@ def measure(command, *, folder, environment, timeout=None, num_cores=None):
         if process.returncode != 0:
             raise RuntimeError(failure(process, output))
     largest_bytes = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    cpu_seconds = usage.ru_utime + usage.ru_stime
+    largest_bytes = max(largest_bytes, watch.largest_bytes)
+    cpu_seconds = max(usage.ru_utime + usage.ru_stime, sum(watch.cpu_seconds.values()))
     return Measurement(
         wall_seconds=wall_seconds,
         cpu_seconds=cpu_seconds,
@@ -120,6 +125,9 @@ class Watch(threading.Thread):
         self.root = root
         self.deadline = deadline
         self.peak_bytes = 0
+        self.largest_bytes = 0
+        self.cpu_seconds = {}
+        """Processor time by process id and start of every process seen, as seen last."""
         self.is_over_time = False
         self.known = {}
         """Start time by process id of every descendant seen, also of those with a new parent."""
@@ -128,10 +136,14 @@ class Watch(threading.Thread):
     def run(self):
         pause = SAMPLE_SECONDS
         while not self.stopped.wait(pause):
-            start = time.thread_time()
+            began = time.thread_time()
             self.known = alive(self.root, self.known)
             self.peak_bytes = max(self.peak_bytes, resident_bytes(self.known))
-            pause = max(SAMPLE_SECONDS, (time.thread_time() - start) / SAMPLING_SHARE)
+            for pid, start in self.known.items():
+                self.largest_bytes = max(self.largest_bytes, kernel_peak_bytes(pid))
+                before = self.cpu_seconds.get((pid, start), 0.0)
+                self.cpu_seconds[pid, start] = max(before, processor_seconds(pid))
+            pause = max(SAMPLE_SECONDS, (time.thread_time() - began) / SAMPLING_SHARE)
             if self.deadline and time.perf_counter() > self.deadline:
                 self.is_over_time = True
                 end(self.known)
@@ -188,6 +200,24 @@ def shared_bytes(pid):
     except OSError:
         return 0  # it ended meanwhile
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+
+
+def processor_seconds(pid):
+    """Return user and system time of one process, 0 where it ended."""
+    try:
+        fields = (PROC / f"{pid}/stat").read_text().rpartition(")")[2].split()
+    except (OSError, UnicodeDecodeError):
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def kernel_peak_bytes(pid):
+    """Return the peak resident memory of one process, 0 where it ended."""
+    try:
+        lines = (PROC / f"{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
 
 
 def end(pids):

@@ -23,11 +23,18 @@ child = "held = bytearray(60_000_000); import time; time.sleep(1.5)"
 held = bytearray(60_000_000)
 subprocess.run([sys.executable, "-c", child], check=True)
 """
+NOT_WAITED_FOR = """
+import os, subprocess, sys
+child = "import time; held = bytearray(60_000_000)\\nwhile time.process_time() < 0.5: pass"
+process = subprocess.Popen([sys.executable, "-c", child], stdout=subprocess.PIPE)
+process.stdout.read()  # until it ends
+os._exit(0)
+"""
 MEASURE = """
 import sys
 from benchmarks.process import measure
 one = measure([sys.executable, "-c", sys.argv[1]], folder=".", environment={})
-print(one.peak_bytes, one.largest_bytes)
+print(one.peak_bytes, one.largest_bytes, round(1000 * one.cpu_seconds))
 """
 
 
@@ -111,7 +118,7 @@ def test_the_memory_of_all_processes_counts_and_not_only_the_largest():
     command = [sys.executable, "-c", MEASURE, TWO_PROCESSES]  # a small process, as pytest is not
     printed = subprocess.run(command, cwd=programs.ROOT, capture_output=True, check=True).stdout
 
-    peak_bytes, largest_bytes = map(int, printed.split())
+    peak_bytes, largest_bytes, _ = map(int, printed.split())
 
     assert largest_bytes > 60_000_000
     assert peak_bytes > largest_bytes + 50_000_000
@@ -135,6 +142,16 @@ def test_what_others_take_meanwhile_is_told_apart():
 
     assert one.others_seconds > 0.2
     assert one.cpu_seconds < 0.2
+
+
+def test_a_process_that_nobody_waited_for_counts():
+    command = [sys.executable, "-c", MEASURE, NOT_WAITED_FOR]
+    printed = subprocess.run(command, cwd=programs.ROOT, capture_output=True, check=True).stdout
+
+    _, largest_bytes, cpu_milliseconds = map(int, printed.split())
+
+    assert largest_bytes > 60_000_000
+    assert cpu_milliseconds > 300
 
 
 def test_a_process_that_takes_too_long_is_ended():
