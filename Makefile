@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow test-crash test-integrity test-interop fuzz bench bench-large \
-	bench-growth bench-fixed bench-formats bench-packing bench-peers lock clean
+	bench-growth bench-jobs bench-fixed bench-formats bench-packing bench-peers lock clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -56,6 +56,9 @@ bench-large: $(READY) ## The same, and on 600 MB
 
 bench-growth: $(READY) ## How time and memory grow from 30 MB to 1 GB
 	@$(BIN)/python -m benchmarks growth $(ARGS)
+
+bench-jobs: $(READY) ## How time and memory scale with --jobs, on 1 GB in 8 files and in 1
+	@$(BIN)/python -m benchmarks jobs $(ARGS)
 
 bench-fixed: $(READY) ## What a tiny dataset and a run with nothing to do cost
 	@$(BIN)/python -m benchmarks fixed $(ARGS)

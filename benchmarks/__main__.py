@@ -2,6 +2,7 @@
 
 python -m benchmarks            time and memory of tokflow, of the raw engine and of the peers
 python -m benchmarks growth     how time and memory grow from 30 MB to 1 GB
+python -m benchmarks jobs       how time and memory scale with --jobs, and what one core must do
 python -m benchmarks fixed      what a tiny dataset and a run with nothing to do cost
 python -m benchmarks formats    what each export format costs, once the tokens are there
 python -m benchmarks packing    how full rows are by each strategy, and the time it takes
@@ -10,6 +11,7 @@ python -m benchmarks packing    how full rows are by each strategy, and the time
 import argparse
 import contextlib
 import dataclasses
+import itertools
 import json
 import os
 import platform
@@ -17,7 +19,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import fixed, formats, growth, speed, table
+from benchmarks import fixed, formats, growth, jobs, speed, table
 from benchmarks.aims import aims
 from benchmarks.peer_programs import PEERS
 from benchmarks.process import measure
@@ -27,6 +29,9 @@ CORPORA = ("code", "prose")
 SIZES = (60, 300)
 LARGE = 600
 GROWTH_SIZES = (30, 100, 300, 1000)
+JOBS_SIZES = (1000,)
+JOBS_FILES = (8, 1)
+FIXED_FILES = (1, 1000)
 
 
 def main():
@@ -50,7 +55,7 @@ def parse_arguments():
     parser.add_argument("what", nargs="?", choices=REPORTS, default="speed")
     parser.add_argument("--sizes", nargs="+", type=float, metavar="MB", help="of text")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
-    parser.add_argument("--corpora", nargs="+", choices=CORPORA, help="growth: code")
+    parser.add_argument("--corpora", nargs="+", choices=CORPORA, help="growth, jobs: code")
     parser.add_argument("--repeats", type=int, default=3, help="of our own programs")
     parser.add_argument("--json", action="store_true", help="print numbers for a program")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the corpora there")
@@ -59,17 +64,18 @@ def parse_arguments():
         "--only",
         nargs="+",
         metavar="PROGRAM",
-        help="speed: names in the table; formats: their names",
+        help="speed, jobs: names in the table; formats: their names",
     )
-    parser.add_argument("--peer-repeats", type=int, default=1, help="speed")
-    parser.add_argument("--timeout", type=float, default=900, help="speed: seconds per peer's run")
-    parser.add_argument("--files", nargs="+", type=int, default=(1, 1000), help="fixed")
+    parser.add_argument("--peer-repeats", type=int, default=1, help="speed, jobs")
+    parser.add_argument("--timeout", type=float, default=900, help="seconds per peer's run")
+    parser.add_argument("--files", nargs="+", type=int, help="fixed: 1 1000; jobs: 8 1")
+    parser.add_argument("--jobs", nargs="+", type=int, help="jobs: 1 2 4 ... up to the cores")
     parser.add_argument("--documents", type=int, help="packing: lengths to pack")
     return parser.parse_args()
 
 
 def report_speed(arguments, folder, say):
-    programs = choose_programs(arguments.only, say)
+    programs = choose_programs((*OWN, *PEERS), arguments.only, say)
     sizes = arguments.sizes or (*SIZES, *([LARGE] if arguments.large else []))
     blocks = []
     for size in sizes:
@@ -116,8 +122,43 @@ def report_growth(arguments, folder, say):
     return found
 
 
+def report_jobs(arguments, folder, say):
+    programs = choose_programs(jobs.PROGRAMS, arguments.only, say)
+    blocks = []
+    for size, corpus, num_files, kind in itertools.product(
+        arguments.sizes or JOBS_SIZES,
+        arguments.corpora or ("code",),
+        arguments.files or JOBS_FILES,
+        arguments.kinds,
+    ):
+        found = jobs.measure_jobs(
+            make_file(folder, corpus, size, kind, num_files=num_files),
+            [program for program in programs if kind in program.kinds],
+            numbers=arguments.jobs or jobs.numbers_of_jobs(),
+            folder=folder,
+            repeats=arguments.repeats,
+            peer_repeats=arguments.peer_repeats,
+            timeout=arguments.timeout,
+            tell=tell_progress,
+        )
+        title = f"{size:g} MB of {corpus}, {num_files} {kind}"
+        results = [result for by_jobs in found.values() for result in by_jobs.values()]
+        say(f"\n{title}, GPT-2, {counts(results)}; median of {arguments.repeats}")
+        say("\n".join(jobs.table(found, text_bytes=size * 1e6)))
+        blocks.append((title, found))
+    say("\n".join(["\naims", *jobs.judged(blocks)]))
+    return {
+        title: {
+            name: {number: as_json(one) for number, one in by_jobs.items()}
+            for name, by_jobs in found.items()
+        }
+        for title, found in blocks
+    }
+
+
 def report_fixed(arguments, folder, say):
-    found = {num_files: fixed.measure_fixed(num_files) for num_files in arguments.files}
+    numbers = arguments.files or FIXED_FILES
+    found = {num_files: fixed.measure_fixed(num_files) for num_files in numbers}
     say(f"\n`tokflow run` of a declared dataset, {fixed.DOCUMENTS_PER_FILE} documents per file")
     say("\n".join(fixed.table(found)))
     return {num_files: list(map(as_json, pair)) for num_files, pair in found.items()}
@@ -159,15 +200,16 @@ def report_packing(arguments, folder, say):
 REPORTS = {
     "speed": report_speed,
     "growth": report_growth,
+    "jobs": report_jobs,
     "fixed": report_fixed,
     "formats": report_formats,
     "packing": report_packing,
 }
 
 
-def choose_programs(names, say):
-    """Return the programs to run; say which are left out, and why."""
-    known = {program.name: program for program in (*OWN, *PEERS)}
+def choose_programs(programs, names, say):
+    """Return those of the programs to run; say which are left out, and why."""
+    known = {program.name: program for program in programs}
     for name in names or ():
         if name not in known:
             raise SystemExit(f"--only: expected some of {list(known)}, found {name!r}")
@@ -195,11 +237,14 @@ def corpora_folder(keep):
             yield Path(folder)
 
 
-def make_file(folder, corpus, size, kind):
-    """Return a file with `size` MB of text, made unless it is there."""
-    file = folder / f"{corpus}-{size:g}MB.{kind}"
-    if not file.exists():
-        options = ["--bytes", round(size * 1e6), "--text", corpus]
+def make_file(folder, corpus, size, kind, *, num_files=1):
+    """Return a file with `size` MB of text, or a pattern of several; made unless it is there."""
+    made = file = folder / f"{corpus}-{size:g}MB.{kind}"
+    if num_files > 1:
+        made = folder / f"{corpus}-{size:g}MB-{num_files}-{kind}"
+        file = made / f"*.{kind}"
+    if not made.exists():
+        options = ["--bytes", round(size * 1e6), "--text", corpus, "--files", num_files]
         measure(
             [sys.executable, "-m", "benchmarks.corpus", file, *options], folder=ROOT, environment={}
         )

@@ -1,6 +1,7 @@
-"""The text that is measured: code or prose of this machine in one file.
+"""The text that is measured: code or prose of this machine in one file, or in several.
 
     python -m benchmarks.corpus FILE [--bytes 60_000_000] [--text code]
+    python -m benchmarks.corpus 'FOLDER/*.jsonl' --files 8
 
 `code` is the Python sources of the standard library and the installed packages, a file per
 document (6,500 tokens on average); `prose` is the English inside them and in the documents of
@@ -33,8 +34,13 @@ def main():
     parser.add_argument("file", type=Path)
     parser.add_argument("--bytes", type=int, default=demo.MAX_BYTES)
     parser.add_argument("--text", choices=TEXTS, default="code")
+    parser.add_argument("--files", type=int, default=1, help="with FILE a pattern")
     arguments = parser.parse_args()
-    write_corpus(arguments.file, grow(TEXTS[arguments.text](), arguments.bytes))
+    texts = grow(TEXTS[arguments.text](), arguments.bytes)
+    if arguments.files == 1:
+        write_corpus(arguments.file, texts)
+    else:
+        write_corpora(arguments.file, divide(texts, arguments.bytes, arguments.files))
 
 
 def read_code():
@@ -76,6 +82,33 @@ def exchanges():
 def exchange(pair):
     letters = "".join(pair)
     return str.maketrans(letters + letters.upper(), letters[::-1] + letters[::-1].upper())
+
+
+def divide(texts, max_bytes, num_files):
+    """Yield the texts of each file, in the same order: of one size, as far as whole texts allow.
+
+    There are at most `max_bytes` of them; those of one file are to be used up before the next.
+    """
+    num_bytes = 0
+
+    def number_of_file(text):
+        nonlocal num_bytes
+        number = num_bytes * num_files // max_bytes
+        num_bytes += len(text.encode())
+        return number
+
+    for _, of_file in itertools.groupby(texts, number_of_file):
+        yield of_file
+
+
+def write_corpora(pattern, files):
+    """Write a file for each of several texts, its number for the `*`; a folder that is there is
+    whole.
+    """
+    partial = pattern.parent.with_name(f"partial-{pattern.parent.name}")
+    for number, texts in enumerate(files):
+        write_corpus(partial / pattern.name.replace("*", f"{number:03}"), texts)
+    partial.rename(pattern.parent)
 
 
 def write_corpus(path, texts):

@@ -1,5 +1,6 @@
 """One whole process, measured from outside: wall time, processor time, peak memory of its tree."""
 
+import functools
 import os
 import signal
 import subprocess
@@ -22,7 +23,11 @@ class Measurement:
 
     wall_seconds: float
     cpu_seconds: float
-    """User and system time of the process and of its descendants that were waited for."""
+    """User and system time of the process and all its descendants.
+
+    As the kernel counts those that were waited for; where a server of its own started the others,
+    so that nobody waited for them, the sum of what the samples saw last of each.
+    """
     peak_bytes: int
     """Peak resident memory of the process and all its descendants together.
 
@@ -36,16 +41,20 @@ class Measurement:
     The kernel hands a parent's peak on to its children, so the process that measures must stay
     small: it imports no library.
     """
+    others_seconds: float = 0.0
+    """Processor time of the rest of the machine meanwhile: a wall time is worth little where it is
+    not small."""
 
 
 class OverTimeError(Exception):
     """The process took longer than it was given, and was ended."""
 
 
-def measure(command, *, folder, environment, timeout=None):
+def measure(command, *, folder, environment, timeout=None, num_cores=None):
     """Run `command` in `folder` and return what it took; no process of it is left behind.
 
-    It keeps bytecode, also where this process is told not to: an installed program has it.
+    It keeps bytecode, also where this process is told not to: an installed program has it. With
+    `num_cores` it may use only so many of the cores that this process may use.
 
     Raises: RuntimeError, with the end of what the process printed, where it fails;
     OverTimeError after `timeout` seconds.
@@ -54,7 +63,7 @@ def measure(command, *, folder, environment, timeout=None):
         name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
     }
     with tempfile.TemporaryFile("w+") as output:
-        start = time.perf_counter()
+        start, busy = time.perf_counter(), busy_seconds()
         process = subprocess.Popen(
             [str(part) for part in command],
             cwd=folder,
@@ -62,11 +71,12 @@ def measure(command, *, folder, environment, timeout=None):
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
+            preexec_fn=num_cores and functools.partial(pin, num_cores),
         )
         watch = Watch(process.pid, deadline=start + timeout if timeout else None)
         watch.start()
         _, status, usage = os.wait4(process.pid, 0)
-        wall_seconds = time.perf_counter() - start
+        wall_seconds, busy = time.perf_counter() - start, busy_seconds() - busy
         process.returncode = os.waitstatus_to_exitcode(status)
         watch.stop()
         if watch.is_over_time:
@@ -74,12 +84,29 @@ def measure(command, *, folder, environment, timeout=None):
         if process.returncode != 0:
             raise RuntimeError(failure(process, output))
     largest_bytes = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    largest_bytes = max(largest_bytes, watch.largest_bytes)
+    cpu_seconds = max(usage.ru_utime + usage.ru_stime, sum(watch.cpu_seconds.values()))
     return Measurement(
         wall_seconds=wall_seconds,
-        cpu_seconds=usage.ru_utime + usage.ru_stime,
+        cpu_seconds=cpu_seconds,
         peak_bytes=max(watch.peak_bytes, largest_bytes),
         largest_bytes=largest_bytes,
+        others_seconds=max(0.0, busy - cpu_seconds),
     )
+
+
+def busy_seconds():
+    """Return the processor time that the whole machine has spent, 0 where it does not say."""
+    if not (stat := PROC / "stat").exists():
+        return 0.0
+    user, nice, system, _, _, irq, softirq, steal = map(int, stat.read_text().split()[1:9])
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def pin(num_cores):
+    """Keep this process and those it starts to its first cores; only Linux lets it."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:num_cores])
 
 
 def failure(process, output):
@@ -98,6 +125,9 @@ class Watch(threading.Thread):
         self.root = root
         self.deadline = deadline
         self.peak_bytes = 0
+        self.largest_bytes = 0
+        self.cpu_seconds = {}
+        """Processor time by process id and start of every process seen, as seen last."""
         self.is_over_time = False
         self.known = {}
         """Start time by process id of every descendant seen, also of those with a new parent."""
@@ -106,10 +136,14 @@ class Watch(threading.Thread):
     def run(self):
         pause = SAMPLE_SECONDS
         while not self.stopped.wait(pause):
-            start = time.thread_time()
+            began = time.thread_time()
             self.known = alive(self.root, self.known)
             self.peak_bytes = max(self.peak_bytes, resident_bytes(self.known))
-            pause = max(SAMPLE_SECONDS, (time.thread_time() - start) / SAMPLING_SHARE)
+            for pid, start in self.known.items():
+                self.largest_bytes = max(self.largest_bytes, kernel_peak_bytes(pid))
+                before = self.cpu_seconds.get((pid, start), 0.0)
+                self.cpu_seconds[pid, start] = max(before, processor_seconds(pid))
+            pause = max(SAMPLE_SECONDS, (time.thread_time() - began) / SAMPLING_SHARE)
             if self.deadline and time.perf_counter() > self.deadline:
                 self.is_over_time = True
                 end(self.known)
@@ -166,6 +200,24 @@ def shared_bytes(pid):
     except OSError:
         return 0  # it ended meanwhile
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+
+
+def processor_seconds(pid):
+    """Return user and system time of one process, 0 where it ended."""
+    try:
+        fields = (PROC / f"{pid}/stat").read_text().rpartition(")")[2].split()
+    except (OSError, UnicodeDecodeError):
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def kernel_peak_bytes(pid):
+    """Return the peak resident memory of one process, 0 where it ended."""
+    try:
+        lines = (PROC / f"{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
 
 
 def end(pids):

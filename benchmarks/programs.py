@@ -22,8 +22,11 @@ class Place:
     """Where one repeat of one program finds its input and leaves what it makes."""
 
     file: Path
+    """A pattern, such as `raw/*.jsonl`, where there are several."""
     folder: Path
     """Empty before the first program of a repeat."""
+    jobs: int | None = None
+    """How many processes work at once, on no more cores; None: as many as the machine has."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,7 +70,8 @@ def core(place):
 def tokflow_run_config(place):
     config = place.folder / "benchmark.yaml"
     config.write_text(dataset_yaml(place.file))
-    return [*TOKFLOW, "run", "--config", config, "--store", place.folder / "store"]
+    jobs = ["--jobs", place.jobs] if place.jobs else []
+    return [*TOKFLOW, "run", "--config", config, "--store", place.folder / "store", *jobs]
 
 
 def tokflow_run_name(place):
@@ -120,6 +124,12 @@ RAW_ENGINE = Program(
     output="raw.bin",
     needs=(NEEDS_GPT2,),
 )
+RUN_CONFIG = Program(
+    name="tokflow run --config",
+    command=tokflow_run_config,
+    output="store/benchmark/exports/bin/latest/train.bin",
+    needs=(NEEDS_GPT2,),
+)
 RUN_NAME = Program(
     name="tokflow run NAME",
     command=tokflow_run_name,
@@ -137,12 +147,7 @@ RUN_NAME_AGAIN = Program(
 OWN = (
     CORE,
     RAW_ENGINE,
-    Program(
-        name="tokflow run --config",
-        command=tokflow_run_config,
-        output="store/benchmark/exports/bin/latest/train.bin",
-        needs=(NEEDS_GPT2,),
-    ),
+    RUN_CONFIG,
     RUN_NAME,
     RUN_NAME_AGAIN,
     Program(name="import dagster", command=import_dagster, output=None),

@@ -100,7 +100,9 @@ def run(program, place, *, timeout=None):
         measure(program.prepare(place), folder=ROOT, environment=environment)
     command = program.command(place)
     folder = program.working_folder(place)
-    one = measure(command, folder=folder, environment=environment, timeout=timeout)
+    one = measure(
+        command, folder=folder, environment=environment, timeout=timeout, num_cores=place.jobs
+    )
     if program.read:
         measure(program.read(place), folder=ROOT, environment=environment)
     if program.output is None:

@@ -1,5 +1,6 @@
 """The tool that measures must not rot: its parts on texts of a few kB, with real processes."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import corpus, growth, programs, prose, speed, table
+from benchmarks import corpus, growth, jobs, programs, prose, speed, table
 from benchmarks.aims import aims
 from benchmarks.compare import compare
 from benchmarks.process import Measurement, OverTimeError, measure
@@ -22,11 +23,18 @@ child = "held = bytearray(60_000_000); import time; time.sleep(1.5)"
 held = bytearray(60_000_000)
 subprocess.run([sys.executable, "-c", child], check=True)
 """
+NOT_WAITED_FOR = """
+import os, subprocess, sys
+child = "import time; held = bytearray(60_000_000)\\nwhile time.process_time() < 0.5: pass"
+process = subprocess.Popen([sys.executable, "-c", child], stdout=subprocess.PIPE)
+process.stdout.read()  # until it ends
+os._exit(0)
+"""
 MEASURE = """
 import sys
 from benchmarks.process import measure
 one = measure([sys.executable, "-c", sys.argv[1]], folder=".", environment={})
-print(one.peak_bytes, one.largest_bytes)
+print(one.peak_bytes, one.largest_bytes, round(1000 * one.cpu_seconds))
 """
 
 
@@ -68,6 +76,17 @@ def test_text_grows_by_other_letters_and_keeps_its_length():
     assert len(set(texts)) == 10
 
 
+def test_text_is_divided_among_files_in_its_order():
+    texts = list(corpus.grow(TEXTS, 900))
+
+    files = [list(of_file) for of_file in corpus.divide(texts, 900, 3)]
+
+    assert [text for of_file in files for text in of_file] == texts
+    sizes = [len("".join(of_file)) for of_file in files]
+    assert len(files) == 3
+    assert max(sizes) - min(sizes) <= 2 * max(map(len, TEXTS))
+
+
 def test_text_stops_before_it_passes_its_size():
     assert list(corpus.grow(TEXTS, len("".join(TEXTS)) - 1)) == TEXTS[:1]
 
@@ -99,10 +118,40 @@ def test_the_memory_of_all_processes_counts_and_not_only_the_largest():
     command = [sys.executable, "-c", MEASURE, TWO_PROCESSES]  # a small process, as pytest is not
     printed = subprocess.run(command, cwd=programs.ROOT, capture_output=True, check=True).stdout
 
-    peak_bytes, largest_bytes = map(int, printed.split())
+    peak_bytes, largest_bytes, _ = map(int, printed.split())
 
     assert largest_bytes > 60_000_000
     assert peak_bytes > largest_bytes + 50_000_000
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="only Linux pins a process")
+def test_a_process_has_the_cores_that_it_is_given():
+    code = "import os, sys; sys.exit(len(os.sched_getaffinity(0)) != 1)"
+    own = os.sched_getaffinity(0)
+
+    measure([sys.executable, "-c", code], folder=Path.cwd(), environment={}, num_cores=1)
+
+    assert os.sched_getaffinity(0) == own
+
+
+def test_what_others_take_meanwhile_is_told_apart():
+    sleep = [sys.executable, "-c", "import time; time.sleep(0.5)"]
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
+        one = measure(sleep, folder=Path.cwd(), environment={})
+        other.kill()
+
+    assert one.others_seconds > 0.2
+    assert one.cpu_seconds < 0.2
+
+
+def test_a_process_that_nobody_waited_for_counts():
+    command = [sys.executable, "-c", MEASURE, NOT_WAITED_FOR]
+    printed = subprocess.run(command, cwd=programs.ROOT, capture_output=True, check=True).stdout
+
+    _, largest_bytes, cpu_milliseconds = map(int, printed.split())
+
+    assert largest_bytes > 60_000_000
+    assert cpu_milliseconds > 300
 
 
 def test_a_process_that_takes_too_long_is_ended():
@@ -183,6 +232,58 @@ def test_growth_is_judged_by_its_line_and_by_100_mb_of_memory():
     assert growth.memory_verdict(sizes).startswith("NOT flat: +100 MB from 100 to 400 MB")
     del sizes[4e8]
     assert growth.memory_verdict(sizes).startswith("flat: +100 MB from 100 to 200 MB")
+
+
+def test_what_one_core_must_do_is_left_with_no_end_of_cores():
+    assert jobs.alone({1: 10.0, 2: 6.0, 4: 4.0}) == pytest.approx((2.0, 8.0))
+    assert jobs.alone({1: 10.0, 2: 12.0}) == (10.0, 0.0)
+    assert jobs.alone({1: 10.0, 2: 4.0}) == (0.0, 10.0)
+
+
+def measure_jobs(folder: Path, *chosen: programs.Program, **options) -> dict:
+    defaults = {"numbers": [1, 2], "repeats": 1, "peer_repeats": 1, "timeout": 60}
+    options = {**defaults, "file": folder / "*.jsonl", **options}
+    return jobs.measure_jobs(programs=chosen, folder=folder, **options)
+
+
+def test_no_time_is_printed_where_a_byte_depends_on_the_jobs(tmp_path: Path):
+    def command(place: programs.Place) -> list[object]:
+        (place.folder / "manifest.json").write_text(f"of {place.jobs} jobs")
+        return [sys.executable, "-c", WRITE, [1, EOS], place.folder / "own"]
+
+    own = programs.Program(name="own", command=command, output="own")
+
+    with pytest.raises(RuntimeError, match=r"manifest\.json first, with 2 jobs; no time is worth"):
+        measure_jobs(tmp_path, own)
+
+
+def test_a_peer_that_fails_with_some_jobs_is_shown_with_its_last_line(tmp_path: Path):
+    def command(place: programs.Place) -> list[object]:
+        return [sys.executable, "-c", WRITE, [EOS**place.jobs], place.folder / "peer"]
+
+    peer = programs.Program(name="peer", command=command, output="peer", is_peer=True)
+
+    printed = list(jobs.table(measure_jobs(tmp_path, peer), text_bytes=1e6))
+
+    assert printed[1].endswith("  same")
+    assert "OverflowError" in printed[2]
+    assert len(printed) == 3  # nothing to say of one core alone
+
+
+def test_builds_of_many_files_are_the_same_with_any_number_of_jobs(shared: Path, tmp_path: Path):
+    pattern = tmp_path / "raw/*.jsonl"
+    corpus.write_corpora(pattern, corpus.divide(corpus.grow(TEXTS, 80_000), 80_000, 3))
+
+    found = measure_jobs(tmp_path, programs.RUN_CONFIG, file=pattern, repeats=2)
+
+    assert len(list(pattern.parent.iterdir())) == 3
+    comparisons = [result.comparison for result in found[programs.RUN_CONFIG.name].values()]
+    assert [one.is_same for one in comparisons] == [True, True]
+    assert comparisons[0].num_documents == len(list(corpus.grow(TEXTS, 80_000)))
+    printed = list(jobs.table(found, text_bytes=8e4))
+    assert [line.split()[3] for line in printed[1:3]] == ["1", "2"]
+    assert printed[3].lstrip().startswith("alone: what one core must do: ")
+    assert len(list(jobs.judged([("80 kB", found)]))) == 2
 
 
 def test_our_own_programs_make_the_same_tokens(shared: Path, tmp_path: Path):

@@ -22,11 +22,15 @@ class Request:
     """What a peer is asked to do."""
 
     file: Path
-    """The documents, as `text`, in .jsonl or .parquet."""
+    """The documents, as `text`, in .jsonl or .parquet; a pattern where there are several files."""
     folder: Path
     tokenizer: Path
     """A folder with GPT-2's tokenizer.json and its companions."""
     processes: int
+
+    @property
+    def files(self) -> list[Path]:
+        return sorted(self.file.parent.glob(self.file.name))
 
 
 def run(*, build, read, prepare=None):

@@ -1,7 +1,10 @@
 """datatrove's DocumentTokenizer, as its example `tokenize_c4.py` calls it, without shuffling.
 
-A task reads whole files, so one file is one task; the tokenizer encodes each batch on all cores.
+A task reads whole files, so one file is one task; its tokenizer encodes each batch on all cores.
+Several files are as many tasks, in as many processes as asked for; each encodes on one core.
 """
+
+import os
 
 import numpy as np
 from datatrove.executor import LocalPipelineExecutor
@@ -12,6 +15,9 @@ from benchmarks.peers.command import EOS, run
 
 
 def build(request):
+    num_tasks = len(request.files)
+    if num_tasks > 1:
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes share the cores already
     reader = ParquetReader if request.file.suffix == ".parquet" else JsonlReader
     pipeline = [
         reader(str(request.file.parent), glob_pattern=request.file.name),
@@ -24,7 +30,12 @@ def build(request):
         ),
     ]
     logs = str(request.folder / "logs")
-    LocalPipelineExecutor(pipeline=pipeline, tasks=1, logging_dir=logs).run()
+    LocalPipelineExecutor(
+        pipeline=pipeline,
+        tasks=num_tasks,
+        workers=min(request.processes, num_tasks),
+        logging_dir=logs,
+    ).run()
 
 
 def read(folder):

@@ -4,6 +4,7 @@ A process of it takes whole files, so the documents are divided among as many .j
 processes; that is not timed. It shuffles the documents.
 """
 
+import fileinput
 import gzip
 import itertools
 import json
@@ -24,7 +25,7 @@ def prepare(request):
         gzip.open(folder / f"{part}.jsonl.gz", "wt", compresslevel=1, encoding="utf-8")  # noqa: SIM115
         for part in range(request.processes)
     ]
-    with request.file.open(encoding="utf-8") as lines:
+    with fileinput.input(request.files, encoding="utf-8") as lines:
         for ordinal, (line, file) in enumerate(zip(lines, itertools.cycle(files), strict=False)):
             document = {"id": str(ordinal), "text": json.loads(line)["text"]}
             file.write(json.dumps(document, ensure_ascii=False) + "\n")

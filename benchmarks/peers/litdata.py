@@ -1,6 +1,6 @@
 """litdata's `optimize` with a TokensLoader, as its README prepares text for a language model.
 
-Each input is a part of the file, so that every worker has some: a row group, or a range of lines.
+Each input is a part of a file, so that every worker has some: a row group, or a range of lines.
 """
 
 import itertools
@@ -23,7 +23,7 @@ TOKENS_PER_CHUNK = 2049 * 8012
 
 @dataclass(frozen=True)
 class Part:
-    """A part of the file."""
+    """A part of a file."""
 
     file: Path
     start: int
@@ -35,7 +35,7 @@ def build(request):
     divide = row_groups if request.file.suffix == ".parquet" else line_ranges
     optimize(
         fn=tokenize,
-        inputs=list(divide(request.file)),
+        inputs=[part for path in request.files for part in divide(path)],
         output_dir=str(request.folder / "optimized"),
         chunk_size=TOKENS_PER_CHUNK,
         item_loader=TokensLoader(),
