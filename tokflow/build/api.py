@@ -31,25 +31,24 @@ def tokenize_and_save(
     YAML, or a name: a tokenizer.json, a .model, a folder, `bytes`, an encoding of tiktoken, else a
     hub id. `output`: the folder that becomes the store, so that a second call with the same
     arguments does no work. `format`, `split` and `more` (`documents`, `packing`): as in the YAML.
-    `jobs`: processes that work at once; one for each core by default.
-    Relative paths start at the current folder.
+    `jobs`: processes at once, one for each core by default. Relative paths start here.
 
     Raises: TokflowError; the first one where several files are bad.
     """
     paths = [files] if isinstance(files, str | Path) else files
-    patterns = [escaped(str(p)) if isinstance(p, Path) else p for p in paths]
     attributes: dict[str, Any] = {
         "name": name,
-        "raw": {"files": patterns},
+        "raw": {"files": [escaped(str(p)) if isinstance(p, Path) else p for p in paths]},
         "documents": {"text": text if isinstance(text, str) else list(text)},
         "tokenizer": tokenizer if isinstance(tokenizer, Mapping) else fields_of_name(tokenizer),
         "packing": {"sequence_length": sequence_length},
         "exports": [format],
     }
-    for key, value in {**({"split": split} if split else {}), **more}.items():
+    more |= {"split": split} if split else {}
+    for key, value in more.items():
         both = isinstance(value, Mapping) and key in attributes
         attributes[key] = {**attributes[key], **value} if both else value
-    where = "tokenize_and_save"
-    dataset = make_dataset(attributes, base=Path.cwd(), store=Path(output), where=where)
+    where, here = "tokenize_and_save", Path.cwd()
+    dataset = make_dataset(attributes, base=here, store=Path(output), where=where)
     built = build_dataset(dataset, reporter=reporter, jobs=jobs)
-    return built.export(dataset.exports[0].name).output.folder
+    return built.export(dataset.exports[0].name).folder

@@ -31,20 +31,16 @@ def read_documents(
     """Return the documents of a raw file in batches of about `batch_bytes` of text.
 
     No batch is empty; a document larger than a batch is a batch of its own. Which documents
-    there are, and their rows, depends on the file and the config alone. Each document is either
-    in a batch or given to `on_reject`, in file order and before any batch with documents that
-    come after it. `render`, from `tokflow.tokenizers.chat`, makes texts of messages; other
-    documents have no need of it.
+    there are, and their rows, depends on the file and the config alone. Each is either in a batch
+    or given to `on_reject`, in file order. `render`, from `tokflow.tokenizers.chat`, makes texts of
+    messages. The path and the format are checked at once, the rest with the first batch.
 
     Memory holds a few batches, or the largest document four times over, whatever the size of
-    the file; of a parquet file two pages as well, and of an Arrow file a record batch, which
-    its writer made as large as it liked. `limit.document_bytes` says how large a document is.
-    The path and the format are checked at once, the rest when the first batch is asked for.
+    the file; of a parquet file two pages as well, and of an Arrow file a record batch.
 
-    With `within`, one of `ranges_of`, there are the documents of that range alone, the same as
-    where the whole file is read. Their rows are counted from the range's first record; rejects
-    and errors name row, line and byte of the file, for which the text before the range is read
-    once there is one. `max_rejects` is then of the range.
+    With `within`, one of `ranges_of`, there are the documents of that range alone. Their rows are
+    counted from its first record; rejects and errors name row, line and byte of the file, for
+    which the text before the range is read once there is one. `max_rejects` is of the range.
 
     Raises:
         ConfigError: the file has no such column, or its format is not known.
@@ -54,9 +50,7 @@ def read_documents(
     reader = reader_of(path, config)
     _require_readable(path)
     if config.messages is not None and render is None:
-        raise TypeError(
-            "messages are no text: give `render`, from tokflow.tokenizers.chat.renderer"
-        )
+        raise TypeError("messages are no text: give `render`, of tokflow.tokenizers.chat.renderer")
     opened = None if within is None else _open_range(path, config, within)
     found = reader(path, config, max(batch_bytes, _MIN_READ_BYTES), opened)
     if render is not None:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -184,10 +185,9 @@ def write_token_shard(
     batch_bytes: int = BATCH_BYTES,
     progress: Progress | None = None,
 ) -> None:
-    """Write the token shard of `raw`, or one segment of it, into the empty `folder`, manifest last.
+    """Write the token shard of `raw`, or a segment of it, into the empty `folder`, manifest last.
 
-    The bytes depend on the raw file, the configs and the tokenizer alone. Memory does not grow
-    with the file, but for the longest document. Rejects are listed in rejects.jsonl.
+    Its bytes depend on nothing but the raw file, the configs and the tokenizer.
 
     Raises: BadDocumentError, RawFileError, TokenizerError, CorruptOutputError (a file of the
     tokenizer is damaged), EngineDiffersError (gigatoken turns out to be wrong on a document).
@@ -195,28 +195,23 @@ def write_token_shard(
     started = time.perf_counter()
     within, number = (segment.range, segment.number) if segment else (None, None)
     encoder = DocumentEncoder(raw.path, documents, encoding, within)
-    rejects: list[Reject] = []
-    reading: dict[str, Any] = {
-        "batch_bytes": batch_bytes,
-        "on_reject": rejects.append,
-        "within": within,
-    }
     render = open_renderer(documents, encoding.tokenizer)
-    batches = read_documents(raw.path, documents, render=render, **reading)
+    rejects: list[Reject] = []
+    read = partial(read_documents, raw.path, documents, render=render, within=within)
+    batches = read(batch_bytes=batch_bytes, on_reject=rejects.append)
     with ShardWriter(folder, has_loss_mask=documents.is_chat, segment=number) as writer:
         _write_tokens(batches, encoder, writer, progress or (lambda *_: None))
     check_unchanged(raw)
-    counts = _counts(writer, encoder, num_rejects=len(rejects))
     recipe = tokens_recipe(raw, documents, encoding.config, encoding.tokenizer)
     manifest = Manifest(
         recipe=segment.recipe if segment else recipe,
         dataset=dataset,
         partition=raw.key,
-        counts=counts,
+        counts=_counts(writer, encoder, num_rejects=len(rejects)),
         details=_details(encoding),
         files=writer.entries(rejects),
     )
-    write_manifest(folder, manifest, run=_run_facts(encoder.engine, counts, started))
+    write_manifest(folder, manifest, run=_run_facts(encoder.engine, manifest.counts, started))
 
 
 def _write_tokens(
