@@ -44,8 +44,7 @@ def tokenize_and_save(
         "packing": {"sequence_length": sequence_length},
         "exports": [format],
     }
-    more |= {"split": split} if split else {}
-    for key, value in more.items():
+    for key, value in {**more, **({"split": split} if split else {})}.items():
         both = isinstance(value, Mapping) and key in attributes
         attributes[key] = {**attributes[key], **value} if both else value
     where, here = "tokenize_and_save", Path.cwd()

@@ -1,7 +1,8 @@
 """Outputs made by a pool: each is a task, with all that a worker needs to make it alone."""
 
 import shutil
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from tokflow.store.stored_outputs import read_output
 from tokflow.store.verdicts import spread_verdict
 from tokflow.tokenizers.engines import EngineDiffersError
 from tokflow.tokenizers.sources import write_tokenizer
+from tokflow.tokens.encoder import engine_for
 from tokflow.tokens.shard import write_token_shard
 from tokflow.tokens.shard_segments import (
     ShardSegment,
@@ -48,9 +50,12 @@ class Task:
     """Files that it reads and need not hash again."""
 
 
-SMALL_BYTES = 30_000_000
+SMALL_BYTES = 250_000_000
 """Raw files that are no larger together are done in this process: to start others, and to load an
-engine in each, takes as long."""
+engine in each, takes as long as gigatoken does for them."""
+
+SMALL_BYTES_OF_REFERENCE = 10_000_000
+"""The same where a tokenizer's own library makes the tokens."""
 
 
 def make_task(task: Task, advance: Advance) -> None:
@@ -83,8 +88,22 @@ def make_outputs(outputs: Iterable[Output], pool: Pool, *, advance: Advance = ig
             yield output, error
             continue
         yield output, _result(output, is_new=False)
-    is_small = sum(map(_bytes_read, missing)) <= SMALL_BYTES
-    yield from _make_missing(missing, InProcess() if is_small else pool, advance)
+    yield from _make_missing(missing, InProcess() if _is_small(missing) else pool, advance)
+
+
+def _is_small(missing: Sequence[Output]) -> bool:
+    """Return whether other processes would not be worth their start."""
+    num_bytes = sum(map(_bytes_read, missing))
+    if num_bytes > SMALL_BYTES:
+        return False
+    if num_bytes > SMALL_BYTES_OF_REFERENCE and missing[0].stage == "tokens":
+        graph = missing[0].graph
+        with suppress(TokflowError):  # of which each output tells
+            return engine_for(graph.encoding, graph.dataset.documents).name in (
+                "gigatoken",
+                "bytes",
+            )
+    return True
 
 
 def _bytes_read(output: Output) -> int:
