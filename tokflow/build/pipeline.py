@@ -12,13 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
 from tokflow.build.output import Output, Stage, by_stage
 from tokflow.build.results import BuildResult, Reporter, StageFailure, StageResult
-from tokflow.build.tasks import make_outputs
+from tokflow.build.tasks import SMALL_BYTES, make_outputs
 from tokflow.errors import ConfigError, MissingOutputError, TokflowError, first_five
 from tokflow.exports import ExportConfig
 from tokflow.pools.pool import Advance, InProcess, Pool, ignore, open_pool
@@ -271,7 +272,8 @@ class _Build:
         if dataset.tokenizer.kind != "trained" and is_first_build:
             with suppress(TokflowError, OSError):
                 made = make_tokenizer(self.graph)
-                if len(keys) == 1 or isinstance(self.pool, InProcess):
+                local = (source for source in self.graph.sources.values() if source.is_local)
+                if sum(Path(source.url).stat().st_size for source in local) <= SMALL_BYTES:
                     engine_for(self.graph.encoding, dataset.documents)
         return made
 
