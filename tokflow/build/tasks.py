@@ -54,8 +54,10 @@ SMALL_BYTES = 250_000_000
 """Raw files that are no larger together are done in this process: to start others, and to load an
 engine in each, takes as long as gigatoken does for them."""
 
-SMALL_BYTES_OF_REFERENCE = 10_000_000
-"""The same where a tokenizer's own library makes the tokens."""
+SMALL_BYTES_OF_SLOW_ENGINES = 10_000_000
+"""The same where another engine makes the tokens."""
+
+FAST_ENGINES = ("gigatoken", "bytes")
 
 
 def make_task(task: Task, advance: Advance) -> None:
@@ -96,13 +98,10 @@ def _is_small(missing: Sequence[Output]) -> bool:
     num_bytes = sum(map(_bytes_read, missing))
     if num_bytes > SMALL_BYTES:
         return False
-    if num_bytes > SMALL_BYTES_OF_REFERENCE and missing[0].stage == "tokens":
+    if num_bytes > SMALL_BYTES_OF_SLOW_ENGINES and missing[0].stage == "tokens":
         graph = missing[0].graph
         with suppress(TokflowError):  # of which each output tells
-            return engine_for(graph.encoding, graph.dataset.documents).name in (
-                "gigatoken",
-                "bytes",
-            )
+            return engine_for(graph.encoding, graph.dataset.documents).name in FAST_ENGINES
     return True
 
 
