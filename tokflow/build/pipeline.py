@@ -259,8 +259,8 @@ class _Build:
         return not is_lost and (output.stage, output.name) not in self.made
 
     def _load_engine(self, keys: Sequence[str]) -> StageResult | None:
-        """Make the tokenizer and load its engine, if it will be needed in this process, while the
-        raw files are hashed.
+        """Make the tokenizer and load its engine, or start the processes that will need it, while
+        the raw files are hashed.
 
         Hashing leaves the interpreter free, and this takes half a second. Returns the tokenizer
         if it came to be made here. What goes wrong here goes wrong again, and is reported, where
@@ -269,11 +269,14 @@ class _Build:
         made = None
         dataset = self.graph.dataset
         is_first_build = not any((dataset.folder / "tokens" / key).is_dir() for key in keys)
+        local = (Path(of.url) for of in self.graph.sources.values() if of.is_local)
+        is_small = sum(path.stat().st_size for path in local if path.exists()) <= SMALL_BYTES
+        if is_first_build and not is_small:
+            self.pool.start("tokflow.build.tasks")
         if dataset.tokenizer.kind != "trained" and is_first_build:
             with suppress(TokflowError, OSError):
                 made = make_tokenizer(self.graph)
-                local = (source for source in self.graph.sources.values() if source.is_local)
-                if sum(Path(source.url).stat().st_size for source in local) <= SMALL_BYTES:
+                if is_small:
                     engine_for(self.graph.encoding, dataset.documents)
         return made
 

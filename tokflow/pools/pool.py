@@ -25,6 +25,9 @@ def ignore(num_documents: int, num_bytes: int) -> None:
 class Pool(Protocol):
     """A place where tasks run."""
 
+    def start(self, module: str) -> None:
+        """Get ready for tasks that are sure to come; they need this module."""
+
     def map(
         self, make: Make[T, R], tasks: Iterable[T], *, advance: Advance = ignore
     ) -> Iterator[tuple[T, R | Exception]]:
@@ -47,6 +50,9 @@ class Pool(Protocol):
 
 class InProcess:
     """This process, one task after another."""
+
+    def start(self, module: str) -> None:
+        """Import nothing before it is needed."""
 
     def map(
         self, make: Make[T, R], tasks: Iterable[T], *, advance: Advance = ignore
