@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -128,8 +128,23 @@ class Manifest:
 
     def fields(self) -> dict[str, Any]:
         """Return the fields as they stand in the file, without the digest."""
-        fields = asdict(self)
-        return {**fields.pop("recipe"), "fingerprint": self.fingerprint, **fields}
+        files = {
+            name: {"num_bytes": entry.num_bytes, "sha256": entry.sha256}
+            for name, entry in self.files.items()
+        }
+        return {
+            "stage": self.stage,
+            "version": self.version,
+            "config": self.config,
+            "parents": self.parents,
+            "fingerprint": self.fingerprint,
+            "dataset": self.dataset,
+            "partition": self.partition,
+            "counts": self.counts,
+            "details": self.details,
+            "files": files,
+            "format_version": self.format_version,
+        }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -164,9 +179,15 @@ def sealed(fields: Mapping[str, Any]) -> bytes:
 
     The digest is the sha256 of all other lines: `sed 2d manifest.json | sha256sum`.
     """
-    text = json.dumps(fields, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-    first, rest = text.encode().split(b"\n", 1)
+    first, rest = _indented(fields).split(b"\n", 1)
     return b"\n".join([first, _digest_line(first, rest), rest])
+
+
+def _indented(fields: Mapping[str, Any]) -> bytes:
+    """Return JSON as `json` indents it by one, in a third of the time: numbers and texts are
+    those of `json`, the space between them is that of another library."""
+    text = json.dumps(fields, sort_keys=True, ensure_ascii=False)
+    return msgspec.json.format(text.encode(), indent=1) + b"\n"
 
 
 def _digest_line(first: bytes, rest: bytes) -> bytes:
@@ -359,9 +380,14 @@ def checksums(
         names.pop(name, None)
     known = known or {}
     # Hashing leaves the interpreter free: two files at once take half the time.
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        entries = {name: pool.submit(checksum, names[name]) for name in names if name not in known}
-        return {name: known[name] if name in known else entries[name].result() for name in names}
+    unknown = [name for name in names if name not in known]
+    if len(unknown) < 2:
+        found = {name: checksum(names[name]) for name in unknown}
+    else:
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            entries = pool.map(lambda name: checksum(names[name]), unknown)
+            found = dict(zip(unknown, entries, strict=True))
+    return {name: known[name] if name in known else found[name] for name in names}
 
 
 def broken_files(folder: Path, manifest: Manifest) -> list[CorruptOutputError]:
