@@ -131,8 +131,8 @@ class Manifest:
         """Return the fields as they stand in the file, without the digest."""
         fields = {name: getattr(self, name) for name in self.__slots__}
         recipe, files = fields.pop("recipe"), fields.pop("files")
-        entries = {name: asdict(entry) for name, entry in files.items()}
-        return {"fingerprint": recipe.fingerprint, **vars(recipe), **fields, "files": entries}
+        fields["files"] = {name: asdict(entry) for name, entry in files.items()}
+        return {**vars(recipe), "fingerprint": recipe.fingerprint, **fields}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -366,8 +366,7 @@ def checksums(
     # Hashing leaves the interpreter free: two files at once take half the time.
     with ThreadPoolExecutor(max_workers=2) as pool:
         each = pool.map if len(unknown) > 1 else map
-        entries = each(checksum, [names[name] for name in unknown])
-        found = dict(zip(unknown, entries, strict=True))
+        found = dict(zip(unknown, each(checksum, map(names.__getitem__, unknown)), strict=True))
     return {name: known[name] if name in known else found[name] for name in names}
 
 
