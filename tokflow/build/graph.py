@@ -75,6 +75,11 @@ class BuildGraph:
         _check_files_of_parts(dataset.split, list(listing.sources))
         return listing
 
+    @cached_property
+    def folder(self) -> Path:
+        """Folder of all outputs of the dataset."""
+        return self.dataset.folder
+
     @property
     def sources(self) -> dict[str, RawSource]:
         """The raw files by partition key, in the order of all outputs."""
@@ -94,7 +99,8 @@ class BuildGraph:
                 found=repr(unknown[0]),
                 remedy="name one of them",
             )
-        return [key for key in sources if partitions is None or key in partitions]
+        chosen = set(sources if partitions is None else partitions)
+        return [key for key in sources if key in chosen]
 
     def raw_file(self, key: str) -> RawFile:
         """Return one raw file, fetched if it is elsewhere.

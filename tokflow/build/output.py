@@ -68,13 +68,18 @@ class Output:
     @property
     def place(self) -> Path:
         """The folder of its kind, whatever the fingerprints: `<store>/<dataset>/<stage>/<name>`."""
-        names = {"tokenizer": "tokenizer", "export": f"exports/{self.name}"}
-        return self.graph.dataset.folder / names.get(self.stage, f"{self.stage}/{self.name}")
+        return self.graph.folder / self._place
 
     @property
     def folder(self) -> Path:
         """The folder of its files, `<place>/<fingerprint[:16]>`."""
-        return self.place / self.fingerprint[:16]
+        return self.graph.folder / f"{self._place}/{self.fingerprint[:16]}"
+
+    @property
+    def _place(self) -> str:
+        if self.stage == "tokenizer":
+            return "tokenizer"
+        return f"{'exports' if self.stage == 'export' else self.stage}/{self.name}"
 
     @property
     def title(self) -> str:
@@ -133,6 +138,12 @@ class Output:
         """
         manifest = read_expected(self.folder, self.stage, self.fingerprint)
         return StoredOutput(self.folder, manifest)
+
+    def forget(self) -> None:
+        """Let go of its manifest, which is read again where it is asked for: those of 100,000
+        files take more memory than all else of a plan."""
+        for name in ("stored", "_whole"):
+            self.__dict__.pop(name, None)
 
     @cached_property
     def _whole(self) -> Manifest:

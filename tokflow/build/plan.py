@@ -156,6 +156,9 @@ class _Planner:
         self.sizes: dict[str, int] = {}
         """Bytes of each raw file on this disk."""
         self.unfetched: set[str] = set()
+        is_counted = graph.dataset.split.scope == "dataset"
+        self.asked_again: set[Stage] = {"tokenizer", *(("tokens",) if is_counted else ())}
+        """Stages whose manifests are needed for what comes after them."""
 
     def look_at_all(self, keys: Sequence[str], *, is_partial: bool) -> int:
         """Plan the outputs of raw files and of the dataset; return how many other files are not
@@ -163,7 +166,8 @@ class _Planner:
         sources = self.graph.sources
         for key in sources:
             self._look_at_raw(key)
-        elsewhere = [key for key in sources if key not in keys]
+        chosen = set(keys)
+        elsewhere = [key for key in sources if key not in chosen]
         num_elsewhere = sum(not self.graph.sequences(key).is_made for key in elsewhere)
         bad = {failure.name for failure in self.bad}
         for output in self.graph.outputs([key for key in keys if key not in bad]):
@@ -200,6 +204,8 @@ class _Planner:
         except TokflowError as error:
             self.bad.append(StageFailure(output.stage, output.name, error))
             return output.stage != "tokenizer"
+        if output.stage not in self.asked_again:
+            output.forget()
         return True
 
     def _awaited(self) -> str:

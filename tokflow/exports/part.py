@@ -17,7 +17,7 @@ from tokflow.exports.index import index_tables
 from tokflow.exports.part_sequences import TOKENS_AT_ONCE, PartSequences
 from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, Sequences
-from tokflow.split.spans import Split
+from tokflow.split.spans import SPAN_COLUMNS, Split
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import Stored
 from tokflow.store.tables import Columns
@@ -135,8 +135,8 @@ class Part:
         A span of a cut document counts as a document, one without tokens too.
         """
         for split in self.splits:
-            spans = split.spans(self.name)
-            row = to_numpy(split.shard.documents(["row"])["row"])
+            table = split.shard.documents(["row", *SPAN_COLUMNS])
+            spans, row = split.spans(self.name, table), to_numpy(table["row"])
             yield DocumentsOfFile(
                 raw_file=str(split.manifest.partition),
                 row=row[spans.document],

@@ -123,8 +123,7 @@ def write_sequences(split: Split, config: PackingConfig, folder: Path, *, datase
     counts: dict[str, int] = {}
     tables = []
     with checked(split, split.shard, only={SPANS_NAME, *split.shard.names(DOCUMENTS_NAME)}):
-        for part in split.parts:
-            spans = split.spans(part)
+        for part, spans in split.spans_of_parts().items():
             packed = pack_spans(spans.num_tokens, config)
             tables.append(_segments_table(part, spans, packed.segments))
             counts |= _counts(part, packed, config.stored_length)

@@ -23,7 +23,7 @@ from tokflow.split.rule import (
 from tokflow.store.arrow import make_table, to_arrow, to_numpy, to_texts
 from tokflow.store.integrity import Stored, checked
 from tokflow.store.manifest import Manifest, Recipe, check_sizes, checksums, write_manifest
-from tokflow.store.tables import parquet_options, read_part
+from tokflow.store.tables import Columns, parquet_options, read_part, read_parts
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.token_source import TokenSource
 from tokflow.tokens.writer import DOCUMENTS_NAME
@@ -49,6 +49,10 @@ SPANS_SCHEMA = pa.schema(
 document: index of the first in documents.parquet; char_start: code points of that document
 before the span, 0 unless it is cut; token_start: in tokens.bin, or past its end, in
 cut_tokens.bin."""
+
+
+SPAN_COLUMNS = ["token_offset", "num_tokens"]
+"""The columns of documents.parquet from which spans have their tokens."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,14 +85,26 @@ class Split:
         schema = SPANS_SCHEMA.remove(0)
         return make_table(read_part(self.folder / SPANS_NAME, part, schema.names), schema)
 
-    def spans(self, part: str) -> PartSpans:
-        """Return the spans of one part, each of one document."""
+    def spans(self, part: str, documents: pa.Table | None = None) -> PartSpans:
+        """Return the spans of one part, each of one document.
+
+        `documents`: token_offset and num_tokens of the shard's, where they have been read.
+        """
         rows = read_part(self.folder / SPANS_NAME, part, SPANS_SCHEMA.names[1:])
+        return self._spans(rows, documents)
+
+    def spans_of_parts(self) -> dict[str, PartSpans]:
+        """Return the spans of every part, each of one document; each table is read once."""
+        rows = read_parts(self.folder / SPANS_NAME, self.parts, SPANS_SCHEMA.names[1:])
+        table = self.shard.documents(SPAN_COLUMNS)
+        return {part: self._spans(rows[part], table) for part in self.parts}
+
+    def _spans(self, rows: Columns, documents: pa.Table | None) -> PartSpans:
+        table = self.shard.documents(SPAN_COLUMNS) if documents is None else documents
         counts = rows["num_documents"]
         ends = np.cumsum(counts)
         document = np.arange(ends[-1] if len(ends) else 0)
         document += np.repeat(rows["document"] - (ends - counts), counts)
-        table = self.shard.documents(["token_offset", "num_tokens"])
         token_start = to_numpy(table["token_offset"])[document]
         num_tokens = to_numpy(table["num_tokens"])[document]
         char_start = np.zeros(len(document), dtype=np.int64)

@@ -1,20 +1,31 @@
 """Write a file or a folder whole or not at all."""
 
-import glob
 import hashlib
 import os
 import shutil
 import socket
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from itertools import takewhile
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from tokflow.errors import (
     ConfigError,
     TokflowError,
 )
-from tokflow.store.manifest import MANIFEST_NAME, is_complete, is_intact, read_manifest
+from tokflow.store.manifest import (
+    MANIFEST_NAME,
+    RUN_NAME,
+    is_complete,
+    is_intact,
+    read_manifest,
+)
 
 LATEST = "latest"
 """The link beside the outputs of an export that leads to the newest."""
@@ -24,36 +35,113 @@ LATEST = "latest"
 def new_folder(folder: Path) -> Iterator[Path]:
     """Yield an empty temporary folder that becomes `folder` when the block ends well.
 
-    Everything in it is on disk before it takes its name, so a reader sees all of it or
-    nothing, whenever the process is killed. Where the block fails, the folders above it that were
-    made for it are gone, too. The block must write a manifest. Two processes
-    may make the same folder at once: the first one's stays, the other's is thrown away,
-    which loses nothing where equal names mean equal content. A damaged folder stays until
-    the new one is whole, and is replaced by it.
+    Everything in it, but for the run's log, is on disk before it takes its name, so a reader sees
+    all of it or nothing, whenever the process is killed or the power fails. Where the block fails,
+    the folders above it that were made for it are gone, too. The block must write a manifest. Two
+    processes may make the same folder at once: the first one's stays, the other's is thrown away,
+    which loses nothing where equal names mean equal content. A damaged folder stays until the new
+    one is whole, and is replaced by it.
 
     Raises: ForeignOutputError where a newer tokflow made the folder that is there.
     """
-    made_for_it = [parent for parent in folder.parents if not parent.exists()]
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    _remove_leftovers(folder)
-    temporary = _temporary_beside(folder)
+    with _unfinished(folder) as unfinished:
+        yield unfinished.temporary
+        unfinished.commit()
+
+
+class NewFolders:
+    """New folders, each made as by `new_folder`, but put on disk by threads while the next is
+    written: those of many small outputs wait for the disk together.
+
+    Each has its name, or an error in `errors`, when the block ends. Where the block fails, those
+    that wait for a thread are gone.
+    """
+
+    def __init__(self) -> None:
+        self.errors: dict[Path, Exception] = {}
+        """Why a folder could not be put on disk or take its name."""
+        self._threads = ThreadPoolExecutor(COMMITS_AT_ONCE, thread_name_prefix="tokflow-commit")
+        self._commits: list[tuple[_Unfinished, Future[None]]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._threads.shutdown(cancel_futures=kind is not None)
+        for unfinished, commit in self._commits:
+            if commit.cancelled():
+                unfinished.discard()
+            elif isinstance(found := commit.exception(), Exception):
+                self.errors[unfinished.folder] = found
+
+    @contextmanager
+    def new_folder(self, folder: Path) -> Iterator[Path]:
+        """Yield an empty temporary folder that becomes `folder` some time after the block ends
+        well; see the function of this name."""
+        with _unfinished(folder) as unfinished:
+            yield unfinished.temporary
+            commit = self._threads.submit(unfinished.commit)
+            self._commits.append((unfinished, commit))
+
+
+COMMITS_AT_ONCE = 16
+"""Folders put on disk at once. Disks and file servers answer several requests in the time of one:
+64 folders of 4 files took half the time that they take one after another, on an idle disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Unfinished:
+    """A folder under its temporary name."""
+
+    folder: Path
+    temporary: Path
+    made_for_it: Sequence[Path]
+    """The folders above it that were not there, the nearest first."""
+
+    def commit(self) -> None:
+        """Put it on disk and let it take its name; where that fails, it is gone."""
+        try:
+            with _errors_name(self.folder, self.temporary):
+                if not is_complete(self.temporary):
+                    raise TokflowError(
+                        where=self.folder,
+                        expected=f"a {MANIFEST_NAME} written last",
+                        found="none",
+                        remedy="this is a bug of the stage that wrote the folder; please report it",
+                    )
+                _sync_all(self.temporary)
+                _take_name(self.temporary, self.folder)
+        finally:
+            self.discard()
+
+    def discard(self) -> None:
+        """Remove it, if it has not taken its name, and folders above it that hold nothing."""
+        shutil.rmtree(self.temporary, ignore_errors=True)
+        remove_empty(self.made_for_it)
+
+
+@contextmanager
+def _unfinished(folder: Path) -> Iterator[_Unfinished]:
+    """Yield `folder` under a temporary name, empty; where the block fails, it is gone."""
+    made_for_it = list(takewhile(lambda parent: not parent.exists(), folder.parents))
+    if made_for_it:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    else:
+        _remove_leftovers(folder)
+    unfinished = _Unfinished(folder, _temporary_beside(folder), made_for_it)
     try:
-        with _errors_name(folder, temporary):
-            temporary.mkdir(parents=True)  # another process that failed may have removed one
-            yield temporary
-            if not is_complete(temporary):
-                raise TokflowError(
-                    where=folder,
-                    expected=f"a {MANIFEST_NAME} written last",
-                    found="none",
-                    remedy="this is a bug of the stage that wrote the folder; please report it",
-                )
-            for path in (*temporary.rglob("*"), temporary):
-                _sync(path)
-            _take_name(temporary, folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-        remove_empty(made_for_it)
+        with _errors_name(folder, unfinished.temporary):
+            # With parents, for another process that failed may have removed one.
+            unfinished.temporary.mkdir(parents=True)
+            yield unfinished
+    except BaseException:
+        unfinished.discard()
+        raise
 
 
 @contextmanager
@@ -149,8 +237,9 @@ def _take_name(temporary: Path, folder: Path) -> None:
 
     Raises: ForeignOutputError where a newer tokflow made the one that is there.
     """
-    aside = _temporary_beside(folder)
+    aside = None
     if folder.is_dir() and not _is_same(folder, temporary):
+        aside = _temporary_beside(folder)
         with suppress(FileNotFoundError):  # another process did so just now
             folder.rename(aside)
     try:
@@ -159,7 +248,8 @@ def _take_name(temporary: Path, folder: Path) -> None:
         if not _is_same(folder, temporary):
             raise
     finally:
-        _remove(aside)
+        if aside is not None:
+            _remove(aside)
     _sync(folder.parent)
 
 
@@ -179,11 +269,15 @@ def _remove_leftovers(path: Path) -> None:
 
     What another machine left stays, since nobody here can tell whether its process lives.
     """
-    for leftover in path.parent.glob(f".{glob.escape(path.name)}.{_machine()}.*.*.tmp"):
-        process = leftover.name.split(".")[-3]
-        if not process.isdigit() or _is_alive(int(process)):
-            continue
-        _remove(leftover)
+    start = f".{path.name}.{_machine()}."
+    beside: list[Path] = []
+    with suppress(FileNotFoundError):  # another process that failed has just removed the folder
+        beside = list(path.parent.iterdir())
+    for leftover in beside:
+        if leftover.name.startswith(start) and leftover.name.endswith(".tmp"):
+            process = leftover.name.split(".")[-3]
+            if process.isdigit() and not _is_alive(int(process)):
+                _remove(leftover)
 
 
 def _remove(path: Path) -> None:
@@ -194,6 +288,7 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+@cache
 def _machine() -> str:
     return hashlib.blake2b(socket.gethostname().encode(), digest_size=4).hexdigest()
 
@@ -206,6 +301,15 @@ def _is_alive(process: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def _sync_all(folder: Path) -> None:
+    """Put a folder and all in it on disk but the run's log, on which nothing depends."""
+    for inner, _, names in os.walk(folder, topdown=False):
+        for name in names:
+            if name != RUN_NAME:
+                _sync(Path(inner, name))
+        _sync(Path(inner))
 
 
 def _sync(path: Path) -> None:

@@ -51,15 +51,15 @@ def checked(*outputs: Stored, only: Container[str] | None = None) -> Iterator[No
     files = _files(outputs, only)
     numbers = [file for file in files if file.name.endswith(".bin")]
     _raise_damage(file for file in files if not file.name.endswith(".bin"))
-    ahead = threading.Thread(target=_look_ahead, args=(numbers,), daemon=True)
-    if numbers:
+    ahead = threading.Thread(target=_look_ahead, args=(numbers,), daemon=True) if numbers else None
+    if ahead is not None:
         ahead.start()
     cause: Exception | None = None
     try:
         yield
     except Exception as error:
         cause = error
-    if ahead.is_alive():
+    if ahead is not None:
         ahead.join()
     _raise_damage(files, cause=cause)
     if cause is not None:

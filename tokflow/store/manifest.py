@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -128,8 +129,10 @@ class Manifest:
 
     def fields(self) -> dict[str, Any]:
         """Return the fields as they stand in the file, without the digest."""
-        fields = asdict(self)
-        return {**fields.pop("recipe"), "fingerprint": self.fingerprint, **fields}
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        recipe, files = fields.pop("recipe"), fields.pop("files")
+        fields["files"] = {name: asdict(entry) for name, entry in files.items()}
+        return {**vars(recipe), "fingerprint": recipe.fingerprint, **fields}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -164,8 +167,9 @@ def sealed(fields: Mapping[str, Any]) -> bytes:
 
     The digest is the sha256 of all other lines: `sed 2d manifest.json | sha256sum`.
     """
-    text = json.dumps(fields, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-    first, rest = text.encode().split(b"\n", 1)
+    # As `json` indents it, in a third of the time.
+    text = json.dumps(fields, sort_keys=True, ensure_ascii=False)
+    first, rest = (msgspec.json.format(text.encode(), indent=1) + b"\n").split(b"\n", 1)
     return b"\n".join([first, _digest_line(first, rest), rest])
 
 
@@ -203,14 +207,14 @@ def check_sizes(folder: Path, manifest: Manifest) -> None:
     Raises: CorruptOutputError.
     """
     for name, entry in manifest.files.items():
-        found = _size(folder / name)
+        found = _size(f"{folder}/{name}")
         if found != f"{entry.num_bytes:,}":
             raise damaged(folder / name, f"{entry.num_bytes:,} bytes", found)
 
 
-def _size(path: Path) -> str:
+def _size(path: str) -> str:
     try:
-        return f"{path.stat().st_size:,}"
+        return f"{os.stat(path).st_size:,}"  # noqa: PTH116 (of many files: a Path costs as much again)
     except (FileNotFoundError, NotADirectoryError):
         return "no file"
 
@@ -358,10 +362,12 @@ def checksums(
     for name in (MANIFEST_NAME, RUN_NAME):
         names.pop(name, None)
     known = known or {}
+    unknown = [name for name in names if name not in known]
     # Hashing leaves the interpreter free: two files at once take half the time.
     with ThreadPoolExecutor(max_workers=2) as pool:
-        entries = {name: pool.submit(checksum, names[name]) for name in names if name not in known}
-        return {name: known[name] if name in known else entries[name].result() for name in names}
+        each = pool.map if len(unknown) > 1 else map
+        found = dict(zip(unknown, each(checksum, map(names.__getitem__, unknown)), strict=True))
+    return {name: known[name] if name in known else found[name] for name in names}
 
 
 def broken_files(folder: Path, manifest: Manifest) -> list[CorruptOutputError]:

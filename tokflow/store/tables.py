@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.store.arrow import to_numpy
+from tokflow.store.arrow import is_large, parquet_source, to_numpy
 
 Columns = dict[str, npt.NDArray[Any]]
 """Columns of one table by name, all of one length."""
@@ -92,7 +92,18 @@ def read_part(
     *,
     sequences: tuple[int, int] | None = None,
 ) -> Columns:
-    """Return columns of the rows with this `part`, in order; arrays may be read-only.
+    """Return columns of the rows with this `part`, in order; see `read_parts`."""
+    return read_parts(path, [part], columns, sequences=sequences)[part]
+
+
+def read_parts(
+    path: Path,
+    parts: Sequence[str],
+    columns: Sequence[str],
+    *,
+    sequences: tuple[int, int] | None = None,
+) -> dict[str, Columns]:
+    """Return columns of the rows of each of some parts, in order; arrays may be read-only.
 
     `sequences`: only rows whose `sequence` is from the first to before the second. Row groups
     in which there is none, as their statistics tell, are not read.
@@ -100,19 +111,24 @@ def read_part(
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
     read = ["part", *columns, *(["sequence"] if sequences and "sequence" not in columns else [])]
-    wanted: dict[str, tuple[Any, Any]] = {"part": (part, part)}
+    wanted: dict[str, tuple[Any, Any]] = {"part": (min(parts), max(parts))}
     if sequences:
         wanted["sequence"] = (sequences[0], sequences[1] - 1)
-    found: list[Columns] = []
-    with pq.ParquetFile(path, read_dictionary=["part"]) as file:
-        schema = file.schema_arrow
-        types = {name: schema.field(name).type.to_pandas_dtype() for name in columns}
-        for group in range(file.num_row_groups):
-            if _may_hold(file.metadata.row_group(group), wanted):
-                table = file.read_row_group(group, columns=read)
-                found.append(_rows_of(table, part, columns, sequences))
+    found: dict[str, list[Columns]] = {part: [] for part in parts}
+    with pq.ParquetFile(parquet_source(path), read_dictionary=["part"]) as file:
+        schema, groups = file.schema_arrow, range(file.num_row_groups)
+        for group in groups:
+            if len(groups) == 1 or _may_hold(file.metadata.row_group(group), wanted):
+                table = file.read_row_group(group, columns=read, use_threads=is_large(file))
+                for part in parts:
+                    found[part].append(_rows_of(table, part, columns, sequences))
+    return {part: _joined(some, columns, schema) for part, some in found.items()}
+
+
+def _joined(found: Sequence[Columns], columns: Sequence[str], schema: pa.Schema) -> Columns:
     if len(found) == 1:
         return found[0]
+    types = {name: schema.field(name).type.to_pandas_dtype() for name in columns}
     return {
         name: np.concatenate([np.zeros(0, dtype=types[name]), *(some[name] for some in found)])
         for name in columns

@@ -324,3 +324,14 @@ def test_what_a_newer_tokflow_made_is_named_and_never_built_over(tmp_path: Path)
         ("tokens", "a.jsonl", ForeignOutputError)
     ]
     assert content(tokens) == before
+
+
+@pytest.mark.parametrize("scope", ["file", "dataset"])
+def test_a_plan_keeps_no_manifest_that_nothing_is_decided_by(scope: str, tmp_path: Path):
+    built(tmp_path, exports=["bin"], split={**NAMED, "scope": scope})
+
+    plan = make_plan(declare_small(tmp_path, exports=["bin"], split={**NAMED, "scope": scope}))
+
+    kept = {of.stage for of in plan.graph.outputs() if "stored" in vars(of)}
+    assert plan.is_up_to_date
+    assert kept == {"tokenizer", *(["tokens"] if scope == "dataset" else [])}

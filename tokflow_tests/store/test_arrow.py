@@ -6,7 +6,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokflow.store.arrow import make_table, read_table, repeated, to_arrow, to_numpy, to_texts
+from tokflow.store import arrow
+from tokflow.store.arrow import (
+    make_table,
+    parquet_source,
+    read_table,
+    repeated,
+    to_arrow,
+    to_numpy,
+    to_texts,
+)
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint16, np.uint32, np.float64, bool])
@@ -82,6 +91,18 @@ def test_a_table_lacking_a_column_is_an_error():
 
     with pytest.raises(KeyError, match="b"):
         make_table({"a": np.arange(3)}, schema)
+
+
+def test_a_small_file_is_read_from_memory_and_a_large_one_from_its_path(tmp_path, monkeypatch):
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"a": [1, 3], "b": [2, 4]}), path)
+    read = {}
+    for limit in (0, 1_000_000):
+        monkeypatch.setattr(arrow, "SMALL_BYTES", limit)
+        read[type(parquet_source(path))] = read_table(path).to_pydict()
+
+    assert list(read) == [type(path), pa.BufferReader]
+    assert list(read.values()) == [{"a": [1, 3], "b": [2, 4]}] * 2
 
 
 def test_read_table_takes_the_columns_it_is_asked_for(tmp_path):

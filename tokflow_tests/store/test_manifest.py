@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError
 from tokflow.store.manifest import (
@@ -279,6 +281,25 @@ def test_a_folder_with_the_name_of_another_fingerprint_is_refused(tmp_path: Path
         CorruptOutputError, match="expected to be in a folder called a32c539f96663b6a"
     ):
         read_manifest(tmp_path / ("0" * 16))
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(st.dictionaries(st.text(), JSON, min_size=1))
+def test_a_manifest_is_the_json_of_python_with_a_digest(fields: dict[str, Any]):
+    text = json.dumps(fields, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+    lines = sealed(fields).splitlines(keepends=True)
+
+    assert b"".join([lines[0], *lines[2:]]) == text.encode()
 
 
 def test_the_digest_can_be_checked_without_tokflow(tmp_path: Path):

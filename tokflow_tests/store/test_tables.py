@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokflow.store import tables
-from tokflow.store.tables import TableWriter, parquet_options, read_part
+from tokflow.store.tables import TableWriter, parquet_options, read_part, read_parts
 
 SCHEMA = pa.schema(
     [
@@ -51,6 +51,24 @@ def test_sequences_are_from_the_first_to_before_the_second(
 
     assert list(columns) == ["is_cut"]
     assert columns["is_cut"].tolist() == is_cut
+
+
+@pytest.mark.parametrize("row_group_size", [2, 100])
+@pytest.mark.parametrize("sequences", [None, (1, 3), (7, 9)])
+def test_parts_read_together_are_those_read_one_by_one(
+    sequences: tuple[int, int] | None, row_group_size: int, path: Path
+):
+    pq.write_table(pq.read_table(path), path, row_group_size=row_group_size)
+    names, columns = ["validation", "test", "train"], ["sequence", "is_cut"]
+
+    together = read_parts(path, names, columns, sequences=sequences)
+
+    for name in names:
+        alone = read_part(path, name, columns, sequences=sequences)
+        assert list(together[name]) == columns
+        for column in columns:
+            assert together[name][column].tolist() == alone[column].tolist()
+            assert together[name][column].dtype == alone[column].dtype
 
 
 def test_a_part_that_is_not_there_has_empty_columns_of_the_right_type(path: Path):

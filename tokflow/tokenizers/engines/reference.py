@@ -105,6 +105,10 @@ def load_tokenizer_json(content: bytes, in_text: InText) -> "tokenizers.Tokenize
     return tokenizer
 
 
+FEW_TEXTS = 4
+"""Texts for which no threads are started: a batch's sample has no more."""
+
+
 class TiktokenEngine:
     """An encoding of OpenAI's `tiktoken`."""
 
@@ -116,10 +120,12 @@ class TiktokenEngine:
 
     def encode(self, texts: pa.LargeStringArray) -> Encoded:
         """Return the tokens of each text."""
-        strings = texts.to_pylist()
+        strings, encoding = texts.to_pylist(), self._encoding
         if self._in_text == "ordinary":
-            return encoded_from_lists(self._encoding.encode_ordinary_batch(strings))
-        return encoded_from_lists(self._encoding.encode_batch(strings, allowed_special="all"))
+            if len(strings) <= FEW_TEXTS:
+                return encoded_from_lists([encoding.encode_ordinary(text) for text in strings])
+            return encoded_from_lists(encoding.encode_ordinary_batch(strings))
+        return encoded_from_lists(encoding.encode_batch(strings, allowed_special="all"))
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the text; what is no UTF-8 is shown as U+FFFD."""
