@@ -6,7 +6,6 @@ from typing import Annotated, Any, Self
 
 import pydantic
 
-from tokflow.build.yaml_file import COMPONENT_TYPE, read_yaml
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError
 from tokflow.exports.config import ExportConfig, check_exports, source_names, with_names
@@ -157,6 +156,11 @@ def load_dataset(path: Path, *, base: Path | None = None, store: Path | None = N
     Raises: ConfigError with the line of a syntax error, or the key that is wrong and the
     nearest that exists.
     """
+    from tokflow.build.yaml_file import (
+        COMPONENT_TYPE,
+        read_yaml,
+    )  # 0.02 s that workers need not pay
+
     fields = read_yaml(path)
     if "type" in fields or "attributes" in fields:
         check_keys(fields, ("type", "attributes"), where=str(path))

@@ -1,5 +1,7 @@
 """The command `tokflow`: parses what the user typed, calls the core, prints what came of it."""
 
+import atexit
+import gc
 import logging
 import os
 import sys
@@ -13,6 +15,9 @@ STARTED = time.perf_counter()
 
 def main() -> None:
     """Run the command line."""
+    # An interpreter that ends looks for cycles among all that was imported, several times over:
+    # 0.2 s after a build, 0.1 s of the 0.5 s that a run with nothing to do takes.
+    atexit.register(gc.freeze)
     from tokflow.cli.app import app
 
     # Where the shell closed them, as by `>&-`, there are none.

@@ -12,7 +12,7 @@ from tokflow.tokenizers.engines.reference import load_tokenizer_json
 from tokflow.tokenizers.engines.transformers_ import load_pretrained
 from tokflow.tokenizers.hub import find_difference
 from tokflow.tokenizers.patterns import describe_splitting, flat_steps
-from tokflow.tokenizers.tokenizer import read_tokenizer_json
+from tokflow.tokenizers.tokenizer import scan_tokenizer_json
 from tokflow.tokenizers.vocabulary import class_name
 
 STEPS_OF_CLASSES = {
@@ -37,7 +37,7 @@ def describe_rebuilt(folder: Path) -> str | None:
     """
     name = class_name(folder)
     of_class = STEPS_OF_CLASSES.get(name)
-    fields = read_tokenizer_json(folder)
+    fields = scan_tokenizer_json(folder)
     if of_class is None or not fields:
         return None
     normalizers = [step["type"] for step in flat_steps(fields.get("normalizer"), "normalizers")]

@@ -1,7 +1,7 @@
 """Names in a text that can become control tokens, and a special id that proves nothing."""
 
 from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME, load_processor
-from tokflow.tokenizers.tokenizer import Tokenizer, read_tokenizer_json
+from tokflow.tokenizers.tokenizer import Tokenizer, read_tokenizer_json, scan_tokenizer_json
 
 
 def control_tokens(tokenizer: Tokenizer) -> dict[str, int]:
@@ -11,7 +11,7 @@ def control_tokens(tokenizer: Tokenizer) -> dict[str, int]:
     called special. An EOS that is a word of the vocabulary, such as a full stop, is none: a text
     that has the word is plain in every way to encode it.
     """
-    added_tokens = read_tokenizer_json(tokenizer.folder).get("added_tokens") or []
+    added_tokens = scan_tokenizer_json(tokenizer.folder).get("added_tokens") or []
     added: set[str] = {token["content"] for token in added_tokens}
     ends = {tokenizer.eos_token: tokenizer.eos_id, tokenizer.bos_token: tokenizer.bos_id}
     found = {token: id_ for token, id_ in ends.items() if token in added and id_ is not None}

@@ -1,6 +1,6 @@
 """One tokenizer, whatever its origin: its files in the store, ids, special ids, fingerprint."""
 
-import base64
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -252,13 +252,15 @@ def write_ranks(ranks: Mapping[bytes, int], path: Path) -> None:
     """Write tiktoken's ranks in its own text format: base64 of the token, a space, the rank."""
     lines = sorted(ranks.items(), key=lambda item: item[1])
     with path.open("wb") as file:
-        file.writelines(b"%s %d\n" % (base64.b64encode(token), rank) for token, rank in lines)
+        file.writelines(
+            b"%s %d\n" % (b2a_base64(token, newline=False), rank) for token, rank in lines
+        )
 
 
 def read_ranks(path: Path) -> dict[bytes, int]:
     """Return the ranks that `write_ranks` wrote."""
-    pairs = (line.split() for line in path.read_bytes().splitlines())
-    return {base64.b64decode(token): int(rank) for token, rank in pairs}
+    pairs = map(bytes.split, path.read_bytes().splitlines())
+    return {a2b_base64(token): int(rank) for token, rank in pairs}
 
 
 def some_names(ids: Mapping[str, int]) -> str:
@@ -277,3 +279,23 @@ def read_tokenizer_json(folder: Path) -> dict[str, Any]:
     """Return the tokenizer.json saved in `folder`; empty where a tokenizer has none."""
     path = folder / "tokenizer.json"
     return msgspec.json.decode(path.read_bytes(), type=dict[str, Any]) if path.is_file() else {}
+
+
+def scan_tokenizer_json(folder: Path) -> dict[str, Any]:
+    """Return the same with vocabulary and merges as JSON that was not decoded (`msgspec.Raw`).
+
+    They are nearly all of the file: 128,000 ids take 30 ms, and 230 ms when they are decoded.
+    """
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        return {}
+    fields = msgspec.json.decode(path.read_bytes(), type=dict[str, msgspec.Raw])
+    model = msgspec.json.decode(fields.pop("model", b"{}"), type=dict[str, msgspec.Raw])
+    return {**_decoded(fields), "model": _decoded(model)}
+
+
+def _decoded(fields: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
+    return {
+        name: json if name in ("vocab", "merges") else msgspec.json.decode(json)
+        for name, json in fields.items()
+    }

@@ -71,3 +71,25 @@ def test_where_nothing_is_to_do_nothing_is_imported_for_it(command: str, store: 
 
     used = ("bin", "parquet", "pickle")
     assert imported & (HEAVY | BY_PARQUET | other_formats(*used)) == set()
+
+
+def test_a_worker_imports_no_yaml_and_no_command_line():
+    code = "import json, sys, tokflow.build.tasks\nprint(json.dumps(sorted(sys.modules)))"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+
+    imported = set(json.loads(done.stdout))
+    assert imported & (HEAVY | BY_PARQUET | other_formats() | {"yaml", "typer", "rich"}) == set()
+
+
+def test_what_was_imported_is_not_looked_at_again_when_a_command_ends():
+    code = f"import atexit, gc\natexit.register(lambda: print(gc.get_freeze_count()))\n{CODE}"
+
+    done = subprocess.run(
+        [sys.executable, "-c", code, "formats", "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert int(done.stdout.splitlines()[-1]) > 10_000

@@ -1,8 +1,10 @@
 import dataclasses
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -14,6 +16,8 @@ from tokflow.tokenizers.tokenizer import (
     TokenizerConfig,
     fields_of_name,
     read_ranks,
+    read_tokenizer_json,
+    scan_tokenizer_json,
     tokenizer_of,
     write_ranks,
 )
@@ -184,3 +188,19 @@ def test_ranks_are_read_as_they_were_written(tmp_path: Path):
 
     assert read_ranks(tmp_path / "ranks") == ranks
     assert (tmp_path / "ranks").read_bytes() == b"AA== 0\n//4= 1\nIGE= 2\nCg== 7\n"
+
+
+def test_a_tokenizer_json_scanned_says_all_that_one_read_says(tmp_path: Path):
+    fields = {"version": "1.0", "added_tokens": [{"id": 2, "content": "<e>"}], "normalizer": None}
+    model = {"type": "BPE", "unk_token": None, "vocab": {"a": 0, "é": 1}, "merges": [["a", "é"]]}
+    (tmp_path / "tokenizer.json").write_text(json.dumps({**fields, "model": model}))
+
+    scanned = scan_tokenizer_json(tmp_path)
+
+    assert msgspec.json.decode(msgspec.json.encode(scanned)) == read_tokenizer_json(tmp_path)
+    raw = {name for name, value in scanned["model"].items() if isinstance(value, msgspec.Raw)}
+    assert raw == {"vocab", "merges"}
+
+
+def test_a_folder_without_tokenizer_json_is_scanned_as_empty(tmp_path: Path):
+    assert scan_tokenizer_json(tmp_path) == {} == read_tokenizer_json(tmp_path)

@@ -30,7 +30,7 @@ from tokflow.tokenizers.engines.fast import open_gigatoken
 from tokflow.tokenizers.engines.protocol import Engine, text_buffers
 from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.patterns import byte_level_model
-from tokflow.tokenizers.tokenizer import Tokenizer, read_tokenizer_json, write_ranks
+from tokflow.tokenizers.tokenizer import Tokenizer, scan_tokenizer_json, write_ranks
 
 COMPARED = {"gigatoken": "0.10.0", "tiktoken": "0.14.0", "tokenizers": "0.23.3"}
 """The versions of which the tables below tell all that differs. Any other version is compared with
@@ -246,7 +246,7 @@ def write_crossing_tokenizer(tokenizer: Tokenizer, folder: Path) -> Tokenizer:
         encoding = (tokenizer.folder / "encoding.json").read_bytes()
         (folder / "encoding.json").write_bytes(encoding)
     else:
-        fields = read_tokenizer_json(tokenizer.folder)
+        fields = scan_tokenizer_json(tokenizer.folder)
         fields |= {"added_tokens": [], "model": {"type": "BPE", **byte_level_model(merges)}}
         (folder / "tokenizer.json").write_bytes(msgspec.json.encode(fields))
     return replace(tokenizer, folder=folder)

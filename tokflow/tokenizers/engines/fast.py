@@ -11,7 +11,7 @@ from tokflow.pools.cores import num_cores
 from tokflow.tokenizers.engines.protocol import Encoded, InText, text_buffers
 from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME
 from tokflow.tokenizers.patterns import flat_steps, special_token_fields
-from tokflow.tokenizers.tokenizer import Tokenizer, read_encoding, read_tokenizer_json
+from tokflow.tokenizers.tokenizer import Tokenizer, read_encoding, scan_tokenizer_json
 
 if TYPE_CHECKING:
     import awkward
@@ -106,7 +106,7 @@ def _tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
     gigatoken's conversion leaves out one special token, the unknown piece.
     """
     if tokenizer.kind != "sentencepiece":
-        if fields := read_tokenizer_json(tokenizer.folder):
+        if fields := scan_tokenizer_json(tokenizer.folder):
             return fields
         raise ValueError("only transformers can load it")
     from gigatoken._load.sentencepiece import sentencepiece_to_tokenizer_json

@@ -27,7 +27,7 @@ from tokflow.tokenizers.engines.protocol import (
 )
 from tokflow.tokenizers.engines.reference import open_reference
 from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME, unscored_pieces
-from tokflow.tokenizers.tokenizer import Tokenizer, read_tokenizer_json
+from tokflow.tokenizers.tokenizer import Tokenizer, scan_tokenizer_json
 
 EngineChoice = Literal["auto", "gigatoken", "reference"]
 
@@ -220,7 +220,7 @@ def _added_token_strings(tokenizer: Tokenizer) -> list[str]:
     if tokenizer.kind == "sentencepiece":
         model = (tokenizer.folder / MODEL_NAME).read_bytes()
         names = list(dict.fromkeys((*names, *unscored_pieces(model))))
-    elif fields := read_tokenizer_json(tokenizer.folder):
+    elif fields := scan_tokenizer_json(tokenizer.folder):
         names = [token["content"] for token in fields.get("added_tokens") or []]
     return [
         *(before + name + after for name in names for before, after in AROUND_ADDED_TOKENS),

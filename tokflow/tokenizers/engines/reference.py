@@ -1,6 +1,7 @@
 """The reference engines: each kind of tokenizer through its own library."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from tokflow.pools.cores import num_cores
 from tokflow.tokenizers.engines.protocol import (
     Encoded,
     InText,
@@ -105,8 +107,9 @@ def load_tokenizer_json(content: bytes, in_text: InText) -> "tokenizers.Tokenize
     return tokenizer
 
 
-FEW_TEXTS = 4
-"""Texts for which no threads are started: a batch's sample has no more."""
+LONG_BYTES = 4_000
+"""Texts that are longer on average are worth threads. On two cores 5,000 of 20 bytes take tiktoken
+0.01 s one by one and 0.1 s in the threads of its own `encode_batch`; at 10,000 bytes it is even."""
 
 
 class TiktokenEngine:
@@ -119,13 +122,18 @@ class TiktokenEngine:
         self._in_text = in_text
 
     def encode(self, texts: pa.LargeStringArray) -> Encoded:
-        """Return the tokens of each text."""
-        strings, encoding = texts.to_pylist(), self._encoding
+        """Return the tokens of each text, of long ones by a thread for each core."""
+        offsets, _ = text_buffers(texts)
+        strings, num_threads = texts.to_pylist(), num_cores()
+        if num_threads == 1 or offsets[-1] - offsets[0] < LONG_BYTES * len(texts):
+            return encoded_from_lists(list(map(self._encode, strings)))
+        with ThreadPoolExecutor(num_threads) as pool:
+            return encoded_from_lists(list(pool.map(self._encode, strings)))
+
+    def _encode(self, text: str) -> list[int]:
         if self._in_text == "ordinary":
-            if len(strings) <= FEW_TEXTS:
-                return encoded_from_lists([encoding.encode_ordinary(text) for text in strings])
-            return encoded_from_lists(encoding.encode_ordinary_batch(strings))
-        return encoded_from_lists(encoding.encode_batch(strings, allowed_special="all"))
+            return self._encoding.encode_ordinary(text)
+        return self._encoding.encode(text, allowed_special="all")
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the text; what is no UTF-8 is shown as U+FFFD."""

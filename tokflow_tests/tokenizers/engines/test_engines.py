@@ -6,11 +6,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import tiktoken
 import tokenizers
 from tokenizers import AddedToken, models, normalizers, pre_tokenizers, trainers
 
 from tokflow.errors import TokenizerError
-from tokflow.tokenizers.engines import EngineDiffersError, fast, open_engine, open_reference
+from tokflow.store.arrow import to_texts
+from tokflow.tokenizers.engines import (
+    EngineDiffersError,
+    fast,
+    open_engine,
+    open_reference,
+    reference,
+)
 from tokflow.tokenizers.engines.awkward_strings import AWKWARD_STRINGS
 from tokflow.tokenizers.engines.protocol import text_buffers
 from tokflow.tokens import shard as tokens
@@ -327,6 +335,31 @@ def test_a_batch_may_hold_no_document(engine: str, tmp_path: Path):
 
     assert encoded.token_ids.tolist() == []
     assert encoded.offsets.tolist() == [0]
+
+
+@pytest.mark.parametrize("in_text", ["ordinary", "control"])
+@pytest.mark.parametrize("num_cores", [1, 3])
+@pytest.mark.parametrize("times", [1, 2_000], ids=["short", "long"])
+def test_threads_or_none_the_tokens_are_those_of_tiktoken(
+    in_text: str, num_cores: int, times: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(reference, "num_cores", lambda: num_cores)
+    ranks = {bytes([byte]): byte for byte in range(256)} | {b"ab": 256}
+    encoding = tiktoken.Encoding(
+        "test", pat_str=r"\S+|\s+", mergeable_ranks=ranks, special_tokens={"<e>": 300}
+    )
+    texts = ["ab <e> é " * times, "b" * times, "", "<e>ab" * times]
+
+    encoded = reference.TiktokenEngine(encoding, in_text=in_text).encode(to_texts(texts))
+
+    expected = [
+        encoding.encode_ordinary(text)
+        if in_text == "ordinary"
+        else encoding.encode(text, allowed_special="all")
+        for text in texts
+    ]
+    assert [ids.tolist() for ids in encoded.documents()] == expected
+    assert (300 in encoded.token_ids) == (in_text == "control")
 
 
 def test_bytes_show_special_ids_by_name_and_broken_text_as_a_mark(tmp_path: Path):
