@@ -74,7 +74,7 @@ class ExportConfig(Config):
         cls, core_schema: CoreSchema, handler: pydantic.GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         """Return what a YAML may hold: a name, or one of the formats with its options."""
-        named = {"type": "string", "description": cls.descriptions()["name"]}
+        named = {"type": "string", "description": cls.model_fields["name"].description}
         return {"anyOf": [{"enum": sorted(FORMATS)}, *(_schema_of(f, named) for f in FORMATS)]}
 
 

@@ -1,15 +1,8 @@
 """Configs: frozen models of what a user declares, in YAML or by keyword."""
 
-import ast
-import inspect
-import textwrap
-from functools import cache
-from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Self, TypeAlias, TypeVar
 
 import pydantic
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
 
 from tokflow.store.config_errors import cause_of, explained, relocated, within
 
@@ -37,6 +30,7 @@ class Config(pydantic.BaseModel):
         strict=True,
         frozen=True,
         allow_inf_nan=False,
+        use_attribute_docstrings=True,
         defer_build=True,  # until it is used
     )
 
@@ -70,36 +64,6 @@ class Config(pydantic.BaseModel):
 
         Raises: ConfigError, of which `where` is the field's name.
         """
-
-    @classmethod
-    @cache
-    def descriptions(cls) -> dict[str, str]:
-        """Return the docstring under each field.
-
-        They are read when somebody asks, for pydantic's `use_attribute_docstrings` reads the source
-        of each class on import: 0.03 s of every command and worker.
-        """
-        found: dict[str, str] = {}
-        for config in reversed(cls.__mro__[: cls.__mro__.index(Config)]):
-            [definition] = ast.parse(textwrap.dedent(inspect.getsource(config))).body
-            for field, below in pairwise(getattr(definition, "body", ())):
-                match field, below:
-                    case (
-                        ast.AnnAssign(target=ast.Name(id=name)),
-                        ast.Expr(value=ast.Constant(value=str(text))),
-                    ):
-                        found[name] = inspect.cleandoc(text)
-        return found
-
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, core_schema: CoreSchema, handler: pydantic.GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        schema = handler(core_schema)
-        properties = handler.resolve_ref_schema(schema).get("properties", {})
-        for name in properties.keys() & cls.descriptions().keys():
-            properties[name].setdefault("description", cls.descriptions()[name])
-        return schema
 
     @pydantic.model_validator(mode="wrap")
     @classmethod

@@ -9,10 +9,8 @@ from tokflow.exports import FORMATS
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_option_of_every_format_is_documented(name: str):
-    options = FORMATS[name].options
-
-    assert options.descriptions().keys() == options.model_fields.keys()
-    assert all(options.descriptions().values())
+    fields = FORMATS[name].options.model_fields.values()
+    assert all(field.description for field in fields)
 
 
 def test_formats_are_listed_with_what_they_are_made_of():

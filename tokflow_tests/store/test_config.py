@@ -94,24 +94,3 @@ def test_a_list_becomes_a_tuple_and_a_whole_number_may_stand_for_any():
     assert (config.words, config.share) == (("b",), 1.0)
     assert config == Outer(name="a", words=("b",), share=1.0)
     assert pickle.loads(pickle.dumps(config)) == config
-
-
-class Narrower(Inner):
-    """A config with the fields of another."""
-
-    depth: int = 2
-    """Counts another
-    thing."""
-    plain: int = 3
-
-
-def test_the_docstring_under_a_field_is_its_description():
-    described = {"size": "Counts something.", "depth": "Counts another\nthing."}
-
-    schema = Narrower.model_json_schema()["properties"]
-
-    assert Narrower.descriptions() == described
-    assert {name: field.get("description") for name, field in schema.items()} == {
-        **described,
-        "plain": None,
-    }
