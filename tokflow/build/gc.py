@@ -10,7 +10,7 @@ from tokflow.errors import CorruptOutputError, MissingOutputError
 from tokflow.store.atomic import LATEST, remove_empty
 from tokflow.store.manifest import MANIFEST_NAME
 from tokflow.store.stored_outputs import STAGE_FOLDERS, StoredOutput, Unreadable, made_in, walk
-from tokflow.tokens.shard_segments import SEGMENTS_SUFFIX
+from tokflow.tokens.shard_segments import SEGMENTS_SUFFIX, is_segments_folder
 
 
 def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
@@ -19,9 +19,8 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
 
     What the dataset refers to now always stays, and so do the `keep` outputs of each stage and
     file, or export, that were made last (it counts among them), and what `latest` of an export
-    leads to that is still declared. Conversions stay, since they were asked for by hand and no run
-    makes them again; so do raw files that were fetched, and what a newer tokflow made. Damaged
-    outputs go, and segments of token shards that no run has finished.
+    leads to that is still declared. Conversions stay, which were asked for by hand; so do raw files
+    that were fetched, and what a newer tokflow made. Damaged outputs go, and unfinished segments.
 
     Raises: MissingOutputError where the dataset is not built: what it refers to is not known.
     """
@@ -35,7 +34,8 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
             else f"{plan.bad[0].name}, which cannot be read",
             remedy="run `tokflow run` first",
         )
-    unfinished = sorted((dataset.folder / "tokens").rglob(f"*{SEGMENTS_SUFFIX}"))
+    hidden = (dataset.folder / "tokens").rglob(f".*{SEGMENTS_SUFFIX}")
+    unfinished = sorted(filter(is_segments_folder, hidden))
     used = {planned.folder for planned in plan.planned}
     stored = [found for stage in STAGE_FOLDERS for found in walk(dataset.folder / stage)]
     damaged = [

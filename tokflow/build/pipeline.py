@@ -38,7 +38,7 @@ class Share:
 
     @classmethod
     def read(cls, text: str) -> "Share":
-        """Return the shard that a text such as `3/64` names.
+        """Return the share that a text such as `3/64` names.
 
         Raises: ConfigError.
         """
@@ -109,7 +109,8 @@ def make_stage(
         stages = ["tokens", stage]
     results: dict[str, StageResult | Exception] = {}
     for each in stages:
-        outputs = [graph.output(each, key) for key in keys]
+        failed = {key for key in results if isinstance(results[key], Exception)}
+        outputs = [graph.output(each, key) for key in keys if key not in failed]
         with closing(make_outputs(outputs, pool, advance=advance)) as made:
             for output, result in made:
                 if isinstance(result, EngineDiffersError):
@@ -126,7 +127,7 @@ def build_dataset(
     reporter: Reporter | None = None,
     graph: BuildGraph | None = None,
     jobs: int | None = None,
-    shard: Share | None = None,
+    share: Share | None = None,
 ) -> BuildResult:
     """Make every output of `dataset` that is not there yet, for all files or some.
 
@@ -134,7 +135,7 @@ def build_dataset(
     built. With `partitions`, exports are left alone unless that completes them. `graph`: that of a
     plan made just now, so that raw files are not looked for again. `jobs`: how many processes work
     at once, as many as cores by default (`TOKFLOW_JOBS` sets another); what is made does not depend
-    on it. `shard`: the share of the files that is done here, up to what needs no other file, and no
+    on it. `share`: the share of the files that is done here, up to what needs no other file, and no
     export; shares may be done at the same time, on other machines, and twice.
     """
     started = time.perf_counter()
@@ -146,9 +147,9 @@ def build_dataset(
             reporter or Reporter(),
             pool,
             is_partial=partitions is not None,
-            is_shard=shard is not None,
+            is_share=share is not None,
         )
-        build.run(keys if shard is None else shard.of(keys))
+        build.run(keys if share is None else share.of(keys))
     return BuildResult(
         raw_files=build.raw_files,
         made=tuple(build.in_order()),
@@ -168,13 +169,13 @@ class _Build:
         pool: Pool,
         *,
         is_partial: bool,
-        is_shard: bool,
+        is_share: bool,
     ) -> None:
         self.graph = graph
         self.reporter = reporter
         self.pool = pool
         self.is_partial = is_partial
-        self.is_shard = is_shard
+        self.is_share = is_share
         self.raw_files: dict[str, RawFile] = {}
         """Those of which nothing has failed so far."""
         self.made: dict[tuple[Stage, str], StageResult] = {}
@@ -232,7 +233,7 @@ class _Build:
         if stage == "tokens":
             return ("tokenizer", "tokenizer") in self.made
         needs_all = stage == "export" or self.graph.dataset.split.scope == "dataset"
-        if self.is_shard and needs_all and stage != "tokenizer":
+        if self.is_share and needs_all and stage != "tokenizer":
             return False
         if stage == "split" and self.graph.dataset.split.scope == "dataset":
             waiting = [key for key in sources if not self.graph.tokens(key).is_made]

@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 from tokflow.build.graph import BuildGraph
 from tokflow.build.output import Output, Stage
 from tokflow.build.results import StageResult
-from tokflow.errors import TokflowError
+from tokflow.documents import read_documents
+from tokflow.errors import BadDocumentError, TokflowError
 from tokflow.exports import write_export
 from tokflow.exports.part import inputs_of
 from tokflow.pools.pool import Advance, InProcess, Pool, ignore
@@ -20,13 +21,14 @@ from tokflow.split.cut_tokens import CutEncoder, write_cut_tokens
 from tokflow.split.spans import write_split
 from tokflow.store.atomic import new_folder, point_latest_to
 from tokflow.store.integrity import Whole, known_whole, take_as_whole, trust_files
-from tokflow.store.manifest import check_sizes, read_run
+from tokflow.store.manifest import check_sizes, is_complete, read_run
 from tokflow.store.stored_outputs import read_output
 from tokflow.store.verdicts import spread_verdict
+from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.engines import EngineDiffersError
 from tokflow.tokenizers.sources import write_tokenizer
 from tokflow.tokens.encoder import engine_for
-from tokflow.tokens.shard import write_token_shard
+from tokflow.tokens.shard import refused, write_token_shard
 from tokflow.tokens.shard_segments import (
     ShardSegment,
     join_segments,
@@ -48,6 +50,8 @@ class Task:
     write: Write
     whole: Whole
     """Files that it reads and need not hash again."""
+    shard: Path | None = None
+    """Of a segment: the folder of its shard, which another machine may make meanwhile."""
 
 
 SMALL_BYTES = 250_000_000
@@ -59,9 +63,14 @@ SMALL_BYTES_OF_SLOW_ENGINES = 10_000_000
 
 FAST_ENGINES = ("gigatoken", "bytes")
 
+MAX_FILES_SENT = 2_000
+"""A task of an export carries the manifests of all files, 2 kB each; with more it stays here."""
+
 
 def make_task(task: Task, advance: Advance) -> None:
     """Make the output of a task, whole or not at all."""
+    if task.shard is not None and is_complete(task.shard):
+        return
     take_as_whole(task.whole)
     with new_folder(task.folder) as folder:
         if task.stage == "tokens":
@@ -95,6 +104,8 @@ def make_outputs(outputs: Iterable[Output], pool: Pool, *, advance: Advance = ig
 
 def _is_small(missing: Sequence[Output]) -> bool:
     """Return whether other processes would not be worth their start."""
+    if any(of.stage == "export" and len(of.graph.sources) > MAX_FILES_SENT for of in missing):
+        return True
     num_bytes = sum(map(_bytes_read, missing))
     if num_bytes > SMALL_BYTES:
         return False
@@ -117,13 +128,15 @@ def _bytes_read(output: Output) -> int:
 def _make_missing(missing: Iterable[Output], pool: Pool, advance: Advance) -> Results:
     under_way = {output.name: _UnderWay(output) for output in missing}
     known: list[_UnderWay] = []
-    """Those of which nothing, or nothing more, is to be done by the pool."""
+    """Those of which the pool has nothing more to tell."""
 
     def tasks() -> Iterator[Task]:
         for output in under_way.values():
-            if not (todo := output.tasks()):
+            for task in output.tasks():
+                if not output.is_needless(task):
+                    yield task
+            if output.num_left == 0 and not output.is_told:
                 known.append(output)
-            yield from todo
 
     for task, error in pool.map(make_task, tasks(), advance=advance):
         output = under_way[task.name]
@@ -131,6 +144,7 @@ def _make_missing(missing: Iterable[Output], pool: Pool, advance: Advance) -> Re
         if isinstance(error, EngineDiffersError):
             yield output.output, error
         elif output.num_left == 0:
+            output.is_told = True
             yield output.output, output.result()
     for output in known:
         yield output.output, output.result()
@@ -143,6 +157,8 @@ class _UnderWay:
         self.output = output
         self.num_left = 0
         """Tasks that are not done."""
+        self.is_told = False
+        """True once its result was yielded."""
         self._segments: list[ShardSegment] = []
         self._errors: dict[Path, Exception] = {}
         """By the folder of their task, of which the first in order is that of the output."""
@@ -155,9 +171,11 @@ class _UnderWay:
             task = Task(output.stage, output.name, folder, write, _whole_inputs(output, write))
             self._segments = _segments_of(output)
             tasks = [
-                replace(task, folder=of.folder(folder), write=partial(write, segment=of))
+                replace(
+                    task, folder=of.folder(folder), write=partial(write, segment=of), shard=folder
+                )
                 for of in self._segments
-                if not _is_there(of, folder)
+                if not _is_there(of, output)
             ]
         except Exception as error:
             self._errors[Path()] = error
@@ -167,36 +185,63 @@ class _UnderWay:
         self.num_left = len(tasks)
         return tasks
 
+    def is_needless(self, task: Task) -> bool:
+        """Return whether a task need not be done, for an earlier one of the output has failed."""
+        self.num_left -= bool(self._errors)
+        return bool(self._errors)
+
     def done(self, task: Task, error: Exception | None) -> None:
         """Take what came of a task."""
         self.num_left -= 1
-        if error is not None:
-            self._errors[task.folder] = error
-        elif self._segments:
-            trust_files(read_output(task.folder))
+        try:
+            if error is not None:
+                raise error
+            if self._segments:
+                trust_files(read_output(task.folder))
+        except Exception as found:
+            self._errors[task.folder] = found
 
     def result(self) -> StageResult | Exception:
         """Return the output as it is in the store now, joined of its segments, or the error."""
-        if self._errors:
-            return self._errors[min(self._errors)]
-        try:
-            if self._segments:
+        error = self._errors[min(self._errors)] if self._errors else None
+        if self._segments and error is None:
+            try:
                 self._join()
-        except Exception as error:
-            return error
-        return _result(self.output, is_new=True)
+            except Exception as found:
+                error = found
+        if self._segments and (error is None or self.output.is_made):  # by another machine
+            shutil.rmtree(segments_folder(self.output.folder), ignore_errors=True)
+            return _result(self.output, is_new=error is None)
+        if self._segments and isinstance(error, BadDocumentError):
+            return self._first_error() or error
+        return error or _result(self.output, is_new=True)
 
     def _join(self) -> None:
-        output, graph = self.output, self.output.graph
+        output = self.output
         with new_folder(output.folder) as folder:
             join_segments(
                 [read_output(segment.folder(output.folder)) for segment in self._segments],
                 folder,
-                raw=graph.raw_file(output.name),
-                documents=graph.dataset.documents,
+                raw=output.graph.raw_file(output.name),
+                documents=output.graph.dataset.documents,
                 recipe=output.recipe,
             )
-        shutil.rmtree(segments_folder(output.folder), ignore_errors=True)
+
+    def _first_error(self) -> Exception | None:
+        """Return the error that reading the whole file ends with: how many documents may be set
+        aside is counted from its beginning."""
+        graph = self.output.graph
+        documents, path = graph.dataset.documents, graph.raw_file(self.output.name).path
+        if documents.on_bad_document == "error":
+            return None  # each range has its own
+        try:
+            for _ in read_documents(
+                path, documents, render=open_renderer(documents, graph.tokenizer)
+            ):
+                pass
+        except Exception as error:
+            return error
+        return None
 
 
 def _whole_inputs(output: Output, write: Any) -> Whole:
@@ -205,14 +250,16 @@ def _whole_inputs(output: Output, write: Any) -> Whole:
     return known_whole(inputs_of(write.args[0])) if output.stage == "export" else {}
 
 
-def _is_there(segment: ShardSegment, shard: Path) -> bool:
-    """Return whether a killed run, or another, has made the segment."""
+def _is_there(segment: ShardSegment, output: Output) -> bool:
+    """Return whether a killed run, or another, has made the segment, and it is allowed now."""
+    dataset = output.graph.dataset
     try:
-        found = read_output(segment.folder(shard))
+        found = read_output(segment.folder(output.folder))
         check_sizes(found.folder, found.manifest)
     except TokflowError:
         return False
-    return found.manifest.fingerprint == segment.recipe.fingerprint
+    is_allowed = refused(found.manifest.counts, dataset.documents, dataset.tokenizer) is None
+    return is_allowed and found.manifest.fingerprint == segment.recipe.fingerprint
 
 
 def _segments_of(output: Output) -> list[ShardSegment]:

@@ -52,7 +52,7 @@ def main(
     is_recorded = not configs and store is None  # else Dagster does not know it as it is
     run = partial(_run, partitions=partitions, is_recorded=is_recorded)
     if share is not None:
-        run = partial(_run_shard, shard=share)
+        run = partial(_run_share, share=share)
     documents: list[dict[str, Any]] = []
     errors: list[Exception] = []
     for dataset in datasets:
@@ -84,18 +84,18 @@ def _read_share(shard: str, partitions: Words) -> Share:
     return share
 
 
-def _run_shard(
-    dataset: Dataset, *, shard: Share, jobs: int | None, json: bool
+def _run_share(
+    dataset: Dataset, *, share: Share, jobs: int | None, json: bool
 ) -> tuple[dict[str, Any], list[Exception]]:
     """Build a share of a dataset, without a plan, which would look at all of it."""
     graph = BuildGraph(dataset)
     reporter = Errors() if json else Lines()
-    built = build_dataset(dataset, graph=graph, jobs=jobs, shard=shard, reporter=reporter)
+    built = build_dataset(dataset, graph=graph, jobs=jobs, share=share, reporter=reporter)
     if not json:
         files = f"{counted(len(built.raw_files), 'file')} of {len(graph.sources):,}"
         outputs = counted(built.num_new, "new output")
         print(
-            f"{dataset.name}: shard {shard}: {files}, {outputs}, {built.seconds:,.1f} s; "
+            f"{dataset.name}: shard {share}: {files}, {outputs}, {built.seconds:,.1f} s; "
             "`tokflow run` without --shard makes the rest when all shards are done",
             flush=True,
         )

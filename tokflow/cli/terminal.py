@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 DONE, FAILED, WRONG_USAGE = 0, 1, 2
 """Exit status."""
 
-INTERRUPTED = 130
-TERMINATED = 143
-"""Exit status that shells expect of a command that Ctrl-C ended."""
+INTERRUPTED, TERMINATED = 130, 143
+"""Exit statuses that shells expect of a command that Ctrl-C, or SIGTERM, ended."""
 
 IDS_SHOWN = 16
 """Token ids shown in a row."""

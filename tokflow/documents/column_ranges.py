@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tokflow.documents.columns import text_bytes, undamaged
+from tokflow.documents.columns import is_arrow_stream, text_bytes, undamaged
 from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.file_range import Before, Range
 
@@ -24,8 +24,10 @@ def ranges_of_parquet(path: Path, config: DocumentsConfig, range_bytes: int) -> 
 def ranges_of_arrow(path: Path, config: DocumentsConfig, range_bytes: int) -> tuple[Range, ...]:
     """Return record batches gathered as if they were of one size.
 
-    Only the batches themselves say how large they are. A stream is no such file: RawFileError.
+    Only the batches themselves say how large they are. A stream has none that can be found.
     """
+    if is_arrow_stream(path):
+        return ()
     with undamaged(path), pa.OSFile(str(path)) as source:
         num_batches = pa.ipc.open_file(source).num_record_batches
         num_bytes = source.size()

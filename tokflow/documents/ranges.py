@@ -49,21 +49,19 @@ def ranges_of(
     """Return the ranges of a raw file, end to end, two or more; none where it is read whole.
 
     They depend on the file, the config and `range_bytes` alone. Of csv and tsv the text is read
-    up to the first quote, of the others next to nothing. A file that is missing or damaged has no
-    ranges: whoever reads it learns what is wrong.
+    up to the first quote, of the others next to nothing.
+
+    Raises: RawFileError, OSError where the file cannot be read.
     """
-    try:
-        num_bytes = path.stat().st_size
-        if not is_cut(path, num_bytes, config, range_bytes=range_bytes):
-            return ()
-        format_ = format_of(path, config)
-        if format_ in _COLUMNS:
-            module = import_module("tokflow.documents.column_ranges")
-            found: tuple[Range, ...] = getattr(module, _COLUMNS[format_])(path, config, range_bytes)
-            return found if len(found) > 1 else ()
-        if format_ in ("csv", "tsv") and _has_quotes(path):
-            return ()
-    except OSError:
+    num_bytes = path.stat().st_size
+    if not is_cut(path, num_bytes, config, range_bytes=range_bytes):
+        return ()
+    format_ = format_of(path, config)
+    if format_ in _COLUMNS:
+        module = import_module("tokflow.documents.column_ranges")
+        found: tuple[Range, ...] = getattr(module, _COLUMNS[format_])(path, config, range_bytes)
+        return found if len(found) > 1 else ()
+    if format_ in ("csv", "tsv") and _has_quotes(path):
         return ()
     num_ranges = -(-num_bytes // range_bytes)
     edges = [num_bytes * nth // num_ranges for nth in range(num_ranges + 1)]

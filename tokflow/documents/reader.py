@@ -139,7 +139,7 @@ def _accepted(
         for bad in found.bad:
             num_rejects += 1
             if not is_accepted(config, num_rejects=num_rejects):
-                raise bad_document_error(bad, path, config)
+                raise _bad_document_error(bad, path, config)
             if on_reject is not None:
                 on_reject(_reject(bad))
         if len(found.batch.rows):
@@ -152,8 +152,7 @@ def _reject(bad: BadDocument) -> Reject:
     return Reject(row=bad.row, line=line, byte_offset=byte_offset, reason=reason)
 
 
-def bad_document_error(bad: BadDocument, path: Path, config: DocumentsConfig) -> BadDocumentError:
-    """Return the error of a bad document that may not be set aside."""
+def _bad_document_error(bad: BadDocument, path: Path, config: DocumentsConfig) -> BadDocumentError:
     (line, byte_offset), problem = bad.place, bad.problem
     unit = "row" if line is None else "line"
     where = f"{path}, row {bad.row:,}"

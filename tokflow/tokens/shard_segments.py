@@ -17,12 +17,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tokflow.documents import DocumentsConfig, is_accepted, ranges
-from tokflow.documents.parsed import BadDocument, Problem
 from tokflow.documents.ranges import Range
-from tokflow.documents.reader import bad_document_error
+from tokflow.errors import BadDocumentError
 from tokflow.raw import RawFile
 from tokflow.store.integrity import check_files
-from tokflow.store.manifest import Manifest, Recipe, checksum, read_run, write_manifest
+from tokflow.store.manifest import (
+    FileEntry,
+    Manifest,
+    Recipe,
+    broken_file,
+    checksum,
+    is_output_name,
+    read_run,
+    write_manifest,
+)
 from tokflow.store.stored_outputs import StoredOutput
 from tokflow.tokens.writer import REJECTS_NAME, segment_name
 
@@ -71,6 +79,12 @@ def segments_folder(shard: Path) -> Path:
     return shard.parent / f".{shard.name}{SEGMENTS_SUFFIX}"
 
 
+def is_segments_folder(path: Path) -> bool:
+    """Return whether a folder has the name of one of segments, which no partition key has."""
+    name = path.name.removeprefix(".").removesuffix(SEGMENTS_SUFFIX)
+    return path.name == f".{name}{SEGMENTS_SUFFIX}" and is_output_name(name)
+
+
 def join_segments(
     segments: Sequence[StoredOutput],
     folder: Path,
@@ -97,7 +111,7 @@ def join_segments(
     for number, segment in enumerate(segments):
         for name, entry in segment.manifest.files.items():
             if name != segment_name(REJECTS_NAME, number):
-                _link(segment.folder / name, folder / name)
+                _link(segment.folder / name, folder / name, entry)
                 files[name] = entry
     first = segments[0].manifest
     manifest = Manifest(
@@ -124,30 +138,34 @@ def _rejects(segments: Sequence[StoredOutput], raw: RawFile, documents: Document
         if path.name in segment.manifest.files:
             lines += path.read_bytes().splitlines(keepends=True)
         if not is_accepted(documents, num_rejects=len(lines)):
-            fields = json.loads(lines[documents.max_rejects])
-            expected, found = fields["reason"].removeprefix("expected ").split(", found ", 1)
-            bad = BadDocument(
-                fields["row"], (fields["line"], fields["byte_offset"]), Problem(expected, found)
+            raise BadDocumentError(
+                where=raw.path,
+                expected=f"no more than {documents.max_rejects:,} bad documents",
+                found=f"{len(lines):,} in the first {number + 1:,} ranges",
+                remedy="mend the file, or raise documents.max_rejects",
+                path=raw.path,
+                row=json.loads(lines[-1])["row"],
             )
-            raise bad_document_error(bad, raw.path, documents)
     return b"".join(lines)
 
 
-def _link(path: Path, new: Path) -> None:
+def _link(path: Path, new: Path, entry: FileEntry) -> None:
     try:
         os.link(path, new)
     except OSError:  # the file system has no hard links
         shutil.copyfile(path, new)
+        if problem := broken_file(new.parent, new.name, entry):
+            raise problem from None
 
 
 def _run(folders: Sequence[Path], counts: Counter[str]) -> dict[str, object]:
     """Return how long the segments took together, as if one core had made them."""
     runs = [read_run(folder) for folder in folders]
-    seconds = sum(run["seconds"] for run in runs) or 0.001
+    seconds = sum(run.get("seconds", 0) for run in runs) or 0.001
     return {
         "seconds": round(seconds, 3),
-        "engine": ", ".join(sorted({run["engine"] for run in runs})),
-        "engine_reason": runs[0]["engine_reason"],
+        "engine": ", ".join(sorted({run.get("engine", "unknown") for run in runs})),
+        "engine_reason": runs[0].get("engine_reason", "unknown"),
         "tokens_per_second": round(counts["num_tokens"] / seconds),
         "megabytes_per_second": round(counts["num_bytes"] / 1e6 / seconds, 2),
     }

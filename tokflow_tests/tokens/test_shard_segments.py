@@ -1,6 +1,7 @@
 """The token shard of a large raw file, made of segments."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from tokflow.build.gc import find_garbage
 from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset
 from tokflow.documents import ranges
-from tokflow.errors import BadDocumentError
+from tokflow.errors import BadDocumentError, CorruptOutputError
 from tokflow_tests.outputs import content, token_lists
 from tokflow_tests.tiny import declare
 
@@ -207,3 +208,94 @@ def test_an_error_of_the_encoder_names_the_row_of_the_file(tmp_path: Path):
     assert isinstance(failed.error, BadDocumentError)
     assert failed.error.row == 44
     assert "document 44:" in str(failed.error)
+
+
+@pytest.mark.parametrize("when", ["in a segment", "after a segment"])
+def test_another_machine_may_make_the_shard_meanwhile(
+    when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    dataset = dataset_in(tmp_path)
+    write, calls = tasks.write_token_shard, []
+
+    def write_late(*arguments: Any, segment: Any = None, **more: Any) -> None:
+        given = {"segment": segment} if segment else {}
+        calls.append(segment)
+        if len(calls) == 3 and when == "in a segment":
+            make_elsewhere()
+        write(*arguments, **given, **more)
+        if len(calls) == 3 and when == "after a segment":
+            make_elsewhere()
+
+    def make_elsewhere() -> None:
+        monkeypatch.setattr(tasks, "write_token_shard", write)
+        assert build_dataset(dataset, jobs=1).failed == ()
+
+    monkeypatch.setattr(tasks, "write_token_shard", write_late)
+    graph = built(dataset, jobs=1)
+
+    assert not list(dataset.folder.rglob("*.segments"))
+    expected = built(dataset_in(tmp_path / "plain"), jobs=1)
+    assert content(graph.dataset.folder) == content(expected.dataset.folder)
+
+
+def test_where_there_are_no_hard_links_copies_are_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def no_link(*_: Any) -> None:
+        raise OSError
+
+    monkeypatch.setattr("os.link", no_link)
+    expected = content(built(dataset_in(tmp_path / "well"), jobs=1).dataset.folder)
+    copy = shutil.copyfile
+
+    def copy_wrongly(path: Path, new: Path) -> None:
+        copy(path, new)
+        data = bytearray(new.read_bytes())
+        data[3] ^= 1
+        new.write_bytes(data)
+
+    monkeypatch.setattr("shutil.copyfile", copy_wrongly)
+    dataset = dataset_in(tmp_path / "bad")
+    [failed] = build_dataset(dataset, jobs=1).failed
+    monkeypatch.setattr("shutil.copyfile", copy)
+
+    assert isinstance(failed.error, CorruptOutputError)
+    assert content(built(dataset, jobs=1).dataset.folder) == expected
+
+
+def test_segments_that_are_not_allowed_any_more_are_made_again(tmp_path: Path):
+    rejecting = {"on_bad_document": "reject", "max_rejects": 1}
+    dataset = dataset_in(tmp_path, documents=rejecting)
+    write_bad_lines(tmp_path, 2, 30)
+    [failed] = build_dataset(dataset, jobs=1).failed
+    assert list(dataset.folder.glob("tokens/a.jsonl/.*.segments/*"))
+
+    [failed] = build_dataset(declare(tmp_path, split=SPLIT), jobs=1).failed
+
+    assert isinstance(failed.error, BadDocumentError)
+    assert failed.error.row == 2
+
+
+def test_what_follows_a_bad_document_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    write, made = tasks.write_token_shard, []
+
+    def counted(*arguments: Any, segment: Any = None, **more: Any) -> None:
+        made.append(segment)
+        write(*arguments, **({"segment": segment} if segment else {}), **more)
+
+    monkeypatch.setattr(tasks, "write_token_shard", counted)
+    dataset = dataset_in(tmp_path)
+    write_bad_lines(tmp_path, 0)
+
+    [failed] = build_dataset(dataset, jobs=1).failed
+
+    assert isinstance(failed.error, BadDocumentError)
+    assert [segment and segment.number for segment in made] == [0, None]
+
+
+def test_a_raw_folder_called_as_segments_are_is_no_garbage(tmp_path: Path):
+    dataset = declare(tmp_path, {".x.segments/a.jsonl": ["a"], "b.segments/a.jsonl": ["b"]},
+                      raw={"files": "raw/*.segments/*.jsonl"})  # fmt: skip
+    built(dataset, jobs=1)
+
+    assert find_garbage(dataset, keep=1) == {}
