@@ -5,15 +5,11 @@ import os
 import shutil
 import socket
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from tokflow.errors import (
     ConfigError,
@@ -44,104 +40,28 @@ def new_folder(folder: Path) -> Iterator[Path]:
 
     Raises: ForeignOutputError where a newer tokflow made the folder that is there.
     """
-    with _unfinished(folder) as unfinished:
-        yield unfinished.temporary
-        unfinished.commit()
-
-
-class NewFolders:
-    """New folders, each made as by `new_folder`, but put on disk by threads while the next is
-    written: those of many small outputs wait for the disk together.
-
-    Each has its name, or an error in `errors`, when the block ends. Where the block fails, those
-    that wait for a thread are gone.
-    """
-
-    def __init__(self) -> None:
-        self.errors: dict[Path, Exception] = {}
-        """Why a folder could not be put on disk or take its name."""
-        self._threads = ThreadPoolExecutor(COMMITS_AT_ONCE, thread_name_prefix="tokflow-commit")
-        self._commits: list[tuple[_Unfinished, Future[None]]] = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._threads.shutdown(cancel_futures=kind is not None)
-        for unfinished, commit in self._commits:
-            if commit.cancelled():
-                unfinished.discard()
-            elif isinstance(found := commit.exception(), Exception):
-                self.errors[unfinished.folder] = found
-
-    @contextmanager
-    def new_folder(self, folder: Path) -> Iterator[Path]:
-        """Yield an empty temporary folder that becomes `folder` some time after the block ends
-        well; see the function of this name."""
-        with _unfinished(folder) as unfinished:
-            yield unfinished.temporary
-            commit = self._threads.submit(unfinished.commit)
-            self._commits.append((unfinished, commit))
-
-
-COMMITS_AT_ONCE = 16
-"""Folders put on disk at once. Disks and file servers answer several requests in the time of one:
-64 folders of 4 files took half the time that they take one after another, on an idle disk."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Unfinished:
-    """A folder under its temporary name."""
-
-    folder: Path
-    temporary: Path
-    made_for_it: Sequence[Path]
-    """The folders above it that were not there, the nearest first."""
-
-    def commit(self) -> None:
-        """Put it on disk and let it take its name; where that fails, it is gone."""
-        try:
-            with _errors_name(self.folder, self.temporary):
-                if not is_complete(self.temporary):
-                    raise TokflowError(
-                        where=self.folder,
-                        expected=f"a {MANIFEST_NAME} written last",
-                        found="none",
-                        remedy="this is a bug of the stage that wrote the folder; please report it",
-                    )
-                _sync_all(self.temporary)
-                _take_name(self.temporary, self.folder)
-        finally:
-            self.discard()
-
-    def discard(self) -> None:
-        """Remove it, if it has not taken its name, and folders above it that hold nothing."""
-        shutil.rmtree(self.temporary, ignore_errors=True)
-        remove_empty(self.made_for_it)
-
-
-@contextmanager
-def _unfinished(folder: Path) -> Iterator[_Unfinished]:
-    """Yield `folder` under a temporary name, empty; where the block fails, it is gone."""
     made_for_it = list(takewhile(lambda parent: not parent.exists(), folder.parents))
     if made_for_it:
         folder.parent.mkdir(parents=True, exist_ok=True)
     else:
         _remove_leftovers(folder)
-    unfinished = _Unfinished(folder, _temporary_beside(folder), made_for_it)
+    temporary = _temporary_beside(folder)
     try:
-        with _errors_name(folder, unfinished.temporary):
-            # With parents, for another process that failed may have removed one.
-            unfinished.temporary.mkdir(parents=True)
-            yield unfinished
-    except BaseException:
-        unfinished.discard()
-        raise
+        with _errors_name(folder, temporary):
+            temporary.mkdir(parents=True)  # another process that failed may have removed one
+            yield temporary
+            if not is_complete(temporary):
+                raise TokflowError(
+                    where=folder,
+                    expected=f"a {MANIFEST_NAME} written last",
+                    found="none",
+                    remedy="this is a bug of the stage that wrote the folder; please report it",
+                )
+            _sync_all(temporary)
+            _take_name(temporary, folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        remove_empty(made_for_it)
 
 
 @contextmanager

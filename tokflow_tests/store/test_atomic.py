@@ -2,15 +2,14 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tokflow.errors import ForeignOutputError, TokflowError
 from tokflow.store import atomic
-from tokflow.store.atomic import NewFolders, new_file, new_folder, point_latest_to
+from tokflow.store.atomic import new_file, new_folder, point_latest_to
 from tokflow.store.manifest import (
     MANIFEST_NAME,
     RUN_NAME,
@@ -54,9 +53,8 @@ build(dataset)
 """
 
 
-def write(folder: Path, text: str = "mine", within: NewFolders | None = None) -> None:
-    make = new_folder if within is None else within.new_folder
-    with make(folder) as temporary:
+def write(folder: Path, text: str = "mine") -> None:
+    with new_folder(folder) as temporary:
         (temporary / "data").write_text(text)
         write_manifest(temporary, make_manifest(files=checksums(temporary)), run={})
 
@@ -226,9 +224,8 @@ def test_a_finished_folder_is_never_replaced(tmp_path: Path):
     assert (tmp_path / "out" / "data").read_text() == "first"
 
 
-@pytest.mark.parametrize("make", ["alone", "together"])
 def test_every_file_is_on_disk_before_its_folder_takes_its_name(
-    make: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     steps: list[tuple[str, str]] = []
     sync, rename = atomic._sync, Path.rename
@@ -244,64 +241,20 @@ def test_every_file_is_on_disk_before_its_folder_takes_its_name(
     monkeypatch.setattr(atomic, "_sync", note_sync)
     monkeypatch.setattr(Path, "rename", note_rename)
 
-    folders = [tmp_path / f"k{number}" / "out" for number in range(3 if make == "together" else 1)]
-    if make == "alone":
-        write(folders[0])
-    else:
-        with NewFolders() as several:
-            for folder in folders:
-                write(folder, within=several)
+    folder = tmp_path / "k" / "out"
+    write(folder)
 
-    for folder in folders:
-        mine = [step for step in steps if step[1].startswith(str(folder.parent))]
-        *synced, renamed, parent = [
-            (what, path.removeprefix(str(folder.parent))) for what, path in mine
-        ]
-        temporary = renamed[1]
-        assert sorted(synced) == [
-            ("sync", f"{temporary}{name}") for name in ("", "/data", "/manifest.json")
-        ]
-        assert synced[-1] == ("sync", temporary)
-        assert renamed[0] == "rename"
-        assert parent == ("sync", "")
-
-
-def test_of_folders_made_together_one_that_cannot_be_made_stops_no_other(tmp_path: Path):
-    write(tmp_path / "b", "theirs")
-    edit_manifest(tmp_path / "b", lambda fields: fields.update(format_version=2))
-
-    with NewFolders() as folders:
-        for name in ("a", "b", "c"):
-            write(tmp_path / name, within=folders)
-        with pytest.raises(ValueError, match="bad"), folders.new_folder(tmp_path / "d"):
-            raise ValueError("bad")
-
-    assert names_in(tmp_path) == ["a", "b", "c"]
-    assert {path: type(error) for path, error in folders.errors.items()} == {
-        tmp_path / "b": ForeignOutputError
-    }
-    assert (tmp_path / "b" / "data").read_text() == "theirs"
-
-
-def test_of_folders_made_together_none_is_left_half_made_where_the_block_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(atomic, "COMMITS_AT_ONCE", 1)
-    monkeypatch.setattr(atomic, "_sync_all", lambda folder: time.sleep(0.2))
-    places = [tmp_path / name for name in "abc"]
-
-    with pytest.raises(KeyboardInterrupt):
-        write_several_and_fail([place / "out" for place in places])
-
-    assert names_in(tmp_path) == ["a"]  # the others waited for the only thread
-    assert names_in(tmp_path / "a") == ["out"]
-
-
-def write_several_and_fail(folders: Sequence[Path]) -> None:
-    with NewFolders() as several:
-        for folder in folders:
-            write(folder, within=several)
-        raise KeyboardInterrupt
+    mine = [step for step in steps if step[1].startswith(str(folder.parent))]
+    *synced, renamed, parent = [
+        (what, path.removeprefix(str(folder.parent))) for what, path in mine
+    ]
+    temporary = renamed[1]
+    assert sorted(synced) == [
+        ("sync", f"{temporary}{name}") for name in ("", "/data", "/manifest.json")
+    ]
+    assert synced[-1] == ("sync", temporary)
+    assert renamed[0] == "rename"
+    assert parent == ("sync", "")
 
 
 def write_half_a_file(path: Path) -> None:
