@@ -20,6 +20,7 @@ from tokflow.build.graph import BuildGraph
 from tokflow.build.output import Output, Stage, by_stage
 from tokflow.build.results import BuildResult, Reporter, StageFailure, StageResult
 from tokflow.build.tasks import SMALL_BYTES, make_outputs
+from tokflow.documents.ranges import text_bytes_of
 from tokflow.errors import ConfigError, MissingOutputError, TokflowError, first_five
 from tokflow.exports import ExportConfig
 from tokflow.pools.pool import Advance, InProcess, Pool, ignore, open_pool
@@ -271,7 +272,9 @@ class _Build:
         dataset = self.graph.dataset
         is_first_build = not any((dataset.folder / "tokens" / key).is_dir() for key in keys)
         local = (Path(of.url) for of in self.graph.sources.values() if of.is_local)
-        is_small = sum(path.stat().st_size for path in local if path.exists()) <= SMALL_BYTES
+        sizes = {path: path.stat().st_size for path in local if path.exists()}
+        documents = dataset.documents
+        is_small = sum(text_bytes_of(*of, documents) for of in sizes.items()) <= SMALL_BYTES
         if is_first_build and not is_small:
             self.pool.start("tokflow.build.tasks")
         if dataset.tokenizer.kind != "trained" and is_first_build:

@@ -12,6 +12,7 @@ from tokflow.build.graph import BuildGraph
 from tokflow.build.output import Output, Stage
 from tokflow.build.results import StageResult
 from tokflow.documents import read_documents
+from tokflow.documents.ranges import text_bytes_of
 from tokflow.errors import BadDocumentError, TokflowError
 from tokflow.exports import write_export
 from tokflow.exports.part import inputs_of
@@ -55,8 +56,8 @@ class Task:
 
 
 SMALL_BYTES = 250_000_000
-"""Raw files that are no larger together are done in this process: to start others, and to load an
-engine in each, takes as long as gigatoken does for them."""
+"""Raw files that hold no more text together are done in this process: to start others, and to load
+an engine in each, takes as long as gigatoken does for them."""
 
 SMALL_BYTES_OF_SLOW_ENGINES = 10_000_000
 """The same where another engine makes the tokens."""
@@ -117,12 +118,12 @@ def _is_small(missing: Sequence[Output]) -> bool:
 
 
 def _bytes_read(output: Output) -> int:
-    """Return the size of the raw files that an output is made from, those of a tokenizer aside."""
+    """Return about how much text an output is made from, that of a tokenizer aside."""
     graph = output.graph
-    if output.is_of_file:
-        return graph.raw_file(output.name).num_bytes
-    names = graph.sources if output.stage == "export" else ()
-    return sum(graph.raw_file(name).num_bytes for name in names)
+    of_all = graph.sources if output.stage == "export" else ()
+    raw_files = map(graph.raw_file, [output.name] if output.is_of_file else of_all)
+    documents = graph.dataset.documents
+    return sum(text_bytes_of(raw.path, raw.num_bytes, documents) for raw in raw_files)
 
 
 def _make_missing(missing: Iterable[Output], pool: Pool, advance: Advance) -> Results:

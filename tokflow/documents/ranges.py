@@ -19,6 +19,9 @@ __all__ = ["RANGE_BYTES", "Range", "is_cut", "may_be_cut", "ranges_of", "rows_be
 RANGE_BYTES = 256_000_000
 """Text in a range, about; a file that is no larger is read whole."""
 
+TEXT_PER_PACKED_BYTE = 4
+"""Bytes of text in a byte of parquet or of a compressed file, about."""
+
 _COLUMNS = {"parquet": "ranges_of_parquet", "arrow": "ranges_of_arrow"}
 _SCAN_BYTES = 4 * 1024 * 1024
 
@@ -33,6 +36,13 @@ def may_be_cut(path: Path, config: DocumentsConfig) -> bool:
     return format_ != "txt" or config.document_per == "line"
 
 
+def text_bytes_of(path: Path, num_bytes: int, config: DocumentsConfig) -> int:
+    """Return about how much text a file of that name and size holds; it is not looked at."""
+    is_compressed = path.suffix.lower() in DECOMPRESSORS
+    is_packed = is_compressed or format_of_file(path, config) == "parquet"
+    return num_bytes * TEXT_PER_PACKED_BYTE if is_packed else num_bytes
+
+
 def is_cut(
     path: Path, num_bytes: int, config: DocumentsConfig, *, range_bytes: int = RANGE_BYTES
 ) -> bool:
@@ -40,7 +50,7 @@ def is_cut(
 
     The file is not looked at: one that is to be cut may turn out to be whole.
     """
-    return num_bytes > range_bytes and may_be_cut(path, config)
+    return text_bytes_of(path, num_bytes, config) > range_bytes and may_be_cut(path, config)
 
 
 def ranges_of(
