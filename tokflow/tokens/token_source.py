@@ -1,9 +1,10 @@
 """Tokens that lie in files, one after another, read as one."""
 
 import mmap
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,14 @@ class TokenSource:
 
     files: tuple[npt.NDArray[Any], ...]
     """One-dimensional, of one dtype; at least one."""
+    _edges: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    """The position at which each file begins, and the end of the last."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_edges", tuple(accumulate(map(len, self.files), initial=0)))
 
     def __len__(self) -> int:
-        return sum(map(len, self.files))
+        return self._edges[-1]
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -61,19 +67,24 @@ class TokenSource:
 
     def read(self, start: int = 0, stop: int | None = None) -> npt.NDArray[Any]:
         """Return the tokens from one position to another; a view where one file has them all."""
-        found = list(self._between(start, len(self) if stop is None else stop))
+        found = self._between(start, len(self) if stop is None else stop)
         return np.concatenate(found) if len(found) > 1 else found[0]
 
-    def _between(self, start: int, stop: int) -> Iterator[npt.NDArray[Any]]:
-        """Yield a view of each file that has some of the tokens; if they are none, an empty one."""
-        begin = 0
-        for file in self.files:
-            end = begin + len(file)
-            if begin < stop and start < end:
-                yield file[max(0, start - begin) : stop - begin]
-            begin = end
-        if start >= min(stop, begin):
-            yield self.files[-1][:0]
+    def _between(self, start: int, stop: int) -> list[npt.NDArray[Any]]:
+        """Return a view of each file that has some of the tokens; if they are none, an empty one.
+
+        The files are looked up, not gone through: a shard of hundreds has thousands of spans.
+        """
+        first = max(0, bisect_right(self._edges, start) - 1)
+        last = bisect_left(self._edges, min(stop, self._edges[-1]))
+        if first + 1 == last:  # nearly all spans
+            begin = self._edges[first]
+            return [self.files[first][max(0, start - begin) : stop - begin]]
+        found = [
+            self.files[number][max(0, start - begin) : stop - begin]
+            for number, begin in enumerate(self._edges[first:last], first)
+        ]
+        return found or [self.files[-1][:0]]
 
     def batches(
         self, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], num_tokens: int
@@ -94,11 +105,13 @@ class TokenSource:
         for first in range(0, len(positions), POSITIONS_AT_ONCE):
             some = positions[first : first + POSITIONS_AT_ONCE]
             values = found[first : first + POSITIONS_AT_ONCE]
-            begin = 0
-            for file in self.files:
-                is_here = (begin <= some) & (some < begin + len(file))
-                values[is_here] = file[some[is_here] - begin]
-                begin += len(file)
+            file_of = np.searchsorted(self._edges, some, side="right") - 1
+            file_of = file_of.astype(np.min_scalar_type(len(self.files)))
+            by_file = np.argsort(file_of, kind="stable")
+            edges = np.searchsorted(file_of[by_file], range(len(self.files) + 1))
+            for number in np.flatnonzero(np.diff(edges)).tolist():
+                here = by_file[edges[number] : edges[number + 1]]
+                values[here] = self.files[number][some[here] - self._edges[number]]
             self.release()
         return found
 

@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -37,11 +39,17 @@ def verify_tokens(shard: TokenShard) -> list[str]:
     ]
 
 
+def _path_of(shard: TokenShard, name: str) -> Path:
+    """Return the file of a shard that is called `name`; its folder where segments have one each."""
+    names = shard.names(name)
+    return shard.folder / names[0] if len(names) == 1 else shard.folder
+
+
 def _document_problems(
     shard: TokenShard, columns: dict[str, npt.NDArray[np.int64]]
 ) -> Iterator[str]:
     counts = shard.manifest.counts
-    where = shard.folder / DOCUMENTS_NAME
+    where = _path_of(shard, DOCUMENTS_NAME)
     yield from unequal(
         where,
         num_documents=(counts["num_documents"], len(columns["row"])),
@@ -66,7 +74,7 @@ def _row_problems(shard: TokenShard, rows: npt.NDArray[np.int64]) -> Iterator[st
     if len(wrong := np.flatnonzero(np.diff(rows) <= 0)):
         first = int(wrong[0])
         yield (
-            f"{shard.folder / DOCUMENTS_NAME}: document {first + 1:,}: expected a row above "
+            f"{_path_of(shard, DOCUMENTS_NAME)}: document {first + 1:,}: expected a row above "
             f"{rows[first]:,}, found {rows[first + 1]:,}"
         )
         return
@@ -89,7 +97,7 @@ def _id_problems(
     shard: TokenShard, starts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]
 ) -> Iterator[str]:
     details, tokens = shard.manifest.details, shard.tokens()
-    where = shard.folder / TOKENS_NAME
+    where = _path_of(shard, TOKENS_NAME)
     yield from too_large(where, tokens, details["vocab_size"])
     ends = starts + counts
     if len(ends) and (ends.max() > len(tokens) or counts.min() < 0):
@@ -102,8 +110,7 @@ def _id_problems(
             continue
         has_it = counts > 0
         if role == "EOS" and shard.has_loss_mask:  # a chat may end with EOS and white space
-            before = np.concatenate([[0], np.cumsum(tokens.read() == wanted)])
-            has_it = before[ends] > before[starts]
+            has_it = _is_within(tokens, wanted, starts, ends)
         else:
             has_it[has_it] = tokens.at(position[has_it]) == wanted
         if len(wrong := np.flatnonzero(~has_it)):
@@ -113,30 +120,55 @@ def _id_problems(
             )
 
 
+def _is_within(
+    tokens: TokenSource,
+    token_id: int,
+    starts: npt.NDArray[np.int64],
+    ends: npt.NDArray[np.int64],
+) -> npt.NDArray[np.bool_]:
+    """Return, for each document, whether it has the token id anywhere."""
+    has_it = np.zeros(len(starts), dtype=bool)
+    for first, batch in _batches(tokens):
+        found = first + np.flatnonzero(batch == token_id)
+        here = np.flatnonzero((starts < first + len(batch)) & (first < ends))
+        has_it[here] |= np.searchsorted(found, starts[here]) < np.searchsorted(found, ends[here])
+    return has_it
+
+
+def _batches(source: TokenSource) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+    """Yield all tokens, some at a time, with the position of the first; memory is given back."""
+    for first in range(0, len(source), TOKENS_AT_ONCE):
+        yield first, source.read(first, first + TOKENS_AT_ONCE)
+        source.release()
+
+
 def _eos_problems(shard: TokenShard) -> Iterator[str]:
     """Count EOS again: one for each document, and those that the texts themselves hold."""
     details, counts = shard.manifest.details, shard.manifest.counts
     if (eos_id := details["eos_id"]) is None:
         return
-    tokens = shard.tokens()
-    starts = range(0, len(tokens), TOKENS_AT_ONCE)
-    batches = (tokens.read(start, start + TOKENS_AT_ONCE) for start in starts)
-    found = sum(int(np.count_nonzero(batch == eos_id)) for batch in batches)
+    found = sum(int(np.count_nonzero(batch == eos_id)) for _, batch in _batches(shard.tokens()))
     each = 2 if details["bos_id"] == eos_id else 1
     expected = each * counts["num_documents"] + counts["num_eos_in_text"]
-    yield from unequal(shard.folder / TOKENS_NAME, num_eos=(expected, found))
+    yield from unequal(_path_of(shard, TOKENS_NAME), num_eos=(expected, found))
 
 
 def _mask_problems(shard: TokenShard) -> Iterator[str]:
     if not shard.has_loss_mask:
         return
-    where = shard.folder / LOSS_MASK_NAME
-    mask = shard.loss_mask().read()
-    yield from unequal(where, num_values=(shard.num_tokens, len(mask)))
-    if len(wrong := np.flatnonzero(mask > 1)):
-        yield f"{where}: token {wrong[0]:,}: expected 0 or 1, found {mask[wrong[0]]}"
+    where, mask = _path_of(shard, LOSS_MASK_NAME), shard.loss_mask()
+    yield from unequal(where, num_mask_values=(shard.num_tokens, len(mask)))
+    num_found, is_well = 0, True
+    for first, batch in _batches(mask):
+        num_found += int(np.count_nonzero(batch))
+        if is_well and len(wrong := np.flatnonzero(batch > 1)):
+            is_well = False
+            yield (
+                f"{where}: token {first + wrong[0]:,}: expected 0 or 1 in the loss mask, "
+                f"found {batch[wrong[0]]}"
+            )
     num_loss_tokens = shard.manifest.counts["num_loss_tokens"]
-    yield from unequal(where, num_loss_tokens=(num_loss_tokens, int(np.count_nonzero(mask))))
+    yield from unequal(where, num_loss_tokens=(num_loss_tokens, num_found))
 
 
 def verify_tokenizer(tokenizer: Tokenizer) -> list[str]:

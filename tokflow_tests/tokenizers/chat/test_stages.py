@@ -144,7 +144,7 @@ def test_a_mask_that_was_changed_is_found(value: int, tmp_path: Path):
     )  # fmt: skip
 
     if value == 7:
-        assert f"{path}: token {position}: expected 0 or 1, found 7" in problems
+        assert f"{path}: token {position}: expected 0 or 1 in the loss mask, found 7" in problems
     else:
         assert any("expected num_loss_tokens" in problem for problem in problems)
     assert any("expected the loss mask of its loss spans" in problem for problem in of_raw)

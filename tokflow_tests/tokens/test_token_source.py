@@ -1,0 +1,70 @@
+"""Tokens of many files are read as one, without going through all files for each span."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tokflow.tokens.token_source import TokenSource
+from tokflow_tests.outputs import int64
+
+
+class Watched(np.ndarray):
+    """A file that counts how often it is looked at."""
+
+    looks = 0
+
+    def __len__(self) -> int:
+        Watched.looks += 1
+        return super().__len__()
+
+    def __getitem__(self, key: Any) -> Any:
+        Watched.looks += 1
+        return np.asarray(self)[key]
+
+
+@pytest.fixture
+def hundred() -> TokenSource:
+    """Files of 10 tokens each: 0 to 9, 10 to 19, ..."""
+    whole: npt.NDArray[Any] = np.arange(1000)
+    return TokenSource(tuple(file.view(Watched) for file in np.split(whole, 100)))
+
+
+def test_a_span_looks_only_at_the_files_that_have_it(hundred: TokenSource):
+    Watched.looks = 0
+
+    assert len(hundred) == 1000
+    assert hundred.read(507, 512).tolist() == [507, 508, 509, 510, 511]
+    assert hundred.take(int64(13, 990), int64(2, 10)).tolist() == [13, 14, *range(990, 1000)]
+    assert hundred.at(int64(999, 10, 503, 0)).tolist() == [999, 10, 503, 0]
+    assert Watched.looks == 2 + 2 + 4
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "expected"),
+    [
+        (0, 3, [1, 2, 3]),
+        (2, 4, [3, 4]),
+        (3, 5, [4, 5]),
+        (4, 99, [5]),
+        (3, 3, []),
+        (0, 0, []),
+        (5, 5, []),
+        (7, 99, []),
+    ],
+)
+def test_files_of_no_tokens_are_as_if_not_there(start: int, stop: int, expected: list[int]):
+    none, some, more = np.split(np.arange(1, 6), [0, 3])
+
+    source = TokenSource((none, some, none, none, more, none))
+
+    assert source.read(start, stop).tolist() == expected
+
+
+def test_tokens_of_one_file_are_not_copied():
+    files = tuple(np.arange(10) for _ in range(3))
+    source = TokenSource((*files, np.arange(0)))
+
+    assert np.shares_memory(source.read(20, 99), files[2])
+    assert np.shares_memory(source.take(int64(11, 13), int64(2, 7)), files[1])
