@@ -80,10 +80,11 @@ def test_a_file_that_is_no_larger_than_a_range_is_whole(name: str, tmp_path: Pat
     num_bytes = path.stat().st_size
 
     assert ranges_of(path, CUT[name]) == ()
-    assert ranges_of(path, CUT[name], range_bytes=num_bytes) == ()
+    assert ranges_of(path, CUT[name], range_bytes=4 * num_bytes) == ()
     assert ranges_of(path, CUT[name], range_bytes=num_bytes // 2) != ()
-    assert not is_cut(path, RANGE_BYTES, CUT[name])
-    assert is_cut(path, RANGE_BYTES + 1, CUT[name])
+    largest = RANGE_BYTES // 4 if path.suffix == ".parquet" else RANGE_BYTES  # it is compressed
+    assert not is_cut(path, largest, CUT[name])
+    assert is_cut(path, largest + 1, CUT[name])
 
 
 WHOLE = [
