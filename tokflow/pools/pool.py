@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Protocol, Self, TypeAlias, TypeVar
 
-from tokflow.errors import ConfigError
+from tokflow.errors import ConfigError, TokflowError
 from tokflow.pools.cores import num_cores
 
 T = TypeVar("T")
@@ -20,6 +20,10 @@ Make: TypeAlias = Callable[[T, Advance], R]
 
 def ignore(num_documents: int, num_bytes: int) -> None:
     """Hear of progress, and do nothing."""
+
+
+class LostWorkerError(TokflowError):
+    """A process ended before its task was done, and so did another that tried it again."""
 
 
 class Pool(Protocol):

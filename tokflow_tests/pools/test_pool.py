@@ -7,13 +7,15 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tokflow.errors import BadDocumentError, ConfigError, TokflowError
 from tokflow.pools.cores import num_cores
 from tokflow.pools.local import LocalPool
-from tokflow.pools.pool import Advance, InProcess, Pool, open_pool
+from tokflow.pools.pool import Advance, InProcess, LostWorkerError, Pool, open_pool
+from tokflow.pools.processes import ProcessPool
 
 
 class CannotTravelError(Exception):
@@ -45,6 +47,23 @@ def die(task: Path, advance: Advance, *, times: int) -> int:
     return num_before
 
 
+class PanicError(BaseException):
+    """As what pyo3 raises."""
+
+
+class Unopenable(int):
+    """A task that pickle cannot make again."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return int, ("one",)
+
+
+def panic_at_0(task: int, advance: Advance) -> int:
+    if task == 0:
+        raise PanicError("index out of bounds")
+    return os.getpid()
+
+
 def work(folder: Path, advance: Advance) -> None:
     """Leave a file while a long task is under way."""
     mark = folder / str(os.getpid())
@@ -62,6 +81,15 @@ def work_unless_well(task: Path, advance: Advance) -> None:
 
 def cores_of(task: int, advance: Advance) -> int:
     return num_cores()
+
+
+def end_now(processes: ProcessPool) -> None:
+    """Kill a pool's processes, and wait until it knows."""
+    process_ids = list(processes._processes)
+    for process_id in process_ids:
+        os.kill(process_id, signal.SIGKILL)
+    while process_ids and not processes._broken:
+        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module", params=[1, 2])
@@ -116,9 +144,42 @@ def test_a_task_whose_worker_is_killed_is_tried_once_more(tmp_path: Path):
     assert once[tasks[0]] == 1
     assert isinstance(twice[tasks[2]], int)
     lost = twice[tasks[1]]
-    assert isinstance(lost, TokflowError)
-    assert lost.found == "one that was killed by SIGKILL, and so was the one that tried it before"
+    assert isinstance(lost, LostWorkerError)
+    assert lost.found == (
+        "one that was killed by SIGKILL; the one that tried it before was lost, too"
+    )
     assert "fewer workers (--jobs) or more memory" in lost.remedy
+
+
+def test_a_worker_that_ends_while_it_is_idle_costs_no_attempt(tmp_path: Path):
+    tasks = [tmp_path / "once", tmp_path / "well"]
+    with LocalPool(2) as pool:
+        for _, process in pool.map(partial(die, times=0), [tmp_path / "well"] * 4):
+            assert isinstance(process, int)
+        for worker in pool._workers:
+            end_now(worker.processes)
+
+        results = dict(pool.map(partial(die, times=1), tasks))
+
+    assert results[tasks[0]] == 1
+    assert isinstance(results[tasks[1]], int)
+
+
+def test_a_panic_of_a_library_and_a_task_that_cannot_be_opened_are_values():
+    with LocalPool(2) as pool:
+        panic, opened, well = (
+            result
+            for _, result in sorted(
+                pool.map(panic_at_0, [0, Unopenable(1), 2]), key=lambda done: int(done[0])
+            )
+        )
+
+    assert isinstance(panic, TokflowError)
+    assert panic.found == "PanicError: index out of bounds"
+    assert isinstance(opened, TokflowError)
+    assert opened.found == "ValueError: invalid literal for int() with base 10: 'one'"
+    assert "--jobs 1" in opened.remedy
+    assert isinstance(well, int)
 
 
 def test_an_interrupted_map_stops_every_worker_soon_and_lets_it_clean_up(tmp_path: Path):
