@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Self
 from tokflow.errors import TokflowError, explained
 from tokflow.pools.cores import be_worker
 from tokflow.pools.pool import Advance, InProcess, LostWorkerError, Make, R, T, ignore
-from tokflow.pools.processes import ProcessPool
+from tokflow.pools.processes import ProcessPool, affordable, stop_all
 
 SECONDS_BETWEEN = 0.1
 """How often progress is passed on."""
@@ -35,7 +35,8 @@ class LocalPool:
     """
 
     def __init__(self, num_workers: int) -> None:
-        self._workers = [_Worker() for _ in range(num_workers)]
+        self._num_workers = affordable(num_workers)
+        self._workers: list[_Worker] = []
 
     def map(
         self, make: Make[T, R], tasks: Iterable[T], *, advance: Advance = ignore
@@ -64,9 +65,11 @@ class LocalPool:
         running: dict[Future[Any], tuple[_Worker, T, int]] = {}
         idle = deque(self._workers)
         while True:
-            while idle and (next_ := again.popleft() if again else next(waiting, None)):
+            while (idle or self._can_grow()) and (
+                next_ := again.popleft() if again else next(waiting, None)
+            ):
                 task, attempt = next_
-                worker = idle.popleft()
+                worker = idle.popleft() if idle else self._new_worker()
                 running[worker.do(make, task)] = worker, task, attempt
             if not running:
                 return
@@ -84,16 +87,22 @@ class LocalPool:
 
     def start(self, module: str) -> None:
         """Start the workers, and import a module that their tasks need."""
+        while self._can_grow():
+            self._new_worker()
         for worker in self._workers:
             worker.submit(_import, module)
 
+    def _can_grow(self) -> bool:
+        return len(self._workers) < self._num_workers
+
+    def _new_worker(self) -> "_Worker":
+        self._workers.append(_Worker())
+        return self._workers[-1]
+
     def _stop(self) -> None:
-        """End all workers together, so that they have one second in all; others may follow."""
-        for worker in self._workers:
-            worker.processes.terminate()
-        for worker in self._workers:
-            worker.processes.stop()
-            worker.processes, worker.is_busy = worker.new_processes(), False
+        """End all workers; others may follow."""
+        stop_all([worker.processes for worker in self._workers])
+        self._workers.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -119,9 +128,9 @@ class _Worker:
     _passed_on: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
-        self.processes = self.new_processes()
+        self.processes = self._new_processes()
 
-    def new_processes(self) -> ProcessPool:
+    def _new_processes(self) -> ProcessPool:
         return ProcessPool(1, initialize=_begin, args=(self.counters,))
 
     def do(self, make: Make[T, R], task: T) -> Future[Any]:
@@ -159,7 +168,7 @@ class _Worker:
         """Let another process take the place of one that is lost; return why it was."""
         codes = [code for code in self.processes.exit_codes() if code]
         self.processes.terminate()
-        self.processes = self.new_processes()
+        self.processes = self._new_processes()
         found = f"one that ended with exit status {codes[0]}" if codes else "one that ended"
         if codes and codes[0] < 0:
             found = f"one that was killed by {signal.Signals(-codes[0]).name}"
@@ -188,7 +197,8 @@ def _begin(counters: Any) -> None:
 
 def _end(number: int, frame: object) -> None:
     """End the worker: at once where it has nothing to clean up, for to free all that it holds takes
-    a third of a second."""
+    a third of a second. Whoever tells it once more does not interrupt that."""
+    signal.signal(number, signal.SIG_IGN)
     if not _is_busy:
         os._exit(128 + number)
     raise SystemExit(128 + number)

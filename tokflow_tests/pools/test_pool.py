@@ -13,7 +13,7 @@ import pytest
 
 from tokflow.errors import BadDocumentError, ConfigError, TokflowError
 from tokflow.pools.cores import num_cores
-from tokflow.pools.local import LocalPool
+from tokflow.pools.local import LocalPool, _Worker
 from tokflow.pools.pool import Advance, InProcess, LostWorkerError, Pool, open_pool
 from tokflow.pools.processes import ProcessPool
 
@@ -72,6 +72,22 @@ def work(folder: Path, advance: Advance) -> None:
         time.sleep(60)
     finally:
         mark.unlink()
+
+
+def clean_up_slowly(folder: Path, advance: Advance) -> None:
+    (folder / "busy").touch()
+    try:
+        time.sleep(60)
+    finally:
+        (folder / "cleaning up").touch()
+        time.sleep(0.5)
+        (folder / "cleaning up").unlink()
+        (folder / "busy").unlink()
+
+
+def wait_for(path: Path) -> None:
+    while not path.exists():
+        time.sleep(0.01)
 
 
 def work_unless_well(task: Path, advance: Advance) -> None:
@@ -196,6 +212,28 @@ def test_an_interrupted_map_stops_every_worker_soon_and_lets_it_clean_up(tmp_pat
         list(pool.map(work, [tmp_path] * 3))
 
     assert time.monotonic() - interrupted[0] < 20
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_workers_are_made_as_tasks_come():
+    before = len(list(Path("/proc/self/fd").iterdir()))
+
+    with LocalPool(100) as pool:
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
+        list(pool.map(double, [0, 1, 2]))
+        assert len(pool._workers) == 3
+
+
+def test_a_worker_that_is_told_to_end_twice_still_cleans_up(tmp_path: Path):
+    worker = _Worker()
+    worker.do(clean_up_slowly, tmp_path)
+    wait_for(tmp_path / "busy")
+    [process] = worker.processes.started()
+
+    process.terminate()
+    wait_for(tmp_path / "cleaning up")
+    worker.processes.stop()
+
     assert list(tmp_path.iterdir()) == []
 
 
