@@ -37,6 +37,8 @@ def _quota() -> int | None:
 
 
 def be_worker() -> None:
-    """Let this process count one core as its own, whatever the machine has."""
+    """Let this process count one core as its own, whatever the machine has; so do libraries in
+    Rust, which read the environment before their first parallel work."""
     global _of_worker
     _of_worker = 1
+    os.environ.update(RAYON_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false")

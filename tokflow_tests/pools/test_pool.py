@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,8 +15,13 @@ import pytest
 from tokflow.errors import BadDocumentError, ConfigError, TokflowError
 from tokflow.pools.cores import num_cores
 from tokflow.pools.local import LocalPool, _Worker
-from tokflow.pools.pool import Advance, InProcess, LostWorkerError, Pool, open_pool
+from tokflow.pools.pool import Advance, InProcess, LostWorkerError, Pool, ignore, open_pool
 from tokflow.pools.processes import ProcessPool
+from tokflow.store.arrow import to_texts
+from tokflow.tokenizers.engines.fast import open_gigatoken
+from tokflow.tokenizers.engines.reference import open_reference
+from tokflow.tokenizers.tokenizer import Tokenizer
+from tokflow_tests.tiny import FEW_TEXTS, declare_texts, save_tokenizer
 
 
 class CannotTravelError(Exception):
@@ -93,6 +99,14 @@ def wait_for(path: Path) -> None:
 def work_unless_well(task: Path, advance: Advance) -> None:
     if task.name != "well":
         work(task, advance)
+
+
+def encode(task: Tokenizer, advance: Advance, *, engine: str) -> tuple[list[int], set[str]]:
+    """Return the tokens of many texts, and the threads that a library began for them."""
+    before = set(Path("/proc/self/task").iterdir())
+    open_it = open_reference if engine == "reference" else open_gigatoken
+    encoded = open_it(task, in_text="ordinary").encode(to_texts(FEW_TEXTS * 1_000))
+    return encoded.token_ids.tolist(), set(Path("/proc/self/task").iterdir()) - before
 
 
 def cores_of(task: int, advance: Advance) -> int:
@@ -268,3 +282,19 @@ def test_how_many_work_at_once_is_asked_of_the_environment_and_the_machine(
 def test_a_worker_counts_one_core_as_its_own():
     with LocalPool(2) as pool:
         assert [cores for _, cores in pool.map(cores_of, [1, 2])] == [1, 1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.parametrize("engine", ["reference", "gigatoken"])
+def test_an_engine_begins_no_threads_in_a_worker_and_gives_the_same_tokens(
+    engine: str, tmp_path: Path
+):
+    tokenizer = save_tokenizer(declare_texts(tmp_path, kind="trained", vocab_size=270))
+    here, _ = encode(tokenizer, ignore, engine=engine)
+
+    with LocalPool(2) as pool:
+        in_workers = list(pool.map(partial(encode, engine=engine), [tokenizer, tokenizer]))
+
+    for _, (token_ids, threads) in in_workers:
+        assert token_ids == here
+        assert len(threads) == 0
