@@ -4,7 +4,7 @@ import os
 import pickle
 import signal
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self
 
 from tokflow.errors import TokflowError, explained
 from tokflow.pools.cores import be_worker
-from tokflow.pools.pool import Advance, InProcess, LostWorkerError, Make, R, T, ignore
+from tokflow.pools.pool import Advance, Finished, InProcess, LostWorkerError, Make, R, T, ignore
 from tokflow.pools.processes import ProcessPool, affordable, stop_all
 
 SECONDS_BETWEEN = 0.1
@@ -40,7 +40,7 @@ class LocalPool:
 
     def map(
         self, make: Make[T, R], tasks: Iterable[T], *, advance: Advance = ignore
-    ) -> Iterator[tuple[T, R | Exception]]:
+    ) -> Finished[T, R]:
         """Yield each task with what came of it, as they finish; see `Pool.map`. One alone runs in
         this process.
 
@@ -57,9 +57,7 @@ class LocalPool:
             if any(worker.is_busy for worker in self._workers):
                 self._stop()
 
-    def _map(
-        self, make: Make[T, R], tasks: Iterable[T], advance: Advance
-    ) -> Iterator[tuple[T, R | Exception]]:
+    def _map(self, make: Make[T, R], tasks: Iterable[T], advance: Advance) -> Finished[T, R]:
         waiting = ((task, 1) for task in tasks)
         again: deque[tuple[T, int]] = deque()
         running: dict[Future[Any], tuple[_Worker, T, int]] = {}

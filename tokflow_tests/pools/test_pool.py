@@ -154,7 +154,7 @@ def test_tasks_are_taken_as_workers_become_free(pool: Pool):
     next(results)
 
     assert len(taken) <= 4
-    results.close()  # type: ignore[attr-defined]
+    results.close()
 
 
 def test_one_task_alone_runs_in_this_process():
@@ -261,7 +261,7 @@ def test_a_closed_map_stops_what_is_under_way_and_the_pool_goes_on(tmp_path: Pat
     with LocalPool(2) as pool:
         results = pool.map(work_unless_well, tasks())
         assert next(results)[0].name == "well"
-        results.close()  # type: ignore[attr-defined]
+        results.close()
         after = dict(pool.map(double, [1, 2]))
 
     assert list((tmp_path / "busy").iterdir()) == []
@@ -274,9 +274,18 @@ def test_how_many_work_at_once_is_asked_of_the_environment_and_the_machine(
     monkeypatch.setenv("TOKFLOW_JOBS", "1")
     assert isinstance(open_pool(), InProcess)
     assert isinstance(open_pool(2), LocalPool)
-    monkeypatch.setenv("TOKFLOW_JOBS", "many")
-    with pytest.raises(ConfigError, match=r"TOKFLOW_JOBS: expected how many processes .*'many'"):
+
+
+@pytest.mark.parametrize("asked", ["many", "0", "-1", "²", ""])
+def test_a_wrong_number_of_processes_is_blamed_on_who_gave_it(
+    asked: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("TOKFLOW_JOBS", asked)
+
+    with pytest.raises(ConfigError, match=f"TOKFLOW_JOBS: expected how many .*{asked!r}"):
         open_pool()
+    with pytest.raises(ConfigError, match=r"^jobs: expected how many processes .*'0'"):
+        open_pool(0)
 
 
 def test_a_worker_counts_one_core_as_its_own():
