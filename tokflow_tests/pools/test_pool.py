@@ -101,7 +101,7 @@ def work_unless_well(task: Path, advance: Advance) -> None:
         work(task, advance)
 
 
-def encode(task: Tokenizer, advance: Advance, *, engine: str) -> tuple[list[int], set[str]]:
+def encode(task: Tokenizer, advance: Advance, *, engine: str) -> tuple[list[int], set[Path]]:
     """Return the tokens of many texts, and the threads that a library began for them."""
     before = set(Path("/proc/self/task").iterdir())
     open_it = open_reference if engine == "reference" else open_gigatoken
