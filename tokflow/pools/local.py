@@ -4,8 +4,9 @@ import os
 import pickle
 import signal
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -16,8 +17,8 @@ from typing import Any, NamedTuple, Self
 
 from tokflow.errors import TokflowError, explained
 from tokflow.pools.cores import be_worker
-from tokflow.pools.pool import Advance, InProcess, Make, R, T, ignore
-from tokflow.pools.processes import ProcessPool
+from tokflow.pools.pool import Advance, Finished, InProcess, LostWorkerError, Make, R, T, ignore
+from tokflow.pools.processes import ProcessPool, affordable, stop_all
 
 SECONDS_BETWEEN = 0.1
 """How often progress is passed on."""
@@ -34,15 +35,16 @@ class LocalPool:
     """
 
     def __init__(self, num_workers: int) -> None:
-        self._workers = [_Worker() for _ in range(num_workers)]
+        self._num_workers = affordable(num_workers)
+        self._workers: list[_Worker] = []
 
     def map(
         self, make: Make[T, R], tasks: Iterable[T], *, advance: Advance = ignore
-    ) -> Iterator[tuple[T, R | Exception]]:
+    ) -> Finished[T, R]:
         """Yield each task with what came of it, as they finish; see `Pool.map`. One alone runs in
         this process.
 
-        Where a task's worker is lost twice, its result is a TokflowError.
+        Where a task's worker is lost twice, its result is a LostWorkerError.
         """
         tasks = iter(tasks)
         first = list(islice(tasks, 2))
@@ -55,18 +57,18 @@ class LocalPool:
             if any(worker.is_busy for worker in self._workers):
                 self._stop()
 
-    def _map(
-        self, make: Make[T, R], tasks: Iterable[T], advance: Advance
-    ) -> Iterator[tuple[T, R | Exception]]:
+    def _map(self, make: Make[T, R], tasks: Iterable[T], advance: Advance) -> Finished[T, R]:
         waiting = ((task, 1) for task in tasks)
         again: deque[tuple[T, int]] = deque()
         running: dict[Future[Any], tuple[_Worker, T, int]] = {}
         idle = deque(self._workers)
         while True:
-            while idle and (next_ := again.popleft() if again else next(waiting, None)):
+            while (idle or self._can_grow()) and (
+                next_ := again.popleft() if again else next(waiting, None)
+            ):
                 task, attempt = next_
-                worker = idle.popleft()
-                running[worker.submit(make, task)] = worker, task, attempt
+                worker = idle.popleft() if idle else self._new_worker()
+                running[worker.do(make, task)] = worker, task, attempt
             if not running:
                 return
             done, _ = wait(running, timeout=SECONDS_BETWEEN, return_when=FIRST_COMPLETED)
@@ -76,25 +78,29 @@ class LocalPool:
                 worker, task, attempt = running.pop(future)
                 idle.append(worker)
                 result = worker.result(future)
-                if not isinstance(result, _Lost):
-                    yield task, result
-                elif attempt < ATTEMPTS:
+                if isinstance(result, LostWorkerError) and attempt < ATTEMPTS:
                     again.append((task, attempt + 1))
                 else:
-                    yield task, result.error
+                    yield task, result
 
     def start(self, module: str) -> None:
         """Start the workers, and import a module that their tasks need."""
+        while self._can_grow():
+            self._new_worker()
         for worker in self._workers:
-            worker.processes.submit(_import, module)
+            worker.submit(_import, module)
+
+    def _can_grow(self) -> bool:
+        return len(self._workers) < self._num_workers
+
+    def _new_worker(self) -> "_Worker":
+        self._workers.append(_Worker())
+        return self._workers[-1]
 
     def _stop(self) -> None:
-        """End all workers together, so that they have one second in all; others may follow."""
-        for worker in self._workers:
-            worker.processes.terminate()
-        for worker in self._workers:
-            worker.processes.stop()
-            worker.processes, worker.is_busy = worker.new_processes(), False
+        """End all workers; others may follow."""
+        stop_all([worker.processes for worker in self._workers])
+        self._workers.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -109,12 +115,6 @@ class LocalPool:
             worker.processes.terminate()
 
 
-class _Lost(NamedTuple):
-    """The result of a task whose process ended before it was done."""
-
-    error: TokflowError
-
-
 @dataclass(eq=False)
 class _Worker:
     """One process at a time, with counters of its own that this process reads."""
@@ -126,24 +126,33 @@ class _Worker:
     _passed_on: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
-        self.processes = self.new_processes()
+        self.processes = self._new_processes()
 
-    def new_processes(self) -> ProcessPool:
+    def _new_processes(self) -> ProcessPool:
         return ProcessPool(1, initialize=_begin, args=(self.counters,))
 
-    def submit(self, make: Make[T, R], task: T) -> Future[Any]:
+    def do(self, make: Make[T, R], task: T) -> Future[Any]:
+        """Begin a task."""
         self.is_busy = True
-        return self.processes.submit(_call, make, task)
+        return self.submit(_call, _Packed(make, task))
+
+    def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
+        """Call a function in the process, or in another where it has ended since the last one."""
+        try:
+            return self.processes.submit(function, *args)
+        except BrokenExecutor:
+            self._replace()
+            return self.processes.submit(function, *args)
 
     def result(self, future: Future[Any]) -> Any:
-        """Return what came of a task that is done; where its process is lost, why it was."""
+        """Return what came of a task that is done; a LostWorkerError where its process is lost."""
         self.is_busy = False
         error = future.exception()
         if error is None:
             return future.result()
         if isinstance(error, Exception) and not isinstance(error, BrokenExecutor):
             return error
-        return _Lost(self._replace())  # also where it was told to end
+        return self._replace()  # also where it was told to end
 
     def pass_on(self, advance: Advance) -> None:
         """Tell what its tasks have done since the last time."""
@@ -153,18 +162,18 @@ class _Worker:
             self._passed_on = counters
             advance(*new)
 
-    def _replace(self) -> TokflowError:
+    def _replace(self) -> LostWorkerError:
         """Let another process take the place of one that is lost; return why it was."""
         codes = [code for code in self.processes.exit_codes() if code]
         self.processes.terminate()
-        self.processes = self.new_processes()
+        self.processes = self._new_processes()
         found = f"one that ended with exit status {codes[0]}" if codes else "one that ended"
         if codes and codes[0] < 0:
             found = f"one that was killed by {signal.Signals(-codes[0]).name}"
-        return TokflowError(
+        return LostWorkerError(
             where="a worker process",
             expected="a process that lives until its task is done",
-            found=f"{found}, and so was the one that tried it before",
+            found=f"{found}; the one that tried it before was lost, too",
             remedy="run it with fewer workers (--jobs) or more memory: a system that is short of "
             "memory kills processes; else a library has failed, and dmesg may say where",
         )
@@ -186,7 +195,8 @@ def _begin(counters: Any) -> None:
 
 def _end(number: int, frame: object) -> None:
     """End the worker: at once where it has nothing to clean up, for to free all that it holds takes
-    a third of a second."""
+    a third of a second. Whoever tells it once more does not interrupt that."""
+    signal.signal(number, signal.SIG_IGN)
     if not _is_busy:
         os._exit(128 + number)
     raise SystemExit(128 + number)
@@ -201,18 +211,49 @@ def _import(module: str) -> None:
     import_module(module)
 
 
-def _call(make: Make[T, R], task: T) -> R | Exception:
-    """Do a task in a worker. Returns an exception as a value, if need be another that can go to
-    the other process."""
+class _Packed(NamedTuple):
+    """A task that goes to a worker as bytes, for the worker to open where it can tell of an
+    error."""
+
+    make: Make[Any, Any]
+    task: Any
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return bytes, (pickle.dumps(tuple(self)),)
+
+
+def _call(packed: bytes) -> Any:
+    """Do a task in a worker; return an exception as a value."""
     global _is_busy
     _is_busy = True
     try:
+        make, task = _opened(packed)
         return make(task, _advance)
-    except Exception as error:
-        try:
-            pickle.loads(pickle.dumps(error))
-        except Exception:
-            return explained(error, where="a worker process")
-        return error
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # also the panic of a library in Rust
+        return _sendable(error)
     finally:
         _is_busy = False
+
+
+def _opened(packed: bytes) -> Any:
+    try:
+        return pickle.loads(packed)
+    except Exception as error:
+        raise TokflowError(
+            where="a worker process",
+            expected="a task that it can open",
+            found=f"{type(error).__name__}: {error}",
+            remedy="functions and classes of a task are to be of a module that can be imported, "
+            "not of a script or a notebook; else run it in one process (--jobs 1)",
+        ) from error
+
+
+def _sendable(error: BaseException) -> Exception:
+    """Return an exception that can go to the other process: if need be, another in its place."""
+    with suppress(Exception):
+        pickle.loads(pickle.dumps(error))
+        if isinstance(error, Exception):
+            return error
+    return explained(error, where="a worker process")

@@ -1,11 +1,11 @@
 """The one thing a pool does: make what each of many tasks asks for."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from types import TracebackType
 from typing import Protocol, Self, TypeAlias, TypeVar
 
-from tokflow.errors import ConfigError
+from tokflow.errors import ConfigError, TokflowError
 from tokflow.pools.cores import num_cores
 
 T = TypeVar("T")
@@ -18,8 +18,16 @@ Make: TypeAlias = Callable[[T, Advance], R]
 """A function that does one task, and says meanwhile how far it is."""
 
 
+Finished: TypeAlias = Generator[tuple[T, R | Exception], None, None]
+"""Tasks, each with what came of it."""
+
+
 def ignore(num_documents: int, num_bytes: int) -> None:
     """Hear of progress, and do nothing."""
+
+
+class LostWorkerError(TokflowError):
+    """A process ended before its task was done, and so did another that tried it again."""
 
 
 class Pool(Protocol):
@@ -30,11 +38,11 @@ class Pool(Protocol):
 
     def map(
         self, make: Make[T, R], tasks: Iterable[T], *, advance: Advance = ignore
-    ) -> Iterator[tuple[T, R | Exception]]:
+    ) -> Finished[T, R]:
         """Yield each task with what `make` returned for it, in the order in which they finish.
 
         An exception of a task is its result, and stops no other task. Tasks are taken from the
-        iterable as workers become free. Closing the iterator, or an exception where its results
+        iterable as workers become free. Closing what it returns, or an exception where its results
         are used, stops what is under way. `advance` is called in this thread or in a task's.
         """
 
@@ -56,7 +64,7 @@ class InProcess:
 
     def map(
         self, make: Make[T, R], tasks: Iterable[T], *, advance: Advance = ignore
-    ) -> Iterator[tuple[T, R | Exception]]:
+    ) -> Finished[T, R]:
         """Yield the results in the order of the tasks; see `Pool.map`."""
         for task in tasks:
             result: R | Exception
@@ -81,17 +89,19 @@ class InProcess:
 def num_jobs(jobs: int | None = None) -> int:
     """Return how many processes are to work; by default `TOKFLOW_JOBS`, else one for each core.
 
-    Raises: ConfigError where the environment variable is no such number.
+    Raises: ConfigError where `jobs`, or the environment variable, is no such number.
     """
-    asked = os.environ.get("TOKFLOW_JOBS") if jobs is None else str(jobs)
-    if asked is not None and not (asked.isdigit() and int(asked) > 0):
+    where, asked = "jobs", str(jobs)
+    if jobs is None:
+        where, asked = "TOKFLOW_JOBS", os.environ.get("TOKFLOW_JOBS", str(num_cores()))
+    if not (asked.isdecimal() and int(asked) > 0):
         raise ConfigError(
-            where="TOKFLOW_JOBS",
+            where=where,
             expected="how many processes work at once, 1 or more",
             found=repr(asked),
             remedy="correct it, or leave it out for one for each core",
         )
-    return num_cores() if asked is None else int(asked)
+    return int(asked)
 
 
 def open_pool(jobs: int | None = None) -> Pool:

@@ -2,12 +2,14 @@
 
 import ctypes
 import os
+import resource
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from multiprocessing import parent_process
 from multiprocessing.context import SpawnContext, SpawnProcess
 from types import ModuleType, TracebackType
@@ -20,6 +22,13 @@ PR_SET_PDEATHSIG = 1
 
 STOP_SECONDS = 1.0
 """What a process that is told to stop has to clean up before it is killed."""
+
+
+FILES_OF_WORKER = 12
+"""Open in this process for each pool of one process, its start included; 9 were counted."""
+
+OTHER_FILES = 256
+"""Open for all else that this process does."""
 
 
 class _Process(SpawnProcess):
@@ -81,26 +90,56 @@ class ProcessPool(ProcessPoolExecutor):
 
     def stop(self) -> None:
         """End the processes, whatever they do; those that do not end within a second are killed."""
-        self.terminate()
-        until = time.monotonic() + STOP_SECONDS
-        for process in self._started():
-            process.join(max(0.0, until - time.monotonic()))
-            process.kill()
+        stop_all([self])
 
     def terminate(self) -> None:
         """Ask the processes to end, and wait for none of them."""
         self.shutdown(wait=False, cancel_futures=True)
-        for process in self._started():
+        for process in self.started():
             process.terminate()
 
-    def _started(self) -> list[_Process]:
+    def started(self) -> list[_Process]:
+        """Return the processes that have been started, also those that have ended."""
         return [process for process in self._context.started if process.pid is not None]
 
     def exit_codes(self) -> list[int | None]:
         """Return how each process ended, below 0 for a signal; None for one that does not end."""
-        for process in self._started():
-            process.join(STOP_SECONDS)
-        return [process.exitcode for process in self._started()]
+        _join(self.started())
+        return [process.exitcode for process in self.started()]
+
+
+def stop_all(pools: Sequence[ProcessPool]) -> None:
+    """End the processes of pools; those that do not end within one second in all are killed."""
+    for pool in pools:
+        pool.terminate()
+    processes = [process for pool in pools for process in pool.started()]
+    _join(processes)
+    for process in processes:
+        process.kill()
+    _join(processes)
+
+
+def _join(processes: Sequence[_Process]) -> None:
+    """Wait for the ends of processes, a second in all."""
+    until = time.monotonic() + STOP_SECONDS
+    for process in processes:
+        process.join(max(0.0, until - time.monotonic()))
+
+
+def affordable(num_workers: int) -> int:
+    """Return how many pools of one process can be open at once, of those wanted.
+
+    Raises this process's limit of open files where it may, and where they need it.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = OTHER_FILES + num_workers * FILES_OF_WORKER
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return num_workers
+    more = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    with suppress(OSError, ValueError):  # macOS has another limit, which it does not tell
+        resource.setrlimit(resource.RLIMIT_NOFILE, (more, hard))
+        soft = more
+    return max(1, min(num_workers, (soft - OTHER_FILES) // FILES_OF_WORKER))
 
 
 def _be_worker(initialize: Callable[..., None] | None, args: Any) -> None:

@@ -3,7 +3,7 @@
 import random
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from tokflow.build.dataset import Dataset
 from tokflow.build.pipeline import Share, build_dataset
 from tokflow.build.results import Reporter
 from tokflow.errors import BadDocumentError, ConfigError
-from tokflow.pools.pool import Advance, InProcess, Make, R, T, ignore
+from tokflow.pools.pool import Advance, Finished, InProcess, Make, R, T, ignore
 from tokflow.store.manifest import read_run
 from tokflow_tests.outputs import content
 from tokflow_tests.tiny import declare, load_dataset, write_yaml
@@ -36,7 +36,7 @@ class Shuffled(InProcess):
 
     def map(
         self, make: Make[T, R], tasks: Iterable[T], *, advance: Advance = ignore
-    ) -> Iterator[tuple[T, R | Exception]]:
+    ) -> Finished[T, R]:
         shuffled = list(tasks)
         random.Random(5).shuffle(shuffled)
         yield from super().map(make, shuffled, advance=advance)

@@ -2,18 +2,26 @@
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tokflow.errors import BadDocumentError, ConfigError, TokflowError
 from tokflow.pools.cores import num_cores
-from tokflow.pools.local import LocalPool
-from tokflow.pools.pool import Advance, InProcess, Pool, open_pool
+from tokflow.pools.local import LocalPool, _Worker
+from tokflow.pools.pool import Advance, InProcess, LostWorkerError, Pool, ignore, open_pool
+from tokflow.pools.processes import ProcessPool
+from tokflow.store.arrow import to_texts
+from tokflow.tokenizers.engines.fast import open_gigatoken
+from tokflow.tokenizers.engines.reference import open_reference
+from tokflow.tokenizers.tokenizer import Tokenizer
+from tokflow_tests.tiny import FEW_TEXTS, declare_texts, save_tokenizer
 
 
 class CannotTravelError(Exception):
@@ -45,6 +53,23 @@ def die(task: Path, advance: Advance, *, times: int) -> int:
     return num_before
 
 
+class PanicError(BaseException):
+    """As what pyo3 raises."""
+
+
+class Unopenable(int):
+    """A task that pickle cannot make again."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return int, ("one",)
+
+
+def panic_at_0(task: int, advance: Advance) -> int:
+    if task == 0:
+        raise PanicError("index out of bounds")
+    return os.getpid()
+
+
 def work(folder: Path, advance: Advance) -> None:
     """Leave a file while a long task is under way."""
     mark = folder / str(os.getpid())
@@ -55,13 +80,46 @@ def work(folder: Path, advance: Advance) -> None:
         mark.unlink()
 
 
+def clean_up_slowly(folder: Path, advance: Advance) -> None:
+    (folder / "busy").touch()
+    try:
+        time.sleep(60)
+    finally:
+        (folder / "cleaning up").touch()
+        time.sleep(0.5)
+        (folder / "cleaning up").unlink()
+        (folder / "busy").unlink()
+
+
+def wait_for(path: Path) -> None:
+    while not path.exists():
+        time.sleep(0.01)
+
+
 def work_unless_well(task: Path, advance: Advance) -> None:
     if task.name != "well":
         work(task, advance)
 
 
+def encode(task: Tokenizer, advance: Advance, *, engine: str) -> tuple[list[int], set[Path]]:
+    """Return the tokens of many texts, and the threads that a library began for them."""
+    before = set(Path("/proc/self/task").iterdir())
+    open_it = open_reference if engine == "reference" else open_gigatoken
+    encoded = open_it(task, in_text="ordinary").encode(to_texts(FEW_TEXTS * 1_000))
+    return encoded.token_ids.tolist(), set(Path("/proc/self/task").iterdir()) - before
+
+
 def cores_of(task: int, advance: Advance) -> int:
     return num_cores()
+
+
+def end_now(processes: ProcessPool) -> None:
+    """Kill a pool's processes, and wait until it knows."""
+    process_ids = list(processes._processes)
+    for process_id in process_ids:
+        os.kill(process_id, signal.SIGKILL)
+    while process_ids and not processes._broken:
+        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module", params=[1, 2])
@@ -96,7 +154,7 @@ def test_tasks_are_taken_as_workers_become_free(pool: Pool):
     next(results)
 
     assert len(taken) <= 4
-    results.close()  # type: ignore[attr-defined]
+    results.close()
 
 
 def test_one_task_alone_runs_in_this_process():
@@ -116,9 +174,42 @@ def test_a_task_whose_worker_is_killed_is_tried_once_more(tmp_path: Path):
     assert once[tasks[0]] == 1
     assert isinstance(twice[tasks[2]], int)
     lost = twice[tasks[1]]
-    assert isinstance(lost, TokflowError)
-    assert lost.found == "one that was killed by SIGKILL, and so was the one that tried it before"
+    assert isinstance(lost, LostWorkerError)
+    assert lost.found == (
+        "one that was killed by SIGKILL; the one that tried it before was lost, too"
+    )
     assert "fewer workers (--jobs) or more memory" in lost.remedy
+
+
+def test_a_worker_that_ends_while_it_is_idle_costs_no_attempt(tmp_path: Path):
+    tasks = [tmp_path / "once", tmp_path / "well"]
+    with LocalPool(2) as pool:
+        for _, process in pool.map(partial(die, times=0), [tmp_path / "well"] * 4):
+            assert isinstance(process, int)
+        for worker in pool._workers:
+            end_now(worker.processes)
+
+        results = dict(pool.map(partial(die, times=1), tasks))
+
+    assert results[tasks[0]] == 1
+    assert isinstance(results[tasks[1]], int)
+
+
+def test_a_panic_of_a_library_and_a_task_that_cannot_be_opened_are_values():
+    with LocalPool(2) as pool:
+        panic, opened, well = (
+            result
+            for _, result in sorted(
+                pool.map(panic_at_0, [0, Unopenable(1), 2]), key=lambda done: int(done[0])
+            )
+        )
+
+    assert isinstance(panic, TokflowError)
+    assert panic.found == "PanicError: index out of bounds"
+    assert isinstance(opened, TokflowError)
+    assert opened.found == "ValueError: invalid literal for int() with base 10: 'one'"
+    assert "--jobs 1" in opened.remedy
+    assert isinstance(well, int)
 
 
 def test_an_interrupted_map_stops_every_worker_soon_and_lets_it_clean_up(tmp_path: Path):
@@ -138,6 +229,28 @@ def test_an_interrupted_map_stops_every_worker_soon_and_lets_it_clean_up(tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
+def test_workers_are_made_as_tasks_come():
+    before = len(list(Path("/proc/self/fd").iterdir()))
+
+    with LocalPool(100) as pool:
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
+        list(pool.map(double, [0, 1, 2]))
+        assert len(pool._workers) == 3
+
+
+def test_a_worker_that_is_told_to_end_twice_still_cleans_up(tmp_path: Path):
+    worker = _Worker()
+    worker.do(clean_up_slowly, tmp_path)
+    wait_for(tmp_path / "busy")
+    [process] = worker.processes.started()
+
+    process.terminate()
+    wait_for(tmp_path / "cleaning up")
+    worker.processes.stop()
+
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_closed_map_stops_what_is_under_way_and_the_pool_goes_on(tmp_path: Path):
     (tmp_path / "busy").mkdir()
 
@@ -148,7 +261,7 @@ def test_a_closed_map_stops_what_is_under_way_and_the_pool_goes_on(tmp_path: Pat
     with LocalPool(2) as pool:
         results = pool.map(work_unless_well, tasks())
         assert next(results)[0].name == "well"
-        results.close()  # type: ignore[attr-defined]
+        results.close()
         after = dict(pool.map(double, [1, 2]))
 
     assert list((tmp_path / "busy").iterdir()) == []
@@ -161,12 +274,36 @@ def test_how_many_work_at_once_is_asked_of_the_environment_and_the_machine(
     monkeypatch.setenv("TOKFLOW_JOBS", "1")
     assert isinstance(open_pool(), InProcess)
     assert isinstance(open_pool(2), LocalPool)
-    monkeypatch.setenv("TOKFLOW_JOBS", "many")
-    with pytest.raises(ConfigError, match=r"TOKFLOW_JOBS: expected how many processes .*'many'"):
+
+
+@pytest.mark.parametrize("asked", ["many", "0", "-1", "²", ""])
+def test_a_wrong_number_of_processes_is_blamed_on_who_gave_it(
+    asked: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("TOKFLOW_JOBS", asked)
+
+    with pytest.raises(ConfigError, match=f"TOKFLOW_JOBS: expected how many .*{asked!r}"):
         open_pool()
-    assert num_cores() == len(os.sched_getaffinity(0))
+    with pytest.raises(ConfigError, match=r"^jobs: expected how many processes .*'0'"):
+        open_pool(0)
 
 
 def test_a_worker_counts_one_core_as_its_own():
     with LocalPool(2) as pool:
         assert [cores for _, cores in pool.map(cores_of, [1, 2])] == [1, 1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.parametrize("engine", ["reference", "gigatoken"])
+def test_an_engine_begins_no_threads_in_a_worker_and_gives_the_same_tokens(
+    engine: str, tmp_path: Path
+):
+    tokenizer = save_tokenizer(declare_texts(tmp_path, kind="trained", vocab_size=270))
+    here, _ = encode(tokenizer, ignore, engine=engine)
+
+    with LocalPool(2) as pool:
+        in_workers = list(pool.map(partial(encode, engine=engine), [tokenizer, tokenizer]))
+
+    for _, (token_ids, threads) in in_workers:
+        assert token_ids == here
+        assert len(threads) == 0

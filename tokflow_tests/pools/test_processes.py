@@ -1,4 +1,5 @@
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from tokflow.errors import TokenizerError
-from tokflow.pools.processes import ProcessPool
+from tokflow.pools.processes import ProcessPool, affordable, stop_all
 from tokflow.store.arrow import to_texts
 from tokflow.tokenizers.engines import transformers_
 from tokflow.tokenizers.engines.reference import open_reference
@@ -208,3 +209,52 @@ def test_what_does_not_interrupt_this_process_interrupts_none_of_its_own():
             pool.submit(signal.raise_signal, signal.SIGINT).result()
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def hold_out(mark: Path) -> None:
+    """Work on, whoever tells this process to end."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    mark.touch()
+    time.sleep(60)
+
+
+def test_pools_that_do_not_end_are_killed_together_a_second_later(tmp_path: Path):
+    pools = [ProcessPool(1) for _ in range(4)]
+    for index, pool in enumerate(pools):
+        pool.submit(hold_out, tmp_path / str(index))
+    while len(list(tmp_path.iterdir())) < 4:
+        time.sleep(0.01)
+
+    started = time.monotonic()
+    stop_all(pools)
+
+    assert time.monotonic() - started < 2.5
+    codes = [process.exitcode for pool in pools for process in pool.started()]
+    assert codes == [-signal.SIGKILL] * 4
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "wanted", "workers", "raised_to"),
+    [
+        (1_024, 4_096, 8, 8, None),
+        (1_024, 4_096, 192, 192, 2_560),
+        (1_024, resource.RLIM_INFINITY, 192, 192, 2_560),
+        (1_024, 1_024, 192, 64, 1_024),
+        (100, 100, 192, 1, 100),
+        (resource.RLIM_INFINITY, resource.RLIM_INFINITY, 192, 192, None),
+    ],
+)
+def test_the_limit_of_open_files_is_raised_for_many_workers_or_allows_fewer(
+    soft: int,
+    hard: int,
+    wanted: int,
+    workers: int,
+    raised_to: int | None,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    limits: list[int] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limit: limits.append(limit[0]))
+
+    assert affordable(wanted) == workers
+    assert limits == ([] if raised_to is None else [raised_to])
