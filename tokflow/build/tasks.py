@@ -16,7 +16,7 @@ from tokflow.documents.ranges import text_bytes_of
 from tokflow.errors import BadDocumentError, TokflowError
 from tokflow.exports import write_export
 from tokflow.exports.part import inputs_of
-from tokflow.pools.pool import Advance, InProcess, Pool, ignore
+from tokflow.pools.pool import Advance, InProcess, LostWorkerError, Pool, ignore
 from tokflow.sequences.segments import write_sequences
 from tokflow.split.cut_tokens import CutEncoder, write_cut_tokens
 from tokflow.split.spans import write_split
@@ -199,6 +199,9 @@ class _UnderWay:
                 raise error
             if self._segments:
                 trust_files(read_output(task.folder))
+        except LostWorkerError as lost:
+            fields = {**lost.fields(), "where": f"{self.output.title}, in a worker process"}
+            self._errors[task.folder] = LostWorkerError(**fields)
         except Exception as found:
             self._errors[task.folder] = found
 
