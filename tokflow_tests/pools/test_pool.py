@@ -73,11 +73,11 @@ def panic_at_0(task: int, advance: Advance) -> int:
 def work(folder: Path, advance: Advance) -> None:
     """Leave a file while a long task is under way."""
     mark = folder / str(os.getpid())
-    mark.touch()
     try:
+        mark.touch()
         time.sleep(60)
     finally:
-        mark.unlink()
+        mark.unlink(missing_ok=True)
 
 
 def clean_up_slowly(folder: Path, advance: Advance) -> None:
