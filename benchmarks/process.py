@@ -1,6 +1,6 @@
 """One whole process, measured from outside: wall time, processor time, peak memory of its tree."""
 
-import functools
+import contextlib
 import os
 import signal
 import subprocess
@@ -64,15 +64,15 @@ def measure(command, *, folder, environment, timeout=None, num_cores=None):
     }
     with tempfile.TemporaryFile("w+") as output:
         start, busy = time.perf_counter(), busy_seconds()
-        process = subprocess.Popen(
-            [str(part) for part in command],
-            cwd=folder,
-            env={**inherited, **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            preexec_fn=num_cores and functools.partial(pin, num_cores),
-        )
+        with pinned(num_cores):  # which the process inherits
+            process = subprocess.Popen(
+                [str(part) for part in command],
+                cwd=folder,
+                env={**inherited, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
         watch = Watch(process.pid, deadline=start + timeout if timeout else None)
         watch.start()
         _, status, usage = os.wait4(process.pid, 0)
@@ -103,10 +103,18 @@ def busy_seconds():
     return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 
 
-def pin(num_cores):
-    """Keep this process and those it starts to its first cores; only Linux lets it."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:num_cores])
+@contextlib.contextmanager
+def pinned(num_cores):
+    """Have no more than so many cores in the block; all where none are asked for."""
+    if num_cores is None or not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(before)[:num_cores])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def failure(process, output):

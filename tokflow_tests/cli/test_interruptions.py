@@ -11,7 +11,7 @@ import pytest
 from tokflow_tests.tiny import FEW_TEXTS, write_raw, write_yaml
 
 SCRIPT = """
-import sys, time
+import signal, sys, time
 from tokflow.build import tasks
 from tokflow.cli.app import app
 
@@ -19,6 +19,7 @@ def write(*arguments, **more):
     (arguments[3] / "tokens.bin").write_bytes(b"half")
     time.sleep(60)
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who started it may have ignored it
 tasks.write_token_shard = write
 app(["run", "--config", sys.argv[1]])
 """
@@ -34,7 +35,6 @@ def test_a_run_that_is_told_to_end_leaves_nothing_half_written(
         [sys.executable, "-c", SCRIPT, str(config)],
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     while not list(tmp_path.rglob("tokens.bin")):
         assert run.poll() is None
