@@ -33,6 +33,9 @@ from tokflow.documents.parsed import (
 from tokflow.errors import ConfigError
 from tokflow.store.arrow import texts_of
 
+MANY_RECORDS = 10
+"""Records of which none has a field, so that it is the config that is wrong. Fewer may be bad."""
+
 _BLANK = b" \t\r"
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -102,6 +105,8 @@ class _Field:
     """True once a record had it, whatever its value."""
     lack: Problem | None = None
     """Of the first record that had it not."""
+    num_lacking: int = 0
+    """Records that had it not."""
 
 
 def _field(text: str, config: DocumentsConfig) -> _Field:
@@ -148,8 +153,8 @@ def _looked_up(
 
 
 def _check_found(field: _Field, path: Path) -> None:
-    """Raise ConfigError if the field is not what the records hold."""
-    if field.lack is not None and not field.is_found:
+    """Raise ConfigError if the field is not what the records hold, and they are not just a few."""
+    if field.lack is not None and not field.is_found and field.num_lacking >= MANY_RECORDS:
         raise ConfigError(
             where=path,
             expected=f"records with {field.lack.expected}",
@@ -252,6 +257,7 @@ def _missing_key(value: Any, field: _Field, depth: int) -> Problem:
     found += f" (nearest: {nearest[0]!r})" if nearest else ""
     problem = Problem(f"the key {key!r}{inside}", found, field.remedy)
     field.lack = field.lack or problem
+    field.num_lacking += 1
     return problem
 
 

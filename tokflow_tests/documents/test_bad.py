@@ -226,10 +226,12 @@ def test_a_missing_nested_key_is_named_with_the_keys_beside_it(tmp_path: Path):
 
 def test_a_field_that_no_record_has_is_an_error_and_no_rejects(tmp_path: Path):
     path = tmp_path / "a.jsonl"
-    path.write_text('{"id": 1, "content": "a"}\n{\n{"id": 2}\n')
+    path.write_text('{"id": 1, "content": "a"}\n{\n' + '{"id": 2}\n' * 9)
     config = DocumentsConfig(text=("content", "contents"), on_bad_document="reject")
 
     error = error_of(path, config)
+    path.write_text('{"content": "a"}\n' * 9)
+    few = read(path, config)
     path.write_text('{"content": "a"}\n{"contents": null}\n')
 
     assert str(error) == (
@@ -237,6 +239,7 @@ def test_a_field_that_no_record_has_is_an_error_and_no_rejects(tmp_path: Path):
         "'id', 'content' (nearest: 'content'); set documents.text to the field that holds the text"
     )
     assert isinstance(error, ConfigError)
+    assert few == ["a"] * 9
     assert read(path, config) == ["a"]
 
 

@@ -332,6 +332,11 @@ def test_max_rejects_counts_those_of_the_range(tmp_path: Path):
 # A field that no record of the file has
 
 
+@pytest.fixture(autouse=True)
+def _one_record_is_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tokflow.documents.jsonl.MANY_RECORDS", 1)
+
+
 LACKING = DocumentsConfig(on_bad_document="reject", max_rejects=3)
 
 
