@@ -35,7 +35,7 @@ class Share:
 
     number: int
     """From 1."""
-    of_shards: int
+    of_shares: int
 
     @classmethod
     def read(cls, text: str) -> "Share":
@@ -43,9 +43,9 @@ class Share:
 
         Raises: ConfigError.
         """
-        number, _, of_shards = text.partition("/")
-        if number.isdecimal() and of_shards.isdecimal() and 0 < int(number) <= int(of_shards):
-            return cls(int(number), int(of_shards))
+        number, _, of_shares = text.partition("/")
+        if number.isdecimal() and of_shares.isdecimal() and 0 < int(number) <= int(of_shares):
+            return cls(int(number), int(of_shares))
         raise ConfigError(
             where="--shard",
             expected="the number of a share, from 1, and how many there are, such as 3/64",
@@ -55,10 +55,10 @@ class Share:
 
     def of(self, keys: Sequence[str]) -> list[str]:
         """Return the share of the keys: every 64th, from the third."""
-        return list(keys[self.number - 1 :: self.of_shards])
+        return list(keys[self.number - 1 :: self.of_shares])
 
     def __str__(self) -> str:
-        return f"{self.number}/{self.of_shards}"
+        return f"{self.number}/{self.of_shares}"
 
 
 def make_tokenizer(graph: BuildGraph) -> StageResult:
@@ -270,14 +270,14 @@ class _Build:
         """
         made = None
         dataset = self.graph.dataset
-        is_first_build = not any((dataset.folder / "tokens" / key).is_dir() for key in keys)
-        local = (Path(of.url) for of in self.graph.sources.values() if of.is_local)
+        if any((dataset.folder / "tokens" / key).is_dir() for key in keys):
+            return None
+        local = (Path(of.url) for of in (self.graph.sources[key] for key in keys) if of.is_local)
         sizes = {path: path.stat().st_size for path in local if path.exists()}
-        documents = dataset.documents
-        is_small = sum(text_bytes_of(*of, documents) for of in sizes.items()) <= SMALL_BYTES
-        if is_first_build and not is_small:
+        is_small = sum(text_bytes_of(*of, dataset.documents) for of in sizes.items()) <= SMALL_BYTES
+        if not is_small:
             self.pool.start("tokflow.build.tasks")
-        if dataset.tokenizer.kind != "trained" and is_first_build:
+        if dataset.tokenizer.kind != "trained":
             with suppress(TokflowError, OSError):
                 made = make_tokenizer(self.graph)
                 if is_small:

@@ -134,7 +134,9 @@ def _make_missing(missing: Iterable[Output], pool: Pool, advance: Advance) -> Re
     def tasks() -> Iterator[Task]:
         for output in under_way.values():
             for task in output.tasks():
-                if not output.is_needless(task):
+                if output.has_failed:
+                    output.num_left -= 1
+                else:
                     yield task
             if output.num_left == 0 and not output.is_told:
                 known.append(output)
@@ -186,9 +188,9 @@ class _UnderWay:
         self.num_left = len(tasks)
         return tasks
 
-    def is_needless(self, task: Task) -> bool:
-        """Return whether a task need not be done, for an earlier one of the output has failed."""
-        self.num_left -= bool(self._errors)
+    @property
+    def has_failed(self) -> bool:
+        """True if a task has failed, so that no later one need be done."""
         return bool(self._errors)
 
     def done(self, task: Task, error: Exception | None) -> None:

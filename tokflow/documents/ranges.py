@@ -14,7 +14,15 @@ from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.file_formats import before_of, format_of, format_of_file
 from tokflow.documents.file_range import Range
 
-__all__ = ["RANGE_BYTES", "Range", "is_cut", "may_be_cut", "ranges_of", "rows_before"]
+__all__ = [
+    "RANGE_BYTES",
+    "Range",
+    "is_cut",
+    "may_be_cut",
+    "ranges_of",
+    "rows_before",
+    "text_bytes_of",
+]
 
 RANGE_BYTES = 256_000_000
 """Text in a range, about; a file that is no larger is read whole."""

@@ -12,7 +12,6 @@ from functools import partial
 from importlib import import_module
 from itertools import chain, islice
 from multiprocessing import get_context
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from tokflow.errors import TokflowError, explained
@@ -105,12 +104,7 @@ class LocalPool:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for worker in self._workers:
             worker.processes.terminate()
 

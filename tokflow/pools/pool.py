@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Generator, Iterable
-from types import TracebackType
 from typing import Protocol, Self, TypeAlias, TypeVar
 
 from tokflow.errors import ConfigError, TokflowError
@@ -48,12 +47,7 @@ class Pool(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *error: object) -> None: ...
 
 
 class InProcess:
@@ -77,12 +71,7 @@ class InProcess:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Leave nothing open."""
 
 

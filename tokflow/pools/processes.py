@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from multiprocessing import parent_process
 from multiprocessing.context import SpawnContext, SpawnProcess
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any
 
 _starting = threading.Lock()
@@ -78,15 +78,10 @@ class ProcessPool(ProcessPoolExecutor):
             initargs=(initialize, args),
         )
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: Any) -> None:
         if kind is not None and not issubclass(kind, Exception):
             self.stop()
-        super().__exit__(kind, error, traceback)
+        super().__exit__(kind, *error)
 
     def stop(self) -> None:
         """End the processes, whatever they do; those that do not end within a second are killed."""

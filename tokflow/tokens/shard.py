@@ -1,7 +1,7 @@
 """Documents -> token shard: tokens.bin, documents.parquet, of chats loss_mask.bin; one raw file."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from tokflow.documents import (
     read_documents,
 )
 from tokflow.errors import CorruptOutputError
+from tokflow.pools.pool import Advance, ignore
 from tokflow.raw import RawFile, check_unchanged
 from tokflow.store.arrow import read_table, to_arrow, to_numpy
 from tokflow.store.integrity import Stored
@@ -49,9 +50,6 @@ TOKENS_VERSION = 3
 BATCH_BYTES = 8_000_000
 """Text tokenized at once. Batches of 2 MB take gigatoken up to a third more processor time, and it
 never uses more than one core for them."""
-
-Progress = Callable[[int, int], None]
-"""Called with the number of documents and of UTF-8 bytes of each batch that was tokenized."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +181,7 @@ def write_token_shard(
     dataset: str,
     segment: ShardSegment | None = None,
     batch_bytes: int = BATCH_BYTES,
-    progress: Progress | None = None,
+    progress: Advance = ignore,
 ) -> None:
     """Write the token shard of `raw`, or a segment of it, into the empty `folder`, manifest last.
 
@@ -200,7 +198,7 @@ def write_token_shard(
     read = partial(read_documents, raw.path, documents, render=render, within=within)
     batches = read(batch_bytes=batch_bytes, on_reject=rejects.append)
     with ShardWriter(folder, has_loss_mask=documents.is_chat, segment=number) as writer:
-        _write_tokens(batches, encoder, writer, progress or (lambda *_: None))
+        _write_tokens(batches, encoder, writer, progress)
     check_unchanged(raw)
     recipe = tokens_recipe(raw, documents, encoding.config, encoding.tokenizer)
     manifest = Manifest(
@@ -215,7 +213,7 @@ def write_token_shard(
 
 
 def _write_tokens(
-    batches: Iterator[Batch], encoder: DocumentEncoder, writer: ShardWriter, progress: Progress
+    batches: Iterator[Batch], encoder: DocumentEncoder, writer: ShardWriter, progress: Advance
 ) -> None:
     """Read, encode, and add BOS and EOS and write, each overlapped with the next."""
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -58,13 +58,8 @@ class ShardWriter:
     def __enter__(self) -> "ShardWriter":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._closing.__exit__(kind, error, traceback)
+    def __exit__(self, *error: Any) -> None:
+        self._closing.__exit__(*error)
 
     def add(self, batch: Batch, tokens: TokenBatch) -> None:
         """Write the documents of a batch and their tokens."""

@@ -1,6 +1,5 @@
 """The assets of a dataset, run by Dagster."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
@@ -19,10 +18,9 @@ KEYS = ["a.txt", "b.txt", "c.txt"]
 
 
 @pytest.fixture
-def case(tmp_path: Path) -> Iterator[Case]:
-    with dg.DagsterInstance.ephemeral() as instance:
-        instance.add_dynamic_partitions("small_files", KEYS)
-        yield Case(tmp_path, instance)
+def case(case: Case) -> Case:
+    case.instance.add_dynamic_partitions("small_files", KEYS)
+    return case
 
 
 def test_one_run_over_all_partitions_builds_everything(case: Case):

@@ -1,8 +1,5 @@
 """Dagster's list of raw files follows what is there."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import dagster as dg
 import pytest
 
@@ -12,12 +9,6 @@ from tokflow.errors import ConfigError
 from tokflow_tests.dagster_case import QUIET, Case
 
 KEYS = ["a.txt", "b.txt", "c.txt"]
-
-
-@pytest.fixture
-def case(tmp_path: Path) -> Iterator[Case]:
-    with dg.DagsterInstance.ephemeral() as instance:
-        yield Case(tmp_path, instance)
 
 
 def test_new_files_become_partitions_with_the_version_of_their_content(case: Case):

@@ -1,7 +1,6 @@
 """What is built outside of Dagster is in its history as if it had been built in a run."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
@@ -13,12 +12,6 @@ from tokflow.components import RecordedBuild, open_instance, record_build, sync_
 from tokflow_tests.dagster_case import RANGE, Case, selection
 
 KEYS = ["a.txt", "b.txt", "c.txt"]
-
-
-@pytest.fixture
-def case(tmp_path: Path) -> Iterator[Case]:
-    with dg.DagsterInstance.ephemeral() as instance:
-        yield Case(tmp_path, instance)
 
 
 def test_what_was_built_is_fresh_and_no_run_was_launched(case: Case):

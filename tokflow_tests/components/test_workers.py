@@ -1,6 +1,5 @@
 """Claims about the processes that a step of Dagster works with."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
@@ -18,10 +17,9 @@ KEYS = ["a.txt", "b.txt", "c.txt"]
 
 
 @pytest.fixture
-def case(tmp_path: Path) -> Iterator[Case]:
-    with dg.DagsterInstance.ephemeral() as instance:
-        instance.add_dynamic_partitions("small_files", KEYS)
-        yield Case(tmp_path, instance)
+def case(case: Case) -> Case:
+    case.instance.add_dynamic_partitions("small_files", KEYS)
+    return case
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
