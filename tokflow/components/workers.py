@@ -13,7 +13,7 @@ class Workers(dg.ConfigurableResource[None]):
     """Processes that a step works with; by default one for each core, or `TOKFLOW_JOBS`."""
 
     jobs: int | None = None
-    """How many."""
+    """Their number, 1 or more."""
 
 
 WORKERS = Workers()

@@ -113,7 +113,7 @@ class DocumentsConfig(Config):
 
     @property
     def documents_per_record(self) -> int:
-        """How many documents a record is; each of its columns, unless they are joined."""
+        """Documents of a record: one for each of its columns, unless they are joined."""
         return 1 if self.separator_of_columns is not None else len(self.columns)
 
     def _problem_of_chat(self) -> tuple[str, str] | None:

@@ -48,11 +48,11 @@ class ShardSegment:
     """From 0, in the order of the file."""
     range: Range
     shard: Recipe
-    """What decides the shard."""
+    """The recipe of the shard."""
 
     @property
     def recipe(self) -> Recipe:
-        """What decides the segment."""
+        """The recipe of the segment: that of the shard, and its range."""
         own = {"segment": [self.number, self.range.start, self.range.stop]}
         return replace(self.shard, config={**self.shard.config, **own})
 
