@@ -1,11 +1,13 @@
 """The outputs that a stored one was made from, opened without the dataset's config."""
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from pathlib import Path
 
 from tokflow.errors import MissingOutputError
 from tokflow.exports import Export, Part
 from tokflow.exports.part import make_parts
+from tokflow.raw import group_key
 from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, open_sequences
 from tokflow.split.spans import Split, open_split
@@ -109,10 +111,10 @@ class Ancestry:
         return self.split(self.parents(output)[0])
 
     def split_of(self, export: StoredOutput, raw_file: str) -> Split:
-        """Return the split of one raw file, among those that an export is made from."""
+        """Return the split that one raw file is in, among those that an export is made from."""
         if (source := self.source(export)) is not None:
             return self.split_of(source, raw_file)
-        return self.split(self.parents(export, [raw_file])[0])
+        return self.split(self.parents(export, [_partition_of(export, raw_file)])[0])
 
     def sequences(self, output: StoredOutput) -> FileSequences:
         """Return the sequences that an output is."""
@@ -136,3 +138,11 @@ class Ancestry:
             for each in made_from
         ]
         return make_parts(manifest.details["parts"], details, files, PackingConfig(**packing))
+
+
+def _partition_of(export: StoredOutput, raw_file: str) -> str:
+    """Return the partition of a raw file: its own, or the group, a run of sorted keys, with it."""
+    partitions = sorted(export.manifest.parents)
+    if raw_file in export.manifest.parents:
+        return raw_file
+    return partitions[bisect_right(partitions, group_key(raw_file)) - 1]

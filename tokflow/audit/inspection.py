@@ -182,8 +182,10 @@ def _beginnings(found: StoredOutput, num: int) -> Iterator[_Beginning]:
 def _of_shard(shard: TokenShard, num_tokens: int) -> _Beginning:
     table = shard.documents(["row", "token_offset", "num_tokens"])
     table = table.rename_columns(["row", "position", "num_tokens"])
-    raw_file = shard.manifest.partition
-    entries = [{"raw_file": raw_file, **row} for row in _rows_before([table], num_tokens)]
+    entries = _rows_before([table], num_tokens)
+    raw_files, rows = shard.origins.of_rows(np.array([of["row"] for of in entries], dtype=np.int64))
+    for entry, raw_file, row in zip(entries, raw_files.to_pylist(), rows.tolist(), strict=True):
+        entry |= {"raw_file": raw_file, "row": row}
     return _Beginning(token_ids=[shard.tokens().read(0, num_tokens)], entries=entries)
 
 

@@ -31,7 +31,7 @@ class TokenOrigin:
     """Of the first token in the part; in a format of sequences, row times length plus column."""
     num_tokens: int
     raw_file: str
-    """The partition key: the path below the raw folder."""
+    """Its key: the path below the raw folder."""
     row: int
     """Ordinal of the document in the raw file."""
     token_in_text: int
@@ -159,7 +159,8 @@ def _open_text(split: Split, entry: dict[str, Any]) -> _TokenizedText:
     """Return the text that a row of the index is of."""
     shard = split.shard
     table = shard.documents(["row", "num_chars"])
-    document = int(np.searchsorted(to_numpy(table["row"]), entry["row"]))
+    row = shard.origins.row_of(entry["raw_file"], entry["row"])
+    document = int(np.searchsorted(to_numpy(table["row"]), row))
     spans = split.spans(entry["part"])
     at = (spans.document == document) & (spans.char_start == entry["char_start"])
     rows = split.span_table(entry["part"])

@@ -4,13 +4,13 @@ import fnmatch
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.output import FILE_STAGES, Output, Stage
-from tokflow.documents import format_of, format_of_name
+from tokflow.documents import format_of, format_of_name, is_cut
 from tokflow.errors import (
     ConfigError,
     MissingOutputError,
@@ -21,9 +21,18 @@ from tokflow.errors import (
 )
 from tokflow.exports import ExportConfig, Part, export_recipe
 from tokflow.exports.part import make_parts
-from tokflow.raw import Listing, Progress, RawFile, RawSource, list_raw, read_raw_files
+from tokflow.raw import (
+    Listing,
+    Progress,
+    RawFile,
+    RawPartition,
+    RawSource,
+    list_raw,
+    partitions_of,
+    read_raw_files,
+)
 from tokflow.sequences.segments import FileSequences, open_sequences, sequences_recipe
-from tokflow.split.rule import FilePosition, SplitConfig
+from tokflow.split.rule import FilePosition, SplitConfig, part_of_file
 from tokflow.split.spans import Split, open_split, split_recipe
 from tokflow.store.manifest import Recipe
 from tokflow.store.verdicts import write_verdict
@@ -82,25 +91,47 @@ class BuildGraph:
 
     @property
     def sources(self) -> dict[str, RawSource]:
-        """The raw files by partition key, in the order of all outputs."""
+        """The raw files by their keys, sorted."""
         return self.listing.sources
+
+    @cached_property
+    def partitions(self) -> dict[str, tuple[RawSource, ...]]:
+        """The raw files of each partition by its key, in the order of all outputs.
+
+        Raises: as `listing`, and ConfigError where they cannot be grouped as `raw.group` says.
+        """
+        dataset = self.dataset
+        return partitions_of(
+            self.sources,
+            dataset.raw.group,
+            is_alone=lambda path, num_bytes: is_cut(path, num_bytes, dataset.documents),
+            kind_of=partial(part_of_file, config=dataset.split),
+        )
 
     def selected_keys(self, partitions: Sequence[str] | None) -> list[str]:
         """Return the partition keys asked for, all by default, in the order of all outputs.
 
         Raises: ConfigError for a key that is no raw file.
         """
-        sources = self.sources
-        unknown = [key for key in partitions or () if key not in sources]
+        known = self.partitions
+        unknown = [key for key in partitions or () if key not in known]
         if unknown:
             raise ConfigError(
                 where="--partition",
-                expected=f"a raw file of {self.dataset.name}: {first_five(list(sources))}",
+                expected=f"a partition of {self.dataset.name}: {first_five(list(known))}",
                 found=repr(unknown[0]),
                 remedy="name one of them",
             )
-        chosen = set(sources if partitions is None else partitions)
-        return [key for key in sources if key in chosen]
+        chosen = set(known if partitions is None else partitions)
+        return [key for key in known if key in chosen]
+
+    def raw(self, key: str) -> RawPartition:
+        """Return the raw files of one partition, fetched if they are elsewhere.
+
+        Raises: RawFileError.
+        """
+        sources = self.partitions.get(key) or self._unknown(key)
+        return RawPartition(key, tuple(self.raw_file(source.key) for source in sources))
 
     def raw_file(self, key: str) -> RawFile:
         """Return one raw file, fetched if it is elsewhere.
@@ -108,26 +139,29 @@ class BuildGraph:
         Raises: RawFileError.
         """
         if key not in self._raw_files:
-            if key not in self.sources:
-                raise RawFileError(
-                    where=f"{self.dataset.name}: {key}",
-                    expected="the partition key of a raw file",
-                    found="none of that name among "
-                    f"{len(self.sources):,} files such as {next(iter(self.sources), None)!r}",
-                    remedy="put the file back, or name one that `tokflow plan` lists; the job "
-                    f"{self.dataset.name}_scan removes partitions without a file",
-                )
-            self._read([self.sources[key]])
+            self._read([self.sources[key] if key in self.sources else self._unknown(key)])
         return self._raw_files[key]
 
-    def read_raw_files(self, keys: Sequence[str], *, progress: Progress | None = None) -> None:
-        """Look at many raw files of this disk together, which is faster than one by one.
+    def _unknown(self, key: str) -> NoReturn:
+        known = self.partitions
+        raise RawFileError(
+            where=f"{self.dataset.name}: {key}",
+            expected="the key of a partition",
+            found=f"none of that name among {len(known):,} such as {next(iter(known), None)!r}",
+            remedy="put the file back, or name one that `tokflow plan` lists; the job "
+            f"{self.dataset.name}_scan removes partitions without a file",
+        )
 
-        If one of them is bad nothing is raised here: `raw_file` does when it is asked for it.
+    def read_raw_files(self, keys: Sequence[str], *, progress: Progress | None = None) -> None:
+        """Look at the raw files of many partitions together, those of this disk, which is faster
+        than one by one.
+
+        If one of them is bad nothing is raised here: `raw` does when it is asked for it.
         """
-        new = [self.sources[key] for key in keys if key not in self._raw_files]
+        sources = [source for key in keys for source in self.partitions[key]]
+        new = [of for of in sources if of.is_local and of.key not in self._raw_files]
         with suppress(TokflowError, OSError):
-            self._read([source for source in new if source.is_local], progress)
+            self._read(new, progress)
 
     def _read(self, sources: Sequence[RawSource], progress: Progress | None = None) -> None:
         self._raw_files |= read_raw_files(
@@ -139,11 +173,11 @@ class BuildGraph:
         )
 
     def outputs(self, keys: Sequence[str] | None = None) -> Iterator[Output]:
-        """Yield every output of the raw files `keys`, by default of all, and of the dataset, in
+        """Yield every output of the partitions `keys`, by default of all, and of the dataset, in
         the order of the stages and of the keys: what an output is made from comes before it."""
         yield self.tokenizer_output
         for stage in FILE_STAGES:
-            for key in self.sources if keys is None else keys:
+            for key in self.partitions if keys is None else keys:
                 yield self.output(stage, key)
         for config in self.dataset.exports:
             yield self.export(config)
@@ -184,7 +218,7 @@ class BuildGraph:
     def inputs(self, config: ExportConfig) -> dict[str, Output]:
         """Return the outputs that an export is made from, by partition key."""
         stage = _stage_of_inputs(config)
-        return {key: self.output(stage, key) for key in self.sources}
+        return {key: self.output(stage, key) for key in self.partitions}
 
     def tokenizer_source(self) -> TokenizerSource:
         """Return what the tokenizer is made from."""
@@ -250,12 +284,12 @@ class BuildGraph:
         if missing:
             raise MissingOutputError(
                 where=f"{dataset.name}/exports/{config.name}",
-                expected=f"the {stage} of all {len(self.sources):,} raw files",
+                expected=f"the {stage} of all {len(self.partitions):,} partitions",
                 found=f"{len(missing):,} not built: {first_five(missing)}",
                 remedy=f"materialize {dataset.name}/{stage} for them, or run `tokflow run`",
             )
         open_file = self.open_sequences if stage == "sequences" else self.open_split
-        files = [open_file(key) for key in self.sources]
+        files = [open_file(key) for key in self.partitions]
         return make_parts(dataset.split.parts, self.export_details(), files, dataset.packing)
 
     def export_details(self) -> dict[str, Any]:
@@ -272,7 +306,7 @@ class BuildGraph:
 
     @cached_property
     def _positions(self) -> dict[str, FilePosition]:
-        counts = {key: self.tokens(key).manifest().counts for key in self.sources}
+        counts = {key: self.tokens(key).manifest().counts for key in self.partitions}
         is_drawn = self.dataset.split.form == "fraction"
         total = sum(of_file["num_documents"] for of_file in counts.values()) if is_drawn else 0
         positions = {}
@@ -292,12 +326,13 @@ def _stage_of_inputs(config: ExportConfig) -> Stage:
 
 def _recipe_of_tokens(graph: BuildGraph, key: str) -> Recipe:
     dataset = graph.dataset
-    return tokens_recipe(graph.raw_file(key), dataset.documents, dataset.tokenizer, graph.tokenizer)
+    return tokens_recipe(graph.raw(key), dataset.documents, dataset.tokenizer, graph.tokenizer)
 
 
 def _recipe_of_split(graph: BuildGraph, key: str) -> Recipe:
     tokens = graph.tokens(key).fingerprint
-    return split_recipe(tokens, graph.dataset.split, graph.position(key), key)
+    first_file = graph.partitions[key][0].key
+    return split_recipe(tokens, graph.dataset.split, graph.position(key), first_file)
 
 
 def _recipe_of_export(graph: BuildGraph, name: str) -> Recipe:

@@ -24,14 +24,14 @@ from tokflow.documents.ranges import text_bytes_of
 from tokflow.errors import ConfigError, MissingOutputError, TokflowError, first_five
 from tokflow.exports import ExportConfig
 from tokflow.pools.pool import Advance, InProcess, Pool, ignore, open_pool
-from tokflow.raw import RawFile
+from tokflow.raw import RawPartition
 from tokflow.tokenizers.engines import EngineDiffersError
 from tokflow.tokens.encoder import engine_for
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One of several shares of a dataset's raw files, such as the third of 64."""
+    """One of several shares of a dataset's partitions, such as the third of 64."""
 
     number: int
     """From 1."""
@@ -152,7 +152,7 @@ def build_dataset(
         )
         build.run(keys if share is None else share.of(keys))
     return BuildResult(
-        raw_files=build.raw_files,
+        partitions=build.partitions,
         made=tuple(build.in_order()),
         failed=tuple(build.failed),
         left_out=graph.listing.left_out,
@@ -177,7 +177,7 @@ class _Build:
         self.pool = pool
         self.is_partial = is_partial
         self.is_share = is_share
-        self.raw_files: dict[str, RawFile] = {}
+        self.partitions: dict[str, RawPartition] = {}
         """Those of which nothing has failed so far."""
         self.made: dict[tuple[Stage, str], StageResult] = {}
         self.failed: list[StageFailure] = []
@@ -189,7 +189,7 @@ class _Build:
             tokenizer = self._load_engine(keys)
         for key in keys:
             try:
-                self.raw_files[key] = self.graph.raw_file(key)
+                self.partitions[key] = self.graph.raw(key)
             except Exception as error:
                 self._fail("raw", key, error)
         if tokenizer is not None:
@@ -204,12 +204,12 @@ class _Build:
         Returns False where gigatoken turned out to be wrong: all tokens are others now, and so is
         what was made of them.
         """
-        for stage, outputs in groupby(self.graph.outputs(list(self.raw_files)), by_stage):
+        for stage, outputs in groupby(self.graph.outputs(list(self.partitions)), by_stage):
             if not self._may_begin(stage):
                 break
             todo = [output for output in outputs if self._is_todo(output)]
             if stage != "tokenizer" or todo:
-                num_bytes = sum(self.raw_files[of.name].num_bytes for of in todo if of.is_of_file)
+                num_bytes = sum(self.partitions[of.name].num_bytes for of in todo if of.is_of_file)
                 self.reporter.stage(stage, num_outputs=len(todo), num_bytes=num_bytes)
             with closing(make_outputs(todo, self.pool, advance=self.reporter.advance)) as results:
                 for output, result in results:
@@ -226,23 +226,23 @@ class _Build:
             return
         self._fail(output.stage, output.name, result)
         if output.is_of_file:
-            del self.raw_files[output.name]
+            del self.partitions[output.name]
 
     def _may_begin(self, stage: Stage) -> bool:
         """Return whether a stage can begin: what all of it is made from is there."""
-        sources = self.graph.sources
+        partitions = self.graph.partitions
         if stage == "tokens":
             return ("tokenizer", "tokenizer") in self.made
         needs_all = stage == "export" or self.graph.dataset.split.scope == "dataset"
         if self.is_share and needs_all and stage != "tokenizer":
             return False
         if stage == "split" and self.graph.dataset.split.scope == "dataset":
-            waiting = [key for key in sources if not self.graph.tokens(key).is_made]
+            waiting = [key for key in partitions if not self.graph.tokens(key).is_made]
             if waiting and self.failed:
                 self._fail("split", "all files", self._waits_for(waiting))
             return not waiting
         if stage == "export":
-            is_packed = all(self.graph.sequences(key).is_made for key in sources)
+            is_packed = all(self.graph.sequences(key).is_made for key in partitions)
             return not self.failed and (is_packed or not self.is_partial)
         return True
 
@@ -250,14 +250,14 @@ class _Build:
         """Return why no split can be made, which is said once and not for every file."""
         return MissingOutputError(
             where=f"{self.graph.dataset.name}: split",
-            expected=f"the tokens of all {len(self.graph.sources):,} raw files, through "
+            expected=f"the tokens of all {len(self.graph.partitions):,} partitions, through "
             "which scope: dataset counts",
             found=f"none of {first_five(keys)}",
             remedy="mend what is wrong with them, or set split.scope: file",
         )
 
     def _is_todo(self, output: Output) -> bool:
-        is_lost = output.is_of_file and output.name not in self.raw_files
+        is_lost = output.is_of_file and output.name not in self.partitions
         return not is_lost and (output.stage, output.name) not in self.made
 
     def _load_engine(self, keys: Sequence[str]) -> StageResult | None:
@@ -272,7 +272,8 @@ class _Build:
         dataset = self.graph.dataset
         if any((dataset.folder / "tokens" / key).is_dir() for key in keys):
             return None
-        local = (Path(of.url) for of in (self.graph.sources[key] for key in keys) if of.is_local)
+        sources = (of for key in keys for of in self.graph.partitions[key])
+        local = (Path(of.url) for of in sources if of.is_local)
         sizes = {path: path.stat().st_size for path in local if path.exists()}
         is_small = sum(text_bytes_of(*of, dataset.documents) for of in sizes.items()) <= SMALL_BYTES
         if not is_small:

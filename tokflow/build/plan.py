@@ -133,15 +133,15 @@ def make_plan(
     """
     graph = BuildGraph(dataset, offline=True)
     keys = graph.selected_keys(partitions)
-    graph.read_raw_files(list(graph.sources), progress=progress)
+    graph.read_raw_files(list(graph.partitions), progress=progress)
     planner = _Planner(graph)
     num_elsewhere = planner.look_at_all(keys, is_partial=partitions is not None)
     return Plan(
         graph=graph,
         planned=tuple(planner.planned),
         bad=tuple(planner.bad),
-        num_files=len(keys),
-        num_remote=sum(not graph.sources[key].is_local for key in keys),
+        num_files=sum(len(graph.partitions[key]) for key in keys),
+        num_remote=sum(not of.is_local for key in keys for of in graph.partitions[key]),
         num_elsewhere=num_elsewhere,
     )
 
@@ -154,7 +154,7 @@ class _Planner:
         self.planned: list[PlannedOutput] = []
         self.bad: list[StageFailure] = []
         self.sizes: dict[str, int] = {}
-        """Bytes of each raw file on this disk."""
+        """Bytes of each partition's raw files, those on this disk."""
         self.unfetched: set[str] = set()
         is_counted = graph.dataset.split.scope == "dataset"
         self.asked_again: set[Stage] = {"tokenizer", *(("tokens",) if is_counted else ())}
@@ -163,11 +163,11 @@ class _Planner:
     def look_at_all(self, keys: Sequence[str], *, is_partial: bool) -> int:
         """Plan the outputs of raw files and of the dataset; return how many other files are not
         built."""
-        sources = self.graph.sources
-        for key in sources:
+        partitions = self.graph.partitions
+        for key in partitions:
             self._look_at_raw(key)
         chosen = set(keys)
-        elsewhere = [key for key in sources if key not in chosen]
+        elsewhere = [key for key in partitions if key not in chosen]
         num_elsewhere = sum(not self.graph.sequences(key).is_made for key in elsewhere)
         bad = {failure.name for failure in self.bad}
         for output in self.graph.outputs([key for key in keys if key not in bad]):
@@ -179,9 +179,9 @@ class _Planner:
 
     def _look_at_raw(self, key: str) -> None:
         try:
-            self.sizes[key] = self.graph.raw_file(key).num_bytes
+            self.sizes[key] = self.graph.raw(key).num_bytes
         except (TokflowError, OSError) as error:
-            if self.graph.sources[key].is_local:
+            if all(source.is_local for source in self.graph.partitions[key]):
                 self.bad.append(StageFailure("raw", key, error))
             else:
                 self.unfetched.add(key)
@@ -223,9 +223,11 @@ class _Planner:
     ) -> None:
         if output.stage in FILE_STAGES:
             num_bytes = self.sizes.get(output.name, 0)
-        else:  # a trained tokenizer has the files that it is trained on as parents
-            keys = self.sizes if output.stage == "export" else recipe.parents if recipe else ()
-            num_bytes = sum(self.sizes.get(key, 0) for key in keys)
+        elif output.stage == "export":
+            num_bytes = sum(self.sizes.values())
+        else:
+            trained_on = self.graph.tokenizer_source().raw_files if recipe else {}
+            num_bytes = sum(raw.num_bytes for raw in trained_on.values())
         self.planned.append(
             PlannedOutput(
                 stage=output.stage,

@@ -6,7 +6,7 @@ from typing import Any
 
 from tokflow.build.output import Output, Stage
 from tokflow.errors import TokflowError, explained
-from tokflow.raw import LeftOut, RawFile
+from tokflow.raw import LeftOut, RawPartition
 from tokflow.store.manifest import Manifest
 
 
@@ -48,7 +48,8 @@ class StageFailure:
 class BuildResult:
     """Everything that `build_dataset` made, and what it could not make."""
 
-    raw_files: dict[str, RawFile]
+    partitions: dict[str, RawPartition]
+    """Those of which nothing failed, by their keys."""
     made: tuple[StageResult, ...]
     """Every output that is there now, in the order of the stages."""
     failed: tuple[StageFailure, ...]
@@ -56,6 +57,11 @@ class BuildResult:
     left_out: tuple[LeftOut, ...]
     """Files that the patterns of the raw files match and that were not read."""
     seconds: float
+
+    @property
+    def num_files(self) -> int:
+        """Raw files of the partitions."""
+        return sum(len(raw.files) for raw in self.partitions.values())
 
     @property
     def num_new(self) -> int:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from tokflow.build.graph import BuildGraph
 from tokflow.build.output import Output, Stage
 from tokflow.build.results import StageResult
-from tokflow.documents import read_documents
+from tokflow.documents import DocumentSource
 from tokflow.documents.ranges import text_bytes_of
 from tokflow.errors import BadDocumentError, TokflowError
 from tokflow.exports import write_export
@@ -105,7 +105,7 @@ def make_outputs(outputs: Iterable[Output], pool: Pool, *, advance: Advance = ig
 
 def _is_small(missing: Sequence[Output]) -> bool:
     """Return whether other processes would not be worth their start."""
-    if any(of.stage == "export" and len(of.graph.sources) > MAX_FILES_SENT for of in missing):
+    if any(of.stage == "export" and len(of.graph.partitions) > MAX_FILES_SENT for of in missing):
         return True
     num_bytes = sum(map(_bytes_read, missing))
     if num_bytes > SMALL_BYTES:
@@ -120,10 +120,10 @@ def _is_small(missing: Sequence[Output]) -> bool:
 def _bytes_read(output: Output) -> int:
     """Return about how much text an output is made from, that of a tokenizer aside."""
     graph = output.graph
-    of_all = graph.sources if output.stage == "export" else ()
-    raw_files = map(graph.raw_file, [output.name] if output.is_of_file else of_all)
+    of_all = graph.partitions if output.stage == "export" else ()
+    partitions = map(graph.raw, [output.name] if output.is_of_file else of_all)
     documents = graph.dataset.documents
-    return sum(text_bytes_of(raw.path, raw.num_bytes, documents) for raw in raw_files)
+    return sum(text_bytes_of(*size, documents) for raw in partitions for size in raw.sizes.items())
 
 
 def _make_missing(missing: Iterable[Output], pool: Pool, advance: Advance) -> Results:
@@ -228,7 +228,7 @@ class _UnderWay:
             join_segments(
                 [read_output(segment.folder(output.folder)) for segment in self._segments],
                 folder,
-                raw=output.graph.raw_file(output.name),
+                raw=output.graph.raw(output.name),
                 documents=output.graph.dataset.documents,
                 recipe=output.recipe,
             )
@@ -237,13 +237,12 @@ class _UnderWay:
         """Return the error that reading the whole file ends with: how many documents may be set
         aside is counted from its beginning."""
         graph = self.output.graph
-        documents, path = graph.dataset.documents, graph.raw_file(self.output.name).path
+        documents, paths = graph.dataset.documents, graph.raw(self.output.name).paths
         if documents.on_bad_document == "error":
             return None  # each range has its own
         try:
-            for _ in read_documents(
-                path, documents, render=open_renderer(documents, graph.tokenizer)
-            ):
+            render = open_renderer(documents, graph.tokenizer)
+            for _ in DocumentSource(paths, documents).batches(render=render):
                 pass
         except Exception as error:
             return error
@@ -272,7 +271,7 @@ def _segments_of(output: Output) -> list[ShardSegment]:
     """Return the segments that the token shard of a large raw file is made of; else none."""
     if output.stage != "tokens":
         return []
-    raw, documents = output.graph.raw_file(output.name), output.graph.dataset.documents
+    raw, documents = output.graph.raw(output.name), output.graph.dataset.documents
     return segments_of(raw, documents, output.recipe)
 
 
@@ -295,7 +294,7 @@ def _tokenizer(graph: BuildGraph, _: str) -> Write:
 def _tokens(graph: BuildGraph, key: str) -> Write:
     dataset, tokenizer = graph.dataset, graph.tokenizer
     spread_verdict(tokenizer.folder, tokenizer.fingerprint)
-    raw, documents = graph.raw_file(key), dataset.documents
+    raw, documents = graph.raw(key), dataset.documents
     return partial(write_token_shard, raw, documents, graph.encoding, dataset=dataset.name)
 
 
@@ -315,7 +314,7 @@ def cut_encoder(graph: BuildGraph, key: str) -> CutEncoder:
     """Return the encoder of what the split of one file cuts."""
     return partial(
         write_cut_tokens,
-        raw=graph.raw_file(key),
+        raw=graph.raw(key),
         documents=graph.dataset.documents,
         encoding=graph.encoding,
     )

@@ -92,7 +92,7 @@ def _run_share(
     reporter = Errors() if json else Lines()
     built = build_dataset(dataset, graph=graph, jobs=jobs, share=share, reporter=reporter)
     if not json:
-        files = f"{counted(len(built.raw_files), 'file')} of {len(graph.sources):,}"
+        files = f"{counted(built.num_files, 'file')} of {len(graph.sources):,}"
         outputs = counted(built.num_new, "new output")
         print(
             f"{dataset.name}: shard {share}: {files}, {outputs}, {built.seconds:,.1f} s; "
@@ -202,7 +202,7 @@ def _document_of(graph: BuildGraph, built: BuildResult) -> dict[str, Any]:
     ]
     return {
         "dataset": graph.dataset.name,
-        "num_files": len(built.raw_files),
+        "num_files": built.num_files,
         "left_out": [asdict(left) for left in built.left_out],
         "num_new": built.num_new,
         "seconds": round(built.seconds, 3),

@@ -72,7 +72,7 @@ def _print_files(plan: Plan, built: BuildResult) -> None:
         if made.is_new and made.output.stage in FILE_STAGES:
             new.setdefault(made.output.name, []).append(made.output.stage)
     shards = {made.output.name: made for made in _made(built, "tokens")}
-    files = plan.graph.sources
+    files = plan.graph.partitions
     failed = {failed.name: failed.stage for failed in built.failed if failed.name in files}
     keys = sorted({*shards, *failed})
     if not keys:  # no tokenizer, no files

@@ -55,7 +55,7 @@ def _tokens_equal_reference(graph: BuildGraph, keys: Sequence[str]) -> list[str]
         problem
         for key in keys[::every]
         for problem in verify_against_raw(
-            graph.raw_file(key),
+            graph.raw(key),
             graph.open_tokens(key),
             graph.dataset.documents,
             graph.encoding,

@@ -14,7 +14,7 @@ from tokflow.components.dagster_names import partition_set
 from tokflow.components.history import AssetHistory
 from tokflow.components.reports import report_files, report_raw
 from tokflow.errors import RawFileError, first_five
-from tokflow.raw import RawFile
+from tokflow.raw import RawFile, RawPartition
 from tokflow.raw.hashes import HashCache, stamp_of
 
 KEYS_AT_ONCE = 5_000
@@ -46,7 +46,7 @@ class SyncedFiles:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileChanges:
-    """Raw files that are there, against those that Dagster knows; none has been read for it."""
+    """Partitions that are there, against those that Dagster knows; no file was read for it."""
 
     graph: BuildGraph
     added: tuple[str, ...]
@@ -61,8 +61,8 @@ def look_at_sources(instance: dg.DagsterInstance, dataset: Dataset) -> FileChang
     """Return what is there, without reading any content."""
     graph = BuildGraph(dataset, offline=True)
     registered = set(instance.get_dynamic_partitions(str(partition_set(dataset).name)))
-    added = tuple(key for key in graph.sources if key not in registered)
-    removed = tuple(sorted(registered - set(graph.sources)))
+    added = tuple(key for key in graph.partitions if key not in registered)
+    removed = tuple(sorted(registered - set(graph.partitions)))
     cache = HashCache(dataset.folder)
     local = {key: Path(of.url) for key, of in graph.sources.items() if of.is_local}
     stamps = {key: stamp_of(path) for key, path in local.items() if path.is_file()}
@@ -95,7 +95,7 @@ def sync_files(
     raw_files = known_files(changes.graph)
     known = AssetHistory(instance, dataset, "raw").versions()
     # Recorded before they are registered, or automation might see a partition without its file.
-    recorded = record_raw(instance, changes.graph, {k: of for k, of in raw_files.items() if of})
+    recorded = record_raw(instance, changes.graph, known_partitions(changes.graph, raw_files))
     register(instance, dataset, changes.added)
     for key in changes.removed:
         instance.delete_dynamic_partition(str(partition_set(dataset).name), key)
@@ -117,7 +117,7 @@ def known_files(graph: BuildGraph) -> dict[str, RawFile | None]:
     """Return every listed file, hashed if it is of this machine; None for one that was never
     fetched, or cannot be read and fails when it is built."""
     graph = BuildGraph(graph.dataset, offline=True) if not graph.offline else graph
-    graph.read_raw_files(list(graph.sources))
+    graph.read_raw_files(list(graph.partitions))
     raw_files: dict[str, RawFile | None] = dict.fromkeys(graph.sources)
     for key in raw_files:
         with suppress(RawFileError):
@@ -125,13 +125,28 @@ def known_files(graph: BuildGraph) -> dict[str, RawFile | None]:
     return raw_files
 
 
+def known_partitions(
+    graph: BuildGraph, raw_files: Mapping[str, RawFile | None]
+) -> dict[str, RawPartition]:
+    """Return the partitions of which every file is known."""
+    found = {
+        key: tuple(file for of in sources if (file := raw_files[of.key]) is not None)
+        for key, sources in graph.partitions.items()
+    }
+    return {
+        key: RawPartition(key, files)
+        for key, files in found.items()
+        if len(files) == len(graph.partitions[key])
+    }
+
+
 def record_raw(
-    instance: dg.DagsterInstance, graph: BuildGraph, raw_files: Mapping[str, RawFile]
+    instance: dg.DagsterInstance, graph: BuildGraph, partitions: Mapping[str, RawPartition]
 ) -> list[str]:
-    """Record the contents of raw files that Dagster does not have; return their keys, sorted."""
+    """Record the contents of partitions that Dagster does not have; return their keys, sorted."""
     history = AssetHistory(instance, graph.dataset, "raw")
-    new = history.unrecorded({key: raw_files[key].sha256 for key in sorted(raw_files)})
-    history.record({key: report_raw(raw_files[key], graph.sources[key]) for key in new})
+    new = history.unrecorded({key: partitions[key].sha256 for key in sorted(partitions)})
+    history.record({key: report_raw(partitions[key], graph.partitions[key]) for key in new})
     return new
 
 

@@ -49,12 +49,11 @@ def record_build(
     """
     graph, keys = BuildGraph(dataset), sorted(keys)
     register(instance, dataset, keys)
-    raw_files = {key: graph.raw_file(key) for key in keys}
-    num_new = len(record_raw(instance, graph, raw_files))
+    num_new = len(record_raw(instance, graph, {key: graph.raw(key) for key in keys}))
     num_new += record_listing(instance, graph, known_files(graph))
     failed: list[dg.AssetCheckResult] = []
     for (stage, name), outputs in groupby(graph.outputs(keys), _asset_of):
-        if stage == "export" and not all(graph.sequences(key).is_made for key in graph.sources):
+        if stage == "export" and not all(graph.sequences(key).is_made for key in graph.partitions):
             break
         made = {of.name if stage in FILE_STAGES else "": of for of in outputs if of.is_made}
         versions = {partition: data_version(of) for partition, of in made.items()}

@@ -15,7 +15,7 @@ from tokflow.audit.inspection import visible
 from tokflow.build.output import Output
 from tokflow.build.results import StageResult
 from tokflow.exports import Part
-from tokflow.raw import LeftOut, RawFile, RawSource, redact
+from tokflow.raw import LeftOut, RawFile, RawPartition, RawSource, redact
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
 from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.tokenizer import Tokenizer, vocab_size_asked
@@ -37,17 +37,17 @@ class Report:
     metadata: Mapping[str, Any]
 
 
-def report_raw(raw: RawFile, source: RawSource) -> Report:
-    """Return the report of a raw file on this disk."""
-    return Report(
-        raw.sha256,
-        {
-            "num_bytes": raw.num_bytes,
-            "sha256": raw.sha256,
-            "dagster/uri": redact(source.url),
-            "path": dg.MetadataValue.path(raw.path),
-        },
-    )
+def report_raw(raw: RawPartition, sources: Sequence[RawSource]) -> Report:
+    """Return the report of the raw files of a partition, which are on this disk."""
+    metadata: dict[str, Any] = {"num_bytes": raw.num_bytes, "sha256": raw.sha256}
+    if raw.is_group:
+        metadata |= {"num_files": len(raw.files), "files": _files_listed(raw.files)}
+    else:
+        metadata |= {
+            "dagster/uri": redact(sources[0].url),
+            "path": dg.MetadataValue.path(raw.paths[0]),
+        }
+    return Report(raw.sha256, metadata)
 
 
 def report_files(
@@ -58,14 +58,7 @@ def report_files(
     `left_out`: what is no raw file though a pattern matches it; it decides nothing.
     """
     versions = [[key, raw.sha256 if raw else None] for key, raw in raw_files.items()]
-    listed = [
-        {
-            "raw_file": key,
-            "num_bytes": raw.num_bytes if raw else 0,
-            "sha256": raw.sha256[:16] if raw else "not fetched yet",
-        }
-        for key, raw in raw_files.items()
-    ]
+    listed = [_listed(key, raw) for key, raw in raw_files.items()]
     return Report(
         hashlib.sha256(json.dumps(versions).encode()).hexdigest(),
         {
@@ -76,6 +69,18 @@ def report_files(
             **({"left_out": _table([asdict(left) for left in left_out])} if left_out else {}),
         },
     )
+
+
+def _files_listed(files: Sequence[RawFile]) -> dg.MetadataValue:
+    return _table([_listed(file.key, file) for file in files])
+
+
+def _listed(key: str, raw: RawFile | None) -> dict[str, Any]:
+    return {
+        "raw_file": key,
+        "num_bytes": raw.num_bytes if raw else 0,
+        "sha256": raw.sha256[:16] if raw else "not fetched yet",
+    }
 
 
 def report(made: StageResult) -> Report:

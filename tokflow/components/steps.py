@@ -95,7 +95,7 @@ def _make_all(
 def _make(graph: BuildGraph, stage: str, name: str) -> Report:
     """Look at one raw file or at all, or make the tokenizer or an export; return its report."""
     if stage == "raw":
-        return report_raw(graph.raw_file(name), graph.sources[name])
+        return report_raw(graph.raw(name), graph.partitions[name])
     if stage == "files":
         return report_files(known_files(graph), graph.listing.left_out)
     if stage == "tokenizer":
@@ -150,7 +150,7 @@ def _failure(graph: BuildGraph, errors: Mapping[str, Exception], *, num_keys: in
 def _is_remote(graph: BuildGraph, key: str) -> bool:
     """Return whether another try may help: a server may answer, a file of this disk stays."""
     try:
-        return not graph.sources[key].is_local
+        return not all(source.is_local for source in graph.partitions[key])
     except (KeyError, TokflowError, OSError):
         return False
 

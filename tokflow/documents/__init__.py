@@ -6,11 +6,13 @@ from tokflow.documents.file_formats import READERS, deciding_fields, format_of, 
 from tokflow.documents.parsed import Render
 from tokflow.documents.ranges import RANGE_BYTES, Range, is_cut, ranges_of, rows_before
 from tokflow.documents.reader import is_accepted, read_documents
+from tokflow.documents.source import DocumentSource
 
 __all__ = [
     "RANGE_BYTES",
     "READERS",
     "Batch",
+    "DocumentSource",
     "DocumentsConfig",
     "Limit",
     "Range",

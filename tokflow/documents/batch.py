@@ -1,7 +1,7 @@
 """Batches of documents, as `read_documents` gives them, and the rejects beside them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -95,10 +95,14 @@ class Reject:
     """A bad document that was set aside."""
 
     row: int
-    """Ordinal in the raw file; no document takes it."""
+    """Ordinal in its raw file; no document takes it."""
     line: int | None
     """Line of the decompressed file, from 1; null where the format has no lines."""
     byte_offset: int | None
     """Byte of the decompressed file, of the record's first byte."""
     reason: str
     """The expected and the found of its error."""
+
+    def fields(self, raw_file: str | None = None) -> dict[str, str | int | None]:
+        """Return the fields of its line in rejects.jsonl; of a group, with the raw file's key."""
+        return ({} if raw_file is None else {"raw_file": raw_file}) | asdict(self)

@@ -1,7 +1,7 @@
 """Documents of one raw file in batches, in file order, with their text unaltered."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -18,12 +18,25 @@ from tokflow.errors import BadDocumentError, RawFileError
 _MIN_READ_BYTES = 64 * 1024
 """Read at once, however small the batches are."""
 
+BATCH_BYTES = 2_000_000
+"""Text of a batch, unless another size is asked for."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts of what was read of a raw file so far."""
+
+    num_rows: int = 0
+    """Documents and bad ones."""
+    num_rejects: int = 0
+    """Bad documents, those of the files before it too."""
+
 
 def read_documents(
     path: Path,
     config: DocumentsConfig,
     *,
-    batch_bytes: int = 2_000_000,
+    batch_bytes: int = BATCH_BYTES,
     on_reject: Callable[[Reject], None] | None = None,
     render: Render | None = None,
     within: Range | None = None,
@@ -47,6 +60,32 @@ def read_documents(
         RawFileError: the file is missing, damaged or cut short.
         BadDocumentError: a record is no document, or too many are not.
     """
+    documents = accepted_documents(
+        path,
+        config,
+        Tally(),
+        batch_bytes=batch_bytes,
+        on_reject=on_reject,
+        render=render,
+        within=within,
+    )
+    return regulated(documents, batch_bytes)
+
+
+def accepted_documents(
+    path: Path,
+    config: DocumentsConfig,
+    tally: Tally,
+    *,
+    batch_bytes: int,
+    on_reject: Callable[[Reject], None] | None = None,
+    render: Render | None = None,
+    within: Range | None = None,
+) -> Iterator[Batch]:
+    """Return the documents of a raw file as `read_documents` does, in batches of any size.
+
+    What is read is added to `tally`.
+    """
     reader = reader_of(path, config)
     _require_readable(path)
     if config.messages is not None and render is None:
@@ -58,7 +97,7 @@ def read_documents(
     parsed = _until(config.limit, _numbered(found))
     if opened is not None:
         parsed = (_with_rows_of_file(some, opened) for some in parsed)
-    return _regulated(_accepted(parsed, path, config, on_reject), batch_bytes)
+    return _accepted(parsed, path, config, on_reject, tally)
 
 
 def is_accepted(config: DocumentsConfig, *, num_rejects: int) -> bool:
@@ -132,13 +171,14 @@ def _accepted(
     path: Path,
     config: DocumentsConfig,
     on_reject: Callable[[Reject], None] | None,
+    tally: Tally,
 ) -> Iterator[Batch]:
     """Yield the batches without the empty ones; the bad documents are errors or rejects."""
-    num_rejects = 0
     for found in parsed:
+        tally.num_rows += found.num_rows
         for bad in found.bad:
-            num_rejects += 1
-            if not is_accepted(config, num_rejects=num_rejects):
+            tally.num_rejects += 1
+            if not is_accepted(config, num_rejects=tally.num_rejects):
                 raise _bad_document_error(bad, path, config)
             if on_reject is not None:
                 on_reject(_reject(bad))
@@ -178,7 +218,7 @@ def _bad_document_error(bad: BadDocument, path: Path, config: DocumentsConfig) -
     )
 
 
-def _regulated(batches: Iterator[Batch], batch_bytes: int) -> Iterator[Batch]:
+def regulated(batches: Iterator[Batch], batch_bytes: int) -> Iterator[Batch]:
     """Yield the documents in batches of about `batch_bytes`: small ones joined, large ones cut."""
     waiting: list[Batch] = []
     num_bytes = 0

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from tokflow.store.arrow import make_table, repeated, to_arrow, to_numpy
 from tokflow.store.tables import Columns, TableWriter
+from tokflow.tokens.origins import Origins
 
 INDEX_NAME = "index.parquet"
 
@@ -83,9 +84,9 @@ def _groups_with(metadata: Any, part: str, start: int, stop: int) -> list[int]:
     return groups
 
 
-def index_tables(part: str, raw_file: str, columns: Columns) -> Iterator[pa.Table]:
-    """Yield the index of segments of one file, given their other columns; a segment of no tokens
-    has no row in it."""
+def index_tables(part: str, origins: Origins, columns: Columns) -> Iterator[pa.Table]:
+    """Yield the index of segments of one partition, given their other columns, the rows of its
+    shard among them; a segment of no tokens has no row in it."""
     is_some = columns["num_tokens"] > 0
     if not is_some.all():
         columns = {name: values[is_some] for name, values in columns.items()}
@@ -93,5 +94,6 @@ def index_tables(part: str, raw_file: str, columns: Columns) -> Iterator[pa.Tabl
         rows = slice(first, first + INDEX_ROWS_AT_ONCE)
         some = {name: values[rows] for name, values in columns.items()}
         num = len(some["row"])
-        names = {"part": repeated(part, num), "raw_file": repeated(raw_file, num)}
-        yield make_table({**names, **some}, INDEX_SCHEMA)
+        raw_file, row = origins.of_rows(some["row"])
+        names = {"part": repeated(part, num), "raw_file": raw_file}
+        yield make_table({**some, **names, "row": row}, INDEX_SCHEMA)

@@ -21,6 +21,7 @@ from tokflow.split.spans import SPAN_COLUMNS, Split
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import Stored
 from tokflow.store.tables import Columns
+from tokflow.tokens.origins import Origins
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.token_source import TokenSource
 
@@ -31,13 +32,13 @@ LARGEST_ID = 2**31 - 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DocumentsOfFile:
-    """The documents that one file has in a part, in file order; arrays (num_documents,)."""
+class PartitionDocuments:
+    """The documents that one partition has in a part, in order; arrays (num_documents,)."""
 
-    raw_file: str
-    """The partition key."""
+    origins: Origins
+    """The raw files that its rows are of."""
     row: npt.NDArray[np.int64]
-    """Ordinal of each in the raw file."""
+    """Row of each in the partition's token shard."""
     char_start: npt.NDArray[np.int64]
     """Code points of the document before it: 0, unless the split cut the document."""
     num_tokens: npt.NDArray[np.int64]
@@ -129,16 +130,16 @@ class Part:
             batches = _with_eos_first(batches, eos_id)
         return self._counted(batches, num_tokens=len)
 
-    def documents(self) -> Iterator[DocumentsOfFile]:
-        """Yield what `stream` is made of, in order, the documents of one file at a time.
+    def documents(self) -> Iterator[PartitionDocuments]:
+        """Yield what `stream` is made of, in order, the documents of one partition at a time.
 
         A span of a cut document counts as a document, one without tokens too.
         """
         for split in self.splits:
             table = split.shard.documents(["row", *SPAN_COLUMNS])
             spans, row = split.spans(self.name, table), to_numpy(table["row"])
-            yield DocumentsOfFile(
-                raw_file=str(split.manifest.partition),
+            yield PartitionDocuments(
+                origins=split.shard.origins,
                 row=row[spans.document],
                 char_start=spans.char_start,
                 num_tokens=spans.num_tokens,
@@ -146,8 +147,8 @@ class Part:
 
     def document_lengths(self) -> npt.NDArray[np.int64]:
         """Return the tokens of each of `documents`, (num_documents,)."""
-        of_files = [of_file.num_tokens for of_file in self.documents()]
-        lengths = np.concatenate([np.zeros(0, dtype=np.int64), *of_files])
+        of_each = [of_one.num_tokens for of_one in self.documents()]
+        lengths = np.concatenate([np.zeros(0, dtype=np.int64), *of_each])
         if self.taken is not None:
             self.taken["num_documents"] = len(lengths)
             self.taken["num_empty_documents"] = int(np.count_nonzero(lengths == 0))
@@ -192,17 +193,17 @@ class Part:
         """Yield the index of `stream` in order, each table of one file."""
         position = 0
         moves_eos = eos_first and self._eos_to_move() is not None
-        for of_file in self.documents():
-            starts = offsets_of(of_file.num_tokens)
+        for of_one in self.documents():
+            starts = offsets_of(of_one.num_tokens)
             columns = {
                 "position": position + starts[:-1],
-                "num_tokens": of_file.num_tokens,
-                "row": of_file.row,
-                "char_start": of_file.char_start,
-                "token_in_piece": np.zeros_like(of_file.row),
+                "num_tokens": of_one.num_tokens,
+                "row": of_one.row,
+                "char_start": of_one.char_start,
+                "token_in_piece": np.zeros_like(of_one.row),
             }
             columns = _split_at_eos(columns) if moves_eos else columns
-            yield from index_tables(self.name, of_file.raw_file, columns)
+            yield from index_tables(self.name, of_one.origins, columns)
             position += int(starts[-1])
 
     def _eos_to_move(self) -> int | None:

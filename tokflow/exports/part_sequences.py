@@ -169,7 +169,7 @@ class PartSequences:
         row = to_numpy(split.shard.documents(["row"])["row"])[columns["document"]]
         kept = {name: columns[name] for name in ("num_tokens", "char_start", "token_in_piece")}
         of_index = {"position": position, "row": row, **kept}
-        return index_tables(self.part, str(split.manifest.partition), of_index)
+        return index_tables(self.part, split.shard.origins, of_index)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

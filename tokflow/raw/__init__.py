@@ -3,13 +3,16 @@
 list_raw         what is there, by partition key, and what is left out; reads no content
 read_raw_files   on this disk, with the sha256 of the content; downloads what is elsewhere
 check_unchanged  whoever read a raw file makes sure that it stayed the same meanwhile
+partitions_of    which of them each partition is made of
 """
 
+from tokflow.raw.config import RawConfig
 from tokflow.raw.files import RawFile, check_unchanged, read_raw_files
 from tokflow.raw.globs import escaped
+from tokflow.raw.groups import RawPartition, group_key, partitions_of
 from tokflow.raw.hashes import Progress
 from tokflow.raw.keys import check_key
-from tokflow.raw.listing import LeftOut, Listing, RawConfig, RawSource, list_raw
+from tokflow.raw.listing import LeftOut, Listing, RawSource, list_raw
 from tokflow.raw.urls import redact
 
 __all__ = [
@@ -18,11 +21,14 @@ __all__ = [
     "Progress",
     "RawConfig",
     "RawFile",
+    "RawPartition",
     "RawSource",
     "check_key",
     "check_unchanged",
     "escaped",
+    "group_key",
     "list_raw",
+    "partitions_of",
     "read_raw_files",
     "redact",
 ]

@@ -7,17 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, ClassVar
-
-from pydantic import BeforeValidator
 
 from tokflow.errors import ConfigError, first_five
+from tokflow.raw.config import RawConfig
 from tokflow.raw.globs import (
     FILE,
     FOLDER,
     FormatOf,
     Matches,
-    escaped,
     find_below,
     has_wildcard,
     list_folder,
@@ -26,36 +23,6 @@ from tokflow.raw.globs import (
 )
 from tokflow.raw.keys import check_key
 from tokflow.raw.urls import is_url, redact, split_url
-from tokflow.store.config import Config
-
-
-def _as_patterns(files: object) -> tuple[object, ...]:
-    given = files if isinstance(files, list | tuple) else [files]
-    is_text = all(isinstance(file, os.PathLike | str) and str(file).strip() for file in given)
-    if not given or not is_text:
-        raise ConfigError(
-            where="",
-            expected="a path, glob or URL, or a list of them",
-            found=repr(files),
-            remedy="name the raw files, as in `files: data/raw/*.parquet`",
-        )
-    return tuple(
-        escaped(os.fspath(file)) if isinstance(file, os.PathLike) else file for file in given
-    )
-
-
-class RawConfig(Config):
-    """Source of a dataset's raw files, and their names there."""
-
-    section: ClassVar[str] = "raw"
-
-    files: Annotated[
-        tuple[str, ...], BeforeValidator(_as_patterns, json_schema_input_type=str | list[str])
-    ]
-    """Paths, globs (`*`, `?`, `[...]`, `**`) and URLs (`file`, `http`, `https`, and what fsspec
-    knows, as `s3`, `gs`, `hf`); one file is one partition. A folder such as `x.parquet`, which
-    Spark, Dask and Hive write, stands for the data files in it. Hidden files match only a pattern
-    that names the dot. `[[]` stands for a bracket in a name; a `Path` in Python is no pattern."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,15 +1,14 @@
 """cut_tokens.bin of a split: the tokens of cut documents, each span encoded by itself."""
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.documents import DocumentsConfig, read_documents
-from tokflow.raw import RawFile, check_unchanged
+from tokflow.documents import DocumentsConfig, DocumentSource
+from tokflow.raw import RawPartition
 from tokflow.split.rule import NO_PART, FileSpans
 from tokflow.store.arrow import to_texts
 from tokflow.tokenizers.encoding import Encoding
@@ -27,7 +26,7 @@ def write_cut_tokens(
     spans: FileSpans,
     folder: Path,
     *,
-    raw: RawFile,
+    raw: RawPartition,
     documents: DocumentsConfig,
     encoding: Encoding,
 ) -> npt.NDArray[np.int64]:
@@ -43,37 +42,40 @@ def write_cut_tokens(
     num_tokens = np.zeros(len(spans.part), dtype=np.int64)
     engine = engine_for(encoding, documents)
     with (folder / CUT_TOKENS_NAME).open("wb") as file:
-        for ordinals, texts in _texts_of_cut_spans(spans, raw, documents):
-            name = partial(_name, raw, spans.document[ordinals])
-            tokens = add_bos_eos(engine.encode(texts), encoding, name=name)
+        for name, ordinals, texts in _texts_of_cut_spans(spans, raw, documents):
+            tokens = add_bos_eos(engine.encode(texts), encoding, name=_called(name))
             num_tokens[ordinals] = tokens.num_tokens
             is_taken = np.repeat(spans.part[ordinals] != NO_PART, tokens.num_tokens)
             tokens.token_ids[is_taken].tofile(file)
-    check_unchanged(raw)
+    raw.check_unchanged()
     return num_tokens
 
 
-def _name(raw: RawFile, documents: npt.NDArray[np.int64], index: int) -> str:
-    return f"{raw.path}: a span of document {documents[index]:,}"
+def _called(name: str) -> Callable[[int], str]:
+    return lambda _: name
 
 
 def _texts_of_cut_spans(
-    spans: FileSpans, raw: RawFile, documents: DocumentsConfig
-) -> Iterator[tuple[npt.NDArray[np.int64], pa.LargeStringArray]]:
-    """Yield ordinals of cut spans and their texts, in order: those of one document that begin in
-    the same BATCH_BYTES of its characters. No document is read behind the last that is cut."""
+    spans: FileSpans, raw: RawPartition, documents: DocumentsConfig
+) -> Iterator[tuple[str, npt.NDArray[np.int64], pa.LargeStringArray]]:
+    """Yield ordinals of cut spans and their texts, in order: those of one document, which errors
+    call by the name before them, that begin in the same BATCH_BYTES of its characters. No document
+    is read behind the last that is cut."""
     cut = np.flatnonzero(spans.is_cut)
     document_of = spans.document[cut]
     first = 0
-    for batch in read_documents(raw.path, documents):
+    source = DocumentSource(raw.paths, documents)
+    for batch in source.batches():
         is_in_batch = (first <= document_of) & (document_of < first + len(batch.rows))
         for document in np.unique(document_of[is_in_batch]).tolist():
             ordinals = cut[document_of == document]
-            text = batch.texts[document - first].as_py()
+            index = document - first
+            name = "{}: a span of document {:,}".format(*source.place(int(batch.rows[index])))
+            text = batch.texts[index].as_py()
             batch_of = spans.char_start[ordinals] // BATCH_BYTES
             for some in np.split(ordinals, np.flatnonzero(np.diff(batch_of)) + 1):
                 of_spans = zip(spans.char_start[some], spans.num_chars[some], strict=True)
-                yield some, to_texts([text[start : start + size] for start, size in of_spans])
+                yield name, some, to_texts([text[start : start + size] for start, size in of_spans])
         first += len(batch.rows)
         if first > document_of[-1]:
             return

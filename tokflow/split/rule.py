@@ -46,7 +46,7 @@ class PartConfig(Config):
     """Share of the documents by a hash of their text: a text stays in its part when files come
     and go, and equal texts are always in the same part."""
     files: str | None = None
-    """Whole raw files, a pattern over partition keys such as `val-*.parquet`."""
+    """Whole raw files, a pattern over their keys such as `val-*.parquet`."""
 
     @property
     def form(self) -> Form | None:
@@ -191,7 +191,8 @@ def assign_parts(
     """Return the part that each document of one file belongs to, cut where the config says so.
 
     Every character of the file is in exactly one span. An empty document goes with the
-    character before it. `documents`: columns of documents.parquet; `key`: the partition key.
+    character before it. `documents`: columns of documents.parquet; `key`: that of the (first)
+    raw file.
 
     Parts of {start: 0, characters: 5} and {start: 5, characters: 4} over documents of 3, 4 and
     3 characters:
@@ -217,7 +218,7 @@ def assign_parts(
         case "hash_fraction":
             part = _part_of_hash(documents["text_hash"], config)
         case "files":
-            part = np.full(num, _part_of_file(key, config), dtype=np.int64)
+            part = np.full(num, part_of_file(key, config), dtype=np.int64)
     return FileSpans(
         document=ordinals,
         char_start=np.zeros(num, dtype=np.int64),
@@ -279,9 +280,15 @@ def _mixed(values: npt.NDArray[np.uint64], salt: int) -> npt.NDArray[np.uint64]:
     return hashes
 
 
-def _part_of_file(key: str, config: SplitConfig) -> int:
+def part_of_file(key: str, config: SplitConfig) -> int:
+    """Return the ordinal of the part whose pattern takes a raw file; NO_PART where none does.
+
+    Raises: ConfigError where two do.
+    """
     matching = [
-        name for name, part in config.parts.items() if fnmatch.fnmatch(key, str(part.files))
+        name
+        for name, part in config.parts.items()
+        if part.files is not None and fnmatch.fnmatch(key, part.files)
     ]
     if len(matching) > 1:
         raise ConfigError(

@@ -164,21 +164,21 @@ def write_split(
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
     started = time.perf_counter()
-    key = str(shard.manifest.partition)
+    first_file = shard.origins.raw_files[0]
     columns = ["char_offset", "num_chars", "token_offset", "num_tokens"]
     columns += ["text_hash"] if config.form == "hash_fraction" else []
     with checked(shard, only=shard.names(DOCUMENTS_NAME)):
         table = shard.documents(columns)
-    spans = assign_parts(table, config, key=key, position=position)
+    spans = assign_parts(table, config, key=first_file, position=position)
     num_tokens = to_numpy(table["num_tokens"])[spans.document]
     if spans.is_cut.any():
         num_tokens = np.where(spans.is_cut, encode_cut(spans, folder), num_tokens)
     rows = _span_table(spans, table, num_tokens, shard.num_tokens, tuple(config.parts))
     pq.write_table(rows, folder / SPANS_NAME, **parquet_options(SPANS_SCHEMA))
     manifest = Manifest(
-        recipe=split_recipe(shard.manifest.fingerprint, config, position, key),
+        recipe=split_recipe(shard.manifest.fingerprint, config, position, first_file),
         dataset=dataset,
-        partition=key,
+        partition=shard.manifest.partition,
         counts=_counts(spans, num_tokens, tuple(config.parts)),
         details={"parts": list(config.parts), "dtype": shard.dtype.str},
         files=checksums(folder),

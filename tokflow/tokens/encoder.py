@@ -1,11 +1,9 @@
 """Documents -> token ids, without BOS and EOS: texts by an engine, chats with a loss mask."""
 
 from collections.abc import Callable
-from functools import cached_property
 from pathlib import Path
 
-from tokflow.documents import Batch, DocumentsConfig
-from tokflow.documents.ranges import Range, rows_before
+from tokflow.documents import Batch, DocumentsConfig, DocumentSource
 from tokflow.errors import BadDocumentError
 from tokflow.store.integrity import check_files
 from tokflow.tokenizers.encoding import Encoding
@@ -26,17 +24,12 @@ def engine_for(encoding: Encoding, documents: DocumentsConfig) -> GatedEngine:
 
 
 class DocumentEncoder:
-    """The engine of one raw file's documents, or of those in a range of it, with a count of the
-    special tokens they spell."""
+    """The engine of the documents of a source, with a count of the special tokens they spell."""
 
     def __init__(
-        self,
-        path: Path,
-        documents: DocumentsConfig,
-        encoding: Encoding,
-        within: Range | None = None,
+        self, source: DocumentSource, documents: DocumentsConfig, encoding: Encoding
     ) -> None:
-        self._path, self._documents, self._within = path, documents, within
+        self._source = source
         self.encoding = encoding
         self.engine = engine_for(encoding, documents)
         self._chats = ChatEncoder(self.engine, encoding) if documents.is_chat else None
@@ -54,14 +47,15 @@ class DocumentEncoder:
         self.num_special_tokens += sum(spelt.values())
         if spelt and self.encoding.config.special_tokens_in_text == "error":
             index, token = min(spelt)
+            path, row = self._place(batch, index)
             raise BadDocumentError(
                 where=self.name_in(batch)(index),
                 expected="no special token spelt in the text",
                 found=repr(token),
                 remedy="set tokenizer.special_tokens_in_text: ordinary to encode it as "
                 "plain text, or control to let it become the control token",
-                path=self._path,
-                row=self._row(batch, index),
+                path=path,
+                row=row,
             )
         if self._chats is None:
             return self.engine.encode(batch.texts), None
@@ -69,14 +63,7 @@ class DocumentEncoder:
 
     def name_in(self, batch: Batch) -> Callable[[int], str]:
         """Return what errors call a document of the batch by its index."""
-        return lambda index: f"{self._path}: document {self._row(batch, index):,}"
+        return lambda index: "{}: document {:,}".format(*self._place(batch, index))
 
-    def _row(self, batch: Batch, index: int) -> int:
-        return int(batch.rows[index]) + self._rows_before
-
-    @cached_property
-    def _rows_before(self) -> int:
-        """Rows of the file before the range, which only an error asks for."""
-        if self._within is None:
-            return 0
-        return rows_before(self._path, self._documents, self._within)
+    def _place(self, batch: Batch, index: int) -> tuple[Path, int]:
+        return self._source.place(int(batch.rows[index]))

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +12,15 @@ import pyarrow as pa
 from tokflow.documents import (
     Batch,
     DocumentsConfig,
+    DocumentSource,
     Reject,
     deciding_fields,
     is_accepted,
     ranges,
-    read_documents,
 )
 from tokflow.errors import CorruptOutputError
 from tokflow.pools.pool import Advance, ignore
-from tokflow.raw import RawFile, check_unchanged
+from tokflow.raw import RawPartition, check_unchanged
 from tokflow.store.arrow import read_table, to_arrow, to_numpy
 from tokflow.store.integrity import Stored
 from tokflow.store.manifest import Manifest, Recipe, check_sizes, write_manifest
@@ -32,6 +31,7 @@ from tokflow.tokenizers.engines import Encoded, GatedEngine
 from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
 from tokflow.tokens.bos_eos import ChatMarks, add_bos_eos
 from tokflow.tokens.encoder import DocumentEncoder
+from tokflow.tokens.origins import Origins
 from tokflow.tokens.prefetch import read_ahead, write_behind
 from tokflow.tokens.shard_segments import ShardSegment, may_have_segments
 from tokflow.tokens.token_source import TokenSource, mapped
@@ -54,7 +54,7 @@ never uses more than one core for them."""
 
 @dataclass(frozen=True, slots=True)
 class TokenShard:
-    """The tokens of one raw file, documents end to end, as `open_token_shard` found them."""
+    """The tokens of one partition, documents end to end, as `open_token_shard` found them."""
 
     folder: Path
     manifest: Manifest
@@ -74,6 +74,11 @@ class TokenShard:
     def has_loss_mask(self) -> bool:
         """True if only some tokens are supervised: the documents are chats."""
         return self.names(LOSS_MASK_NAME)[0] in self.manifest.files
+
+    @property
+    def origins(self) -> Origins:
+        """The raw files that its rows are of."""
+        return Origins.of(self.manifest)
 
     @property
     def segments(self) -> list[Mapping[str, int]]:
@@ -124,7 +129,7 @@ def _moved(table: pa.Table, bases: Mapping[str, int]) -> pa.Table:
 
 
 def tokens_recipe(
-    raw: RawFile | None,
+    raw: RawPartition | None,
     documents: DocumentsConfig,
     config: TokenizerConfig,
     tokenizer: Tokenizer | None,
@@ -142,7 +147,7 @@ def tokens_recipe(
         stage="tokens",
         version=TOKENS_VERSION,
         config={
-            "documents": deciding_fields(documents, {raw.path: raw.num_bytes} if raw else {}),
+            "documents": deciding_fields(documents, raw.sizes if raw else {}),
             "eos": config.eos,
             "bos": config.bos,
             "special_tokens_in_text": "control" if is_control else "ordinary",
@@ -173,7 +178,7 @@ def refused(
 
 
 def write_token_shard(
-    raw: RawFile,
+    raw: RawPartition,
     documents: DocumentsConfig,
     encoding: Encoding,
     folder: Path,
@@ -192,21 +197,26 @@ def write_token_shard(
     """
     started = time.perf_counter()
     within, number = (segment.range, segment.number) if segment else (None, None)
-    encoder = DocumentEncoder(raw.path, documents, encoding, within)
+    source = DocumentSource(raw.paths, documents, within=within)
+    encoder = DocumentEncoder(source, documents, encoding)
     render = open_renderer(documents, encoding.tokenizer)
-    rejects: list[Reject] = []
-    read = partial(read_documents, raw.path, documents, render=render, within=within)
-    batches = read(batch_bytes=batch_bytes, on_reject=rejects.append)
+    rejects: list[dict[str, Any]] = []
+
+    def on_reject(path: Path, reject: Reject) -> None:
+        rejects.append(reject.fields(raw.at(path).key if raw.is_group else None))
+
+    batches = source.batches(batch_bytes=batch_bytes, on_reject=on_reject, render=render)
     with ShardWriter(folder, has_loss_mask=documents.is_chat, segment=number) as writer:
         _write_tokens(batches, encoder, writer, progress)
-    check_unchanged(raw)
+    for path in source.paths:
+        check_unchanged(raw.at(path))
     recipe = tokens_recipe(raw, documents, encoding.config, encoding.tokenizer)
     manifest = Manifest(
         recipe=segment.recipe if segment else recipe,
         dataset=dataset,
         partition=raw.key,
         counts=_counts(writer, encoder, num_rejects=len(rejects)),
-        details=_details(encoding),
+        details=_details(encoding) | _members(raw, source),
         files=writer.entries(rejects),
     )
     write_manifest(folder, manifest, run=_run_facts(encoder.engine, manifest.counts, started))
@@ -249,6 +259,19 @@ def _details(encoding: Encoding) -> dict[str, Any]:
         "eos_token": None if eos_id is None else tokenizer.eos_token,
         "bos_id": bos_id,
         "bos_token": None if bos_id is None else tokenizer.bos_token,
+    }
+
+
+def _members(raw: RawPartition, source: DocumentSource) -> dict[str, Any]:
+    """Return which rows are of which file of a group; nothing of a partition that is one file."""
+    if not raw.is_group:
+        return {}
+    files = zip(map(raw.at, source.paths), source.num_rows, strict=True)
+    return {
+        "files": [
+            {"raw_file": file.key, "sha256": file.sha256, "num_rows": num_rows}
+            for file, num_rows in files
+        ]
     }
 
 

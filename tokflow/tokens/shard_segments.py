@@ -15,11 +15,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from tokflow.documents import DocumentsConfig, is_accepted, ranges
 from tokflow.documents.ranges import Range
 from tokflow.errors import BadDocumentError
-from tokflow.raw import RawFile
+from tokflow.raw import RawPartition
 from tokflow.store.integrity import check_files
 from tokflow.store.manifest import (
     FileEntry,
@@ -61,17 +64,30 @@ class ShardSegment:
         return segments_folder(shard) / f"{self.number:05d}"
 
 
-def may_have_segments(raw: RawFile, documents: DocumentsConfig) -> bool:
-    """Return whether the token shard of a file of that name and size may have segments."""
-    return ranges.is_cut(raw.path, raw.num_bytes, documents, range_bytes=ranges.RANGE_BYTES)
+def may_have_segments(raw: RawPartition, documents: DocumentsConfig) -> bool:
+    """Return whether the token shard of files of these names and sizes may have segments."""
+    if len(raw.files) > 1:
+        return len(_ranges_of_files(raw, documents)) > 1
+    [file] = raw.files
+    return ranges.is_cut(file.path, file.num_bytes, documents, range_bytes=ranges.RANGE_BYTES)
 
 
-def segments_of(raw: RawFile, documents: DocumentsConfig, shard: Recipe) -> list[ShardSegment]:
+def segments_of(raw: RawPartition, documents: DocumentsConfig, shard: Recipe) -> list[ShardSegment]:
     """Return the segments that a token shard is made of; none where it is made as a whole."""
     if not may_have_segments(raw, documents):
         return []
-    found = ranges.ranges_of(raw.path, documents, range_bytes=ranges.RANGE_BYTES)
+    found: Sequence[Range] = _ranges_of_files(raw, documents)
+    if len(raw.files) == 1:
+        found = ranges.ranges_of(raw.paths[0], documents, range_bytes=ranges.RANGE_BYTES)
     return [ShardSegment(number, each, shard) for number, each in enumerate(found)]
+
+
+def _ranges_of_files(raw: RawPartition, documents: DocumentsConfig) -> list[Range]:
+    """Return ranges of the files of a group, each of as many as have RANGE_BYTES of text."""
+    text_bytes = [ranges.text_bytes_of(*size, documents) for size in raw.sizes.items()]
+    number = (np.cumsum(text_bytes) - text_bytes) // ranges.RANGE_BYTES
+    edges = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(number)]
+    return list(map(Range, edges, edges[1:]))
 
 
 def segments_folder(shard: Path) -> Path:
@@ -89,7 +105,7 @@ def join_segments(
     segments: Sequence[StoredOutput],
     folder: Path,
     *,
-    raw: RawFile,
+    raw: RawPartition,
     documents: DocumentsConfig,
     recipe: Recipe,
 ) -> None:
@@ -119,10 +135,18 @@ def join_segments(
         dataset=first.dataset,
         partition=raw.key,
         counts=dict(counts),
-        details={**first.details, "segments": [_kept(of.manifest.counts) for of in segments]},
+        details={**first.details, **_details_of([of.manifest for of in segments])},
         files=files,
     )
     write_manifest(folder, manifest, run=_run([of.folder for of in segments], counts))
+
+
+def _details_of(segments: Sequence[Manifest]) -> dict[str, Any]:
+    """Return what the segments are and, of a group, the files of all."""
+    details: dict[str, Any] = {"segments": [_kept(of.counts) for of in segments]}
+    if "files" in segments[0].details:
+        details["files"] = [file for of in segments for file in of.details["files"]]
+    return details
 
 
 def _kept(counts: Mapping[str, int]) -> dict[str, int]:
@@ -130,7 +154,9 @@ def _kept(counts: Mapping[str, int]) -> dict[str, int]:
     return {"num_rows": num_rows, **{name: counts[name] for name in KEPT}}
 
 
-def _rejects(segments: Sequence[StoredOutput], raw: RawFile, documents: DocumentsConfig) -> bytes:
+def _rejects(
+    segments: Sequence[StoredOutput], raw: RawPartition, documents: DocumentsConfig
+) -> bytes:
     """Return the lines of all rejects; refuse too many, as reading the whole file would have."""
     lines: list[bytes] = []
     for number, segment in enumerate(segments):
@@ -139,11 +165,11 @@ def _rejects(segments: Sequence[StoredOutput], raw: RawFile, documents: Document
             lines += path.read_bytes().splitlines(keepends=True)
         if not is_accepted(documents, num_rejects=len(lines)):
             raise BadDocumentError(
-                where=raw.path,
+                where=raw.title,
                 expected=f"no more than {documents.max_rejects:,} bad documents",
                 found=f"{len(lines):,} in the first {number + 1:,} ranges",
                 remedy="mend the file, or raise documents.max_rejects",
-                path=raw.path,
+                path=raw.paths[0],
                 row=json.loads(lines[-1])["row"],
             )
     return b"".join(lines)

@@ -1,10 +1,9 @@
 """The files of a token shard, written while they are hashed and what is in them is counted."""
 
-import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.documents import Batch, Reject
+from tokflow.documents import Batch
 from tokflow.store.arrow import make_table
 from tokflow.store.manifest import FileEntry, checksum
 from tokflow.store.tables import TableWriter
@@ -85,12 +84,12 @@ class ShardWriter:
         if tokens.loss_mask is not None:
             counts["num_loss_tokens"] += int(np.count_nonzero(tokens.loss_mask))
 
-    def entries(self, rejects: Sequence[Reject]) -> dict[str, FileEntry]:
+    def entries(self, rejects: Sequence[Mapping[str, Any]]) -> dict[str, FileEntry]:
         """Write rejects.jsonl if there are any; return size and sha256 of all files."""
         entries = {self._path(name).name: file.entry() for name, file in self._files.items()}
         written = [self._path(DOCUMENTS_NAME)]
         if rejects:
-            lines = [json.dumps(dataclasses.asdict(reject)) + "\n" for reject in rejects]
+            lines = [json.dumps(reject) + "\n" for reject in rejects]
             written.append(self._path(REJECTS_NAME))
             written[-1].write_text("".join(lines), encoding="utf-8")
         return {**entries, **{path.name: checksum(path) for path in written}}

@@ -74,7 +74,7 @@ def test_no_byte_depends_on_jobs_order_and_shares(
     shared = dataset_of("shares")
     for number in (3, 1, 2, 1):
         of_share = build_dataset(shared, jobs=1, share=Share(number, 3))
-        assert list(of_share.raw_files) == list(FILES)[number - 1 :: 3]
+        assert list(of_share.partitions) == list(FILES)[number - 1 :: 3]
         assert not (shared.folder / "exports").exists()
     assert built_bytes(shared, jobs=1) == expected
     monkeypatch.setattr(pipeline, "open_pool", lambda jobs: Shuffled())
@@ -108,7 +108,7 @@ def test_a_bad_file_stops_no_other(tmp_path: Path):
     [failed] = built.failed
     assert isinstance(failed.error, BadDocumentError)
     assert (failed.name, failed.error.row, failed.error.line) == ("04.jsonl", 1, 2)
-    assert list(built.raw_files) == [key for key in FILES if key != "04.jsonl"]
+    assert list(built.partitions) == [key for key in FILES if key != "04.jsonl"]
 
 
 def test_a_verdict_on_gigatoken_makes_all_tokens_again(

@@ -58,7 +58,7 @@ def test_a_dataset_is_built_stage_after_stage_in_the_order_of_keys(tmp_path: Pat
         ("export", "parquet"),
         ("export", "pickle"),
     ]
-    assert list(built.raw_files) == keys
+    assert list(built.partitions) == keys
     assert built.num_new == 13
 
 
@@ -85,7 +85,7 @@ def test_bytes_do_not_depend_on_batches_threads_or_the_order_of_partitions(
     for key in reversed(graph.sources):
         with new_folder(graph.tokens(key).folder) as folder:
             write_token_shard(
-                graph.raw_file(key),
+                graph.raw(key),
                 other.documents,
                 graph.encoding,
                 folder,
@@ -167,7 +167,7 @@ def test_an_export_refuses_and_names_the_files_that_are_not_built(
         make_export(BuildGraph(dataset), dataset.exports[0])
 
     assert str(raised.value) == (
-        f"tiny/exports/{export}: expected the {stage} of all 8 raw files, found 7 not built: "
+        f"tiny/exports/{export}: expected the {stage} of all 8 partitions, found 7 not built: "
         "a.jsonl, c.jsonl, d.jsonl, e.jsonl, f.jsonl, and 2 more; "
         f"materialize tiny/{stage} for them, or run `tokflow run`"
     )
@@ -200,7 +200,7 @@ def test_a_partition_that_is_no_file_is_refused(tmp_path: Path):
         build_dataset(dataset, partitions=["A.jsonl"])
 
     assert str(raised.value) == (
-        "--partition: expected a raw file of tiny: a.jsonl, b.jsonl, found 'A.jsonl'; "
+        "--partition: expected a partition of tiny: a.jsonl, b.jsonl, found 'A.jsonl'; "
         "name one of them"
     )
 
@@ -227,7 +227,7 @@ def test_with_scope_dataset_what_waits_for_a_bad_file_is_said_once(tmp_path: Pat
         ("split", "all files"),
     ]
     assert str(built.failed[1].explained) == (
-        "tiny: split: expected the tokens of all 4 raw files, through which scope: dataset "
+        "tiny: split: expected the tokens of all 4 partitions, through which scope: dataset "
         "counts, found none of b.jsonl; mend what is wrong with them, or set split.scope: file"
     )
 

@@ -273,7 +273,7 @@ def test_a_partition_that_is_no_raw_file_is_an_error(tmp_path: Path):
         make_plan(declare_small(tmp_path), partitions=["d.jsonl"])
 
     assert str(error.value) == (
-        "--partition: expected a raw file of small: a.jsonl, b.jsonl, sub/c.jsonl, "
+        "--partition: expected a partition of small: a.jsonl, b.jsonl, sub/c.jsonl, "
         "found 'd.jsonl'; name one of them"
     )
 

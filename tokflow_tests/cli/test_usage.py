@@ -67,7 +67,7 @@ def test_a_partition_that_is_no_raw_file_is_wrong_usage(config: Path):
 
     assert result.exit_code == 2
     assert result.stderr == (
-        "error: --partition: expected a raw file of small: a.jsonl, b.jsonl, sub/c.jsonl, "
+        "error: --partition: expected a partition of small: a.jsonl, b.jsonl, sub/c.jsonl, "
         "found 'd.jsonl'; name one of them\n"
     )
 

@@ -177,3 +177,21 @@ def _scan_asked_for(case: Case) -> dg.RunRequest:
 def _tick(case: Case):
     sensor = case.defs.resolve_sensor_def("small_files")
     return sensor(dg.build_sensor_context(instance=case.instance))
+
+
+def test_groups_are_partitions_with_their_files_in_the_metadata(case: Case):
+    case.attributes["raw"]["group"] = 2
+
+    assert sync_files(case.instance, case.dataset).added == ("group/a.txt", "group/c.txt")
+
+    assert case.run(keys=["group/a.txt", "group/c.txt"]).success
+    assert case.not_fresh() == {}
+    files = case.event("raw", partition="group/a.txt").metadata["files"].records
+    assert [record.data["raw_file"] for record in files] == ["a.txt", "b.txt"]
+    case.write("c", "another line\nof a file\nthat another joins\n")
+    case.write("d", "a new one\n")
+    assert sync_files(case.instance, case.dataset) == SyncedFiles(changed=("group/c.txt",))
+    assert case.not_fresh()["tokens:group/c.txt"] == "STALE"
+    case.remove("c")
+    case.remove("d")
+    assert sync_files(case.instance, case.dataset) == SyncedFiles(removed=("group/c.txt",))

@@ -165,7 +165,7 @@ def write_shard(dataset: Dataset, folder: Path, **options: int) -> tuple[bytes, 
     make_tokenizer(graph)
     folder.mkdir()
     write_token_shard(
-        graph.raw_file("texts.jsonl"),
+        graph.raw("texts.jsonl"),
         dataset.documents,
         graph.encoding,
         folder,

@@ -155,7 +155,7 @@ def test_row_groups_do_not_depend_on_batches(batch_bytes: int, tmp_path: Path):
     dataset = declare_texts(tmp_path, ["a"] * 70_000, suffix=".parquet")
     save_tokenizer(dataset)
     graph = BuildGraph(dataset)
-    raw = graph.raw_file("texts.parquet")
+    raw = graph.raw("texts.parquet")
     (tmp_path / "shard").mkdir()
 
     write_token_shard(
@@ -231,7 +231,7 @@ def test_a_disk_that_is_full_at_the_last_batch_is_an_error(tmp_path: Path):
     dataset = declare_texts(tmp_path, ["a" * 30_000])
     save_tokenizer(dataset)
     graph = BuildGraph(dataset)
-    raw = graph.raw_file("texts.jsonl")
+    raw = graph.raw("texts.jsonl")
     (tmp_path / "shard").mkdir()
 
     with file_size_limit(20_000), pytest.raises(OSError, match="File too large"):

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.documents import Batch, DocumentsConfig, read_documents
-from tokflow.raw import RawFile, check_unchanged
+from tokflow.documents import Batch, DocumentsConfig, DocumentSource
+from tokflow.raw import RawPartition
 from tokflow.store.arrow import to_numpy
 from tokflow.store.manifest import read_run
 from tokflow.tokenizers.chat.renderer import open_renderer
@@ -28,7 +28,7 @@ MAX_SAMPLE_CHARS = 200_000
 
 
 def verify_against_raw(
-    raw: RawFile,
+    raw: RawPartition,
     shard: TokenShard,
     documents: DocumentsConfig,
     encoding: Encoding,
@@ -51,14 +51,15 @@ def verify_against_raw(
     reference = open_reference(tokenizer, in_text=encoding.in_text(documents))
     sample = _Sample(shard=shard, encoding=encoding, reference=reference, chosen=chosen)
     num_read, problems = 0, list[str]()
-    for batch in read_documents(raw.path, documents, render=open_renderer(documents, tokenizer)):
+    source = DocumentSource(raw.paths, documents)
+    for batch in source.batches(render=open_renderer(documents, tokenizer)):
         first, num_read = num_read, num_read + len(batch.rows)
         of_batch = table.slice(first, len(batch.rows))
         problems += _document_problems(shard, first, batch, of_batch)
         problems += [] if problems else sample.problems(first, batch, of_batch)
         if problems or (num_read >= end and max_characters is not None):
             break
-    check_unchanged(raw)
+    raw.check_unchanged()
     if sample.difference and "gigatoken" in read_run(shard.folder).get("engine", ""):
         on_difference(sample.difference)
     if not problems and num_read < end:

@@ -84,7 +84,10 @@ def _row_problems(shard: TokenShard, rows: npt.NDArray[np.int64]) -> Iterator[st
     if len(lines) != num_rejects:
         yield f"{path}: expected {num_rejects:,} rejects, found {len(lines):,}"
         return
-    rejected = np.array([json.loads(line)["row"] for line in lines], dtype=np.int64)
+    origins = shard.origins
+    rejects = [{"raw_file": origins.raw_files[0], **json.loads(line)} for line in lines]
+    of_shard = [origins.row_of(reject["raw_file"], reject["row"]) for reject in rejects]
+    rejected = np.array(of_shard, dtype=np.int64)
     taken = np.sort(np.concatenate([rows, rejected]))
     if len(wrong := np.flatnonzero(taken != np.arange(len(taken)))):
         yield (

@@ -123,7 +123,7 @@ def verify_dataset(dataset: Dataset) -> Iterator[Verification]:
         is_copy = isinstance(found, StoredOutput) and found.manifest.partition in graph.sources
         if isinstance(found, Unreadable) or is_copy:
             yield verifier.verify_any(found)
-    graph.read_raw_files(list(graph.sources))
+    graph.read_raw_files(list(graph.partitions))
     for key in graph.sources:
         yield from _verify_remembered(graph, key)
     for output in graph.outputs():
@@ -292,7 +292,7 @@ class _Verifier:
 
         key = str(found.manifest.partition)
         problems = verify_against_raw(
-            graph.raw_file(key),
+            graph.raw(key),
             graph.open_tokens(key),
             dataset.documents,
             graph.encoding,

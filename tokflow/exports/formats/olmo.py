@@ -20,7 +20,7 @@ tokenizer/executor.py lines 300-310; ai2-olmo-core 3.0.0, data/numpy_dataset.py 
 
 import gzip
 from collections.abc import Iterator
-from itertools import islice, repeat
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -74,9 +74,12 @@ def _mask_of(path: Path) -> Path:
 
 def _documents(part: Part) -> Iterator[tuple[str, int, int]]:
     """Yield the raw file, the row and the number of tokens of each document."""
-    for of_file in part.documents():
-        rows, lengths = of_file.row.tolist(), of_file.num_tokens.tolist()
-        yield from zip(repeat(of_file.raw_file), rows, lengths)
+    for of_one in part.documents():
+        for first in range(0, len(of_one.row), LINES_AT_ONCE):
+            some = slice(first, first + LINES_AT_ONCE)
+            raw_files, rows = of_one.origins.of_rows(of_one.row[some])
+            num_tokens = of_one.num_tokens[some].tolist()
+            yield from zip(raw_files.to_pylist(), rows.tolist(), num_tokens, strict=True)
 
 
 def _write_lines(path: Path, documents: Iterator[tuple[str, int, int]]) -> None:

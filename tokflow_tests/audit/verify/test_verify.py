@@ -435,7 +435,7 @@ def test_a_shard_of_other_text_is_found_in_the_raw_file(small: tuple[Dataset, Bu
     made, graph = small
     shard = graph.open_tokens("a.jsonl")
     write_raw(made.base, {"a.jsonl": ["one", "two and a HALF", "drei €", ""]})
-    other = BuildGraph(made).raw_file("a.jsonl")
+    other = BuildGraph(made).raw("a.jsonl")
 
     problems = verify_against_raw(
         other,
@@ -455,7 +455,7 @@ def test_other_tokens_than_the_reference_are_found(small: tuple[Dataset, BuildGr
     token_ids.tofile(shard.folder / "tokens.bin")
 
     problems = verify_against_raw(
-        graph.raw_file("b.jsonl"),
+        graph.raw("b.jsonl"),
         shard,
         made.documents,
         graph.encoding,
@@ -473,7 +473,7 @@ def test_a_raw_file_with_more_documents_than_the_shard_is_found(small: tuple[Dat
     write_raw(made.base, {"b.jsonl": ["four", "fünf", "six\nlines", "7", "more"]})
 
     problems = verify_against_raw(
-        BuildGraph(made).raw_file("b.jsonl"),
+        BuildGraph(made).raw("b.jsonl"),
         shard,
         made.documents,
         graph.encoding,
@@ -490,7 +490,7 @@ def test_reading_the_raw_file_stops_where_it_is_asked_to(small: tuple[Dataset, B
     token_ids.tofile(shard.folder / "tokens.bin")
 
     problems = verify_against_raw(
-        graph.raw_file("b.jsonl"),
+        graph.raw("b.jsonl"),
         shard,
         made.documents,
         graph.encoding,

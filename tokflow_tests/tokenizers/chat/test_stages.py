@@ -140,7 +140,7 @@ def test_a_mask_that_was_changed_is_found(value: int, tmp_path: Path):
     graph = BuildGraph(dataset)
     problems = verify_tokens(shard)
     of_raw = verify_against_raw(
-        graph.raw_file("chats.jsonl"), shard, dataset.documents, graph.encoding,
+        graph.raw("chats.jsonl"), shard, dataset.documents, graph.encoding,
     )  # fmt: skip
 
     if value == 7:
@@ -201,7 +201,7 @@ def test_what_was_made_does_not_depend_on_the_batches(tmp_path: Path):
     folder.mkdir()
 
     write_token_shard(
-        graph.raw_file("chats.jsonl"), dataset.documents, graph.encoding,
+        graph.raw("chats.jsonl"), dataset.documents, graph.encoding,
         folder, dataset="chats", batch_bytes=200,
     )  # fmt: skip
 

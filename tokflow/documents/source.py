@@ -1,0 +1,89 @@
+"""Documents of a partition: those of its raw file, or of all files of a group in their order."""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+
+from tokflow.documents.batch import Batch, Reject
+from tokflow.documents.config import DocumentsConfig
+from tokflow.documents.file_range import Range
+from tokflow.documents.parsed import Render
+from tokflow.documents.ranges import rows_before
+from tokflow.documents.reader import BATCH_BYTES, Tally, accepted_documents, regulated
+
+OnReject = Callable[[Path, Reject], None]
+
+
+class DocumentSource:
+    """The raw files of a partition, or a range of it, read as one.
+
+    Rows count on from file to file. A range of one file is one of `ranges_of`; of several it is
+    of files: the first, and the one after the last.
+    """
+
+    def __init__(
+        self, paths: Sequence[Path], config: DocumentsConfig, *, within: Range | None = None
+    ) -> None:
+        self._config = config
+        is_of_files = within is not None and len(paths) > 1
+        self.paths = tuple(paths[within.start : within.stop] if within and is_of_files else paths)
+        """The files that are read."""
+        self._within = None if is_of_files else within
+        self._first_rows: list[int] = []
+        self.num_rows: list[int] = []
+        """Documents and bad ones of each file that was read to its end, or to its limit."""
+
+    def batches(
+        self,
+        *,
+        batch_bytes: int = BATCH_BYTES,
+        on_reject: OnReject | None = None,
+        render: Render | None = None,
+    ) -> Iterator[Batch]:
+        """Return the documents in batches, which may be of several files; see `read_documents`.
+
+        `on_reject` hears of each bad document with its file, and with its row there;
+        `max_rejects` is of all files together, and limits are of each.
+
+        Raises: as `read_documents`.
+        """
+        return regulated(self._accepted(batch_bytes, on_reject, render), batch_bytes)
+
+    def _accepted(
+        self, batch_bytes: int, on_reject: OnReject | None, render: Render | None
+    ) -> Iterator[Batch]:
+        first = num_rejects = 0
+        for path in self.paths:
+            self._first_rows.append(first)
+            tally = Tally(num_rejects=num_rejects)
+            heard = None if on_reject is None else _naming(path, on_reject)
+            for batch in accepted_documents(
+                path,
+                self._config,
+                tally,
+                batch_bytes=batch_bytes,
+                on_reject=heard,
+                render=render,
+                within=self._within,
+            ):
+                yield replace(batch, rows=batch.rows + first) if first else batch
+            self.num_rows.append(tally.num_rows)
+            first, num_rejects = first + tally.num_rows, tally.num_rejects
+
+    def place(self, row: int) -> tuple[Path, int]:
+        """Return the file of a row that was read, and its row there."""
+        number = bisect_right(self._first_rows, row) - 1
+        return self.paths[number], row - self._first_rows[number] + self._rows_before
+
+    @cached_property
+    def _rows_before(self) -> int:
+        """Rows of the file before the range, which only an error asks for."""
+        if self._within is None:
+            return 0
+        return rows_before(self.paths[0], self._config, self._within)
+
+
+def _naming(path: Path, on_reject: OnReject) -> Callable[[Reject], None]:
+    return lambda reject: on_reject(path, reject)

@@ -1,0 +1,74 @@
+"""The `raw` section of a dataset: which files are read, and which of them are a partition."""
+
+import os
+import sys
+from typing import Annotated, ClassVar, NamedTuple
+
+from pydantic import BeforeValidator, ByteSize, TypeAdapter
+
+from tokflow.errors import ConfigError
+from tokflow.raw.globs import escaped
+from tokflow.store.config import Config
+
+
+def _as_patterns(files: object) -> tuple[object, ...]:
+    given = files if isinstance(files, list | tuple) else [files]
+    is_text = all(isinstance(file, os.PathLike | str) and str(file).strip() for file in given)
+    if not given or not is_text:
+        raise ConfigError(
+            where="",
+            expected="a path, glob or URL, or a list of them",
+            found=repr(files),
+            remedy="name the raw files, as in `files: data/raw/*.parquet`",
+        )
+    return tuple(
+        escaped(os.fspath(file)) if isinstance(file, os.PathLike) else file for file in given
+    )
+
+
+class GroupSize(NamedTuple):
+    """What a group of raw files has at most."""
+
+    num_bytes: int
+    num_files: int
+    is_of_files: bool
+    """True if the number of files is what was asked for."""
+
+
+def _as_size(size: object) -> GroupSize | None:
+    """Return what `raw.group` asks for: a number is one of files, text one of bytes."""
+    if size is None or isinstance(size, GroupSize):
+        return size
+    if isinstance(size, int) and not isinstance(size, bool) and size > 0:
+        return GroupSize(sys.maxsize, size, is_of_files=True)
+    try:
+        if not isinstance(size, str) or size.strip().isdigit():
+            raise ValueError
+        num_bytes = int(TypeAdapter(ByteSize).validate_python(size))
+    except ValueError:
+        raise ConfigError(
+            where="",
+            expected="bytes with a unit, or a number of files, 1 or more",
+            found=repr(size),
+            remedy="write `1 GB`, or `500`",
+        ) from None
+    return GroupSize(num_bytes, sys.maxsize, is_of_files=False)
+
+
+class RawConfig(Config):
+    """Source of a dataset's raw files, and their names there."""
+
+    section: ClassVar[str] = "raw"
+
+    files: Annotated[
+        tuple[str, ...], BeforeValidator(_as_patterns, json_schema_input_type=str | list[str])
+    ]
+    """Paths, globs (`*`, `?`, `[...]`, `**`) and URLs (`file`, `http`, `https`, and what fsspec
+    knows, as `s3`, `gs`, `hf`); one file is one partition. A folder such as `x.parquet`, which
+    Spark, Dask and Hive write, stands for the data files in it. Hidden files match only a pattern
+    that names the dot. `[[]` stands for a bracket in a name; a `Path` in Python is no pattern."""
+    group: Annotated[
+        GroupSize | None, BeforeValidator(_as_size, json_schema_input_type=int | str | None)
+    ] = None
+    """For many small files: a partition is as many of them as have together at most so many bytes,
+    such as `1 GB`, or so many files, such as `500`. Default: each file is a partition."""

@@ -1,0 +1,44 @@
+"""Raw files that the rows of a token shard are of: its only one, or those of a group."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tokflow.store.arrow import repeated, to_arrow, to_texts
+from tokflow.store.manifest import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """The raw files of a token shard, in the order of its rows."""
+
+    raw_files: Sequence[str]
+    """Their keys."""
+    first_rows: Sequence[int]
+    """The row of the shard with which each begins."""
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> "Origins":
+        """Return those of a token shard with this manifest."""
+        files = manifest.details.get("files")
+        if files is None:
+            return cls([str(manifest.partition)], [0])
+        edges = list(accumulate((file["num_rows"] for file in files), initial=0))
+        return cls([file["raw_file"] for file in files], edges[:-1])
+
+    def of_rows(self, rows: npt.NDArray[np.int64]) -> tuple[pa.StringArray, npt.NDArray[np.int64]]:
+        """Return the raw file of each row of the shard, and the row that it is there."""
+        if len(self.raw_files) == 1:
+            return repeated(self.raw_files[0], len(rows)), rows
+        first = np.array(self.first_rows, dtype=np.int64)
+        number = np.searchsorted(first, rows, side="right") - 1
+        names = to_texts(self.raw_files).cast(pa.string())
+        return names.take(to_arrow(number)), rows - first[number]
+
+    def row_of(self, raw_file: str, row: int) -> int:
+        """Return the row of the shard that is a row of one of its raw files."""
+        return self.first_rows[self.raw_files.index(raw_file)] + row

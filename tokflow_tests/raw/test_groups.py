@@ -1,0 +1,98 @@
+"""Groups of raw files: which of them a partition is made of."""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from tokflow.errors import ConfigError
+from tokflow.raw import RawConfig, RawSource, partitions_of
+
+
+def sources_in(folder: Path, sizes: Mapping[str, int]) -> dict[str, RawSource]:
+    for key, size in sizes.items():
+        (folder / key).parent.mkdir(parents=True, exist_ok=True)
+        (folder / key).write_bytes(b"x" * size)
+    urls = {key: os.fspath(folder / key) for key in sizes}
+    return {key: RawSource(key=key, url=url, is_local=True) for key, url in urls.items()}
+
+
+def groups(
+    sources: Mapping[str, RawSource],
+    group: int | str | None,
+    *,
+    largest: int = 10**9,
+    kind_of: Callable[[str], object] = lambda _: 0,
+) -> dict[str, list[str]]:
+    size = RawConfig(files="*", group=group).group
+    found = partitions_of(
+        sources, size, is_alone=lambda _, num_bytes: num_bytes > largest, kind_of=kind_of
+    )
+    return {key: [source.key for source in of] for key, of in found.items()}
+
+
+SIZES = {"a": 3, "b": 3, "c/d": 4, "e": 9, "f": 1, "g": 1}
+
+
+def test_without_a_size_each_file_is_a_partition(tmp_path: Path):
+    assert groups(sources_in(tmp_path, SIZES), None) == {key: [key] for key in SIZES}
+
+
+def test_neighbours_are_a_group_as_long_as_they_fit(tmp_path: Path):
+    sources = sources_in(tmp_path, SIZES)
+
+    assert groups(sources, 4) == {"group/a": ["a", "b", "c/d", "e"], "group/f": ["f", "g"]}
+    assert groups(sources, "10 B") == {
+        "group/a": ["a", "b", "c/d"],
+        "group/e": ["e", "f"],
+        "group/g": ["g"],
+    }
+    assert groups(sources, "1 kB") == {"group/a": list(SIZES)}
+    assert groups(sources, "1 B") == {f"group/{key}": [key] for key in SIZES}
+
+
+def test_a_large_file_is_alone_and_so_is_another_kind(tmp_path: Path):
+    sources = sources_in(tmp_path, SIZES)
+
+    assert groups(sources, 100, largest=3) == {
+        "group/a": ["a", "b"],
+        "group/c/d": ["c/d"],
+        "group/e": ["e"],
+        "group/f": ["f", "g"],
+    }
+    assert groups(sources, 100, kind_of=lambda key: key in "bg") == {
+        "group/a": ["a"],
+        "group/b": ["b"],
+        "group/c/d": ["c/d", "e", "f"],
+        "group/g": ["g"],
+    }
+
+
+def test_groups_sort_as_their_files_do(tmp_path: Path):
+    names = ["a", "a b", "a.b", "a/b", "a0", "ä", "z!"]
+    sources = {key: RawSource(key=key, url=key, is_local=False) for key in sorted(names)}
+
+    keys = list(groups(sources, 1))
+
+    assert keys == sorted(keys)
+
+
+def test_files_elsewhere_are_grouped_by_number_alone():
+    urls = [f"https://host/{number}.txt" for number in range(3)]
+    sources = {url[-5:]: RawSource(key=url[-5:], url=url, is_local=False) for url in urls}
+
+    assert groups(sources, 2) == {"group/0.txt": ["0.txt", "1.txt"], "group/2.txt": ["2.txt"]}
+    with pytest.raises(ConfigError, match=r"raw\.group: expected a number of files.*such as 500"):
+        groups(sources, "1 GB")
+
+
+@pytest.mark.parametrize("group", [0, -1, True, 1.5, "", "10", "GB", "1 XB", "-1 GB", []])
+def test_what_is_no_size_is_refused(group: object):
+    with pytest.raises(ConfigError) as raised:
+        RawConfig(files="*", group=group)
+
+    assert str(raised.value) == (
+        "raw.group: expected bytes with a unit, or a number of files, 1 or more, "
+        f"found {group!r}; write `1 GB`, or `500`"
+    )
