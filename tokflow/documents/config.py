@@ -70,7 +70,8 @@ class DocumentsConfig(Config):
     on_bad_document: OnBadDocument = "error"
     """`error` stops at the first bad document; `reject` sets it aside and goes on."""
     max_rejects: Annotated[int, Field(ge=0)] = 1000
-    """With `on_bad_document: reject`: one bad document more than this in a file is an error.
+    """With `on_bad_document: reject`: one bad document more than this in a file, or in
+    a group of files, is an error.
 
     In csv and tsv every line of a bad record counts, for a quote that is not closed takes up
     the lines after it.

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -66,10 +66,10 @@ class RawPartition:
         """Bytes of each file."""
         return {file.path: file.num_bytes for file in self.files}
 
-    def check_unchanged(self) -> None:
-        """Raise RawFileError if a file is not as it was when it was hashed."""
-        for file in self.files:
-            check_unchanged(file)
+    def check_unchanged(self, paths: Iterable[Path] | None = None) -> None:
+        """Raise RawFileError if a file, of those at `paths` or all, is not as it was hashed."""
+        for path in self.paths if paths is None else paths:
+            check_unchanged(self.at(path))
 
     def at(self, path: Path) -> RawFile:
         """Return the file that has this path."""

@@ -78,8 +78,8 @@ class SplitConfig(Config):
     parts: dict[str, PartConfig] = Field(default_factory=lambda: {"train": PartConfig(start=0)})
     """Name to part, in the order of the YAML; without a split everything is `train`."""
     scope: Literal["file", "dataset"] = "file"
-    """file: every raw file is divided by itself; dataset: offsets run over all files in the
-    order of their partition keys."""
+    """file: every raw file, or group of them, is divided by itself; dataset: offsets run over all
+    files in the order of their keys."""
     boundary: Literal["document", "character"] = "document"
     """document: a document belongs whole to the part its first character falls in; character:
     it is cut there, and each side is tokenized on its own."""
@@ -191,8 +191,7 @@ def assign_parts(
     """Return the part that each document of one file belongs to, cut where the config says so.
 
     Every character of the file is in exactly one span. An empty document goes with the
-    character before it. `documents`: columns of documents.parquet; `key`: that of the (first)
-    raw file.
+    character before it. `documents`: columns of documents.parquet; `key`: its raw file's.
 
     Parts of {start: 0, characters: 5} and {start: 5, characters: 4} over documents of 3, 4 and
     3 characters:

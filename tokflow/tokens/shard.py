@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from tokflow.documents import (
 )
 from tokflow.errors import CorruptOutputError
 from tokflow.pools.pool import Advance, ignore
-from tokflow.raw import RawPartition, check_unchanged
+from tokflow.raw import RawPartition
 from tokflow.store.arrow import read_table, to_arrow, to_numpy
 from tokflow.store.integrity import Stored
 from tokflow.store.manifest import Manifest, Recipe, check_sizes, write_manifest
@@ -201,15 +202,11 @@ def write_token_shard(
     encoder = DocumentEncoder(source, documents, encoding)
     render = open_renderer(documents, encoding.tokenizer)
     rejects: list[dict[str, Any]] = []
-
-    def on_reject(path: Path, reject: Reject) -> None:
-        rejects.append(reject.fields(raw.at(path).key if raw.is_group else None))
-
+    on_reject = partial(_keep, rejects, raw)
     batches = source.batches(batch_bytes=batch_bytes, on_reject=on_reject, render=render)
     with ShardWriter(folder, has_loss_mask=documents.is_chat, segment=number) as writer:
         _write_tokens(batches, encoder, writer, progress)
-    for path in source.paths:
-        check_unchanged(raw.at(path))
+    raw.check_unchanged(source.paths)
     recipe = tokens_recipe(raw, documents, encoding.config, encoding.tokenizer)
     manifest = Manifest(
         recipe=segment.recipe if segment else recipe,
@@ -220,6 +217,10 @@ def write_token_shard(
         files=writer.entries(rejects),
     )
     write_manifest(folder, manifest, run=_run_facts(encoder.engine, manifest.counts, started))
+
+
+def _keep(rejects: list[dict[str, Any]], raw: RawPartition, path: Path, reject: Reject) -> None:
+    rejects.append(reject.fields(raw.at(path).key if raw.is_group else None))
 
 
 def _write_tokens(

@@ -19,7 +19,7 @@ from tokflow.build.plan import make_plan
 from tokflow.documents import ranges
 from tokflow.errors import BadDocumentError
 from tokflow.exports import ExportConfig
-from tokflow_tests.outputs import content, index_of
+from tokflow_tests.outputs import content, edit_manifest, index_of
 from tokflow_tests.tiny import declare, write_raw
 
 FILES = {f"{number:02d}.jsonl": [f"text {number}", "", "ä" * number] for number in range(7)}
@@ -78,6 +78,20 @@ def test_the_manifest_lists_the_files_of_the_group(tmp_path: Path):
         {"raw_file": key, "sha256": graph.raw_file(key).sha256, "num_rows": 3}
         for key in ("02.jsonl", "03.jsonl")
     ]
+
+
+def test_verify_compares_the_rows_of_each_file(tmp_path: Path):
+    dataset = grouped(tmp_path)
+    shard = built(dataset).open_tokens(KEYS[0])
+
+    def shift(manifest: dict[str, Any]) -> None:
+        manifest["details"]["files"][0]["num_rows"] -= 1
+        manifest["details"]["files"][1]["num_rows"] += 1
+
+    edit_manifest(shard.folder, shift)
+
+    problems = [problem for found in verify_dataset(dataset) for problem in found.problems]
+    assert f"{shard.folder}: expected 3 rows of 00.jsonl, found 2" in problems
 
 
 def test_files_added_at_the_end_change_the_last_group_alone(tmp_path: Path):

@@ -27,7 +27,9 @@ def test_documents_are_those_of_the_stream_file_by_file(tmp_path: Path):
     files = {"a.jsonl": ["ab", "", "c"], "b.jsonl": [], "c.jsonl": ["defg"]}
     _, part = part_of(tmp_path, files)
 
-    found = [(*of.origins.raw_files, of.row.tolist(), of.num_tokens.tolist()) for of in part.documents()]
+    found = [
+        (*of.origins.raw_files, of.row.tolist(), of.num_tokens.tolist()) for of in part.documents()
+    ]
 
     assert found == [
         ("a.jsonl", [0, 1, 2], [3, 1, 2]),

@@ -50,8 +50,7 @@ def verify_against_raw(
     chosen = np.unique(np.linspace(0, end - 1, num=min(num_samples, end)).astype(np.int64))
     reference = open_reference(tokenizer, in_text=encoding.in_text(documents))
     sample = _Sample(shard=shard, encoding=encoding, reference=reference, chosen=chosen)
-    num_read, problems = 0, list[str]()
-    source = DocumentSource(raw.paths, documents)
+    num_read, problems, source = 0, list[str](), DocumentSource(raw.paths, documents)
     for batch in source.batches(render=open_renderer(documents, tokenizer)):
         first, num_read = num_read, num_read + len(batch.rows)
         of_batch = table.slice(first, len(batch.rows))
@@ -63,11 +62,22 @@ def verify_against_raw(
     if sample.difference and "gigatoken" in read_run(shard.folder).get("engine", ""):
         on_difference(sample.difference)
     if not problems and num_read < end:
+        num = shard.manifest.counts["num_documents"]
         problems.append(
-            f"{shard.folder}: expected the {num_read:,} documents of the raw file, found "
-            f"{shard.manifest.counts['num_documents']:,}"
+            f"{shard.folder}: expected the {num_read:,} documents of the raw file, found {num:,}"
         )
-    return problems
+    return problems or list(_member_problems(shard, source))
+
+
+def _member_problems(shard: TokenShard, source: DocumentSource) -> Iterator[str]:
+    """Yield the first file of a group of which the shard has other rows, of those read."""
+    for number, file in enumerate(shard.manifest.details.get("files", ())):
+        if number < len(source.num_rows) and file["num_rows"] != source.num_rows[number]:
+            yield (
+                f"{shard.folder}: expected {source.num_rows[number]:,} rows of "
+                f"{file['raw_file']}, found {file['num_rows']:,}"
+            )
+            return
 
 
 def _document_problems(
