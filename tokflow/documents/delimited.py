@@ -15,7 +15,7 @@ import pyarrow as pa
 from tokflow.documents.columns import check_single, missing_column_error
 from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.csv_records import Dialect, OddRecord, RecordBatch, RecordCutter, unquoted
-from tokflow.documents.file_range import Before, OpenRange, Range, in_file
+from tokflow.documents.file_range import Before, OpenRange, Range
 from tokflow.documents.lines import count_before, read_text
 from tokflow.documents.parsed import (
     ParsedBatch,
@@ -71,9 +71,10 @@ def _read(
     order = [sorted(indices).index(index) for index in indices]
     for some in records:
         if isinstance(some, RecordBatch):
-            yield _documents(some, order, config, within)
+            yield _documents(some, order, config)
         else:
-            yield _bad_record(_in_file(some, within), dialect, len(header), config)
+            problem = _what_is_wrong(_in_file(some, within), dialect, len(header), config)
+            yield _bad_record(some, problem, config)
 
 
 def _cutter(
@@ -117,13 +118,11 @@ def _index(header: list[str], text: str, config: DocumentsConfig, path: Path) ->
     return header.index(text)
 
 
-def _documents(
-    batch: RecordBatch, order: list[int], config: DocumentsConfig, within: OpenRange | None
-) -> ParsedBatch:
+def _documents(batch: RecordBatch, order: list[int], config: DocumentsConfig) -> ParsedBatch:
     """Return the documents of records of the right shape."""
     fields = [list(map(unquoted, column)) for column in zip(*batch.records, strict=True)]
     columns = [texts_of(fields[index]).view(pa.large_binary()) for index in order]
-    return parse(columns, config, place=in_file(batch.place, within))
+    return parse(columns, config, place=batch.place)
 
 
 def _in_file(odd: OddRecord, within: OpenRange | None) -> OddRecord:
@@ -134,11 +133,8 @@ def _in_file(odd: OddRecord, within: OpenRange | None) -> OddRecord:
     return replace(odd, first_line=odd.first_line + num_lines, line=odd.line + num_lines)
 
 
-def _bad_record(
-    odd: OddRecord, dialect: Dialect, num_fields: int, config: DocumentsConfig
-) -> ParsedBatch:
+def _bad_record(odd: OddRecord, problem: Problem, config: DocumentsConfig) -> ParsedBatch:
     """Return every line of the record as a bad document, for each of a record's documents."""
-    problem = _what_is_wrong(odd, dialect, num_fields, config)
     places = (place for place in odd.lines() for _ in range(config.documents_per_record))
     # One more than may be set aside is the end, however many there are.
     return all_bad(problem, islice(places, config.max_rejects + 1))

@@ -1,12 +1,13 @@
 """A range of a raw file, and what stands before it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 Place: TypeAlias = tuple[int | None, int | None]
-"""Line and byte offset of a record's first byte in the decompressed file; None without lines."""
+"""Line and byte offset of a record's first byte in the decompressed file; None without lines. In a
+range lines are counted from its first, from 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,25 +37,24 @@ class Before(NamedTuple):
     """Documents, and records that are none."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class OpenRange:
-    """A range that is being read. What stands before it is counted when it is first asked for,
-    which only a bad document does."""
+    """A range that is being read, once. What stands before it is counted when it is first asked
+    for, which only an error does."""
 
     range: Range
     count: Callable[[], Before]
+    num_lines: int = 0
+    """Line ends of the range read so far; 0 where the format has no lines."""
 
     @cached_property
     def before(self) -> Before:
         """Counts of what stands before the range."""
         return self.count()
 
-    def place(self, place: Place) -> Place:
-        """Return the place in the file of one whose line is counted from the range's first."""
-        line, byte_offset = place
-        return None if line is None else line + self.before.lines, byte_offset
-
-
-def in_file(place: Callable[[int], Place], within: OpenRange | None) -> Callable[[int], Place]:
-    """Return what gives the places in the file; `place` counts the lines of what is read."""
-    return place if within is None else lambda index: within.place(place(index))
+    def counted(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield the text of the range, its line ends counted."""
+        for block in blocks:
+            self.num_lines += block.count(b"\n")
+            yield block
+            del block

@@ -117,6 +117,7 @@ def read_text(
     byte_offset, blocks = 0, read_blocks(path, block_bytes=block_bytes)
     if within is not None:
         byte_offset, blocks = _lines_within(path, within.range, block_bytes)
+        blocks = within.counted(blocks)
     if has_mark and byte_offset == 0:
         return without_mark(blocks)
     return byte_offset, blocks

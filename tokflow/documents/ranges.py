@@ -6,21 +6,21 @@ them anywhere), txt whose documents are not lines, csv and tsv with quotes, in w
 be text, Arrow streams, and what a limit ends early.
 """
 
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
 from tokflow.documents.compression import DECOMPRESSORS
 from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.file_formats import before_of, format_of, format_of_file
-from tokflow.documents.file_range import Range
+from tokflow.documents.file_range import OpenRange, Range
 
 __all__ = [
     "RANGE_BYTES",
     "Range",
     "is_cut",
-    "may_be_cut",
+    "open_range",
     "ranges_of",
-    "rows_before",
     "text_bytes_of",
 ]
 
@@ -86,9 +86,14 @@ def ranges_of(
     return tuple(map(Range, edges, edges[1:]))
 
 
-def rows_before(path: Path, config: DocumentsConfig, within: Range) -> int:
-    """Return how many rows of the file stand before the range; of text all before it is read."""
-    return before_of(path, config)(path, config, within).rows
+def open_range(path: Path, config: DocumentsConfig, within: Range) -> OpenRange:
+    """Return a range to be read once; the file is not looked at.
+
+    Raises: ValueError where such a file is read whole, ConfigError.
+    """
+    if not may_be_cut(path, config):
+        raise ValueError(f"{path}: expected a file that may be cut, found one that is read whole")
+    return OpenRange(within, partial(before_of(path, config), path, config, within))
 
 
 def _has_quotes(path: Path) -> bool:

@@ -1,11 +1,10 @@
 """Documents -> token ids, without BOS and EOS: texts by an engine, chats with a loss mask."""
 
 from collections.abc import Callable
-from functools import cached_property
 from pathlib import Path
 
 from tokflow.documents import Batch, DocumentsConfig
-from tokflow.documents.ranges import Range, rows_before
+from tokflow.documents.file_range import OpenRange
 from tokflow.errors import BadDocumentError
 from tokflow.store.integrity import check_files
 from tokflow.tokenizers.encoding import Encoding
@@ -34,9 +33,9 @@ class DocumentEncoder:
         path: Path,
         documents: DocumentsConfig,
         encoding: Encoding,
-        within: Range | None = None,
+        within: OpenRange | None = None,
     ) -> None:
-        self._path, self._documents, self._within = path, documents, within
+        self._path, self._within = path, within
         self.encoding = encoding
         self.engine = engine_for(encoding, documents)
         self._chats = ChatEncoder(self.engine, encoding) if documents.is_chat else None
@@ -72,11 +71,5 @@ class DocumentEncoder:
         return lambda index: f"{self._path}: document {self._row(batch, index):,}"
 
     def _row(self, batch: Batch, index: int) -> int:
-        return int(batch.rows[index]) + self._rows_before
-
-    @cached_property
-    def _rows_before(self) -> int:
-        """Rows of the file before the range, which only an error asks for."""
-        if self._within is None:
-            return 0
-        return rows_before(self._path, self._documents, self._within)
+        num_before = 0 if self._within is None else self._within.before.rows
+        return int(batch.rows[index]) + num_before

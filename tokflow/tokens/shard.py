@@ -16,6 +16,7 @@ from tokflow.documents import (
     Reject,
     deciding_fields,
     is_accepted,
+    open_range,
     ranges,
     read_documents,
 )
@@ -33,7 +34,7 @@ from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
 from tokflow.tokens.bos_eos import ChatMarks, add_bos_eos
 from tokflow.tokens.encoder import DocumentEncoder
 from tokflow.tokens.prefetch import read_ahead, write_behind
-from tokflow.tokens.shard_segments import ShardSegment, may_have_segments
+from tokflow.tokens.shard_segments import NUM_LINES, ShardSegment, may_have_segments
 from tokflow.tokens.token_source import TokenSource, mapped
 from tokflow.tokens.writer import (
     DOCUMENTS_NAME,
@@ -191,10 +192,11 @@ def write_token_shard(
     tokenizer is damaged), EngineDiffersError (gigatoken turns out to be wrong on a document).
     """
     started = time.perf_counter()
-    within, number = (segment.range, segment.number) if segment else (None, None)
+    within = open_range(raw.path, documents, segment.range) if segment else None
     encoder = DocumentEncoder(raw.path, documents, encoding, within)
     render = open_renderer(documents, encoding.tokenizer)
     rejects: list[Reject] = []
+    number = segment.number if segment else None
     read = partial(read_documents, raw.path, documents, render=render, within=within)
     batches = read(batch_bytes=batch_bytes, on_reject=rejects.append)
     with ShardWriter(folder, has_loss_mask=documents.is_chat, segment=number) as writer:
@@ -206,7 +208,7 @@ def write_token_shard(
         dataset=dataset,
         partition=raw.key,
         counts=_counts(writer, encoder, num_rejects=len(rejects)),
-        details=_details(encoding),
+        details=_details(encoding) | ({NUM_LINES: within.num_lines} if within else {}),
         files=writer.entries(rejects),
     )
     write_manifest(folder, manifest, run=_run_facts(encoder.engine, manifest.counts, started))

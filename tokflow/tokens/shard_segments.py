@@ -5,18 +5,19 @@
         tokens-00003.bin, documents-00003.parquet, of chats loss_mask-00003.bin
 
 They are as those of a shard without segments, but rows, characters and tokens count from the
-beginning of the segment.
+beginning of the segment; so do, until they are joined, the rows and the lines of rejects.
 """
 
 import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from tokflow.documents import DocumentsConfig, is_accepted, ranges
+from tokflow.documents import DocumentsConfig, Reject, is_accepted, ranges
 from tokflow.documents.ranges import Range
 from tokflow.errors import BadDocumentError
 from tokflow.raw import RawFile
@@ -32,12 +33,15 @@ from tokflow.store.manifest import (
     write_manifest,
 )
 from tokflow.store.stored_outputs import StoredOutput
-from tokflow.tokens.writer import REJECTS_NAME, segment_name
+from tokflow.tokens.writer import REJECTS_NAME, reject_line, segment_name
 
 SEGMENTS_SUFFIX = ".segments"
 
 KEPT = ("num_documents", "num_chars", "num_tokens")
 """Counts of each segment that a reader of the shard needs."""
+
+NUM_LINES = "num_lines"
+"""Of the details of a segment: how many lines it has, which those of later rejects are moved by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,7 @@ class ShardSegment:
     @property
     def recipe(self) -> Recipe:
         """The recipe of the segment: that of the shard, and its range."""
-        own = {"segment": [self.number, self.range.start, self.range.stop]}
+        own = {"range": [self.number, self.range.start, self.range.stop]}
         return replace(self.shard, config={**self.shard.config, **own})
 
     def folder(self, shard: Path) -> Path:
@@ -113,40 +117,50 @@ def join_segments(
             if name != segment_name(REJECTS_NAME, number):
                 _link(segment.folder / name, folder / name, entry)
                 files[name] = entry
-    first = segments[0].manifest
     manifest = Manifest(
         recipe=recipe,
-        dataset=first.dataset,
+        dataset=segments[0].manifest.dataset,
         partition=raw.key,
         counts=dict(counts),
-        details={**first.details, "segments": [_kept(of.manifest.counts) for of in segments]},
+        details=_details(segments),
         files=files,
     )
     write_manifest(folder, manifest, run=_run([of.folder for of in segments], counts))
 
 
-def _kept(counts: Mapping[str, int]) -> dict[str, int]:
+def _details(segments: Sequence[StoredOutput]) -> dict[str, Any]:
+    details = {**segments[0].manifest.details, "segments": [_kept(each) for each in segments]}
+    del details[NUM_LINES]
+    return details
+
+
+def _kept(segment: StoredOutput) -> dict[str, int]:
+    counts = segment.manifest.counts
     num_rows = counts["num_documents"] + counts["num_rejects"]
     return {"num_rows": num_rows, **{name: counts[name] for name in KEPT}}
 
 
 def _rejects(segments: Sequence[StoredOutput], raw: RawFile, documents: DocumentsConfig) -> bytes:
     """Return the lines of all rejects; refuse too many, as reading the whole file would have."""
-    lines: list[bytes] = []
+    rejects: list[Reject] = []
+    num_rows = num_lines = 0
     for number, segment in enumerate(segments):
         path = segment.folder / segment_name(REJECTS_NAME, number)
         if path.name in segment.manifest.files:
-            lines += path.read_bytes().splitlines(keepends=True)
-        if not is_accepted(documents, num_rejects=len(lines)):
+            found = [Reject(**json.loads(line)) for line in path.read_bytes().splitlines()]
+            rejects += [each.moved(num_rows, num_lines) for each in found]
+        if not is_accepted(documents, num_rejects=len(rejects)):
             raise BadDocumentError(
                 where=raw.path,
                 expected=f"no more than {documents.max_rejects:,} bad documents",
-                found=f"{len(lines):,} in the first {number + 1:,} ranges",
+                found=f"{len(rejects):,} in the first {number + 1:,} ranges",
                 remedy="mend the file, or raise documents.max_rejects",
                 path=raw.path,
-                row=json.loads(lines[-1])["row"],
+                row=rejects[-1].row,
             )
-    return b"".join(lines)
+        num_rows += _kept(segment)["num_rows"]
+        num_lines += segment.manifest.details[NUM_LINES]
+    return b"".join(map(reject_line, rejects))
 
 
 def _link(path: Path, new: Path, entry: FileEntry) -> None:

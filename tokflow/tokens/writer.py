@@ -90,9 +90,8 @@ class ShardWriter:
         entries = {self._path(name).name: file.entry() for name, file in self._files.items()}
         written = [self._path(DOCUMENTS_NAME)]
         if rejects:
-            lines = [json.dumps(dataclasses.asdict(reject)) + "\n" for reject in rejects]
             written.append(self._path(REJECTS_NAME))
-            written[-1].write_text("".join(lines), encoding="utf-8")
+            written[-1].write_bytes(b"".join(map(reject_line, rejects)))
         return {**entries, **{path.name: checksum(path) for path in written}}
 
     def _path(self, name: str) -> Path:
@@ -103,6 +102,11 @@ def bytes_of(batch: Batch) -> int:
     """Return how much text a batch holds, in bytes of UTF-8."""
     offsets, _ = text_buffers(batch.texts)
     return int(offsets[-1] - offsets[0])
+
+
+def reject_line(reject: Reject) -> bytes:
+    """Return the line of a reject in rejects.jsonl."""
+    return json.dumps(dataclasses.asdict(reject)).encode() + b"\n"
 
 
 class _HashedFile:
