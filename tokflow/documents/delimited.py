@@ -15,6 +15,7 @@ import pyarrow as pa
 from tokflow.documents.columns import check_single, missing_column_error
 from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.csv_records import Dialect, OddRecord, RecordBatch, RecordCutter, unquoted
+from tokflow.documents.file_formats import format_of
 from tokflow.documents.file_range import Before, OpenRange, Range
 from tokflow.documents.lines import count_before, read_text
 from tokflow.documents.parsed import (
@@ -27,6 +28,8 @@ from tokflow.documents.parsed import (
 )
 from tokflow.errors import RawFileError
 from tokflow.store.arrow import texts_of
+
+_BLOCK = 2 * 1024 * 1024
 
 
 def read_csv(
@@ -44,10 +47,22 @@ def read_tsv(
 
 
 def before(path: Path, config: DocumentsConfig, within: Range) -> Before:
-    """Return what stands before a range of a file without quotes; the header is no row."""
+    """Return what stands before a range of records; the header is no row."""
     max_bytes, num_each = config.limit.document_bytes, config.documents_per_record
     count = count_before(path, within, blank=b"\r", max_bytes=max_bytes, num_each=num_each)
-    return Before(count.lines, max(0, count.rows - num_each))
+    if not _has_quotes_before(path, within.start):
+        return Before(count.lines, max(0, count.rows - num_each))
+    read = read_tsv if format_of(path, config) == "tsv" else read_csv
+    same = OpenRange(Range(0, within.start, lines_before=0), lambda: Before(0, 0))
+    return Before(count.lines, sum(found.num_rows for found in read(path, config, _BLOCK, same)))
+
+
+def _has_quotes_before(path: Path, stop: int) -> bool:
+    with path.open("rb", buffering=0) as file:
+        while block := file.read(min(_BLOCK, stop - file.tell())):
+            if b'"' in block:
+                return True
+    return False
 
 
 def _read(
@@ -129,7 +144,7 @@ def _in_file(odd: OddRecord, within: OpenRange | None) -> OddRecord:
     """Return the record with its lines counted from the beginning of the file."""
     if within is None:
         return odd
-    num_lines = within.before.lines
+    num_lines = within.lines_before
     return replace(odd, first_line=odd.first_line + num_lines, line=odd.line + num_lines)
 
 

@@ -112,16 +112,6 @@ def test_what_cannot_be_cut_is_whole(name: str, config: DocumentsConfig, tmp_pat
         read_documents(path, config, within=open_range(path, config, Range(0, 5)))
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
-def test_a_table_with_a_quote_anywhere_is_whole(name: str, tmp_path: Path):
-    path = tmp_path / name
-    write_large(path)
-    path.write_bytes(path.read_bytes() + b'"')
-
-    assert ranges_of(path, PLAIN, range_bytes=1000) == ()
-    assert is_cut(path, 10**9, PLAIN)
-
-
 def test_a_stream_and_one_row_group_are_whole(tmp_path: Path):
     write_large(tmp_path / "a.ipc")
     table = pa.table({"text": ["x" * 1000] * 100})

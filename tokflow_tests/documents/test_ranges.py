@@ -47,11 +47,11 @@ class Found(NamedTuple):
 CUT_CASES = {
     name
     for name in CASES
-    if name.startswith("jsonl")
+    if name.startswith(("jsonl", "csv", "tsv"))
     or name in ("parquet dictionary", "txt line")
     or (name.startswith("arrow") and name != "arrow stream")
 }
-"""The others have one row group, quotes, separators, or are a stream."""
+"""The others have one row group, separators, or are a stream."""
 
 
 def find(
