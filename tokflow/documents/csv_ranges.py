@@ -23,7 +23,6 @@ from tokflow.documents.lines import BYTE_ORDER_MARK
 from tokflow.pools.cores import num_cores
 
 _SCAN_BYTES = 512 * 1024
-_MAX_THREADS = 16
 
 
 def ranges_of_csv(path: Path, config: DocumentsConfig, range_bytes: int) -> tuple[Range, ...]:
@@ -38,7 +37,7 @@ def ranges_of_csv(path: Path, config: DocumentsConfig, range_bytes: int) -> tupl
     text_start = len(BYTE_ORDER_MARK) if has_mark else 0
     edges = even_edges(path.stat().st_size, range_bytes)
     scan = partial(_scan, path, delimiter, text_start)
-    with ThreadPoolExecutor(min(num_cores(), _MAX_THREADS)) as pool:
+    with ThreadPoolExecutor(num_cores()) as pool:
         cases = _true_cases(pool.map(scan, edges, edges[1:]))
     has_quotes = any(case.has_quotes for case in cases)
     if has_quotes and any(case.has_odd_quotes or case.has_odd_returns for case in cases):

@@ -76,10 +76,14 @@ def test_whatever_a_file_holds_it_is_cut_where_records_begin(
             {"dialect": "excel-tab"},
         ]
     ),
+    mark=st.sampled_from(["", "\ufeff"]),
     range_bytes=st.integers(5, 40),
 )
-def test_what_a_writer_of_csv_makes_is_cut(rows, writing: Any, range_bytes, tmp_path: Path):
-    text = io.StringIO()
+def test_what_a_writer_of_csv_makes_is_cut(
+    rows, writing: Any, mark: str, range_bytes, tmp_path: Path
+):
+    text = io.StringIO(mark)
+    text.seek(len(mark))
     csv.writer(text, **writing).writerows([["text", "other"], *rows])
     path = tmp_path / ("a.tsv" if writing.get("dialect") else "a.csv")
     path.write_bytes(text.getvalue().encode())
