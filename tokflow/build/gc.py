@@ -63,16 +63,16 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
 def _unfinished(folder: Path) -> Iterator[Path]:
     """Yield what no run has finished in the folder of a dataset; outputs are not entered."""
     for inner, folders, files in os.walk(folder):
-        hidden = {Path(inner, name) for name in (*folders, *files) if name.startswith(".")}
-        found = {
-            path
-            for path in hidden
-            if is_segments_folder(path) or is_leftover(path, seconds=LEFTOVER_SECONDS)
-        }
-        yield from found
-        folders[:] = [
-            name for name in folders if not is_output_name(name) and Path(inner, name) not in found
-        ]
+        for path in (Path(inner, name) for name in (*folders, *files) if name.startswith(".")):
+            if is_segments_folder(path) or is_leftover(path, seconds=LEFTOVER_SECONDS):
+                yield path
+        folders[:] = [name for name in folders if not _is_written_whole(Path(inner, name))]
+
+
+def _is_written_whole(folder: Path) -> bool:
+    """Return whether a folder is an output, or what is to become one, and no key's folder."""
+    is_temporary = folder.name.startswith(".") and folder.suffix == ".tmp"
+    return is_temporary or is_output_name(folder.name) or is_segments_folder(folder)
 
 
 def remove(folder: Path) -> None:
