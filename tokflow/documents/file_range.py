@@ -1,6 +1,6 @@
 """A range of a raw file, and what stands before it."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
@@ -16,8 +16,8 @@ range lines are counted from its first, from 1."""
 class Range:
     """A share of a raw file that is read alone: the records that begin in it.
 
-    Bytes of a text file, whose lines need not begin where it does; row groups of parquet; record
-    batches of an Arrow file.
+    Bytes of a decompressed text, whose lines need not begin where it does; row groups of parquet;
+    record batches of an Arrow file.
     """
 
     start: int
@@ -37,6 +37,23 @@ def even_edges(num_bytes: int, range_bytes: int) -> list[int]:
     less."""
     num_ranges = -(-num_bytes // range_bytes)
     return [num_bytes * nth // num_ranges for nth in range(num_ranges + 1)]
+
+
+def gathered(sizes: Sequence[int], range_bytes: int) -> tuple[Range, ...]:
+    """Return consecutive things of these sizes in ranges of about one size.
+
+    One belongs to the range in which it begins: of the sizes 2, 2, 2 and 2 and ranges of 5 the
+    first two are one range, and the last two another.
+    """
+    total = sum(sizes)
+    num_ranges = -(-total // range_bytes)
+    starts: dict[int, int] = {}
+    begin = 0
+    for index, size in enumerate(sizes):
+        starts.setdefault(begin * num_ranges // max(1, total), index)
+        begin += size
+    edges = [*starts.values(), len(sizes)]
+    return tuple(map(Range, edges, edges[1:]))
 
 
 class Before(NamedTuple):

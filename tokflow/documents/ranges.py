@@ -1,9 +1,10 @@
 """Ranges of a large raw file, each of which is read alone: `read_documents(..., within=...)`.
 
 A text file is cut by bytes alone: a range has the lines that begin in it, none where one line is
-longer than it; csv and tsv are cut where records begin. Whole stay compressed files (also .zst of
-several frames, for who wrote them cut them anywhere), txt whose documents are not lines, csv and
-tsv with quotes where no writer puts them, Arrow streams, and what a limit ends early.
+longer than it; csv and tsv are cut where records begin. Lines in a .zst are cut where a frame
+begins, if a table says where frames are. Whole stay other compressed files, txt whose documents are
+not lines, csv and tsv with quotes where no writer puts them, Arrow streams, and what a limit ends
+early.
 """
 
 from functools import partial
@@ -35,6 +36,7 @@ _BY_CONTENT = {
     "arrow": "column_ranges.ranges_of_arrow",
     "csv": "csv_ranges.ranges_of_csv",
     "tsv": "csv_ranges.ranges_of_csv",
+    ".zst": "zst_frames.ranges_of_frames",
 }
 """The function that finds the ranges of formats that are not cut at any byte."""
 
@@ -44,9 +46,11 @@ def may_be_cut(path: Path, config: DocumentsConfig) -> bool:
     format_ = format_of_file(path, config)
     if config.limit.documents is not None or config.limit.characters is not None:
         return False
-    if format_ is None or path.suffix.lower() in DECOMPRESSORS:
+    if format_ is None or (format_ == "txt" and config.document_per != "line"):
         return False
-    return format_ != "txt" or config.document_per == "line"
+    if path.suffix.lower() in DECOMPRESSORS:
+        return path.suffix.lower() == ".zst" and format_ in ("jsonl", "txt")
+    return True
 
 
 def text_bytes_of(path: Path, num_bytes: int, config: DocumentsConfig) -> int:
@@ -79,9 +83,10 @@ def ranges_of(
     num_bytes = path.stat().st_size
     if not is_cut(path, num_bytes, config, range_bytes=range_bytes):
         return ()
-    format_ = format_of(path, config)
-    if format_ in _BY_CONTENT:
-        module, name = _BY_CONTENT[format_].split(".")
+    is_compressed = path.suffix.lower() in DECOMPRESSORS
+    kind = ".zst" if is_compressed else format_of(path, config)
+    if kind in _BY_CONTENT:
+        module, name = _BY_CONTENT[kind].split(".")
         find = getattr(import_module(f"tokflow.documents.{module}"), name)
         found: tuple[Range, ...] = find(path, config, range_bytes)
         return found if len(found) > 1 else ()
