@@ -1,16 +1,21 @@
 """Outputs that the dataset, as it is declared now, does not refer to."""
 
+import os
 import shutil
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.plan import make_plan
 from tokflow.errors import CorruptOutputError, MissingOutputError
-from tokflow.store.atomic import LATEST, remove_empty
-from tokflow.store.manifest import MANIFEST_NAME
+from tokflow.store.atomic import LATEST, is_leftover, remove_empty
+from tokflow.store.manifest import MANIFEST_NAME, is_output_name
 from tokflow.store.stored_outputs import STAGE_FOLDERS, StoredOutput, Unreadable, made_in, walk
-from tokflow.tokens.shard_segments import SEGMENTS_SUFFIX, is_segments_folder
+from tokflow.tokens.shard_segments import is_segments_folder
+
+LEFTOVER_SECONDS = 86_400
+"""What another machine has not finished is garbage when nothing in it has changed for so long."""
 
 
 def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
@@ -20,7 +25,8 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
     What the dataset refers to now always stays, and so do the `keep` outputs of each stage and
     file, or export, that were made last (it counts among them), and what `latest` of an export
     leads to that is still declared. Conversions stay, which were asked for by hand; so do raw files
-    that were fetched, and what a newer tokflow made. Damaged outputs go, and unfinished segments.
+    that were fetched, and what a newer tokflow made. Damaged outputs go, and unfinished segments,
+    and what killed processes left, of other machines a day later.
 
     Raises: MissingOutputError where the dataset is not built: what it refers to is not known.
     """
@@ -34,8 +40,7 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
             else f"{plan.bad[0].name}, which cannot be read",
             remedy="run `tokflow run` first",
         )
-    hidden = (dataset.folder / "tokens").rglob(f".*{SEGMENTS_SUFFIX}")
-    unfinished = sorted(filter(is_segments_folder, hidden))
+    unfinished = sorted(_unfinished(dataset.folder))
     used = {planned.folder for planned in plan.planned}
     stored = [found for stage in STAGE_FOLDERS for found in walk(dataset.folder / stage)]
     damaged = [
@@ -55,11 +60,30 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
     return {path: _num_bytes(path) for path in [*older, *damaged, *unfinished] if path not in used}
 
 
+def _unfinished(folder: Path) -> Iterator[Path]:
+    """Yield what no run has finished in the folder of a dataset; outputs are not entered."""
+    for inner, folders, files in os.walk(folder):
+        for path in (Path(inner, name) for name in (*folders, *files) if name.startswith(".")):
+            if is_segments_folder(path) or is_leftover(path, seconds=LEFTOVER_SECONDS):
+                yield path
+        folders[:] = [name for name in folders if not _is_written_whole(Path(inner, name))]
+
+
+def _is_written_whole(folder: Path) -> bool:
+    """Return whether a folder is an output, or what is to become one, and no key's folder."""
+    is_temporary = folder.name.startswith(".") and folder.suffix == ".tmp"
+    return is_temporary or is_output_name(folder.name) or is_segments_folder(folder)
+
+
 def remove(folder: Path) -> None:
-    """Remove an output and what leads to it, and the folders that are empty without it.
+    """Remove an output and what leads to it, or what is not finished, and the folders that are
+    empty without it.
 
     Its manifest goes first, so that no reader takes half of it for whole.
     """
+    if folder.is_symlink() or not folder.is_dir():
+        folder.unlink()
+        return
     (folder / MANIFEST_NAME).unlink(missing_ok=True)
     latest = folder.parent / LATEST
     if latest.is_symlink() and latest.resolve() == folder.resolve():
@@ -69,4 +93,4 @@ def remove(folder: Path) -> None:
 
 
 def _num_bytes(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return sum(path.stat().st_size for path in (folder, *folder.rglob("*")) if path.is_file())

@@ -4,7 +4,7 @@ from tokflow.documents.batch import Batch, Reject, Spans
 from tokflow.documents.config import DocumentsConfig, Limit
 from tokflow.documents.file_formats import READERS, deciding_fields, format_of, format_of_name
 from tokflow.documents.parsed import Render
-from tokflow.documents.ranges import RANGE_BYTES, Range, is_cut, ranges_of, rows_before
+from tokflow.documents.ranges import RANGE_BYTES, Range, is_cut, open_range, ranges_of
 from tokflow.documents.reader import is_accepted, read_documents
 from tokflow.documents.source import DocumentSource
 
@@ -24,7 +24,7 @@ __all__ = [
     "format_of_name",
     "is_accepted",
     "is_cut",
+    "open_range",
     "ranges_of",
     "read_documents",
-    "rows_before",
 ]

@@ -1,7 +1,7 @@
 """Batches of documents, as `read_documents` gives them, and the rejects beside them."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -95,14 +95,17 @@ class Reject:
     """A bad document that was set aside."""
 
     row: int
-    """Ordinal in its raw file; no document takes it."""
+    """Ordinal in its raw file, or in the range of it that is read; no document takes it."""
     line: int | None
-    """Line of the decompressed file, from 1; null where the format has no lines."""
+    """Line of the decompressed file, or of the range, from 1; null where the format has none."""
     byte_offset: int | None
     """Byte of the decompressed file, of the record's first byte."""
     reason: str
     """The expected and the found of its error."""
+    raw_file: str | None = None
+    """The key of its raw file, where a partition is a group of them."""
 
-    def fields(self, raw_file: str | None = None) -> dict[str, str | int | None]:
-        """Return the fields of its line in rejects.jsonl; of a group, with the raw file's key."""
-        return ({} if raw_file is None else {"raw_file": raw_file}) | asdict(self)
+    def moved(self, rows: int, lines: int) -> "Reject":
+        """Return the same, so many rows and lines further on in the file."""
+        line = None if self.line is None else self.line + lines
+        return replace(self, row=self.row + rows, line=line)

@@ -1,13 +1,13 @@
 """Ranges of parquet and Arrow files: row groups and record batches, and the rows before them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow as pa
 
 from tokflow.documents.columns import is_arrow_stream, text_bytes, undamaged
 from tokflow.documents.config import DocumentsConfig
-from tokflow.documents.file_range import Before, Range
+from tokflow.documents.file_range import Before, Range, gathered
 
 
 def ranges_of_parquet(path: Path, config: DocumentsConfig, range_bytes: int) -> tuple[Range, ...]:
@@ -18,7 +18,7 @@ def ranges_of_parquet(path: Path, config: DocumentsConfig, range_bytes: int) -> 
         metadata = pq.read_metadata(path)
     names = list(config.columns)
     row_groups = map(metadata.row_group, range(metadata.num_row_groups))
-    return _gathered([text_bytes(row_group, names) for row_group in row_groups], range_bytes)
+    return gathered([text_bytes(row_group, names) for row_group in row_groups], range_bytes)
 
 
 def ranges_of_arrow(path: Path, config: DocumentsConfig, range_bytes: int) -> tuple[Range, ...]:
@@ -31,7 +31,7 @@ def ranges_of_arrow(path: Path, config: DocumentsConfig, range_bytes: int) -> tu
     with undamaged(path), pa.OSFile(str(path)) as source:
         num_batches = pa.ipc.open_file(source).num_record_batches
         num_bytes = source.size()
-    return _gathered([num_bytes // max(1, num_batches)] * num_batches, range_bytes)
+    return gathered([num_bytes // max(1, num_batches)] * num_batches, range_bytes)
 
 
 def before_in_parquet(path: Path, config: DocumentsConfig, within: Range) -> Before:
@@ -53,23 +53,6 @@ def before_in_arrow(path: Path, config: DocumentsConfig, within: Range) -> Befor
         reader = pa.ipc.open_file(source, options=options)
         num_rows = [reader.get_batch(index).num_rows for index in range(within.start)]
     return _before(num_rows, config)
-
-
-def _gathered(sizes: Sequence[int], range_bytes: int) -> tuple[Range, ...]:
-    """Return consecutive things of these sizes in ranges of about one size.
-
-    One belongs to the range in which it begins: of the sizes 2, 2, 2 and 2 and ranges of 5 the
-    first two are one range, and the last two another.
-    """
-    total = sum(sizes)
-    num_ranges = -(-total // range_bytes)
-    starts: dict[int, int] = {}
-    begin = 0
-    for index, size in enumerate(sizes):
-        starts.setdefault(begin * num_ranges // max(1, total), index)
-        begin += size
-    edges = [*starts.values(), len(sizes)]
-    return tuple(map(Range, edges, edges[1:]))
 
 
 def _before(num_rows: Iterable[int], config: DocumentsConfig) -> Before:

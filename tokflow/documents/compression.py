@@ -15,6 +15,8 @@ from typing import TypeAlias
 from tokflow.errors import RawFileError
 from tokflow.store.zstd import zstd
 
+DECOMPRESSOR_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError, zstd.ZstdError)
+
 _READ_BYTES = 256 * 1024
 """Compressed bytes read at once; for text about a fifth of a block of 1 to 2 MB."""
 
@@ -70,7 +72,7 @@ def _next_block(
 ) -> bytes:
     try:
         return decompressor.decompress(data, max_length=block_bytes)
-    except (OSError, EOFError, zlib.error, lzma.LZMAError, zstd.ZstdError) as error:
+    except DECOMPRESSOR_ERRORS as error:
         raise _damaged(path, str(error), position) from error
 
 

@@ -15,7 +15,8 @@ import pyarrow as pa
 from tokflow.documents.columns import check_single, missing_column_error
 from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.csv_records import Dialect, OddRecord, RecordBatch, RecordCutter, unquoted
-from tokflow.documents.file_range import Before, OpenRange, Range, in_file
+from tokflow.documents.file_formats import format_of
+from tokflow.documents.file_range import Before, OpenRange, Range
 from tokflow.documents.lines import count_before, read_text
 from tokflow.documents.parsed import (
     ParsedBatch,
@@ -27,6 +28,8 @@ from tokflow.documents.parsed import (
 )
 from tokflow.errors import RawFileError
 from tokflow.store.arrow import texts_of
+
+_BLOCK = 2 * 1024 * 1024
 
 
 def read_csv(
@@ -44,10 +47,22 @@ def read_tsv(
 
 
 def before(path: Path, config: DocumentsConfig, within: Range) -> Before:
-    """Return what stands before a range of a file without quotes; the header is no row."""
+    """Return what stands before a range of records; the header is no row."""
     max_bytes, num_each = config.limit.document_bytes, config.documents_per_record
     count = count_before(path, within, blank=b"\r", max_bytes=max_bytes, num_each=num_each)
-    return Before(count.lines, max(0, count.rows - num_each))
+    if not _has_quotes_before(path, within.start):
+        return Before(count.lines, max(0, count.rows - num_each))
+    read = read_tsv if format_of(path, config) == "tsv" else read_csv
+    same = OpenRange(Range(0, within.start, lines_before=0), lambda: Before(0, 0))
+    return Before(count.lines, sum(found.num_rows for found in read(path, config, _BLOCK, same)))
+
+
+def _has_quotes_before(path: Path, stop: int) -> bool:
+    with path.open("rb", buffering=0) as file:
+        while block := file.read(min(_BLOCK, stop - file.tell())):
+            if b'"' in block:
+                return True
+    return False
 
 
 def _read(
@@ -71,9 +86,10 @@ def _read(
     order = [sorted(indices).index(index) for index in indices]
     for some in records:
         if isinstance(some, RecordBatch):
-            yield _documents(some, order, config, within)
+            yield _documents(some, order, config)
         else:
-            yield _bad_record(_in_file(some, within), dialect, len(header), config)
+            problem = _what_is_wrong(_in_file(some, within), dialect, len(header), config)
+            yield _bad_record(some, problem, config)
 
 
 def _cutter(
@@ -117,28 +133,23 @@ def _index(header: list[str], text: str, config: DocumentsConfig, path: Path) ->
     return header.index(text)
 
 
-def _documents(
-    batch: RecordBatch, order: list[int], config: DocumentsConfig, within: OpenRange | None
-) -> ParsedBatch:
+def _documents(batch: RecordBatch, order: list[int], config: DocumentsConfig) -> ParsedBatch:
     """Return the documents of records of the right shape."""
     fields = [list(map(unquoted, column)) for column in zip(*batch.records, strict=True)]
     columns = [texts_of(fields[index]).view(pa.large_binary()) for index in order]
-    return parse(columns, config, place=in_file(batch.place, within))
+    return parse(columns, config, place=batch.place)
 
 
 def _in_file(odd: OddRecord, within: OpenRange | None) -> OddRecord:
     """Return the record with its lines counted from the beginning of the file."""
     if within is None:
         return odd
-    num_lines = within.before.lines
+    num_lines = within.lines_before
     return replace(odd, first_line=odd.first_line + num_lines, line=odd.line + num_lines)
 
 
-def _bad_record(
-    odd: OddRecord, dialect: Dialect, num_fields: int, config: DocumentsConfig
-) -> ParsedBatch:
+def _bad_record(odd: OddRecord, problem: Problem, config: DocumentsConfig) -> ParsedBatch:
     """Return every line of the record as a bad document, for each of a record's documents."""
-    problem = _what_is_wrong(odd, dialect, num_fields, config)
     places = (place for place in odd.lines() for _ in range(config.documents_per_record))
     # One more than may be set aside is the end, however many there are.
     return all_bad(problem, islice(places, config.max_rejects + 1))

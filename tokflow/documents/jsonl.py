@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokflow.documents.config import DocumentsConfig, correct_column
-from tokflow.documents.file_range import Before, OpenRange, Place, Range, in_file
+from tokflow.documents.file_range import Before, OpenRange, Place, Range
 from tokflow.documents.lines import LineBatch, count_before, cut, read_text
 from tokflow.documents.parsed import (
     ParsedBatch,
@@ -74,16 +74,15 @@ def _documents(
     max_bytes = config.limit.document_bytes
 
     def parse_lines(batch: LineBatch) -> ParsedBatch:
-        place = in_file(batch.place, within)
         if batch.is_too_large:
-            return all_bad(too_large(config.limit), [place(0)] * num_each)
+            return all_bad(too_large(config.limit), [batch.place(0)] * num_each)
         try:
             columns = [list(map(field.get, map(field.decode, batch.lines))) for field in fields]
         except _UNDECODABLE:
-            return _line_by_line(batch.lines, fields, config, place)
+            return _line_by_line(batch.lines, fields, config, batch.place)
         for field in fields:
             field.is_found = True
-        return _parse(columns, config, place)
+        return _parse(columns, config, batch.place)
 
     batches = cut(blocks, b"\n", max_bytes=max_bytes, byte_offset=byte_offset)
     yield from map(parse_lines, batches)  # which keeps none while the next is cut

@@ -1,5 +1,6 @@
 """A stream of bytes cut at a separator."""
 
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -8,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tokflow.documents.compression import read_blocks
+from tokflow.documents.compression import DECOMPRESSORS, read_blocks
 from tokflow.documents.file_range import Before, OpenRange, Range
+from tokflow.documents.zst_frames import frames_of
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SEARCH_BYTES = 64 * 1024
@@ -117,6 +119,7 @@ def read_text(
     byte_offset, blocks = 0, read_blocks(path, block_bytes=block_bytes)
     if within is not None:
         byte_offset, blocks = _lines_within(path, within.range, block_bytes)
+        blocks = within.counted(blocks)
     if has_mark and byte_offset == 0:
         return without_mark(blocks)
     return byte_offset, blocks
@@ -170,20 +173,24 @@ def _lines_within(path: Path, within: Range, block_bytes: int) -> tuple[int, Ite
 
 
 def _line_start(path: Path, position: int) -> int:
-    """Return where the first line begins at that byte or after it; or else the file's end."""
+    """Return where the first line begins at that byte or after it; or else the text's end."""
     if position == 0:
         return 0
     position -= 1  # of the line end before it
-    with path.open("rb", buffering=0) as file:
-        file.seek(position)
-        while block := file.read(_SEARCH_BYTES):
-            if (index := block.find(b"\n")) >= 0:
-                return position + index + 1
-            position += len(block)
+    for block in _read_bytes(path, position, sys.maxsize, _SEARCH_BYTES):
+        if (index := block.find(b"\n")) >= 0:
+            return position + index + 1
+        position += len(block)
     return position
 
 
 def _read_bytes(path: Path, start: int, stop: int, block_bytes: int) -> Iterator[bytes]:
+    """Yield the text between two bytes of it; of .zst in frames, whatever their size."""
+    if path.suffix.lower() in DECOMPRESSORS:
+        if (frames := frames_of(path)) is None:
+            raise ValueError(f"{path}: expected a table of frames to read a range, found none")
+        yield from frames.read(start, stop)
+        return
     with path.open("rb", buffering=0) as file:
         file.seek(start)
         while block := file.read(max(0, min(block_bytes, stop - start))):

@@ -1,26 +1,27 @@
 """Ranges of a large raw file, each of which is read alone: `read_documents(..., within=...)`.
 
 A text file is cut by bytes alone: a range has the lines that begin in it, none where one line is
-longer than it. Whole stay compressed files (also .zst of several frames, for who wrote them cut
-them anywhere), txt whose documents are not lines, csv and tsv with quotes, in which line ends may
-be text, Arrow streams, and what a limit ends early.
+longer than it; csv and tsv are cut where records begin. Lines in a .zst are cut where a frame
+begins, if a table says where frames are. Whole stay other compressed files, txt whose documents are
+not lines, csv and tsv with quotes where no writer puts them, Arrow streams, and what a limit ends
+early.
 """
 
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
 from tokflow.documents.compression import DECOMPRESSORS
 from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.file_formats import before_of, format_of, format_of_file
-from tokflow.documents.file_range import Range
+from tokflow.documents.file_range import OpenRange, Range, even_edges
 
 __all__ = [
     "RANGE_BYTES",
     "Range",
     "is_cut",
-    "may_be_cut",
+    "open_range",
     "ranges_of",
-    "rows_before",
     "text_bytes_of",
 ]
 
@@ -30,8 +31,14 @@ RANGE_BYTES = 256_000_000
 TEXT_PER_PACKED_BYTE = 4
 """Bytes of text in a byte of parquet or of a compressed file, about."""
 
-_COLUMNS = {"parquet": "ranges_of_parquet", "arrow": "ranges_of_arrow"}
-_SCAN_BYTES = 4 * 1024 * 1024
+_BY_CONTENT = {
+    "parquet": "column_ranges.ranges_of_parquet",
+    "arrow": "column_ranges.ranges_of_arrow",
+    "csv": "csv_ranges.ranges_of_csv",
+    "tsv": "csv_ranges.ranges_of_csv",
+    ".zst": "zst_frames.ranges_of_frames",
+}
+"""The function that finds the ranges of formats that are not cut at any byte."""
 
 
 def may_be_cut(path: Path, config: DocumentsConfig) -> bool:
@@ -39,9 +46,11 @@ def may_be_cut(path: Path, config: DocumentsConfig) -> bool:
     format_ = format_of_file(path, config)
     if config.limit.documents is not None or config.limit.characters is not None:
         return False
-    if format_ is None or path.suffix.lower() in DECOMPRESSORS:
+    if format_ is None or (format_ == "txt" and config.document_per != "line"):
         return False
-    return format_ != "txt" or config.document_per == "line"
+    if path.suffix.lower() in DECOMPRESSORS:
+        return path.suffix.lower() == ".zst" and format_ in ("jsonl", "txt")
+    return True
 
 
 def text_bytes_of(path: Path, num_bytes: int, config: DocumentsConfig) -> int:
@@ -66,34 +75,30 @@ def ranges_of(
 ) -> tuple[Range, ...]:
     """Return the ranges of a raw file, end to end, two or more; none where it is read whole.
 
-    They depend on the file, the config and `range_bytes` alone. Of csv and tsv the text is read
-    up to the first quote, of the others next to nothing.
+    They depend on the file, the config and `range_bytes` alone. Of csv and tsv all is read, at 0.9
+    to 3 GB/s on each core, of the others next to nothing.
 
     Raises: RawFileError, OSError where the file cannot be read.
     """
     num_bytes = path.stat().st_size
     if not is_cut(path, num_bytes, config, range_bytes=range_bytes):
         return ()
-    format_ = format_of(path, config)
-    if format_ in _COLUMNS:
-        module = import_module("tokflow.documents.column_ranges")
-        found: tuple[Range, ...] = getattr(module, _COLUMNS[format_])(path, config, range_bytes)
+    is_compressed = path.suffix.lower() in DECOMPRESSORS
+    kind = ".zst" if is_compressed else format_of(path, config)
+    if kind in _BY_CONTENT:
+        module, name = _BY_CONTENT[kind].split(".")
+        find = getattr(import_module(f"tokflow.documents.{module}"), name)
+        found: tuple[Range, ...] = find(path, config, range_bytes)
         return found if len(found) > 1 else ()
-    if format_ in ("csv", "tsv") and _has_quotes(path):
-        return ()
-    num_ranges = -(-num_bytes // range_bytes)
-    edges = [num_bytes * nth // num_ranges for nth in range(num_ranges + 1)]
+    edges = even_edges(num_bytes, range_bytes)
     return tuple(map(Range, edges, edges[1:]))
 
 
-def rows_before(path: Path, config: DocumentsConfig, within: Range) -> int:
-    """Return how many rows of the file stand before the range; of text all before it is read."""
-    return before_of(path, config)(path, config, within).rows
+def open_range(path: Path, config: DocumentsConfig, within: Range) -> OpenRange:
+    """Return a range to be read once; the file is not looked at.
 
-
-def _has_quotes(path: Path) -> bool:
-    with path.open("rb", buffering=0) as file:
-        while block := file.read(_SCAN_BYTES):
-            if b'"' in block:
-                return True
-    return False
+    Raises: ValueError where such a file is read whole, ConfigError.
+    """
+    if not may_be_cut(path, config):
+        raise ValueError(f"{path}: expected a file that may be cut, found one that is read whole")
+    return OpenRange(within, partial(before_of(path, config), path, config, within))

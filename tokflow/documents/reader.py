@@ -1,18 +1,16 @@
 """Documents of one raw file in batches, in file order, with their text unaltered."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from tokflow.documents.batch import Batch, Reject
 from tokflow.documents.config import DocumentsConfig, Limit
-from tokflow.documents.file_formats import before_of, reader_of
-from tokflow.documents.file_range import OpenRange, Range
+from tokflow.documents.file_formats import reader_of
+from tokflow.documents.file_range import OpenRange
 from tokflow.documents.parsed import BadDocument, ParsedBatch, Render, ends_of
-from tokflow.documents.ranges import may_be_cut
 from tokflow.errors import BadDocumentError, RawFileError
 
 _MIN_READ_BYTES = 64 * 1024
@@ -39,7 +37,7 @@ def read_documents(
     batch_bytes: int = BATCH_BYTES,
     on_reject: Callable[[Reject], None] | None = None,
     render: Render | None = None,
-    within: Range | None = None,
+    within: OpenRange | None = None,
 ) -> Iterator[Batch]:
     """Return the documents of a raw file in batches of about `batch_bytes` of text.
 
@@ -51,9 +49,9 @@ def read_documents(
     Memory holds a few batches, or the largest document four times over, whatever the size of
     the file; of a parquet file two pages as well, and of an Arrow file a record batch.
 
-    With `within`, one of `ranges_of`, there are the documents of that range alone. Their rows are
-    counted from its first record; rejects and errors name row, line and byte of the file, for
-    which the text before the range is read once there is one. `max_rejects` is of the range.
+    With `within`, one of `ranges_of`, there are the documents of that range alone. Their rows, and
+    rows and lines of rejects, are counted from its first record. Errors name row and line of the
+    file, for which the text before the range is read. `max_rejects` is of the range.
 
     Raises:
         ConfigError: the file has no such column, or its format is not known.
@@ -80,7 +78,7 @@ def accepted_documents(
     batch_bytes: int,
     on_reject: Callable[[Reject], None] | None = None,
     render: Render | None = None,
-    within: Range | None = None,
+    within: OpenRange | None = None,
 ) -> Iterator[Batch]:
     """Return the documents of a raw file as `read_documents` does, in batches of any size.
 
@@ -90,25 +88,16 @@ def accepted_documents(
     _require_readable(path)
     if config.messages is not None and render is None:
         raise TypeError("messages are no text: give `render`, of tokflow.tokenizers.chat.renderer")
-    opened = None if within is None else _open_range(path, config, within)
-    found = reader(path, config, max(batch_bytes, _MIN_READ_BYTES), opened)
+    found = reader(path, config, max(batch_bytes, _MIN_READ_BYTES), within)
     if render is not None:
         found = map(render, found)
     parsed = _until(config.limit, _numbered(found))
-    if opened is not None:
-        parsed = (_with_rows_of_file(some, opened) for some in parsed)
-    return _accepted(parsed, path, config, on_reject, tally)
+    return _accepted(parsed, path, config, on_reject, within, tally)
 
 
 def is_accepted(config: DocumentsConfig, *, num_rejects: int) -> bool:
     """Return whether a raw file with so many bad documents is one that may be taken."""
     return num_rejects <= (0 if config.on_bad_document == "error" else config.max_rejects)
-
-
-def _open_range(path: Path, config: DocumentsConfig, within: Range) -> OpenRange:
-    if not may_be_cut(path, config):
-        raise ValueError(f"{path}: expected a file that may be cut, found one that is read whole")
-    return OpenRange(within, partial(before_of(path, config), path, config, within))
 
 
 def _require_readable(path: Path) -> None:
@@ -131,14 +120,6 @@ def _numbered(parsed: Iterator[ParsedBatch]) -> Iterator[ParsedBatch]:
         numbered, first = found.from_row(first), first + found.num_rows
         del found  # which keeps the lines
         yield numbered
-
-
-def _with_rows_of_file(found: ParsedBatch, within: OpenRange) -> ParsedBatch:
-    """Return the same, the bad documents with their rows in the file; in a range they are few."""
-    if not found.bad:
-        return found
-    num_rows = within.before.rows
-    return replace(found, bad=tuple(bad._replace(row=bad.row + num_rows) for bad in found.bad))
 
 
 def _until(limit: Limit, parsed: Iterator[ParsedBatch]) -> Iterator[ParsedBatch]:
@@ -171,6 +152,7 @@ def _accepted(
     path: Path,
     config: DocumentsConfig,
     on_reject: Callable[[Reject], None] | None,
+    within: OpenRange | None,
     tally: Tally,
 ) -> Iterator[Batch]:
     """Yield the batches without the empty ones; the bad documents are errors or rejects."""
@@ -179,11 +161,20 @@ def _accepted(
         for bad in found.bad:
             tally.num_rejects += 1
             if not is_accepted(config, num_rejects=tally.num_rejects):
-                raise _bad_document_error(bad, path, config)
+                raise _bad_document_error(_in_file(bad, within), path, config)
             if on_reject is not None:
                 on_reject(_reject(bad))
         if len(found.batch.rows):
             yield found.batch
+
+
+def _in_file(bad: BadDocument, within: OpenRange | None) -> BadDocument:
+    """Return the bad document of a range with its row and line in the file."""
+    if within is None:
+        return bad
+    (line, byte_offset), before = bad.place, within.before
+    line = None if line is None else line + before.lines
+    return bad._replace(row=bad.row + before.rows, place=(line, byte_offset))
 
 
 def _reject(bad: BadDocument) -> Reject:

@@ -3,14 +3,13 @@
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 
 from tokflow.documents.batch import Batch, Reject
 from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.file_range import Range
 from tokflow.documents.parsed import Render
-from tokflow.documents.ranges import rows_before
+from tokflow.documents.ranges import open_range
 from tokflow.documents.reader import BATCH_BYTES, Tally, accepted_documents, regulated
 
 OnReject = Callable[[Path, Reject], None]
@@ -30,7 +29,8 @@ class DocumentSource:
         is_of_files = within is not None and len(paths) > 1
         self.paths = tuple(paths[within.start : within.stop] if within and is_of_files else paths)
         """The files that are read."""
-        self._within = None if is_of_files else within
+        is_of_bytes = within is not None and not is_of_files
+        self._within = open_range(paths[0], config, within) if within and is_of_bytes else None
         self._first_rows: list[int] = []
         self.num_rows: list[int] = []
         """Documents and bad ones of each file that was read to its end, or to its limit."""
@@ -44,8 +44,8 @@ class DocumentSource:
     ) -> Iterator[Batch]:
         """Return the documents in batches, which may be of several files; see `read_documents`.
 
-        `on_reject` hears of each bad document with its file, and with its row there;
-        `max_rejects` is of all files together, and limits are of each.
+        `on_reject` hears of each bad document with its file, and with its row there or, of a range
+        of it, in the range; `max_rejects` is of all files together, and limits are of each.
 
         Raises: as `read_documents`.
         """
@@ -73,16 +73,15 @@ class DocumentSource:
             first, num_rejects = first + tally.num_rows, tally.num_rejects
 
     def place(self, row: int) -> tuple[Path, int]:
-        """Return the file of a row that was read, and its row there."""
+        """Return the file of a row that was read, and its row there; errors alone ask for it."""
         number = bisect_right(self._first_rows, row) - 1
-        return self.paths[number], row - self._first_rows[number] + self._rows_before
+        num_before = 0 if self._within is None else self._within.before.rows
+        return self.paths[number], row - self._first_rows[number] + num_before
 
-    @cached_property
-    def _rows_before(self) -> int:
-        """Rows of the file before the range, which only an error asks for."""
-        if self._within is None:
-            return 0
-        return rows_before(self.paths[0], self._config, self._within)
+    @property
+    def num_lines(self) -> int:
+        """Line ends of a range of one file, read so far; 0 where there is no such range."""
+        return 0 if self._within is None else self._within.num_lines
 
 
 def _naming(path: Path, on_reject: OnReject) -> Callable[[Reject], None]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from tokflow.documents.config import DocumentsConfig
-from tokflow.documents.file_range import Before, OpenRange, Range, in_file
+from tokflow.documents.file_range import Before, OpenRange, Range
 from tokflow.documents.lines import LineBatch, count_before, cut, read_text
 from tokflow.documents.parsed import ParsedBatch, all_bad, parse, too_large
 from tokflow.errors import ConfigError
@@ -37,11 +37,10 @@ def read(
         batches = cut(blocks, separator, max_bytes=max_bytes, byte_offset=byte_offset)
 
     def parse_lines(batch: LineBatch) -> ParsedBatch:
-        place = in_file(batch.place, within)
         if batch.is_too_large:
-            return all_bad(too_large(config.limit), [place(0)])
+            return all_bad(too_large(config.limit), [batch.place(0)])
         array = texts_of(batch.lines).view(pa.large_binary())
-        return parse([array], config, place=place)
+        return parse([array], config, place=batch.place)
 
     yield from map(parse_lines, batches)  # which keeps none while the next is cut
 

@@ -2,8 +2,10 @@
 
 import hashlib
 import os
+import re
 import shutil
 import socket
+import time
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -25,6 +27,9 @@ from tokflow.store.manifest import (
 
 LATEST = "latest"
 """The link beside the outputs of an export that leads to the newest."""
+
+_TEMPORARY = re.compile(r"\..+\.([0-9a-f]{8})\.([0-9]{1,9})\.[0-9a-f]{8}\.tmp")
+"""Names of what is not finished: of whom, on which machine and in which process."""
 
 
 @contextmanager
@@ -145,6 +150,23 @@ def point_latest_to(folder: Path) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def is_leftover(path: Path, *, seconds: float) -> bool:
+    """Return whether a process that is gone has left this unfinished: one of this machine, or
+    another's where nothing in it has changed for so many seconds.
+
+    Nobody here can tell whether a process of another machine lives.
+    """
+    name = _TEMPORARY.fullmatch(path.name)
+    if name is None:
+        return False
+    if name[1] == _machine():
+        return not _is_alive(int(name[2]))
+    with suppress(FileNotFoundError):  # it has just been finished
+        changed = max(each.lstat().st_mtime for each in (path, *path.rglob("*")))
+        return time.time() - changed > seconds
+    return False
+
+
 def remove_empty(folders: Iterable[Path]) -> None:
     """Remove folders, each in the next, up to the first that is not empty without them."""
     with suppress(OSError):  # it is not empty, or another process writes into it now
@@ -187,7 +209,7 @@ def _temporary_beside(path: Path) -> Path:
 def _remove_leftovers(path: Path) -> None:
     """Remove what killed processes of this machine left of earlier attempts at `path`.
 
-    What another machine left stays, since nobody here can tell whether its process lives.
+    What another machine left stays: see `is_leftover`.
     """
     start = f".{path.name}.{_machine()}."
     beside: list[Path] = []
@@ -210,7 +232,14 @@ def _remove(path: Path) -> None:
 
 @cache
 def _machine() -> str:
-    return hashlib.blake2b(socket.gethostname().encode(), digest_size=4).hexdigest()
+    """Return what tells apart places in which a number may mean different processes: machines,
+    also before and after they were started again, and containers."""
+    names = [socket.gethostname()]
+    with suppress(OSError):  # no Linux
+        names.append(Path("/proc/sys/kernel/random/boot_id").read_text())
+    with suppress(OSError):
+        names.append(str(Path("/proc/self/ns/pid").readlink()))
+    return hashlib.blake2b("\0".join(names).encode(), digest_size=4).hexdigest()
 
 
 def _is_alive(process: int) -> bool:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from tokflow.tokens.bos_eos import ChatMarks, add_bos_eos
 from tokflow.tokens.encoder import DocumentEncoder
 from tokflow.tokens.origins import Origins
 from tokflow.tokens.prefetch import read_ahead, write_behind
-from tokflow.tokens.shard_segments import ShardSegment, may_have_segments
+from tokflow.tokens.shard_segments import NUM_LINES, ShardSegment, may_have_segments
 from tokflow.tokens.token_source import TokenSource, mapped
 from tokflow.tokens.writer import (
     DOCUMENTS_NAME,
@@ -197,13 +197,13 @@ def write_token_shard(
     tokenizer is damaged), EngineDiffersError (gigatoken turns out to be wrong on a document).
     """
     started = time.perf_counter()
-    within, number = (segment.range, segment.number) if segment else (None, None)
-    source = DocumentSource(raw.paths, documents, within=within)
+    source = DocumentSource(raw.paths, documents, within=segment.range if segment else None)
     encoder = DocumentEncoder(source, documents, encoding)
     render = open_renderer(documents, encoding.tokenizer)
-    rejects: list[dict[str, Any]] = []
+    rejects: list[Reject] = []
     on_reject = partial(_keep, rejects, raw)
     batches = source.batches(batch_bytes=batch_bytes, on_reject=on_reject, render=render)
+    number = segment.number if segment else None
     with ShardWriter(folder, has_loss_mask=documents.is_chat, segment=number) as writer:
         _write_tokens(batches, encoder, writer, progress)
     raw.check_unchanged(source.paths)
@@ -213,14 +213,16 @@ def write_token_shard(
         dataset=dataset,
         partition=raw.key,
         counts=_counts(writer, encoder, num_rejects=len(rejects)),
-        details=_details(encoding) | _members(raw, source),
+        details=_details(encoding)
+        | _members(raw, source)
+        | ({NUM_LINES: source.num_lines} if segment else {}),
         files=writer.entries(rejects),
     )
     write_manifest(folder, manifest, run=_run_facts(encoder.engine, manifest.counts, started))
 
 
-def _keep(rejects: list[dict[str, Any]], raw: RawPartition, path: Path, reject: Reject) -> None:
-    rejects.append(reject.fields(raw.at(path).key if raw.is_group else None))
+def _keep(rejects: list[Reject], raw: RawPartition, path: Path, reject: Reject) -> None:
+    rejects.append(replace(reject, raw_file=raw.at(path).key) if raw.is_group else reject)
 
 
 def _write_tokens(

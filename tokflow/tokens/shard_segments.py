@@ -5,22 +5,20 @@
         tokens-00003.bin, documents-00003.parquet, of chats loss_mask-00003.bin
 
 They are as those of a shard without segments, but rows, characters and tokens count from the
-beginning of the segment.
+beginning of the segment; so do, until they are joined, the rows and the lines of rejects.
 """
 
 import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from tokflow.documents import DocumentsConfig, is_accepted, ranges
-from tokflow.documents.ranges import Range
+from tokflow.documents import DocumentsConfig, Reject, is_accepted, ranges
+from tokflow.documents.file_range import Range, gathered
 from tokflow.errors import BadDocumentError
 from tokflow.raw import RawPartition
 from tokflow.store.integrity import check_files
@@ -35,12 +33,15 @@ from tokflow.store.manifest import (
     write_manifest,
 )
 from tokflow.store.stored_outputs import StoredOutput
-from tokflow.tokens.writer import REJECTS_NAME, segment_name
+from tokflow.tokens.writer import REJECTS_NAME, reject_line, segment_name
 
 SEGMENTS_SUFFIX = ".segments"
 
 KEPT = ("num_documents", "num_chars", "num_tokens")
 """Counts of each segment that a reader of the shard needs."""
+
+NUM_LINES = "num_lines"
+"""Of the details of a segment: how many lines it has, which those of later rejects are moved by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class ShardSegment:
     @property
     def recipe(self) -> Recipe:
         """The recipe of the segment: that of the shard, and its range."""
-        own = {"segment": [self.number, self.range.start, self.range.stop]}
+        own = {"range": [self.number, self.range.start, self.range.stop]}
         return replace(self.shard, config={**self.shard.config, **own})
 
     def folder(self, shard: Path) -> Path:
@@ -82,12 +83,10 @@ def segments_of(raw: RawPartition, documents: DocumentsConfig, shard: Recipe) ->
     return [ShardSegment(number, each, shard) for number, each in enumerate(found)]
 
 
-def _ranges_of_files(raw: RawPartition, documents: DocumentsConfig) -> list[Range]:
+def _ranges_of_files(raw: RawPartition, documents: DocumentsConfig) -> tuple[Range, ...]:
     """Return ranges of the files of a group, each of as many as have RANGE_BYTES of text."""
     text_bytes = [ranges.text_bytes_of(*size, documents) for size in raw.sizes.items()]
-    number = (np.cumsum(text_bytes) - text_bytes) // ranges.RANGE_BYTES
-    edges = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(number)]
-    return list(map(Range, edges, edges[1:]))
+    return gathered(text_bytes, ranges.RANGE_BYTES)
 
 
 def segments_folder(shard: Path) -> Path:
@@ -129,27 +128,29 @@ def join_segments(
             if name != segment_name(REJECTS_NAME, number):
                 _link(segment.folder / name, folder / name, entry)
                 files[name] = entry
-    first = segments[0].manifest
     manifest = Manifest(
         recipe=recipe,
-        dataset=first.dataset,
+        dataset=segments[0].manifest.dataset,
         partition=raw.key,
         counts=dict(counts),
-        details={**first.details, **_details_of([of.manifest for of in segments])},
+        details=_details(segments),
         files=files,
     )
     write_manifest(folder, manifest, run=_run([of.folder for of in segments], counts))
 
 
-def _details_of(segments: Sequence[Manifest]) -> dict[str, Any]:
+def _details(segments: Sequence[StoredOutput]) -> dict[str, Any]:
     """Return what the segments are and, of a group, the files of all."""
-    details: dict[str, Any] = {"segments": [_kept(of.counts) for of in segments]}
-    if "files" in segments[0].details:
-        details["files"] = [file for of in segments for file in of.details["files"]]
+    each = [segment.manifest.details for segment in segments]
+    details = {**each[0], "segments": [_kept(segment) for segment in segments]}
+    if "files" in details:
+        details["files"] = [file for of in each for file in of["files"]]
+    del details[NUM_LINES]
     return details
 
 
-def _kept(counts: Mapping[str, int]) -> dict[str, int]:
+def _kept(segment: StoredOutput) -> dict[str, int]:
+    counts = segment.manifest.counts
     num_rows = counts["num_documents"] + counts["num_rejects"]
     return {"num_rows": num_rows, **{name: counts[name] for name in KEPT}}
 
@@ -158,21 +159,26 @@ def _rejects(
     segments: Sequence[StoredOutput], raw: RawPartition, documents: DocumentsConfig
 ) -> bytes:
     """Return the lines of all rejects; refuse too many, as reading the whole file would have."""
-    lines: list[bytes] = []
+    rejects: list[Reject] = []
+    num_rows = num_lines = 0
     for number, segment in enumerate(segments):
         path = segment.folder / segment_name(REJECTS_NAME, number)
         if path.name in segment.manifest.files:
-            lines += path.read_bytes().splitlines(keepends=True)
-        if not is_accepted(documents, num_rejects=len(lines)):
+            found = [Reject(**json.loads(line)) for line in path.read_bytes().splitlines()]
+            of_file = (0, 0) if raw.is_group else (num_rows, num_lines)
+            rejects += [each.moved(*of_file) for each in found]
+        if not is_accepted(documents, num_rejects=len(rejects)):
             raise BadDocumentError(
                 where=raw.title,
                 expected=f"no more than {documents.max_rejects:,} bad documents",
-                found=f"{len(lines):,} in the first {number + 1:,} ranges",
+                found=f"{len(rejects):,} in the first {number + 1:,} ranges",
                 remedy="mend the file, or raise documents.max_rejects",
                 path=raw.paths[0],
-                row=json.loads(lines[-1])["row"],
+                row=rejects[-1].row,
             )
-    return b"".join(lines)
+        num_rows += _kept(segment)["num_rows"]
+        num_lines += segment.manifest.details[NUM_LINES]
+    return b"".join(map(reject_line, rejects))
 
 
 def _link(path: Path, new: Path, entry: FileEntry) -> None:

@@ -1,9 +1,10 @@
 """The files of a token shard, written while they are hashed and what is in them is counted."""
 
+import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokflow.documents import Batch
+from tokflow.documents import Batch, Reject
 from tokflow.store.arrow import make_table
 from tokflow.store.manifest import FileEntry, checksum
 from tokflow.store.tables import TableWriter
@@ -84,14 +85,13 @@ class ShardWriter:
         if tokens.loss_mask is not None:
             counts["num_loss_tokens"] += int(np.count_nonzero(tokens.loss_mask))
 
-    def entries(self, rejects: Sequence[Mapping[str, Any]]) -> dict[str, FileEntry]:
+    def entries(self, rejects: Sequence[Reject]) -> dict[str, FileEntry]:
         """Write rejects.jsonl if there are any; return size and sha256 of all files."""
         entries = {self._path(name).name: file.entry() for name, file in self._files.items()}
         written = [self._path(DOCUMENTS_NAME)]
         if rejects:
-            lines = [json.dumps(reject) + "\n" for reject in rejects]
             written.append(self._path(REJECTS_NAME))
-            written[-1].write_text("".join(lines), encoding="utf-8")
+            written[-1].write_bytes(b"".join(map(reject_line, rejects)))
         return {**entries, **{path.name: checksum(path) for path in written}}
 
     def _path(self, name: str) -> Path:
@@ -102,6 +102,14 @@ def bytes_of(batch: Batch) -> int:
     """Return how much text a batch holds, in bytes of UTF-8."""
     offsets, _ = text_buffers(batch.texts)
     return int(offsets[-1] - offsets[0])
+
+
+def reject_line(reject: Reject) -> bytes:
+    """Return the line of a reject in rejects.jsonl; of a group alone it has the raw file."""
+    fields = dataclasses.asdict(reject)
+    if reject.raw_file is None:
+        del fields["raw_file"]
+    return json.dumps(fields).encode() + b"\n"
 
 
 class _HashedFile:

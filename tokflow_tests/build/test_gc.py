@@ -1,3 +1,5 @@
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -120,3 +122,29 @@ def test_what_is_damaged_goes_and_what_a_newer_tokflow_made_stays(tmp_path: Path
     found = set(find_garbage(declare_small(tmp_path, exports=["parquet"]), keep=3))
 
     assert found == {older[0]}
+
+
+def test_what_another_machine_has_left_unfinished_goes_a_day_after_its_last_change(tmp_path: Path):
+    made = declare_small(tmp_path, exports=["parquet"])
+    build_dataset(made)
+    folder = tmp_path / STORE / "tokens" / "new.jsonl"
+    left = folder / ".0123456789abcdef.00000000.12.89abcdef.tmp"
+    (left / "inner").mkdir(parents=True)
+    (left / "inner" / "tokens.bin").write_bytes(b"12345")
+    link = tmp_path / STORE / "exports/parquet/.latest.00000000.12.89abcdef.tmp"
+    link.symlink_to("nowhere")
+    day_ago = time.time() - 86_500
+    for path in (link, left / "inner", left):
+        os.utime(path, (day_ago, day_ago), follow_symlinks=False)
+
+    while_its_file_changes = find_garbage(made, keep=1)
+    os.utime(left / "inner" / "tokens.bin", (day_ago, day_ago))
+    a_day_later = find_garbage(made, keep=1)
+    for garbage in a_day_later:
+        remove(garbage)
+
+    assert while_its_file_changes == {link: 0}
+    assert a_day_later == {link: 0, left: 5}
+    assert not folder.exists()
+    assert not link.is_symlink()
+    assert find_garbage(made, keep=1) == {}

@@ -18,9 +18,9 @@ from tokflow.documents import (
     Range,
     Reject,
     Render,
+    open_range,
     ranges_of,
     read_documents,
-    rows_before,
 )
 from tokflow.errors import BadDocumentError, ConfigError, TokflowError
 from tokflow.tokenizers.chat.renderer import open_renderer
@@ -40,16 +40,18 @@ class Found(NamedTuple):
     documents: list[Document]
     rejects: list[Reject]
     error: TokflowError | None
+    num_lines: int = 0
+    """Of the range, if it is one."""
 
 
 CUT_CASES = {
     name
     for name in CASES
-    if name.startswith("jsonl")
+    if name.startswith(("jsonl", "csv", "tsv"))
     or name in ("parquet dictionary", "txt line")
     or (name.startswith("arrow") and name != "arrow stream")
 }
-"""The others have one row group, quotes, separators, or are a stream."""
+"""The others have one row group, separators, or are a stream."""
 
 
 def find(
@@ -57,7 +59,8 @@ def find(
 ) -> Found:
     documents: list[Document] = []
     rejects: list[Reject] = []
-    options: dict[str, Any] = {"on_reject": rejects.append, "within": within, "render": render}
+    opened = None if within is None else open_range(path, config, within)
+    options: dict[str, Any] = {"on_reject": rejects.append, "within": opened, "render": render}
     try:
         for batch in read_documents(path, config, batch_bytes=1000, **options):
             spans = [
@@ -70,24 +73,26 @@ def find(
             )
     except TokflowError as error:
         return Found(documents, rejects, error)
-    return Found(documents, rejects, None)
+    return Found(documents, rejects, None, opened.num_lines if opened else 0)
 
 
 def find_in_ranges(
     path: Path, config: DocumentsConfig, ranges: Sequence[Range], render: Render | None = None
 ) -> Found:
-    """Return what the ranges give, one after another, with the rows counted on; the first error."""
+    """Return what the ranges give, one after another, with rows and lines counted on; the first
+    error."""
     documents: list[Document] = []
     rejects: list[Reject] = []
-    num_rows = 0
+    num_rows = num_lines = 0
     for within in ranges:
         found = find(path, config, within, render)
         documents += [(row + num_rows, *rest) for row, *rest in found.documents]
-        rejects += found.rejects
+        rejects += [reject.moved(num_rows, num_lines) for reject in found.rejects]
         if found.error is not None:
             return Found(documents, rejects, found.error)
-        assert rows_before(path, config, within) == num_rows
+        assert open_range(path, config, within).before.rows == num_rows
         num_rows += len(found.documents) + len(found.rejects)
+        num_lines += found.num_lines
     return Found(documents, rejects, None)
 
 
@@ -297,12 +302,17 @@ def test_a_line_longer_than_a_range_leaves_ranges_empty(tmp_path: Path):
     ]
 
 
-def test_good_files_are_not_read_before_the_range(tmp_path: Path, monkeypatch):
+def test_what_is_before_the_range_is_not_read_for_rejects(tmp_path: Path, monkeypatch):
     path = tmp_path / "a.jsonl"
-    path.write_bytes(b"{}\n" * 10 + b'{"text": "a"}\n' * 10)
+    path.write_bytes(b"{}\n" * 10 + b'{"text": "a"}\n' * 10 + b"{}\n")
     monkeypatch.setattr("tokflow.documents.jsonl.before", lambda *_: pytest.fail("counted"))
 
-    assert len(find(path, PLAIN, Range(30, 200)).documents) == 10
+    found = find(path, DocumentsConfig(on_bad_document="reject"), Range(30, 200))
+
+    assert len(found.documents) == 10
+    assert [(reject.row, reject.line, reject.byte_offset) for reject in found.rejects] == [
+        (10, 11, 170)
+    ]
 
 
 def test_chats_are_cut_like_others(tmp_path: Path):

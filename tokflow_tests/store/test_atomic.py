@@ -9,7 +9,7 @@ import pytest
 
 from tokflow.errors import ForeignOutputError, TokflowError
 from tokflow.store import atomic
-from tokflow.store.atomic import new_file, new_folder, point_latest_to
+from tokflow.store.atomic import is_leftover, new_file, new_folder, point_latest_to
 from tokflow.store.manifest import (
     MANIFEST_NAME,
     RUN_NAME,
@@ -176,6 +176,34 @@ def test_what_another_machine_writes_is_left_alone(tmp_path: Path):
     write(tmp_path / "out")
 
     assert names_in(tmp_path) == [no_process_of_here, "out"]
+
+
+def test_a_process_of_here_has_left_what_it_wrote_when_it_is_gone(tmp_path: Path):
+    process = hold_open(tmp_path / "out")
+    [unfinished] = tmp_path.iterdir()
+
+    while_it_lives = is_leftover(unfinished, seconds=0)
+    process.kill()
+    process.communicate()
+
+    assert not while_it_lives
+    assert is_leftover(unfinished, seconds=10**6)
+
+
+def test_what_has_another_name_is_not_taken_for_left(tmp_path: Path):
+    for name in (".out.00000000.12.tmp", "out.00000000.12.abcdef01.tmp", ".out.tmp"):
+        (tmp_path / name).mkdir()
+        assert not is_leftover(tmp_path / name, seconds=-(10**6))
+    (tmp_path / ".out.00000000.12.abcdef01.tmp").mkdir()
+    assert is_leftover(tmp_path / ".out.00000000.12.abcdef01.tmp", seconds=-(10**6))
+
+
+def test_containers_with_one_host_name_are_different_machines(monkeypatch: pytest.MonkeyPatch):
+    here = atomic._machine.__wrapped__()
+    monkeypatch.setattr(Path, "readlink", lambda _: Path("pid:[1]"))
+    other = atomic._machine.__wrapped__()
+
+    assert here != other
 
 
 DAMAGES = {

@@ -148,11 +148,13 @@ def test_a_damaged_segment_is_not_joined(tmp_path: Path, monkeypatch: pytest.Mon
     assert "tokens-00002.bin" in str(failed.error)
 
 
-def write_bad_lines(folder: Path, *rows: int) -> None:
+def write_bad_lines(folder: Path, *rows: int, blank_after: int | None = None) -> None:
     path = folder / "raw" / "a.jsonl"
     lines = path.read_text().splitlines()
     for row in rows:
         lines[row] = '{"text": 5}'
+    if blank_after is not None:
+        lines[blank_after] += "\n"
     path.write_text("\n".join(lines) + "\n")
 
 
@@ -165,7 +167,7 @@ def test_rejects_are_those_of_the_whole_file(
     for number in (300, 10**9):
         monkeypatch.setattr(ranges, "RANGE_BYTES", number)
         dataset = dataset_in(tmp_path / str(number), documents=documents)
-        write_bad_lines(tmp_path / str(number), 3, 30, 31, 55)
+        write_bad_lines(tmp_path / str(number), 3, 30, 31, 55, blank_after=20)
         result = build_dataset(dataset, jobs=1)
         if result.failed:
             [failed] = result.failed
@@ -174,16 +176,17 @@ def test_rejects_are_those_of_the_whole_file(
             said.append(str(failed.error).replace(str(tmp_path / str(number)), ""))
         else:
             shard = BuildGraph(dataset).open_tokens("a.jsonl")
-            lines = (shard.folder / "rejects.jsonl").read_text().splitlines()
-            said.append([*map(json.loads, lines)])
+            said.append((shard.folder / "rejects.jsonl").read_bytes())
             said.append(shard.documents().to_pydict())
 
     half = len(said) // 2
     assert said[:half] == said[half:]
     if max_rejects == 2:
-        assert said[0][0] == 31
+        assert said[0][:2] == (31, 33)
     else:
-        assert [reject["row"] for reject in said[0]] == [3, 30, 31, 55]
+        rejects = [*map(json.loads, said[0].splitlines())]
+        assert [reject["row"] for reject in rejects] == [3, 30, 31, 55]
+        assert [reject["line"] for reject in rejects] == [4, 32, 33, 57]
 
 
 def test_the_first_error_of_a_file_is_told(tmp_path: Path):

@@ -35,6 +35,7 @@ def too_large(where: object, tokens: TokenSource, vocab_size: int) -> Iterator[s
                 f"found {int(some[at]):,}"
             )
             return
+        tokens.release()
 
 
 def unequal(where: object, **pairs: tuple[int, int]) -> Iterator[str]:
