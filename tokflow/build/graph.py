@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.output import FILE_STAGES, Output, Stage
-from tokflow.documents import format_of, format_of_name, is_cut
+from tokflow.documents import DocumentsConfig, format_of, format_of_name, ranges
 from tokflow.errors import (
     ConfigError,
     MissingOutputError,
@@ -104,7 +104,7 @@ class BuildGraph:
         return partitions_of(
             self.sources,
             dataset.raw.group,
-            is_alone=lambda path, num_bytes: is_cut(path, num_bytes, dataset.documents),
+            is_alone=partial(_is_large, documents=dataset.documents),
             kind_of=partial(part_of_file, config=dataset.split),
         )
 
@@ -318,6 +318,10 @@ class BuildGraph:
             first_char += of_file["num_chars"]
             first_document += of_file["num_documents"]
         return positions
+
+
+def _is_large(path: Path, num_bytes: int, documents: DocumentsConfig) -> bool:
+    return ranges.is_cut(path, num_bytes, documents, range_bytes=ranges.RANGE_BYTES)
 
 
 def _stage_of_inputs(config: ExportConfig) -> Stage:

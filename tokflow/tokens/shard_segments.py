@@ -165,7 +165,7 @@ def _rejects(
         path = segment.folder / segment_name(REJECTS_NAME, number)
         if path.name in segment.manifest.files:
             found = [Reject(**json.loads(line)) for line in path.read_bytes().splitlines()]
-            of_file = (0, 0) if raw.is_group else (num_rows, num_lines)
+            of_file = (0, 0) if len(raw.files) > 1 else (num_rows, num_lines)
             rejects += [each.moved(*of_file) for each in found]
         if not is_accepted(documents, num_rejects=len(rejects)):
             raise BadDocumentError(

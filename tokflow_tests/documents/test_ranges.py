@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -76,6 +77,11 @@ def find(
     return Found(documents, rejects, None, opened.num_lines if opened else 0)
 
 
+def moved(reject: Reject, rows: int, lines: int) -> Reject:
+    line = None if reject.line is None else reject.line + lines
+    return replace(reject, row=reject.row + rows, line=line)
+
+
 def find_in_ranges(
     path: Path, config: DocumentsConfig, ranges: Sequence[Range], render: Render | None = None
 ) -> Found:
@@ -87,7 +93,7 @@ def find_in_ranges(
     for within in ranges:
         found = find(path, config, within, render)
         documents += [(row + num_rows, *rest) for row, *rest in found.documents]
-        rejects += [reject.moved(num_rows, num_lines) for reject in found.rejects]
+        rejects += [moved(reject, num_rows, num_lines) for reject in found.rejects]
         if found.error is not None:
             return Found(documents, rejects, found.error)
         assert open_range(path, config, within).before.rows == num_rows
