@@ -216,7 +216,7 @@ def regulated(batches: Iterator[Batch], batch_bytes: int) -> Iterator[Batch]:
     for batch in batches:
         waiting.append(batch)
         num_bytes += batch.texts.nbytes  # offsets included, for all texts may be empty
-        if num_bytes >= batch_bytes // 2:
+        if num_bytes >= batch_bytes * 3 // 4:
             yield from _cut(Batch.joined(waiting), batch_bytes)
             waiting, num_bytes = [], 0
     if waiting:

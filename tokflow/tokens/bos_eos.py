@@ -75,10 +75,12 @@ def add_bos_eos(
         needs_eos &= ~_is_ended(encoded, encoding, chat)
     needs = needs_bos, needs_eos
     token_ids = _spread(encoded.token_ids, encoded.offsets, *needs, tokenizer.dtype, bos_id, eos_id)
-    eos_in_text, bos_in_text = _num_in_text(encoded, eos_id), _num_in_text(encoded, bos_id)
+    num_eos, num_bos = _count(token_ids, eos_id), _count(token_ids, bos_id)
+    is_same = bos_id == eos_id
+    eos_in_text = num_eos - int(needs_eos.sum() + needs_bos.sum() * is_same)
+    bos_in_text = num_bos - int(needs_bos.sum() + needs_eos.sum() * is_same)
     if not may_be_in_text and (eos_in_text or bos_in_text):
         raise _in_text_error("eos" if eos_in_text else "bos", encoded, encoding, name)
-    num_eos = eos_in_text + int(needs_eos.sum() + needs_bos.sum() * (bos_id == eos_id))
     loss_mask = None
     if chat is not None:
         of_eos = chat.is_supervised_to_its_end[needs_eos]
@@ -152,8 +154,8 @@ def _spread(
     return out
 
 
-def _num_in_text(encoded: Encoded, token_id: int | None) -> int:
-    return 0 if token_id is None else int(np.count_nonzero(encoded.token_ids == token_id))
+def _count(token_ids: npt.NDArray[np.unsignedinteger], token_id: int | None) -> int:
+    return 0 if token_id is None else int(np.count_nonzero(token_ids == token_id))
 
 
 def _in_text_error(

@@ -1,6 +1,6 @@
 """Documents -> token ids, without BOS and EOS: texts by an engine, chats with a loss mask."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from tokflow.documents import Batch, DocumentsConfig, DocumentSource
@@ -37,12 +37,16 @@ class DocumentEncoder:
         self.num_special_tokens = 0
         """Special tokens that texts spell, so far."""
 
-    def encode(self, batch: Batch) -> tuple[Encoded, ChatMarks | None]:
-        """Return the tokens of a batch, and of chats what is known of them.
+    def counted(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """Yield the batches as they come, the special tokens that they spell counted.
 
-        Raises: BadDocumentError where a special token is spelt and that is an error;
-        TokenizerError; EngineDiffersError.
+        Raises: BadDocumentError where a special token is spelt and that is an error.
         """
+        for batch in batches:
+            self._count(batch)
+            yield batch
+
+    def _count(self, batch: Batch) -> None:
         spelt = self._counter.in_batch(batch)
         self.num_special_tokens += sum(spelt.values())
         if spelt and self.encoding.config.special_tokens_in_text == "error":
@@ -57,6 +61,12 @@ class DocumentEncoder:
                 path=path,
                 row=row,
             )
+
+    def encode(self, batch: Batch) -> tuple[Encoded, ChatMarks | None]:
+        """Return the tokens of a batch, and of chats what is known of them.
+
+        Raises: TokenizerError; EngineDiffersError.
+        """
         if self._chats is None:
             return self.engine.encode(batch.texts), None
         return self._chats.encode(batch, self.name_in(batch))

@@ -228,7 +228,10 @@ def _keep(rejects: list[Reject], raw: RawPartition, path: Path, reject: Reject) 
 def _write_tokens(
     batches: Iterator[Batch], encoder: DocumentEncoder, writer: ShardWriter, progress: Advance
 ) -> None:
-    """Read, encode, and add BOS and EOS and write, each overlapped with the next."""
+    """Read, encode, and add BOS and EOS and write, each overlapped with the next.
+
+    This thread, which the others wait for, does nothing but encode.
+    """
 
     def finish(encoded: tuple[Batch, Encoded, ChatMarks | None]) -> None:
         batch, tokens, chat = encoded
@@ -237,7 +240,7 @@ def _write_tokens(
         progress(len(batch.rows), bytes_of(batch))
 
     with write_behind(finish) as submit:
-        for batch in read_ahead(batches):
+        for batch in read_ahead(encoder.counted(batches)):
             submit((batch, *encoder.encode(batch)))
 
 

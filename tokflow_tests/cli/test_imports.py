@@ -1,6 +1,7 @@
 """Commands import what they use and no more: imports are most of what a small one costs."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -93,3 +94,23 @@ def test_what_was_imported_is_not_looked_at_again_when_a_command_ends():
     )
 
     assert int(done.stdout.splitlines()[-1]) > 10_000
+
+
+@pytest.mark.parametrize(("asked", "num_threads"), [(None, "1"), ("2", "2")])
+def test_a_command_has_no_threads_for_matrices_unless_they_are_asked_for(
+    asked: str | None, num_threads: str
+):
+    code = f"{CODE}\nimport numpy, os\nprint(os.environ['OPENBLAS_NUM_THREADS'])"
+    environment = {k: v for k, v in os.environ.items() if k != "OPENBLAS_NUM_THREADS"}
+    environment |= {"OPENBLAS_NUM_THREADS": asked} if asked else {}
+
+    done = subprocess.run(
+        [sys.executable, "-c", code.replace("sys.modules", "{*sys.modules} & {'numpy'}"), "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
+    )
+
+    assert done.stdout.splitlines()[-1] == num_threads
+    assert json.loads(done.stderr) == []  # numpy, which reads it, comes later

@@ -257,6 +257,20 @@ def test_documents_are_put_together_up_to_about_batch_bytes(tmp_path: Path):
     assert [len(batch.rows) for batch in batches] == [10] * 10
 
 
+def test_a_batch_is_of_about_batch_bytes_however_little_is_read_at_once(tmp_path: Path):
+    texts = [f"{n} " + "é" * 49_000 for n in range(90)]
+    write_jsonl(texts, tmp_path / "a.jsonl")
+    write_table(texts, tmp_path / "a.parquet", pa.string())
+
+    for name in ("a.jsonl", "a.parquet"):
+        batches = read(tmp_path / name, PLAIN, batch_bytes=2_000_000)
+
+        assert texts_in(batches) == texts
+        sizes = [batch.texts.nbytes for batch in batches]
+        assert min(sizes[:-1]) >= 1_500_000, name
+        assert max(sizes) <= 3_000_000, name
+
+
 def test_small_row_groups_share_a_batch(tmp_path: Path):
     table = pa.table({"text": ["x" * 10] * 100})
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=1)
