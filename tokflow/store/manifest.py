@@ -239,8 +239,7 @@ def read_manifest(folder: Path, likely: Recipe | None = None) -> Manifest:
     """
     path = f"{folder}/{MANIFEST_NAME}"
     try:
-        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 (a Path costs as much again)
-            data = file.read()
+        data = _read(path)
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         if is_output_name(folder.name) and folder.is_dir():
             expected = f"a {MANIFEST_NAME} in a folder with an output's name"
@@ -265,6 +264,11 @@ def read_manifest(folder: Path, likely: Recipe | None = None) -> Manifest:
         found = f"{type(error).__name__}: {error}".replace("$.recipe.", "$.")
         raise damaged(path, "the fields of a manifest", found) from error
     return manifest
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 (of many: a Path costs as much again)
+        return file.read()
 
 
 def _parsed(path: str, data: bytes) -> dict[str, Any]:
@@ -334,7 +338,7 @@ def damaged(where: Path | str, expected: str, found: str) -> CorruptOutputError:
 def read_run(folder: Path) -> dict[str, Any]:
     """Return what is known of the run that made `folder`; empty where that was not kept."""
     try:
-        return dict(plain_json((folder / RUN_NAME).read_bytes()))
+        return dict(plain_json(_read(f"{folder}/{RUN_NAME}")))
     except (FileNotFoundError, ValueError):
         return {}
 
