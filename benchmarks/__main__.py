@@ -19,7 +19,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import fixed, formats, growth, jobs, speed, table
+from benchmarks import fixed, formats, growth, jobs, many_files, speed, table
 from benchmarks.aims import aims
 from benchmarks.peer_programs import PEERS
 from benchmarks.process import measure
@@ -32,6 +32,7 @@ GROWTH_SIZES = (30, 100, 300, 1000)
 JOBS_SIZES = (1000,)
 JOBS_FILES = (8, 1)
 FIXED_FILES = (1, 1000)
+LARGE_HELP = f"speed: {LARGE} MB too; fixed: a plan, and the sensor, of many more files"
 
 
 def main():
@@ -59,7 +60,7 @@ def parse_arguments():
     parser.add_argument("--repeats", type=int, default=3, help="of our own programs")
     parser.add_argument("--json", action="store_true", help="print numbers for a program")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the corpora there")
-    parser.add_argument("--large", action="store_true", help=f"speed: {LARGE} MB too")
+    parser.add_argument("--large", action="store_true", help=LARGE_HELP)
     parser.add_argument(
         "--only",
         nargs="+",
@@ -161,7 +162,13 @@ def report_fixed(arguments, folder, say):
     found = {num_files: fixed.measure_fixed(num_files) for num_files in numbers}
     say(f"\n`tokflow run` of a declared dataset, {fixed.DOCUMENTS_PER_FILE} documents per file")
     say("\n".join(fixed.table(found)))
-    return {num_files: list(map(as_json, pair)) for num_files, pair in found.items()}
+    told = {num_files: list(map(as_json, pair)) for num_files, pair in found.items()}
+    if arguments.large:
+        plan = many_files.measure_plan(many_files.NUM_PLANNED)
+        ticks = many_files.measure_ticks(many_files.NUM_TICKED)
+        say("\n".join(many_files.table(plan, ticks)))
+        told |= {"plan": as_json(plan), "ticks": ticks}
+    return told
 
 
 def report_formats(arguments, folder, say):

@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
 from tokflow.exports import Part
-from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, Manifest, Recipe, sealed
+from tokflow.store.manifest import MANIFEST_NAME, RUN_NAME, Manifest, Recipe
+from tokflow.store.sealed import sealed
 from tokflow.tokens.shard import TokenShard
 
 

@@ -188,7 +188,9 @@ class BuildGraph:
 
     def output(self, stage: Stage, name: str) -> Output:
         """Return one output: of a raw file by its key, an export by its name."""
-        return self._outputs.setdefault((stage, name), Output(self, stage, name))
+        if (known := self._outputs.get((stage, name))) is None:
+            known = self._outputs[stage, name] = Output(self, stage, name)
+        return known
 
     @property
     def tokenizer_output(self) -> Output:

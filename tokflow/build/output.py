@@ -1,5 +1,6 @@
 """One output that a dataset must have: its recipe, its folder, and whether it is there."""
 
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -60,7 +61,7 @@ class Output:
         """The name of its dataset."""
         return self.graph.dataset.name
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """The fingerprint of its recipe."""
         return self.recipe.fingerprint
@@ -69,6 +70,12 @@ class Output:
     def place(self) -> Path:
         """The folder of its kind, whatever the fingerprints: `<store>/<dataset>/<stage>/<name>`."""
         return self.graph.folder / self._place
+
+    @property
+    def is_first_of_kind(self) -> bool:
+        """True if none of its kind was ever made: of a raw file, say, that is new."""
+        path = f"{self.graph.folder}/{self._place}"
+        return not os.path.isdir(path)  # noqa: PTH112 (of many: a Path costs as much again)
 
     @property
     def folder(self) -> Path:
@@ -120,14 +127,16 @@ class Output:
         Raises: MissingOutputError that says which asset to materialize; CorruptOutputError where
         it is damaged; ForeignOutputError where a newer tokflow made it.
         """
-        expected = f"an output with fingerprint {self.fingerprint[:7]}"
-        found = "none in the store for this file and this config"
-        remedy = f"materialize {self.asset}, or run `tokflow run`"
+        reason = None
         with suppress(MissingOutputError):
             if (reason := self._refused(self._whole.counts)) is None:
                 return self._whole
+        found = "none in the store for this file and this config"
+        remedy = f"materialize {self.asset}, or run `tokflow run`"
+        if reason is not None:
             found = f"one with {reason}"
             remedy = "correct the raw file, or the config; `tokflow run` names the first"
+        expected = f"an output with fingerprint {self.fingerprint[:7]}"
         raise MissingOutputError(where=self.asset, expected=expected, found=found, remedy=remedy)
 
     @cached_property
@@ -136,20 +145,23 @@ class Output:
 
         Raises: as `manifest`.
         """
-        manifest = read_expected(self.folder, self.stage, self.fingerprint)
-        return StoredOutput(self.folder, manifest)
+        folder, recipe = self.folder, self.recipe
+        manifest = read_expected(folder, self.stage, self.fingerprint, recipe)
+        return StoredOutput(folder, manifest)
 
     def forget(self) -> None:
-        """Let go of its manifest, which is read again where it is asked for: those of 100,000
-        files take more memory than all else of a plan."""
-        for name in ("stored", "_whole"):
+        """Let go of its recipe, but for the fingerprint, and of its manifest, which come again
+        where they are asked for: those of 100,000 files take more memory than all else of a
+        plan."""
+        for name in ("recipe", "stored", "_whole"):
             self.__dict__.pop(name, None)
 
     @cached_property
     def _whole(self) -> Manifest:
         """Its manifest, of which no file is missing or cut short."""
-        check_sizes(self.folder, self.stored.manifest)
-        return self.stored.manifest
+        stored = self.stored
+        check_sizes(stored.folder, stored.manifest)
+        return stored.manifest
 
     def _refused(self, counts: Mapping[str, int]) -> str | None:
         """Return what is in it that the config makes an error now; None where there is nothing."""

@@ -5,7 +5,8 @@ differs between the two recipes is the reason.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from tokflow.build.dataset import Dataset
@@ -16,7 +17,7 @@ from tokflow.build.staleness import Cause, why
 from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
 from tokflow.raw import LeftOut
 from tokflow.store.manifest import RUN_NAME, Recipe, read_run
-from tokflow.store.stored_outputs import newest_output
+from tokflow.store.stored_outputs import newest_first, newest_output
 from tokflow.store.versions import changed_since
 
 DEFAULT_SECONDS: dict[Stage, tuple[float, float]] = {
@@ -34,20 +35,32 @@ cores, about what `make demo` takes."""
 class PlannedOutput:
     """One output: there already, or to be made."""
 
-    stage: Stage
-    name: str
-    """The partition key; of an export, its name; of the tokenizer, `tokenizer`."""
+    output: Output = field(repr=False)
     cause: Cause | None = None
     """None: it is there."""
     details: tuple[str, ...] = ()
     """Differences, or what it waits for, in plain words."""
     fingerprint: str | None = None
     """None where it cannot be known before another output is made."""
-    folder: Path | None = None
     num_bytes: int = 0
     """Size of the raw files it goes back to."""
     estimated_seconds: float = 0.0
     """Likely duration, to hundredths."""
+
+    @property
+    def stage(self) -> Stage:
+        """The stage that makes it."""
+        return self.output.stage
+
+    @property
+    def name(self) -> str:
+        """The partition key; of an export, its name; of the tokenizer, `tokenizer`."""
+        return self.output.name
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of its files; None without a fingerprint."""
+        return self.output.folder if self.fingerprint else None
 
     @property
     def is_made(self) -> bool:
@@ -60,7 +73,7 @@ class PlannedOutput:
         return f"{self.cause} ({'; '.join(self.details)})" if self.details else str(self.cause)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)  # without slots, since it keeps what is missing
 class Plan:
     """Everything that a run would do now."""
 
@@ -97,7 +110,7 @@ class Plan:
         runs = [read_run(folder) for folder in folders if folder is not None]
         return changed_since(run.get("versions", {}) for run in runs)
 
-    @property
+    @cached_property
     def missing(self) -> tuple[PlannedOutput, ...]:
         """The outputs that a run would make."""
         return tuple(planned for planned in self.planned if not planned.is_made)
@@ -228,22 +241,26 @@ class _Planner:
         else:
             trained_on = self.graph.tokenizer_source().raw_files if recipe else {}
             num_bytes = sum(raw.num_bytes for raw in trained_on.values())
+        seconds = 0.0
+        if cause is not None:
+            is_first = cause == "missing" and not details
+            seconds = _seconds(output.stage, num_bytes, None if is_first else output.place)
         self.planned.append(
             PlannedOutput(
-                stage=output.stage,
-                name=output.name,
+                output=output,
                 cause=cause,
                 details=details,
-                fingerprint=recipe.fingerprint if recipe else None,
-                folder=output.folder if recipe else None,
+                fingerprint=output.fingerprint if recipe else None,
                 num_bytes=num_bytes,
-                estimated_seconds=round(_seconds(output, num_bytes), 2) if cause else 0.0,
+                estimated_seconds=round(seconds, 2),
             )
         )
 
 
 def _cause(output: Output) -> tuple[Cause | None, tuple[str, ...]]:
     """Return why an output must be made, and what differs; None where it is there."""
+    if output.is_first_of_kind:
+        return "missing", ()
     try:
         output.manifest()
     except CorruptOutputError as error:
@@ -260,10 +277,10 @@ def _cause(output: Output) -> tuple[Cause | None, tuple[str, ...]]:
     return None, ()
 
 
-def _seconds(output: Output, num_bytes: int) -> float:
-    """Return how long an output is likely to take: as long as the newest of its kind, or what is
+def _seconds(stage: Stage, num_bytes: int, place: Path | None) -> float:
+    """Return how long an output is likely to take: as long as the newest in `place`, or what is
     usual for so many bytes of raw files."""
-    runs = sorted(output.place.glob(f"*/{RUN_NAME}"), key=lambda path: path.stat().st_mtime_ns)
-    took = read_run(runs[-1].parent).get("seconds") if runs else None
-    fixed, per_byte = DEFAULT_SECONDS[output.stage]
+    runs = newest_first(place, RUN_NAME) if place else ()
+    took = read_run(runs[0].parent).get("seconds") if runs else None
+    fixed, per_byte = DEFAULT_SECONDS[stage]
     return fixed + per_byte * num_bytes if took is None else float(took)

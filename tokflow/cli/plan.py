@@ -4,7 +4,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tokflow.build.plan import Plan, make_plan
+from tokflow.build.plan import Plan, PlannedOutput, make_plan
 from tokflow.cli.selection import Paths, Words, select
 from tokflow.cli.terminal import (
     counted,
@@ -46,9 +46,14 @@ def _document(plan: Plan) -> dict[str, Any]:
         "library_changes": plan.library_changes,
         "num_bytes": plan.num_bytes,
         "estimated_seconds": round(plan.estimated_seconds, 2),
-        "missing": [asdict(planned) for planned in plan.missing],
+        "missing": [_planned(of) for of in plan.missing],
         "bad": [bad.as_document() for bad in plan.bad],
     }
+
+
+def _planned(of: PlannedOutput) -> dict[str, Any]:
+    names = ("stage", "name", "cause", "details", "fingerprint", "folder", "num_bytes")
+    return {name: getattr(of, name) for name in (*names, "estimated_seconds")}
 
 
 def _print(plan: Plan) -> None:
@@ -69,10 +74,11 @@ def _print(plan: Plan) -> None:
             ("stage", "name", "raw bytes", "about", "why"),
             [
                 (of.stage, of.name, size(of.num_bytes), _duration(of.estimated_seconds), of.reason)
-                for of in missing
+                for of in missing[:ROWS_SHOWN]
             ],
-            max_rows=ROWS_SHOWN,
         )
+        if len(missing) > ROWS_SHOWN:
+            print(f"and {len(missing) - ROWS_SHOWN:,} more")
     if plan.num_remote:
         print(
             f"{counted(plan.num_remote, 'file')} not on this disk: a run asks whether they changed"

@@ -119,7 +119,7 @@ def _run(
                 point_latest_to(planned.folder)  # as after going back to an earlier config
         if not json:
             _say_nothing_to_do(plan)
-        document = _document(plan)
+        document = _document(plan) if json or is_recorded else {}
         if is_recorded:
             document["problems"] = record(dataset, document["outputs"], is_partial=is_partial)
         return document, []

@@ -97,9 +97,15 @@ def format_of(path: Path, config: DocumentsConfig) -> FileFormat:
 
 def format_of_name(name: str) -> FileFormat | None:
     """Return the format that `format: auto` takes for a file of that name; None if it is none."""
-    path = Path(name)
-    is_compressed = path.suffix.lower() in DECOMPRESSORS
-    return SUFFIXES.get((path.with_suffix("") if is_compressed else path).suffix.lower())
+    stem, suffix = _cut_at_suffix(name)
+    return SUFFIXES.get(_cut_at_suffix(stem)[1] if suffix in DECOMPRESSORS else suffix)
+
+
+def _cut_at_suffix(name: str) -> tuple[str, str]:
+    """Return what is before the suffix of a name, and the suffix in small letters, as a Path of it
+    has them; a Path of each of many files would take longer than all else of listing them."""
+    stem, _, letters = name.rpartition(".")
+    return (stem, f".{letters.lower()}") if stem and letters else (name, "")
 
 
 def deciding_fields(config: DocumentsConfig, num_bytes: Mapping[Path, int]) -> dict[str, Any]:

@@ -131,7 +131,9 @@ def _walk_all(folder: str, rest: list[str], above: frozenset[_Identity]) -> Iter
     for entry in _entries(folder):
         if entry.name.startswith("."):
             continue
-        if os.path.isdir(entry.path):  # noqa: PTH112
+        if entry.is_dir(follow_symlinks=False) or (
+            entry.is_symlink() and os.path.isdir(entry.path)  # noqa: PTH112
+        ):
             yield from _walk_all(entry.path, rest, above | {identity})
         elif entry.is_symlink() and _leads_nowhere(entry.path):
             yield f"{entry.path}/"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tokflow.errors import RawFileError
 from tokflow.pools.cores import num_cores
+from tokflow.store.sealed import plain_json
 from tokflow.store.stamp import Stamp
 
 Progress = Callable[[int, int | None], None]
@@ -62,7 +63,7 @@ class HashCache:
             self._give_up(error)
         for line in filter(None, lines):
             try:
-                path, *stamp, sha256 = json.loads(line)
+                path, *stamp, sha256 = plain_json(line)
                 if len(sha256) == 64:
                     self._known[path] = Stamp(*stamp), sha256
             except (ValueError, TypeError, RecursionError):

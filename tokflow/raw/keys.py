@@ -31,7 +31,7 @@ def _problem_of_text(key: str) -> str | None:
         key.encode()
     except UnicodeEncodeError:
         return "a name that is not UTF-8"
-    for character in key:
+    for character in "" if key.isprintable() else key:
         if unicodedata.category(character) in {"Cc", "Zl", "Zp"}:  # controls, line separators
             return f"the control character {character!r}"
     if "\\" in key:

@@ -18,6 +18,7 @@ from tokflow.errors import (
     ForeignOutputError,
     MissingOutputError,
 )
+from tokflow.store.sealed import has_its_digest, plain_json, sealed
 from tokflow.store.versions import loaded_versions
 
 FORMAT_VERSION = 1
@@ -30,6 +31,8 @@ RUN_NAME = "run.json"
 
 _SHA256 = re.compile("[0-9a-f]{64}")
 _OUTPUT_NAME = re.compile("[0-9a-f]{16}")
+_LEADS_OUT = re.compile(r"(\A|/)\.{0,2}(/|\Z)|[\\\0]")
+"""A component that is empty, `.` or `..`, or a character that separates them elsewhere."""
 
 
 MAX_COUNT = 2**63 - 1
@@ -65,9 +68,11 @@ class Recipe:
         return _sha256_of([self.stage, self.version, self.config])[:16]
 
 
+_as_json = json.JSONEncoder(sort_keys=True, ensure_ascii=False, allow_nan=False).encode
+
+
 def _sha256_of(ingredients: list[Any]) -> str:
-    text = json.dumps(ingredients, sort_keys=True, ensure_ascii=False, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(_as_json(ingredients).encode()).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -162,21 +167,6 @@ def write_manifest(folder: Path, manifest: Manifest, *, run: Mapping[str, Any]) 
     (folder / MANIFEST_NAME).write_bytes(sealed(manifest.fields()))
 
 
-def sealed(fields: Mapping[str, Any]) -> bytes:
-    """Return the text of a manifest with these fields, its own digest in the second line.
-
-    The digest is the sha256 of all other lines: `sed 2d manifest.json | sha256sum`.
-    """
-    # As `json` indents it, in a third of the time.
-    text = json.dumps(fields, sort_keys=True, ensure_ascii=False)
-    first, rest = (msgspec.json.format(text.encode(), indent=1) + b"\n").split(b"\n", 1)
-    return b"\n".join([first, _digest_line(first, rest), rest])
-
-
-def _digest_line(first: bytes, rest: bytes) -> bytes:
-    return b' "digest": "%b",' % hashlib.sha256(first + b"\n" + rest).hexdigest().encode()
-
-
 def is_output_name(name: str) -> bool:
     """Return whether a folder of this name is an output, and not a part of a partition key."""
     return _OUTPUT_NAME.fullmatch(name) is not None
@@ -207,43 +197,49 @@ def check_sizes(folder: Path, manifest: Manifest) -> None:
     Raises: CorruptOutputError.
     """
     for name, entry in manifest.files.items():
-        found = _size(f"{folder}/{name}")
-        if found != f"{entry.num_bytes:,}":
+        num_bytes = _size(f"{folder}/{name}")
+        if num_bytes != entry.num_bytes:
+            found = "no file" if num_bytes is None else f"{num_bytes:,}"
             raise damaged(folder / name, f"{entry.num_bytes:,} bytes", found)
 
 
-def _size(path: str) -> str:
+def _size(path: str) -> int | None:
     try:
-        return f"{os.stat(path).st_size:,}"  # noqa: PTH116 (of many files: a Path costs as much again)
+        return os.stat(path).st_size  # noqa: PTH116 (of many files: a Path costs as much again)
     except (FileNotFoundError, NotADirectoryError):
-        return "no file"
+        return None
 
 
-def read_expected(folder: Path, stage: str, fingerprint: str) -> Manifest:
+def read_expected(
+    folder: Path, stage: str, fingerprint: str, recipe: Recipe | None = None
+) -> Manifest:
     """Return the manifest in `folder`, which must be that of a stage's output with a fingerprint.
+
+    `recipe`: the one with that fingerprint, where it is known.
 
     Raises: as `read_manifest`, CorruptOutputError also where it is another output's.
     """
-    manifest = read_manifest(folder)
+    manifest = read_manifest(folder, recipe)
     if (manifest.stage, manifest.fingerprint) != (stage, fingerprint):
         found = f"{manifest.stage} with {manifest.fingerprint[:16]}…"
         raise damaged(folder, f"{stage} with the fingerprint {fingerprint[:16]}…", found)
     return manifest
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Path, likely: Recipe | None = None) -> Manifest:
     """Return the manifest in `folder`, as it was written.
 
     Every byte of it is covered by its digest, and its fingerprint by its recipe; a folder that
     has an output's name has that of its fingerprint. No name in it leads out of the folder.
+    `likely`: a recipe that it may have, and then the fingerprint is not worked out again.
 
     Raises: MissingOutputError where there is none, but CorruptOutputError if the folder has an
     output's name, and for anything that no manifest has; ForeignOutputError where a newer tokflow
     wrote it.
     """
-    path = folder / MANIFEST_NAME
+    path = f"{folder}/{MANIFEST_NAME}"
     try:
-        data = path.read_bytes()
+        data = _read(path)
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         if is_output_name(folder.name) and folder.is_dir():
             expected = f"a {MANIFEST_NAME} in a folder with an output's name"
@@ -260,6 +256,8 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         msgspec.convert(fields, _ManifestFields)
         manifest = msgspec.convert({**fields, "recipe": fields}, Manifest)
+        if manifest.recipe == likely:
+            object.__setattr__(manifest, "recipe", likely)
         for expected, found in _field_problems(manifest, fields["fingerprint"], folder.name):
             raise damaged(path, expected, found)
     except (KeyError, TypeError, ValueError, RecursionError, msgspec.ValidationError) as error:
@@ -268,9 +266,14 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-def _parsed(path: Path, data: bytes) -> dict[str, Any]:
+def _read(path: str) -> bytes:
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 (of many: a Path costs as much again)
+        return file.read()
+
+
+def _parsed(path: str, data: bytes) -> dict[str, Any]:
     try:
-        fields = json.loads(data.decode())
+        fields = plain_json(data)
     except (ValueError, RecursionError) as error:
         raise damaged(path, "JSON", str(error)) from error
     if not isinstance(fields, dict):
@@ -278,7 +281,7 @@ def _parsed(path: Path, data: bytes) -> dict[str, Any]:
     return fields
 
 
-def _check_version(path: Path, version: object) -> None:
+def _check_version(path: str, version: object) -> None:
     """Refuse a newer format first: whatever its digest is, it is not ours to mend."""
     if isinstance(version, int) and version > FORMAT_VERSION:
         raise ForeignOutputError(
@@ -291,9 +294,8 @@ def _check_version(path: Path, version: object) -> None:
         raise damaged(path, f"format_version {FORMAT_VERSION}", repr(version))
 
 
-def _check_digest(path: Path, data: bytes) -> None:
-    lines = data.split(b"\n", 2)
-    if len(lines) < 3 or lines[1] != _digest_line(lines[0], lines[2]):
+def _check_digest(path: str, data: bytes) -> None:
+    if not has_its_digest(data):
         expected = "in its second line the sha256 of the others, as it was written"
         raise damaged(path, expected, "other bytes")
 
@@ -320,11 +322,10 @@ def _field_problems(
 
 def _stays_inside(name: str) -> bool:
     """Return whether a name is a path of plain components, that leads nowhere but down."""
-    is_plain = "\\" not in name and "\0" not in name
-    return is_plain and all(component not in {"", ".", ".."} for component in name.split("/"))
+    return _LEADS_OUT.search(name) is None
 
 
-def damaged(where: Path, expected: str, found: str) -> CorruptOutputError:
+def damaged(where: Path | str, expected: str, found: str) -> CorruptOutputError:
     """Return the error of an output that is not as it was written."""
     return CorruptOutputError(
         where=where,
@@ -337,10 +338,9 @@ def damaged(where: Path, expected: str, found: str) -> CorruptOutputError:
 def read_run(folder: Path) -> dict[str, Any]:
     """Return what is known of the run that made `folder`; empty where that was not kept."""
     try:
-        run = json.loads((folder / RUN_NAME).read_text())
+        return dict(plain_json(_read(f"{folder}/{RUN_NAME}")))
     except (FileNotFoundError, ValueError):
         return {}
-    return dict(run)
 
 
 def checksum(path: Path) -> FileEntry:

@@ -8,6 +8,7 @@ from tokflow.build import graph as build_graph
 from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset
 from tokflow.build.plan import make_plan
+from tokflow.store import manifest
 from tokflow.store.manifest import MANIFEST_NAME
 from tokflow_tests.tiny import build, declare
 
@@ -19,19 +20,19 @@ EXPORTS = ["bin", "parquet", "pickle"]
 def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Return how often each manifest is read, and how often raw files are looked for."""
     counts: Counter[str] = Counter()
-    read_bytes, list_raw = Path.read_bytes, build_graph.list_raw
+    read, list_raw = manifest._read, build_graph.list_raw
 
-    def counted_read(path: Path) -> bytes:
-        data = read_bytes(path)
-        if path.name == MANIFEST_NAME:
-            counts[str(path)] += 1
+    def counted_read(path: str) -> bytes:
+        data = read(path)
+        if path.endswith(f"/{MANIFEST_NAME}"):
+            counts[path] += 1
         return data
 
     def counted_list(*arguments: Any, **named: Any) -> Any:
         counts["list_raw"] += 1
         return list_raw(*arguments, **named)
 
-    monkeypatch.setattr(Path, "read_bytes", counted_read)
+    monkeypatch.setattr(manifest, "_read", counted_read)
     monkeypatch.setattr(build_graph, "list_raw", counted_list)
     return counts
 

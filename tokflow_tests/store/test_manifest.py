@@ -19,9 +19,9 @@ from tokflow.store.manifest import (
     is_intact,
     read_manifest,
     read_run,
-    sealed,
     write_manifest,
 )
+from tokflow.store.sealed import sealed
 from tokflow_tests.outputs import edit_manifest, make_manifest, make_recipe
 
 SHA256_OF_ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
@@ -218,7 +218,9 @@ def test_a_flipped_bit_is_found_in_every_byte(tmp_path: Path):
             read_manifest(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["../data", "/etc/passwd", "a//b", "a/./b", "", "a\\b", "a\0b", 5])
+@pytest.mark.parametrize(
+    "name", ["../data", "/etc/passwd", "a//b", "a/./b", "a/..", "a/", "", "a\\b", "a\0b", 5]
+)
 @pytest.mark.parametrize("where", ["files", "partition", "parents", "parts"])
 def test_a_name_that_leads_out_of_the_folder_is_refused(name: object, where: str, tmp_path: Path):
     entry = {"num_bytes": 0, "sha256": SHA256_OF_ABC}
