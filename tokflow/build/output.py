@@ -70,7 +70,7 @@ class Output:
         """The folder of its kind, whatever the fingerprints: `<store>/<dataset>/<stage>/<name>`."""
         return self.graph.folder / self._place
 
-    @property
+    @cached_property
     def folder(self) -> Path:
         """The folder of its files, `<place>/<fingerprint[:16]>`."""
         return self.graph.folder / f"{self._place}/{self.fingerprint[:16]}"
@@ -120,7 +120,6 @@ class Output:
         Raises: MissingOutputError that says which asset to materialize; CorruptOutputError where
         it is damaged; ForeignOutputError where a newer tokflow made it.
         """
-        expected = f"an output with fingerprint {self.fingerprint[:7]}"
         found = "none in the store for this file and this config"
         remedy = f"materialize {self.asset}, or run `tokflow run`"
         with suppress(MissingOutputError):
@@ -128,7 +127,12 @@ class Output:
                 return self._whole
             found = f"one with {reason}"
             remedy = "correct the raw file, or the config; `tokflow run` names the first"
-        raise MissingOutputError(where=self.asset, expected=expected, found=found, remedy=remedy)
+        raise MissingOutputError(
+            where=self.asset,
+            expected=f"an output with fingerprint {self.fingerprint[:7]}",
+            found=found,
+            remedy=remedy,
+        )
 
     @cached_property
     def stored(self) -> StoredOutput:
@@ -140,9 +144,9 @@ class Output:
         return StoredOutput(self.folder, manifest)
 
     def forget(self) -> None:
-        """Let go of its manifest, which is read again where it is asked for: those of 100,000
-        files take more memory than all else of a plan."""
-        for name in ("stored", "_whole"):
+        """Let go of its manifest, which is read again where it is asked for, and its path: those of
+        100,000 files take more memory than all else of a plan."""
+        for name in ("stored", "_whole", "folder"):
             self.__dict__.pop(name, None)
 
     @cached_property

@@ -158,7 +158,7 @@ class _ManifestFields(msgspec.Struct):
 def write_manifest(folder: Path, manifest: Manifest, *, run: Mapping[str, Any]) -> None:
     """Write `manifest` into `folder`, and beside it how the run went and with which libraries."""
     run = {**run, "versions": loaded_versions(manifest.stage)}
-    (folder / RUN_NAME).write_text(json.dumps(run, indent=1, sort_keys=True) + "\n")
+    (folder / RUN_NAME).write_bytes(_indented(run))
     (folder / MANIFEST_NAME).write_bytes(sealed(manifest.fields()))
 
 
@@ -167,10 +167,14 @@ def sealed(fields: Mapping[str, Any]) -> bytes:
 
     The digest is the sha256 of all other lines: `sed 2d manifest.json | sha256sum`.
     """
-    # As `json` indents it, in a third of the time.
-    text = json.dumps(fields, sort_keys=True, ensure_ascii=False)
-    first, rest = (msgspec.json.format(text.encode(), indent=1) + b"\n").split(b"\n", 1)
+    first, rest = _indented(fields).split(b"\n", 1)
     return b"\n".join([first, _digest_line(first, rest), rest])
+
+
+def _indented(fields: Mapping[str, Any]) -> bytes:
+    """Return the text of fields, as `json` indents it, in a third of the time."""
+    text = json.dumps(fields, sort_keys=True, ensure_ascii=False)
+    return msgspec.json.format(text.encode(), indent=1) + b"\n"
 
 
 def _digest_line(first: bytes, rest: bytes) -> bytes:

@@ -51,6 +51,9 @@ BATCH_BYTES = 8_000_000
 """Text tokenized at once. Batches of 2 MB take gigatoken up to a third more processor time, and it
 never uses more than one core for them."""
 
+SMALL_BYTES = 1_000_000
+"""Raw files that are smaller are done in one thread: to start others takes as long."""
+
 
 @dataclass(frozen=True, slots=True)
 class TokenShard:
@@ -198,7 +201,7 @@ def write_token_shard(
     read = partial(read_documents, raw.path, documents, render=render, within=within)
     batches = read(batch_bytes=batch_bytes, on_reject=rejects.append)
     with ShardWriter(folder, has_loss_mask=documents.is_chat, segment=number) as writer:
-        _write_tokens(batches, encoder, writer, progress)
+        _write_tokens(batches, encoder, writer, progress, is_small=raw.num_bytes < SMALL_BYTES)
     check_unchanged(raw)
     recipe = tokens_recipe(raw, documents, encoding.config, encoding.tokenizer)
     manifest = Manifest(
@@ -213,9 +216,14 @@ def write_token_shard(
 
 
 def _write_tokens(
-    batches: Iterator[Batch], encoder: DocumentEncoder, writer: ShardWriter, progress: Advance
+    batches: Iterator[Batch],
+    encoder: DocumentEncoder,
+    writer: ShardWriter,
+    progress: Advance,
+    *,
+    is_small: bool,
 ) -> None:
-    """Read, encode, and add BOS and EOS and write, each overlapped with the next."""
+    """Read, encode, and add BOS and EOS and write, each overlapped with the next if it pays."""
 
     def finish(encoded: tuple[Batch, Encoded, ChatMarks | None]) -> None:
         batch, tokens, chat = encoded
@@ -223,6 +231,10 @@ def _write_tokens(
         writer.add(batch, add_bos_eos(tokens, encoder.encoding, chat=chat, name=name))
         progress(len(batch.rows), bytes_of(batch))
 
+    if is_small:
+        for batch in batches:
+            finish((batch, *encoder.encode(batch)))
+        return
     with write_behind(finish) as submit:
         for batch in read_ahead(batches):
             submit((batch, *encoder.encode(batch)))
