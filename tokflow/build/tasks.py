@@ -61,6 +61,9 @@ SMALL_BYTES = 250_000_000
 """Raw files that hold no more text together are done in this process: to start others, and to load
 an engine in each, takes as long as gigatoken does for them."""
 
+BYTES_OF_OUTPUT = 200_000
+"""Text that takes gigatoken 2 ms, as long as an output takes that holds next to none."""
+
 SMALL_BYTES_OF_SLOW_ENGINES = 10_000_000
 """The same where another engine makes the tokens."""
 
@@ -69,13 +72,11 @@ FAST_ENGINES = ("gigatoken", "bytes")
 MAX_FILES_SENT = 2_000
 """A task of an export carries the manifests of all files, 2 kB each; with more it stays here."""
 
-
 MADE_TOGETHER = 64
-"""Small outputs for which the disk is waited for together: 0.3 to 0.8 ms for each of 64, where one
-after another took 1 to 4 ms, and on a disk that turns fifty."""
+"""Small outputs that wait for the disk together: 0.3 to 0.8 ms for each; one by one, 1 to 4 ms."""
 
 MADE_TOGETHER_BYTES = 1_000_000
-"""Outputs made from more text than this, one or some, are waited for without others."""
+"""Outputs of more text than this, one or several, are not made together with others."""
 
 
 def make_tasks(tasks: Sequence[Task], advance: Advance) -> list[Exception | None]:
@@ -101,10 +102,7 @@ def _make_task(task: Task, new: NewFolders, advance: Advance) -> None:
         return
     take_as_whole(task.whole)
     with new.writing(task.folder) as folder:
-        if task.stage == "tokens":
-            task.write(folder, progress=advance)
-        else:
-            task.write(folder)
+        task.write(folder, **({"progress": advance} if task.stage == "tokens" else {}))
 
 
 Results: TypeAlias = Generator[tuple[Output, StageResult | Exception], None, None]
@@ -127,15 +125,20 @@ def make_outputs(outputs: Iterable[Output], pool: Pool, *, advance: Advance = ig
             yield output, error
             continue
         yield output, _result(output, is_new=False)
-    yield from _make_missing(missing, InProcess() if _is_small(missing) else pool, advance)
+    yield from _make_missing(missing, InProcess() if _are_small(missing) else pool, advance)
 
 
-def _is_small(missing: Sequence[Output]) -> bool:
+def is_small(num_bytes: int, *, num_outputs: int) -> bool:
+    """Return whether a fast engine is done with outputs before other processes have started."""
+    return num_bytes + num_outputs * BYTES_OF_OUTPUT <= SMALL_BYTES
+
+
+def _are_small(missing: Sequence[Output]) -> bool:
     """Return whether other processes would not be worth their start."""
     if any(of.stage == "export" and len(of.graph.sources) > MAX_FILES_SENT for of in missing):
         return True
     num_bytes = sum(map(_bytes_read, missing))
-    if num_bytes > SMALL_BYTES:
+    if not is_small(num_bytes, num_outputs=len(missing)):
         return False
     if num_bytes > SMALL_BYTES_OF_SLOW_ENGINES and missing[0].stage == "tokens":
         graph = missing[0].graph
@@ -169,9 +172,8 @@ def _make_missing(missing: Iterable[Output], pool: Pool, advance: Advance) -> Re
                 known.append(output)
 
     for together, errors in pool.map(make_tasks, _together(tasks()), advance=advance):
-        if isinstance(errors, Exception):
-            errors = [errors] * len(together)
-        for task, error in zip(together, errors, strict=True):
+        each = [errors] * len(together) if isinstance(errors, Exception) else errors
+        for task, error in zip(together, each, strict=True):
             output = under_way[task.name]
             output.done(task, error)
             if isinstance(error, EngineDiffersError):
@@ -218,8 +220,8 @@ class _UnderWay:
         output = self.output
         try:
             folder, write = output.folder, WRITERS[output.stage](output.graph, output.name)
-            whole, num_bytes = _whole_inputs(output, write), _bytes_read(output)
-            task = Task(output.stage, output.name, folder, write, whole, num_bytes)
+            inputs = _whole_inputs(output, write), _bytes_read(output)
+            task = Task(output.stage, output.name, folder, write, *inputs)
             self._segments = _segments_of(output)
             tasks = [
                 replace(

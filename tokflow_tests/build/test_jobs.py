@@ -84,6 +84,32 @@ def test_no_byte_depends_on_jobs_order_and_shares(
     assert built_bytes(dataset_of("shuffled")) == expected
 
 
+class Counted(InProcess):
+    """A pool that counts the calls in which it was asked for anything."""
+
+    num_used = 0
+
+    def map(
+        self, make: Make[T, R], tasks: Iterable[T], *, advance: Advance = ignore
+    ) -> Finished[T, R]:
+        self.num_used += 1
+        yield from super().map(make, tasks, advance=advance)
+
+
+@pytest.mark.parametrize(("num_files", "num_used"), [(7, 0), (9, 3)])
+def test_tiny_files_are_given_to_other_processes_where_they_are_many(
+    num_files: int, num_used: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(tasks, "SMALL_BYTES", 8 * tasks.BYTES_OF_OUTPUT)
+    pool = Counted()
+    monkeypatch.setattr(pipeline, "open_pool", lambda jobs: pool)
+    files = {key: FILES[key] for key in list(FILES)[:num_files]}
+
+    build_dataset(declare_in(tmp_path, files))
+
+    assert pool.num_used == num_used  # for tokens, split and sequences
+
+
 def test_what_is_made_is_told_in_order_and_counted_from_manifests(tmp_path: Path):
     heard: list[tuple[int, int]] = []
 
