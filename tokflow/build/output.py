@@ -77,7 +77,7 @@ class Output:
         path = f"{self.graph.folder}/{self._place}"
         return not os.path.isdir(path)  # noqa: PTH112 (of many: a Path costs as much again)
 
-    @property
+    @cached_property
     def folder(self) -> Path:
         """The folder of its files, `<place>/<fingerprint[:16]>`."""
         return self.graph.folder / f"{self._place}/{self.fingerprint[:16]}"
@@ -150,10 +150,10 @@ class Output:
         return StoredOutput(folder, manifest)
 
     def forget(self) -> None:
-        """Let go of its recipe, but for the fingerprint, and of its manifest, which come again
-        where they are asked for: those of 100,000 files take more memory than all else of a
+        """Let go of its recipe, but for the fingerprint, of its manifest and its path, which come
+        again where they are asked for: those of 100,000 files take more memory than all else of a
         plan."""
-        for name in ("recipe", "stored", "_whole"):
+        for name in ("recipe", "stored", "_whole", "folder"):
             self.__dict__.pop(name, None)
 
     @cached_property

@@ -19,7 +19,7 @@ from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
 from tokflow.build.output import Output, Stage, by_stage
 from tokflow.build.results import BuildResult, Reporter, StageFailure, StageResult
-from tokflow.build.tasks import SMALL_BYTES, make_outputs
+from tokflow.build.tasks import is_small, make_outputs
 from tokflow.documents.ranges import text_bytes_of
 from tokflow.errors import ConfigError, MissingOutputError, TokflowError, first_five
 from tokflow.exports import ExportConfig
@@ -275,13 +275,14 @@ class _Build:
         sources = (of for key in keys for of in self.graph.partitions[key])
         local = (Path(of.url) for of in sources if of.is_local)
         sizes = {path: path.stat().st_size for path in local if path.exists()}
-        is_small = sum(text_bytes_of(*of, dataset.documents) for of in sizes.items()) <= SMALL_BYTES
-        if not is_small:
+        num_bytes = sum(text_bytes_of(*of, dataset.documents) for of in sizes.items())
+        is_done_here = is_small(num_bytes, num_outputs=len(sizes))
+        if not is_done_here:
             self.pool.start("tokflow.build.tasks")
         if dataset.tokenizer.kind != "trained":
             with suppress(TokflowError, OSError):
                 made = make_tokenizer(self.graph)
-                if is_small:
+                if is_done_here:
                     engine_for(self.graph.encoding, dataset.documents)
         return made
 

@@ -222,7 +222,10 @@ def _call(packed: bytes) -> Any:
     _is_busy = True
     try:
         make, task = _opened(packed)
-        return make(task, _advance)
+        result = make(task, _advance)
+        if isinstance(result, list):  # of what came of several
+            return [_sendable(each) if isinstance(each, Exception) else each for each in result]
+        return result
     except (SystemExit, KeyboardInterrupt):
         raise
     except BaseException as error:  # also the panic of a library in Rust

@@ -7,11 +7,13 @@ import shutil
 import socket
 import time
 import uuid
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache, partial
 from itertools import takewhile
 from pathlib import Path
+from typing import Self
 
 from tokflow.errors import (
     ConfigError,
@@ -36,22 +38,49 @@ _TEMPORARY = re.compile(r"\..+\.([0-9a-f]{8})\.([0-9]{1,9})\.[0-9a-f]{8}\.tmp")
 def new_folder(folder: Path) -> Iterator[Path]:
     """Yield an empty temporary folder that becomes `folder` when the block ends well.
 
-    Everything in it, but for the run's log, is on disk before it takes its name, so a reader sees
-    all of it or nothing, whenever the process is killed or the power fails. Where the block fails,
-    the folders above it that were made for it are gone, too. The block must write a manifest. Two
-    processes may make the same folder at once: the first one's stays, the other's is thrown away,
-    which loses nothing where equal names mean equal content. A damaged folder stays until the new
-    one is whole, and is replaced by it.
-
-    Raises: ForeignOutputError where a newer tokflow made the folder that is there.
+    One alone of `NewFolders`, with all that is said there.
     """
-    made_for_it = list(takewhile(lambda parent: not parent.exists(), folder.parents))
-    if made_for_it:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-    else:
-        _remove_leftovers(folder)
-    temporary = _temporary_beside(folder)
-    try:
+    with NewFolders() as new:
+        with new.writing(folder) as temporary:
+            yield temporary
+        for error in new.commit().values():
+            raise error
+
+
+class NewFolders:
+    """Folders that are written one after another and take their names together, so that the disk
+    is waited for a few times and not once for every file.
+
+    Everything in one, but for the run's log, is on disk before it takes its name, so a reader sees
+    all of it or nothing, whenever the process is killed or the power fails. Those that have not
+    taken their names when the block ends are gone, and so are the folders above them that were made
+    for them. Two processes may make the same folder at once: the first one's stays, the other's is
+    thrown away, which loses nothing where equal names mean equal content. A damaged folder stays
+    until the new one is whole, and is replaced by it.
+    """
+
+    def __init__(self) -> None:
+        self._written: dict[Path, Path] = {}
+        """The folders to be, each with the temporary one that is it so far."""
+        self._closing = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._closing.close()
+
+    @contextmanager
+    def writing(self, folder: Path) -> Iterator[Path]:
+        """Yield an empty temporary folder, which the block must fill, and write a manifest in."""
+        made_for_it = list(takewhile(lambda parent: not parent.exists(), folder.parents))
+        self._closing.callback(remove_empty, made_for_it)
+        if made_for_it:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+        else:
+            _remove_leftovers(folder)
+        temporary = _temporary_beside(folder)
+        self._closing.callback(shutil.rmtree, temporary, ignore_errors=True)
         with _errors_name(folder, temporary):
             temporary.mkdir(parents=True)  # another process that failed may have removed one
             yield temporary
@@ -62,11 +91,32 @@ def new_folder(folder: Path) -> Iterator[Path]:
                     found="none",
                     remedy="this is a bug of the stage that wrote the folder; please report it",
                 )
-            _sync_all(temporary)
-            _take_name(temporary, folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-        remove_empty(made_for_it)
+        self._written[folder] = temporary
+
+    def commit(self) -> dict[Path, Exception]:
+        """Put on disk what was written, then let it take its name; return what kept a folder from
+        that, such as a full disk, or ForeignOutputError where a newer tokflow made one that is
+        there.
+
+        Names are taken in this thread, so that nothing is renamed while it is thrown away.
+        """
+        errors: dict[Path, Exception] = {}
+
+        def take(step: Callable[[Path, Path], None], folder: Path) -> None:
+            if folder in errors:
+                return
+            temporary = self._written[folder]
+            try:
+                with _errors_name(folder, temporary):
+                    step(temporary, folder)
+            except Exception as error:
+                errors[folder] = error
+
+        with ThreadPoolExecutor(max(1, len(self._written))) as pool:
+            at_once = pool.map if len(self._written) > 1 else map
+            for step, each in ((_sync_all, at_once), (_take_name, map), (_sync_name, at_once)):
+                list(each(partial(take, step), self._written))
+        return errors
 
 
 @contextmanager
@@ -192,6 +242,10 @@ def _take_name(temporary: Path, folder: Path) -> None:
     finally:
         if aside is not None:
             _remove(aside)
+
+
+def _sync_name(temporary: Path, folder: Path) -> None:
+    """Put the name that a folder has taken on disk."""
     _sync(folder.parent)
 
 
@@ -252,9 +306,9 @@ def _is_alive(process: int) -> bool:
     return True
 
 
-def _sync_all(folder: Path) -> None:
+def _sync_all(temporary: Path, folder: Path) -> None:
     """Put a folder and all in it on disk but the run's log, on which nothing depends."""
-    for inner, _, names in os.walk(folder, topdown=False):
+    for inner, _, names in os.walk(temporary, topdown=False):
         for name in names:
             if name != RUN_NAME:
                 _sync(Path(inner, name))

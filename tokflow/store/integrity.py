@@ -3,6 +3,7 @@
 Else a bit that flips in the store becomes wrong training data with valid checksums.
 """
 
+import os
 import threading
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,8 +18,8 @@ from tokflow.store.stamp import Stamp
 MAX_NAMED = 20
 """Damaged files that an error lists."""
 
-_whole: dict[Path, tuple[FileEntry, Stamp]] = {}
-"""Files that this process made or found whole, and how they looked then."""
+_whole: dict[str, tuple[FileEntry, Stamp]] = {}
+"""Files that this process made or found whole, by path, and how they looked then."""
 
 
 class Stored(Protocol):
@@ -81,8 +82,8 @@ def trust_files(output: Stored) -> None:
             _whole[file.path] = file.entry, stamp
 
 
-Whole: TypeAlias = Mapping[Path, tuple[FileEntry, Stamp]]
-"""Files that were found whole or hashed while they were made, and how they looked then."""
+Whole: TypeAlias = Mapping[str, tuple[FileEntry, Stamp]]
+"""Files that were found whole or hashed while they were made, by path, and how they looked then."""
 
 
 def known_whole(outputs: Iterable[Stored]) -> Whole:
@@ -103,15 +104,12 @@ class _File:
     folder: Path
     name: str
     entry: FileEntry
-
-    @property
-    def path(self) -> Path:
-        return self.folder / self.name
+    path: str
 
     def stamp(self) -> Stamp | None:
         """Return how the file looks now; None where there is none."""
         try:
-            return Stamp.of(self.path.stat())
+            return Stamp.of(os.stat(self.path))  # noqa: PTH116 (of many files: a Path costs more)
         except OSError:
             return None
 
@@ -128,7 +126,7 @@ class _File:
 
 def _files(outputs: Iterable[Stored], only: Container[str] | None) -> list[_File]:
     return [
-        _File(output.folder, name, entry)
+        _File(output.folder, name, entry, f"{output.folder}/{name}")
         for output in outputs
         for name, entry in output.manifest.files.items()
         if only is None or name in only

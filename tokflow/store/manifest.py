@@ -18,7 +18,7 @@ from tokflow.errors import (
     ForeignOutputError,
     MissingOutputError,
 )
-from tokflow.store.sealed import has_its_digest, plain_json, sealed
+from tokflow.store.sealed import has_its_digest, indented, plain_json, sealed
 from tokflow.store.versions import loaded_versions
 
 FORMAT_VERSION = 1
@@ -163,7 +163,7 @@ class _ManifestFields(msgspec.Struct):
 def write_manifest(folder: Path, manifest: Manifest, *, run: Mapping[str, Any]) -> None:
     """Write `manifest` into `folder`, and beside it how the run went and with which libraries."""
     run = {**run, "versions": loaded_versions(manifest.stage)}
-    (folder / RUN_NAME).write_text(json.dumps(run, indent=1, sort_keys=True) + "\n")
+    (folder / RUN_NAME).write_bytes(indented(run))
     (folder / MANIFEST_NAME).write_bytes(sealed(manifest.fields()))
 
 

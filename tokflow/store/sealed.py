@@ -13,10 +13,14 @@ def sealed(fields: Mapping[str, Any]) -> bytes:
 
     The digest is the sha256 of all other lines: `sed 2d manifest.json | sha256sum`.
     """
-    # As `json` indents it, in a third of the time.
-    text = json.dumps(fields, sort_keys=True, ensure_ascii=False)
-    first, rest = (msgspec.json.format(text.encode(), indent=1) + b"\n").split(b"\n", 1)
+    first, rest = indented(fields).split(b"\n", 1)
     return b"\n".join([first, _digest_line(first, rest), rest])
+
+
+def indented(fields: Mapping[str, Any]) -> bytes:
+    """Return the text of fields, as `json` indents it, in a third of the time."""
+    text = json.dumps(fields, sort_keys=True, ensure_ascii=False)
+    return msgspec.json.format(text.encode(), indent=1) + b"\n"
 
 
 def has_its_digest(data: bytes) -> bool:

@@ -10,6 +10,7 @@ comes next: the shards it was wrong on may still lie in the store.
 
 import json
 from contextlib import suppress
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -71,6 +72,12 @@ def _write(path: Path, content: bytes) -> None:
 
 def _paths(folder: Path, fingerprint: str) -> list[Path]:
     """Return the paths of a verdict on the tokenizer in `<store>/<dataset>/tokenizer/<name>`."""
-    dataset = folder.absolute().joinpath("../..").resolve()
+    dataset = _dataset_of(folder.absolute())
     name = f"{fingerprint[:16]}.json"
     return [place / VERDICTS_NAME / name for place in (dataset.parent, dataset)]
+
+
+@cache
+def _dataset_of(folder: Path) -> Path:
+    """Return the folder of the dataset; asked for with every file, and slow to find."""
+    return folder.joinpath("../..").resolve()

@@ -52,6 +52,9 @@ BATCH_BYTES = 8_000_000
 """Text tokenized at once. Batches of 2 MB take gigatoken up to a third more processor time, and it
 never uses more than one core for them."""
 
+SMALL_BYTES = 1_000_000
+"""Raw files that are smaller are done in one thread: to start others takes as long."""
+
 
 @dataclass(frozen=True, slots=True)
 class TokenShard:
@@ -205,7 +208,7 @@ def write_token_shard(
     batches = source.batches(batch_bytes=batch_bytes, on_reject=on_reject, render=render)
     number = segment.number if segment else None
     with ShardWriter(folder, has_loss_mask=documents.is_chat, segment=number) as writer:
-        _write_tokens(batches, encoder, writer, progress)
+        _write_tokens(batches, encoder, writer, progress, is_small=raw.num_bytes < SMALL_BYTES)
     raw.check_unchanged(source.paths)
     recipe = tokens_recipe(raw, documents, encoding.config, encoding.tokenizer)
     manifest = Manifest(
@@ -226,9 +229,14 @@ def _keep(rejects: list[Reject], raw: RawPartition, path: Path, reject: Reject) 
 
 
 def _write_tokens(
-    batches: Iterator[Batch], encoder: DocumentEncoder, writer: ShardWriter, progress: Advance
+    batches: Iterator[Batch],
+    encoder: DocumentEncoder,
+    writer: ShardWriter,
+    progress: Advance,
+    *,
+    is_small: bool,
 ) -> None:
-    """Read, encode, and add BOS and EOS and write, each overlapped with the next.
+    """Read, encode, and add BOS and EOS and write, each overlapped with the next if it pays.
 
     This thread, which the others wait for, does nothing but encode.
     """
@@ -239,6 +247,10 @@ def _write_tokens(
         writer.add(batch, add_bos_eos(tokens, encoder.encoding, chat=chat, name=name))
         progress(len(batch.rows), bytes_of(batch))
 
+    if is_small:
+        for batch in encoder.counted(batches):
+            finish((batch, *encoder.encode(batch)))
+        return
     with write_behind(finish) as submit:
         for batch in read_ahead(encoder.counted(batches)):
             submit((batch, *encoder.encode(batch)))

@@ -1,5 +1,6 @@
 """The same bytes, however many processes make them, in whatever order, in one run or in shares."""
 
+import errno
 import random
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from tokflow.build.pipeline import Share, build_dataset
 from tokflow.build.results import Reporter
 from tokflow.errors import BadDocumentError, ConfigError
 from tokflow.pools.pool import Advance, Finished, InProcess, Make, R, T, ignore
+from tokflow.store import atomic
 from tokflow.store.manifest import read_run
 from tokflow_tests.outputs import content
 from tokflow_tests.tiny import declare, load_dataset, write_yaml
@@ -45,6 +47,7 @@ class Shuffled(InProcess):
 @pytest.fixture(autouse=True)
 def _no_dataset_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "SMALL_BYTES", 0)
+    monkeypatch.setattr(tasks, "MADE_TOGETHER", 2)
 
 
 def declare_in(
@@ -81,6 +84,32 @@ def test_no_byte_depends_on_jobs_order_and_shares(
     assert built_bytes(dataset_of("shuffled")) == expected
 
 
+class Counted(InProcess):
+    """A pool that counts the calls in which it was asked for anything."""
+
+    num_used = 0
+
+    def map(
+        self, make: Make[T, R], tasks: Iterable[T], *, advance: Advance = ignore
+    ) -> Finished[T, R]:
+        self.num_used += 1
+        yield from super().map(make, tasks, advance=advance)
+
+
+@pytest.mark.parametrize(("num_files", "num_used"), [(7, 0), (9, 3)])
+def test_tiny_files_are_given_to_other_processes_where_they_are_many(
+    num_files: int, num_used: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(tasks, "SMALL_BYTES", 8 * tasks.BYTES_OF_OUTPUT)
+    pool = Counted()
+    monkeypatch.setattr(pipeline, "open_pool", lambda jobs: pool)
+    files = {key: FILES[key] for key in list(FILES)[:num_files]}
+
+    build_dataset(declare_in(tmp_path, files))
+
+    assert pool.num_used == num_used  # for tokens, split and sequences
+
+
 def test_what_is_made_is_told_in_order_and_counted_from_manifests(tmp_path: Path):
     heard: list[tuple[int, int]] = []
 
@@ -109,6 +138,32 @@ def test_a_bad_file_stops_no_other(tmp_path: Path):
     assert isinstance(failed.error, BadDocumentError)
     assert (failed.name, failed.error.row, failed.error.line) == ("04.jsonl", 1, 2)
     assert list(built.partitions) == [key for key in FILES if key != "04.jsonl"]
+
+
+def test_outputs_made_together_fail_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    sync = atomic._sync
+
+    def full_disk(path: Path) -> None:
+        if path.parent.parent.name == "02.jsonl" and "/split/" in str(path):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sync(path)
+
+    monkeypatch.setattr(tasks, "MADE_TOGETHER", 64)
+    monkeypatch.setattr(atomic, "_sync", full_disk)
+    dataset = declare_in(tmp_path)
+    (tmp_path / "raw" / "04.jsonl").write_text('{"txet": "b"}\n')
+
+    built = build_dataset(dataset)
+
+    assert [(failed.stage, failed.name) for failed in built.failed] == [
+        ("tokens", "04.jsonl"),
+        ("split", "02.jsonl"),
+    ]
+    assert "split/02.jsonl/" in built.failed[1].explained.where
+    assert ".tmp" not in built.failed[1].explained.where
+    assert list(built.raw_files) == [key for key in FILES if key[:2] not in ("02", "04")]
+    assert not list(dataset.folder.rglob("*.tmp"))
+    assert not (dataset.folder / "split" / "02.jsonl").exists()
 
 
 def test_a_verdict_on_gigatoken_makes_all_tokens_again(
@@ -157,4 +212,6 @@ def test_shares_in_processes_at_once_and_one_killed_make_what_one_run_makes(tmp_
     assert "tiny: shard 2/3: 3 files of 9, " in said[0]
     assert [process.returncode for process in others] == [0, 0]
     assert not (folder / "store" / "tiny" / "exports").exists()
-    assert built_bytes(load_dataset(yaml), jobs=2) == expected
+    made = built_bytes(load_dataset(yaml), jobs=2)
+    # Unfinished folders of the one that was killed stay where nothing was left to be made.
+    assert {name: made[name] for name in made if ".tmp/" not in name} == expected

@@ -27,6 +27,7 @@ def test_a_run_s_config_says_how_many_processes_work_and_no_byte_depends_on_it(
     jobs: int, case: Case, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(tasks, "SMALL_BYTES", 0)
+    monkeypatch.setattr(tasks, "MADE_TOGETHER", 1)
     asked: list[int | None] = []
 
     def open_asked(of_config: int | None) -> Pool:

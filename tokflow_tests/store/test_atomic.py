@@ -9,7 +9,7 @@ import pytest
 
 from tokflow.errors import ForeignOutputError, TokflowError
 from tokflow.store import atomic
-from tokflow.store.atomic import is_leftover, new_file, new_folder, point_latest_to
+from tokflow.store.atomic import NewFolders, is_leftover, new_file, new_folder, point_latest_to
 from tokflow.store.manifest import (
     MANIFEST_NAME,
     RUN_NAME,
@@ -283,6 +283,58 @@ def test_every_file_is_on_disk_before_its_folder_takes_its_name(
     assert synced[-1] == ("sync", temporary)
     assert renamed[0] == "rename"
     assert parent == ("sync", "")
+
+
+def write_in(new: NewFolders, folder: Path) -> None:
+    with new.writing(folder) as temporary:
+        write_manifest(temporary, make_manifest(), run={})
+
+
+def test_folders_written_together_wait_for_the_disk_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    sync, all_three = atomic._sync, threading.Barrier(3, timeout=20)
+
+    def sync_with_the_others(path: Path) -> None:
+        all_three.wait()
+        sync(path)
+
+    monkeypatch.setattr(atomic, "_sync", sync_with_the_others)
+    with NewFolders() as new:
+        for name in "abc":
+            write_in(new, tmp_path / name / "out")
+        errors = new.commit()
+
+    assert errors == {}
+    assert [is_complete(tmp_path / name / "out") for name in "abc"] == [True] * 3
+
+
+def test_a_folder_that_cannot_take_its_name_keeps_no_other_from_it(tmp_path: Path):
+    write(tmp_path / "b")
+    edit_manifest(tmp_path / "b", lambda fields: fields.update(format_version=2))
+
+    with NewFolders() as new:
+        for name in "abc":
+            write_in(new, tmp_path / name)
+        errors = new.commit()
+
+    assert [type(error) for error in errors.values()] == [ForeignOutputError]
+    assert list(errors) == [tmp_path / "b"]
+    assert names_in(tmp_path) == ["a", "b", "c"]
+
+
+def write_two_and_fail(folder: Path) -> None:
+    with NewFolders() as new:
+        for name in "ab":
+            write_in(new, folder / name / "out")
+        raise KeyboardInterrupt
+
+
+def test_of_folders_that_are_not_committed_nothing_is_left(tmp_path: Path):
+    with pytest.raises(KeyboardInterrupt):
+        write_two_and_fail(tmp_path / "deep")
+
+    assert names_in(tmp_path) == []
 
 
 def write_half_a_file(path: Path) -> None:

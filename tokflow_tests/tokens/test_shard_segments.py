@@ -33,6 +33,7 @@ EXPORTS = ["bin", "parquet", "megatron", "npy", {"format": "mds", "name": "m"}]
 @pytest.fixture(autouse=True)
 def _files_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranges, "RANGE_BYTES", 300)
+    monkeypatch.setattr(tasks, "MADE_TOGETHER_BYTES", 0)
 
 
 def dataset_in(folder: Path, **attributes: Any) -> Dataset:
