@@ -14,6 +14,7 @@ from tokflow.exports.config import ExportConfig, export_named, export_recipe
 from tokflow.exports.format import Layout
 from tokflow.exports.formats import FORMATS
 from tokflow.exports.index import INDEX_NAME, write_index
+from tokflow.exports.new_files import take_hashed
 from tokflow.exports.part import Part, inputs_of
 from tokflow.store.integrity import checked
 from tokflow.store.manifest import Manifest, checksums, write_manifest
@@ -47,13 +48,14 @@ def write_export(
         for part in counted:
             counts |= _counts(part, layout, config)
         write_index(folder / INDEX_NAME, (index_of(part, layout) for part in parts))
+    known = format_.known_checksums(counted, config.options)
     manifest = Manifest(
         recipe=export_recipe(config, parts[0].packing, parents),
         dataset=dataset,
         partition=None,
         counts=counts,
         details={**details, "format": config.format, **_details(parts, layout, details)},
-        files=checksums(folder, known=format_.known_checksums(counted, config.options)),
+        files=checksums(folder, known={**take_hashed(folder), **known}),
     )
     write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
 

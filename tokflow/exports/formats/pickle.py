@@ -22,9 +22,9 @@ import numpy.typing as npt
 from pydantic import Field
 
 from tokflow.exports.format import Format, fixed_layout
+from tokflow.exports.new_files import new_file
 from tokflow.exports.part import Part
 from tokflow.exports.sequence_files import files_of, sequences_within
-from tokflow.exports.token_files import new_file
 from tokflow.sequences.segments import Sequences
 from tokflow.store.config import Config, Count
 
@@ -62,7 +62,7 @@ def write(part: Part, options: PickleOptions, folder: Path) -> None:
         with new_file(folder / part.name / name) as file:
             file.write(PROTOCOL + EMPTY_LIST + MARK)
             for batch in batches:
-                file.write(_pickled(batch, options).data)
+                file.write(_pickled(batch, options))
                 num_samples += len(batch)
             file.write(APPENDS + STOP)
         num_tokens = num_samples * part.sequence_length

@@ -32,11 +32,11 @@ import numpy as np
 from pydantic import Field
 
 from tokflow.exports.format import Arrays, Format, fixed_layout
+from tokflow.exports.new_files import new_file
 from tokflow.exports.options import check_level
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import damage_named, files_of, sequences_within
-from tokflow.exports.token_files import new_file
 from tokflow.sequences.segments import Sequences
 from tokflow.store.config import Config
 from tokflow.tokens.prefetch import in_order
