@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,9 +21,10 @@ from tokflow.sequences.segments import FileSequences, Sequences
 from tokflow.split.spans import SPAN_COLUMNS, Split
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import Stored
+from tokflow.store.manifest import FileEntry
 from tokflow.store.tables import Columns
-from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.token_source import TokenSource
+from tokflow.tokens.writer import TOKENS_NAME
 
 T = TypeVar("T")
 
@@ -153,18 +155,22 @@ class Part:
             self.taken["num_empty_documents"] = int(np.count_nonzero(lengths == 0))
         return lengths
 
-    @property
-    def whole_shard(self) -> TokenShard | None:
-        """The token shard that `stream` is a copy of, if it is all of one and nothing else."""
+    def take_whole_file(self) -> tuple[Path, FileEntry] | None:
+        """Return the file that `stream` is a copy of, and take all its tokens; None if there is
+        none: if the part is not all of one token shard in one file, and nothing else."""
         splits = [
             split for split in self.splits if split.manifest.counts[f"{self.name}.num_tokens"]
         ]
         if len(splits) != 1:
             return None
-        shard = splits[0].shard
-        spans = splits[0].span_table(self.name)
+        shard, spans = splits[0].shard, splits[0].span_table(self.name)
         is_whole = len(spans) == 1 and self.num_tokens == shard.num_tokens
-        return shard if is_whole and not to_numpy(spans["is_cut"])[0] else None
+        names = shard.names(TOKENS_NAME)
+        if len(names) > 1 or not is_whole or to_numpy(spans["is_cut"])[0]:
+            return None
+        if self.taken is not None:
+            self.taken["num_tokens"] += shard.num_tokens
+        return shard.folder / names[0], shard.manifest.files[names[0]]
 
     def stream_loss_mask(self) -> Iterator[npt.NDArray[np.uint8]]:
         """Yield 1 for each loss token of `stream`, else 0, in arrays of the same sizes.

@@ -48,14 +48,13 @@ def write_export(
         for part in counted:
             counts |= _counts(part, layout, config)
         write_index(folder / INDEX_NAME, (index_of(part, layout) for part in parts))
-    known = format_.known_checksums(counted, config.options)
     manifest = Manifest(
         recipe=export_recipe(config, parts[0].packing, parents),
         dataset=dataset,
         partition=None,
         counts=counts,
         details={**details, "format": config.format, **_details(parts, layout, details)},
-        files=checksums(folder, known={**take_hashed(folder), **known}),
+        files=checksums(folder, known=take_hashed(folder)),
     )
     write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
 
