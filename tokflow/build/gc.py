@@ -34,7 +34,8 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
             else f"{plan.bad[0].name}, which cannot be read",
             remedy="run `tokflow run` first",
         )
-    hidden = (dataset.folder / "tokens").rglob(f".*{SEGMENTS_SUFFIX}")
+    folders = (dataset.folder / "tokens", dataset.folder / "exports")
+    hidden = (path for folder in folders for path in folder.rglob(f".*{SEGMENTS_SUFFIX}"))
     unfinished = sorted(filter(is_segments_folder, hidden))
     used = {planned.folder for planned in plan.planned}
     stored = [found for stage in STAGE_FOLDERS for found in walk(dataset.folder / stage)]

@@ -37,6 +37,7 @@ from tokflow.exports.sequence_files import (
     FileSizeOptions,
     files_by_size,
     paths_by_size,
+    sequences_per_file,
     sequences_within,
 )
 from tokflow.store.config import Count
@@ -77,4 +78,10 @@ def read(export: Export, part: str) -> Iterator[Arrays]:
                 yield read_columns(file.get_batch(number), export)
 
 
-FORMAT = Format(ArrowOptions, lambda options: layout_of_columns(COLUMNS), write, read)
+FORMAT = Format(
+    ArrowOptions,
+    lambda options: layout_of_columns(COLUMNS),
+    write,
+    read,
+    sequences_per_file=sequences_per_file,
+)

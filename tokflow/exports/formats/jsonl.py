@@ -50,6 +50,7 @@ from tokflow.exports.sequence_files import (
     damage_named,
     files_by_size,
     paths_by_size,
+    sequences_per_file,
     sequences_within,
 )
 from tokflow.sequences.segments import Sequences
@@ -153,5 +154,10 @@ def _lists(records: Sequence[Mapping[str, Sequence[int]]], column: str) -> Lists
 
 # Version 2: members of gzip have other bytes than those of version 1.
 FORMAT = Format(
-    JsonlOptions, lambda options: layout_of_columns(options.columns), write, read, version=2
+    JsonlOptions,
+    lambda options: layout_of_columns(options.columns),
+    write,
+    read,
+    version=2,
+    sequences_per_file=sequences_per_file,
 )

@@ -19,7 +19,7 @@ bytes for the same rows.
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -216,4 +216,23 @@ def check(options: MdsOptions, declared: Declared) -> None:
     _sequences_per_shard(options, _dtype(options.columns, declared.packing.stored_length))
 
 
-FORMAT = Format(MdsOptions, layout, write, read, check=check)
+def sequences_per_file(part: Part, options: MdsOptions) -> int:
+    """Return how many sequences each shard of a part has but the last."""
+    return _sequences_per_shard(options, _dtype(options.columns, part.sequence_length))
+
+
+def merge(indexes: Sequence[bytes]) -> bytes:
+    """Return index.json of all shards, given those of some each."""
+    shards = [shard for index in indexes for shard in json.loads(index)["shards"]]
+    return json.dumps({"version": 2, "shards": shards}, sort_keys=True).encode()
+
+
+FORMAT = Format(
+    MdsOptions,
+    layout,
+    write,
+    read,
+    check=check,
+    sequences_per_file=sequences_per_file,
+    merge=merge,
+)

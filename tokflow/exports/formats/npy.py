@@ -229,4 +229,11 @@ def open_npy(path: Path) -> npt.NDArray[Any]:
     return values
 
 
-FORMAT = Format(NpyOptions, layout, write, read, file_names=file_names)
+FORMAT = Format(
+    NpyOptions,
+    layout,
+    write,
+    read,
+    file_names=file_names,
+    sequences_per_file=lambda part, options: options.sequences_per_file,
+)

@@ -14,6 +14,7 @@ min_sample_length tokens is kept here, while that script wants more than so many
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -93,4 +94,18 @@ def _pickled(sequences: Sequences, options: PickleOptions) -> npt.NDArray[np.uin
     return records.view(np.uint8)
 
 
-FORMAT = Format(PickleOptions, fixed_layout("sequences", "token_ids"), write, None)
+def merge(dumps: Sequence[bytes]) -> bytes:
+    """Return dump-meta_data.json of all dumps, given those of some each."""
+    return json.dumps(
+        {name: of for some in dumps for name, of in json.loads(some).items()}, indent=4
+    ).encode()
+
+
+FORMAT = Format(
+    PickleOptions,
+    fixed_layout("sequences", "token_ids"),
+    write,
+    None,
+    sequences_per_file=lambda part, options: options.sequences_per_file,
+    merge=merge,
+)

@@ -121,4 +121,10 @@ def _sequences_of(path: Path) -> Iterator[list[int]]:
             yield decoder.decode(zlib.decompress(data, 31) if is_gzipped else data)
 
 
-FORMAT = Format(WebdatasetOptions, fixed_layout("sequences", "token_ids"), write, read)
+FORMAT = Format(
+    WebdatasetOptions,
+    fixed_layout("sequences", "token_ids"),
+    write,
+    read,
+    sequences_per_file=lambda part, options: options.sequences_per_file,
+)
