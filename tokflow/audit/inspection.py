@@ -190,7 +190,7 @@ def _of_shard(shard: TokenShard, num_tokens: int) -> _Beginning:
 
 
 def _of_part(part: Part, num: int) -> _Beginning:
-    if not part.sequences_of:
+    if not part.packed.files:
         entries = _rows_before(part.stream_index(), num * STREAM_TOKENS)
         return _Beginning(part=part.name, token_ids=part.stream(), entries=entries)
     return _Beginning(

@@ -15,7 +15,9 @@ from tokflow.documents import DocumentSource
 from tokflow.documents.ranges import text_bytes_of
 from tokflow.errors import BadDocumentError, TokflowError
 from tokflow.exports import write_export
+from tokflow.exports.export_segments import ExportSegment, segments_of_export
 from tokflow.exports.part import inputs_of
+from tokflow.exports.writing import join_export
 from tokflow.pools.pool import Advance, InProcess, LostWorkerError, Pool, ignore
 from tokflow.sequences.segments import write_sequences
 from tokflow.split.cut_tokens import CutEncoder, write_cut_tokens
@@ -54,7 +56,7 @@ class Task:
     num_bytes: int
     """About how much text it is made from."""
     shard: Path | None = None
-    """Of a segment: the folder of its shard, which another machine may make meanwhile."""
+    """Of a segment: the folder of its output, which another machine may make meanwhile."""
 
 
 SMALL_BYTES = 250_000_000
@@ -203,7 +205,8 @@ def _together(tasks: Iterable[Task]) -> Iterator[list[Task]]:
 
 
 class _UnderWay:
-    """An output that is being made: by one task or, of a large raw file, by one for each range."""
+    """An output that is being made: by one task or by one for each of its segments, which are of a
+    large raw file or of the files of an export."""
 
     def __init__(self, output: Output) -> None:
         self.output = output
@@ -211,7 +214,8 @@ class _UnderWay:
         """Tasks that are not done."""
         self.is_told = False
         """True once its result was yielded."""
-        self._segments: list[ShardSegment] = []
+        self._write: Any = None
+        self._segments: Sequence[ShardSegment | ExportSegment] = []
         self._errors: dict[Path, Exception] = {}
         """By the folder of their task, of which the first in order is that of the output."""
 
@@ -222,7 +226,8 @@ class _UnderWay:
             folder, write = output.folder, WRITERS[output.stage](output.graph, output.name)
             inputs = _whole_inputs(output, write), _bytes_read(output)
             task = Task(output.stage, output.name, folder, write, *inputs)
-            self._segments = _segments_of(output)
+            self._segments = _segments_of(output, write)
+            self._write = write
             tasks = [
                 replace(
                     task, folder=of.folder(folder), write=partial(write, segment=of), shard=folder
@@ -274,9 +279,14 @@ class _UnderWay:
 
     def _join(self) -> None:
         output = self.output
+        segments = [read_output(segment.folder(output.folder)) for segment in self._segments]
         with new_folder(output.folder) as folder:
+            if output.stage == "export":
+                parts, config = self._write.args
+                join_export(parts, config, segments, folder, **self._write.keywords)
+                return
             join_segments(
-                [read_output(segment.folder(output.folder)) for segment in self._segments],
+                segments,
                 folder,
                 raw=output.graph.raw(output.name),
                 documents=output.graph.dataset.documents,
@@ -305,7 +315,7 @@ def _whole_inputs(output: Output, write: Any) -> Whole:
     return known_whole(inputs_of(write.args[0])) if output.stage == "export" else {}
 
 
-def _is_there(segment: ShardSegment, output: Output) -> bool:
+def _is_there(segment: ShardSegment | ExportSegment, output: Output) -> bool:
     """Return whether a killed run, or another, has made the segment, and it is allowed now."""
     dataset = output.graph.dataset
     try:
@@ -313,12 +323,18 @@ def _is_there(segment: ShardSegment, output: Output) -> bool:
         check_sizes(found.folder, found.manifest)
     except TokflowError:
         return False
-    is_allowed = refused(found.manifest.counts, dataset.documents, dataset.tokenizer) is None
-    return is_allowed and found.manifest.fingerprint == segment.recipe.fingerprint
+    if found.manifest.fingerprint != segment.recipe.fingerprint:
+        return False
+    counts = found.manifest.counts
+    return output.stage == "export" or not refused(counts, dataset.documents, dataset.tokenizer)
 
 
-def _segments_of(output: Output) -> list[ShardSegment]:
-    """Return the segments that the token shard of a large raw file is made of; else none."""
+def _segments_of(output: Output, write: Any) -> Sequence[ShardSegment | ExportSegment]:
+    """Return the segments that an export, or the token shard of a large raw file, is made of; else
+    none."""
+    if output.stage == "export":
+        parts, config = write.args
+        return segments_of_export(parts, config, output.recipe)
     if output.stage != "tokens":
         return []
     raw, documents = output.graph.raw(output.name), output.graph.dataset.documents

@@ -248,7 +248,7 @@ def _ratio(part: int, whole: int) -> float:
 
 def _preview_of_part(part: Part, tokenizer: Tokenizer) -> str:
     """Return the beginning of the part's first sequence or, of a stream, of its first tokens."""
-    if not part.sequences_of:
+    if not part.packed.files:
         return _preview(next((batch for batch in part.stream() if len(batch)), None), tokenizer)
     sequences = next(part.sequences(1), None)
     if sequences is None or len(sequences) == 0:

@@ -1,6 +1,6 @@
 """Arrays and sequences cut and joined to the sizes that are asked for."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -43,12 +43,12 @@ def cut(arrays: Iterator[C], sizes: Iterable[int]) -> Iterator[Iterator[C]]:
 
 
 def batches_of(
-    arrays: Iterator[C], total: int, size: int, *, join: Callable[[list[Any]], Any] = np.concatenate
-) -> Iterator[C]:
+    arrays: Iterator[npt.NDArray[Any]], total: int, size: int
+) -> Iterator[npt.NDArray[Any]]:
     """Yield what the arrays hold, `size` of `total` values each time, however long they are."""
     for taken in cut(arrays, equal_sizes(total, size)):
         if batch := list(taken):
-            yield join(batch)
+            yield np.concatenate(batch)
 
 
 def equal_sizes(total: int, per_file: int) -> list[int]:

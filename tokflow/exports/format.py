@@ -13,7 +13,6 @@ from tokflow.errors import ConfigError
 from tokflow.exports.part import Part
 from tokflow.sequences.config import PackingConfig
 from tokflow.store.config import Config
-from tokflow.store.manifest import FileEntry
 
 if TYPE_CHECKING:
     from tokflow.exports.reading import Export
@@ -132,10 +131,12 @@ class Format:
     }
     """The name of each part in file names: `Part.file_name`. Refuses, by a ConfigError, options
     that do not go with the parts."""
-    known_checksums: Callable[[Sequence[Part], Any], Mapping[str, FileEntry]] = (
-        lambda parts, options: {}
-    )
-    """Files, by path, that are copies of files whose checksum is in a manifest already."""
+    sequences_per_file: Callable[[Part, Any], int | None] = lambda part, options: None
+    """How many sequences stand in each file of a part but the last, where no file depends on
+    another, so that several processes can write them. None: one process writes all files."""
+    merge: Callable[[Sequence[bytes]], bytes] = b"".join
+    """Of such files: what stands in one about several, such as an index, given it of the first
+    files, of the next and so on."""
     extra: Extra | None = None
     """The optional package that `write` and `read` need; looked for when a dataset is declared."""
     part_names: tuple[str, ...] | None = None

@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,10 +20,11 @@ from tokflow.sequences.segments import FileSequences, Sequences
 from tokflow.split.spans import SPAN_COLUMNS, Split
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import Stored
+from tokflow.store.manifest import FileEntry
 from tokflow.store.tables import Columns
 from tokflow.tokens.origins import Origins
-from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.token_source import TokenSource
+from tokflow.tokens.writer import TOKENS_NAME
 
 T = TypeVar("T")
 
@@ -45,7 +46,7 @@ class PartitionDocuments:
     """BOS and EOS included; 0 of an empty document that has neither."""
 
 
-@dataclass(frozen=True, kw_only=True)  # without slots, since it keeps its sequences
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
     """One part of the split over all files, in the order of their partition keys.
 
@@ -56,9 +57,8 @@ class Part:
 
     name: str
     splits: Sequence[Split]
-    sequences_of: Sequence[FileSequences] = ()
-    """Empty for the formats that are made from the split alone."""
-    packing: PackingConfig
+    packed: PartSequences
+    """Counts and index of its sequences; of none for formats that are made from the split alone."""
     eos_id: int | None
     """The id that ends each document; None where none does."""
     bos_id: int | None = None
@@ -67,6 +67,8 @@ class Part:
     dtype: np.dtype[np.unsignedinteger]
     file_name: str
     """Its name in the names of an export's files: its own, unless the format has another."""
+    within: range | None = None
+    """Which of its sequences `sequences` yields; None: all."""
     taken: Counter[str] | None = None
     """Counts of what was asked for since: of `stream`, `stream_loss_mask` and `sequences`
     num_tokens (padding is none) and num_loss_tokens, of `document_lengths` num_documents and
@@ -89,19 +91,15 @@ class Part:
                 remedy="name another tokenizer",
             )
 
-    @cached_property
-    def packed(self) -> PartSequences:
-        """Counts and index of its sequences."""
-        return PartSequences(
-            part=self.name, files=self.sequences_of, packing=self.packing, pad_id=self.pad_id
-        )
+    @property
+    def packing(self) -> PackingConfig:
+        """The config of its sequences."""
+        return self.packed.packing
 
     @property
     def pad_id(self) -> int:
         """The id that fills a sequence."""
-        if self.packing.pad_id is not None:
-            return self.packing.pad_id
-        return 0 if self.eos_id is None else self.eos_id
+        return self.packed.pad_id
 
     @property
     def num_tokens(self) -> int:
@@ -154,18 +152,22 @@ class Part:
             self.taken["num_empty_documents"] = int(np.count_nonzero(lengths == 0))
         return lengths
 
-    @property
-    def whole_shard(self) -> TokenShard | None:
-        """The token shard that `stream` is a copy of, if it is all of one and nothing else."""
+    def take_whole_file(self) -> tuple[Path, FileEntry] | None:
+        """Return the file that `stream` is a copy of, and take all its tokens; None if there is
+        none: if the part is not all of one token shard in one file, and nothing else."""
         splits = [
             split for split in self.splits if split.manifest.counts[f"{self.name}.num_tokens"]
         ]
         if len(splits) != 1:
             return None
-        shard = splits[0].shard
-        spans = splits[0].span_table(self.name)
+        shard, spans = splits[0].shard, splits[0].span_table(self.name)
         is_whole = len(spans) == 1 and self.num_tokens == shard.num_tokens
-        return shard if is_whole and not to_numpy(spans["is_cut"])[0] else None
+        names = shard.names(TOKENS_NAME)
+        if len(names) > 1 or not is_whole or to_numpy(spans["is_cut"])[0]:
+            return None
+        if self.taken is not None:
+            self.taken["num_tokens"] += shard.num_tokens
+        return shard.folder / names[0], shard.manifest.files[names[0]]
 
     def stream_loss_mask(self) -> Iterator[npt.NDArray[np.uint8]]:
         """Yield 1 for each loss token of `stream`, else 0, in arrays of the same sizes.
@@ -246,10 +248,11 @@ class Part:
     def sequences(self, at_once: int | None = None) -> Iterator[Sequences]:
         """Yield the part's sequences in order, `at_once` at a time; the last may be fewer.
 
-        By default so many that they take some 50 MB.
+        By default so many that they take some 50 MB. Only those `within`, if that is given: of
+        batches, those of all, cut.
         """
         return self._counted(
-            self.packed.sequences(at_once),
+            self.packed.sequences(at_once, within=self.within),
             num_tokens=lambda some: np.count_nonzero(some.segment_ids),
             num_loss_tokens=lambda some: np.count_nonzero(some.loss_mask),
         )
@@ -267,13 +270,13 @@ def make_parts(
     """
     sequences_of = [of for of in files if isinstance(of, FileSequences)]
     splits = [of.split if isinstance(of, FileSequences) else of for of in files]
+    pad_id = details["eos_id"] or 0 if packing.pad_id is None else packing.pad_id
     return [
         Part(
             name=name,
             file_name=name,
             splits=splits,
-            sequences_of=sequences_of,
-            packing=packing,
+            packed=PartSequences(part=name, files=sequences_of, packing=packing, pad_id=pad_id),
             eos_id=details["eos_id"],
             bos_id=details["bos_id"],
             vocab_size=details["vocab_size"],
@@ -287,7 +290,7 @@ def inputs_of(parts: Sequence[Part]) -> list[Stored]:
     """Return the outputs that the parts are read from: of every file its tokens, split and, where
     there are some, sequences."""
     first = parts[0]  # all parts are of the same files
-    return [*(split.shard for split in first.splits), *first.splits, *first.sequences_of]
+    return [*(split.shard for split in first.splits), *first.splits, *first.packed.files]
 
 
 def check_eos_first(*, has_eos: bool, has_bos: bool, where: str) -> None:

@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.exports.batching import batches_of
+from tokflow.exports.batching import cut, equal_sizes
 from tokflow.exports.index import index_tables
 from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.packing import PackingCounts, Segments, pack_tails
@@ -52,27 +52,31 @@ class PartSequences:
         in_files = PackingCounts(**{name: self._count(name) for name in names})
         return in_files + self._tails.counts
 
-    def sequences(self, at_once: int | None = None) -> Iterator[Sequences]:
+    def sequences(
+        self, at_once: int | None = None, *, within: range | None = None
+    ) -> Iterator[Sequences]:
         """Yield the part's sequences in order, `at_once` at a time; the last may be fewer.
 
-        By default so many that they take some 50 MB.
+        By default so many that they take some 50 MB. Of those `within`, which may begin and end
+        anywhere, the batches are those of all, cut.
         """
-        stored = self._sequences_as_stored()
-        return batches_of(
-            stored, self.num_sequences, at_once or self._at_once, join=Sequences.joined
-        )
+        within = range(self.num_sequences) if within is None else within
+        at_once = at_once or self._at_once
+        first = min(len(within), -within.start % at_once)
+        sizes = [first, *equal_sizes(len(within) - first, at_once)]
+        for taken in cut(self._sequences_as_stored(within), sizes):
+            if batch := list(taken):
+                yield Sequences.joined(batch)
 
     def index(self) -> Iterator[pa.Table]:
         """Yield the index of `sequences` in order, each table of one file; the tails come last."""
-        first_sequence = 0
-        for file in self.files:
+        for file, first_sequence in zip(self.files, self._firsts, strict=False):
             columns = file.segments(self.part, INDEX_COLUMNS)
             yield from self._index_of(file.split, first_sequence, columns)
-            first_sequence += file.num_sequences(self.part)
         tables = [
             table
             for ordinal, columns in self._tails.of_files()
-            for table in self._index_of(self.files[ordinal].split, first_sequence, columns)
+            for table in self._index_of(self.files[ordinal].split, self._firsts[-1], columns)
         ]
         if tables:  # sequences made of tails hold documents of many files
             table = pa.concat_tables(tables)
@@ -85,30 +89,56 @@ class PartSequences:
     def _count(self, name: str) -> int:
         return sum(file.manifest.counts[f"{self.part}.{name}"] for file in self.files)
 
-    def _sequences_as_stored(self) -> Iterator[Sequences]:
+    def files_within(self, within: range) -> list[FileSequences]:
+        """Return the files of which some sequences are within; for those made of tails, those of
+        which nothing else is in the part. Together the ranges of a part have all its files."""
+        in_files = [self._own(within, number) for number in range(len(self.files))]
+        has_tails = within.stop > self._firsts[-1]
+        return [
+            file
+            for file, own in zip(self.files, in_files, strict=True)
+            if own or (has_tails and not file.num_sequences(self.part))
+        ]
+
+    @cached_property
+    def _firsts(self) -> list[int]:
+        """The ordinal of the first sequence of each file, and of those made of tails."""
+        return [0, *accumulate(file.num_sequences(self.part) for file in self.files)]
+
+    def _own(self, within: range, number: int) -> range:
+        """Return which of a file's sequences, counted from 0 there, are within; of the file after
+        the last, of those made of tails."""
+        first, *stop = self._firsts[number : number + 2]
+        end = min(within.stop, *stop) if stop else within.stop
+        return range(max(within.start - first, 0), max(end - first, 0))
+
+    def _sequences_as_stored(self, within: range) -> Iterator[Sequences]:
         length = self.packing.stored_length
         fill = partial(fill_sequences, sequence_length=length, pad_id=self.pad_id)
-        for file in self.files:
+        for number, file in enumerate(self.files):
+            if not (own := self._own(within, number)):
+                continue
             source, masks = file.split.token_source(), file.split.loss_mask_source()
             columns = file.segments(self.part, ("sequence", "token_start", "num_tokens"))
             sequence, starts, lengths = columns.values()
-            for some in self._batches(sequence):
+            for some in self._batches(sequence, own):
                 segments = starts[some], lengths[some]
                 mask = None if masks is None else masks.take(*segments)
                 yield fill(source.take(*segments), sequence[some], lengths[some], loss_mask=mask)
                 for mapped in filter(None, (source, masks)):
                     mapped.release()
+        if not (own := self._own(within, len(self.files))):
+            return
         tails = self._tails
-        for some in self._batches(tails.columns["sequence"]):
+        for some in self._batches(tails.columns["sequence"], own):
             some_tails = tails.chosen(some)
             token_ids, mask = self._tokens_of(some_tails)
             columns = some_tails.columns
             yield fill(token_ids, columns["sequence"], columns["num_tokens"], loss_mask=mask)
 
-    def _batches(self, sequence: npt.NDArray[np.int64]) -> Iterator[slice]:
+    def _batches(self, sequence: npt.NDArray[np.int64], within: range) -> Iterator[slice]:
         """Yield the segments of some sequences at a time."""
-        num_sequences = int(sequence[-1]) + 1 if len(sequence) else 0
-        edges = [*range(0, num_sequences, self._at_once), num_sequences]
+        edges = [*within[:: self._at_once], within.stop]
         for start, stop in pairwise(np.searchsorted(sequence, edges).tolist()):
             yield slice(start, stop)
 

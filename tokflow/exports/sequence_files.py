@@ -52,9 +52,7 @@ def files_by_size(
 
     Raises: ConfigError before the first of more files than names can number.
     """
-    size = sequence_bytes or 4 * part.sequence_length
-    within = sequences_within(options.megabytes_per_file * 1_000_000, size)
-    per_file = options.sequences_per_file or within
+    per_file = sequences_per_file(part, options, sequence_bytes)
     option = "sequences_per_file" if options.sequences_per_file else "megabytes_per_file"
     num_files = -(-part.num_sequences // per_file)
     check_num_files(num_files, digits=FILE_DIGITS, option=option)
@@ -62,6 +60,15 @@ def files_by_size(
     stem.parent.mkdir(exist_ok=True)
     for number, batches in files_of(part, per_file, at_once=at_once):
         yield stem.with_name(f"{stem.name}-{number:05d}{total}{suffix}"), batches
+
+
+def sequences_per_file(
+    part: Part, options: FileSizeOptions, sequence_bytes: int | None = None
+) -> int:
+    """Return how many sequences `files_by_size` puts into each file of a part but the last."""
+    size = sequence_bytes or 4 * part.sequence_length
+    within = sequences_within(options.megabytes_per_file * 1_000_000, size)
+    return options.sequences_per_file or within
 
 
 def paths_by_size(export: Export, stem: str, suffix: str) -> list[Path]:
@@ -77,9 +84,12 @@ def files_of(
     """Yield the ordinal of each file and the sequences that go into it, `per_file` in all.
 
     Those of one file must be taken before the next file is. What is written at once depends
-    on `at_once` alone: a batch is cut only where a file ends.
+    on `at_once` alone: a batch is cut only where a file ends. Only the files of the sequences
+    `part.within`, if that is given.
     """
-    return enumerate(cut(part.sequences(at_once), equal_sizes(part.num_sequences, per_file)))
+    within = range(part.num_sequences) if part.within is None else part.within
+    files = cut(part.sequences(at_once), equal_sizes(len(within), per_file))
+    return enumerate(files, within.start // per_file)
 
 
 @contextmanager

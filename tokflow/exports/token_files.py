@@ -3,25 +3,17 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from tokflow.exports.batching import cut, offsets_of
+from tokflow.exports.new_files import new_file
 from tokflow.exports.options import FILE_DIGITS, check_num_files
 from tokflow.exports.part import Part
 from tokflow.exports.reading import damaged_file
 from tokflow.store.zstd import zstd
-
-
-def new_file(path: Path) -> BinaryIO:
-    """Open a new file, in a folder that is made if need be.
-
-    Buffered, since a raw write may take fewer bytes than it is given and not say so.
-    """
-    path.parent.mkdir(exist_ok=True)
-    return path.open("wb")
 
 
 def write_numbers(
@@ -35,7 +27,7 @@ def write_numbers(
     with new_file(path) as file:
         file.write(header)
         for array in arrays:
-            file.write((array if dtype is None else array.astype(dtype, copy=False)).data.cast("B"))
+            file.write(array if dtype is None else array.astype(dtype, copy=False))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,12 +11,15 @@ import pyarrow as pa
 
 from tokflow.errors import CorruptOutputError
 from tokflow.exports.config import ExportConfig, export_named, export_recipe
+from tokflow.exports.export_segments import ExportSegment, join_files, taken_counts
 from tokflow.exports.format import Layout
 from tokflow.exports.formats import FORMATS
 from tokflow.exports.index import INDEX_NAME, write_index
+from tokflow.exports.new_files import take_hashed
 from tokflow.exports.part import Part, inputs_of
 from tokflow.store.integrity import checked
-from tokflow.store.manifest import Manifest, checksums, write_manifest
+from tokflow.store.manifest import Manifest, checksums, read_run, write_manifest
+from tokflow.store.stored_outputs import StoredOutput
 
 
 def write_export(
@@ -27,42 +30,93 @@ def write_export(
     dataset: str,
     parents: Mapping[str, str],
     details: Mapping[str, Any],
+    segment: ExportSegment | None = None,
 ) -> None:
-    """Write one export with its index into the empty `folder`, manifest last.
+    """Write one export with its index, or a segment of it, into the empty `folder`, manifest last.
 
     Raises: CorruptOutputError where a file that the parts are read from is damaged; ConfigError
     where the format cannot hold them.
     """
     started = time.perf_counter()
-    format_, layout = FORMATS[config.format], config.layout
-    with export_named(config), checked(*inputs_of(parts)):
-        names = format_.file_names(config.options, [part.name for part in parts])
-        counted = [replace(part, file_name=names[part.name], taken=Counter()) for part in parts]
-        written = [part for part in counted if _is_some(part, layout)]
-        for part in written:
-            format_.write(part, config.options, folder)
-        if written:
-            format_.finish(written, config.options, folder)
-        counts: dict[str, int] = {}
-        for part in counted:
-            counts |= _counts(part, layout, config)
-        write_index(folder / INDEX_NAME, (index_of(part, layout) for part in parts))
+    inputs = checked(*inputs_of(parts)) if segment is None else segment.checked_inputs(parts)
+    with export_named(config), inputs:
+        counts = _write_files(parts, config, folder, segment)
+    manifest = Manifest(
+        recipe=segment.recipe if segment else export_recipe(config, parts[0].packing, parents),
+        dataset=dataset,
+        partition=None,
+        counts=counts,
+        details=_details(parts, config, details),
+        files=checksums(folder, known=take_hashed(folder)),
+    )
+    write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
+
+
+def join_export(
+    parts: Sequence[Part],
+    config: ExportConfig,
+    segments: Sequence[StoredOutput],
+    folder: Path,
+    *,
+    dataset: str,
+    parents: Mapping[str, str],
+    details: Mapping[str, Any],
+) -> None:
+    """Make an export of its segments in the empty `folder`, manifest last.
+
+    Raises: CorruptOutputError where a file of them is damaged.
+    """
+    files = join_files(segments, config, folder)
+    with export_named(config):
+        counted = [replace(part, taken=taken_counts(segments, part.name)) for part in parts]
+        counts = _counts_of_all(counted, config)
     manifest = Manifest(
         recipe=export_recipe(config, parts[0].packing, parents),
         dataset=dataset,
         partition=None,
         counts=counts,
-        details={**details, "format": config.format, **_details(parts, layout, details)},
-        files=checksums(folder, known=format_.known_checksums(counted, config.options)),
+        details=_details(parts, config, details),
+        files=files,
     )
-    write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
+    seconds = sum(read_run(segment.folder).get("seconds", 0) for segment in segments)
+    write_manifest(folder, manifest, run={"seconds": round(seconds, 3)})
 
 
-def _details(parts: Sequence[Part], layout: Layout, details: Mapping[str, Any]) -> dict[str, Any]:
+def _write_files(
+    parts: Sequence[Part], config: ExportConfig, folder: Path, segment: ExportSegment | None
+) -> dict[str, int]:
+    """Write the files of an export, or of a segment; return the counts of its manifest."""
+    names = FORMATS[config.format].file_names(config.options, [part.name for part in parts])
+    counted = [replace(part, file_name=names[part.name], taken=Counter()) for part in parts]
+    if segment is not None and segment.part is not None:
+        [part] = [part for part in counted if part.name == segment.part]
+        _write_parts([replace(part, within=segment.within)], config, folder)
+        return {f"{part.name}.{name}": num for name, num in (part.taken or {}).items()}
+    if segment is None:
+        _write_parts(counted, config, folder)
+    write_index(folder / INDEX_NAME, (index_of(part, config.layout) for part in parts))
+    return {} if segment else _counts_of_all(counted, config)
+
+
+def _write_parts(parts: Sequence[Part], config: ExportConfig, folder: Path) -> None:
+    format_ = FORMATS[config.format]
+    written = [part for part in parts if _is_some(part, config.layout)]
+    for part in written:
+        format_.write(part, config.options, folder)
+    if written:
+        format_.finish(written, config.options, folder)
+
+
+def _details(
+    parts: Sequence[Part], config: ExportConfig, details: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return what a reader must know of the files."""
+    layout = config.layout
     lost = _lost(parts, layout, details)
     packed = {"sequence_length": parts[0].sequence_length, "pad_id": parts[0].pad_id}
     return {
+        **details,
+        "format": config.format,
         "parts": [part.name for part in parts],
         "keeps": list(layout.keeps),
         **({"lost": lost} if lost else {}),
@@ -73,6 +127,13 @@ def _details(parts: Sequence[Part], layout: Layout, details: Mapping[str, Any]) 
 def _is_some(part: Part, layout: Layout) -> bool:
     """Say whether a part has a file at all: a part without tokens, or sequences, has none."""
     return bool(part.num_sequences if layout.is_packed else part.num_tokens)
+
+
+def _counts_of_all(parts: Sequence[Part], config: ExportConfig) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for part in parts:
+        counts |= _counts(part, config.layout, config)
+    return counts
 
 
 def _counts(part: Part, layout: Layout, config: ExportConfig) -> dict[str, int]:

@@ -126,7 +126,7 @@ def join_segments(
     for number, segment in enumerate(segments):
         for name, entry in segment.manifest.files.items():
             if name != segment_name(REJECTS_NAME, number):
-                _link(segment.folder / name, folder / name, entry)
+                link_file(segment.folder / name, folder / name, entry)
                 files[name] = entry
     manifest = Manifest(
         recipe=recipe,
@@ -181,10 +181,11 @@ def _rejects(
     return b"".join(map(reject_line, rejects))
 
 
-def _link(path: Path, new: Path, entry: FileEntry) -> None:
+def link_file(path: Path, new: Path, entry: FileEntry) -> None:
+    """Let `new` be a file of this entry, too, or a copy where the file system has no hard links."""
     try:
         os.link(path, new)
-    except OSError:  # the file system has no hard links
+    except OSError:
         shutil.copyfile(path, new)
         if problem := broken_file(new.parent, new.name, entry):
             raise problem from None

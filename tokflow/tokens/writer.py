@@ -1,19 +1,17 @@
 """The files of a token shard, written while they are hashed and what is in them is counted."""
 
 import dataclasses
-import hashlib
 import json
-import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tokflow.documents import Batch, Reject
 from tokflow.store.arrow import make_table
+from tokflow.store.hashed_file import HashedFile
 from tokflow.store.manifest import FileEntry, checksum
 from tokflow.store.tables import TableWriter
 from tokflow.tokenizers.engines.protocol import text_buffers
@@ -34,10 +32,6 @@ def segment_name(name: str, segment: int | None) -> str:
     return f"{stem}-{segment:05d}.{suffix}"
 
 
-SYNC_BYTES = 16_000_000
-"""Tokens are put on disk every so many bytes, while the engine works, and not all at the end."""
-
-
 class ShardWriter:
     """The open files of a token shard, or of one segment of it, with counts of what went in."""
 
@@ -45,7 +39,9 @@ class ShardWriter:
         self._folder, self._segment = folder, segment
         self._closing = ExitStack()
         names = [TOKENS_NAME, *([LOSS_MASK_NAME] if has_loss_mask else [])]
-        self._files = {name: _HashedFile(self._path(name), self._closing) for name in names}
+        self._files = {
+            name: self._closing.enter_context(HashedFile(self._path(name))) for name in names
+        }
         self._table = self._closing.enter_context(
             TableWriter(self._path(DOCUMENTS_NAME), DOCUMENTS_SCHEMA, rows_per_group=ROWS_PER_GROUP)
         )
@@ -86,7 +82,7 @@ class ShardWriter:
             counts["num_loss_tokens"] += int(np.count_nonzero(tokens.loss_mask))
 
     def entries(self, rejects: Sequence[Reject]) -> dict[str, FileEntry]:
-        """Write rejects.jsonl if there are any; return size and sha256 of all files."""
+        """Write rejects.jsonl if there are any; return size and sha256 of all files, now closed."""
         entries = {self._path(name).name: file.entry() for name, file in self._files.items()}
         written = [self._path(DOCUMENTS_NAME)]
         if rejects:
@@ -110,25 +106,3 @@ def reject_line(reject: Reject) -> bytes:
     if reject.raw_file is None:
         del fields["raw_file"]
     return json.dumps(fields).encode() + b"\n"
-
-
-class _HashedFile:
-    """A file that is hashed while it is written."""
-
-    def __init__(self, path: Path, closing: ExitStack) -> None:
-        self._file = closing.enter_context(path.open("wb"))
-        self._sha256 = hashlib.sha256()
-        self._num_bytes = self._num_synced = 0
-
-    def write(self, values: npt.NDArray[np.generic]) -> None:
-        view = values.data.cast("B")
-        self._file.write(view)
-        self._sha256.update(view)
-        self._num_bytes += len(view)
-        if self._num_bytes - self._num_synced > SYNC_BYTES:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self._num_synced = self._num_bytes
-
-    def entry(self) -> FileEntry:
-        return FileEntry(num_bytes=self._num_bytes, sha256=self._sha256.hexdigest())

@@ -29,6 +29,7 @@ from tokflow.exports.columns import (
     with_loss_mask,
 )
 from tokflow.exports.format import Arrays, Format
+from tokflow.exports.new_files import new_file
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import (
@@ -36,6 +37,7 @@ from tokflow.exports.sequence_files import (
     FileSizeOptions,
     files_by_size,
     paths_by_size,
+    sequences_per_file,
     sequences_within,
 )
 from tokflow.store.config import Count
@@ -62,7 +64,7 @@ def write(part: Part, options: ArrowOptions, folder: Path) -> None:
     for path, batches in files_by_size(
         part, options, folder / part.name, ".arrow", at_once=at_once
     ):
-        with pa.ipc.new_file(str(path), schema, options=ipc) as writer:
+        with new_file(path) as file, pa.ipc.new_file(file, schema, options=ipc) as writer:
             for batch in batches:
                 writer.write_table(make_columns(batch, schema))
 
@@ -76,4 +78,10 @@ def read(export: Export, part: str) -> Iterator[Arrays]:
                 yield read_columns(file.get_batch(number), export)
 
 
-FORMAT = Format(ArrowOptions, lambda options: layout_of_columns(COLUMNS), write, read)
+FORMAT = Format(
+    ArrowOptions,
+    lambda options: layout_of_columns(COLUMNS),
+    write,
+    read,
+    sequences_per_file=sequences_per_file,
+)

@@ -21,14 +21,13 @@ from pydantic import AfterValidator, Field
 
 from tokflow.errors import ConfigError
 from tokflow.exports.format import Arrays, Format, fixed_layout
+from tokflow.exports.new_files import copy_file
 from tokflow.exports.options import renamed, val_names
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import write_numbers
 from tokflow.store.atomic import check_name
 from tokflow.store.config import Config
-from tokflow.store.manifest import FileEntry
-from tokflow.tokens.writer import TOKENS_NAME
 
 
 def _bin_name(name: str) -> str:
@@ -61,22 +60,13 @@ def file_names(options: BinOptions, parts: Sequence[str]) -> dict[str, str]:
 
 
 def write(part: Part, options: BinOptions, folder: Path) -> None:
-    """Write the tokens of a part to its file."""
-    write_numbers(folder / part.file_name, part.stream())
-
-
-def known_checksums(parts: Sequence[Part], options: BinOptions) -> dict[str, FileEntry]:
-    """Return the checksums of the files that are a whole token shard.
-
-    They are of the bytes as they were tokenized, so that a copy which is not equal to them is
-    found by whoever compares it.
-    """
-    shards = {part.file_name: part.whole_shard for part in parts}
-    return {
-        name: shard.manifest.files[TOKENS_NAME]
-        for name, shard in shards.items()
-        if shard is not None and TOKENS_NAME in shard.manifest.files
-    }
+    """Write the tokens of a part to its file, of one that is a whole token shard as a copy."""
+    path = folder / part.file_name
+    whole = part.take_whole_file()
+    if whole is None:
+        write_numbers(path, part.stream())
+    else:
+        copy_file(*whole, path)
 
 
 def read(export: Export, part: str) -> Iterator[Arrays]:
@@ -91,6 +81,5 @@ FORMAT = Format(
     write,
     read,
     file_names=file_names,
-    known_checksums=known_checksums,
     version=2,
 )

@@ -24,7 +24,12 @@ from tokflow.exports.format import Arrays, Format
 from tokflow.exports.formats.parquet import ParquetOptions, read_groups, write_groups
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
-from tokflow.exports.sequence_files import files_by_size, paths_by_size, sequences_within
+from tokflow.exports.sequence_files import (
+    files_by_size,
+    paths_by_size,
+    sequences_per_file,
+    sequences_within,
+)
 from tokflow.store.config import Count
 
 COLUMNS = ("attention_mask", "segment_ids")
@@ -60,4 +65,10 @@ def read(export: Export, part: str) -> Iterator[Arrays]:
     return read_groups(paths_by_size(export, f"{part}/shard", ".parquet"), export)
 
 
-FORMAT = Format(EasydelOptions, lambda options: layout_of_columns(COLUMNS), write, read)
+FORMAT = Format(
+    EasydelOptions,
+    lambda options: layout_of_columns(COLUMNS),
+    write,
+    read,
+    sequences_per_file=sequences_per_file,
+)

@@ -41,6 +41,7 @@ from tokflow.exports.columns import (
     with_loss_mask,
 )
 from tokflow.exports.format import Arrays, Format
+from tokflow.exports.new_files import new_file
 from tokflow.exports.options import check_level
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
@@ -49,6 +50,7 @@ from tokflow.exports.sequence_files import (
     damage_named,
     files_by_size,
     paths_by_size,
+    sequences_per_file,
     sequences_within,
 )
 from tokflow.sequences.segments import Sequences
@@ -99,7 +101,8 @@ def _suffix(compression: str) -> str:
 def _opened(path: Path, options: JsonlOptions) -> Iterator[IO[bytes]]:
     """Open a new file; of a compressed one a gzip member without name and time, or one frame."""
     level = options.compression_level or 3
-    with path.open("wb") as plain:
+    with new_file(path) as hashed:
+        plain = cast(IO[bytes], hashed)
         if options.compression == "gz":
             with gzip.GzipFile("", "wb", level, plain, mtime=0) as file:
                 yield cast(IO[bytes], file)
@@ -151,5 +154,10 @@ def _lists(records: Sequence[Mapping[str, Sequence[int]]], column: str) -> Lists
 
 # Version 2: members of gzip have other bytes than those of version 1.
 FORMAT = Format(
-    JsonlOptions, lambda options: layout_of_columns(options.columns), write, read, version=2
+    JsonlOptions,
+    lambda options: layout_of_columns(options.columns),
+    write,
+    read,
+    version=2,
+    sequences_per_file=sequences_per_file,
 )

@@ -30,9 +30,10 @@ import numpy.typing as npt
 
 from tokflow.exports.batching import batches_of, cut, equal_sizes, offsets_of
 from tokflow.exports.format import Arrays, Extra, Format, fixed_layout
+from tokflow.exports.new_files import new_file
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
-from tokflow.exports.token_files import batches_of_documents, new_file
+from tokflow.exports.token_files import batches_of_documents
 from tokflow.store.config import Config
 
 EXTRA = Extra(name="levanter", module="tensorstore")
@@ -118,7 +119,8 @@ def _write_shard(path: Path, batches: Iterator[npt.NDArray[Any]]) -> None:
                     index[number] = file.tell(), len(chunk)
                     file.write(chunk)
                 number += 1
-        file.writelines(_encoded(index.reshape(-1), SEALED, size=index.size))
+        for sealed in _encoded(index.reshape(-1), SEALED, size=index.size):
+            file.write(sealed)
     if (index == NO_CHUNK).all():
         path.unlink()
 

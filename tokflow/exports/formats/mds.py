@@ -19,7 +19,7 @@ bytes for the same rows.
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -31,6 +31,7 @@ import xxhash
 from tokflow.errors import ConfigError
 from tokflow.exports.batching import equal_sizes
 from tokflow.exports.format import Arrays, Declared, Format, Layout
+from tokflow.exports.new_files import new_file
 from tokflow.exports.options import check_level
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export, damaged_file
@@ -124,7 +125,8 @@ def write(part: Part, options: MdsOptions, folder: Path) -> None:
             path = path.with_name(f"{path.name}.zstd")
             data = zstd.compress(data, level=options.compression_level or DEFAULT_LEVEL)
             packed = _described(path, data, options)
-        path.write_bytes(data)
+        with new_file(path) as file:
+            file.write(data)
         shards.append({**settings, **shard, "zip_data": packed})
     index = {"version": 2, "shards": shards}
     (folder / part.name / "index.json").write_text(json.dumps(index, sort_keys=True))
@@ -214,4 +216,23 @@ def check(options: MdsOptions, declared: Declared) -> None:
     _sequences_per_shard(options, _dtype(options.columns, declared.packing.stored_length))
 
 
-FORMAT = Format(MdsOptions, layout, write, read, check=check)
+def sequences_per_file(part: Part, options: MdsOptions) -> int:
+    """Return how many sequences each shard of a part has but the last."""
+    return _sequences_per_shard(options, _dtype(options.columns, part.sequence_length))
+
+
+def merge(indexes: Sequence[bytes]) -> bytes:
+    """Return index.json of all shards, given those of some each."""
+    shards = [shard for index in indexes for shard in json.loads(index)["shards"]]
+    return json.dumps({"version": 2, "shards": shards}, sort_keys=True).encode()
+
+
+FORMAT = Format(
+    MdsOptions,
+    layout,
+    write,
+    read,
+    check=check,
+    sequences_per_file=sequences_per_file,
+    merge=merge,
+)

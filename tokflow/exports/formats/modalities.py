@@ -18,6 +18,7 @@ dataloader/dataset.py lines 191-412.
 
 import struct
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -60,18 +61,22 @@ def write(part: Part, options: ModalitiesOptions, folder: Path) -> None:
     for shard in cut_by_documents(part, tokens_per_file=per_file):
         path = folder / _name(part.name, shard.number, per_file)
         header = HEADER.pack(shard.num_tokens * itemsize, itemsize)
-        write_numbers(path, shard.tokens, header=header)
-        starts = offsets_of(shard.lengths)[:-1]
-        with path.open("ab") as file:
-            file.write(INDEX_START)
-            for first in range(0, len(starts), ENTRIES_AT_ONCE):
-                some = slice(first, first + ENTRIES_AT_ONCE)
-                file.write(_entries(starts[some] * itemsize, shard.lengths[some] * itemsize).data)
-            file.write(INDEX_STOP)
+        index = _index(shard.lengths * itemsize)
+        write_numbers(path, chain(shard.tokens, index), header=header)
 
 
 def _name(part: str, number: int, tokens_per_file: int | None) -> str:
     return f"{part}.pbin" if tokens_per_file is None else f"{part}-{number:05d}.pbin"
+
+
+def _index(lengths: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.uint8]]:
+    """Yield the index of documents of so many bytes."""
+    starts = offsets_of(lengths)[:-1]
+    yield np.frombuffer(INDEX_START, dtype=np.uint8)
+    for first in range(0, len(starts), ENTRIES_AT_ONCE):
+        some = slice(first, first + ENTRIES_AT_ONCE)
+        yield _entries(starts[some], lengths[some])
+    yield np.frombuffer(INDEX_STOP, dtype=np.uint8)
 
 
 def _entries(

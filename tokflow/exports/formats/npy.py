@@ -35,6 +35,7 @@ from pydantic import Field
 from tokflow.errors import ConfigError
 from tokflow.exports.batching import equal_sizes, offsets_of
 from tokflow.exports.format import Arrays, Format, Layout
+from tokflow.exports.new_files import new_file
 from tokflow.exports.options import (
     SHARD_DIGITS,
     FileName,
@@ -47,7 +48,7 @@ from tokflow.exports.options import (
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export, damaged_file
 from tokflow.exports.sequence_files import files_of, sequences_within
-from tokflow.exports.token_files import cut_by_documents, new_file, write_numbers
+from tokflow.exports.token_files import cut_by_documents, write_numbers
 from tokflow.store.config import Config, Count
 
 ROW_DTYPES: dict[str, np.dtype[Any]] = {
@@ -186,7 +187,7 @@ def _write_sequences(part: Part, options: NpyOptions, folder: Path) -> None:
                 files[field].write(_header(shape, dtype))
             for batch in batches:
                 for field, file in files.items():
-                    file.write(np.ascontiguousarray(getattr(batch, field)).data.cast("B"))
+                    file.write(np.ascontiguousarray(getattr(batch, field)))
 
 
 def read(export: Export, part: str) -> Iterator[Arrays]:
@@ -228,4 +229,11 @@ def open_npy(path: Path) -> npt.NDArray[Any]:
     return values
 
 
-FORMAT = Format(NpyOptions, layout, write, read, file_names=file_names)
+FORMAT = Format(
+    NpyOptions,
+    layout,
+    write,
+    read,
+    file_names=file_names,
+    sequences_per_file=lambda part, options: options.sequences_per_file,
+)

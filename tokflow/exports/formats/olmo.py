@@ -29,9 +29,10 @@ import pyarrow as pa
 from pyarrow import csv
 
 from tokflow.exports.format import Arrays, Format, fixed_layout
+from tokflow.exports.new_files import new_file
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export, damaged_file
-from tokflow.exports.token_files import cut_by_documents, new_file, write_numbers
+from tokflow.exports.token_files import cut_by_documents, write_numbers
 from tokflow.store.arrow import to_numpy
 from tokflow.store.config import Config, Count
 

@@ -35,6 +35,7 @@ from tokflow.exports.sequence_files import (
     FileSizeOptions,
     files_by_size,
     paths_by_size,
+    sequences_per_file,
     sequences_within,
 )
 from tokflow.sequences.segments import Sequences
@@ -95,4 +96,10 @@ def read_groups(paths: list[Path], export: Export) -> Iterator[Arrays]:
                 yield read_columns(file.read_row_group(group), export)
 
 
-FORMAT = Format(ParquetOptions, lambda options: layout_of_columns(COLUMNS), write, read)
+FORMAT = Format(
+    ParquetOptions,
+    lambda options: layout_of_columns(COLUMNS),
+    write,
+    read,
+    sequences_per_file=sequences_per_file,
+)

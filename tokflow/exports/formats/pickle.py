@@ -14,6 +14,7 @@ min_sample_length tokens is kept here, while that script wants more than so many
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -22,9 +23,9 @@ import numpy.typing as npt
 from pydantic import Field
 
 from tokflow.exports.format import Format, fixed_layout
+from tokflow.exports.new_files import new_file
 from tokflow.exports.part import Part
 from tokflow.exports.sequence_files import files_of, sequences_within
-from tokflow.exports.token_files import new_file
 from tokflow.sequences.segments import Sequences
 from tokflow.store.config import Config, Count
 
@@ -62,7 +63,7 @@ def write(part: Part, options: PickleOptions, folder: Path) -> None:
         with new_file(folder / part.name / name) as file:
             file.write(PROTOCOL + EMPTY_LIST + MARK)
             for batch in batches:
-                file.write(_pickled(batch, options).data)
+                file.write(_pickled(batch, options))
                 num_samples += len(batch)
             file.write(APPENDS + STOP)
         num_tokens = num_samples * part.sequence_length
@@ -93,4 +94,18 @@ def _pickled(sequences: Sequences, options: PickleOptions) -> npt.NDArray[np.uin
     return records.view(np.uint8)
 
 
-FORMAT = Format(PickleOptions, fixed_layout("sequences", "token_ids"), write, None)
+def merge(dumps: Sequence[bytes]) -> bytes:
+    """Return dump-meta_data.json of all dumps, given those of some each."""
+    return json.dumps(
+        {name: of for some in dumps for name, of in json.loads(some).items()}, indent=4
+    ).encode()
+
+
+FORMAT = Format(
+    PickleOptions,
+    fixed_layout("sequences", "token_ids"),
+    write,
+    None,
+    sequences_per_file=lambda part, options: options.sequences_per_file,
+    merge=merge,
+)

@@ -32,11 +32,11 @@ import numpy as np
 from pydantic import Field
 
 from tokflow.exports.format import Arrays, Format, fixed_layout
+from tokflow.exports.new_files import new_file
 from tokflow.exports.options import check_level
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import damage_named, files_of, sequences_within
-from tokflow.exports.token_files import new_file
 from tokflow.sequences.segments import Sequences
 from tokflow.store.config import Config
 from tokflow.tokens.prefetch import in_order
@@ -121,4 +121,10 @@ def _sequences_of(path: Path) -> Iterator[list[int]]:
             yield decoder.decode(zlib.decompress(data, 31) if is_gzipped else data)
 
 
-FORMAT = Format(WebdatasetOptions, fixed_layout("sequences", "token_ids"), write, read)
+FORMAT = Format(
+    WebdatasetOptions,
+    fixed_layout("sequences", "token_ids"),
+    write,
+    read,
+    sequences_per_file=lambda part, options: options.sequences_per_file,
+)

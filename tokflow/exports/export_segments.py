@@ -1,0 +1,124 @@
+"""Segments of an export: files of one part, or its index, made alone, joined at last.
+
+    exports/<name>/.<fingerprint[:16]>.segments/00003/   one segment, until all are there
+    exports/<name>/<fingerprint[:16]>/                   the export, with the files of all segments
+
+Only of formats whose files do not depend on each other: `Format.sequences_per_file`.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tokflow.exports.config import ExportConfig, export_named
+from tokflow.exports.formats import FORMATS
+from tokflow.exports.part import Part, inputs_of
+from tokflow.store.integrity import check_files, checked
+from tokflow.store.manifest import FileEntry, Recipe, checksum
+from tokflow.store.stored_outputs import StoredOutput
+from tokflow.tokens.shard_segments import link_file, segments_folder
+
+SEGMENT_TOKENS = 2**25
+"""Of sequences that one task writes, padding included, and at least one file: a second of work of
+the fastest format, in proportion to the 10 ms of one output more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportSegment:
+    """A share of an export that is made alone, and kept beside it until all are there."""
+
+    number: int
+    export: Recipe
+    """The recipe of the export."""
+    part: str | None = None
+    """The part whose files it has; None: it is the index."""
+    within: range = range(0)
+    """The sequences of the part that are in its files."""
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe of the segment: that of the export, and its share."""
+        own = {"segment": [self.number, self.part, self.within.start, self.within.stop]}
+        return replace(self.export, config={**self.export.config, **own})
+
+    def folder(self, export: Path) -> Path:
+        """Return where it is kept until the export in that folder is made."""
+        return segments_folder(export) / f"{self.number:05d}"
+
+    @contextmanager
+    def checked_inputs(self, parts: Sequence[Part]) -> Iterator[None]:
+        """Compare what the segment is made from with its manifests, as `integrity.checked` does; of
+        the index, all tables. All segments together compare every file that is read."""
+        inputs, only = inputs_of(parts), None
+        for part in parts:
+            if part.name == self.part:
+                files = part.packed.files_within(self.within)
+                inputs = [each for of in files for each in (of.split.shard, of.split, of)]
+        if self.part is None:
+            names = {name for stored in inputs for name in stored.manifest.files}
+            only = {name for name in names if not name.endswith(".bin")}
+        with checked(*inputs, only=only):
+            yield
+
+
+def segments_of_export(
+    parts: Sequence[Part], config: ExportConfig, recipe: Recipe
+) -> list[ExportSegment]:
+    """Return the segments that an export is made of; none where it is made as a whole.
+
+    They depend on the sequences and the config alone.
+    """
+    per_file_of = FORMATS[config.format].sequences_per_file
+    shares: list[tuple[str, range]] = []
+    for part in parts if sum(part.num_tokens for part in parts) > SEGMENT_TOKENS else ():
+        with export_named(config):
+            per_file = per_file_of(part, config.options)
+        if per_file is None:
+            return []
+        num_files = max(1, SEGMENT_TOKENS // (per_file * part.sequence_length))
+        total, step = part.num_sequences, num_files * per_file
+        starts = range(0, total, step)
+        shares += [(part.name, range(start, min(start + step, total))) for start in starts]
+    if len(shares) < 2:
+        return []
+    found = [ExportSegment(number, recipe, *share) for number, share in enumerate(shares)]
+    return [*found, ExportSegment(len(found), recipe)]
+
+
+def join_files(
+    segments: Sequence[StoredOutput], config: ExportConfig, folder: Path
+) -> dict[str, FileEntry]:
+    """Put the files of all segments into `folder`; return their sizes and checksums. None is
+    copied where the file system has hard links.
+
+    Raises: CorruptOutputError where one is damaged.
+    """
+    check_files(*segments)
+    having: dict[str, list[StoredOutput]] = {}
+    for segment in segments:
+        for name in segment.manifest.files:
+            having.setdefault(name, []).append(segment)
+    entries = {}
+    for name, those in having.items():
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        if len(those) == 1:
+            entries[name] = those[0].manifest.files[name]
+            link_file(those[0].folder / name, path, entries[name])
+        else:
+            merged = FORMATS[config.format].merge([(of.folder / name).read_bytes() for of in those])
+            path.write_bytes(merged)
+            entries[name] = checksum(path)
+    return entries
+
+
+def taken_counts(segments: Sequence[StoredOutput], part: str) -> Counter[str]:
+    """Return what all segments have taken of a part, as `Part.taken` counts it."""
+    taken: Counter[str] = Counter()
+    for segment in segments:
+        for name, num in segment.manifest.counts.items():
+            if name.startswith(f"{part}."):
+                taken[name.removeprefix(f"{part}.")] += num
+    return taken

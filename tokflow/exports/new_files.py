@@ -1,0 +1,60 @@
+"""New files of an export, hashed while they are written."""
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tokflow.store.hashed_file import HashedFile
+from tokflow.store.manifest import FileEntry
+from tokflow.store.stamp import Stamp
+
+_written: dict[Path, tuple[FileEntry, Stamp]] = {}
+"""Files that were made here, and how they looked then."""
+
+COPY_BYTES = 2**28
+"""Copied by one call, which cannot be interrupted."""
+
+NOT_BY_KERNEL = (errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM)
+"""What a kernel says that does not copy files, or not between these file systems."""
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[HashedFile]:
+    """Open a new file, in a folder that is made if need be."""
+    path.parent.mkdir(exist_ok=True)
+    with HashedFile(path) as file:
+        yield file
+    _written[path] = file.entry(), Stamp.of(path.stat())
+
+
+def copy_file(path: Path, entry: FileEntry, new: Path) -> None:
+    """Copy a file of this entry, which the copy takes over, so that whoever compares the two finds
+    a copy that is not equal.
+
+    The kernel copies, without any byte in this process, or on some file systems in no time.
+    """
+    with path.open("rb") as source, new.open("wb") as file:
+        try:
+            while os.copy_file_range(source.fileno(), file.fileno(), COPY_BYTES):
+                pass
+        except (AttributeError, OSError) as error:
+            if getattr(error, "errno", errno.ENOSYS) not in NOT_BY_KERNEL:
+                raise
+            source.seek(0)
+            shutil.copyfileobj(source, file, COPY_BYTES // 16)
+    _written[new] = entry, Stamp.of(new.stat())
+
+
+def take_hashed(folder: Path) -> dict[str, FileEntry]:
+    """Return size and sha256 of the files below `folder` that were made here, by path there; but
+    not of those that were written to since, or have another size. They are forgotten here."""
+    paths = [path for path in _written if path.is_relative_to(folder)]
+    found = {path: _written.pop(path) for path in paths}
+    return {
+        path.relative_to(folder).as_posix(): entry
+        for path, (entry, stamp) in found.items()
+        if path.exists() and Stamp.of(path.stat()) == stamp and stamp.num_bytes == entry.num_bytes
+    }

@@ -1,0 +1,116 @@
+"""A file that is hashed and put on disk while it is written."""
+
+import hashlib
+import os
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+from tokflow.store.manifest import FileEntry
+
+HASH_BYTES = 4_000_000
+"""Handed to the thread that hashes at one go; less is hashed where the file ends."""
+
+SYNC_BYTES = 16_000_000
+"""Put on disk at one go at least, while more is written; a slow disk is not waited for."""
+
+
+class HashedFile:
+    """A new file, whose size and sha256 are known once it is closed.
+
+    Hashing and syncing leave the interpreter free, and have a thread each behind whoever writes:
+    500 MB on a disk that takes 2 GB/s are there in 0.40 s, where writing, then hashing and then
+    syncing takes 0.65. What is given to `write` must not be changed afterwards; some 10 MB of it
+    are held, or three times what is given at once.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("wb")
+        self._sha256 = hashlib.sha256()
+        self._gathered: list[memoryview] = []
+        self._num_gathered = self._num_unsynced = self._num_bytes = 0
+        self._hashing, self._syncing = _Behind("hash"), _Behind("sync")
+
+    def write(self, data: Any) -> int:
+        """Write all of something that has bytes; return how many."""
+        view = memoryview(data)
+        num_bytes = view.nbytes
+        if num_bytes == 0:
+            return 0
+        self._file.write(view)
+        self._gathered.append(view.cast("B"))
+        self._num_bytes += num_bytes
+        self._num_gathered += num_bytes
+        self._num_unsynced += num_bytes
+        if self._num_gathered >= HASH_BYTES:
+            self._hashing.do(self._take_gathered())
+        if self._num_unsynced >= SYNC_BYTES and self._syncing.is_idle():
+            self._num_unsynced = 0
+            self._file.flush()
+            self._syncing.do(partial(os.fsync, self._file.fileno()))
+        return num_bytes
+
+    def _take_gathered(self) -> Callable[[], None]:
+        gathered, self._gathered, self._num_gathered = self._gathered, [], 0
+
+        def update() -> None:
+            for view in gathered:
+                self._sha256.update(view)
+
+        return update
+
+    def flush(self) -> None:
+        """Let the system have what was written."""
+        self._file.flush()
+
+    @property
+    def closed(self) -> bool:
+        """True once nothing more can be written; pyarrow asks."""
+        return self._file.closed
+
+    def tell(self) -> int:
+        """Return how many bytes were written."""
+        return self._num_bytes
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Write and hash what is left."""
+        try:
+            self._hashing.end()
+            self._take_gathered()()
+            self._syncing.end()
+        finally:
+            self._file.close()
+
+    def entry(self) -> FileEntry:
+        """Return the size and sha256 of the file, which is closed."""
+        return FileEntry(num_bytes=self._num_bytes, sha256=self._sha256.hexdigest())
+
+
+class _Behind:
+    """A thread, started when it is needed, in which things are done in order."""
+
+    def __init__(self, name: str) -> None:
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"tokflow-{name}")
+        self._waiting: deque[Future[None]] = deque()
+
+    def do(self, something: Callable[[], None]) -> None:
+        """Have something done; wait where two other things are not."""
+        if len(self._waiting) == 2:
+            self._waiting.popleft().result()
+        self._waiting.append(self._pool.submit(something))
+
+    def is_idle(self) -> bool:
+        """Return whether all is done."""
+        return not self._waiting or self._waiting[-1].done()
+
+    def end(self) -> None:
+        """Wait until all is done; raise what was raised."""
+        with self._pool:
+            while self._waiting:
+                self._waiting.popleft().result()

@@ -1,0 +1,155 @@
+"""An export whose files are written by several tasks."""
+
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokflow.build import tasks
+from tokflow.build.dataset import Dataset
+from tokflow.build.gc import find_garbage
+from tokflow.build.graph import BuildGraph
+from tokflow.build.pipeline import build_dataset
+from tokflow.errors import CorruptOutputError
+from tokflow.exports import export_segments
+from tokflow.exports.export_segments import ExportSegment, segments_of_export
+from tokflow_tests.outputs import content
+from tokflow_tests.tiny import declare
+
+ROWS: list[dict[str, Any]] = [
+    {"format": "parquet", "sequences_per_file": 2, "sequences_per_group": 3},
+    {"format": "easydel", "sequences_per_file": 5, "sequences_per_group": 2},
+    {"format": "arrow", "sequences_per_file": 3, "sequences_per_batch": 2},
+    {"format": "jsonl", "sequences_per_file": 4, "compression": "gz"},
+    {"format": "webdataset", "sequences_per_file": 3},
+    {"format": "pickle", "sequences_per_file": 3},
+    {"format": "npy", "layout": "sequences", "sequences_per_file": 3},
+    {"format": "mds", "size_limit": 900, "hashes": ["sha1"]},
+]
+
+SPLIT = {"parts": {"train": {"start": 0, "characters": 70}, "rest": {"start": 70}}}
+
+
+def dataset_in(folder: Path, exports: list[Any], **attributes: Any) -> Dataset:
+    choose = random.Random(2)
+    files = {
+        f"{number}.jsonl": ["x" * choose.randint(0, 40) for _ in range(6)] for number in range(3)
+    }
+    files["one.jsonl"] = ["ab"]
+    return declare(
+        folder,
+        files,
+        exports=exports,
+        **{"packing": {"sequence_length": 8}, "split": SPLIT, **attributes},
+    )
+
+
+def segments(dataset: Dataset, name: str) -> list[ExportSegment]:
+    graph = BuildGraph(dataset)
+    config = graph.export_config(name)
+    return segments_of_export(graph.parts(config), config, graph.export(config).recipe)
+
+
+def files_of(dataset: Dataset) -> dict[str, bytes]:
+    return content(dataset.folder / "exports")
+
+
+@pytest.mark.parametrize("strategy", ["concat", "best_fit"])
+def test_no_byte_depends_on_how_many_tasks_write_an_export(
+    strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    packing = {"sequence_length": 8, "strategy": strategy}
+    dataset = dataset_in(tmp_path, ROWS, packing=packing)
+    assert build_dataset(dataset, jobs=1).failed == ()
+    expected = files_of(dataset)
+    shutil.rmtree(dataset.folder / "exports")
+    monkeypatch.setattr(export_segments, "SEGMENT_TOKENS", 30)
+
+    assert build_dataset(dataset, jobs=1).failed == ()
+
+    assert files_of(dataset) == expected
+    for options in ROWS:
+        assert len(segments(dataset, options["format"])) > 5
+    assert not list(dataset.folder.rglob("*.segments"))
+
+
+def test_the_segments_of_a_part_have_all_of_its_sequences_and_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(export_segments, "SEGMENT_TOKENS", 30)
+    dataset = dataset_in(tmp_path, ROWS[:1], split={})
+    build_dataset(dataset, jobs=1)
+    [part] = BuildGraph(dataset).parts(dataset.exports[0])
+
+    *shares, index = segments(dataset, "parquet")
+    files = [
+        of.manifest.partition for each in shares for of in part.packed.files_within(each.within)
+    ]
+
+    assert index.part is None
+    assert [sequence for each in shares for sequence in each.within] == [*range(part.num_sequences)]
+    assert sorted(set(files)) == ["0.jsonl", "1.jsonl", "2.jsonl", "one.jsonl"]
+    assert [of.manifest.partition for of in part.packed.files_within(range(1))] == ["0.jsonl"]
+
+
+def test_formats_whose_files_depend_on_each_other_are_written_by_one_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(export_segments, "SEGMENT_TOKENS", 30)
+    exports = ["bin", "npy", "litdata", {"format": "hf_dataset", "sequences_per_file": 2}]
+    dataset = dataset_in(tmp_path, exports)
+    build_dataset(dataset, jobs=1)
+
+    assert [segments(dataset, config.name) for config in dataset.exports] == [[]] * 4
+
+
+def test_a_killed_run_goes_on_at_the_first_segment_that_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(export_segments, "SEGMENT_TOKENS", 30)
+    dataset = dataset_in(tmp_path, ROWS[:1])
+    write, made = tasks.write_export, []
+
+    def is_killed(*arguments: Any, segment: ExportSegment, **more: Any) -> None:
+        made.append(segment.number)
+        if len(made) == 3:
+            raise KeyboardInterrupt
+        write(*arguments, segment=segment, **more)
+
+    monkeypatch.setattr(tasks, "write_export", is_killed)
+    with pytest.raises(KeyboardInterrupt):
+        build_dataset(dataset, jobs=1)
+    assert build_dataset(dataset, jobs=1).failed == ()
+
+    num_segments = len(segments(dataset, "parquet"))
+    assert made == [0, 1, 2, *range(2, num_segments)]
+
+
+def test_a_damaged_segment_is_not_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(export_segments, "SEGMENT_TOKENS", 30)
+    dataset = dataset_in(tmp_path, ROWS[:1])
+    join = tasks.join_export
+    monkeypatch.setattr(tasks, "join_export", lambda *_, **__: 1 // 0)
+    [failed] = build_dataset(dataset, jobs=1).failed
+    assert isinstance(failed.error, ZeroDivisionError)
+    monkeypatch.setattr(tasks, "join_export", join)
+    bad = next(dataset.folder.glob("exports/parquet/.*.segments/00002/*.parquet"))
+    data = bytearray(bad.read_bytes())
+    data[5] ^= 1
+    bad.write_bytes(data)
+
+    [failed] = build_dataset(dataset, jobs=1).failed
+
+    assert isinstance(failed.error, CorruptOutputError)
+    assert bad.name in str(failed.error)
+
+
+def test_gc_removes_segments_of_an_export_that_no_run_has_finished(tmp_path: Path):
+    dataset = dataset_in(tmp_path, ["parquet"])
+    build_dataset(dataset, jobs=1)
+    unfinished = dataset.folder / "exports/parquet/.0123456789abcdef.segments"
+    (unfinished / "00000").mkdir(parents=True)
+
+    assert [*find_garbage(dataset, keep=1)] == [unfinished]

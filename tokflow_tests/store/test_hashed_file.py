@@ -1,0 +1,37 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tokflow.store import hashed_file
+from tokflow.store.hashed_file import HashedFile
+from tokflow.store.manifest import checksum
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 10_000_000])
+def test_the_entry_is_that_of_the_file(
+    at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(hashed_file, "HASH_BYTES", at_once)
+    monkeypatch.setattr(hashed_file, "SYNC_BYTES", at_once)
+    rows = np.arange(6, dtype="<u2").reshape(2, 3)
+
+    with HashedFile(tmp_path / "new") as file:
+        for data in (b"ab", b"", rows, np.zeros((0, 3), dtype="<i4"), bytearray(9)):
+            file.write(data)
+
+    assert (tmp_path / "new").read_bytes() == b"ab" + rows.tobytes() + bytes(9)
+    assert file.entry() == checksum(tmp_path / "new")
+    assert file.tell() == 23
+
+
+def test_what_the_disk_refuses_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def refuse(descriptor: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(hashed_file, "SYNC_BYTES", 1)
+    monkeypatch.setattr(hashed_file.os, "fsync", refuse)
+
+    with pytest.raises(OSError, match="Input/output"), HashedFile(tmp_path / "new") as file:
+        file.write(b"ab")
+    assert file.closed
