@@ -276,7 +276,7 @@ class _Build:
         sizes = {path: path.stat().st_size for path in local if path.exists()}
         is_small = sum(text_bytes_of(*of, dataset.documents) for of in sizes.items()) <= SMALL_BYTES
         if not is_small:
-            self.pool.start("tokflow.build.tasks")
+            self.pool.start()
         if dataset.tokenizer.kind != "trained":
             with suppress(TokflowError, OSError):
                 made = make_tokenizer(self.graph)

@@ -32,8 +32,8 @@ class LostWorkerError(TokflowError):
 class Pool(Protocol):
     """A place where tasks run."""
 
-    def start(self, module: str) -> None:
-        """Get ready for tasks that are sure to come; they need this module."""
+    def start(self) -> None:
+        """Get ready for tasks that are sure to come."""
 
     def map(
         self, make: Make[T, R], tasks: Iterable[T], *, advance: Advance = ignore
@@ -53,7 +53,7 @@ class Pool(Protocol):
 class InProcess:
     """This process, one task after another."""
 
-    def start(self, module: str) -> None:
+    def start(self) -> None:
         """Import nothing before it is needed."""
 
     def map(
