@@ -11,8 +11,7 @@ from typing import Any, TypeAlias
 from tokflow.build.graph import BuildGraph
 from tokflow.build.output import Output, Stage
 from tokflow.build.results import StageResult
-from tokflow.documents import read_documents
-from tokflow.documents.ranges import text_bytes_of
+from tokflow.documents import ranges, read_documents
 from tokflow.errors import BadDocumentError, TokflowError
 from tokflow.exports import write_export
 from tokflow.exports.part import inputs_of
@@ -33,6 +32,7 @@ from tokflow.tokens.shard import refused, write_token_shard
 from tokflow.tokens.shard_segments import (
     ShardSegment,
     join_segments,
+    may_have_segments,
     segments_folder,
     segments_of,
 )
@@ -87,8 +87,9 @@ def make_outputs(outputs: Iterable[Output], pool: Pool, *, advance: Advance = ig
     """Yield outputs of one stage with what came of each: first those that are there already, then
     what the pool makes of the others, as it is done.
 
-    Few bytes are done in this process. What cannot be made has its error, and stops no other.
-    Counts are those of the manifests in the store, not of a worker.
+    Long tasks begin first, so that no worker ends long before the last. Few bytes are done in this
+    process. What cannot be made has its error, and stops no other. Counts are those of the
+    manifests in the store, not of a worker.
     """
     missing = []
     for output in outputs:
@@ -100,7 +101,11 @@ def make_outputs(outputs: Iterable[Output], pool: Pool, *, advance: Advance = ig
             yield output, error
             continue
         yield output, _result(output, is_new=False)
-    yield from _make_missing(missing, InProcess() if _is_small(missing) else pool, advance)
+    if _is_small(missing):
+        pool = InProcess()
+    else:
+        missing.sort(key=_longest_task, reverse=True)
+    yield from _make_missing(missing, pool, advance)
 
 
 def _is_small(missing: Sequence[Output]) -> bool:
@@ -123,7 +128,16 @@ def _bytes_read(output: Output) -> int:
     of_all = graph.sources if output.stage == "export" else ()
     raw_files = map(graph.raw_file, [output.name] if output.is_of_file else of_all)
     documents = graph.dataset.documents
-    return sum(text_bytes_of(raw.path, raw.num_bytes, documents) for raw in raw_files)
+    return sum(ranges.text_bytes_of(raw.path, raw.num_bytes, documents) for raw in raw_files)
+
+
+def _longest_task(output: Output) -> int:
+    """Return about how much text the largest task of an output is made from."""
+    graph, num_bytes = output.graph, _bytes_read(output)
+    if output.stage != "tokens":
+        return num_bytes
+    is_cut = may_have_segments(graph.raw_file(output.name), graph.dataset.documents)
+    return min(num_bytes, ranges.RANGE_BYTES) if is_cut else num_bytes
 
 
 def _make_missing(missing: Iterable[Output], pool: Pool, advance: Advance) -> Results:

@@ -34,6 +34,9 @@ from tokflow.store.manifest import (
 from tokflow.store.stored_outputs import StoredOutput
 from tokflow.tokens.writer import REJECTS_NAME, segment_name
 
+WHOLE_RANGES = 4
+"""A file that holds no more text than so many ranges is read whole."""
+
 SEGMENTS_SUFFIX = ".segments"
 
 KEPT = ("num_documents", "num_chars", "num_tokens")
@@ -63,7 +66,8 @@ class ShardSegment:
 
 def may_have_segments(raw: RawFile, documents: DocumentsConfig) -> bool:
     """Return whether the token shard of a file of that name and size may have segments."""
-    return ranges.is_cut(raw.path, raw.num_bytes, documents, range_bytes=ranges.RANGE_BYTES)
+    least = WHOLE_RANGES * ranges.RANGE_BYTES
+    return ranges.is_cut(raw.path, raw.num_bytes, documents, range_bytes=least)
 
 
 def segments_of(raw: RawFile, documents: DocumentsConfig, shard: Recipe) -> list[ShardSegment]:
