@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Generator, Iterable
+from functools import cache
 from typing import Protocol, Self, TypeAlias, TypeVar
 
 from tokflow.errors import ConfigError, TokflowError
@@ -91,6 +92,16 @@ def num_jobs(jobs: int | None = None) -> int:
             remedy="correct it, or leave it out for one for each core",
         )
     return int(asked)
+
+
+@cache
+def get_ready(num_workers: int) -> None:
+    """Start the process that the workers of a pool will be forked from, if there will be some."""
+    if num_workers > 1:
+        from tokflow.pools.local import FORK_SERVER  # 0.04 s to import
+        from tokflow.pools.processes import start_fork_server
+
+        start_fork_server(FORK_SERVER)
 
 
 def open_pool(jobs: int | None = None) -> Pool:

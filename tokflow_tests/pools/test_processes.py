@@ -212,6 +212,33 @@ def busy_pool(folder: Path) -> "subprocess.Popen[bytes]":
     return run
 
 
+SCRIPT_OF_SERVER = """
+from multiprocessing.forkserver import _forkserver as server
+
+from tokflow.pools.pool import get_ready, open_pool
+from tokflow_tests.pools.test_pool import server_of
+
+get_ready(1)
+assert server._forkserver_pid is None
+get_ready(2)
+assert server._forkserver_pid is not None
+with open_pool(2) as pool:
+    for _, found in pool.map(server_of, [1, 2]):
+        assert found[0] == server._forkserver_pid, found
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no process is forked elsewhere")
+def test_what_workers_are_forked_from_can_start_before_there_is_a_pool(tmp_path: Path):
+    subprocess.run(
+        [sys.executable, "-c", SCRIPT_OF_SERVER],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        check=True,
+        timeout=60,
+    )
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_workers_and_what_they_are_forked_from_end_when_their_parent_is_killed(tmp_path: Path):
     run = busy_pool(tmp_path)
