@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.output import FILE_STAGES, Output, Stage
-from tokflow.documents import DocumentsConfig, format_of, format_of_name, ranges
+from tokflow.documents import format_of, format_of_name
 from tokflow.errors import (
     ConfigError,
     MissingOutputError,
@@ -40,6 +40,7 @@ from tokflow.tokenizers.encoding import Encoding, resolve_encoding
 from tokflow.tokenizers.sources import TokenizerSource, select_training_keys
 from tokflow.tokenizers.tokenizer import Tokenizer, tokenizer_of
 from tokflow.tokens.shard import TokenShard, open_token_shard, tokens_recipe
+from tokflow.tokens.shard_segments import is_large
 
 
 class BuildGraph:
@@ -104,7 +105,7 @@ class BuildGraph:
         return partitions_of(
             self.sources,
             dataset.raw.group,
-            is_alone=partial(_is_large, documents=dataset.documents),
+            is_alone=partial(is_large, documents=dataset.documents),
             kind_of=partial(part_of_file, config=dataset.split),
         )
 
@@ -320,10 +321,6 @@ class BuildGraph:
             first_char += of_file["num_chars"]
             first_document += of_file["num_documents"]
         return positions
-
-
-def _is_large(path: Path, num_bytes: int, documents: DocumentsConfig) -> bool:
-    return ranges.is_cut(path, num_bytes, documents, range_bytes=ranges.RANGE_BYTES)
 
 
 def _stage_of_inputs(config: ExportConfig) -> Stage:

@@ -278,7 +278,7 @@ class _Build:
         num_bytes = sum(text_bytes_of(*of, dataset.documents) for of in sizes.items())
         is_done_here = is_small(num_bytes, num_outputs=len(sizes))
         if not is_done_here:
-            self.pool.start("tokflow.build.tasks")
+            self.pool.start()
         if dataset.tokenizer.kind != "trained":
             with suppress(TokflowError, OSError):
                 made = make_tokenizer(self.graph)

@@ -17,6 +17,7 @@ from tokflow.build.output import Output
 from tokflow.build.pipeline import Share, build_dataset
 from tokflow.build.plan import Plan, PlannedOutput, make_plan
 from tokflow.build.results import BuildResult
+from tokflow.build.tasks import SMALL_BYTES
 from tokflow.cli import STARTED
 from tokflow.cli.progress import Bars, Errors, Lines
 from tokflow.cli.recording import dagster_process, record
@@ -31,7 +32,7 @@ from tokflow.cli.terminal import (
     size,
 )
 from tokflow.errors import ConfigError, explained
-from tokflow.pools.pool import num_jobs
+from tokflow.pools.pool import get_ready, num_jobs
 from tokflow.store.atomic import point_latest_to
 
 
@@ -111,7 +112,8 @@ def _run(
     json: bool,
 ) -> tuple[dict[str, Any], list[Exception]]:
     """Return what is to be said of a dataset in JSON, and what kept outputs from being made."""
-    plan = make_plan(dataset, partitions=partitions, progress=None if json else _show_hashing)
+    hashing = partial(_while_hashing, jobs=jobs, json=json)
+    plan = make_plan(dataset, partitions=partitions, progress=hashing)
     is_partial = partitions is not None
     if plan.is_up_to_date and not plan.num_remote:
         for planned in plan.planned:
@@ -167,8 +169,13 @@ def _say_nothing_to_do(plan: Plan) -> None:
         print(described_left_out(plan.left_out), flush=True)
 
 
-def _show_hashing(done: int, total: int | None) -> None:
-    """Print on a terminal how far the checksums of new raw files are, if it takes its time."""
+def _while_hashing(done: int, total: int | None, *, jobs: int | None, json: bool) -> None:
+    """Get ready to make tokens of new raw files; print on a terminal how far their checksums are,
+    if it takes its time."""
+    if total and total > SMALL_BYTES:
+        get_ready(num_jobs(jobs))
+    if json:
+        return
     if total and total > 500_000_000 and sys.stderr.isatty():
         end = "\n" if done >= total else ""
         text = f"\rreading raw files: {size(done)} of {size(total)}   "

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tokflow.store.hashed_file import HashedFile
+from tokflow.store.hashed_writer import HashedWriter
 from tokflow.store.manifest import FileEntry
 from tokflow.store.stamp import Stamp
 
@@ -22,10 +22,10 @@ NOT_BY_KERNEL = (errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errn
 
 
 @contextmanager
-def new_file(path: Path) -> Iterator[HashedFile]:
+def new_file(path: Path) -> Iterator[HashedWriter]:
     """Open a new file, in a folder that is made if need be."""
     path.parent.mkdir(exist_ok=True)
-    with HashedFile(path) as file:
+    with HashedWriter(path) as file:
         yield file
     _written[path] = file.entry(), Stamp.of(path.stat())
 

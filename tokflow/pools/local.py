@@ -17,7 +17,12 @@ from typing import Any, NamedTuple, Self
 from tokflow.errors import TokflowError, explained
 from tokflow.pools.cores import be_worker
 from tokflow.pools.pool import Advance, Finished, InProcess, LostWorkerError, Make, R, T, ignore
-from tokflow.pools.processes import ProcessPool, affordable, stop_all
+from tokflow.pools.processes import ProcessPool, affordable, start_fork_server, stop_all
+
+TASKS = "tokflow.build.tasks"
+FORK_SERVER = "tokflow.build.fork_server"
+"""The modules that a worker imports, and that the process imports from which it is forked; by their
+names, since they come after this one."""
 
 SECONDS_BETWEEN = 0.1
 """How often progress is passed on."""
@@ -75,19 +80,18 @@ class LocalPool:
                 of_running[0].pass_on(advance)
             for future in done:
                 worker, task, attempt = running.pop(future)
-                idle.append(worker)
+                idle.appendleft(worker)  # if it was lost, a new process takes its task
                 result = worker.result(future)
                 if isinstance(result, LostWorkerError) and attempt < ATTEMPTS:
                     again.append((task, attempt + 1))
                 else:
                     yield task, result
 
-    def start(self, module: str) -> None:
-        """Start the workers, and import a module that their tasks need."""
-        while self._can_grow():
-            self._new_worker()
-        for worker in self._workers:
-            worker.submit(_import, module)
+    def start(self) -> None:
+        """Get ready to fork workers; where none are forked, start them and import the tasks."""
+        is_forking = start_fork_server(FORK_SERVER)
+        while self._can_grow() and not is_forking:
+            self._new_worker().submit(import_module, TASKS)
 
     def _can_grow(self) -> bool:
         return len(self._workers) < self._num_workers
@@ -123,7 +127,7 @@ class _Worker:
         self.processes = self._new_processes()
 
     def _new_processes(self) -> ProcessPool:
-        return ProcessPool(1, initialize=_begin, args=(self.counters,))
+        return ProcessPool(1, initialize=_begin, args=(self.counters,), fork_server=FORK_SERVER)
 
     def do(self, make: Make[T, R], task: T) -> Future[Any]:
         """Begin a task."""
@@ -199,10 +203,6 @@ def _end(number: int, frame: object) -> None:
 def _count(counters: Any, num_documents: int, num_bytes: int) -> None:
     counters[0] += num_documents
     counters[1] += num_bytes
-
-
-def _import(module: str) -> None:
-    import_module(module)
 
 
 class _Packed(NamedTuple):

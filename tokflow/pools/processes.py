@@ -7,13 +7,21 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
-from multiprocessing import parent_process
-from multiprocessing.context import SpawnContext, SpawnProcess
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from multiprocessing import forkserver, parent_process
+from multiprocessing.context import ForkServerProcess, SpawnContext, SpawnProcess
+from multiprocessing.process import BaseProcess
 from types import ModuleType
 from typing import Any
+
+CAN_FORK = sys.platform == "linux"
+"""Elsewhere the libraries of the system may have threads from the beginning."""
+
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+"""The environment in which numpy and pyarrow begin no thread when they are imported."""
 
 _starting = threading.Lock()
 
@@ -23,6 +31,8 @@ PR_SET_PDEATHSIG = 1
 STOP_SECONDS = 1.0
 """What a process that is told to stop has to clean up before it is killed."""
 
+SERVER_SECONDS = 0.1
+"""Until the system tells of the end of a fork server that has just been killed."""
 
 FILES_OF_WORKER = 12
 """Open in this process for each pool of one process, its start included; 9 were counted."""
@@ -31,51 +41,109 @@ OTHER_FILES = 256
 """Open for all else that this process does."""
 
 
-class _Process(SpawnProcess):
-    """A process that does not import the script it is started from.
+@contextmanager
+def _without_script() -> Iterator[None]:
+    """Let processes that start in the block not import the script they are started from.
 
-    `spawn` runs the user's script again in each process, up to an error or, worse, a second build
-    where the script has no `if __name__ == "__main__"`.
+    Each would run the user's script again, up to an error or, worse, a second build where the
+    script has no `if __name__ == "__main__"`.
+    """
+    with _starting:
+        script = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = script
+
+
+class _Spawned(SpawnProcess):
+    def start(self) -> None:
+        with _without_script():
+            super().start()
+
+
+class _Forked(ForkServerProcess):
+    """A fork of a server, which has no thread whose locks a fork would copy.
+
+    If the server is killed, this one is lost to its pool, and ends when the pool forgets it.
     """
 
     def start(self) -> None:
-        with _starting:
-            script = sys.modules["__main__"]
-            sys.modules["__main__"] = ModuleType("__main__")
-            try:
-                super().start()
-            finally:
-                sys.modules["__main__"] = script
+        with _without_script(), suppress(ConnectionError, EOFError):
+            super().start()
+            return
+        time.sleep(SERVER_SECONDS)
+        with _without_script():
+            super().start()
 
 
 class _Context(SpawnContext):
     """Starts processes, and knows those that it started."""
 
-    def __init__(self) -> None:
-        self.started: list[_Process] = []
+    def __init__(self, *, is_forking: bool) -> None:
+        self._kind = _Forked if is_forking else _Spawned
+        self.started: list[BaseProcess] = []
 
-    def Process(self, *args: Any, **kwargs: Any) -> _Process:  # type: ignore[override]  # noqa: N802
-        process = _Process(*args, **kwargs)
+    def Process(self, *args: Any, **kwargs: Any) -> BaseProcess:  # type: ignore[override]  # noqa: N802
+        process = self._kind(*args, **kwargs)
         self.started.append(process)
         return process
+
+
+def start_fork_server(module: str) -> bool:
+    """Start the process that others are forked from, unless it runs already; it imports `module`,
+    which calls `be_fork_server`. Returns at once, False where none are forked.
+
+    It is the one that all of a program share, and ends with it.
+    """
+    if CAN_FORK:
+        with _without_script():
+            forkserver.set_forkserver_preload([module])
+            forkserver.ensure_running()
+    return CAN_FORK
+
+
+def be_fork_server(*modules: str) -> None:
+    """Import modules in the process that others are forked from, with no thread.
+
+    It hears neither of Ctrl-C, while it imports, nor that it is to end, for whoever tells a group
+    of processes means those that work: it ends after them. One that cannot be imported is left to
+    those who need it, and can tell.
+    """
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
+    os.environ.update(ONE_THREAD)
+    for module in modules:
+        with suppress(Exception):
+            import_module(module)
+    signal.signal(signal.SIGINT, before)
 
 
 class ProcessPool(ProcessPoolExecutor):
     """Processes that start when they are needed and end with the pool, or with this process.
 
-    Nothing is forked, for a fork copies the locks of other libraries' threads. A block that is
+    This one is never forked, for a fork copies the locks of other libraries' threads: they are new,
+    or where the system allows it forks of the fork server of that module. A block that is
     interrupted waits for none of them. `initialize` is called in each before anything else.
     """
 
     def __init__(
-        self, num_workers: int, *, initialize: Callable[..., None] | None = None, args: Any = ()
+        self,
+        num_workers: int,
+        *,
+        initialize: Callable[..., None] | None = None,
+        args: Any = (),
+        fork_server: str | None = None,
     ) -> None:
-        self._context = _Context()
+        is_forking = fork_server is not None and start_fork_server(fork_server)
+        self._context = _Context(is_forking=is_forking)
         super().__init__(
             num_workers,
             mp_context=self._context,
             initializer=_be_worker,
-            initargs=(initialize, args),
+            initargs=(initialize, args, dict(os.environ)),
         )
 
     def __exit__(self, kind: type[BaseException] | None, *error: Any) -> None:
@@ -93,7 +161,7 @@ class ProcessPool(ProcessPoolExecutor):
         for process in self.started():
             process.terminate()
 
-    def started(self) -> list[_Process]:
+    def started(self) -> list[BaseProcess]:
         """Return the processes that have been started, also those that have ended."""
         return [process for process in self._context.started if process.pid is not None]
 
@@ -114,7 +182,7 @@ def stop_all(pools: Sequence[ProcessPool]) -> None:
     _join(processes)
 
 
-def _join(processes: Sequence[_Process]) -> None:
+def _join(processes: Sequence[BaseProcess]) -> None:
     """Wait for the ends of processes, a second in all."""
     until = time.monotonic() + STOP_SECONDS
     for process in processes:
@@ -137,9 +205,16 @@ def affordable(num_workers: int) -> int:
     return max(1, min(num_workers, (soft - OTHER_FILES) // FILES_OF_WORKER))
 
 
-def _be_worker(initialize: Callable[..., None] | None, args: Any) -> None:
+def _be_worker(
+    initialize: Callable[..., None] | None, args: Any, environment: Mapping[str, str]
+) -> None:
     """End at once where the terminal interrupts, unless the parent does not mind it, as in the
-    background of a script; and where the parent was killed."""
+    background of a script; and where the parent was killed.
+
+    The environment is the parent's of now: the fork server may be older.
+    """
+    os.environ.clear()
+    os.environ.update(environment)
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     parent = parent_process()

@@ -65,11 +65,10 @@ def add_bos_eos(
     """
     tokenizer, bos_id, eos_id = encoding.tokenizer, encoding.bos_id, encoding.eos_id
     _check_range(encoded, tokenizer)
-    may_be_in_text = encoding.config.special_tokens_in_text == "control" or (
-        chat is not None and chat.is_rendered
-    )
-    needs_bos = np.full(len(encoded.offsets) - 1, bos_id is not None)
-    needs_eos = np.full(len(encoded.offsets) - 1, eos_id is not None)
+    is_control = encoding.config.special_tokens_in_text == "control"
+    may_be_in_text = is_control or (chat is not None and chat.is_rendered)
+    num = len(encoded.offsets) - 1
+    needs_bos, needs_eos = (np.full(num, id_ is not None) for id_ in (bos_id, eos_id))
     if may_be_in_text:
         needs_bos &= ~_is_at(encoded, encoded.offsets[:-1], bos_id)
         needs_eos &= ~_is_ended(encoded, encoding, chat)

@@ -216,9 +216,7 @@ def write_token_shard(
         dataset=dataset,
         partition=raw.key,
         counts=_counts(writer, encoder, num_rejects=len(rejects)),
-        details=_details(encoding)
-        | _members(raw, source)
-        | ({NUM_LINES: source.num_lines} if segment else {}),
+        details=_details(encoding) | _members(raw, source) | _lines(segment, source),
         files=writer.entries(rejects),
     )
     write_manifest(folder, manifest, run=_run_facts(encoder.engine, manifest.counts, started))
@@ -291,6 +289,11 @@ def _members(raw: RawPartition, source: DocumentSource) -> dict[str, Any]:
             for file, num_rows in files
         ]
     }
+
+
+def _lines(segment: ShardSegment | None, source: DocumentSource) -> dict[str, int]:
+    """Return by how many lines the rejects of the next segment are moved."""
+    return {} if segment is None else {NUM_LINES: source.num_lines}
 
 
 def _run_facts(engine: GatedEngine, counts: Mapping[str, int], started: float) -> dict[str, Any]:

@@ -35,6 +35,9 @@ from tokflow.store.manifest import (
 from tokflow.store.stored_outputs import StoredOutput
 from tokflow.tokens.writer import REJECTS_NAME, reject_line, segment_name
 
+WHOLE_RANGES = 4
+"""A file that holds no more text than so many ranges is read whole."""
+
 SEGMENTS_SUFFIX = ".segments"
 
 KEPT = ("num_documents", "num_chars", "num_tokens")
@@ -65,28 +68,32 @@ class ShardSegment:
         return segments_folder(shard) / f"{self.number:05d}"
 
 
+def is_large(path: Path, num_bytes: int, documents: DocumentsConfig) -> bool:
+    """Return whether a raw file of that name and size is one that several workers read."""
+    least = WHOLE_RANGES * ranges.RANGE_BYTES
+    return ranges.is_cut(path, num_bytes, documents, range_bytes=least)
+
+
 def may_have_segments(raw: RawPartition, documents: DocumentsConfig) -> bool:
     """Return whether the token shard of files of these names and sizes may have segments."""
-    if len(raw.files) > 1:
-        return len(_ranges_of_files(raw, documents)) > 1
-    [file] = raw.files
-    return ranges.is_cut(file.path, file.num_bytes, documents, range_bytes=ranges.RANGE_BYTES)
+    if len(raw.files) == 1:
+        return is_large(*next(iter(raw.sizes.items())), documents)
+    return sum(_text_bytes(raw, documents)) > WHOLE_RANGES * ranges.RANGE_BYTES
 
 
 def segments_of(raw: RawPartition, documents: DocumentsConfig, shard: Recipe) -> list[ShardSegment]:
     """Return the segments that a token shard is made of; none where it is made as a whole."""
     if not may_have_segments(raw, documents):
         return []
-    found: Sequence[Range] = _ranges_of_files(raw, documents)
     if len(raw.files) == 1:
         found = ranges.ranges_of(raw.paths[0], documents, range_bytes=ranges.RANGE_BYTES)
+    else:  # of files
+        found = gathered(_text_bytes(raw, documents), ranges.RANGE_BYTES)
     return [ShardSegment(number, each, shard) for number, each in enumerate(found)]
 
 
-def _ranges_of_files(raw: RawPartition, documents: DocumentsConfig) -> tuple[Range, ...]:
-    """Return ranges of the files of a group, each of as many as have RANGE_BYTES of text."""
-    text_bytes = [ranges.text_bytes_of(*size, documents) for size in raw.sizes.items()]
-    return gathered(text_bytes, ranges.RANGE_BYTES)
+def _text_bytes(raw: RawPartition, documents: DocumentsConfig) -> list[int]:
+    return [ranges.text_bytes_of(*size, documents) for size in raw.sizes.items()]
 
 
 def segments_folder(shard: Path) -> Path:

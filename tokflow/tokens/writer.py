@@ -11,7 +11,7 @@ import numpy as np
 
 from tokflow.documents import Batch, Reject
 from tokflow.store.arrow import make_table
-from tokflow.store.hashed_file import HashedFile
+from tokflow.store.hashed_writer import HashedWriter
 from tokflow.store.manifest import FileEntry, checksum
 from tokflow.store.tables import TableWriter
 from tokflow.tokenizers.engines.protocol import text_buffers
@@ -40,7 +40,7 @@ class ShardWriter:
         self._closing = ExitStack()
         names = [TOKENS_NAME, *([LOSS_MASK_NAME] if has_loss_mask else [])]
         self._files = {
-            name: self._closing.enter_context(HashedFile(self._path(name))) for name in names
+            name: self._closing.enter_context(HashedWriter(self._path(name))) for name in names
         }
         self._table = self._closing.enter_context(
             TableWriter(self._path(DOCUMENTS_NAME), DOCUMENTS_SCHEMA, rows_per_group=ROWS_PER_GROUP)

@@ -12,8 +12,10 @@ import pytest
 
 from tokflow.build import pipeline, tasks
 from tokflow.build.dataset import Dataset
+from tokflow.build.output_tasks import Task
 from tokflow.build.pipeline import Share, build_dataset
 from tokflow.build.results import Reporter
+from tokflow.documents import ranges
 from tokflow.errors import BadDocumentError, ConfigError
 from tokflow.pools.pool import Advance, Finished, InProcess, Make, R, T, ignore
 from tokflow.store import atomic
@@ -128,6 +130,35 @@ def test_what_is_made_is_told_in_order_and_counted_from_manifests(tmp_path: Path
     assert build_dataset(declare_in(tmp_path, {}), jobs=2).num_new == 0
 
 
+def test_long_tasks_begin_first_and_ranges_of_a_large_file_are_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    class Ordered(InProcess):
+        def map(
+            self, make: Make[T, R], tasks: Iterable[T], *, advance: Advance = ignore
+        ) -> Finished[T, R]:
+            for together, results in super().map(make, tasks, advance=advance):
+                begun.extend(
+                    task.name
+                    for task in (together if isinstance(together, list) else ())
+                    if isinstance(task, Task) and task.stage == "tokens"
+                )
+                yield together, results
+
+    begun: list[str] = []
+    monkeypatch.setattr(ranges, "RANGE_BYTES", 100)
+    monkeypatch.setattr(pipeline, "open_pool", lambda jobs: Ordered())
+    files = {"a.jsonl": ["a"], "b.jsonl": ["b" * 99] * 5, "c.jsonl": ["c" * 200], "d.jsonl": ["d"]}
+
+    built = build_dataset(declare_in(tmp_path, files))
+
+    assert begun[:2] == ["c.jsonl", "b.jsonl"]
+    assert begun[-2:] == ["a.jsonl", "d.jsonl"]
+    assert set(begun[1:-2]) == {"b.jsonl"}
+    tokens = [made.output.name for made in built.made if made.output.stage == "tokens"]
+    assert tokens == list(files)
+
+
 def test_a_bad_file_stops_no_other(tmp_path: Path):
     dataset = declare_in(tmp_path)
     (tmp_path / "raw" / "04.jsonl").write_text('{"text": "a"}\n{"txet": "b"}\n')
@@ -161,7 +192,7 @@ def test_outputs_made_together_fail_alone(tmp_path: Path, monkeypatch: pytest.Mo
     ]
     assert "split/02.jsonl/" in built.failed[1].explained.where
     assert ".tmp" not in built.failed[1].explained.where
-    assert list(built.raw_files) == [key for key in FILES if key[:2] not in ("02", "04")]
+    assert list(built.partitions) == [key for key in FILES if key[:2] not in ("02", "04")]
     assert not list(dataset.folder.rglob("*.tmp"))
     assert not (dataset.folder / "split" / "02.jsonl").exists()
 

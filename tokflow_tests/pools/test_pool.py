@@ -7,12 +7,14 @@ import threading
 import time
 from collections.abc import Iterator
 from functools import partial
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tokflow.errors import BadDocumentError, ConfigError, TokflowError
+from tokflow.pools import processes
 from tokflow.pools.cores import num_cores
 from tokflow.pools.local import LocalPool, _Worker
 from tokflow.pools.pool import Advance, InProcess, LostWorkerError, Pool, ignore, open_pool
@@ -77,6 +79,7 @@ def work(folder: Path, advance: Advance) -> None:
         mark.touch()
         time.sleep(60)
     finally:
+        time.sleep(0.3)
         mark.unlink(missing_ok=True)
 
 
@@ -89,6 +92,15 @@ def clean_up_slowly(folder: Path, advance: Advance) -> None:
         time.sleep(0.5)
         (folder / "cleaning up").unlink()
         (folder / "busy").unlink()
+
+
+def wait_the_first_time(task: Path, advance: Advance) -> int:
+    """Work on, the first time, and leave the id of the process in the file of the task."""
+    if task.name != "well" and not task.exists():
+        task.with_suffix(".new").write_text(str(os.getpid()))
+        task.with_suffix(".new").rename(task)
+        time.sleep(60)
+    return 1
 
 
 def wait_for(path: Path) -> None:
@@ -113,18 +125,29 @@ def cores_of(task: int, advance: Advance) -> int:
     return num_cores()
 
 
-def end_now(processes: ProcessPool) -> None:
+def server_of(task: int, advance: Advance) -> tuple[int, int, str]:
+    """Return the process that a worker was forked from, its threads, and a variable here."""
+    server = os.getppid()
+    num_threads = len(list(Path(f"/proc/{server}/task").iterdir()))
+    return server, num_threads, os.environ.get("OF_NOW", "")
+
+
+def end_now(of_worker: ProcessPool) -> None:
     """Kill a pool's processes, and wait until it knows."""
-    process_ids = list(processes._processes)
+    process_ids = list(of_worker._processes)
     for process_id in process_ids:
         os.kill(process_id, signal.SIGKILL)
-    while process_ids and not processes._broken:
+    while process_ids and not of_worker._broken:
         time.sleep(0.01)
 
 
-@pytest.fixture(scope="module", params=[1, 2])
+@pytest.fixture(scope="module", params=["1", "2", "2, not forked"])
 def pool(request: pytest.FixtureRequest) -> Iterator[Pool]:
-    with open_pool(request.param) as opened:
+    with open_pool(int(request.param[0])) as opened:
+        with pytest.MonkeyPatch.context() as patch:
+            if "not forked" in request.param:
+                patch.setattr(processes, "CAN_FORK", False)
+            opened.start()
         yield opened
 
 
@@ -293,7 +316,43 @@ def test_a_worker_counts_one_core_as_its_own():
         assert [cores for _, cores in pool.map(cores_of, [1, 2])] == [1, 1]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="no process is forked elsewhere")
+
+
+@needs_linux
+def test_workers_are_forks_of_a_process_without_threads_in_the_environment_of_now(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    with LocalPool(2) as pool:
+        list(pool.map(server_of, [1, 2]))
+    monkeypatch.setenv("OF_NOW", "yes")
+    with LocalPool(2) as pool:
+        servers = {server for _, server in pool.map(server_of, [1, 2])}
+
+    [(server, num_threads, of_now)] = servers
+    assert server != os.getpid()
+    assert (num_threads, of_now) == (1, "yes")
+
+
+@needs_linux
+def test_a_fork_server_that_is_killed_loses_its_workers_and_another_follows(tmp_path: Path):
+    def end_server() -> None:
+        wait_for(tmp_path / "long")
+        os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
+
+    threading.Thread(target=end_server, daemon=True).start()
+    with LocalPool(2) as pool:
+        results = dict(pool.map(wait_the_first_time, [tmp_path / "long", tmp_path / "well"]))
+
+    assert list(results.values()) == [1, 1]
+    lost = Path("/proc", (tmp_path / "long").read_text())
+    deadline = time.monotonic() + 30
+    while lost.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@needs_linux
 @pytest.mark.parametrize("engine", ["reference", "gigatoken"])
 def test_an_engine_begins_no_threads_in_a_worker_and_gives_the_same_tokens(
     engine: str, tmp_path: Path

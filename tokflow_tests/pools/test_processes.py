@@ -142,6 +142,13 @@ def processes_in(folder: Path) -> list[int]:
     return found
 
 
+def wait_for_none_in(folder: Path) -> None:
+    deadline = time.monotonic() + 30
+    while processes_in(folder) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert processes_in(folder) == []
+
+
 def assert_none_outlives(folder: Path, is_busy: Callable[[], bool], imports: str = "") -> None:
     """Kill the script of a folder when its processes are busy, and wait for their ends."""
     run = subprocess.Popen(
@@ -159,10 +166,7 @@ def assert_none_outlives(folder: Path, is_busy: Callable[[], bool], imports: str
         run.kill()
         run.wait()
 
-    deadline = time.monotonic() + 30
-    while processes_in(folder) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert processes_in(folder) == []
+    wait_for_none_in(folder)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -175,6 +179,87 @@ def test_processes_end_when_what_started_them_is_killed(tmp_path: Path):
         .replace("return list(text)", "time.sleep(0.01); return list(text)")
     )
     assert_none_outlives(tmp_path, lambda: len(processes_in(tmp_path)) >= 3)
+
+
+SCRIPT_OF_POOL = """
+import signal
+from pathlib import Path
+
+from tokflow.pools.local import LocalPool
+from tokflow_tests.pools.test_pool import work
+
+signal.signal(signal.SIGTERM, signal.default_int_handler)
+with LocalPool(2) as pool:
+    list(pool.map(work, [Path("busy")] * 3))
+"""
+
+
+def busy_pool(folder: Path) -> "subprocess.Popen[bytes]":
+    """Start a script whose workers are busy when this returns, in a group of its own."""
+    (folder / "script.py").write_text(SCRIPT_OF_POOL)
+    (folder / "busy").mkdir()
+    run = subprocess.Popen(
+        [sys.executable, "script.py"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 60
+    while len(list((folder / "busy").iterdir())) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return run
+
+
+SCRIPT_OF_SERVER = """
+from multiprocessing.forkserver import _forkserver as server
+
+from tokflow.pools.pool import get_ready, open_pool
+from tokflow_tests.pools.test_pool import server_of
+
+get_ready(1)
+assert server._forkserver_pid is None
+get_ready(2)
+assert server._forkserver_pid is not None
+with open_pool(2) as pool:
+    for _, found in pool.map(server_of, [1, 2]):
+        assert found[0] == server._forkserver_pid, found
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no process is forked elsewhere")
+def test_what_workers_are_forked_from_can_start_before_there_is_a_pool(tmp_path: Path):
+    subprocess.run(
+        [sys.executable, "-c", SCRIPT_OF_SERVER],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        check=True,
+        timeout=60,
+    )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_workers_and_what_they_are_forked_from_end_when_their_parent_is_killed(tmp_path: Path):
+    run = busy_pool(tmp_path)
+
+    run.kill()
+
+    run.communicate()
+    wait_for_none_in(tmp_path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_the_whole_group_lets_workers_clean_up(number: signal.Signals, tmp_path: Path):
+    run = busy_pool(tmp_path)
+
+    os.killpg(run.pid, number)
+
+    _, said = run.communicate(timeout=30)
+    assert list((tmp_path / "busy").iterdir()) == []
+    wait_for_none_in(tmp_path)
+    assert said.count(b"Traceback") == 1  # of the script
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")

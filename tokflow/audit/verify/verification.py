@@ -16,7 +16,7 @@ from tokflow.audit.verify.tokens import verify_tokenizer, verify_tokens
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
 from tokflow.build.output import STAGES, Output
-from tokflow.build.tasks import cut_encoder
+from tokflow.build.writers import cut_encoder
 from tokflow.errors import (
     CorruptOutputError,
     ForeignOutputError,

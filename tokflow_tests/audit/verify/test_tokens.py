@@ -24,7 +24,7 @@ NUM_CHATS = 40
 @pytest.fixture
 def shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TokenShard:
     """Chats in several segments; each ends with EOS and a line's end."""
-    monkeypatch.setattr(ranges, "RANGE_BYTES", 1_000)
+    monkeypatch.setattr(ranges, "RANGE_BYTES", 500)
     dataset = chat_dataset(tmp_path, [chat("q" * (n % 7), f"a {n}") for n in range(NUM_CHATS)])
     build(dataset)
     shard = BuildGraph(dataset).open_tokens("chats.jsonl")

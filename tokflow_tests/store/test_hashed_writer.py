@@ -3,8 +3,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tokflow.store import hashed_file
-from tokflow.store.hashed_file import HashedFile
+from tokflow.store import hashed_writer
+from tokflow.store.hashed_writer import HashedWriter
 from tokflow.store.manifest import checksum
 
 
@@ -12,11 +12,11 @@ from tokflow.store.manifest import checksum
 def test_the_entry_is_that_of_the_file(
     at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(hashed_file, "HASH_BYTES", at_once)
-    monkeypatch.setattr(hashed_file, "SYNC_BYTES", at_once)
+    monkeypatch.setattr(hashed_writer, "HASH_BYTES", at_once)
+    monkeypatch.setattr(hashed_writer, "SYNC_BYTES", at_once)
     rows = np.arange(6, dtype="<u2").reshape(2, 3)
 
-    with HashedFile(tmp_path / "new") as file:
+    with HashedWriter(tmp_path / "new") as file:
         for data in (b"ab", b"", rows, np.zeros((0, 3), dtype="<i4"), bytearray(9)):
             file.write(data)
 
@@ -29,9 +29,9 @@ def test_what_the_disk_refuses_is_raised(tmp_path: Path, monkeypatch: pytest.Mon
     def refuse(descriptor: int) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(hashed_file, "SYNC_BYTES", 1)
-    monkeypatch.setattr(hashed_file.os, "fsync", refuse)
+    monkeypatch.setattr(hashed_writer, "SYNC_BYTES", 1)
+    monkeypatch.setattr(hashed_writer.os, "fsync", refuse)
 
-    with pytest.raises(OSError, match="Input/output"), HashedFile(tmp_path / "new") as file:
+    with pytest.raises(OSError, match="Input/output"), HashedWriter(tmp_path / "new") as file:
         file.write(b"ab")
     assert file.closed

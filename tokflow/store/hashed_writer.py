@@ -18,7 +18,7 @@ SYNC_BYTES = 16_000_000
 """Put on disk at one go at least, while more is written; a slow disk is not waited for."""
 
 
-class HashedFile:
+class HashedWriter:
     """A new file, whose size and sha256 are known once it is closed.
 
     Hashing and syncing leave the interpreter free, and have a thread each behind whoever writes:

@@ -1,0 +1,16 @@
+"""Imports of a worker, done once in the process that workers are forked from.
+
+Some are imported on first use otherwise, and none may start a thread.
+"""
+
+from tokflow.pools.processes import be_fork_server
+
+be_fork_server(
+    "tokflow.build.tasks",
+    "tokflow.documents.columns",
+    "tokflow.documents.jsonl",
+    "pyarrow.parquet",
+    "awkward",
+    "gigatoken",
+    "tokenizers",
+)

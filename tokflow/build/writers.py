@@ -1,0 +1,78 @@
+"""The functions that write the outputs of each stage, with what they are given."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TypeAlias
+
+from tokflow.build.graph import BuildGraph
+from tokflow.build.output import Stage
+from tokflow.exports import write_export
+from tokflow.sequences.segments import write_sequences
+from tokflow.split.cut_tokens import CutEncoder, write_cut_tokens
+from tokflow.split.spans import write_split
+from tokflow.store.verdicts import spread_verdict
+from tokflow.tokenizers.sources import write_tokenizer
+from tokflow.tokens.shard import write_token_shard
+
+Write: TypeAlias = Callable[..., None]
+"""The function that writes an output's files into an empty folder, but for that folder."""
+
+
+def _tokenizer(graph: BuildGraph, _: str) -> Write:
+    return partial(write_tokenizer, graph.tokenizer_source(), dataset=graph.dataset.name)
+
+
+def _tokens(graph: BuildGraph, key: str) -> Write:
+    dataset, tokenizer = graph.dataset, graph.tokenizer
+    spread_verdict(tokenizer.folder, tokenizer.fingerprint)
+    raw, documents = graph.raw(key), dataset.documents
+    return partial(write_token_shard, raw, documents, graph.encoding, dataset=dataset.name)
+
+
+def _split(graph: BuildGraph, key: str) -> Write:
+    dataset = graph.dataset
+    return partial(
+        write_split,
+        graph.open_tokens(key),
+        dataset.split,
+        dataset=dataset.name,
+        position=graph.position(key),
+        encode_cut=cut_encoder(graph, key),
+    )
+
+
+def cut_encoder(graph: BuildGraph, key: str) -> CutEncoder:
+    """Return the encoder of what the split of one file cuts."""
+    return partial(
+        write_cut_tokens,
+        raw=graph.raw(key),
+        documents=graph.dataset.documents,
+        encoding=graph.encoding,
+    )
+
+
+def _sequences(graph: BuildGraph, key: str) -> Write:
+    dataset = graph.dataset
+    return partial(write_sequences, graph.open_split(key), dataset.packing, dataset=dataset.name)
+
+
+def _export(graph: BuildGraph, name: str) -> Write:
+    config = graph.export_config(name)
+    return partial(
+        write_export,
+        graph.parts(config),
+        config,
+        dataset=graph.dataset.name,
+        parents=graph.export(config).recipe.parents,
+        details=graph.export_details(),
+    )
+
+
+WRITERS: Mapping[Stage, Callable[[BuildGraph, str], Write]] = {
+    "tokenizer": _tokenizer,
+    "tokens": _tokens,
+    "split": _split,
+    "sequences": _sequences,
+    "export": _export,
+}
+"""The function that writes each stage's outputs, with what it is given."""
