@@ -39,7 +39,8 @@ import os, signal, sys
 from pathlib import Path
 from tokflow_tests.tiny import build, declare
 
-dataset = declare(Path(sys.argv[1]), {"a.jsonl": ["abc", "defgh"]}, exports=["parquet", "pickle"])
+files = {"a.jsonl": ["abc", "defgh"], "b.jsonl": ["i"]}
+dataset = declare(Path(sys.argv[1]), files, exports=["parquet", "pickle"])
 left = [int(sys.argv[2])]
 
 def kill_in_an_unfinished_folder(event, arguments):
@@ -140,9 +141,9 @@ def test_the_next_writer_removes_what_a_dead_process_left(tmp_path: Path):
     assert names_in(tmp_path) == ["out"]
 
 
-@pytest.mark.parametrize("step", [2, 9, 20, 30, 40])
+@pytest.mark.parametrize("step", [2, 9, 20, 30, 40, 60])
 def test_a_rerun_after_kill_9_gives_the_bytes_of_a_run_in_peace(step: int, tmp_path: Path):
-    files = {"a.jsonl": ["abc", "defgh"]}
+    files = {"a.jsonl": ["abc", "defgh"], "b.jsonl": ["i"]}
     peaceful = declare(tmp_path / "peaceful", files, exports=["parquet", "pickle"])
     build(peaceful)
     command = [sys.executable, "-c", KILL_ITSELF_AT_NTH_STEP, str(tmp_path / "killed"), str(step)]
