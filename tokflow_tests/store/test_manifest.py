@@ -17,6 +17,7 @@ from tokflow.store.manifest import (
     broken_files,
     checksums,
     is_intact,
+    read_expected,
     read_manifest,
     read_run,
     write_manifest,
@@ -160,6 +161,15 @@ def test_a_missing_file_is_found(tmp_path: Path):
 def test_a_folder_without_a_manifest_is_missing(tmp_path: Path):
     with pytest.raises(MissingOutputError, match=r"a finished output with a manifest\.json"):
         read_manifest(tmp_path)
+
+
+def test_the_recipe_that_is_expected_does_not_excuse_another_fingerprint(tmp_path: Path):
+    manifest = make_output(tmp_path)
+    fields = {**manifest.fields(), "fingerprint": "0" * 64}
+    (tmp_path / "manifest.json").write_bytes(sealed(fields))
+
+    with pytest.raises(CorruptOutputError, match="the fingerprint of its recipe"):
+        read_expected(tmp_path, manifest.stage, manifest.fingerprint, manifest.recipe)
 
 
 def test_a_newer_format_is_foreign_and_not_damaged(tmp_path: Path):
