@@ -162,12 +162,13 @@ class Part:
             return None
         shard, spans = splits[0].shard, splits[0].span_table(self.name)
         is_whole = len(spans) == 1 and self.num_tokens == shard.num_tokens
-        names = shard.names(TOKENS_NAME)
-        if len(names) > 1 or not is_whole or to_numpy(spans["is_cut"])[0]:
+        name, *others = shard.names(TOKENS_NAME)
+        entry = shard.manifest.files.get(name)  # a conversion's tokens have none
+        if entry is None or others or not is_whole or to_numpy(spans["is_cut"])[0]:
             return None
         if self.taken is not None:
             self.taken["num_tokens"] += shard.num_tokens
-        return shard.folder / names[0], shard.manifest.files[names[0]]
+        return shard.folder / name, entry
 
     def stream_loss_mask(self) -> Iterator[npt.NDArray[np.uint8]]:
         """Yield 1 for each loss token of `stream`, else 0, in arrays of the same sizes.
