@@ -19,6 +19,7 @@ from tokflow.build.plan import make_plan
 from tokflow.documents import ranges
 from tokflow.errors import BadDocumentError
 from tokflow.exports import ExportConfig
+from tokflow.tokens import shard_segments
 from tokflow_tests.outputs import content, edit_manifest, index_of
 from tokflow_tests.tiny import declare, write_raw
 
@@ -32,6 +33,11 @@ SPLIT = {
     "boundary": "character",
     "parts": {"train": {"start": 0, "characters": 35}, "rest": {"start": 35}},
 }
+
+
+@pytest.fixture(autouse=True)
+def _two_ranges_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shard_segments, "WHOLE_RANGES", 1)
 
 
 def grouped(folder: Path, group: int | str | None = 2, **attributes: Any) -> Dataset:

@@ -303,3 +303,15 @@ def test_a_raw_folder_called_as_segments_are_is_no_garbage(tmp_path: Path):
     built(dataset, jobs=1)
 
     assert find_garbage(dataset, keep=1) == {}
+
+
+@pytest.mark.parametrize(("text_bytes", "num_segments"), [(1_200, 1), (1_201, 5)])
+def test_what_holds_no_more_text_than_four_ranges_is_read_whole(
+    text_bytes: int, num_segments: int, tmp_path: Path
+):
+    dataset = dataset_in(tmp_path)
+    line = '{"text": "a"}\n'
+    padding = " " * (text_bytes - 50 * len(line))
+    (tmp_path / "raw" / "a.jsonl").write_text(line * 50 + padding)
+
+    assert len(built(dataset).open_tokens("a.jsonl").segments) == num_segments
