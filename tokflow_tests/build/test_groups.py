@@ -57,7 +57,7 @@ def export_files(graph: BuildGraph, name: str) -> dict[str, bytes]:
     return {path: data for path, data in files.items() if path != "manifest.json"}
 
 
-@pytest.mark.parametrize("range_bytes", [25, 10**9])
+@pytest.mark.parametrize("range_bytes", [100, 10**9])
 @pytest.mark.parametrize("split", [{}, SPLIT])
 def test_streams_and_their_index_are_those_of_single_files(
     range_bytes: int, split: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -68,7 +68,7 @@ def test_streams_and_their_index_are_those_of_single_files(
 
     graph = built(grouped(tmp_path / "groups", 4, split=split))
 
-    assert len(graph.open_tokens("group/00.jsonl").segments) == (4 if range_bytes == 25 else 1)
+    assert len(graph.open_tokens("group/00.jsonl").segments) == (2 if range_bytes == 100 else 1)
     for name in ("bin", "olmo"):
         assert export_files(graph, name) == export_files(expected, name)
     rows = index_of(graph.output("export", "bin").folder, "train")
@@ -150,7 +150,7 @@ def test_a_copy_of_the_export_tells_the_file_too_and_is_converted(tmp_path: Path
     assert {path: files[path] for path in expected} == expected
 
 
-@pytest.mark.parametrize("range_bytes", [25, 10**9])
+@pytest.mark.parametrize("range_bytes", [100, 10**9])
 def test_rejects_and_errors_name_the_file_and_its_row(
     range_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -176,7 +176,7 @@ def test_rejects_and_errors_name_the_file_and_its_row(
 def test_rejects_of_a_large_file_that_is_a_group_of_its_own_have_its_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(ranges, "RANGE_BYTES", 25)
+    monkeypatch.setattr(ranges, "RANGE_BYTES", 100)
     dataset = grouped(tmp_path, documents={"on_bad_document": "reject"})
     lines = ["{}" if number == 17 else json.dumps({"text": "long"}) for number in range(20)]
     (tmp_path / "raw" / "03.jsonl").write_text("\n".join(lines))
@@ -220,7 +220,7 @@ def test_a_group_that_lost_a_file_is_made_again_and_its_error_names_it(tmp_path:
 
 def test_jobs_make_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(tasks, "SMALL_BYTES", 0)
-    monkeypatch.setattr(ranges, "RANGE_BYTES", 25)
+    monkeypatch.setattr(ranges, "RANGE_BYTES", 100)
     one, two = grouped(tmp_path / "1", "1 kB"), grouped(tmp_path / "2", "1 kB")
     build_dataset(one, jobs=1)
     build_dataset(two, jobs=2)

@@ -256,7 +256,7 @@ def test_an_error_nobody_foresaw_stops_its_output_and_no_other(
             raise ZeroDivisionError("of c")
         write_split(shard, *arguments, **more)
 
-    monkeypatch.setattr("tokflow.build.tasks.write_split", fails_for_c)
+    monkeypatch.setattr("tokflow.build.writers.write_split", fails_for_c)
 
     built = build_dataset(declare(tmp_path, FILES))
 

@@ -12,7 +12,7 @@ from tokflow_tests.tiny import FEW_TEXTS, write_raw, write_yaml
 
 SCRIPT = """
 import signal, sys, time
-from tokflow.build import tasks
+from tokflow.build import writers
 from tokflow.cli.app import app
 
 def write(*arguments, **more):
@@ -20,7 +20,7 @@ def write(*arguments, **more):
     time.sleep(60)
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # who started it may have ignored it
-tasks.write_token_shard = write
+writers.write_token_shard = write
 app(["run", "--config", sys.argv[1]])
 """
 

@@ -136,8 +136,8 @@ def test_an_export_without_all_files_names_those_that_are_missing(case: Case):
 @pytest.mark.parametrize(
     ("key", "message"),
     [
-        ("nowhere.txt", "expected the partition key of a raw file"),
-        ("../../etc/passwd", "found none of that name among 3 files"),
+        ("nowhere.txt", "expected the key of a partition"),
+        ("../../etc/passwd", "found none of that name among 3 such"),
     ],
 )
 def test_a_partition_registered_by_hand_is_refused(case: Case, key: str, message: str):

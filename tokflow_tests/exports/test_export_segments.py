@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tokflow.build import tasks
+from tokflow.build import output_tasks, writers
 from tokflow.build.dataset import Dataset
 from tokflow.build.gc import find_garbage
 from tokflow.build.graph import BuildGraph
@@ -109,8 +109,9 @@ def test_a_killed_run_goes_on_at_the_first_segment_that_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(export_segments, "SEGMENT_TOKENS", 30)
+    monkeypatch.setattr(tasks, "MADE_TOGETHER_BYTES", 0)
     dataset = dataset_in(tmp_path, ROWS[:1])
-    write, made = tasks.write_export, []
+    write, made = writers.write_export, []
 
     def is_killed(*arguments: Any, segment: ExportSegment, **more: Any) -> None:
         made.append(segment.number)
@@ -118,7 +119,7 @@ def test_a_killed_run_goes_on_at_the_first_segment_that_is_missing(
             raise KeyboardInterrupt
         write(*arguments, segment=segment, **more)
 
-    monkeypatch.setattr(tasks, "write_export", is_killed)
+    monkeypatch.setattr(writers, "write_export", is_killed)
     with pytest.raises(KeyboardInterrupt):
         build_dataset(dataset, jobs=1)
     assert build_dataset(dataset, jobs=1).failed == ()
@@ -130,11 +131,11 @@ def test_a_killed_run_goes_on_at_the_first_segment_that_is_missing(
 def test_a_damaged_segment_is_not_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(export_segments, "SEGMENT_TOKENS", 30)
     dataset = dataset_in(tmp_path, ROWS[:1])
-    join = tasks.join_export
-    monkeypatch.setattr(tasks, "join_export", lambda *_, **__: 1 // 0)
+    join = output_tasks.join_export
+    monkeypatch.setattr(output_tasks, "join_export", lambda *_, **__: 1 // 0)
     [failed] = build_dataset(dataset, jobs=1).failed
     assert isinstance(failed.error, ZeroDivisionError)
-    monkeypatch.setattr(tasks, "join_export", join)
+    monkeypatch.setattr(output_tasks, "join_export", join)
     bad = next(dataset.folder.glob("exports/parquet/.*.segments/00002/*.parquet"))
     data = bytearray(bad.read_bytes())
     data[5] ^= 1

@@ -10,7 +10,7 @@ import pytest
 
 from tokflow.audit.trace import trace_tokens
 from tokflow.audit.verify.verification import verify_dataset
-from tokflow.build import tasks
+from tokflow.build import output_tasks, tasks, writers
 from tokflow.build.dataset import Dataset
 from tokflow.build.gc import find_garbage
 from tokflow.build.graph import BuildGraph
@@ -102,7 +102,7 @@ def test_a_killed_run_goes_on_at_the_first_segment_that_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     dataset = dataset_in(tmp_path / "killed")
-    write, made = tasks.write_token_shard, []
+    write, made = writers.write_token_shard, []
 
     def is_killed(*arguments: Any, segment: Any = None, **more: Any) -> None:
         if segment is not None:
@@ -111,7 +111,7 @@ def test_a_killed_run_goes_on_at_the_first_segment_that_is_missing(
                 raise KeyboardInterrupt
         write(*arguments, **({"segment": segment} if segment else {}), **more)
 
-    monkeypatch.setattr(tasks, "write_token_shard", is_killed)
+    monkeypatch.setattr(writers, "write_token_shard", is_killed)
     with pytest.raises(KeyboardInterrupt):
         build_dataset(dataset, jobs=1)
     graph = built(dataset, jobs=1)
@@ -134,11 +134,11 @@ def test_gc_removes_segments_that_no_run_has_finished(tmp_path: Path):
 
 def test_a_damaged_segment_is_not_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     dataset = dataset_in(tmp_path)
-    join = tasks.join_segments
-    monkeypatch.setattr(tasks, "join_segments", lambda *_, **__: 1 // 0)
+    join = output_tasks.join_segments
+    monkeypatch.setattr(output_tasks, "join_segments", lambda *_, **__: 1 // 0)
     [failed] = [each for each in build_dataset(dataset, jobs=1).failed if each.stage == "tokens"]
     assert isinstance(failed.error, ZeroDivisionError)
-    monkeypatch.setattr(tasks, "join_segments", join)
+    monkeypatch.setattr(output_tasks, "join_segments", join)
     [bad] = dataset.folder.glob("tokens/a.jsonl/.*.segments/00002/tokens-00002.bin")
     data = bytearray(bad.read_bytes())
     data[5] ^= 1
@@ -219,7 +219,7 @@ def test_another_machine_may_make_the_shard_meanwhile(
     when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     dataset = dataset_in(tmp_path)
-    write, calls = tasks.write_token_shard, []
+    write, calls = writers.write_token_shard, []
 
     def write_late(*arguments: Any, segment: Any = None, **more: Any) -> None:
         given = {"segment": segment} if segment else {}
@@ -231,10 +231,10 @@ def test_another_machine_may_make_the_shard_meanwhile(
             make_elsewhere()
 
     def make_elsewhere() -> None:
-        monkeypatch.setattr(tasks, "write_token_shard", write)
+        monkeypatch.setattr(writers, "write_token_shard", write)
         assert build_dataset(dataset, jobs=1).failed == ()
 
-    monkeypatch.setattr(tasks, "write_token_shard", write_late)
+    monkeypatch.setattr(writers, "write_token_shard", write_late)
     graph = built(dataset, jobs=1)
 
     assert not list(dataset.folder.rglob("*.segments"))
@@ -281,13 +281,13 @@ def test_segments_that_are_not_allowed_any_more_are_made_again(tmp_path: Path):
 
 
 def test_what_follows_a_bad_document_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    write, made = tasks.write_token_shard, []
+    write, made = writers.write_token_shard, []
 
     def counted(*arguments: Any, segment: Any = None, **more: Any) -> None:
         made.append(segment)
         write(*arguments, **({"segment": segment} if segment else {}), **more)
 
-    monkeypatch.setattr(tasks, "write_token_shard", counted)
+    monkeypatch.setattr(writers, "write_token_shard", counted)
     dataset = dataset_in(tmp_path)
     write_bad_lines(tmp_path, 0)
 
