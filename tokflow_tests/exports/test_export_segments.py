@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tokflow.build import output_tasks, writers
+from tokflow.build import output_tasks, tasks, writers
 from tokflow.build.dataset import Dataset
 from tokflow.build.gc import find_garbage
 from tokflow.build.graph import BuildGraph
