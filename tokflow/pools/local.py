@@ -17,7 +17,13 @@ from typing import Any, NamedTuple, Self
 from tokflow.errors import TokflowError, explained
 from tokflow.pools.cores import be_worker
 from tokflow.pools.pool import Advance, Finished, InProcess, LostWorkerError, Make, R, T, ignore
-from tokflow.pools.processes import ProcessPool, affordable, start_fork_server, stop_all
+from tokflow.pools.processes import (
+    ProcessPool,
+    affordable,
+    kill_all,
+    start_fork_server,
+    stop_all,
+)
 
 TASKS = "tokflow.build.tasks"
 FORK_SERVER = "tokflow.build.fork_server"
@@ -109,8 +115,7 @@ class LocalPool:
         return self
 
     def __exit__(self, *error: object) -> None:
-        for worker in self._workers:
-            worker.processes.terminate()
+        kill_all([worker.processes for worker in self._workers])  # which are idle
 
 
 @dataclass(eq=False)

@@ -182,6 +182,19 @@ def stop_all(pools: Sequence[ProcessPool]) -> None:
     _join(processes)
 
 
+def kill_all(pools: Sequence[ProcessPool]) -> None:
+    """End the processes of pools, which have nothing to do and nothing to clean up.
+
+    Their threads here end, too: one left behind may be closing what Python, at its own end, is
+    about to write to.
+    """
+    for pool in pools:
+        for process in pool.started():
+            process.kill()
+    for pool in pools:
+        pool.shutdown(cancel_futures=True)
+
+
 def _join(processes: Sequence[BaseProcess]) -> None:
     """Wait for the ends of processes, a second in all."""
     until = time.monotonic() + STOP_SECONDS
