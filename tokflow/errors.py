@@ -102,6 +102,11 @@ def first_five(words: Sequence[str]) -> str:
     return ", ".join(shortened(words))
 
 
+def counted(number: int, noun: str) -> str:
+    """Return `1 file`, `2 files`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def message_of(error: BaseException, *, where: object) -> str:
     """Return what to tell a user of an error on one line; see `explained`."""
     return str(explained(error, where=where))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from tokflow.errors import ConfigError, MissingOutputError, explained, shortened
+from tokflow.errors import counted as counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -170,11 +171,6 @@ def size(num_bytes: float) -> str:
         if num_bytes >= factor:
             return f"{num_bytes / factor:,.1f} {unit}"
     return f"{num_bytes:,.0f} B"
-
-
-def counted(number: int, noun: str) -> str:
-    """Return `1 file`, `2 files`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def of_asked(number: int, asked: int | None) -> str:

@@ -42,3 +42,8 @@ def partition_set(dataset: Dataset) -> dg.DynamicPartitionsDefinition:
 def scan_job_name(dataset: Dataset) -> str:
     """Return the name of the job that looks for new, changed and removed raw files."""
     return f"{dataset.name}_scan"
+
+
+def build_job_name(dataset: Dataset) -> str:
+    """Return the name of the job that builds everything."""
+    return f"{dataset.name}_build"

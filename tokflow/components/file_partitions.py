@@ -11,7 +11,7 @@ import dagster as dg
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
 from tokflow.components.dagster_names import partition_set
-from tokflow.components.history import AssetHistory
+from tokflow.components.history import AssetHistory, Log
 from tokflow.components.reports import report_files, report_raw
 from tokflow.errors import RawFileError, first_five
 from tokflow.raw import RawFile, RawPartition
@@ -57,9 +57,11 @@ class FileChanges:
     """Another one when other files are to be read, registered or retired."""
 
 
-def look_at_sources(instance: dg.DagsterInstance, dataset: Dataset) -> FileChanges:
-    """Return what is there, without reading any content."""
-    graph = BuildGraph(dataset, offline=True)
+def look_at_sources(
+    instance: dg.DagsterInstance, dataset: Dataset, graph: BuildGraph | None = None
+) -> FileChanges:
+    """Return what is there, without reading any content; `graph`: that of a plan."""
+    graph = graph or BuildGraph(dataset, offline=True)
     registered = set(instance.get_dynamic_partitions(str(partition_set(dataset).name)))
     added = tuple(key for key in graph.partitions if key not in registered)
     removed = tuple(sorted(registered - set(graph.partitions)))
@@ -79,13 +81,17 @@ def look_at_sources(instance: dg.DagsterInstance, dataset: Dataset) -> FileChang
 
 
 def sync_files(
-    instance: dg.DagsterInstance, dataset: Dataset, changes: FileChanges | None = None
+    instance: dg.DagsterInstance,
+    dataset: Dataset,
+    changes: FileChanges | None = None,
+    *,
+    log: Log | None = None,
 ) -> SyncedFiles:
     """Register new raw files as partitions, retire those that are gone, record each new content.
 
-    The content of a file of this machine is recorded as a materialization of `raw` without a
-    run, for somebody else has made it; Dagster ignores an observation of an asset that it can
-    materialize. A remote file is only listed: what its content is shows when `raw` fetches it.
+    The content of a file of this machine is recorded as a materialization of `raw`, by default
+    without a run, for somebody else has made it; Dagster ignores an observation of an asset that it
+    can materialize. A remote file is only listed: what its content is shows when `raw` fetches it.
     The list itself is recorded as a materialization of `files`, so that a file which goes away
     makes the exports stale, too. `changes`: those that a look has found just now.
 
@@ -93,13 +99,14 @@ def sync_files(
     """
     changes = changes or look_at_sources(instance, dataset)
     raw_files = known_files(changes.graph)
-    known = AssetHistory(instance, dataset, "raw").versions()
+    known = AssetHistory(instance, dataset, "raw").versions
     # Recorded before they are registered, or automation might see a partition without its file.
-    recorded = record_raw(instance, changes.graph, known_partitions(changes.graph, raw_files))
+    partitions = known_partitions(changes.graph, raw_files)
+    recorded = record_raw(instance, changes.graph, partitions, log)
     register(instance, dataset, changes.added)
     for key in changes.removed:
         instance.delete_dynamic_partition(str(partition_set(dataset).name), key)
-    record_listing(instance, changes.graph, raw_files)
+    record_listing(instance, changes.graph, raw_files, log)
     changed = tuple(key for key in recorded if key in known and key not in changes.added)
     return SyncedFiles(added=changes.added, removed=changes.removed, changed=changed)
 
@@ -141,21 +148,27 @@ def known_partitions(
 
 
 def record_raw(
-    instance: dg.DagsterInstance, graph: BuildGraph, partitions: Mapping[str, RawPartition]
+    instance: dg.DagsterInstance,
+    graph: BuildGraph,
+    partitions: Mapping[str, RawPartition],
+    log: Log | None = None,
 ) -> list[str]:
     """Record the contents of partitions that Dagster does not have; return their keys, sorted."""
     history = AssetHistory(instance, graph.dataset, "raw")
     new = history.unrecorded({key: partitions[key].sha256 for key in sorted(partitions)})
-    history.record({key: report_raw(partitions[key], graph.partitions[key]) for key in new})
+    history.record({key: report_raw(partitions[key], graph.partitions[key]) for key in new}, log)
     return new
 
 
 def record_listing(
-    instance: dg.DagsterInstance, graph: BuildGraph, raw_files: Mapping[str, RawFile | None]
+    instance: dg.DagsterInstance,
+    graph: BuildGraph,
+    raw_files: Mapping[str, RawFile | None],
+    log: Log | None = None,
 ) -> bool:
     """Record the list of raw files, unless Dagster has it."""
     report = report_files(raw_files, graph.listing.left_out)
     history = AssetHistory(instance, graph.dataset, "files")
     new = history.unrecorded({"": report.data_version})
-    history.record(dict.fromkeys(new, report))
+    history.record(dict.fromkeys(new, report), log)
     return bool(new)

@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
 
 import dagster as dg
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
+from tokflow.components.checks import CHECKS
 from tokflow.components.dagster_names import FILE_STAGES, asset_key, parents
 from tokflow.components.reports import Report
 from tokflow.documents import deciding_fields
@@ -21,6 +24,9 @@ from tokflow.tokens.shard import tokens_recipe
 CODE_VERSION = "dagster/code_version"
 DATA_VERSION = "dagster/data_version"
 """Tags by which Dagster says what is stale."""
+
+Log: TypeAlias = Callable[[dg.AssetMaterialization], object]
+"""Enters an event: as one of a run, by `context.log_event`, or as one without a run."""
 
 LISTING_VERSION = "1"
 """Raised when the same raw files would give another list, or be taken otherwise."""
@@ -47,11 +53,12 @@ def code_version(dataset: Dataset, stage: str, name: str = "") -> str:
     return recipes[stage]().code_version
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, since it keeps what it looked up
 class AssetHistory:
     """Materializations of one asset: those that Dagster has, and those it is to be told of.
 
-    Outputs are named by their partition, `""` of an asset without partitions.
+    Outputs are named by their partition, `""` of an asset without partitions. Versions and parents
+    are those of the first look, so parents must have been recorded before it.
     """
 
     instance: dg.DagsterInstance
@@ -68,28 +75,42 @@ class AssetHistory:
     def events(self, reports: Mapping[str, Report]) -> list[dg.AssetMaterialization]:
         """Return the materializations of outputs, each with its own metadata and data version and
         the parents that it has now."""
-        tags = self._tags() if reports else {}
         return [
             dg.AssetMaterialization(
                 self.key,
+                description=report.description or None,
                 partition=partition or None,
                 metadata=report.metadata,
-                tags={**tags, DATA_VERSION: report.data_version},
+                tags={**self._tags, DATA_VERSION: report.data_version},
             )
             for partition, report in reports.items()
         ]
 
-    def record(self, reports: Mapping[str, Report]) -> None:
-        """Enter outputs that were made without a run."""
+    def record(self, reports: Mapping[str, Report], log: Log | None = None) -> None:
+        """Enter outputs, by default as made without a run."""
         for event in self.events(reports):
-            self.instance.report_runless_asset_event(event)
+            (log or self.instance.report_runless_asset_event)(event)
 
+    @cached_property
     def versions(self) -> dict[str, str]:
-        """Return the latest data version of each partition."""
+        """The latest data version of each partition."""
         tags = self.instance.event_log_storage.get_latest_tags_by_partition(
             self.key, dg.DagsterEventType.ASSET_MATERIALIZATION, [DATA_VERSION]
         )
         return {partition: found[DATA_VERSION] for partition, found in tags.items()}
+
+    def has_failed_check(self) -> bool:
+        """Return whether the latest result of a check of this asset is an error."""
+        keys = [dg.AssetCheckKey(self.key, name) for name in CHECKS.get(self.stage, {})]
+        latest = self.instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
+        events = [record.event.dagster_event for record in latest.values() if record.event]
+        found = [event.event_specific_data for event in events if event]
+        return any(
+            isinstance(data, dg.AssetCheckEvaluation)
+            and not data.passed
+            and data.severity is dg.AssetCheckSeverity.ERROR
+            for data in found
+        )
 
     def unrecorded(self, versions: Mapping[str, str]) -> list[str]:
         """Return which outputs Dagster does not have in these versions.
@@ -97,8 +118,7 @@ class AssetHistory:
         An asset without partitions is to be recorded again, too, when a parent has been since.
         """
         if self.stage in FILE_STAGES:
-            known = self.versions()
-            return [key for key, version in versions.items() if known.get(key) != version]
+            return [key for key, version in versions.items() if self.versions.get(key) != version]
         records = self._latest([self.key, *self._parents()])
         latest = records.pop(self.key, None)
         event = latest.asset_materialization if latest else None
@@ -110,11 +130,10 @@ class AssetHistory:
         own_versions = (code_version(self.dataset, self.stage, self.name), versions)
         return [] if is_newest and known_versions == own_versions else list(versions)
 
+    @cached_property
     def _tags(self) -> dict[str, str]:
-        """Return the tags, but for the data version, that Dagster would give a materialization.
-
-        They name the parents' latest events, so those must have been recorded before.
-        """
+        """The tags, but for the data version, that Dagster would give a materialization; they name
+        the parents' latest events."""
         records = self._latest(self._parents())
         tags = {
             CODE_VERSION: code_version(self.dataset, self.stage, self.name),

@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import dagster as dg
 
@@ -21,6 +21,7 @@ from tokflow.errors import TokflowError, first_five, message_of, shortened
 from tokflow.pools.pool import Advance, Pool, open_pool
 
 Results = Iterator[dg.MaterializeResult[Any]]
+Context: TypeAlias = dg.OpExecutionContext | dg.AssetExecutionContext
 Body = Callable[[dg.AssetExecutionContext], Results]
 
 LOG_SECONDS = 5.0
@@ -59,7 +60,7 @@ def make_body(dataset: Dataset, stage: Any, name: str = "") -> Body:
             for event in AssetHistory(context.instance, dataset, stage, name).events(reports):
                 context.log_event(event)
         if errors:
-            raise _failure(graph, errors, num_keys=len(keys)) from next(iter(errors.values()))
+            raise failure_of(graph, errors, num_keys=len(keys)) from next(iter(errors.values()))
 
     return body
 
@@ -75,7 +76,7 @@ def _make_all(
     reports: dict[str, Report] = {}
     errors: dict[str, Exception] = {}
     if stage in FILE_STAGES and stage != "raw":
-        made = make_stage(graph, stage, keys, pool, advance=_log_progress(context))
+        made = make_stage(graph, stage, keys, pool, advance=log_progress(context))
         for key, result in made.items():
             if isinstance(result, StageResult):
                 reports[key] = report(result)
@@ -103,7 +104,7 @@ def _make(graph: BuildGraph, stage: str, name: str) -> Report:
     return report(make_export(graph, graph.export_config(name)))
 
 
-def _log_progress(context: dg.AssetExecutionContext) -> Advance:
+def log_progress(context: Context) -> Advance:
     """Return what hears of tokenized text, and logs it."""
     log, started = _slow_log(context), time.monotonic()
     num_documents = num_bytes = 0
@@ -118,7 +119,7 @@ def _log_progress(context: dg.AssetExecutionContext) -> Advance:
     return advance
 
 
-def _slow_log(context: dg.AssetExecutionContext) -> Callable[[str], None]:
+def _slow_log(context: Context) -> Callable[[str], None]:
     """Return what writes a line of the log every few seconds, and no other."""
     last = time.monotonic()
 
@@ -131,17 +132,25 @@ def _slow_log(context: dg.AssetExecutionContext) -> Callable[[str], None]:
     return log
 
 
-def _failure(graph: BuildGraph, errors: Mapping[str, Exception], *, num_keys: int) -> dg.Failure:
+def failure_of(
+    graph: BuildGraph,
+    errors: Mapping[str, Exception],
+    *,
+    num_keys: int,
+    problems: Sequence[str] = (),
+) -> dg.Failure:
+    """Return the failure that names each file, of `num_keys`, which could not be built, and the
+    problems that checks found."""
     keys_of: dict[str, list[str]] = {}
     for key, error in errors.items():
         keys_of.setdefault(message_of(error, where=key), []).append(key)
     lines = [f"{first_five(keys)}: {message}" for message, keys in keys_of.items()]
-    if num_keys > 1:
+    if errors and num_keys > 1:
         rest = "; the others were, and are recorded" if len(errors) < num_keys else ""
         head = f"{len(errors):,} of {num_keys:,} files could not be built{rest}"
         lines = [head, *shortened(lines, MAX_SHOWN)]
     return dg.Failure(
-        f"{graph.dataset.name}: " + "\n".join(lines),
+        f"{graph.dataset.name}: " + "\n".join([*lines, *problems]),
         metadata={"files": dg.MetadataValue.json(list(errors)[:MAX_SHOWN])},
         allow_retries=any(_is_remote(graph, key) for key in errors),
     )

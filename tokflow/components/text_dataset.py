@@ -16,6 +16,7 @@ from tokflow.components.automation import (
     scan_job,
     scan_schedule,
 )
+from tokflow.components.build_job import build_job
 
 
 @dataclass
@@ -55,14 +56,9 @@ def make_definitions(dataset: Dataset, *, declared_in: Path | None = None) -> dg
         if declared_in is not None:
             assets = [_with_source(asset, declared_in) for asset in assets]
         scan = scan_job(dataset)
-        build = dg.define_asset_job(
-            f"{dataset.name}_build",
-            selection=dg.AssetSelection.groups(dataset.name),
-            description=f"Builds {dataset.name}; outputs that exist stay as they are.",
-        )
         return dg.Definitions(
             assets=assets,
-            jobs=[scan, build],
+            jobs=[build_job(dataset), scan],
             sensors=[files_sensor(dataset, scan), automation_sensor(dataset)],
             schedules=[scan_schedule(dataset, scan)],
         )

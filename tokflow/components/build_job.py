@@ -1,0 +1,254 @@
+"""Job that builds a dataset in one run: what is missing or changed, of all files, and no key named.
+
+It reports what it makes, output by output, so that staleness, automation and plots are as after
+runs of the assets; what is in the store already is reported as it is.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+
+import dagster as dg
+
+from tokflow.build.dataset import Dataset
+from tokflow.build.graph import BuildGraph
+from tokflow.build.output import Stage
+from tokflow.build.pipeline import build_dataset
+from tokflow.build.results import BuildResult, Reporter, StageFailure, StageResult
+from tokflow.components.assets import FETCH_RETRY
+from tokflow.components.checks import check_results
+from tokflow.components.dagster_names import build_job_name
+from tokflow.components.file_partitions import look_at_sources, sync_files
+from tokflow.components.history import AssetHistory
+from tokflow.components.reports import data_version, report
+from tokflow.components.steps import failure_of, log_progress
+from tokflow.components.workers import POOL, RESOURCE, WORKERS
+from tokflow.errors import TokflowError, counted, message_of
+
+Body = Callable[[dg.OpExecutionContext], object]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedBuild:
+    """Result of a build, and of the asset checks of what was new to Dagster."""
+
+    built: BuildResult
+    problems: tuple[str, ...]
+    """Findings of asset checks that would harm training."""
+    warnings: tuple[str, ...]
+    """Findings that a person should look at, such as a text in two parts."""
+    failure: dg.Failure | None
+    """Why the run fails, which names each bad file; None where all is well."""
+
+
+def build_job(dataset: Dataset, body: Body | None = None) -> dg.JobDefinition:
+    """Return the job; `body` is what its one step does, by default all that the job promises."""
+
+    @dg.op(
+        name=f"{dataset.name}_build_all",
+        description="Build what is missing or changed, of all files, and report it.",
+        required_resource_keys={RESOURCE},
+        pool=POOL,
+        retry_policy=FETCH_RETRY,
+    )
+    def build_all(context: dg.OpExecutionContext) -> None:
+        (body or partial(_build_or_fail, dataset))(context)
+
+    @dg.job(
+        name=build_job_name(dataset),
+        description=f"Builds {dataset.name}: registers new raw files, makes what is missing or has "
+        "changed, of all files, and the exports, and checks them. Nothing needs to be chosen.",
+        resource_defs={RESOURCE: WORKERS},
+        executor_def=dg.in_process_executor,
+    )
+    def build() -> None:
+        build_all()
+
+    return build
+
+
+def _build_or_fail(dataset: Dataset, context: dg.OpExecutionContext) -> None:
+    jobs = getattr(context.resources, RESOURCE).jobs
+    try:
+        failure = build_in_run(context, BuildGraph(dataset, offline=True), jobs=jobs).failure
+    except (TokflowError, OSError) as error:
+        message = message_of(error, where=dataset.name)
+        raise dg.Failure(f"{dataset.name}: {message}", allow_retries=False) from error
+    if failure is not None:
+        raise failure
+
+
+def run_build_job(
+    instance: dg.DagsterInstance,
+    graph: BuildGraph,
+    *,
+    partitions: Sequence[str] | None = None,
+    jobs: int | None = None,
+    reporter: Reporter | None = None,
+) -> RecordedBuild:
+    """Execute the job in this process, as a run of `instance`; see `build_dataset`.
+
+    A file that cannot be built, or a check that fails, makes the run a failed one and raises
+    nothing here.
+
+    Raises: what kept anything from being built.
+    """
+    results: list[RecordedBuild] = []
+
+    def body(context: dg.OpExecutionContext) -> None:
+        result = build_in_run(context, graph, partitions=partitions, jobs=jobs, reporter=reporter)
+        results.append(result)
+        if result.failure is not None:
+            result.failure.allow_retries = False  # who waits at a terminal tries again at will
+            raise result.failure
+
+    console = {"config": {"log_level": "CRITICAL"}}
+    with suppress(dg.Failure):
+        build_job(graph.dataset, body).execute_in_process(
+            instance=instance, run_config={"loggers": {"console": console}}
+        )
+    return results[0]
+
+
+def build_in_run(
+    context: dg.OpExecutionContext,
+    graph: BuildGraph,
+    *,
+    partitions: Sequence[str] | None = None,
+    jobs: int | None = None,
+    reporter: Reporter | None = None,
+) -> RecordedBuild:
+    """Bring the partitions up to date, build, report each output and check those that are new.
+
+    `graph`: an offline one. `reporter` hears of the build; by default the run's log does.
+    """
+    started, dataset = time.perf_counter(), graph.dataset
+    changes = look_at_sources(context.instance, dataset, graph)
+    context.log.info(str(sync_files(context.instance, dataset, changes, log=context.log_event)))
+    recorder = _Recorder(context, dataset, reporter or _Progress(context))
+    built = build_dataset(dataset, graph=graph, partitions=partitions, jobs=jobs, reporter=recorder)
+    failed = recorder.check()
+    built = replace(built, seconds=time.perf_counter() - started)
+    outputs = f"{counted(built.num_new, 'output')} new, {recorder.num_recorded:,} new to Dagster"
+    files = counted(built.num_files, "file")
+    said = f"{files}: {outputs}, {len(built.made):,} in all, {built.seconds:,.1f} s"
+    context.log.info(said)
+    problems = _said(failed, dg.AssetCheckSeverity.ERROR)
+    warnings = _said(failed, dg.AssetCheckSeverity.WARN)
+    return RecordedBuild(built, problems, warnings, _failure(graph, built, problems))
+
+
+def _failure(graph: BuildGraph, built: BuildResult, problems: tuple[str, ...]) -> dg.Failure | None:
+    if not built.failed and not problems:
+        return None
+    errors = {failed.name: failed.error for failed in built.failed}
+    is_of_files = any(key in graph.partitions for key in errors)
+    num_keys = len(graph.partitions) if is_of_files else 1
+    return failure_of(graph, errors, num_keys=num_keys, problems=problems)
+
+
+def _said(
+    failed: Sequence[dg.AssetCheckResult], severity: dg.AssetCheckSeverity
+) -> tuple[str, ...]:
+    return tuple(
+        f"{result.asset_key.to_user_string()}: {result.description}"
+        for result in failed
+        if result.severity is severity and result.asset_key
+    )
+
+
+class _Progress(Reporter):
+    """A line of the run's log every few seconds, of how much was tokenized."""
+
+    def __init__(self, context: dg.OpExecutionContext) -> None:
+        self._log = log_progress(context)
+
+    def advance(self, num_documents: int, num_bytes: int) -> None:
+        """Log it, if it is time."""
+        self._log(num_documents, num_bytes)
+
+
+class _Recorder(Reporter):
+    """Reports each output when it is there, unless Dagster has it in that version."""
+
+    def __init__(self, context: dg.OpExecutionContext, dataset: Dataset, shown: Reporter) -> None:
+        self._context = context
+        self._dataset = dataset
+        self._shown = shown
+        self._graph: BuildGraph | None = None
+        """That of the build, once it has made anything."""
+        self._histories: dict[tuple[Stage, str], AssetHistory] = {}
+        """Of the assets of this stage, each as it was when the stage began."""
+        self._made: dict[tuple[Stage, str], list[str]] = {}
+        """Every output that is there, by asset."""
+        self._recorded: dict[tuple[Stage, str], list[str]] = {}
+        """Those that were new to Dagster."""
+
+    @property
+    def num_recorded(self) -> int:
+        """Outputs that were new to Dagster."""
+        return sum(map(len, self._recorded.values()))
+
+    def stage(self, stage: Stage, *, num_outputs: int, num_bytes: int) -> None:
+        """Begin, or begin again where gigatoken turned out to be wrong."""
+        self._histories = {}
+        for outputs in (self._made, self._recorded):
+            for asset in [asset for asset in outputs if asset[0] == stage != "tokenizer"]:
+                del outputs[asset]
+        self._shown.stage(stage, num_outputs=num_outputs, num_bytes=num_bytes)
+
+    def advance(self, num_documents: int, num_bytes: int) -> None:
+        """Pass it on."""
+        self._shown.advance(num_documents, num_bytes)
+
+    def made(self, made: StageResult) -> None:
+        """Report the output, after what it is made from."""
+        self._shown.made(made)
+        output = made.output
+        if self._graph is None:
+            self._graph = output.graph
+            if not all(source.is_local for source in self._graph.sources.values()):
+                # What the build has fetched is known only now.
+                sync_files(self._context.instance, self._dataset, log=self._context.log_event)
+        asset = (output.stage, output.name if output.stage == "export" else "")
+        self._made.setdefault(asset, []).append(output.name)
+        history = self._histories.setdefault(asset, self._history(asset))
+        partition = output.name if output.is_of_file else ""
+        if history.unrecorded({partition: data_version(output)}):
+            self._recorded.setdefault(asset, []).append(output.name)
+            history.record({partition: report(made)}, self._context.log_event)
+
+    def failed(self, failed: StageFailure) -> None:
+        """Log the error at once; the run goes on."""
+        self._shown.failed(failed)
+        self._context.log.error(str(failed.explained))
+
+    def check(self) -> list[dg.AssetCheckResult]:
+        """Check what was new to Dagster, and all of an asset whose check failed before; return the
+        checks that fail."""
+        failed = []
+        for asset, outputs in self._made.items():
+            history = self._history(asset)
+            due = outputs if history.has_failed_check() else self._recorded.get(asset, [])
+            for result in check_results(self._graph, *asset, due) if self._graph and due else ():
+                evaluation = _evaluation(history.key, result)
+                self._context.log_event(evaluation)  # type: ignore[arg-type]  # it takes them
+                failed += [] if result.passed else [result]
+        return failed
+
+    def _history(self, asset: tuple[Stage, str]) -> AssetHistory:
+        return AssetHistory(self._context.instance, self._dataset, *asset)
+
+
+def _evaluation(key: dg.AssetKey, result: dg.AssetCheckResult) -> dg.AssetCheckEvaluation:
+    return dg.AssetCheckEvaluation(
+        asset_key=key,
+        check_name=str(result.check_name),
+        passed=result.passed,
+        metadata=result.metadata,
+        severity=result.severity,
+        description=result.description,
+        blocking=result.severity is dg.AssetCheckSeverity.ERROR,
+    )

@@ -1,0 +1,220 @@
+"""The job that builds a dataset in one run, without a key named."""
+
+from collections import Counter
+
+import dagster as dg
+import pytest
+
+from tokflow.build.graph import BuildGraph
+from tokflow.build.pipeline import build_dataset
+from tokflow_tests.dagster_case import QUIET, Case, failure
+from tokflow_tests.wrong_engine import use_wrong_engine
+
+KEYS = ["a.txt", "b.txt", "c.txt"]
+
+
+def build(case: Case) -> dg.ExecuteInProcessResult:
+    job = case.defs.resolve_job_def("small_build")
+    return job.execute_in_process(instance=case.instance, run_config=QUIET, raise_on_error=False)
+
+
+def reported(result: dg.ExecuteInProcessResult) -> dict[str, int]:
+    """Return how many events each asset has in a run."""
+    events = [event for event in result.all_events if event.is_step_materialization]
+    return dict(Counter("/".join(event.asset_key.path[1:]) for event in events))
+
+
+def test_one_run_builds_everything_of_a_dataset_that_dagster_has_never_seen(case: Case):
+    result = build(case)
+
+    assert result.success, failure(result)
+    assert case.partitions() == KEYS
+    assert all(not made.is_new for made in build_dataset(case.dataset).made)
+    assert case.not_fresh() == {}
+    assert reported(result) == {
+        "raw": 3,
+        "files": 1,
+        "tokenizer": 1,
+        "tokens": 3,
+        "split": 3,
+        "sequences": 3,
+        "exports/bin": 1,
+        "exports/parquet": 1,
+    }
+    evaluations = result.get_asset_check_evaluations()
+    assert len(evaluations) == 7
+    assert all(evaluation.passed for evaluation in evaluations)
+
+
+def test_a_second_run_reports_nothing(case: Case):
+    build(case)
+
+    second = build(case)
+
+    assert second.success, failure(second)
+    assert reported(second) == {}
+    assert second.get_asset_check_evaluations() == []
+
+
+def test_what_was_built_outside_of_dagster_is_adopted_as_it_is(case: Case):
+    build_dataset(case.dataset)
+
+    result = build(case)
+
+    assert sum(reported(result).values()) == 3 * 4 + 2 + 2
+    assert case.event("tokens", partition="b.txt").metadata["is_new"].value is False
+    assert case.not_fresh() == {}
+
+
+def test_after_a_change_what_came_of_it_is_reported_and_no_more(case: Case):
+    build(case)
+    case.write("b", "other\ntext\nhere\n")
+    case.remove("c")
+    case.write("d", "new\n")
+
+    result = build(case)
+
+    assert reported(result) == {
+        "raw": 2,
+        "files": 1,
+        "tokens": 2,
+        "split": 2,
+        "sequences": 2,
+        "exports/bin": 1,
+        "exports/parquet": 1,
+    }
+    assert case.partitions() == ["a.txt", "b.txt", "d.txt"]
+    assert case.not_fresh() == {}
+
+
+def test_another_config_is_reported_with_its_code_version(case: Case):
+    build(case)
+    case.attributes["packing"] = {"sequence_length": 8}
+
+    result = build(case)
+
+    assert reported(result) == {"sequences": 3, "exports/parquet": 1}
+    assert case.not_fresh() == {}
+
+
+def test_what_changes_after_a_build_is_stale(case: Case):
+    build(case)
+    case.write("b", "other\ntext\nhere\n")
+
+    case.defs.resolve_job_def("small_scan").execute_in_process(
+        instance=case.instance, run_config=QUIET
+    )
+
+    assert case.not_fresh() == {
+        "tokens:b.txt": "STALE",
+        "exports/bin": "STALE",
+        "exports/parquet": "STALE",
+    }
+
+
+def test_an_event_says_the_same_as_one_of_the_asset_and_a_person_can_read_it(case: Case):
+    build(case)
+    of_job = case.event("tokens", partition="b.txt")
+
+    case.run(keys=KEYS)
+
+    of_asset = case.event("tokens", partition="b.txt")
+    assert set(of_job.metadata) == set(of_asset.metadata)
+    assert set(of_job.tags or ()) == set(of_asset.tags or ())
+    said = str(of_job.description)
+    assert said.startswith("b.txt: 3 documents, 34 tokens, ")
+    assert said.endswith(" MB/s, 0 rejects")
+
+
+def test_bad_files_fail_the_run_by_name_after_all_else_was_built(case: Case):
+    case.attributes["documents"] = {"text": "text", "format": "jsonl"}
+    case.write("a", '{"text": "good"}\n')
+    case.write("b", "{broken\n")
+    case.write("c", '{"text": "fine"}\n')
+
+    result = build(case)
+
+    assert not result.success
+    assert "1 of 3 files could not be built; the others were" in failure(result)
+    assert "b.txt: " in failure(result)
+    assert case.not_fresh()["tokens:b.txt"] == "MISSING"
+    assert {"tokens:a.txt", "sequences:c.txt"} & set(case.not_fresh()) == set()
+
+    case.write("b", '{"text": "mended"}\n')
+
+    assert build(case).success
+    assert case.not_fresh() == {}
+
+
+def test_a_mistake_in_the_config_fails_the_run_with_its_message(case: Case):
+    case.attributes["raw"] = {"files": "nowhere/*.txt"}
+
+    result = build(case)
+
+    assert failure(result).startswith("small: ")
+    assert "nowhere" in failure(result)
+
+
+def test_damage_fails_the_run_until_it_is_mended(case: Case):
+    build_dataset(case.dataset)
+    path = BuildGraph(case.dataset).tokens("a.txt").folder / "tokens.bin"
+    content = path.read_bytes()
+    path.write_bytes(b"\xff\xff" + content[2:])
+
+    results = [build(case), build(case)]
+
+    for result in results:
+        assert "small/tokens: " in failure(result)
+        assert "expected an id below vocab_size 258" in failure(result)
+    assert reported(results[1]) == {}
+
+    path.write_bytes(content)
+
+    assert build(case).success
+
+
+def test_a_verdict_on_gigatoken_leaves_every_event_of_the_tokens_that_are_there(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+):
+    use_wrong_engine(monkeypatch)
+    case.attributes["tokenizer"] = {"kind": "trained", "vocab_size": 257}
+    case.write("a", "strange\nx\ny\nz\nu\nv\n")  # whose first line is not compared
+    case.write("b", "strange\n")
+
+    result = build(case)
+
+    assert result.success, failure(result)
+    assert case.not_fresh() == {}
+    graph = BuildGraph(case.dataset)
+    assert [case.data_version("tokens", partition=key) for key in KEYS] == [
+        graph.tokens(key).fingerprint for key in KEYS
+    ]
+
+
+def test_with_offsets_over_the_dataset_everything_is_fresh(case: Case):
+    case.attributes["split"] = {"scope": "dataset", "parts": {"train": {"characters": 9}}}
+
+    result = build(case)
+
+    assert result.success, failure(result)
+    assert case.not_fresh() == {}
+
+
+def test_a_trained_tokenizer_that_did_not_change_is_fresh_after_a_new_file(case: Case):
+    case.attributes["tokenizer"] = {"kind": "trained", "vocab_size": 257}  # no merges
+    build(case)
+    case.write("d", "new\n")
+
+    build(case)
+
+    assert case.not_fresh() == {}
+
+
+def test_a_range_after_a_build_leaves_everything_fresh(case: Case):
+    build(case)
+
+    result = case.run(keys=KEYS)
+
+    assert result.success, failure(result)
+    assert case.not_fresh() == {}
+    assert reported(build(case)) == {}
