@@ -1,11 +1,12 @@
 """`tokflow run`: build what is missing or has changed, and print what came of it.
 
-Where nothing is missing neither Dagster nor an engine is imported.
+A declared dataset is built by a run of Dagster's job in this process. Where nothing is missing
+neither Dagster nor an engine is imported.
 """
 
 import sys
 import time
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ from tokflow.build.results import BuildResult
 from tokflow.build.tasks import SMALL_BYTES
 from tokflow.cli import STARTED
 from tokflow.cli.progress import Bars, Errors, Lines
-from tokflow.cli.recording import dagster_process, record
+from tokflow.cli.recorded import build_recorded, is_recorded, note_recorded, own_streams
 from tokflow.cli.selection import Paths, Words, select
 from tokflow.cli.terminal import (
     FAILED,
@@ -50,8 +51,8 @@ def main(
     num_jobs(jobs)  # refused before anything is done
     share = None if shard is None else _read_share(shard, partitions)
     datasets = select(names, configs, store, is_one=bool(partitions))
-    is_recorded = not configs and store is None  # else Dagster does not know it as it is
-    run = partial(_run, partitions=partitions, is_recorded=is_recorded)
+    in_dagster = not configs and store is None  # else Dagster does not know it as it is
+    run = partial(_run, partitions=partitions, in_dagster=in_dagster)
     if share is not None:
         run = partial(_run_share, share=share)
     documents: list[dict[str, Any]] = []
@@ -108,45 +109,46 @@ def _run(
     *,
     partitions: Words,
     jobs: int | None,
-    is_recorded: bool,
+    in_dagster: bool,
     json: bool,
 ) -> tuple[dict[str, Any], list[Exception]]:
     """Return what is to be said of a dataset in JSON, and what kept outputs from being made."""
     hashing = partial(_while_hashing, jobs=jobs, json=json)
     plan = make_plan(dataset, partitions=partitions, progress=hashing)
     is_partial = partitions is not None
-    if plan.is_up_to_date and not plan.num_remote:
+    is_done = plan.is_up_to_date and not plan.num_remote
+    if is_done and (not in_dagster or is_partial or is_recorded(dataset, plan.planned)):
         for planned in plan.planned:
             if planned.stage == "export" and planned.folder is not None:
                 point_latest_to(planned.folder)  # as after going back to an earlier config
         if not json:
             _say_nothing_to_do(plan)
-        document = _document(plan) if json or is_recorded else {}
-        if is_recorded:
-            document["problems"] = record(dataset, document["outputs"], is_partial=is_partial)
-        return document, []
-    if not is_recorded:
-        built = _build(plan, partitions, jobs=jobs, json=json)
-        return _document(plan, built), [failed.error for failed in built.failed]
-    with dagster_process() as process:
-        built = _build(plan, partitions, jobs=jobs, json=json)
-        document = _document(plan, built)
-        document["problems"] = record(
-            dataset,
-            document["outputs"],
-            is_partial=is_partial or bool(built.failed),
-            process=process,
-        )
+        return _document(plan) if json else {}, []
+    built, problems = _build(plan, partitions, jobs=jobs, in_dagster=in_dagster, json=json)
+    if in_dagster and not (is_partial or built.failed or problems):
+        note_recorded(dataset, [made.output for made in built.made])
+    document = _document(plan, built) | {"problems": problems}
     return document, [failed.error for failed in built.failed]
 
 
-def _build(plan: Plan, partitions: Words, *, jobs: int | None, json: bool) -> BuildResult:
-    build = partial(build_dataset, plan.dataset, partitions=partitions, graph=plan.graph, jobs=jobs)
+def _build(
+    plan: Plan, partitions: Words, *, jobs: int | None, in_dagster: bool, json: bool
+) -> tuple[BuildResult, list[str]]:
+    """Build and say so; return what the asset checks of Dagster found, too."""
+    problems: list[str] = []
+    with ExitStack() as stack:
+        if in_dagster:
+            stack.enter_context(own_streams())
+        is_terminal = sys.stdout.isatty() and not json
+        reporter = stack.enter_context(Bars(plan)) if is_terminal else Errors() if json else Lines()
+        what: dict[str, Any] = {"partitions": partitions, "jobs": jobs, "reporter": reporter}
+        if in_dagster:
+            recorded = build_recorded(plan.graph, **what)
+            built, problems = recorded.built, list(recorded.problems)
+        else:
+            built = build_dataset(plan.dataset, graph=plan.graph, **what)
     if json:
-        return build(reporter=Errors())
-    is_terminal = sys.stdout.isatty()
-    with Bars(plan) if is_terminal else nullcontext(Lines()) as reporter:
-        built = build(reporter=reporter)
+        return built, problems
     if built.num_new or built.failed:
         from tokflow.cli.summary import print_summary
 
@@ -154,7 +156,7 @@ def _build(plan: Plan, partitions: Words, *, jobs: int | None, json: bool) -> Bu
         print_summary(plan, built, with_packing=is_terminal)
     else:
         _say_nothing_to_do(plan)
-    return built
+    return built, problems
 
 
 def _say_nothing_to_do(plan: Plan) -> None:

@@ -1,8 +1,8 @@
-"""Definitions of a dataset for Dagster, and the record of what is built without it."""
+"""Definitions of a dataset for Dagster, and its build as a run in this process."""
 
+from tokflow.components.build_job import RecordedBuild, run_build_job
 from tokflow.components.file_partitions import SyncedFiles, sync_files
 from tokflow.components.instance import open_instance
-from tokflow.components.records import RecordedBuild, record_build
 from tokflow.components.text_dataset import TextDataset, make_definitions
 
 __all__ = [
@@ -11,6 +11,6 @@ __all__ = [
     "TextDataset",
     "make_definitions",
     "open_instance",
-    "record_build",
+    "run_build_job",
     "sync_files",
 ]

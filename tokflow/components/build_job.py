@@ -4,11 +4,14 @@ It reports what it makes, output by output, so that staleness, automation and pl
 runs of the assets; what is in the store already is reported as it is.
 """
 
+import signal
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import dagster as dg
 
@@ -22,10 +25,15 @@ from tokflow.components.checks import check_results
 from tokflow.components.dagster_names import build_job_name
 from tokflow.components.file_partitions import look_at_sources, sync_files
 from tokflow.components.history import AssetHistory
+from tokflow.components.instance import PROCESS_TAG, end_killed_runs, this_process
 from tokflow.components.reports import data_version, report
 from tokflow.components.steps import failure_of, log_progress
 from tokflow.components.workers import POOL, RESOURCE, WORKERS
 from tokflow.errors import TokflowError, counted, message_of
+from tokflow.pools.pool import Advance, ignore
+
+QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+"""Without Dagster's log on the terminal, which has a display."""
 
 Body = Callable[[dg.OpExecutionContext], object]
 
@@ -51,7 +59,7 @@ def build_job(dataset: Dataset, body: Body | None = None) -> dg.JobDefinition:
         description="Build what is missing or changed, of all files, and report it.",
         required_resource_keys={RESOURCE},
         pool=POOL,
-        retry_policy=FETCH_RETRY,
+        retry_policy=None if body else FETCH_RETRY,  # who waits at a terminal tries again at will
     )
     def build_all(context: dg.OpExecutionContext) -> None:
         (body or partial(_build_or_fail, dataset))(context)
@@ -97,19 +105,33 @@ def run_build_job(
     """
     results: list[RecordedBuild] = []
 
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    handlers = {number: signal.getsignal(number) for number in numbers}
+
     def body(context: dg.OpExecutionContext) -> None:
+        _restore(handlers)  # Dagster raises the same for both, and sets no SIGTERM back
         result = build_in_run(context, graph, partitions=partitions, jobs=jobs, reporter=reporter)
         results.append(result)
         if result.failure is not None:
-            result.failure.allow_retries = False  # who waits at a terminal tries again at will
             raise result.failure
 
-    console = {"config": {"log_level": "CRITICAL"}}
-    with suppress(dg.Failure):
-        build_job(graph.dataset, body).execute_in_process(
-            instance=instance, run_config={"loggers": {"console": console}}
-        )
+    end_killed_runs(instance)
+    try:
+        with suppress(dg.Failure):
+            build_job(graph.dataset, body).execute_in_process(
+                instance=instance, run_config=QUIET, tags={PROCESS_TAG: this_process()}
+            )
+    except dg.DagsterExecutionInterruptedError as error:
+        raise KeyboardInterrupt from error
+    finally:
+        _restore(handlers)
     return results[0]
+
+
+def _restore(handlers: Mapping[signal.Signals, Any]) -> None:
+    if threading.current_thread() is threading.main_thread():
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def build_in_run(
@@ -163,7 +185,12 @@ class _Progress(Reporter):
     """A line of the run's log every few seconds, of how much was tokenized."""
 
     def __init__(self, context: dg.OpExecutionContext) -> None:
-        self._log = log_progress(context)
+        self._context = context
+        self._log: Advance = ignore
+
+    def stage(self, stage: Stage, *, num_outputs: int, num_bytes: int) -> None:
+        """Begin to count."""
+        self._log = log_progress(self._context)
 
     def advance(self, num_documents: int, num_bytes: int) -> None:
         """Log it, if it is time."""

@@ -8,8 +8,12 @@ import dagster as dg
 import yaml
 
 from tokflow.build.declared import project_root
+from tokflow.store.atomic import is_alive, machine
 
 STATE_FOLDER = ".dagster"
+
+PROCESS_TAG = "tokflow/process"
+"""On a run that no daemon watches: the machine and process that does it."""
 
 
 @contextmanager
@@ -31,3 +35,16 @@ def open_instance() -> Iterator[dg.DagsterInstance]:
     home.mkdir(exist_ok=True)
     with chdir(root), dg.DagsterInstance.from_config(os.fspath(home)) as instance:
         yield instance
+
+
+def this_process() -> str:
+    """Return what names this process, and no other while it lives."""
+    return f"{machine()} {os.getpid()}"
+
+
+def end_killed_runs(instance: dg.DagsterInstance) -> None:
+    """Let runs fail that say they go on though their process, of this machine, has been killed."""
+    for run in instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED])):
+        where, _, number = run.tags.get(PROCESS_TAG, "").partition(" ")
+        if where == machine() and not is_alive(int(number)):
+            instance.report_run_failed(run, "The process of this run was killed.")

@@ -209,8 +209,8 @@ def is_leftover(path: Path, *, seconds: float) -> bool:
     name = _TEMPORARY.fullmatch(path.name)
     if name is None:
         return False
-    if name[1] == _machine():
-        return not _is_alive(int(name[2]))
+    if name[1] == machine():
+        return not is_alive(int(name[2]))
     with suppress(FileNotFoundError):  # it has just been finished
         changed = max(each.lstat().st_mtime for each in (path, *path.rglob("*")))
         return time.time() - changed > seconds
@@ -257,7 +257,7 @@ def _is_same(folder: Path, temporary: Path) -> bool:
 
 
 def _temporary_beside(path: Path) -> Path:
-    return path.parent / f".{path.name}.{_machine()}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp"
+    return path.parent / f".{path.name}.{machine()}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp"
 
 
 def _remove_leftovers(path: Path) -> None:
@@ -265,14 +265,14 @@ def _remove_leftovers(path: Path) -> None:
 
     What another machine left stays: see `is_leftover`.
     """
-    start = f".{path.name}.{_machine()}."
+    start = f".{path.name}.{machine()}."
     beside: list[Path] = []
     with suppress(FileNotFoundError):  # another process that failed has just removed the folder
         beside = list(path.parent.iterdir())
     for leftover in beside:
         if leftover.name.startswith(start) and leftover.name.endswith(".tmp"):
             process = leftover.name.split(".")[-3]
-            if process.isdigit() and not _is_alive(int(process)):
+            if process.isdigit() and not is_alive(int(process)):
                 _remove(leftover)
 
 
@@ -285,7 +285,7 @@ def _remove(path: Path) -> None:
 
 
 @cache
-def _machine() -> str:
+def machine() -> str:
     """Return what tells apart places in which a number may mean different processes: machines,
     also before and after they were started again, and containers."""
     names = [socket.gethostname()]
@@ -296,7 +296,8 @@ def _machine() -> str:
     return hashlib.blake2b("\0".join(names).encode(), digest_size=4).hexdigest()
 
 
-def _is_alive(process: int) -> bool:
+def is_alive(process: int) -> bool:
+    """Return whether a process of this machine has not ended."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

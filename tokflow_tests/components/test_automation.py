@@ -8,8 +8,8 @@ from unittest.mock import patch
 import dagster as dg
 import pytest
 
-from tokflow.build.pipeline import build_dataset
-from tokflow.components import record_build, sync_files
+from tokflow.build.graph import BuildGraph
+from tokflow.components import run_build_job, sync_files
 from tokflow_tests.dagster_case import Case
 
 KEYS = ["a.txt", "b.txt", "c.txt"]
@@ -71,9 +71,7 @@ def case(tmp_path: Path) -> Iterator[Case]:
 
 def built(case: Case) -> Automation:
     """Return the automation of a dataset that was built before its first tick."""
-    sync_files(case.instance, case.dataset)
-    build_dataset(case.dataset)
-    record_build(case.instance, case.dataset, case.partitions(), is_checked=False)
+    run_build_job(case.instance, BuildGraph(case.dataset, offline=True))
     automation = Automation(case)
     assert automation.tick() == {}
     return automation

@@ -1,13 +1,16 @@
 """The job that builds a dataset in one run, without a key named."""
 
 from collections import Counter
+from http.server import BaseHTTPRequestHandler
 
 import dagster as dg
 import pytest
 
 from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset
+from tokflow.components import run_build_job
 from tokflow_tests.dagster_case import QUIET, Case, failure
+from tokflow_tests.raw.servers import running
 from tokflow_tests.wrong_engine import use_wrong_engine
 
 KEYS = ["a.txt", "b.txt", "c.txt"]
@@ -191,6 +194,20 @@ def test_a_verdict_on_gigatoken_leaves_every_event_of_the_tokens_that_are_there(
     ]
 
 
+def test_files_that_do_not_lie_side_by_side_are_built_and_reported(case: Case):
+    graph = BuildGraph(case.dataset, offline=True)
+
+    recorded = run_build_job(case.instance, graph, partitions=["a.txt", "c.txt"])
+
+    assert recorded.failure is None
+    assert case.partitions() == KEYS
+    assert case.not_fresh() == {
+        **{f"{stage}:b.txt": "MISSING" for stage in ("tokens", "split", "sequences")},
+        "exports/bin": "MISSING",
+        "exports/parquet": "MISSING",
+    }
+
+
 def test_with_offsets_over_the_dataset_everything_is_fresh(case: Case):
     case.attributes["split"] = {"scope": "dataset", "parts": {"train": {"characters": 9}}}
 
@@ -207,6 +224,31 @@ def test_a_trained_tokenizer_that_did_not_change_is_fresh_after_a_new_file(case:
 
     build(case)
 
+    assert case.not_fresh() == {}
+
+
+def test_files_of_a_server_are_reported_as_they_were_fetched(case: Case):
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_):
+            """Say nothing."""
+
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Length", "4")
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(b"text")
+
+        do_HEAD = do_GET  # noqa: N815
+
+    with running(Handler) as server:
+        address = f"http://127.0.0.1:{server.server_port}"
+        case.attributes["raw"] = {"files": [f"{address}/d.txt", "raw/b.txt"]}
+        results = [build(case), build(case)]
+
+    assert [failure(result) for result in results] == ["(no failure)"] * 2
+    assert reported(results[0])["raw"] == 2
+    assert reported(results[1]) == {}
     assert case.not_fresh() == {}
 
 

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from tokflow.build.dataset import load_dataset
 from tokflow.exports import FORMATS
-from tokflow_tests.cli.test_recording import project_with
+from tokflow_tests.cli.test_recorded import project_with
 from tokflow_tests.special import write_letters
 from tokflow_tests.tiny import build, write_yaml
 

@@ -200,9 +200,9 @@ def test_what_has_another_name_is_not_taken_for_left(tmp_path: Path):
 
 
 def test_containers_with_one_host_name_are_different_machines(monkeypatch: pytest.MonkeyPatch):
-    here = atomic._machine.__wrapped__()
+    here = atomic.machine.__wrapped__()
     monkeypatch.setattr(Path, "readlink", lambda _: Path("pid:[1]"))
-    other = atomic._machine.__wrapped__()
+    other = atomic.machine.__wrapped__()
 
     assert here != other
 

@@ -1,0 +1,114 @@
+"""Builds of declared datasets as runs of Dagster, and the note that it has all of one.
+
+`<store>/<dataset>/recorded.json` says which outputs the last good run left in which instance, so
+that a run that finds nothing to do imports nothing.
+"""
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from tokflow.build.dataset import Dataset
+from tokflow.build.declared import project_root
+from tokflow.build.graph import BuildGraph
+from tokflow.build.output import Output
+from tokflow.build.plan import PlannedOutput
+from tokflow.build.results import Reporter
+from tokflow.cli.terminal import print_error
+from tokflow.errors import ConfigError, message_of
+from tokflow.store.atomic import new_file
+
+if TYPE_CHECKING:
+    from tokflow.components import RecordedBuild
+
+Outputs: TypeAlias = Iterable[Output | PlannedOutput]
+
+RECORDED_NAME = "recorded.json"
+
+
+def is_recorded(dataset: Dataset, outputs: Outputs) -> bool:
+    """Return whether Dagster has exactly these outputs."""
+    note = _note(outputs)
+    try:
+        fields = json.loads((dataset.folder / RECORDED_NAME).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return False
+    return bool(fields == note and Path(note["instance"]).is_dir())
+
+
+def note_recorded(dataset: Dataset, outputs: Outputs) -> None:
+    """Note that Dagster has these outputs, all of a dataset, and that no check found anything."""
+    with new_file(dataset.folder / RECORDED_NAME) as temporary:
+        text = json.dumps(_note(outputs), indent=1, sort_keys=True)
+        temporary.write_text(text + "\n", encoding="utf-8")
+
+
+def _note(outputs: Outputs) -> dict[str, str]:
+    names = sorted(f"{of.stage}/{of.name} {of.fingerprint}" for of in outputs)
+    home = os.environ.get("DAGSTER_HOME") or str(project_root() / ".dagster")
+    return {"instance": home, "outputs": hashlib.sha256(json.dumps(names).encode()).hexdigest()}
+
+
+def build_recorded(
+    graph: BuildGraph,
+    *,
+    partitions: Sequence[str] | None,
+    jobs: int | None,
+    reporter: Reporter,
+) -> "RecordedBuild":
+    """Build as `build_dataset` does, as a run of Dagster's job in this process; print what its
+    checks find.
+
+    Raises: ConfigError where its history cannot be opened.
+    """
+    from tokflow.components import open_instance, run_build_job
+
+    with ExitStack() as stack:
+        try:
+            instance = stack.enter_context(open_instance())
+        except Exception as error:
+            raise ConfigError(
+                where="the history of Dagster",
+                expected="one that can be opened, for this run is recorded in it",
+                found=message_of(error, where="DAGSTER_HOME"),
+                remedy="correct DAGSTER_HOME or dagster.yaml; `tokflow run --config FILE` needs "
+                "no Dagster",
+            ) from error
+        recorded = run_build_job(
+            instance, graph, partitions=partitions, jobs=jobs, reporter=reporter
+        )
+    for warning in recorded.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    for problem in recorded.problems:
+        print_error(problem)
+    return recorded
+
+
+@contextmanager
+def own_streams() -> Iterator[None]:
+    """Print where one printed before, whatever becomes of the process's stdout and stderr.
+
+    During a run Dagster leads both into files, from which they come late and to no terminal.
+    """
+    with ExitStack() as stack:
+        for name in ("stdout", "stderr"):
+            stream = getattr(sys, name)
+            if stream is not getattr(sys, f"__{name}__"):
+                continue  # not the process's own
+            stream.flush()
+            copy = os.fdopen(
+                os.dup(stream.fileno()),
+                "w",
+                buffering=1,
+                encoding=stream.encoding,
+                errors=stream.errors,
+            )
+            stack.enter_context(copy)
+            stack.callback(setattr, sys, name, stream)
+            setattr(sys, name, copy)
+        yield

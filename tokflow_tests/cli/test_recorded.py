@@ -1,0 +1,193 @@
+"""`tokflow run` of a declared dataset: a run of Dagster in this process."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from tokflow.build.declared import load_declared
+from tokflow.build.pipeline import build_dataset
+from tokflow.build.plan import make_plan
+from tokflow.cli.recorded import is_recorded, note_recorded
+from tokflow_tests.cli.commands import run
+from tokflow_tests.cli.test_imports import HEAVY, modules_of
+from tokflow_tests.tiny import TEXTS, declare_small, write_raw, write_yaml
+
+
+def project_with(folder: Path) -> Path:
+    """Return a project of its own that declares the small dataset."""
+    project = folder / "project"
+    (project / "tokflow/defs/small").mkdir(parents=True)
+    write_raw(project, TEXTS)
+    write_yaml(project, exports=["bin"]).rename(project / "tokflow/defs/small/defs.yaml")
+    return project
+
+
+@pytest.fixture
+def project(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    project = project_with(tmp_path)
+    monkeypatch.chdir(project)
+    return project
+
+
+def runs(home: Path) -> list[dg.DagsterRun]:
+    """Return all runs, the newest first."""
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        return list(instance.get_runs())
+
+
+def num_tokens_recorded(home: Path) -> int:
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        key = dg.AssetKey(["small", "tokens"])
+        return len(instance.fetch_materializations(key, limit=100).records)
+
+
+def test_a_run_is_a_run_of_the_job_with_the_display_of_a_terminal(home: Path, project: Path):
+    result = run("run", "small")
+
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    assert "small: tokens a.jsonl: 4 documents, 29 tokens, " in result.stdout
+    assert result.stdout.splitlines()[-1].startswith("small: 11 outputs new, 0 up to date (")
+    [recorded] = runs(home)
+    assert (recorded.job_name, recorded.status.value) == ("small_build", "SUCCESS")
+    assert num_tokens_recorded(home) == len(TEXTS)
+
+
+def test_where_nothing_is_to_do_dagster_is_not_imported(home: Path, project: Path):
+    run("run", "small")
+
+    assert modules_of("run", "small") & HEAVY == set()
+    assert len(runs(home)) == 1
+
+
+def test_what_was_built_without_dagster_is_recorded_by_the_next_run(home: Path, project: Path):
+    build_dataset(load_declared("small"))
+    assert not (home / "history").exists()
+
+    result = run("run", "small")
+
+    assert re.fullmatch(r"small: nothing to do: 11 outputs of 3 files .*\n", result.stdout)
+    assert num_tokens_recorded(home) == len(TEXTS)
+
+
+def test_some_partitions_are_built_and_recorded_alone(home: Path, project: Path):
+    run("run", "small", "--partition", "b.jsonl")
+    assert num_tokens_recorded(home) == 1
+
+    result = run("run", "small")
+
+    assert "small: 7 outputs new, 4 up to date (" in result.stdout
+    assert num_tokens_recorded(home) == len(TEXTS)
+
+
+def test_a_bad_file_is_named_and_its_run_failed(home: Path, project: Path):
+    (project / "raw/b.jsonl").write_text('{"text": 5}\n')
+
+    result = run("run", "small", "--json")
+
+    assert result.exit_code == 1
+    assert result.stderr.count("error: ") == 1
+    assert "b.jsonl, row 0" in result.stderr
+    [document] = json.loads(result.stdout)["datasets"]
+    assert [failed["name"] for failed in document["failed"]] == ["b.jsonl"]
+    assert runs(home)[0].status.value == "FAILURE"
+    assert num_tokens_recorded(home) == 2
+
+
+def test_what_checks_find_is_a_problem_of_every_run_until_it_is_mended(home: Path, project: Path):
+    build_dataset(load_declared("small"))
+    [path] = project.glob("**/tokens/a.jsonl/*/tokens.bin")
+    path.write_bytes(b"\xff\xff" + path.read_bytes()[2:])
+
+    results = [run("run", "small"), run("run", "small")]
+
+    for result in results:
+        assert result.exit_code == 1
+        assert "error: small/tokens: " in result.stderr
+        assert "expected an id below vocab_size" in result.stderr
+
+
+def test_a_history_that_cannot_be_opened_is_an_error_with_a_way_out(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "missing"))
+
+    result = run("run", "small")
+
+    assert result.exit_code == 2
+    assert "the history of Dagster: " in result.stderr
+    assert "missing" in result.stderr
+    assert "`tokflow run --config FILE`" in result.stderr
+
+
+def test_a_note_is_of_these_outputs_in_this_instance(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    dataset = declare_small(tmp_path, exports=["bin"])
+    build_dataset(dataset)
+    outputs = make_plan(dataset).planned
+    assert not is_recorded(dataset, outputs)
+
+    note_recorded(dataset, outputs)
+
+    assert is_recorded(dataset, outputs[::-1])
+    assert not is_recorded(dataset, outputs[1:])
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    assert not is_recorded(dataset, outputs)
+
+
+KILLED = """
+import os, signal
+from tokflow.components import build_job
+from tokflow.cli.app import app
+
+def build(*arguments, **more):
+    print("building", flush=True)
+    {end}
+
+build_job.build_dataset = build
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who started it may have ignored it
+app(["run", "small"])
+"""
+
+
+def test_a_run_that_was_killed_is_ended_by_the_next(home: Path, project: Path):
+    code = KILLED.format(end="os.kill(os.getpid(), signal.SIGKILL)")
+    subprocess.run([sys.executable, "-c", code], check=False)
+    assert runs(home)[0].status.value == "STARTED"
+
+    run("run", "small")
+
+    assert [of.status.value for of in runs(home)] == ["SUCCESS", "FAILURE"]
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_run_that_is_told_to_end_does_and_dagster_knows(
+    number: signal.Signals, status: int, home: Path, project: Path
+):
+    code = KILLED.format(end="import time; time.sleep(60)")
+    told = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert told.stdout is not None
+    assert told.stdout.readline() == "building\n"
+    time.sleep(0.1)
+
+    told.send_signal(number)
+
+    _, stderr = told.communicate()
+    assert stderr == "error: interrupted; finished outputs stay, run again to go on\n"
+    assert told.returncode == status
+    assert runs(home)[0].status.value == "FAILURE"
