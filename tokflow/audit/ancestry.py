@@ -1,7 +1,7 @@
 """The outputs that a stored one was made from, opened without the dataset's config."""
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tokflow.errors import MissingOutputError
@@ -114,7 +114,16 @@ class Ancestry:
         """Return the split that one raw file is in, among those that an export is made from."""
         if (source := self.source(export)) is not None:
             return self.split_of(source, raw_file)
-        return self.split(self.parents(export, [_partition_of(export, raw_file)])[0])
+        for partition in _partitions_with(export, raw_file):
+            split = self.split(self.parents(export, [partition])[0])
+            if raw_file in split.shard.origins.raw_files:
+                return split
+        raise MissingOutputError(
+            where=export.folder,
+            expected=f"a partition that holds {raw_file}, which its index names",
+            found="none",
+            remedy="run `tokflow verify` on the store",
+        )
 
     def sequences(self, output: StoredOutput) -> FileSequences:
         """Return the sequences that an output is."""
@@ -140,9 +149,12 @@ class Ancestry:
         return make_parts(manifest.details["parts"], details, files, PackingConfig(**packing))
 
 
-def _partition_of(export: StoredOutput, raw_file: str) -> str:
-    """Return the partition of a raw file: its own, or the group, a run of sorted keys, with it."""
+def _partitions_with(export: StoredOutput, raw_file: str) -> Iterator[str]:
+    """Yield the partitions that may hold a raw file: the group, a run of sorted keys, with it, and
+    its own."""
     partitions = sorted(export.manifest.parents)
+    are_groups = all(key.startswith(group_key("")) for key in partitions)
+    if are_groups and (number := bisect_right(partitions, group_key(raw_file))):
+        yield partitions[number - 1]
     if raw_file in export.manifest.parents:
-        return raw_file
-    return partitions[bisect_right(partitions, group_key(raw_file)) - 1]
+        yield raw_file

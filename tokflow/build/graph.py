@@ -361,7 +361,7 @@ def _check_files_of_parts(config: SplitConfig, keys: Sequence[str]) -> None:
         if part.files is not None and not fnmatch.filter(keys, part.files):
             raise ConfigError(
                 where=f"split.parts.{name}.files",
-                expected="a pattern that matches the partition key of a raw file",
+                expected="a pattern that matches the key of a raw file",
                 found=f"{part.files!r}, and the raw files are {first_five(keys)}",
                 remedy=nearest(part.files, keys) or "correct the pattern",
             )

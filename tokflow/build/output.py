@@ -53,7 +53,7 @@ class Output:
 
     @property
     def is_of_file(self) -> bool:
-        """True if it is made from one raw file, of which its name is the partition key."""
+        """True if it is made from one partition of the raw files, whose key is its name."""
         return self.stage in FILE_STAGES
 
     @property

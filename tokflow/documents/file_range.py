@@ -14,7 +14,8 @@ range lines are counted from its first, from 1."""
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A share of a raw file that is read alone: the records that begin in it.
+    """A share of a raw file that is read alone: the records that begin in it; or of a group of
+    files, some of them.
 
     Bytes of a decompressed text, whose lines need not begin where it does; row groups of parquet;
     record batches of an Arrow file.

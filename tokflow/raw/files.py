@@ -16,7 +16,7 @@ class RawFile(HashedFile):
     """One raw file that is on this disk; the sha256 of its content is its fingerprint."""
 
     key: str
-    """The partition key."""
+    """The path below the folder that all patterns have in common."""
 
     @property
     def num_bytes(self) -> int:

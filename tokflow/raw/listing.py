@@ -1,4 +1,4 @@
-"""The raw files of a dataset, found by its patterns, with the partition key of each."""
+"""The raw files of a dataset, found by its patterns, with the key of each."""
 
 import os
 import posixpath
@@ -30,7 +30,8 @@ class RawSource:
     """The place of one raw file."""
 
     key: str
-    """The partition key: the path below the folder that all patterns have in common."""
+    """The path below the folder that all patterns have in common: the partition key, unless files
+    are grouped."""
     url: str = field(repr=False)
     """Absolute path, or URL. It may hold a password: show `redact(url)`."""
     is_local: bool
@@ -54,7 +55,7 @@ class Listing:
     """Everything that the patterns of a dataset match."""
 
     sources: dict[str, RawSource]
-    """The raw files by partition key, sorted by key."""
+    """The raw files by their keys, sorted."""
     left_out: tuple[LeftOut, ...] = ()
     """The other things, sorted by path."""
 
@@ -62,7 +63,7 @@ class Listing:
 def list_raw(
     config: RawConfig, *, base: Path, store: Path | None = None, format_of: FormatOf
 ) -> Listing:
-    """Return the raw files by partition key, and what else the patterns match.
+    """Return the raw files by their keys, and what else the patterns match.
 
     Paths are relative to `base`. A key is the path relative to the deepest folder that holds the
     fixed part of every pattern, so it depends on the patterns and not on which files exist:

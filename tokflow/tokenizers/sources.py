@@ -106,7 +106,7 @@ def select_training_keys(config: TokenizerConfig, keys: list[str]) -> list[str]:
             expected="a pattern that matches a raw file",
             found=f"{config.files!r}, and the raw files are {first_five(keys) or '(none)'}",
             remedy=nearest(config.files, keys)
-            or "correct the pattern; it is compared with partition keys",
+            or "correct the pattern; it is compared with the keys of raw files",
         )
     return selected
 

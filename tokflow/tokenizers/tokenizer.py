@@ -58,7 +58,7 @@ class TokenizerConfig(Config):
     special_tokens: Listed[str] = (END_OF_TEXT,)
     """trained: names of the special tokens, given the last ids in this order."""
     files: str | None = None
-    """trained: the raw files to train on, a pattern over partition keys; default: all."""
+    """trained: the raw files to train on, a pattern over their keys; default: all."""
     max_characters: int | None = None
     """trained: read so many characters from the beginning of each raw file and no more; the
     document that reaches the number is taken whole. Ten files and 1,000,000 train on ten million

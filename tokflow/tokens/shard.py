@@ -111,7 +111,7 @@ class TokenShard:
         return TokenSource(tuple(mapped(self.folder / each, dtype) for each in self.names(name)))
 
     def documents(self, columns: list[str] | None = None) -> pa.Table:
-        """Return documents.parquet, one row per document in file order."""
+        """Return documents.parquet, one row per document in the order of files and rows."""
         tables, bases = [], dict.fromkeys(COUNTED_FROM, 0)
         for name, counts in zip(self.names(DOCUMENTS_NAME), self.segments, strict=True):
             tables.append(_moved(read_table(self.folder / name, columns), bases))

@@ -1,4 +1,4 @@
-"""Segments of the token shard of a large raw file: one of each range, made alone, joined at last.
+"""Segments of the token shard of much text: one of each range, made alone, joined at last.
 
     tokens/<key>/.<fingerprint[:16]>.segments/00003/   one segment, until all are there
     tokens/<key>/<fingerprint[:16]>/                   the shard, with the files of all segments:
@@ -147,11 +147,15 @@ def join_segments(
 
 
 def _details(segments: Sequence[StoredOutput]) -> dict[str, Any]:
-    """Return what the segments are and, of a group, the files of all."""
+    """Return what the segments are and, of a group, the files of all, each once."""
     each = [segment.manifest.details for segment in segments]
     details = {**each[0], "segments": [_kept(segment) for segment in segments]}
     if "files" in details:
-        details["files"] = [file for of in each for file in of["files"]]
+        files: dict[str, dict[str, Any]] = {}
+        for file in (file for of in each for file in of["files"]):
+            known = files.setdefault(file["raw_file"], {**file, "num_rows": 0})
+            known["num_rows"] += file["num_rows"]
+        details["files"] = list(files.values())
     del details[NUM_LINES]
     return details
 

@@ -136,6 +136,23 @@ def test_a_token_of_a_group_leads_to_its_file_and_row(tmp_path: Path):
     assert all(not found.problems for found in verify_dataset(dataset))
 
 
+def test_a_raw_file_whose_key_is_that_of_a_group_is_traced(tmp_path: Path):
+    files = {"a.jsonl": ["first"], "group/a.jsonl": ["second"], "group/b.jsonl": ["third"]}
+    dataset = declare(tmp_path, files, raw={"files": "raw/**/*.jsonl", "group": 1}, exports=["bin"])
+    folder = built(dataset).output("export", "bin").folder
+
+    found = [
+        trace_tokens(folder, part="train", start=row["position"], stop=row["position"] + 1)[0]
+        for row in index_of(folder, "train")
+    ]
+
+    assert [(origin.raw_file, origin.text) for origin in found] == [
+        ("a.jsonl", "f"),
+        ("group/a.jsonl", "s"),
+        ("group/b.jsonl", "t"),
+    ]
+
+
 def test_a_copy_of_the_export_tells_the_file_too_and_is_converted(tmp_path: Path):
     graph = built(grouped(tmp_path, 3))
     copy = tmp_path / "copy"
@@ -186,6 +203,10 @@ def test_rejects_of_a_large_file_that_is_a_group_of_its_own_have_its_rows(
     [reject] = map(json.loads, (shard.folder / "rejects.jsonl").read_text().splitlines())
     assert (reject["raw_file"], reject["row"], reject["line"]) == ("03.jsonl", 17, 18)
     assert len(shard.segments) > 1
+    assert all(not found.problems for found in verify_dataset(dataset))
+    index = index_of(BuildGraph(dataset).output("export", "bin").folder, "train")
+    rows = [row["row"] for row in index if row["raw_file"] == "03.jsonl"]
+    assert rows == [number for number in range(20) if number != 17]
 
 
 def test_an_error_of_encoding_names_the_file_and_its_row(tmp_path: Path):

@@ -45,7 +45,7 @@ def test_a_part_or_a_tokenizer_of_files_that_are_not_there_names_the_nearest(tmp
 
     found = "found 'z.jsonl', and the raw files are a.jsonl, b.jsonl, sub/c.jsonl; did you mean "
     assert str(raised.value).startswith(
-        "split.parts.validation.files: expected a pattern that matches the partition key of a raw "
+        "split.parts.validation.files: expected a pattern that matches the key of a raw "
         f"file, {found}"
     )
     assert str(bad.error).startswith(

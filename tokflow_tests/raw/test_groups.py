@@ -78,6 +78,13 @@ def test_groups_sort_as_their_files_do(tmp_path: Path):
     assert keys == sorted(keys)
 
 
+def test_a_file_that_is_gone_is_in_a_group_all_the_same(tmp_path: Path):
+    sources = sources_in(tmp_path, SIZES)
+    (tmp_path / "b").unlink()
+
+    assert groups(sources, "1 kB") == {"group/a": list(SIZES)}
+
+
 def test_files_elsewhere_are_grouped_by_number_alone():
     urls = [f"https://host/{number}.txt" for number in range(3)]
     sources = {url[-5:]: RawSource(key=url[-5:], url=url, is_local=False) for url in urls}

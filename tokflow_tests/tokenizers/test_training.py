@@ -175,7 +175,7 @@ def test_a_pattern_that_matches_no_file_is_an_error(tmp_path: Path):
 
     assert str(caught.value) == (
         "tokenizer.files: expected a pattern that matches a raw file, found '*.parquet', and the "
-        "raw files are texts.jsonl; correct the pattern; it is compared with partition keys"
+        "raw files are texts.jsonl; correct the pattern; it is compared with the keys of raw files"
     )
 
 
