@@ -11,14 +11,14 @@ from tokflow.build.output import Output, Stage
 from tokflow.build.results import StageResult
 from tokflow.build.writers import WRITERS, Write
 from tokflow.documents import DocumentSource, ranges
-from tokflow.errors import BadDocumentError, TokflowError
+from tokflow.errors import BadDocumentError, CorruptOutputError, TokflowError
 from tokflow.exports.export_segments import ExportSegment, segments_of_export
 from tokflow.exports.part import inputs_of
 from tokflow.exports.writing import join_export
 from tokflow.pools.pool import LostWorkerError
 from tokflow.store.atomic import new_folder, point_latest_to
-from tokflow.store.integrity import Whole, known_whole, trust_files
-from tokflow.store.manifest import check_sizes, read_run
+from tokflow.store.integrity import Whole, check_files, known_whole, trust_files
+from tokflow.store.manifest import is_complete, read_run
 from tokflow.store.stored_outputs import read_output
 from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokens.shard import refused
@@ -44,7 +44,8 @@ class Task:
     num_bytes: int
     """About how much text it is made from."""
     shard: Path | None = None
-    """Of a segment: the folder of its output, which another machine may make meanwhile."""
+    """Of a segment: the folder of its output, which another machine may make meanwhile; None where
+    one is there that is damaged, or not allowed now, and must be made again."""
 
 
 class OutputTasks:
@@ -71,10 +72,9 @@ class OutputTasks:
             task = Task(output.stage, output.name, folder, write, *inputs)
             self._segments = _segments_of(output, write)
             self._write = write
+            task_of = partial(replace, task, shard=None if is_complete(folder) else folder)
             tasks = [
-                replace(
-                    task, folder=of.folder(folder), write=partial(write, segment=of), shard=folder
-                )
+                task_of(folder=of.folder(folder), write=partial(write, segment=of))
                 for of in self._segments
                 if not _is_there(of, output)
             ]
@@ -159,11 +159,18 @@ def _whole_inputs(output: Output, write: Any) -> Whole:
 
 
 def _is_there(segment: ShardSegment | ExportSegment, output: Output) -> bool:
-    """Return whether a killed run, or another, has made the segment, and it is allowed now."""
-    dataset = output.graph.dataset
+    """Return whether a killed run, or another, has made the segment, and it is allowed now.
+
+    Its files are read here, and not once more when it is joined. One that is damaged is removed,
+    since a new one takes no name of one that has the right sizes.
+    """
+    dataset, folder = output.graph.dataset, segment.folder(output.folder)
     try:
-        found = read_output(segment.folder(output.folder))
-        check_sizes(found.folder, found.manifest)
+        found = read_output(folder)
+        check_files(found)
+    except CorruptOutputError:
+        shutil.rmtree(folder, ignore_errors=True)
+        return False
     except TokflowError:
         return False
     if found.manifest.fingerprint != segment.recipe.fingerprint:

@@ -129,23 +129,46 @@ def test_a_killed_run_goes_on_at_the_first_segment_that_is_missing(
     assert made == [0, 1, 2, *range(2, num_segments)]
 
 
-def test_a_damaged_segment_is_not_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_damaged_segment_is_not_joined_and_the_next_run_makes_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(export_segments, "SEGMENT_TOKENS", 30)
     dataset = dataset_in(tmp_path, ROWS[:1])
-    join = output_tasks.join_export
-    monkeypatch.setattr(output_tasks, "join_export", lambda *_, **__: 1 // 0)
-    [failed] = build_dataset(dataset, jobs=1).failed
-    assert isinstance(failed.error, ZeroDivisionError)
-    monkeypatch.setattr(output_tasks, "join_export", join)
-    bad = next(dataset.folder.glob("exports/parquet/.*.segments/00002/*.parquet"))
-    data = bytearray(bad.read_bytes())
-    data[5] ^= 1
-    bad.write_bytes(data)
+    join, damaged = output_tasks.join_export, []
 
+    def join_damaged(parts: Any, config: Any, segments: Any, *folder: Path, **more: Any) -> None:
+        bad = next(segments[2].folder.glob("*.parquet"))
+        data = bytearray(bad.read_bytes())
+        data[5] ^= 1
+        bad.write_bytes(data)
+        damaged.append(bad.name)
+        join(parts, config, segments, *folder, **more)
+
+    monkeypatch.setattr(output_tasks, "join_export", join_damaged)
     [failed] = build_dataset(dataset, jobs=1).failed
+    monkeypatch.setattr(output_tasks, "join_export", join)
+    assert build_dataset(dataset, jobs=1).failed == ()
 
     assert isinstance(failed.error, CorruptOutputError)
-    assert bad.name in str(failed.error)
+    assert damaged[0] in str(failed.error)
+    made = files_of(dataset)
+    shutil.rmtree(dataset.folder / "exports")
+    assert build_dataset(dataset, jobs=1).failed == ()
+    assert files_of(dataset) == made
+
+
+def test_an_export_of_segments_that_is_damaged_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(export_segments, "SEGMENT_TOKENS", 30)
+    dataset = dataset_in(tmp_path, ROWS[:1])
+    assert build_dataset(dataset, jobs=1).failed == ()
+    expected = files_of(dataset)
+    next(BuildGraph(dataset).output("export", "parquet").folder.glob("train-*")).unlink()
+
+    assert build_dataset(dataset, jobs=1).failed == ()
+
+    assert files_of(dataset) == expected
 
 
 def test_gc_removes_segments_of_an_export_that_no_run_has_finished(tmp_path: Path):

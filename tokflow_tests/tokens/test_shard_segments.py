@@ -132,21 +132,53 @@ def test_gc_removes_segments_that_no_run_has_finished(tmp_path: Path):
     assert find_garbage(dataset, keep=1) == {left.parent: 5}
 
 
-def test_a_damaged_segment_is_not_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    dataset = dataset_in(tmp_path)
+def test_a_damaged_segment_is_not_joined_and_the_next_run_makes_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    dataset = dataset_in(tmp_path / "damaged")
     join = output_tasks.join_segments
-    monkeypatch.setattr(output_tasks, "join_segments", lambda *_, **__: 1 // 0)
-    [failed] = [each for each in build_dataset(dataset, jobs=1).failed if each.stage == "tokens"]
-    assert isinstance(failed.error, ZeroDivisionError)
+
+    def join_damaged(segments: Any, *arguments: Any, **more: Any) -> None:
+        flip_bit(segments[2].folder / "tokens-00002.bin")
+        join(segments, *arguments, **more)
+
+    monkeypatch.setattr(output_tasks, "join_segments", join_damaged)
+    [failed] = build_dataset(dataset, jobs=1).failed
     monkeypatch.setattr(output_tasks, "join_segments", join)
-    [bad] = dataset.folder.glob("tokens/a.jsonl/.*.segments/00002/tokens-00002.bin")
-    data = bytearray(bad.read_bytes())
-    data[5] ^= 1
-    bad.write_bytes(data)
+    graph = built(dataset, jobs=1)
 
-    [failed] = [each for each in build_dataset(dataset, jobs=1).failed if each.stage == "tokens"]
-
+    assert isinstance(failed.error, CorruptOutputError)
     assert "tokens-00002.bin" in str(failed.error)
+    expected = built(dataset_in(tmp_path / "plain"), jobs=1)
+    assert content(graph.dataset.folder) == content(expected.dataset.folder)
+
+
+def flip_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[5] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_shard_of_segments_that_is_damaged_is_made_again(tmp_path: Path):
+    dataset = dataset_in(tmp_path)
+    graph = built(dataset, jobs=1)
+    expected = content(dataset.folder)
+    (graph.output("tokens", "a.jsonl").folder / "tokens-00001.bin").unlink()
+
+    built(dataset, jobs=1)
+
+    assert content(dataset.folder) == expected
+
+
+def test_a_bad_document_of_a_shard_that_is_not_allowed_any_more_is_told(tmp_path: Path):
+    dataset = dataset_in(tmp_path, documents={"on_bad_document": "reject"})
+    write_bad_lines(tmp_path, 30)
+    built(dataset, jobs=1)
+
+    [failed] = build_dataset(declare(tmp_path, split=SPLIT), jobs=1).failed
+
+    assert isinstance(failed.error, BadDocumentError)
+    assert failed.error.row == 30
 
 
 def write_bad_lines(folder: Path, *rows: int, blank_after: int | None = None) -> None:
