@@ -9,7 +9,7 @@ from tokflow.build.output import Output
 from tokflow.build.output_tasks import OutputTasks, Task, bytes_read, longest_task, result_of
 from tokflow.build.results import StageResult
 from tokflow.errors import TokflowError
-from tokflow.pools.pool import Advance, InProcess, Pool, ignore
+from tokflow.pools.pool import Advance, InProcess, LostWorkerError, Pool, ignore
 from tokflow.store.atomic import NewFolders
 from tokflow.store.integrity import take_as_whole
 from tokflow.store.manifest import is_complete
@@ -126,18 +126,36 @@ def _make_missing(missing: Iterable[Output], pool: Pool, advance: Advance) -> Re
             if output.num_left == 0 and not output.is_told:
                 known.append(output)
 
-    for together, errors in pool.map(make_tasks, _together(tasks()), advance=advance):
-        each = [errors] * len(together) if isinstance(errors, Exception) else errors
-        for task, error in zip(together, each, strict=True):
-            output = under_way[task.name]
-            output.done(task, error)
-            if isinstance(error, EngineDiffersError):
-                yield output.output, error
-            elif output.num_left == 0:
-                output.is_told = True
-                yield output.output, output.result()
+    for task, error in _make_all(tasks(), pool, advance):
+        output = under_way[task.name]
+        output.done(task, error)
+        if isinstance(error, EngineDiffersError):
+            yield output.output, error
+        elif output.num_left == 0:
+            output.is_told = True
+            yield output.output, output.result()
     for output in known:
         yield output.output, output.result()
+
+
+def _make_all(
+    tasks: Iterable[Task], pool: Pool, advance: Advance
+) -> Iterator[tuple[Task, Exception | None]]:
+    """Yield tasks, each with what kept it from being made, as they are done.
+
+    Where several were lost with their worker, each is tried once more alone, after all others: one
+    of them may have ended it.
+    """
+    batches: Iterable[list[Task]] = _together(tasks)
+    while batches:
+        lost: list[list[Task]] = []
+        for together, errors in pool.map(make_tasks, batches, advance=advance):
+            if isinstance(errors, LostWorkerError) and len(together) > 1:
+                lost += [[task] for task in together]
+                continue
+            each = [errors] * len(together) if isinstance(errors, Exception) else errors
+            yield from zip(together, each, strict=True)
+        batches = lost
 
 
 def _together(tasks: Iterable[Task]) -> Iterator[list[Task]]:

@@ -1,10 +1,12 @@
 """The same bytes, however many processes make them, in whatever order, in one run or in shares."""
 
 import errno
+import os
 import random
+import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,10 @@ from tokflow.build.dataset import Dataset
 from tokflow.build.output_tasks import Task
 from tokflow.build.pipeline import Share, build_dataset
 from tokflow.build.results import Reporter
+from tokflow.build.tasks import make_tasks
 from tokflow.documents import ranges
 from tokflow.errors import BadDocumentError, ConfigError
-from tokflow.pools.pool import Advance, Finished, InProcess, Make, R, T, ignore
+from tokflow.pools.pool import Advance, Finished, InProcess, LostWorkerError, Make, R, T, ignore
 from tokflow.store import atomic
 from tokflow.store.manifest import read_run
 from tokflow_tests.outputs import content
@@ -195,6 +198,27 @@ def test_outputs_made_together_fail_alone(tmp_path: Path, monkeypatch: pytest.Mo
     assert list(built.partitions) == [key for key in FILES if key[:2] not in ("02", "04")]
     assert not list(dataset.folder.rglob("*.tmp"))
     assert not (dataset.folder / "split" / "02.jsonl").exists()
+
+
+def make_or_die(together: Sequence[Task], advance: Advance) -> list[Exception | None]:
+    """Make tasks in a process that a library kills at one file."""
+    if any((task.stage, task.name) == ("tokens", "04.jsonl") for task in together):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return make_tasks(together, advance)
+
+
+def test_a_file_that_kills_its_worker_takes_no_other_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(tasks, "MADE_TOGETHER", 3)
+    monkeypatch.setattr(tasks, "make_tasks", make_or_die)
+
+    built = build_dataset(declare_in(tmp_path), jobs=2)
+
+    [failed] = built.failed
+    assert isinstance(failed.error, LostWorkerError)
+    assert failed.name == "04.jsonl"
+    assert list(built.partitions) == [key for key in FILES if key != "04.jsonl"]
 
 
 def test_a_verdict_on_gigatoken_makes_all_tokens_again(
