@@ -5,16 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from tokflow.build.output import Output, Stage
 from tokflow.build.results import StageResult
-from tokflow.build.writers import WRITERS, Write
+from tokflow.build.writers import WRITERS, ExportWriter, Write
 from tokflow.documents import DocumentSource, ranges
 from tokflow.errors import BadDocumentError, CorruptOutputError, TokflowError
 from tokflow.exports.export_segments import ExportSegment, segments_of_export
 from tokflow.exports.part import inputs_of
-from tokflow.exports.writing import join_export
 from tokflow.pools.pool import LostWorkerError
 from tokflow.store.atomic import new_folder, point_latest_to
 from tokflow.store.integrity import Whole, check_files, known_whole, trust_files
@@ -58,7 +56,7 @@ class OutputTasks:
         """Tasks that are not done."""
         self.is_told = False
         """True once its result was yielded."""
-        self._write: Any = None
+        self._write: Write | None = None
         self._segments: Sequence[ShardSegment | ExportSegment] = []
         self._errors: dict[Path, Exception] = {}
         """By the folder of their task, of which the first in order is that of the output."""
@@ -68,7 +66,7 @@ class OutputTasks:
         output = self.output
         try:
             folder, write = output.folder, WRITERS[output.stage](output.graph, output.name)
-            inputs = _whole_inputs(output, write), bytes_read(output)
+            inputs = _whole_inputs(write), bytes_read(output)
             task = Task(output.stage, output.name, folder, write, *inputs)
             self._segments = _segments_of(output, write)
             self._write = write
@@ -124,9 +122,8 @@ class OutputTasks:
         output = self.output
         segments = [read_output(segment.folder(output.folder)) for segment in self._segments]
         with new_folder(output.folder) as folder:
-            if output.stage == "export":
-                parts, config = self._write.args
-                join_export(parts, config, segments, folder, **self._write.keywords)
+            if isinstance(self._write, ExportWriter):
+                self._write.join(segments, folder)
                 return
             join_segments(
                 segments,
@@ -152,10 +149,10 @@ class OutputTasks:
         return None
 
 
-def _whole_inputs(output: Output, write: Any) -> Whole:
+def _whole_inputs(write: Write) -> Whole:
     """Return what is known of the token shards that an export is made from; other stages read
     small files alone."""
-    return known_whole(inputs_of(write.args[0])) if output.stage == "export" else {}
+    return known_whole(inputs_of(write.parts)) if isinstance(write, ExportWriter) else {}
 
 
 def _is_there(segment: ShardSegment | ExportSegment, output: Output) -> bool:
@@ -179,12 +176,11 @@ def _is_there(segment: ShardSegment | ExportSegment, output: Output) -> bool:
     return output.stage == "export" or not refused(counts, dataset.documents, dataset.tokenizer)
 
 
-def _segments_of(output: Output, write: Any) -> Sequence[ShardSegment | ExportSegment]:
+def _segments_of(output: Output, write: Write) -> Sequence[ShardSegment | ExportSegment]:
     """Return the segments that an export, or the token shard of a large raw file, is made of; else
     none."""
-    if output.stage == "export":
-        parts, config = write.args
-        return segments_of_export(parts, config, output.recipe)
+    if isinstance(write, ExportWriter):
+        return segments_of_export(write.parts, write.config, output.recipe)
     if output.stage != "tokens":
         return []
     raw, documents = output.graph.raw(output.name), output.graph.dataset.documents

@@ -1,15 +1,21 @@
 """The functions that write the outputs of each stage, with what they are given."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from pathlib import Path
+from typing import Any, TypeAlias
 
 from tokflow.build.graph import BuildGraph
 from tokflow.build.output import Stage
-from tokflow.exports import write_export
+from tokflow.exports.config import ExportConfig
+from tokflow.exports.export_segments import ExportSegment
+from tokflow.exports.part import Part
+from tokflow.exports.writing import join_export, write_export
 from tokflow.sequences.segments import write_sequences
 from tokflow.split.cut_tokens import CutEncoder, write_cut_tokens
 from tokflow.split.spans import write_split
+from tokflow.store.stored_outputs import StoredOutput
 from tokflow.store.verdicts import spread_verdict
 from tokflow.tokenizers.sources import write_tokenizer
 from tokflow.tokens.shard import write_token_shard
@@ -56,16 +62,33 @@ def _sequences(graph: BuildGraph, key: str) -> Write:
     return partial(write_sequences, graph.open_split(key), dataset.packing, dataset=dataset.name)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExportWriter:
+    """The writer of an export and of its segments, with what both are given; goes to another
+    process as it is."""
+
+    parts: Sequence[Part]
+    config: ExportConfig
+    of_manifest: Mapping[str, Any]
+    """Keyword arguments that are the manifest's share: dataset, parents, details."""
+
+    def __call__(self, folder: Path, *, segment: ExportSegment | None = None) -> None:
+        """Write the export, or a segment of it, as `write_export` does."""
+        write_export(self.parts, self.config, folder, segment=segment, **self.of_manifest)
+
+    def join(self, segments: Sequence[StoredOutput], folder: Path) -> None:
+        """Make the export of its segments, as `join_export` does."""
+        join_export(self.parts, self.config, segments, folder, **self.of_manifest)
+
+
 def _export(graph: BuildGraph, name: str) -> Write:
     config = graph.export_config(name)
-    return partial(
-        write_export,
-        graph.parts(config),
-        config,
-        dataset=graph.dataset.name,
-        parents=graph.export(config).recipe.parents,
-        details=graph.export_details(),
-    )
+    of_manifest = {
+        "dataset": graph.dataset.name,
+        "parents": graph.export(config).recipe.parents,
+        "details": graph.export_details(),
+    }
+    return ExportWriter(parts=graph.parts(config), config=config, of_manifest=of_manifest)
 
 
 WRITERS: Mapping[Stage, Callable[[BuildGraph, str], Write]] = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tokflow.build import output_tasks, tasks, writers
+from tokflow.build import tasks, writers
 from tokflow.build.dataset import Dataset
 from tokflow.build.gc import find_garbage
 from tokflow.build.graph import BuildGraph
@@ -134,7 +134,7 @@ def test_a_damaged_segment_is_not_joined_and_the_next_run_makes_it_again(
 ):
     monkeypatch.setattr(export_segments, "SEGMENT_TOKENS", 30)
     dataset = dataset_in(tmp_path, ROWS[:1])
-    join, damaged = output_tasks.join_export, []
+    join, damaged = writers.join_export, []
 
     def join_damaged(parts: Any, config: Any, segments: Any, *folder: Path, **more: Any) -> None:
         bad = next(segments[2].folder.glob("*.parquet"))
@@ -144,9 +144,9 @@ def test_a_damaged_segment_is_not_joined_and_the_next_run_makes_it_again(
         damaged.append(bad.name)
         join(parts, config, segments, *folder, **more)
 
-    monkeypatch.setattr(output_tasks, "join_export", join_damaged)
+    monkeypatch.setattr(writers, "join_export", join_damaged)
     [failed] = build_dataset(dataset, jobs=1).failed
-    monkeypatch.setattr(output_tasks, "join_export", join)
+    monkeypatch.setattr(writers, "join_export", join)
     assert build_dataset(dataset, jobs=1).failed == ()
 
     assert isinstance(failed.error, CorruptOutputError)
