@@ -22,7 +22,7 @@ NOT_BY_KERNEL = (errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errn
 
 
 @contextmanager
-def new_file(path: Path) -> Iterator[HashedWriter]:
+def open_hashed(path: Path) -> Iterator[HashedWriter]:
     """Open a new file, in a folder that is made if need be."""
     path.parent.mkdir(exist_ok=True)
     with HashedWriter(path) as file:

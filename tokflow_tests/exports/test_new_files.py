@@ -4,18 +4,18 @@ from pathlib import Path
 import pytest
 
 from tokflow.exports import new_files
-from tokflow.exports.new_files import copy_file, new_file, take_hashed
+from tokflow.exports.new_files import copy_file, open_hashed, take_hashed
 from tokflow.store.manifest import checksum
 
 
 def test_files_are_hashed_once_unless_they_are_written_to_again(tmp_path: Path):
     for name in ("kept", "changed", "gone"):
-        with new_file(tmp_path / "in" / name) as file:
+        with open_hashed(tmp_path / "in" / name) as file:
             file.write(b"abc")
     with (tmp_path / "in" / "changed").open("ab") as file:
         file.write(b"d")
     (tmp_path / "in" / "gone").unlink()
-    with new_file(tmp_path / "in" / "empty") as file:
+    with open_hashed(tmp_path / "in" / "empty") as file:
         pass
 
     assert take_hashed(tmp_path / "other") == {}
