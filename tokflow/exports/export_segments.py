@@ -54,8 +54,7 @@ class ExportSegment:
         inputs, only = inputs_of(parts), None
         for part in parts:
             if part.name == self.part:
-                files = part.packed.files_within(self.within)
-                inputs = [each for of in files for each in (of.split.shard, of.split, of)]
+                inputs = part.packed.inputs_within(self.within)
         if self.part is None:
             names = {name for stored in inputs for name in stored.manifest.files}
             only = {name for name in names if not name.endswith(".bin")}

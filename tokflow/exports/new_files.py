@@ -6,7 +6,9 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
+from tokflow.errors import CorruptOutputError
 from tokflow.store.hashed_writer import HashedWriter
 from tokflow.store.manifest import FileEntry
 from tokflow.store.stamp import Stamp
@@ -22,7 +24,7 @@ NOT_BY_KERNEL = (errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errn
 
 
 @contextmanager
-def new_file(path: Path) -> Iterator[HashedWriter]:
+def open_hashed(path: Path) -> Iterator[HashedWriter]:
     """Open a new file, in a folder that is made if need be."""
     path.parent.mkdir(exist_ok=True)
     with HashedWriter(path) as file:
@@ -34,27 +36,46 @@ def copy_file(path: Path, entry: FileEntry, new: Path) -> None:
     """Copy a file of this entry, which the copy takes over, so that whoever compares the two finds
     a copy that is not equal.
 
-    The kernel copies, without any byte in this process, or on some file systems in no time.
+    The kernel copies, without any byte in this process, or on some file systems in no time; where
+    it copies less than all, as some file systems have it, this process does.
+
+    Raises: CorruptOutputError where the file has not the size of its entry.
     """
     with path.open("rb") as source, new.open("wb") as file:
-        try:
-            while os.copy_file_range(source.fileno(), file.fileno(), COPY_BYTES):
-                pass
-        except (AttributeError, OSError) as error:
-            if getattr(error, "errno", errno.ENOSYS) not in NOT_BY_KERNEL:
-                raise
+        _copy_by_kernel(source, file)
+        if os.fstat(file.fileno()).st_size != entry.num_bytes:
             source.seek(0)
+            file.seek(0)
+            file.truncate()
             shutil.copyfileobj(source, file, COPY_BYTES // 16)
-    _written[new] = entry, Stamp.of(new.stat())
+    stamp = Stamp.of(new.stat())
+    if stamp.num_bytes != entry.num_bytes:
+        raise CorruptOutputError(
+            where=path,
+            expected=f"{entry.num_bytes:,} bytes to copy",
+            found=f"{stamp.num_bytes:,}",
+            remedy="run `tokflow run` again, which makes what is damaged again",
+        )
+    _written[new] = entry, stamp
+
+
+def _copy_by_kernel(source: IO[bytes], file: IO[bytes]) -> None:
+    """Copy what the kernel is able to, which may be nothing."""
+    try:
+        while os.copy_file_range(source.fileno(), file.fileno(), COPY_BYTES):
+            pass
+    except (AttributeError, OSError) as error:
+        if getattr(error, "errno", errno.ENOSYS) not in NOT_BY_KERNEL:
+            raise
 
 
 def take_hashed(folder: Path) -> dict[str, FileEntry]:
     """Return size and sha256 of the files below `folder` that were made here, by path there; but
-    not of those that were written to since, or have another size. They are forgotten here."""
+    not of those that were written to since. They are forgotten here."""
     paths = [path for path in _written if path.is_relative_to(folder)]
     found = {path: _written.pop(path) for path in paths}
     return {
         path.relative_to(folder).as_posix(): entry
         for path, (entry, stamp) in found.items()
-        if path.exists() and Stamp.of(path.stat()) == stamp and stamp.num_bytes == entry.num_bytes
+        if path.exists() and Stamp.of(path.stat()) == stamp
     }

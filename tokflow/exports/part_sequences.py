@@ -17,6 +17,7 @@ from tokflow.sequences.packing import PackingCounts, Segments, pack_tails
 from tokflow.sequences.segments import SEGMENTS_COLUMNS, FileSequences, Sequences, fill_sequences
 from tokflow.split.spans import Split
 from tokflow.store.arrow import to_arrow, to_numpy
+from tokflow.store.integrity import Stored
 from tokflow.store.tables import Columns
 from tokflow.tokens.token_source import TokenSource
 
@@ -89,16 +90,19 @@ class PartSequences:
     def _count(self, name: str) -> int:
         return sum(file.manifest.counts[f"{self.part}.{name}"] for file in self.files)
 
-    def files_within(self, within: range) -> list[FileSequences]:
-        """Return the files of which some sequences are within; for those made of tails, those of
-        which nothing else is in the part. Together the ranges of a part have all its files."""
-        in_files = [self._own(within, number) for number in range(len(self.files))]
-        has_tails = within.stop > self._firsts[-1]
-        return [
-            file
-            for file, own in zip(self.files, in_files, strict=True)
-            if own or (has_tails and not file.num_sequences(self.part))
-        ]
+    def inputs_within(self, within: range) -> list[Stored]:
+        """Return the outputs that the sequences within are made from: token shard, split and
+        sequences of each file that has a token in them; of those made of tails, the sequences of
+        all files, which were packed together."""
+        made_of_tails = self._own(within, len(self.files))
+        edges = made_of_tails.start, made_of_tails.stop
+        segments = slice(*np.searchsorted(self._tails.columns["sequence"], edges))
+        tails_of = set(self._tails.file[segments].tolist())
+        numbers = range(len(self.files))
+        read = [self.files[n] for n in numbers if n in tails_of or self._own(within, n)]
+        splits = [file.split for file in read]
+        packed = self.files if made_of_tails else read
+        return [*(split.shard for split in splits), *splits, *packed]
 
     @cached_property
     def _firsts(self) -> list[int]:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.exports.batching import cut, offsets_of
-from tokflow.exports.new_files import new_file
+from tokflow.exports.new_files import open_hashed
 from tokflow.exports.options import FILE_DIGITS, check_num_files
 from tokflow.exports.part import Part
 from tokflow.exports.reading import damaged_file
@@ -24,7 +24,7 @@ def write_numbers(
     dtype: np.dtype[Any] | None = None,
 ) -> None:
     """Write a header and all numbers of `arrays`, end to end, as `dtype` where it is given."""
-    with new_file(path) as file:
+    with open_hashed(path) as file:
         file.write(header)
         for array in arrays:
             file.write(array if dtype is None else array.astype(dtype, copy=False))

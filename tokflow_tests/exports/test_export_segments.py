@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tokflow.build import tasks, writers
@@ -76,7 +77,7 @@ def test_no_byte_depends_on_how_many_tasks_write_an_export(
     assert not list(dataset.folder.rglob("*.segments"))
 
 
-def test_the_segments_of_a_part_have_all_of_its_sequences_and_files(
+def test_the_segments_of_a_part_have_all_of_its_sequences_and_read_no_more_than_they_need(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(export_segments, "SEGMENT_TOKENS", 30)
@@ -85,14 +86,19 @@ def test_the_segments_of_a_part_have_all_of_its_sequences_and_files(
     [part] = BuildGraph(dataset).parts(dataset.exports[0])
 
     *shares, index = segments(dataset, "parquet")
-    files = [
-        of.manifest.partition for each in shares for of in part.packed.files_within(each.within)
-    ]
+    of_first, of_tails = (
+        [(each.manifest.stage, each.manifest.partition) for each in inputs]
+        for inputs in map(part.packed.inputs_within, (range(1), range(46, 47)))
+    )
 
     assert index.part is None
     assert [sequence for each in shares for sequence in each.within] == [*range(part.num_sequences)]
-    assert sorted(set(files)) == ["0.jsonl", "1.jsonl", "2.jsonl", "one.jsonl"]
-    assert [of.manifest.partition for of in part.packed.files_within(range(1))] == ["0.jsonl"]
+    assert of_first == [("tokens", "0.jsonl"), ("split", "0.jsonl"), ("sequences", "0.jsonl")]
+    assert of_tails == [
+        *(("tokens", key) for key in ("0.jsonl", "1.jsonl")),
+        *(("split", key) for key in ("0.jsonl", "1.jsonl")),
+        *(("sequences", key) for key in ("0.jsonl", "1.jsonl", "2.jsonl", "one.jsonl")),
+    ]
 
 
 def test_formats_whose_files_depend_on_each_other_are_written_by_one_task(
@@ -127,6 +133,38 @@ def test_a_killed_run_goes_on_at_the_first_segment_that_is_missing(
 
     num_segments = len(segments(dataset, "parquet"))
     assert made == [0, 1, 2, *range(2, num_segments)]
+
+
+@pytest.mark.parametrize(("number", "damaged"), [(0, 0), (23, -1)], ids=["first", "tails"])
+def test_a_killed_run_goes_on_from_no_damaged_token(
+    number: int, damaged: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(export_segments, "SEGMENT_TOKENS", 30)
+    monkeypatch.setattr(tasks, "MADE_TOGETHER_BYTES", 0)
+    dataset = dataset_in(tmp_path, ROWS[:1], split={})
+    build_dataset(dataset, jobs=1)
+    missing = segments(dataset, "parquet")[number]
+    shutil.rmtree(dataset.folder / "exports")
+    write = writers.write_export
+
+    def is_killed(*arguments: Any, segment: ExportSegment, **more: Any) -> None:
+        if segment == missing:
+            raise KeyboardInterrupt
+        write(*arguments, segment=segment, **more)
+
+    monkeypatch.setattr(writers, "write_export", is_killed)
+    with pytest.raises(KeyboardInterrupt):
+        build_dataset(dataset, jobs=1)
+    monkeypatch.setattr(writers, "write_export", write)
+    tokens = BuildGraph(dataset).tokens("0.jsonl").folder / "tokens.bin"
+    data = np.fromfile(tokens, dtype=np.uint16)
+    data[damaged] ^= 1
+    data.tofile(tokens)
+
+    [failed] = build_dataset(dataset, jobs=1).failed
+
+    assert isinstance(failed.error, CorruptOutputError)
+    assert failed.error.where == str(tokens)
 
 
 def test_a_damaged_segment_is_not_joined_and_the_next_run_makes_it_again(

@@ -29,7 +29,7 @@ from tokflow.exports.columns import (
     with_loss_mask,
 )
 from tokflow.exports.format import Arrays, Format
-from tokflow.exports.new_files import new_file
+from tokflow.exports.new_files import open_hashed
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import (
@@ -64,7 +64,7 @@ def write(part: Part, options: ArrowOptions, folder: Path) -> None:
     for path, batches in files_by_size(
         part, options, folder / part.name, ".arrow", at_once=at_once
     ):
-        with new_file(path) as file, pa.ipc.new_file(file, schema, options=ipc) as writer:
+        with open_hashed(path) as file, pa.ipc.new_file(file, schema, options=ipc) as writer:
             for batch in batches:
                 writer.write_table(make_columns(batch, schema))
 

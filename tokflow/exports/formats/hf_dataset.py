@@ -38,7 +38,7 @@ from tokflow.exports.columns import (
     with_loss_mask,
 )
 from tokflow.exports.format import Arrays, Format
-from tokflow.exports.new_files import new_file
+from tokflow.exports.new_files import open_hashed
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import (
@@ -88,7 +88,7 @@ def write(part: Part, options: HfDatasetOptions, folder: Path) -> None:
         part, options, folder / part.name / "data", ".arrow", at_once=at_once, sequence_bytes=size
     ):
         names_of_files.append(path.name)
-        with new_file(path) as file, pa.ipc.new_stream(file, schema) as writer:
+        with open_hashed(path) as file, pa.ipc.new_stream(file, schema) as writer:
             for batch in batches:
                 table = make_columns(batch, schema, padding=options.padding)
                 writer.write_table(table)

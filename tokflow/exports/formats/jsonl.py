@@ -41,7 +41,7 @@ from tokflow.exports.columns import (
     with_loss_mask,
 )
 from tokflow.exports.format import Arrays, Format
-from tokflow.exports.new_files import new_file
+from tokflow.exports.new_files import open_hashed
 from tokflow.exports.options import check_level
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
@@ -101,7 +101,7 @@ def _suffix(compression: str) -> str:
 def _opened(path: Path, options: JsonlOptions) -> Iterator[IO[bytes]]:
     """Open a new file; of a compressed one a gzip member without name and time, or one frame."""
     level = options.compression_level or 3
-    with new_file(path) as hashed:
+    with open_hashed(path) as hashed:
         plain = cast(IO[bytes], hashed)
         if options.compression == "gz":
             with gzip.GzipFile("", "wb", level, plain, mtime=0) as file:

@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from tokflow.exports.batching import batches_of, cut, equal_sizes, offsets_of
 from tokflow.exports.format import Arrays, Extra, Format, fixed_layout
-from tokflow.exports.new_files import new_file
+from tokflow.exports.new_files import open_hashed
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.token_files import batches_of_documents
@@ -112,7 +112,7 @@ def _write_shard(path: Path, batches: Iterator[npt.NDArray[Any]]) -> None:
     """Write a shard, unless it has zeros alone."""
     index = np.full((CHUNKS_PER_SHARD, 2), NO_CHUNK, dtype=np.uint64)
     number = 0
-    with new_file(path) as file:
+    with open_hashed(path) as file:
         for values in batches:
             for chunk in _encoded(values, COMPRESSED, size=CHUNK):
                 if chunk:

@@ -29,7 +29,7 @@ import xxhash
 from tokflow.errors import ConfigError
 from tokflow.exports.batching import cut, equal_sizes
 from tokflow.exports.format import Arrays, Format, fixed_layout
-from tokflow.exports.new_files import new_file
+from tokflow.exports.new_files import open_hashed
 from tokflow.exports.options import check_level
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
@@ -98,7 +98,7 @@ def write(part: Part, options: LitdataOptions, folder: Path) -> None:
         content.update(data)
         if options.codec:
             data = zstd.compress(data, level=options.compression_level or DEFAULT_LEVEL)
-        with new_file(folder / part.name / name) as file:
+        with open_hashed(folder / part.name / name) as file:
             file.write(data)
     config = _config(per_chunk, options.codec, dtype_number)
     # Instead of a time, updated_at has what the chunks hold: by it a loader knows whether the

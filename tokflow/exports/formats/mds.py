@@ -31,7 +31,7 @@ import xxhash
 from tokflow.errors import ConfigError
 from tokflow.exports.batching import equal_sizes
 from tokflow.exports.format import Arrays, Declared, Format, Layout
-from tokflow.exports.new_files import new_file
+from tokflow.exports.new_files import open_hashed
 from tokflow.exports.options import check_level
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export, damaged_file
@@ -125,7 +125,7 @@ def write(part: Part, options: MdsOptions, folder: Path) -> None:
             path = path.with_name(f"{path.name}.zstd")
             data = zstd.compress(data, level=options.compression_level or DEFAULT_LEVEL)
             packed = _described(path, data, options)
-        with new_file(path) as file:
+        with open_hashed(path) as file:
             file.write(data)
         shards.append({**settings, **shard, "zip_data": packed})
     index = {"version": 2, "shards": shards}

@@ -35,7 +35,7 @@ from pydantic import Field
 from tokflow.errors import ConfigError
 from tokflow.exports.batching import equal_sizes, offsets_of
 from tokflow.exports.format import Arrays, Format, Layout
-from tokflow.exports.new_files import new_file
+from tokflow.exports.new_files import open_hashed
 from tokflow.exports.options import (
     SHARD_DIGITS,
     FileName,
@@ -183,7 +183,7 @@ def _write_sequences(part: Part, options: NpyOptions, folder: Path) -> None:
             files = {}
             for field, dtype in dtypes.items():
                 place = folder if field == "token_ids" else folder / field
-                files[field] = stack.enter_context(new_file(place / name))
+                files[field] = stack.enter_context(open_hashed(place / name))
                 files[field].write(_header(shape, dtype))
             for batch in batches:
                 for field, file in files.items():

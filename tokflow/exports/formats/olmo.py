@@ -29,7 +29,7 @@ import pyarrow as pa
 from pyarrow import csv
 
 from tokflow.exports.format import Arrays, Format, fixed_layout
-from tokflow.exports.new_files import new_file
+from tokflow.exports.new_files import open_hashed
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export, damaged_file
 from tokflow.exports.token_files import cut_by_documents, write_numbers
@@ -86,7 +86,7 @@ def _documents(part: Part) -> Iterator[tuple[str, int, int]]:
 def _write_lines(path: Path, documents: Iterator[tuple[str, int, int]]) -> None:
     """Write a line for each document that has tokens."""
     lines = _lines(documents)
-    with new_file(path) as raw, gzip.GzipFile("", "wb", GZIP_LEVEL, raw, mtime=0) as file:
+    with open_hashed(path) as raw, gzip.GzipFile("", "wb", GZIP_LEVEL, raw, mtime=0) as file:
         # Whole, not through a TextIOWrapper: its flush at the end would add to the bytes.
         while some := "".join(islice(lines, LINES_AT_ONCE)):
             file.write(some.encode())

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from tokflow.exports.format import Format, fixed_layout
-from tokflow.exports.new_files import new_file
+from tokflow.exports.new_files import open_hashed
 from tokflow.exports.part import Part
 from tokflow.exports.sequence_files import files_of, sequences_within
 from tokflow.sequences.segments import Sequences
@@ -60,7 +60,7 @@ def write(part: Part, options: PickleOptions, folder: Path) -> None:
     for number, batches in files_of(part, options.sequences_per_file, at_once=at_once):
         name = f"dump-{number}.pkl"
         num_samples = 0
-        with new_file(folder / part.name / name) as file:
+        with open_hashed(folder / part.name / name) as file:
             file.write(PROTOCOL + EMPTY_LIST + MARK)
             for batch in batches:
                 file.write(_pickled(batch, options))

@@ -32,7 +32,7 @@ import numpy as np
 from pydantic import Field
 
 from tokflow.exports.format import Arrays, Format, fixed_layout
-from tokflow.exports.new_files import new_file
+from tokflow.exports.new_files import open_hashed
 from tokflow.exports.options import check_level
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
@@ -84,7 +84,7 @@ def write(part: Part, options: WebdatasetOptions, folder: Path) -> None:
 
     for number, batches in files_of(part, options.sequences_per_file, at_once=at_once):
         num_sequences = 0
-        with new_file(folder / part.name / f"shard_{number:08d}.tar") as file:
+        with open_hashed(folder / part.name / f"shard_{number:08d}.tar") as file:
             for batch in in_order(contents, batches):
                 for content in batch:
                     member = tarfile.TarInfo(f"{number:08d}_{num_sequences:08d}{suffix}")
