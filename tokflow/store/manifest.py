@@ -338,9 +338,10 @@ def damaged(where: Path | str, expected: str, found: str) -> CorruptOutputError:
 def read_run(folder: Path) -> dict[str, Any]:
     """Return what is known of the run that made `folder`; empty where that was not kept."""
     try:
-        return dict(plain_json(_read(f"{folder}/{RUN_NAME}")))
+        run = plain_json(_read(f"{folder}/{RUN_NAME}"))
     except (FileNotFoundError, ValueError):
         return {}
+    return run if isinstance(run, dict) else {}
 
 
 def checksum(path: Path) -> FileEntry:

@@ -108,7 +108,7 @@ def test_the_run_is_kept_beside_the_manifest_and_not_in_it(tmp_path: Path):
     assert "seconds" not in text
 
 
-@pytest.mark.parametrize("damage", [None, "{half"])
+@pytest.mark.parametrize("damage", [None, "{half", "5", "[1]", "null"])
 def test_a_run_that_was_not_kept_is_no_error(damage: str | None, tmp_path: Path):
     make_output(tmp_path / "out")
     (tmp_path / "out" / "run.json").unlink()
