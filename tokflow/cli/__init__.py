@@ -12,6 +12,17 @@ from pathlib import Path
 STARTED = time.perf_counter()
 """Start of the command, in seconds, so that the time it reports includes its imports."""
 
+SPARING = {
+    # Not a thread for each other core that waits, busy, for matrices to multiply.
+    "OPENBLAS_NUM_THREADS": "1",
+    # Not a look into each installed package for plugins of pydantic.
+    "PYDANTIC_DISABLE_PLUGINS": "__all__",
+}
+"""Variables of the environment that spare a command work."""
+
+set_by_default: set[str] = set()
+"""Those of them that the user did not set, for who starts what is no part of the command."""
+
 
 def main() -> None:
     """Run the command line."""
@@ -32,10 +43,8 @@ def main() -> None:
 def _spare_what_no_command_needs() -> None:
     """Set what this process does beside its work: 0.07 of the 0.38 s of processor time that a run
     with nothing to do takes. Worker processes inherit what is in the environment."""
-    # Not a thread for each other core that waits, busy, for matrices to multiply.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # Not a look into each installed package for plugins of pydantic.
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    set_by_default.update(SPARING.keys() - os.environ.keys())
+    os.environ.update({name: SPARING[name] for name in set_by_default})
     # Cycles are looked for a hundred times while modules are imported, and by an interpreter that
     # ends several times over among all that was: 0.2 s after a build.
     gc.set_threshold(10_000)

@@ -5,6 +5,7 @@ import os
 import sys
 
 from tokflow.build.declared import project_root
+from tokflow.cli import set_by_default
 from tokflow.cli.terminal import print_json
 from tokflow.errors import ConfigError
 
@@ -26,7 +27,8 @@ def main(*, host: str, port: int, expose: bool, json: bool) -> None:
     command = [sys.executable, "-m", "dagster", "dev", "-h", host, "-p", str(port)]
     if not (root / "workspace.yaml").is_file():
         command += ["-m", "tokflow.definitions"]
-    environment = {**os.environ, "DAGSTER_DISABLE_TELEMETRY": "1"}
+    environment = {name: os.environ[name] for name in os.environ if name not in set_by_default}
+    environment["DAGSTER_DISABLE_TELEMETRY"] = "1"
     if json:
         print_json({"command": command, "folder": str(root)})
     else:
