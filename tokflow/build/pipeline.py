@@ -276,7 +276,7 @@ class _Build:
         local = (Path(of.url) for of in sources if of.is_local)
         sizes = {path: path.stat().st_size for path in local if path.exists()}
         num_bytes = sum(text_bytes_of(*of, dataset.documents) for of in sizes.items())
-        is_done_here = is_small(num_bytes, num_outputs=len(sizes))
+        is_done_here = is_small(num_bytes, num_outputs=len(keys))
         if not is_done_here:
             self.pool.start()
         if dataset.tokenizer.kind != "trained":

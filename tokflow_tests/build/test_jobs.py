@@ -93,6 +93,10 @@ class Counted(InProcess):
     """A pool that counts the calls in which it was asked for anything."""
 
     num_used = 0
+    is_started = False
+
+    def start(self) -> None:
+        self.is_started = True
 
     def map(
         self, make: Make[T, R], tasks: Iterable[T], *, advance: Advance = ignore
@@ -101,18 +105,25 @@ class Counted(InProcess):
         yield from super().map(make, tasks, advance=advance)
 
 
-@pytest.mark.parametrize(("num_files", "num_used"), [(7, 0), (9, 3)])
+@pytest.mark.parametrize(
+    ("num_files", "group", "num_used"), [(7, None, 0), (9, None, 3), (9, 2, 0)]
+)
 def test_tiny_files_are_given_to_other_processes_where_they_are_many(
-    num_files: int, num_used: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    num_files: int,
+    group: int | None,
+    num_used: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr(tasks, "SMALL_BYTES", 8 * tasks.BYTES_OF_OUTPUT)
     pool = Counted()
     monkeypatch.setattr(pipeline, "open_pool", lambda jobs: pool)
     files = {key: FILES[key] for key in list(FILES)[:num_files]}
 
-    build_dataset(declare_in(tmp_path, files))
+    build_dataset(declare_in(tmp_path, files, raw={"files": "raw/*.jsonl", "group": group}))
 
     assert pool.num_used == num_used  # for tokens, split and sequences
+    assert pool.is_started == (num_used > 0)
 
 
 def test_what_is_made_is_told_in_order_and_counted_from_manifests(tmp_path: Path):
