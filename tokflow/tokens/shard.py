@@ -52,7 +52,7 @@ BATCH_BYTES = 8_000_000
 """Text tokenized at once. Batches of 2 MB take gigatoken up to a third more processor time, and it
 never uses more than one core for them."""
 
-SMALL_BYTES = 1_000_000
+THREADED_BYTES = 1_000_000
 """Raw files that are smaller are done in one thread: to start others takes as long."""
 
 
@@ -208,7 +208,7 @@ def write_token_shard(
     batches = source.batches(batch_bytes=batch_bytes, on_reject=on_reject, render=render)
     number = segment.number if segment else None
     with ShardWriter(folder, has_loss_mask=documents.is_chat, segment=number) as writer:
-        _write_tokens(batches, encoder, writer, progress, is_small=raw.num_bytes < SMALL_BYTES)
+        _write_tokens(batches, encoder, writer, progress, is_small=raw.num_bytes < THREADED_BYTES)
     raw.check_unchanged(source.paths)
     recipe = tokens_recipe(raw, documents, encoding.config, encoding.tokenizer)
     manifest = Manifest(
