@@ -115,7 +115,8 @@ class LocalPool:
         return self
 
     def __exit__(self, *error: object) -> None:
-        kill_all([worker.processes for worker in self._workers])  # which are idle
+        stop_all([worker.processes for worker in self._workers if worker.is_busy])
+        kill_all([worker.processes for worker in self._workers if not worker.is_busy])
 
 
 @dataclass(eq=False)

@@ -291,6 +291,19 @@ def test_a_closed_map_stops_what_is_under_way_and_the_pool_goes_on(tmp_path: Pat
     assert after == {1: 2, 2: 4}
 
 
+def test_a_pool_that_is_left_amid_a_map_lets_the_worker_that_is_busy_clean_up(tmp_path: Path):
+    (tmp_path / "busy").mkdir()
+
+    with LocalPool(2) as pool:
+        results = pool.map(work_unless_well, [tmp_path / "well", tmp_path / "busy"])
+        next(results)
+        while not list((tmp_path / "busy").iterdir()):
+            time.sleep(0.01)
+
+    assert list((tmp_path / "busy").iterdir()) == []
+    results.close()
+
+
 def test_how_many_work_at_once_is_asked_of_the_environment_and_the_machine(
     monkeypatch: pytest.MonkeyPatch,
 ):
