@@ -64,18 +64,23 @@ class _Spawned(SpawnProcess):
 
 
 class _Forked(ForkServerProcess):
-    """A fork of a server, which has no thread whose locks a fork would copy.
+    """A fork of a server, which has no thread whose locks a fork would copy; a new process where
+    the server, and another in its place, ends before it has forked.
 
     If the server is killed, this one is lost to its pool, and ends when the pool forgets it.
     """
 
     def start(self) -> None:
-        with _without_script(), suppress(ConnectionError, EOFError):
-            super().start()
-            return
-        time.sleep(SERVER_SECONDS)
         with _without_script():
             super().start()
+
+    @staticmethod
+    def _Popen(process: BaseProcess) -> Any:  # noqa: N802
+        for _ in range(2):
+            with suppress(ConnectionError, EOFError):
+                return ForkServerProcess._Popen(process)
+            time.sleep(SERVER_SECONDS)
+        return SpawnProcess._Popen(process)
 
 
 class _Context(SpawnContext):
@@ -95,13 +100,21 @@ def start_fork_server(module: str) -> bool:
     """Start the process that others are forked from, unless it runs already; it imports `module`,
     which calls `be_fork_server`. Returns at once, False where none are forked.
 
-    It is the one that all of a program share, and ends with it.
+    It is the one that all of a program share, and ends with it. What others let it import comes
+    later, where no more threads are begun.
     """
     if CAN_FORK:
+        others: list[str] = vars(forkserver)["_forkserver"]._preload_modules
         with _without_script():
-            forkserver.set_forkserver_preload([module])
+            if module not in others:
+                forkserver.set_forkserver_preload([module, *others])
             forkserver.ensure_running()
     return CAN_FORK
+
+
+def is_fork_server() -> bool:
+    """Return whether this process is one that others are forked from."""
+    return any("from multiprocessing.forkserver import main;" in of for of in sys.orig_argv)
 
 
 def be_fork_server(*modules: str) -> None:

@@ -239,6 +239,56 @@ def test_what_workers_are_forked_from_can_start_before_there_is_a_pool(tmp_path:
     )
 
 
+SCRIPT_OF_USER = """
+import os
+from multiprocessing.forkserver import set_forkserver_preload
+
+from tokflow.pools.pool import open_pool
+from tokflow_tests.pools.test_pool import server_of
+
+set_forkserver_preload(["preloaded"])
+with open_pool(2) as pool:
+    for _, found in pool.map(server_of, [1, 2]):
+        print(found[0] == os.getpid())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no process is forked elsewhere")
+@pytest.mark.parametrize(
+    ("preloaded", "is_parent_here"),
+    [("open('preloaded', 'a').write('once ')", False), ("import os; os._exit(1)", True)],
+    ids=["well", "dies"],
+)
+def test_a_fork_server_imports_what_the_user_lets_it_and_is_done_without_where_it_dies(
+    preloaded: str, is_parent_here: bool, tmp_path: Path
+):
+    (tmp_path / "preloaded.py").write_text(preloaded)
+
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT_OF_USER],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert done.stdout.split() == [str(is_parent_here)] * 2, done.stderr
+    if not is_parent_here:
+        assert (tmp_path / "preloaded").read_text() == "once "
+
+
+def test_the_module_for_a_fork_server_does_nothing_in_other_processes():
+    code = (
+        "import os, signal\n"
+        "before = signal.getsignal(signal.SIGTERM), dict(os.environ)\n"
+        "import tokflow.build.fork_server\n"
+        "assert (signal.getsignal(signal.SIGTERM), dict(os.environ)) == before\n"
+    )
+
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_workers_and_what_they_are_forked_from_end_when_their_parent_is_killed(tmp_path: Path):
     run = busy_pool(tmp_path)
