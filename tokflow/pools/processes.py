@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
 from importlib import import_module
-from multiprocessing import forkserver, parent_process
+from multiprocessing import forkserver, parent_process, popen_forkserver
+from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess, SpawnContext, SpawnProcess
 from multiprocessing.process import BaseProcess
 from types import ModuleType
@@ -24,6 +25,7 @@ ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_t
 """The environment in which numpy and pyarrow begin no thread when they are imported."""
 
 _starting = threading.Lock()
+_ending = threading.Lock()
 
 PR_SET_PDEATHSIG = 1
 """Of Linux's prctl: the signal to get when the thread that started this process ends."""
@@ -63,6 +65,16 @@ class _Spawned(SpawnProcess):
             super().start()
 
 
+class _ForkedPopen(popen_forkserver.Popen):
+    def poll(self, flag: int = os.WNOHANG) -> int | None:
+        """Return the exit status, which can be read once: a thread that came second would take
+        nothing for a status of 255."""
+        if self.returncode is None and wait([self.sentinel], 0 if flag == os.WNOHANG else None):
+            with _ending:
+                super().poll()
+        return self.returncode
+
+
 class _Forked(ForkServerProcess):
     """A fork of a server, which has no thread whose locks a fork would copy; a new process where
     the server, and another in its place, ends before it has forked.
@@ -78,7 +90,7 @@ class _Forked(ForkServerProcess):
     def _Popen(process: BaseProcess) -> Any:  # noqa: N802
         for _ in range(2):
             with suppress(ConnectionError, EOFError):
-                return ForkServerProcess._Popen(process)
+                return _ForkedPopen(process)
             time.sleep(SERVER_SECONDS)
         return SpawnProcess._Popen(process)
 
@@ -213,6 +225,8 @@ def _join(processes: Sequence[BaseProcess]) -> None:
     until = time.monotonic() + STOP_SECONDS
     for process in processes:
         process.join(max(0.0, until - time.monotonic()))
+        while process.exitcode is None and time.monotonic() < until:
+            time.sleep(0.001)  # another thread has heard of it, and is about to tell
 
 
 def affordable(num_workers: int) -> int:

@@ -5,12 +5,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tokflow.errors import TokenizerError
+from tokflow.pools.local import FORK_SERVER
 from tokflow.pools.processes import ProcessPool, affordable, stop_all
 from tokflow.store.arrow import to_texts
 from tokflow.tokenizers.engines import transformers_
@@ -344,6 +346,21 @@ def test_what_does_not_interrupt_this_process_interrupts_none_of_its_own():
             pool.submit(signal.raise_signal, signal.SIGINT).result()
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no process is forked elsewhere")
+def test_the_exit_status_of_a_fork_is_the_same_for_all_threads_that_wait_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    read = forkserver.read_signed
+    with ProcessPool(1, fork_server=FORK_SERVER) as pool:
+        pool.submit(os.getpid).result()
+        monkeypatch.setattr(forkserver, "read_signed", lambda fd: time.sleep(0.1) or read(fd))
+
+        pool.started()[0].kill()
+
+        assert pool.exit_codes() == [-signal.SIGKILL]
+    assert pool.exit_codes() == [-signal.SIGKILL]
 
 
 def hold_out(mark: Path) -> None:
