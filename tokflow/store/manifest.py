@@ -13,11 +13,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from tokflow.errors import (
-    CorruptOutputError,
-    ForeignOutputError,
-    MissingOutputError,
-)
+from tokflow.errors import CorruptOutputError, ForeignOutputError, MissingOutputError
 from tokflow.store.sealed import has_its_digest, indented, plain_json, sealed
 from tokflow.store.versions import loaded_versions
 
@@ -33,7 +29,6 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 _OUTPUT_NAME = re.compile("[0-9a-f]{16}")
 _LEADS_OUT = re.compile(r"(\A|/)\.{0,2}(/|\Z)|[\\\0]")
 """A component that is empty, `.` or `..`, or a character that separates them elsewhere."""
-
 
 MAX_COUNT = 2**63 - 1
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
