@@ -15,7 +15,9 @@ from benchmarks.speed import run
 
 FIRST_SECONDS = 5
 """Aim for the first build of one tiny file."""
-AGAIN_SECONDS = 15
+FIRST_SECONDS_OF_MANY = 90
+"""Aim for the first build of 1,000, each of whose outputs is an event of Dagster's."""
+AGAIN_SECONDS = 3
 """Aim for a run of 1,000 partitions that has nothing to do."""
 DOCUMENTS_PER_FILE = 3
 
@@ -45,9 +47,10 @@ def table(found):
     for num_files, pair in found.items():
         for name, one in zip(("first", "again"), pair, strict=True):
             yield row(f"{num_files:,} files, {name}", one)
-    fewest, most = min(found), max(found)
-    yield aim(f"{fewest:,} files, first", found[fewest][0].wall_seconds, FIRST_SECONDS)
-    yield aim(f"{most:,} files, again", found[most][1].wall_seconds, AGAIN_SECONDS)
+    for num_files, (first, again) in found.items():
+        most = FIRST_SECONDS if num_files == 1 else FIRST_SECONDS_OF_MANY
+        yield aim(f"{num_files:,} files, first", first.wall_seconds, most)
+        yield aim(f"{num_files:,} files, again", again.wall_seconds, AGAIN_SECONDS)
 
 
 def row(title, one):
