@@ -138,6 +138,6 @@ def _num_bytes(source: RawSource, size: GroupSize) -> int:
         where="raw.group",
         expected="a number of files, for not all raw files are on this disk, and the size of "
         "others is not known before they are fetched",
-        found=f"bytes, and {source!r}",
+        found=f"bytes, and {source.key}, which is elsewhere",
         remedy="write how many files a group has, such as 500",
     )

@@ -90,8 +90,13 @@ def test_files_elsewhere_are_grouped_by_number_alone():
     sources = {url[-5:]: RawSource(key=url[-5:], url=url, is_local=False) for url in urls}
 
     assert groups(sources, 2) == {"group/0.txt": ["0.txt", "1.txt"], "group/2.txt": ["2.txt"]}
-    with pytest.raises(ConfigError, match=r"raw\.group: expected a number of files.*such as 500"):
+    with pytest.raises(ConfigError) as raised:
         groups(sources, "1 GB")
+    assert str(raised.value) == (
+        "raw.group: expected a number of files, for not all raw files are on this disk, and the "
+        "size of others is not known before they are fetched, found bytes, and 0.txt, which is "
+        "elsewhere; write how many files a group has, such as 500"
+    )
 
 
 @pytest.mark.parametrize("group", [0, -1, True, 1.5, "", "10", "GB", "1 XB", "-1 GB", []])
