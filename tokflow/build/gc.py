@@ -11,8 +11,8 @@ from tokflow.build.plan import make_plan
 from tokflow.errors import CorruptOutputError, MissingOutputError
 from tokflow.store.atomic import LATEST, is_leftover, remove_empty
 from tokflow.store.manifest import MANIFEST_NAME, is_output_name
+from tokflow.store.segments import is_segments_folder
 from tokflow.store.stored_outputs import STAGE_FOLDERS, StoredOutput, Unreadable, made_in, walk
-from tokflow.tokens.shard_segments import is_segments_folder
 
 LEFTOVER_SECONDS = 86_400
 """What another machine has not finished is garbage when nothing in it has changed for so long."""

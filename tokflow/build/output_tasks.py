@@ -17,6 +17,7 @@ from tokflow.pools.pool import LostWorkerError
 from tokflow.store.atomic import new_folder, point_latest_to
 from tokflow.store.integrity import Whole, check_files, known_whole, trust_files
 from tokflow.store.manifest import is_complete, read_run
+from tokflow.store.segments import segments_folder
 from tokflow.store.stored_outputs import read_output
 from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokens.shard import refused
@@ -24,7 +25,6 @@ from tokflow.tokens.shard_segments import (
     ShardSegment,
     join_segments,
     may_have_segments,
-    segments_folder,
     segments_of,
 )
 

@@ -17,8 +17,8 @@ from tokflow.exports.formats import FORMATS
 from tokflow.exports.part import Part, inputs_of
 from tokflow.store.integrity import check_files, checked
 from tokflow.store.manifest import FileEntry, Recipe, checksum
+from tokflow.store.segments import link_file, segment_folder
 from tokflow.store.stored_outputs import StoredOutput
-from tokflow.tokens.shard_segments import link_file, segments_folder
 
 SEGMENT_TOKENS = 2**25
 """Of sequences that one task writes, padding included, and at least one file: a second of work of
@@ -45,7 +45,7 @@ class ExportSegment:
 
     def folder(self, export: Path) -> Path:
         """Return where it is kept until the export in that folder is made."""
-        return segments_folder(export) / f"{self.number:05d}"
+        return segment_folder(export, self.number)
 
     @contextmanager
     def checked_inputs(self, parts: Sequence[Part]) -> Iterator[None]:

@@ -9,8 +9,6 @@ beginning of the segment; so do, until they are joined, the rows and the lines o
 """
 
 import json
-import os
-import shutil
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,22 +21,18 @@ from tokflow.errors import BadDocumentError
 from tokflow.raw import RawPartition
 from tokflow.store.integrity import check_files
 from tokflow.store.manifest import (
-    FileEntry,
     Manifest,
     Recipe,
-    broken_file,
     checksum,
-    is_output_name,
     read_run,
     write_manifest,
 )
+from tokflow.store.segments import link_file, segment_folder
 from tokflow.store.stored_outputs import StoredOutput
 from tokflow.tokens.writer import REJECTS_NAME, reject_line, segment_name
 
 WHOLE_RANGES = 4
 """A file that holds no more text than so many ranges is read whole."""
-
-SEGMENTS_SUFFIX = ".segments"
 
 KEPT = ("num_documents", "num_chars", "num_tokens")
 """Counts of each segment that a reader of the shard needs."""
@@ -65,7 +59,7 @@ class ShardSegment:
 
     def folder(self, shard: Path) -> Path:
         """Return where it is kept until the shard in that folder is made."""
-        return segments_folder(shard) / f"{self.number:05d}"
+        return segment_folder(shard, self.number)
 
 
 def is_large(path: Path, num_bytes: int, documents: DocumentsConfig) -> bool:
@@ -94,17 +88,6 @@ def segments_of(raw: RawPartition, documents: DocumentsConfig, shard: Recipe) ->
 
 def _text_bytes(raw: RawPartition, documents: DocumentsConfig) -> list[int]:
     return [ranges.text_bytes_of(*size, documents) for size in raw.sizes.items()]
-
-
-def segments_folder(shard: Path) -> Path:
-    """Return the folder of the segments of a shard that is not finished."""
-    return shard.parent / f".{shard.name}{SEGMENTS_SUFFIX}"
-
-
-def is_segments_folder(path: Path) -> bool:
-    """Return whether a folder has the name of one of segments, which no partition key has."""
-    name = path.name.removeprefix(".").removesuffix(SEGMENTS_SUFFIX)
-    return path.name == f".{name}{SEGMENTS_SUFFIX}" and is_output_name(name)
 
 
 def join_segments(
@@ -190,16 +173,6 @@ def _rejects(
         num_rows += _kept(segment)["num_rows"]
         num_lines += segment.manifest.details[NUM_LINES]
     return b"".join(map(reject_line, rejects))
-
-
-def link_file(path: Path, new: Path, entry: FileEntry) -> None:
-    """Let `new` be a file of this entry, too, or a copy where the file system has no hard links."""
-    try:
-        os.link(path, new)
-    except OSError:
-        shutil.copyfile(path, new)
-        if problem := broken_file(new.parent, new.name, entry):
-            raise problem from None
 
 
 def _run(folders: Sequence[Path], counts: Counter[str]) -> dict[str, object]:
