@@ -217,7 +217,7 @@ def test_two_exports_that_are_one_name_in_dagster_are_refused():
 @pytest.mark.parametrize("name", ["../up", "a b", "", "é", "a/b"])
 def test_a_name_that_is_no_folder_is_refused(name: str):
     assert error_of(name=name).startswith(
-        "defs.yaml: name: expected letters, digits and _ (it becomes"
+        "defs.yaml: name: expected letters, digits, - and _ (it becomes"
     )
     assert error_of(exports=[{"format": "bin", "name": name}]).startswith(
         "defs.yaml: exports[0].name: expected letters, digits, - and _ (it becomes a folder)"
@@ -261,7 +261,8 @@ def test_a_key_may_override_what_an_anchor_brings(tmp_path: Path):
         ("", "expected a mapping that declares a dataset, found NoneType"),
         (
             "type: tokflow.components.TextDataset\nattributs: {}\n",
-            "expected one of the keys type, attributes, found 'attributs'; "
+            "expected one of the keys type, attributes, template_vars_module, "
+            "requirements, post_processing, found 'attributs'; "
             "did you mean 'attributes'?",
         ),
         (
