@@ -50,8 +50,18 @@ def note_recorded(dataset: Dataset, outputs: Outputs) -> None:
 
 def _note(outputs: Outputs) -> dict[str, str]:
     names = sorted(f"{of.stage}/{of.name} {of.fingerprint}" for of in outputs)
-    home = os.environ.get("DAGSTER_HOME") or str(project_root() / ".dagster")
-    return {"instance": home, "outputs": hashlib.sha256(json.dumps(names).encode()).hexdigest()}
+    return {
+        "instance": str(_state()),
+        "outputs": hashlib.sha256(json.dumps(names).encode()).hexdigest(),
+    }
+
+
+def _state() -> Path:
+    """Return Dagster's folder: one, whether DAGSTER_HOME leads to the project or one stands in
+    it."""
+    home = os.environ.get("DAGSTER_HOME")
+    inside = Path(home or project_root()) / ".dagster"
+    return Path(home) if home and not inside.is_dir() else inside
 
 
 def build_recorded(
