@@ -78,9 +78,11 @@ def tokflow_run_name(place):
     """Declare the dataset in a project of its own, with a fresh history of Dagster."""
     project = place.folder / "project"
     if not project.exists():
-        declaration = project / "tokflow/defs/benchmark/defs.yaml"
+        declaration = project / "benchmarks/defs/benchmark/defs.yaml"
         declaration.parent.mkdir(parents=True)
         declaration.write_text(dataset_yaml(place.file))
+        pyproject = '[tool.dg.project]\nroot_module = "benchmarks"\n'
+        (project / "pyproject.toml").write_text(pyproject)
         shutil.copy2(ROOT / "dagster.yaml", project)
     return [*TOKFLOW, "run", "benchmark"]
 

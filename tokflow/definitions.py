@@ -1,23 +1,44 @@
-"""Definitions that Dagster loads: all datasets of the project it is started in."""
+"""Definitions of this repository: what `tokflow/defs` holds, or the project one stands in."""
+
+from pathlib import Path
 
 import dagster as dg
 
-from tokflow.build.declared import list_declared, load_declared
-from tokflow.components import make_definitions
+from tokflow.build.declared import Declaration, find_declarations, is_first
+from tokflow.build.project import Project, find_project
+from tokflow.components import broken_definitions, make_definitions
+from tokflow.errors import TokflowError
 
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """Return the definitions of all datasets.
+    """Return the definitions of the project that one stands in or, in none, of this repository.
 
-    Each YAML file is loaded as `tokflow run` loads it, so both understand it alike; Dagster's own
-    `load_from_defs_folder` needs a pyproject.toml, which an installed wheel does not have.
+    An installed wheel is in none, and has no dataset of its own.
     """
-    return dg.Definitions.merge(
-        # A step is quick to start only where the last one ran; the work in it is parallel.
-        dg.Definitions(executor=dg.in_process_executor),
-        *(
-            make_definitions(load_declared(name), declared_in=path)
-            for name, path in list_declared().items()
-        ),
-    )
+    project = find_project() or find_project(Path(__file__).parent)
+    found = _load(project) if project else dg.Definitions()
+    if found.executor:
+        return found
+    # A step is quick to start only where the last one ran; the work in it is parallel.
+    return dg.Definitions.merge(found, dg.Definitions(executor=dg.in_process_executor))
+
+
+def _load(project: Project) -> dg.Definitions:
+    """Return what Dagster loads from the project; where a YAML of a dataset cannot even be read,
+    and so Dagster can load nothing, the datasets alone."""
+    declarations = find_declarations(project)
+    try:
+        return dg.load_from_defs_folder(path_within_project=project.root)
+    except Exception:
+        if all(of.error is None for of in declarations):
+            raise
+    shown = [of for of in declarations if is_first(of, declarations)]
+    return dg.Definitions.merge(*map(_load_one, shown))
+
+
+def _load_one(declaration: Declaration) -> dg.Definitions:
+    try:
+        return make_definitions(declaration.load())
+    except TokflowError as error:
+        return broken_definitions(declaration.name, error)

@@ -10,6 +10,7 @@ from dagster._core.loader import LoadingContextForTest
 
 from tokflow.build.dataset import Dataset, make_dataset
 from tokflow.components import make_definitions
+from tokflow.components.dagster_names import partition_set
 
 RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
@@ -52,7 +53,7 @@ class Case:
         (self.folder / "raw" / f"{name}.txt").unlink()
 
     def partitions(self) -> list[str]:
-        return list(self.instance.get_dynamic_partitions("small_files"))
+        return list(self.instance.get_dynamic_partitions(str(partition_set(self.dataset).name)))
 
     def run(
         self,
@@ -77,7 +78,7 @@ class Case:
         """Return the latest materialization of an asset or of one of its partitions."""
         records = self.instance.fetch_materializations(
             dg.AssetRecordsFilter(
-                asset_key=dg.AssetKey(["small", *path]),
+                asset_key=dg.AssetKey([self.dataset.name, *path]),
                 asset_partitions=[partition] if partition else None,
             ),
             limit=1,

@@ -10,6 +10,8 @@ import dagster as dg
 import pytest
 import yaml
 
+from tokflow_tests.projects import attributes, declare_in, make_project
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -23,13 +25,59 @@ def test_all_declared_datasets_load():
     assert {spec.group_name for spec in loaded.resolve_all_asset_specs()} == set(list_declared())
 
 
-def test_in_another_project_its_own_datasets_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project that one stands in, whose package can be imported."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    monkeypatch.delitem(sys.modules, "mine.defs", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return make_project(tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore:`parse_obj_as` is deprecated")  # Dagster calls it
+def test_in_another_project_its_own_datasets_load(project: Path):
     from tokflow.definitions import defs
 
-    monkeypatch.chdir(tmp_path)
+    declare_in(project, "own", "own")
 
-    assert defs().resolve_all_asset_specs() == []
-    assert not defs().sensors
+    loaded = defs()
+
+    assert {spec.key.path[0] for spec in loaded.resolve_all_asset_specs()} == {"own"}
+    assert loaded.executor is dg.in_process_executor
+
+
+@pytest.mark.filterwarnings("ignore:`parse_obj_as` is deprecated")
+def test_the_executor_is_the_one_that_a_dataset_asks_for(project: Path):
+    from tokflow.definitions import defs
+
+    declare_in(project, "own", attributes("own", executor="multiprocess"))
+
+    assert defs().executor is dg.multiprocess_executor
+
+
+def test_a_file_that_dagster_cannot_read_takes_no_dataset_with_it(project: Path):
+    from tokflow.definitions import defs
+
+    declare_in(project, "own", "own")
+    declare_in(project, "bad", "any").write_text("type: tokflow.components.TextDataset\n{")
+
+    loaded = defs()
+
+    dg.Definitions.validate_loadable(loaded)
+    [said] = [of for of in loaded.resolve_all_asset_specs() if of.key.path[0] != "own"]
+    assert "bad/defs.yaml: line 2: expected" in str(said.description)
+    assert loaded.resolve_job_def("own_build")
+
+
+def test_what_python_defines_wrong_is_no_fault_of_a_dataset(project: Path):
+    from tokflow.definitions import defs
+
+    declare_in(project, "own", "own")
+    (project / "mine/defs/bad.py").write_text("1 / 0\n")
+
+    with pytest.raises(ZeroDivisionError):
+        defs()
 
 
 def test_the_wheel_brings_no_dataset():
@@ -61,13 +109,12 @@ def test_loading_imports_nothing_heavy_and_writes_nothing(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_workspace_names_the_module_and_no_pyproject_table_hides_it():
-    workspace = yaml.safe_load((ROOT / "workspace.yaml").read_text())
-    pyproject = (ROOT / "pyproject.toml").read_text()
+def test_dg_and_the_workspace_name_one_module_and_one_code_location():
+    workspace = yaml.safe_load((ROOT / "workspace.yaml").read_text())["load_from"][0]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["dg"]["project"]
 
-    assert workspace["load_from"][0]["python_module"]["module_name"] == "tokflow.definitions"
-    assert "[tool.dagster" not in pyproject
-    assert "[tool.dg" not in pyproject
+    assert workspace["python_module"]["module_name"] == f"{project['root_module']}.definitions"
+    assert workspace["python_module"]["location_name"] == project["code_location_name"]
 
 
 def test_no_telemetry_and_state_in_the_project():

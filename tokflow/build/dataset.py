@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
+from tokflow.build.dagster_fields import KeyPrefix, Name, Owners, PoolName, Tags
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError
 from tokflow.exports.config import ExportConfig, check_exports, source_names, with_names
@@ -13,16 +14,8 @@ from tokflow.exports.format import Declared, SourceNames
 from tokflow.raw import RawConfig
 from tokflow.sequences.config import PackingConfig
 from tokflow.split.rule import SplitConfig
-from tokflow.store.atomic import check_name
 from tokflow.store.config import Config, Listed
-from tokflow.store.config_errors import check_keys
 from tokflow.tokenizers.tokenizer import TokenizerConfig
-
-
-def _asset_key(name: str) -> str:
-    check_name(name, where="", becomes="a folder and an asset key", marks="_")
-    return name
-
 
 _STORE = Path("data/store")
 
@@ -47,7 +40,7 @@ def _or_none(exports: object) -> object:
 class Dataset(Config):
     """One dataset: where its raw files are, and what each stage makes of them."""
 
-    name: Annotated[str, pydantic.AfterValidator(_asset_key)]
+    name: Name
     """Names its assets, its folder in the store and its partition set."""
     raw: RawConfig
     """The raw files: their source and their names."""
@@ -61,10 +54,22 @@ class Dataset(Config):
     """The packing of tokens into sequences."""
     exports: Annotated[Listed[ExportConfig], pydantic.BeforeValidator(_or_none)] = ()
     """The formats to write."""
-    owners: Listed[str] = ("team:data",)
-    """Owners of the dataset, as the web UI shows them: `team:name` or a mail address."""
     store: Annotated[Path, pydantic.BeforeValidator(_local_folder)] = _STORE
     """Folder that holds all outputs, `<store>/<name>/...`."""
+
+    owners: Owners = ("team:data",)
+    """Owners of the dataset, as the web UI shows them: `team:name` or a mail address."""
+    tags: Tags = pydantic.Field(default_factory=dict)
+    """Tags of its assets, its jobs and their runs, as `{domain: code}`."""
+    key_prefix: KeyPrefix = ()
+    """What its asset keys begin with, before its name: `warehouse/raw` or `[warehouse, raw]`."""
+    pool: PoolName = "tokflow"
+    """Dagster's pool of the steps that take the whole machine; its limit is the instance's."""
+    executor: Literal["in_process", "multiprocess"] | None = None
+    """How Dagster runs the steps where assets are materialized: all in the process of the run, or
+    each in one of its own, which takes seconds to start. It holds for the whole code location, for
+    Dagster has one for all assets. Default: whatever the code location has. The job that builds
+    everything is one step, and starts processes of its own."""
 
     _base: Path = pydantic.PrivateAttr(default_factory=Path)
 
@@ -148,31 +153,33 @@ def _template_text(template: str, base: Path, *, where: str) -> str:
 
 
 def load_dataset(path: Path, *, base: Path | None = None, store: Path | None = None) -> Dataset:
-    """Return the dataset that a YAML file declares.
+    """Return the dataset that a YAML file declares, as a component or by its attributes alone.
 
-    Relative paths in it start at `base`, by default the file's own folder. `store` takes the
-    place of the one in the file.
+    Relative paths in it start at `base`, by default the root of the project that the file is in or,
+    if it is in none, the file's own folder. `store` takes the place of the one in the file.
 
     Raises: ConfigError with the line of a syntax error, or the key that is wrong and the
     nearest that exists.
     """
-    from tokflow.build.yaml_file import (
-        COMPONENT_TYPE,
-        read_yaml,
-    )  # 0.02 s that workers need not pay
+    from tokflow.build.project import find_project  # 0.03 s that workers need not pay
+    from tokflow.build.templates import resolve_templates
+    from tokflow.build.yaml_file import attributes_of, read_documents
 
-    fields = read_yaml(path)
-    if "type" in fields or "attributes" in fields:
-        check_keys(fields, ("type", "attributes"), where=str(path))
-        if fields.get("type") != COMPONENT_TYPE:
-            raise ConfigError(
-                where=f"{path}: type",
-                expected=COMPONENT_TYPE,
-                found=repr(fields.get("type")),
-                remedy="correct it",
-            )
-        fields = fields.get("attributes") or {}
-    return make_dataset(fields, base=base or path.resolve().parent, store=store, where=str(path))
+    attributes, *more = read_documents(path)
+    if more:
+        raise ConfigError(
+            where=path,
+            expected="one document, which declares a dataset",
+            found=f"{1 + len(more)}, separated by `---`",
+            remedy="write each into a file of its own, or run them by name from their project",
+        )
+    if "type" in attributes or "attributes" in attributes:
+        attributes = attributes_of(attributes, where=str(path))
+    if base is None:
+        project = find_project(path.resolve().parent)
+        base = project.root if project else path.resolve().parent
+    attributes = resolve_templates(attributes, base=base, where=str(path))
+    return make_dataset(attributes, base=base, store=store, where=str(path))
 
 
 def make_dataset(

@@ -1,31 +1,103 @@
-"""The datasets declared in the project: where their YAML files are, and how each is loaded."""
+"""The datasets that the YAML files of a project declare, by name."""
 
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
+from typing import Any, Self, TypeAlias
 
-from tokflow.build.dataset import Dataset, load_dataset
+from tokflow.build.dagster_fields import dagster_name
+from tokflow.build.dataset import Dataset, make_dataset
+from tokflow.build.project import Project, find_project
 from tokflow.errors import ConfigError
 
-FOLDER = Path("tokflow/defs")
-DECLARATION_NAME = "defs.yaml"
+Scope: TypeAlias = Mapping[str, Any]
+
+YAML_NAMES = ("defs.yaml", "defs.yml", "component.yaml")
+"""Of these Dagster reads the first that a folder has."""
+
+FOLDER_TYPE = "DefsFolderComponent"
+"""Last word of the type of a component that lets Dagster look into the folders below it, too."""
 
 
-def project_root() -> Path:
-    """Return the project one stands in, where relative paths of declared datasets start.
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """One dataset that a YAML file declares."""
 
-    It is the nearest folder, from the current one up, that holds `tokflow/defs`; the current
-    folder if there is none.
+    name: str
+    """Its `name`; of a file that cannot be read, the name of its folder."""
+    path: Path
+    index: int
+    """Ordinal of the document in the file."""
+    base: Path
+    """Folder that relative paths start from."""
+    attributes: Mapping[str, Any]
+    """What the YAML says, templates and all."""
+    error: ConfigError | None = None
+    """What keeps it from being loaded, as far as that is known without its other attributes."""
+
+    @property
+    def where(self) -> str:
+        """What messages call it."""
+        return f"{self.path}: document {self.index + 1}" if self.index else str(self.path)
+
+    def load(self, store: Path | None = None, *, scope: Scope | None = None) -> Dataset:
+        """Return the dataset; `store` takes the place of the one in its file.
+
+        `scope`: what its templates may name besides what they always may.
+
+        Raises: ConfigError that says what is wrong in it.
+        """
+        if self.error is not None:
+            raise self.error
+        attributes = _resolved(self.attributes, self, scope)
+        return make_dataset(attributes, base=self.base, store=store, where=self.where)
+
+    def is_alike(self, other: Self) -> bool:
+        """Return whether Dagster takes the names of both for one."""
+        return dagster_name(self.name) == dagster_name(other.name)
+
+
+def list_declared() -> dict[str, Declaration]:
+    """Return the datasets of the project one stands in by name, sorted; see `find_declarations`."""
+    project = find_project()
+    declared: dict[str, Declaration] = {}
+    for of in find_declarations(project) if project else ():
+        declared.setdefault(of.name, of)
+    return dict(sorted(declared.items()))
+
+
+def find_declarations(project: Project) -> list[Declaration]:
+    """Return the datasets of a project in the order of their files, those that are broken, too.
+
+    A dataset is declared by a document of type `tokflow.components.TextDataset` in a `defs.yaml`,
+    at any depth below the folder of the project's definitions, and has the name that stands there.
+    Where several have one name, or one that Dagster takes for the same, none can be loaded.
+
+    Raises: ConfigError where the project's own settings cannot be read.
     """
-    here = Path.cwd()
-    return next((of for of in (here, *here.parents) if (of / FOLDER).is_dir()), here)
+    found = list(_find(project.defs, project.root)) if project.defs.is_dir() else []
+    result = [of for of in found if of.error is None]
+    for of in found:
+        if of.error is not None and any(of.is_alike(other) for other in result):
+            of = replace(of, name=of.where)  # the name was a guess
+        if of.error is not None:
+            result.append(of)
+    clashing = {of.where: same for of in result if len(same := _alike(of, result)) > 1}
+    result = [
+        replace(of, error=_clash(clashing[of.where])) if of.where in clashing else of
+        for of in result
+    ]
+    return sorted(result, key=lambda of: (of.path, of.index))
 
 
-def list_declared() -> dict[str, Path]:
-    """Return the YAML file of each declared dataset by name, sorted; reads none of them.
+def is_first(declaration: Declaration, declarations: Sequence[Declaration]) -> bool:
+    """Return whether no other that Dagster takes for the same comes before: it is shown for all."""
+    return _alike(declaration, declarations)[0] == declaration
 
-    A dataset is declared in `tokflow/defs/<name>/defs.yaml` below the project root.
-    """
-    paths = sorted((project_root() / FOLDER).glob(f"*/{DECLARATION_NAME}"))
-    return {path.parent.name: path for path in paths}
+
+def _alike(declaration: Declaration, declarations: Sequence[Declaration]) -> list[Declaration]:
+    return [of for of in declarations if of.is_alike(declaration)]
 
 
 def load_declared(name: str, store: Path | None = None) -> Dataset:
@@ -36,26 +108,99 @@ def load_declared(name: str, store: Path | None = None) -> Dataset:
     """
     declared = list_declared()
     if name not in declared:
-        raise ConfigError(
-            where=f"dataset {name!r}",
-            expected=f"one of {', '.join(declared) or '(none declared)'}",
-            found=f"none of that name in {project_root() / FOLDER}",
-            remedy=f"name one of them, declare it in {FOLDER / name / DECLARATION_NAME}, or "
-            "go to the folder of its project",
-        )
-    dataset = load_dataset(declared[name], base=project_root(), store=store)
-    if dataset.name != name:
-        raise ConfigError(
-            where=f"{declared[name]}: name",
-            expected=f"the name of its folder, {name!r}",
-            found=repr(dataset.name),
-            remedy="rename one of them",
-        )
-    if "__exports__" in f"{name}__":
-        raise ConfigError(
-            where=f"{declared[name]}: name",
-            expected="no '__exports', by which Dagster names the exports of a dataset",
-            found=repr(name),
-            remedy="rename the dataset and its folder",
-        )
-    return dataset
+        raise none_declared(f"dataset {name!r}", declared)
+    return declared[name].load(store)
+
+
+def none_declared(where: str, declared: Mapping[str, Declaration]) -> ConfigError:
+    """Return the error of a dataset that is not, of those that are."""
+    project = find_project()
+    return ConfigError(
+        where=where,
+        expected=f"one of {', '.join(declared)}" if declared else "a dataset",
+        found=f"none of that name in {project.defs}"
+        if project and declared
+        else f"none declared in {project.defs}"
+        if project
+        else f"no project in {Path.cwd()} or above",
+        remedy="correct the name, declare it in a defs.yaml there, or name a file by --config"
+        if project
+        else "go to a folder of a project, whose pyproject.toml has [tool.dg.project], name it by "
+        "--project, or name a file by --config",
+    )
+
+
+def _find(folder: Path, base: Path) -> Iterator[Declaration]:
+    """Yield those below a folder: where it has a YAML file, Dagster looks no deeper unless that
+    says so."""
+    path = next((path for name in YAML_NAMES if (path := folder / name).exists()), None)
+    types = [FOLDER_TYPE]
+    if path is not None:
+        declarations, types = _declarations(path, base)
+        yield from declarations
+    if any(of.endswith(FOLDER_TYPE) for of in types):
+        for below in sorted(folder.iterdir()):
+            if below.is_dir() and not below.name.startswith(".") and below.name != "__pycache__":
+                yield from _find(below, base)
+
+
+def _declarations(path: Path, base: Path) -> tuple[list[Declaration], list[str]]:
+    """Return the datasets of one file, and the types of all its components."""
+    from tokflow.build.yaml_file import COMPONENT_TYPE
+
+    try:
+        documents = _parsed(path, path.stat().st_mtime_ns)
+    except ConfigError as error:
+        is_ours = COMPONENT_TYPE in path.read_text(encoding="utf-8", errors="replace")
+        name = path.parent.name
+        return [Declaration(name, path, 0, base, {}, error)] if is_ours else [], []
+    types = [str(fields.get("type", COMPONENT_TYPE)) for fields in documents]
+    package = COMPONENT_TYPE.rpartition(".")[0]
+    return [
+        _declaration(Declaration(path.parent.name, path, index, base, {}), fields)
+        for index, fields in enumerate(documents)
+        if types[index].startswith(package)
+    ], types
+
+
+@lru_cache(maxsize=1_000)
+def _parsed(path: Path, stamp: int) -> list[dict[str, Any]]:
+    from tokflow.build.yaml_file import read_documents
+
+    return read_documents(path)
+
+
+def _declaration(declaration: Declaration, fields: Mapping[str, Any]) -> Declaration:
+    from tokflow.build.yaml_file import attributes_of
+
+    try:
+        attributes = attributes_of(fields, where=declaration.where)
+        given = {"name": attributes.get("name")}
+        name = _resolved(given, declaration)["name"]
+    except ConfigError as error:
+        return replace(declaration, error=error)
+    name = name if isinstance(name, str) else declaration.name
+    return replace(declaration, name=name, attributes=attributes)
+
+
+def _clash(declarations: Sequence[Declaration]) -> ConfigError:
+    """Return the error of datasets that have one name, or one that Dagster takes for the same."""
+    names = list(dict.fromkeys(of.name for of in declarations))
+    return ConfigError(
+        where=f"datasets {' and '.join(map(repr, names))}"
+        if len(names) > 1
+        else f"dataset {names[0]!r}",
+        expected="another name for each dataset of a project, hyphens taken for underscores",
+        found=" and ".join(of.where for of in declarations),
+        remedy="rename all but one of them",
+    )
+
+
+def _resolved(
+    attributes: Mapping[str, Any], declaration: Declaration, scope: Scope | None = None
+) -> dict[str, Any]:
+    from tokflow.build.templates import resolve_templates  # which workers do not need
+
+    return resolve_templates(
+        attributes, base=declaration.base, where=declaration.where, scope=scope
+    )

@@ -1,12 +1,13 @@
-"""Read the YAML file that declares a dataset: any mapping, each of its keys once."""
+"""Read a YAML file that declares datasets: mappings between `---`, each of their keys once."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from tokflow.errors import ConfigError
+from tokflow.store.config_errors import check_keys
 
 COMPONENT_TYPE = "tokflow.components.TextDataset"
 """The `type:` of a dataset."""
@@ -15,12 +16,32 @@ MAX_YAML_CHARS = 10_000_000
 """A file with so many is not parsed, for it declares no dataset."""
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
-    """Return the mapping that a YAML file holds.
+COMPONENT_KEYS = ("type", "attributes", "template_vars_module", "requirements", "post_processing")
+"""Keys beside `type`; what the last three ask for Dagster alone does."""
+
+
+def read_documents(path: Path) -> list[dict[str, Any]]:
+    """Return the mappings that a YAML file holds, one or more.
 
     Raises: ConfigError, with the line of a syntax error or of a key that stands twice.
     """
-    return _parse(_read(path), path)
+    return [_mapping(document, path) for document in _parse(_read(path), path)]
+
+
+def attributes_of(fields: Mapping[str, Any], *, where: str) -> dict[str, Any]:
+    """Return the attributes of the component that a document declares.
+
+    Raises: ConfigError where it is no TextDataset, or has another key.
+    """
+    check_keys(fields, COMPONENT_KEYS, where=where)
+    if fields.get("type") != COMPONENT_TYPE:
+        raise ConfigError(
+            where=f"{where}: type",
+            expected=COMPONENT_TYPE,
+            found=repr(fields["type"]) if "type" in fields else "none",
+            remedy="correct it" if "type" in fields else "add it",
+        )
+    return _mapping(fields.get("attributes") or {}, f"{where}: attributes")
 
 
 def _read(path: Path) -> str:
@@ -41,9 +62,9 @@ def _read(path: Path) -> str:
     )
 
 
-def _parse(text: str, path: Path) -> dict[str, Any]:
+def _parse(text: str, path: Path) -> list[Any]:
     try:
-        fields = yaml.load(text, Loader=_StrictLoader)
+        documents = list(yaml.load_all(text, Loader=_StrictLoader))
     except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         expected, found = _said(str(getattr(error, "problem", None) or error))
@@ -53,14 +74,18 @@ def _parse(text: str, path: Path) -> dict[str, Any]:
             found=found,
             remedy="correct the line",
         ) from None
-    if not isinstance(fields, dict):
-        raise ConfigError(
-            where=path,
-            expected="a mapping that declares a dataset",
-            found=type(fields).__name__,
-            remedy=f"begin with `type: {COMPONENT_TYPE}` and `attributes:`",
-        )
-    return fields
+    return documents or [None]
+
+
+def _mapping(fields: object, where: object) -> dict[str, Any]:
+    if isinstance(fields, dict):
+        return fields
+    raise ConfigError(
+        where=where,
+        expected="a mapping that declares a dataset",
+        found=type(fields).__name__,
+        remedy=f"begin with `type: {COMPONENT_TYPE}` and `attributes:`",
+    )
 
 
 def _said(problem: str) -> tuple[str, str]:

@@ -5,6 +5,7 @@ YAML, is wrong, or leads to nothing.
 """
 
 import functools
+import os
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tokflow.build.project import PROJECT_VARIABLE
 from tokflow.cli.terminal import reports_errors
 
 app = typer.Typer(
@@ -27,7 +29,17 @@ Names = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[NAME]...",
-        help="Datasets declared in tokflow/defs/<name>/defs.yaml; all of them by default.",
+        help="Datasets that a defs.yaml of the project declares; all of them by default.",
+    ),
+]
+Project = Annotated[
+    Path | None,
+    typer.Option(
+        "--project",
+        metavar="DIR",
+        envvar=PROJECT_VARIABLE,
+        help="Folder of the project, whose pyproject.toml has \\[tool.dg.project]; by default the "
+        "nearest one, from the current folder up.",
     ),
 ]
 Configs = Annotated[
@@ -84,7 +96,9 @@ def command(declared: Callable[..., None]) -> Callable[..., None]:
     """Register a command, which has no more than its options; `main` of its module takes them."""
 
     @functools.wraps(declared)
-    def run(**options: Any) -> int | None:
+    def run(project: Path | None = None, **options: Any) -> int | None:
+        if project is not None:
+            os.environ[PROJECT_VARIABLE] = str(project.absolute())  # for the processes begun, too
         status: int | None = import_module(f"tokflow.cli.{declared.__name__}").main(**options)
         return status
 
@@ -95,6 +109,7 @@ def command(declared: Callable[..., None]) -> Callable[..., None]:
 def run(
     names: Names = None,
     configs: Configs = None,
+    project: Project = None,
     store: Store = None,
     partitions: Partitions = None,
     jobs: Jobs = None,
@@ -108,6 +123,7 @@ def run(
 def plan(
     names: Names = None,
     configs: Configs = None,
+    project: Project = None,
     store: Store = None,
     partitions: Partitions = None,
     json: Json = False,
@@ -137,6 +153,7 @@ def inspect(
 def tokenizers(
     names: Names = None,
     configs: Configs = None,
+    project: Project = None,
     tokenizer: Annotated[
         list[str] | None,
         typer.Option(
@@ -176,6 +193,7 @@ def verify(
         ),
     ] = None,
     configs: Configs = None,
+    project: Project = None,
     store: Store = None,
     trust_remote_code: Trust = False,
     json: Json = False,
@@ -247,6 +265,7 @@ def convert(
 def gc(
     names: Names = None,
     configs: Configs = None,
+    project: Project = None,
     store: Store = None,
     keep: Annotated[
         int, typer.Option(min=0, help="Newest outputs to keep of each stage and file.")
@@ -273,6 +292,7 @@ def ui(
             "as you.",
         ),
     ] = False,
+    project: Project = None,
     json: Json = False,
 ) -> None:
     """Start Dagster's web UI on this machine, telemetry off; with --json print its command."""

@@ -9,28 +9,30 @@ from tokflow.cli.selection import Paths, Words, select
 from tokflow.cli.terminal import (
     counted,
     described_left_out,
+    exit_status,
     print_error,
     print_json,
     print_styled,
     print_table,
     size,
 )
+from tokflow.errors import ConfigError
 
 ROWS_SHOWN = 40
 """Lines of a plan on the screen; the JSON has all."""
 
 
-def main(
-    names: Words, configs: Paths, store: Path | None, partitions: Words, *, json: bool
-) -> None:
-    """Print the plan of each dataset."""
-    datasets = select(names, configs, store, is_one=bool(partitions))
+def main(names: Words, configs: Paths, store: Path | None, partitions: Words, *, json: bool) -> int:
+    """Print the plan of each dataset; return the exit status."""
+    broken: dict[str, ConfigError] = {}
+    datasets = select(names, configs, store, is_one=bool(partitions), broken=broken)
     plans = [make_plan(dataset, partitions=partitions) for dataset in datasets]
     if json:
         print_json({"datasets": [_document(plan) for plan in plans]})
     else:
         for plan in plans:
             _print(plan)
+    return exit_status(broken.values())
 
 
 def _document(plan: Plan) -> dict[str, Any]:

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from tokflow.build.dataset import Dataset
-from tokflow.build.declared import project_root
 from tokflow.build.graph import BuildGraph
 from tokflow.build.output import Output
 from tokflow.build.plan import PlannedOutput
+from tokflow.build.project import project_root
 from tokflow.build.results import Reporter
 from tokflow.cli.terminal import print_error
 from tokflow.errors import ConfigError, message_of
@@ -50,8 +50,18 @@ def note_recorded(dataset: Dataset, outputs: Outputs) -> None:
 
 def _note(outputs: Outputs) -> dict[str, str]:
     names = sorted(f"{of.stage}/{of.name} {of.fingerprint}" for of in outputs)
-    home = os.environ.get("DAGSTER_HOME") or str(project_root() / ".dagster")
-    return {"instance": home, "outputs": hashlib.sha256(json.dumps(names).encode()).hexdigest()}
+    return {
+        "instance": str(_state()),
+        "outputs": hashlib.sha256(json.dumps(names).encode()).hexdigest(),
+    }
+
+
+def _state() -> Path:
+    """Return Dagster's folder: one, whether DAGSTER_HOME leads to the project or one stands in
+    it."""
+    home = os.environ.get("DAGSTER_HOME")
+    inside = Path(home or project_root()) / ".dagster"
+    return Path(home) if home and not inside.is_dir() else inside
 
 
 def build_recorded(

@@ -50,13 +50,16 @@ def main(
     """Build the datasets one after the other; one that fails does not stop the next."""
     num_jobs(jobs)  # refused before anything is done
     share = None if shard is None else _read_share(shard, partitions)
-    datasets = select(names, configs, store, is_one=bool(partitions))
+    broken: dict[str, ConfigError] = {}
+    datasets = select(names, configs, store, is_one=bool(partitions), broken=broken)
     in_dagster = not configs and store is None  # else Dagster does not know it as it is
     run = partial(_run, partitions=partitions, in_dagster=in_dagster)
     if share is not None:
         run = partial(_run_share, share=share)
-    documents: list[dict[str, Any]] = []
-    errors: list[Exception] = []
+    documents: list[dict[str, Any]] = [
+        {"dataset": name, "error": error.fields()} for name, error in broken.items()
+    ]
+    errors: list[Exception] = list(broken.values())
     for dataset in datasets:
         try:
             document, failed = run(dataset, jobs=jobs, json=json)

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tokflow.build.dataset import Dataset, load_dataset
-from tokflow.build.declared import FOLDER, list_declared, load_declared, project_root
+from tokflow.build.declared import list_declared, load_declared, none_declared
+from tokflow.cli.terminal import print_error
 from tokflow.errors import ConfigError
 
 Words = Sequence[str] | None
@@ -13,9 +14,17 @@ Paths = Sequence[Path] | None
 
 
 def select(
-    names: Words, configs: Paths = None, store: Path | None = None, *, is_one: bool = False
+    names: Words,
+    configs: Paths = None,
+    store: Path | None = None,
+    *,
+    is_one: bool = False,
+    broken: dict[str, ConfigError] | None = None,
 ) -> list[Dataset]:
     """Return the datasets that are named, or those of files, or all that are declared.
+
+    `broken`: takes the errors of YAML files that nobody named, by dataset, which are printed here
+    and stop no other.
 
     Raises: ConfigError where a YAML file is wrong, too, two datasets would be built in the same
     folder, or there are several with `is_one`, for partitions are given.
@@ -30,17 +39,10 @@ def select(
     if configs:
         datasets = [load_dataset(config, store=store) for config in configs]
         _check_folders(datasets, configs)
+    elif names:
+        datasets = [load_declared(name, store=store) for name in dict.fromkeys(names)]
     else:
-        declared = dict.fromkeys(names or list_declared())
-        datasets = [load_declared(name, store=store) for name in declared]
-    if not datasets:
-        raise ConfigError(
-            where="arguments",
-            expected="a dataset",
-            found=f"none declared in {project_root() / FOLDER}",
-            remedy="go to a project's folder, declare one there in "
-            "tokflow/defs/<name>/defs.yaml, or name a file by --config",
-        )
+        datasets = _load_all(store, broken)
     if is_one and len(datasets) > 1:
         raise ConfigError(
             where="--partition",
@@ -48,6 +50,22 @@ def select(
             found=f"{len(datasets):,}",
             remedy="name the dataset",
         )
+    return datasets
+
+
+def _load_all(store: Path | None, broken: dict[str, ConfigError] | None) -> list[Dataset]:
+    declared = list_declared()
+    if not declared:
+        raise none_declared("arguments", declared)
+    datasets = []
+    for name, declaration in declared.items():
+        try:
+            datasets.append(declaration.load(store))
+        except ConfigError as error:
+            if broken is None:
+                raise
+            broken[name] = error
+            print_error(str(error), error)
     return datasets
 
 

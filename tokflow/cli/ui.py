@@ -4,7 +4,7 @@ import ipaddress
 import os
 import sys
 
-from tokflow.build.declared import project_root
+from tokflow.build.project import project_root
 from tokflow.cli import set_by_default
 from tokflow.cli.terminal import print_json
 from tokflow.errors import ConfigError

@@ -9,9 +9,9 @@ from tokflow.build.dataset import Dataset
 from tokflow.build.declared import list_declared
 from tokflow.cli.selection import Paths, select
 from tokflow.cli.terminal import (
-    DONE,
     FAILED,
     counted,
+    exit_status,
     print_error,
     print_json,
     print_styled,
@@ -29,8 +29,11 @@ def main(
 ) -> int:
     """Print what is found of each output as soon as it is known; return the exit status."""
     results: list[Verification] = []
+    broken: dict[str, ConfigError] = {}
     if target is None or configs or target in list_declared():
-        found = _verify_datasets(select([target] if target else None, configs, store))
+        found = _verify_datasets(
+            select([target] if target else None, configs, store, broken=broken)
+        )
     else:
         found = verify_path(_existing(target), trust_remote_code=trust_remote_code)
     for verified in found:
@@ -43,7 +46,7 @@ def main(
     else:
         outputs = counted(sum(verified.is_output for verified in results), "output")
         print(f"{outputs}: {counted(num_problems, 'problem') if num_problems else 'all well'}")
-    return FAILED if num_problems else DONE
+    return FAILED if num_problems else exit_status(broken.values())
 
 
 def _existing(target: str) -> Path:

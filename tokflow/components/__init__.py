@@ -1,5 +1,6 @@
 """Definitions of a dataset for Dagster, and its build as a run in this process."""
 
+from tokflow.components.broken import broken_definitions
 from tokflow.components.build_job import RecordedBuild, run_build_job
 from tokflow.components.file_partitions import SyncedFiles, sync_files
 from tokflow.components.instance import open_instance
@@ -9,6 +10,7 @@ __all__ = [
     "RecordedBuild",
     "SyncedFiles",
     "TextDataset",
+    "broken_definitions",
     "make_definitions",
     "open_instance",
     "run_build_job",

@@ -4,6 +4,7 @@ from typing import Any
 
 import dagster as dg
 
+from tokflow.build.dagster_fields import dagster_name
 from tokflow.build.dataset import Dataset
 from tokflow.components.automation import when_outdated
 from tokflow.components.checks import check_specs
@@ -11,7 +12,7 @@ from tokflow.components.dagster_names import FILE_STAGES, asset_key, parents, pa
 from tokflow.components.history import code_version
 from tokflow.components.reports import column_schema
 from tokflow.components.steps import make_body
-from tokflow.components.workers import POOL, RESOURCE, WORKERS
+from tokflow.components.workers import RESOURCE, WORKERS
 from tokflow.exports import FORMATS, ExportConfig
 from tokflow.exports.columns import schema_of
 from tokflow.raw import redact
@@ -103,9 +104,10 @@ def _asset(
         key=key,
         deps=[dg.AssetDep(of, partition_mapping=mapping) for of, mapping in of_parents.items()],
         partitions_def=partition_set(dataset) if stage in FILE_STAGES else None,
-        group_name=dataset.name,
+        group_name=dagster_name(dataset.name),
         kinds=kinds,
         owners=list(dataset.owners),
+        tags=dataset.tags,
         description=description,
         metadata=metadata,
         code_version=code_version(dataset, stage, name),
@@ -114,7 +116,7 @@ def _asset(
             [of for of, mapping in of_parents.items() if not isinstance(mapping, own)]
         ),
         backfill_policy=dg.BackfillPolicy.single_run(),
-        pool=None if stage in ("raw", "files") else POOL,
+        pool=None if stage in ("raw", "files") else dataset.pool,
         resource_defs={RESOURCE: WORKERS},
         retry_policy=FETCH_RETRY if stage == "raw" else None,
     )(make_body(dataset, stage, name))

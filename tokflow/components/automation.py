@@ -5,6 +5,7 @@ from typing import Any
 
 import dagster as dg
 
+from tokflow.build.dagster_fields import dagster_name
 from tokflow.build.dataset import Dataset
 from tokflow.components.dagster_names import scan_job_name
 from tokflow.components.file_partitions import FileChanges, look_at_sources, sync_files
@@ -63,8 +64,8 @@ def _is_behind() -> Condition:
 def automation_sensor(dataset: Dataset) -> dg.AutomationConditionSensorDefinition:
     """Return the sensor that evaluates the condition; on unless somebody turns it off."""
     return dg.AutomationConditionSensorDefinition(
-        name=f"{dataset.name}_automation",
-        target=dg.AssetSelection.groups(dataset.name),
+        name=f"{dagster_name(dataset.name)}_automation",
+        target=dg.AssetSelection.groups(dagster_name(dataset.name)),
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=f"Builds what is outdated or missing in {dataset.name}.",
     )
@@ -74,7 +75,7 @@ def scan_job(dataset: Dataset) -> dg.JobDefinition:
     """Return the job that registers new raw files and retires removed ones."""
 
     @dg.op(
-        name=f"{dataset.name}_sync_files",
+        name=f"{dagster_name(dataset.name)}_sync_files",
         description="Bring partitions and raw versions up to date.",
     )
     def sync(context: dg.OpExecutionContext) -> None:
@@ -88,6 +89,7 @@ def scan_job(dataset: Dataset) -> dg.JobDefinition:
         name=scan_job_name(dataset),
         description=f"Looks for new, changed and removed raw files of {dataset.name}; builds "
         "nothing.",
+        tags=dataset.tags,
         executor_def=dg.in_process_executor,
     )
     def scan() -> None:
@@ -104,7 +106,7 @@ def files_sensor(dataset: Dataset, job: dg.JobDefinition) -> dg.SensorDefinition
     """
 
     @dg.sensor(
-        name=f"{dataset.name}_files",
+        name=f"{dagster_name(dataset.name)}_files",
         job=job,
         minimum_interval_seconds=SENSOR_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
@@ -137,7 +139,7 @@ def scan_schedule(dataset: Dataset, job: dg.JobDefinition) -> dg.ScheduleDefinit
     Listing a bucket every minute costs money.
     """
     return dg.ScheduleDefinition(
-        name=f"{dataset.name}_hourly_scan",
+        name=f"{dagster_name(dataset.name)}_hourly_scan",
         job=job,
         cron_schedule="0 * * * *",
         default_status=dg.DefaultScheduleStatus.STOPPED,

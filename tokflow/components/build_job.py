@@ -28,7 +28,7 @@ from tokflow.components.history import AssetHistory
 from tokflow.components.instance import PROCESS_TAG, end_killed_runs, this_process
 from tokflow.components.reports import data_version, report
 from tokflow.components.steps import failure_of, log_progress
-from tokflow.components.workers import POOL, RESOURCE, WORKERS
+from tokflow.components.workers import RESOURCE, WORKERS
 from tokflow.errors import TokflowError, counted, message_of
 from tokflow.pools.pool import Advance, ignore
 
@@ -55,10 +55,10 @@ def build_job(dataset: Dataset, body: Body | None = None) -> dg.JobDefinition:
     """Return the job; `body` is what its one step does, by default all that the job promises."""
 
     @dg.op(
-        name=f"{dataset.name}_build_all",
+        name=f"{build_job_name(dataset)}_all",
         description="Build what is missing or changed, of all files, and report it.",
         required_resource_keys={RESOURCE},
-        pool=POOL,
+        pool=dataset.pool,
         retry_policy=None if body else FETCH_RETRY,  # who waits at a terminal tries again at will
     )
     def build_all(context: dg.OpExecutionContext) -> None:
@@ -68,6 +68,7 @@ def build_job(dataset: Dataset, body: Body | None = None) -> dg.JobDefinition:
         name=build_job_name(dataset),
         description=f"Builds {dataset.name}: registers new raw files, makes what is missing or has "
         "changed, of all files, and the exports, and checks them. Nothing needs to be chosen.",
+        tags=dataset.tags,
         resource_defs={RESOURCE: WORKERS},
         executor_def=dg.in_process_executor,
     )

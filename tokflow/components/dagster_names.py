@@ -2,6 +2,7 @@
 
 import dagster as dg
 
+from tokflow.build.dagster_fields import dagster_name
 from tokflow.build.dataset import Dataset
 
 FILE_STAGES = ("raw", "tokens", "split", "sequences")
@@ -9,8 +10,10 @@ FILE_STAGES = ("raw", "tokens", "split", "sequences")
 
 
 def asset_key(dataset: Dataset, stage: str, name: str = "") -> dg.AssetKey:
-    """Return the key of one asset: `[<dataset>, <stage>]`, `[<dataset>, "exports", <name>]`."""
-    return dg.AssetKey([dataset.name, *(("exports", name) if stage == "export" else (stage,))])
+    """Return the key of one asset: `[<dataset>, <stage>]`, `[<dataset>, "exports", <name>]`, after
+    the prefix that the dataset asks for."""
+    own = ("exports", name) if stage == "export" else (stage,)
+    return dg.AssetKey([*dataset.key_prefix, dataset.name, *own])
 
 
 def parents(
@@ -36,14 +39,14 @@ def parents(
 
 def partition_set(dataset: Dataset) -> dg.DynamicPartitionsDefinition:
     """Return the partitions of a dataset: its raw files."""
-    return dg.DynamicPartitionsDefinition(name=f"{dataset.name}_files")
+    return dg.DynamicPartitionsDefinition(name=f"{dagster_name(dataset.name)}_files")
 
 
 def scan_job_name(dataset: Dataset) -> str:
     """Return the name of the job that looks for new, changed and removed raw files."""
-    return f"{dataset.name}_scan"
+    return f"{dagster_name(dataset.name)}_scan"
 
 
 def build_job_name(dataset: Dataset) -> str:
     """Return the name of the job that builds everything."""
-    return f"{dataset.name}_build"
+    return f"{dagster_name(dataset.name)}_build"

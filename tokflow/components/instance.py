@@ -7,7 +7,7 @@ from contextlib import chdir, contextmanager
 import dagster as dg
 import yaml
 
-from tokflow.build.declared import project_root
+from tokflow.build.project import project_root
 from tokflow.store.atomic import is_alive, machine
 
 STATE_FOLDER = ".dagster"

@@ -5,9 +5,6 @@ import dagster as dg
 RESOURCE = "tokflow_workers"
 """Its key in a run's config."""
 
-POOL = "tokflow"
-"""Dagster's pool of everything that takes the whole machine: its limit is in dagster.yaml."""
-
 
 class Workers(dg.ConfigurableResource[None]):
     """Processes that a step works with; by default one for each core, or `TOKFLOW_JOBS`."""

@@ -89,8 +89,8 @@ class TokenizerSource:
             where="tokenizer.name",
             expected="an existing file, or a folder with files",
             found=f"{str(path)!r}, which {'holds no file of a tokenizer' if names else state}",
-            remedy="correct the path; a relative one starts at the folder of the YAML file "
-            "or, for a dataset under tokflow/defs, of the project",
+            remedy="correct the path; a relative one starts at the root of the project "
+            "that the YAML is in or, in none, at its own folder",
         )
 
 

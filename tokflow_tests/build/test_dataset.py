@@ -185,6 +185,26 @@ def test_an_unknown_key_that_is_like_none_is_to_be_removed():
             "its own tool",
         ),
         ({"owners": 5}, "owners: expected a list, found 5; write [5]"),
+        (
+            {"owners": ["data"]},
+            "owners[0]: expected team:name or a mail address, found 'data'; write team:data",
+        ),
+        (
+            {"tags": {"a b": "c"}},
+            "tags: expected letters, digits, `_`, `-` and `.`, 63 at most; one `/` in a key, "
+            "found 'a b'; rename it",
+        ),
+        ({"tags": {"a": 5}}, "tags.a: expected text, found 5; write it in quotes"),
+        (
+            {"key_prefix": "a/b c"},
+            "key_prefix: expected letters, digits, - and _ (it becomes a folder and an asset "
+            "key), found 'b c'; rename it",
+        ),
+        ({"pool": "a b"}, "pool: expected a name without blanks, found 'a b'; rename it"),
+        (
+            {"executor": "threads"},
+            "executor: expected one of in_process, multiprocess, found 'threads'; name one of them",
+        ),
     ],
     ids=str,
 )
@@ -217,11 +237,29 @@ def test_two_exports_that_are_one_name_in_dagster_are_refused():
 @pytest.mark.parametrize("name", ["../up", "a b", "", "é", "a/b"])
 def test_a_name_that_is_no_folder_is_refused(name: str):
     assert error_of(name=name).startswith(
-        "defs.yaml: name: expected letters, digits and _ (it becomes"
+        "defs.yaml: name: expected letters, digits, - and _ (it becomes"
     )
     assert error_of(exports=[{"format": "bin", "name": name}]).startswith(
         "defs.yaml: exports[0].name: expected letters, digits, - and _ (it becomes a folder)"
     )
+
+
+@pytest.mark.parametrize("name", ["a__exports", "a-_b"])
+def test_a_name_that_dagster_takes_for_several_is_refused(name: str):
+    assert error_of(name=name) == (
+        "defs.yaml: name: expected no two of - and _ in a row, by which Dagster joins the parts of "
+        f"an asset key, found {name!r}; rename it"
+    )
+
+
+def test_what_keys_begin_with_is_a_path_or_a_list():
+    attributes = {"name": "my-data", "raw": {"files": "*"}, "tokenizer": {"kind": "bytes"}}
+
+    for prefix in ("a/b-c", ["a", "b-c"]):
+        dataset = make_dataset(
+            {**attributes, "key_prefix": prefix}, base=Path("/base"), where="test"
+        )
+        assert dataset.key_prefix == ("a", "b-c")
 
 
 @pytest.mark.parametrize("missing", ["name", "raw", "tokenizer"])
@@ -261,7 +299,8 @@ def test_a_key_may_override_what_an_anchor_brings(tmp_path: Path):
         ("", "expected a mapping that declares a dataset, found NoneType"),
         (
             "type: tokflow.components.TextDataset\nattributs: {}\n",
-            "expected one of the keys type, attributes, found 'attributs'; "
+            "expected one of the keys type, attributes, template_vars_module, "
+            "requirements, post_processing, found 'attributs'; "
             "did you mean 'attributes'?",
         ),
         (

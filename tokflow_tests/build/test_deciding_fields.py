@@ -114,3 +114,17 @@ def test_a_field_decides_where_the_reader_of_the_file_looks_at_it(
     changed = deciding_fields(DocumentsConfig(**fields), {Path(name): 100})
 
     assert (changed != deciding_fields(DocumentsConfig(), {Path(name): 100})) == is_deciding
+
+
+def test_what_dagster_shows_and_how_it_runs_makes_nothing_again(folder: Path):
+    build(dataset(folder))
+
+    shown = {
+        "owners": ["team:other"],
+        "tags": {"domain": "code"},
+        "key_prefix": "warehouse/text",
+        "pool": "big",
+        "executor": "multiprocess",
+    }
+
+    assert new(build(dataset(folder, **shown))) == []

@@ -18,15 +18,15 @@ from tokflow.build.plan import make_plan
 from tokflow.cli.recorded import is_recorded, note_recorded
 from tokflow_tests.cli.commands import run
 from tokflow_tests.cli.test_imports import HEAVY, modules_of
-from tokflow_tests.tiny import TEXTS, declare_small, write_raw, write_yaml
+from tokflow_tests.projects import declare_in, make_project
+from tokflow_tests.tiny import SMALL, TEXTS, declare_small, write_raw
 
 
 def project_with(folder: Path) -> Path:
     """Return a project of its own that declares the small dataset."""
-    project = folder / "project"
-    (project / "tokflow/defs/small").mkdir(parents=True)
+    project = make_project(folder / "project")
     write_raw(project, TEXTS)
-    write_yaml(project, exports=["bin"]).rename(project / "tokflow/defs/small/defs.yaml")
+    declare_in(project, "small", {**SMALL, "exports": ["bin"]})
     return project
 
 

@@ -1,15 +1,20 @@
 """The component as YAML declares it."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
-import pydantic
 import pytest
-from dagster.components.testing import create_defs_folder_sandbox
+import yaml
 
-from tokflow.build.dataset import Dataset
+from tokflow.build.dataset import Dataset, load_dataset
+from tokflow.build.declared import find_declarations
+from tokflow.build.project import Project
 from tokflow.components import TextDataset
+from tokflow.errors import ConfigError
+from tokflow_tests.dagster_case import failure
+from tokflow_tests.projects import DEFS, declare_in, make_project
 
 ATTRIBUTES: dict[str, Any] = {
     "name": "small",
@@ -19,32 +24,92 @@ ATTRIBUTES: dict[str, Any] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:`parse_obj_as` is deprecated")  # Dagster calls it
-@pytest.mark.filterwarnings("ignore::dagster.BetaWarning")  # its own, of code references
-def test_a_defs_yaml_of_any_dagster_project_declares_a_dataset():
-    with create_defs_folder_sandbox() as sandbox:
-        path = sandbox.scaffold_component(
-            component_cls=TextDataset,
-            defs_yaml_contents={
-                "type": "tokflow.components.TextDataset",
-                "attributes": ATTRIBUTES,
-            },
-        )
-        with sandbox.load_component_and_build_defs(defs_path=path) as (component, defs):
-            assert isinstance(component, TextDataset)
-            assert component.dataset.base == sandbox.project_root
-            assert component.dataset.store == sandbox.project_root / "data/store"
-            keys = {key.to_user_string() for key in defs.resolve_asset_graph().get_all_asset_keys()}
-            assert keys == {
-                "small/raw",
-                "small/files",
-                "small/tokenizer",
-                "small/tokens",
-                "small/split",
-                "small/sequences",
-                "small/exports/bin",
-                "small/exports/parquet",
-            }
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:`parse_obj_as` is deprecated"),  # Dagster calls it
+    pytest.mark.filterwarnings("ignore::dagster.BetaWarning"),  # its own, of code references
+]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project whose package can be imported."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    monkeypatch.delitem(sys.modules, "mine.defs", raising=False)
+    return make_project(tmp_path)
+
+
+def load(project: Path) -> dg.Definitions:
+    return dg.load_from_defs_folder(path_within_project=project)
+
+
+def keys_of(defs: dg.Definitions) -> set[str]:
+    return {spec.key.to_user_string() for spec in defs.resolve_all_asset_specs()}
+
+
+def dataset_at(project: Path, path: str) -> Dataset:
+    """Return the dataset that Dagster loads from a YAML file."""
+    component = dg.ComponentTree.for_project(project).load_component(project / DEFS / path)
+    [text_dataset] = component.components if hasattr(component, "components") else [component]
+    assert isinstance(text_dataset, TextDataset)
+    assert text_dataset.dataset is not None, text_dataset.error
+    return text_dataset.dataset
+
+
+def test_a_defs_yaml_of_any_dagster_project_declares_a_dataset(project: Path):
+    declare_in(project, "mine", ATTRIBUTES)
+
+    dataset = dataset_at(project, "mine")
+
+    assert (dataset.base, dataset.store) == (project, project / "data/store")
+    assert keys_of(load(project)) == {
+        "small/raw",
+        "small/files",
+        "small/tokenizer",
+        "small/tokens",
+        "small/split",
+        "small/sequences",
+        "small/exports/bin",
+        "small/exports/parquet",
+    }
+
+
+def test_dagster_and_tokflow_read_a_yaml_alike(project: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LENGTH", "16")
+    monkeypatch.setenv("LANGUAGE", "de")
+    chats = {"messages": "chat", "chat_template": "{{ messages }}{{ env.LENGTH }}"}
+    declaration = {
+        **ATTRIBUTES,
+        "raw": {"files": ["{{ env.LANGUAGE }}/*.jsonl", "{{ context.project_root }}/b.jsonl"]},
+        "documents": {**chats, "max_rejects": "{{ env('REJECTS', 5) }}"},
+        "packing": {"sequence_length": "{{ env.LENGTH }}"},
+        "owners": ["team:{{ env.LANGUAGE }}"],
+    }
+    path = declare_in(project, "deep/er", declaration)
+
+    dataset = dataset_at(project, "deep/er")
+
+    assert (
+        dataset
+        == load_dataset(path)
+        == find_declarations(Project(project, project / DEFS))[0].load()
+    )
+    assert dataset.raw.files == ("de/*.jsonl", f"{project}/b.jsonl")
+    assert dataset.documents.chat_template == "{{ messages }}{{ env.LENGTH }}"
+    assert (dataset.documents.max_rejects, dataset.packing.sequence_length) == (5, 16)
+
+
+def test_a_template_may_name_what_the_project_gives_to_dagster(project: Path):
+    declare_in(project, "own", {**ATTRIBUTES, "packing": {"sequence_length": "{{ length() }}"}})
+    file = project / DEFS / "own/defs.yaml"
+    file.write_text(f"{file.read_text()}template_vars_module: .variables\n")
+    (project / DEFS / "own/variables.py").write_text(
+        "import dagster as dg\n@dg.template_var\ndef length(): return lambda: 32\n"
+    )
+
+    assert dataset_at(project, "own").packing.sequence_length == 32
+    with pytest.raises(ConfigError, match="'length' is undefined"):
+        load_dataset(file)
 
 
 @pytest.mark.parametrize(
@@ -54,13 +119,44 @@ def test_a_defs_yaml_of_any_dagster_project_declares_a_dataset():
         ({**ATTRIBUTES, "packing": {"length": 4}}, "did you mean 'sequence_length'?"),
         ({**ATTRIBUTES, "exports": ["bim"]}, "did you mean 'bin'"),
         ({"name": "small", "raw": {"files": "a"}}, "expected `tokenizer:`, found none"),
+        ({**ATTRIBUTES, "store": "{{ env.NONE }}"}, "store: expected a template"),
     ],
 )
-def test_what_is_wrong_is_said_as_tokflow_says_it(attributes: dict[str, Any], message: str):
-    with pytest.raises(pydantic.ValidationError) as raised:
-        TextDataset.get_model_cls().model_validate(attributes)
+def test_what_is_wrong_is_said_in_the_place_of_the_dataset_alone(
+    attributes: dict[str, Any], message: str, project: Path, caplog: pytest.LogCaptureFixture
+):
+    path = declare_in(project, "bad", attributes)
+    declare_in(project, "good", {**ATTRIBUTES, "name": "good"})
 
-    assert message in str(raised.value)
+    defs = load(project)
+
+    [said] = [spec for spec in defs.resolve_all_asset_specs() if spec.key.path[0] != "good"]
+    assert said.key == dg.AssetKey(["small", "error"])
+    assert str(said.description).startswith(f"This dataset cannot be loaded:\n\n    {path}: ")
+    assert message in str(said.description)
+    assert message in caplog.text
+    failed = defs.resolve_job_def("small_build").execute_in_process(raise_on_error=False)
+    assert message in failure(failed)
+    assert defs.resolve_job_def("good_build")
+
+
+def test_two_of_one_name_are_shown_once_as_an_error_that_names_both(project: Path):
+    paths = [declare_in(project, name, {**ATTRIBUTES, "name": name}) for name in ("a-b", "a_b")]
+    declare_in(project, "good", {**ATTRIBUTES, "name": "good"})
+
+    defs = load(project)
+
+    dg.Definitions.validate_loadable(defs)
+    [said] = [spec for spec in defs.resolve_all_asset_specs() if spec.key.path[0] != "good"]
+    assert all(str(path) in str(said.description) for path in paths)
+
+
+def test_a_component_that_python_makes_is_a_dataset_too():
+    component = TextDataset.from_attributes_dict(attributes=ATTRIBUTES)
+
+    assert component.dataset is not None
+    assert component.dataset.name == "small"
+    assert "small/tokens" in keys_of(dg.build_defs_for_component(component))
 
 
 def test_every_field_has_the_description_under_it():
@@ -91,15 +187,31 @@ def test_the_schema_allows_what_a_yaml_holds():
     assert all(field.get("description") for one in formats for field in one["properties"].values())
 
 
-def test_assets_lead_to_the_file_that_declares_them(tmp_path: Path):
-    from tokflow.build.dataset import make_dataset
-    from tokflow.components import make_definitions
+def test_dagster_takes_templates_for_numbers_and_choices():
+    schema = TextDataset.get_model_cls().model_json_schema()
 
-    dataset = make_dataset(ATTRIBUTES, base=tmp_path, where="test")
+    length = schema["$defs"]["PackingConfig"]["properties"]["sequence_length"]
+    assert length["anyOf"][0]["type"] == "integer"
+    assert length["anyOf"][1] == {"type": "string", "pattern": r"\{[{%]"}
+    assert length["description"]
+    strategy = schema["$defs"]["PackingConfig"]["properties"]["strategy"]
+    assert "enum" in strategy["anyOf"][0]
+    assert schema["properties"]["name"]["type"] == "string"
 
-    defs = make_definitions(dataset, declared_in=tmp_path / "defs.yaml")
 
-    for spec in defs.resolve_all_asset_specs():
+def test_assets_lead_to_the_file_that_declares_them(project: Path):
+    path = declare_in(project, "own", ATTRIBUTES)
+
+    for spec in load(project).resolve_all_asset_specs():
         references = spec.metadata["dagster/code_references"]
         assert isinstance(references, dg.CodeReferencesMetadataValue)
-        assert str(tmp_path / "defs.yaml") in str(references)
+        assert str(path) in str(references)
+
+
+def test_what_dagster_adds_to_a_component_is_added(project: Path):
+    path = declare_in(project, "own", ATTRIBUTES)
+    addition = {"assets": [{"target": "*", "attributes": {"tags": {"added": "yes"}}}]}
+    path.write_text(path.read_text() + yaml.safe_dump({"post_processing": addition}))
+
+    assert all(spec.tags["added"] == "yes" for spec in load(project).resolve_all_asset_specs())
+    assert load_dataset(path).name == "small"

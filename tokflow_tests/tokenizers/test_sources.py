@@ -178,7 +178,7 @@ def test_a_missing_file_is_an_error_that_says_where_paths_start(tmp_path: Path):
     assert message == (
         "tokenizer.name: expected an existing file, or a folder with files, found "
         f"'{tmp_path / 'tokenizer.json'}', which is missing; correct the path; a relative one "
-        "starts at the folder of the YAML file or, for a dataset under tokflow/defs, of the project"
+        "starts at the root of the project that the YAML is in or, in none, at its own folder"
     )
 
 

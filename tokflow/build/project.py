@@ -1,0 +1,82 @@
+"""The project one stands in: a folder that Dagster's `dg` knows, and where its definitions are."""
+
+import os
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokflow.errors import ConfigError, message_of
+
+PROJECT_VARIABLE = "TOKFLOW_PROJECT"
+"""Names the project's folder, as `--project` does, in place of the current one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A project of Dagster's: what `[tool.dg.project]` of its pyproject.toml, or dg.toml, says."""
+
+    root: Path
+    """Folder of that file."""
+    defs: Path
+    """Folder of the definitions, such as `src/<root_module>/defs`."""
+
+
+def find_project(start: Path | None = None) -> Project | None:
+    """Return the project that a folder lies in, None if in none.
+
+    It is the nearest one, from the folder up. `start`: by default the folder that TOKFLOW_PROJECT
+    names, or the current one.
+
+    Raises: ConfigError where the file cannot be read, or TOKFLOW_PROJECT leads to no project.
+    """
+    named = os.environ.get(PROJECT_VARIABLE) if start is None else None
+    start = Path(named or start or "").absolute()
+    for folder in (start, *start.parents):
+        for path in (folder / "dg.toml", folder / "pyproject.toml"):
+            if path.is_file() and (section := _section(path)) is not None:
+                return Project(folder, _defs_folder(path, section))
+    if named:
+        raise ConfigError(
+            where=f"project {named!r}",
+            expected="a folder in a project, whose pyproject.toml has `[tool.dg.project]`",
+            found="none in it or above" if start.is_dir() else "no folder",
+            remedy=f"correct --project or {PROJECT_VARIABLE}",
+        )
+    return None
+
+
+def project_root() -> Path:
+    """Return the root of the project one stands in; the current folder if that is in none."""
+    project = find_project()
+    return project.root if project else Path.cwd()
+
+
+def _section(path: Path) -> dict[str, Any] | None:
+    try:
+        fields = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            where=path,
+            expected="TOML that can be read",
+            found=message_of(error, where=path.name),
+            remedy="correct it, for it may say which datasets there are",
+        ) from None
+    tool = fields if path.name == "dg.toml" else fields.get("tool", {}).get("dg", {})
+    section: dict[str, Any] | None = tool.get("project")
+    return section
+
+
+def _defs_folder(path: Path, section: dict[str, Any]) -> Path:
+    """Return the folder of the module that Dagster would import, which nothing here does."""
+    root_module, module = section.get("root_module"), section.get("defs_module")
+    if not root_module and not module:
+        raise ConfigError(
+            where=f"{path}: dg.project",
+            expected="`root_module`",
+            found="none",
+            remedy="name the project's package",
+        )
+    parts = str(module or f"{root_module}.defs").split(".")
+    places = [path.parent.joinpath(of, *parts) for of in ("src", "")]
+    return next((place for place in places if place.is_dir()), places[-1])

@@ -1,0 +1,114 @@
+"""Templates in the YAML of a dataset: text such as `{{ env.NAME }}`, resolved as `dg` resolves it.
+
+A text that holds `{{` or `{%` is a template; any other is taken as it is. A chat template is Jinja
+itself, and never resolved. With one template and nothing beside it the value is what the text means
+in Python, a number for one; else it is text.
+"""
+
+import datetime
+import os
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from tokflow.errors import ConfigError
+
+if TYPE_CHECKING:
+    import jinja2
+
+JINJA_FIELDS = ("documents.chat_template",)
+"""Fields that hold Jinja."""
+
+Scope = Mapping[str, Any]
+"""What templates may name, by name."""
+
+
+def resolve_templates(
+    attributes: Mapping[str, Any], *, base: Path, where: str, scope: Scope | None = None
+) -> dict[str, Any]:
+    """Return the attributes of a dataset with every template resolved, none of its keys.
+
+    Known are `env.NAME`, `env('NAME', 'default')`, `context.project_root`, which is `base`, and
+    `datetime`, besides what is in `scope`. No template runs code of its own.
+
+    Raises: ConfigError, with the field, where one cannot be resolved, as with a variable that is
+    not set.
+    """
+    known = {
+        "datetime": SimpleNamespace(datetime=datetime.datetime, timedelta=datetime.timedelta),
+        **(scope or {}),
+        "context": SimpleNamespace(project_root=str(base.resolve())),
+        "env": _Environment(),
+    }
+    resolved: dict[str, Any] = _resolved(attributes, known, where, field="")
+    return resolved
+
+
+def _resolved(value: Any, scope: Scope, where: str, *, field: str) -> Any:
+    if isinstance(value, Mapping):
+        return {
+            key: _resolved(of, scope, where, field=f"{field}.{key}" if field else str(key))
+            for key, of in value.items()
+        }
+    if isinstance(value, list):
+        return [_resolved(of, scope, where, field=f"{field}[{i}]") for i, of in enumerate(value)]
+    is_template = isinstance(value, str) and ("{{" in value or "{%" in value)
+    if not is_template or field in JINJA_FIELDS:
+        return value
+    return _render(value, scope, f"{where}: {field}")
+
+
+def _render(text: str, scope: Scope, where: str) -> Any:
+    import jinja2
+
+    try:
+        value = _jinja().from_string(text).render(scope)
+        if isinstance(value, jinja2.Undefined):
+            str(value)  # which raises
+    except Exception as error:  # of what a template does, or of Jinja
+        raise ConfigError(
+            where=where,
+            expected="a template that can be resolved",
+            found=f"{text!r}: {' '.join(str(error).split())}",
+            remedy="set the variable, write {{ env('NAME', 'default') }}, or correct the template; "
+            "it may name env, context.project_root and datetime",
+        ) from None
+    return value
+
+
+@cache
+def _jinja() -> "jinja2.Environment":
+    """Return Jinja with values for results, as `dg` has it, and without access to Python's own."""
+    from jinja2 import StrictUndefined
+    from jinja2.nativetypes import NativeEnvironment
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class _NativeSandbox(ImmutableSandboxedEnvironment, NativeEnvironment):
+        pass
+
+    return _NativeSandbox(undefined=StrictUndefined)
+
+
+class _Environment:
+    """The environment's variables. One that is not set may be asked for, as in `env.X or 'x'`, and
+    is an error where its value is needed; of Dagster's own it is None, and "None" within a text."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith(("_", "jinja")):  # what Jinja looks for in anything that it is given
+            raise AttributeError(name)
+        return os.environ.get(name, _not_set(name))
+
+    def __call__(self, name: str, *default: object) -> Any:
+        return os.environ.get(name, default[0] if default else _not_set(name))
+
+
+def _not_set(name: str) -> "jinja2.Undefined":
+    import jinja2
+
+    class _NotSet(jinja2.Undefined):
+        def __str__(self) -> str:
+            raise jinja2.UndefinedError(f"the environment has no variable {name}")
+
+    return _NotSet(name=name)

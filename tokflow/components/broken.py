@@ -1,0 +1,38 @@
+"""Definitions in place of a dataset that cannot be loaded, so that no other goes with it."""
+
+import logging
+import re
+
+import dagster as dg
+
+from tokflow.build.dagster_fields import dagster_name
+from tokflow.errors import TokflowError
+
+
+def broken_definitions(name: str, error: TokflowError) -> dg.Definitions:
+    """Return an asset `<name>/error` that says why, and a job `<name>_build` that fails with it.
+
+    The log of the code location has it, too.
+    """
+    logging.getLogger("tokflow").error("%s", error)
+    safe_name = re.sub(r"\W+", "_", dagster_name(name), flags=re.ASCII).strip("_")
+    asset = dg.AssetSpec(
+        [safe_name, "error"],
+        group_name=safe_name,
+        kinds={"error"},
+        description=f"This dataset cannot be loaded:\n\n    {error}",
+    )
+
+    @dg.op(name=f"{safe_name}_build_all")
+    def fail() -> None:
+        raise dg.Failure(str(error), allow_retries=False)
+
+    @dg.job(
+        name=f"{safe_name}_build",
+        description=f"Fails, for this dataset cannot be loaded:\n\n    {error}",
+        executor_def=dg.in_process_executor,
+    )
+    def build() -> None:
+        fail()
+
+    return dg.Definitions(assets=[asset], jobs=[build])

@@ -1,0 +1,90 @@
+"""Commands about the datasets of a project."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tokflow_tests.cli.commands import json_of, run
+from tokflow_tests.projects import declare_in, make_project
+from tokflow_tests.tiny import SMALL, TEXTS, write_raw
+
+
+@pytest.fixture
+def project(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with two datasets; the current folder is elsewhere."""
+    monkeypatch.setenv("TOKFLOW_PROJECT", "")  # which a command sets, for the processes it begins
+    monkeypatch.chdir(tmp_path)
+    project = make_project(tmp_path / "project")
+    write_raw(project, TEXTS)
+    for name in ("one", "two-b"):
+        declare_in(project, name, {**SMALL, "name": name, "exports": ["bin"]})
+    return project
+
+
+def names_of(document: dict) -> list[str]:
+    return [of["dataset"] for of in document["datasets"]]
+
+
+@pytest.mark.parametrize("command", ["plan", "run", "gc"])
+def test_a_project_can_be_named(command: str, project: Path):
+    run("run", "--project", project)
+
+    document = json_of(command, "--project", project)
+
+    assert set(names_of(document)) == {"one", "two-b"}
+    assert names_of(json_of(command, "one", "--project", project)) == ["one"]
+
+
+def test_it_is_verified_by_name_and_its_ui_started(project: Path):
+    run("run", "--project", project)
+
+    assert run("verify", "two-b", "--project", project).stdout.endswith("11 outputs: all well\n")
+    assert "two-b" in run("tokenizers", "two-b", "--project", project).stdout
+    assert json_of("ui", "--project", project)["folder"] == str(project)
+
+
+def test_without_a_project_a_command_says_what_to_do(project: Path):
+    result = run("run")
+
+    assert result.exit_code == 2
+    assert "expected a dataset, found no project in" in result.stderr
+    assert "name it by --project, or name a file by --config" in result.stderr
+    assert "expected a folder in a project" in run("run", "--project", "none").stderr
+
+
+def test_a_broken_neighbour_is_said_and_stops_no_other(project: Path):
+    bad = declare_in(project, "bad", {"name": "bad"})
+
+    results = [run(command, "--project", project) for command in ("run", "plan", "verify")]
+
+    for result in results:
+        assert result.exit_code == 2
+        assert result.stderr == f"error: {bad}: expected `raw:`, found none; add it\n"
+    assert "two-b: " in results[0].stdout
+    assert "one: nothing to build" in results[1].stdout
+    assert results[2].stdout.endswith("22 outputs: all well\n")
+    assert run("run", "one", "--project", project).exit_code == 0
+    assert run("run", "bad", "--project", project).exit_code == 2
+    assert run("gc", "--project", project).exit_code == 2
+
+
+def test_json_names_the_broken_one(project: Path):
+    declare_in(project, "bad", {"name": "bad"})
+
+    result = run("run", "--project", project, "--json")
+
+    broken, *built = json.loads(result.stdout)["datasets"]
+    assert (broken["dataset"], broken["error"]["expected"]) == ("bad", "`raw:`")
+    assert [of["dataset"] for of in built] == ["one", "two-b"]
+
+
+def test_two_of_one_name_are_said_where_they_matter(project: Path):
+    declare_in(project, "copy", {**SMALL, "name": "one"})
+
+    assert run("run", "two-b", "--project", project).exit_code == 0
+    result = run("plan", "one", "--project", project)
+
+    assert result.exit_code == 2
+    assert "mine/defs/copy/defs.yaml and " in result.stderr
+    assert "mine/defs/one/defs.yaml; rename all but one" in result.stderr

@@ -1,0 +1,50 @@
+"""A secret that the environment brings into a YAML stays there."""
+
+import base64
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from tokflow_tests.cli.commands import run
+from tokflow_tests.projects import attributes, declare_in, make_project
+from tokflow_tests.raw.fetching import Handler, Server
+from tokflow_tests.raw.servers import running
+
+SECRETS = {"TOKFLOW_TEST_PASSWORD": "pa55w0rd", "TOKFLOW_TEST_SIGNATURE": "s1gn4ture"}
+
+
+@pytest.mark.filterwarnings("ignore:`parse_obj_as` is deprecated")  # Dagster calls it
+def test_no_secret_of_the_environment_is_written_or_shown(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    project = make_project(tmp_path / "project")
+    monkeypatch.syspath_prepend(project)
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    spec = Server(password=f"Basic {base64.b64encode(b'me:pa55w0rd').decode()}")
+    handler = type("OfFile", (Handler,), {"spec": spec})
+    with running(handler) as server:
+        address = f"127.0.0.1:{server.server_port}/dump/a.txt"
+        url = f"http://me:{{{{ env.TOKFLOW_TEST_PASSWORD }}}}@{address}"
+        files = f"{url}?sig={{{{ env.TOKFLOW_TEST_SIGNATURE }}}}"
+        declare_in(project, "own", attributes("own", raw={"files": files}, exports=["parquet"]))
+
+        results = [
+            run(name, "own", *more) for name in ("plan", "run") for more in ((), ("--json",))
+        ]
+        spec.password = "other"
+        results.append(run("run", "own"))
+        definitions = dg.load_from_defs_folder(path_within_project=project)
+
+    assert [of.exit_code for of in results] == [0, 0, 0, 0, 1], results[2].output
+    told = "".join(of.stdout + of.stderr for of in results)
+    assert address in told
+    specs = definitions.resolve_all_asset_specs()
+    told += "".join(str(of.metadata.get("config")) + str(of.description) for of in specs)
+    written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    for secret in SECRETS.values():
+        assert secret not in told
+        assert not [content for content in written if secret.encode() in content]

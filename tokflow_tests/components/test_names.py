@@ -1,0 +1,97 @@
+"""Names, tags and the pool that a YAML asks for, in everything that Dagster has of a dataset."""
+
+import dagster as dg
+import pytest
+
+from tokflow.build.dataset import make_dataset
+from tokflow.components import make_definitions
+from tokflow_tests.dagster_case import QUIET, Case, failure
+
+KEYS = ["a.txt", "b.txt", "c.txt"]
+PREFIX = ["warehouse", "raw-text", "my-data"]
+
+
+@pytest.fixture
+def case(case: Case) -> Case:
+    case.attributes |= {
+        "name": "my-data",
+        "key_prefix": "warehouse/raw-text",
+        "tags": {"domain": "code"},
+        "pool": "big",
+        "owners": ["team:text", "a@b.org"],
+    }
+    return case
+
+
+def run_job(case: Case, name: str) -> dg.ExecuteInProcessResult:
+    job = case.defs.resolve_job_def(name)
+    return job.execute_in_process(instance=case.instance, run_config=QUIET, raise_on_error=False)
+
+
+def test_it_is_built_and_fresh_by_its_job(case: Case):
+    result = run_job(case, "my_data_build")
+
+    assert result.success, failure(result)
+    assert case.instance.get_dynamic_partitions("my_data_files") == KEYS
+    assert case.not_fresh() == {}
+    assert (case.folder / "store/my-data/tokens/a.txt").is_dir()
+    evaluations = result.get_asset_check_evaluations()
+    assert {tuple(of.asset_key.path[:3]) for of in evaluations} == {tuple(PREFIX)}
+    assert all(evaluation.passed for evaluation in evaluations)
+    assert result.dagster_run.tags["domain"] == "code"
+
+
+def test_its_assets_run_after_a_scan(case: Case):
+    assert run_job(case, "my_data_scan").success
+
+    result = case.run(keys=KEYS)
+
+    assert result.success, failure(result)
+    assert case.not_fresh() == {}
+
+
+def test_every_asset_and_job_has_what_was_asked_for(case: Case):
+    repository = case.defs.get_repository_def()
+
+    for spec in case.defs.resolve_all_asset_specs():
+        assert spec.key.path[:3] == PREFIX
+        assert all(parent.asset_key.path[:3] == PREFIX for parent in spec.deps)
+        assert (spec.tags["domain"], spec.group_name) == ("code", "my_data")
+        assert spec.owners == ["team:text", "a@b.org"]
+    assert {key.asset_key.path[1] for key in repository.asset_graph.asset_check_keys} == {
+        "raw-text"
+    }
+    for name in ("my_data_build", "my_data_scan"):
+        assert case.defs.resolve_job_def(name).tags["domain"] == "code"
+    assert {of.name for of in repository.sensor_defs} == {"my_data_files", "my_data_automation"}
+
+
+def test_the_steps_that_take_the_machine_are_in_the_pool(case: Case):
+    pools = {
+        of.key.path[3]: of.op.pool
+        for of in case.defs.assets or []
+        if isinstance(of, dg.AssetsDefinition)
+    }
+    assert {stage for stage, pool in pools.items() if pool == "big"} == {
+        "tokenizer",
+        "tokens",
+        "split",
+        "sequences",
+        "exports",
+    }
+    assert {stage for stage, pool in pools.items() if pool is None} == {"raw", "files"}
+
+
+def test_other_peoples_assets_keep_their_executor_unless_a_yaml_names_one(case: Case):
+    theirs = dg.Definitions(executor=dg.multiprocess_executor)
+
+    assert make_definitions(case.dataset).executor is None
+    assert dg.Definitions.merge(theirs, case.defs).executor is dg.multiprocess_executor
+    case.attributes["executor"] = "in_process"
+    assert make_definitions(case.dataset).executor is dg.in_process_executor
+
+
+def test_two_datasets_with_a_prefix_are_apart(case: Case):
+    other = make_dataset({**case.attributes, "name": "other"}, base=case.folder, where="test")
+
+    dg.Definitions.validate_loadable(dg.Definitions.merge(case.defs, make_definitions(other)))
