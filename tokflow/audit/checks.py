@@ -9,7 +9,7 @@ import hashlib
 import os
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
@@ -84,25 +84,6 @@ class CheckOutcome:
     def is_news(self) -> bool:
         """True if something was computed for it."""
         return self.num_remembered < self.num_checked
-
-
-def check_outputs(
-    graph: BuildGraph,
-    stage: Stage,
-    names: Sequence[str],
-    *,
-    only: Container[str] | None = None,
-    recheck: bool = False,
-) -> Iterator[CheckOutcome]:
-    """Yield the outcome of each check of a stage, or of those called `only`.
-
-    `names`: the outputs, by partition key, or the export's name. With `recheck` everything is
-    computed, whatever is remembered.
-    """
-    checker = _Checker(graph, stage, recheck=recheck)
-    for name, check in CHECKS.get(stage, {}).items():
-        if only is None or name in only:
-            yield checker.outcome(name, check, names)
 
 
 def _tokens_close(graph: BuildGraph, keys: Sequence[str]) -> list[str]:
@@ -193,21 +174,37 @@ class _Group:
         return self.names[0] if len(self.names) == 1 else ""
 
 
-class _Checker:
-    """Checks of the outputs of one stage, each computed unless it is known what it finds."""
+class Checker:
+    """Checks of the outputs of a dataset, each computed unless it is known what it finds.
 
-    def __init__(self, graph: BuildGraph, stage: Stage, *, recheck: bool) -> None:
+    How files look is asked once, so one checker is for one moment.
+    """
+
+    def __init__(self, graph: BuildGraph, *, recheck: bool = False) -> None:
+        """`recheck`: compute everything, whatever is remembered."""
         self._graph = graph
-        self._stage: Stage = stage
         self._recheck = recheck
         self._memory = CheckMemory(graph.folder)
         self._looks: dict[Output, str] = {}
         """Fingerprints of outputs, and how their files look on disk."""
 
-    def outcome(self, name: str, check: OutputCheck, outputs: Sequence[str]) -> CheckOutcome:
+    def outcomes(
+        self, stage: Stage, names: Sequence[str], *, only: Container[str] | None = None
+    ) -> Iterator[CheckOutcome]:
+        """Yield the outcome of each check of a stage, or of those called `only`.
+
+        `names`: the outputs, by partition key, or the export's name.
+        """
+        for name, check in CHECKS.get(stage, {}).items():
+            if only is None or name in only:
+                yield self._outcome(stage, name, check, names)
+
+    def _outcome(
+        self, stage: Stage, name: str, check: OutputCheck, outputs: Sequence[str]
+    ) -> CheckOutcome:
         """Return what a check finds now, or found before in the same."""
         together = [tuple(outputs)] if check.covers == "all" else [(each,) for each in outputs]
-        groups = [self._group(check, names) for names in together]
+        groups = [self._group(stage, check, names) for names in together]
         findings = {of: self._remembered(name, check, of) for of in groups}
         due = [of for of in groups if findings[of] is None]
         looked_at = self._sampled(name, due) if check.covers == "sample" else due
@@ -223,20 +220,19 @@ class _Checker:
             num_remembered=len(outputs) - sum(len(of.names) for of in due),
         )
 
-    def _group(self, check: OutputCheck, names: tuple[str, ...]) -> _Group:
-        place, digest = f"{self._stage} of {len(names):,}", None
+    def _group(self, stage: Stage, check: OutputCheck, names: tuple[str, ...]) -> _Group:
+        place, digest = f"{stage} of {len(names):,}", None
         with suppress(TokflowError, OSError):
             if len(names) == 1:
-                folder = self._graph.output(self._stage, names[0]).folder
+                folder = self._graph.output(stage, names[0]).folder
                 place = folder.relative_to(self._graph.folder).as_posix()
-            looks = [self._look(of) for name in names for of in self._looked_at(name)]
+            looks = [self._look(of) for name in names for of in self._looked_at(stage, name)]
             text = "\n".join([str(check.version), *looks])
             digest = hashlib.sha256(text.encode()).hexdigest()[:32]
         return _Group(names, place, digest)
 
-    def _looked_at(self, name: str) -> Iterator[Output]:
+    def _looked_at(self, stage: Stage, name: str) -> Iterator[Output]:
         """Yield all outputs that the checks of one look at: itself, and what it is made from."""
-        stage: Stage = self._stage
         names = [name]
         if stage == "export":
             config = self._graph.export_config(name)
@@ -250,8 +246,8 @@ class _Checker:
         if output not in self._looks:
             folder = output.folder
             paths = [f"{folder}/{name}" for name in (MANIFEST_NAME, *output.manifest().files)]
-            stamps = (Stamp.of(os.stat(path)) for path in paths)  # noqa: PTH116 (of many: a Path costs more)
-            self._looks[output] = f"{output.fingerprint} {[*map(astuple, stamps)]}"
+            stamps = [Stamp.of(os.stat(path)) for path in paths]  # noqa: PTH116 (a Path is slow)
+            self._looks[output] = f"{output.fingerprint} {stamps}"
         return self._looks[output]
 
     def _remembered(self, name: str, check: OutputCheck, of: _Group) -> list[str] | None:

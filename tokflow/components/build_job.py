@@ -15,7 +15,7 @@ from typing import Any
 
 import dagster as dg
 
-from tokflow.audit.checks import check_outputs
+from tokflow.audit.checks import Checker
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
 from tokflow.build.output import Stage
@@ -267,9 +267,10 @@ class _Recorder(Reporter):
         failed: list[dg.AssetCheckResult] = []
         if (graph := self._graph) is None:
             return failed
+        checker = Checker(graph, recheck=recheck)
         for asset, outputs in self._made.items():
             key = asset_key(self._dataset, *asset)
-            for outcome in check_outputs(graph, asset[0], outputs, recheck=recheck):
+            for outcome in checker.outcomes(asset[0], outputs):
                 result = check_result(key, outcome)
                 if outcome.is_news or asset in self._recorded:
                     evaluation = _evaluation(key, result)

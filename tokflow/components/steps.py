@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import dagster as dg
 
-from tokflow.audit.checks import check_outputs
+from tokflow.audit.checks import Checker
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import make_export, make_stage, make_tokenizer
@@ -62,7 +62,7 @@ def make_body(dataset: Dataset, stage: Any, name: str = "") -> Body:
                 metadata=report.metadata,
                 check_results=[
                     check_result(asset_key(dataset, stage, name), outcome)
-                    for outcome in check_outputs(graph, stage, keys, only=checks)
+                    for outcome in Checker(graph).outcomes(stage, keys, only=checks)
                 ],
             )
         if errors or len(keys) > 1:
@@ -82,7 +82,7 @@ def _recheck(
     graph = BuildGraph(dataset, offline=True)
     names = [name] if name else list(graph.partitions)
     made = [each for each in names if graph.output(stage, each).is_made]
-    for outcome in check_outputs(graph, stage, made or names, only=checks, recheck=True):
+    for outcome in Checker(graph, recheck=True).outcomes(stage, made or names, only=checks):
         yield check_result(asset_key(dataset, stage, name), outcome)
 
 

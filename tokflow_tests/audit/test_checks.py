@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tokflow.audit import checks
-from tokflow.audit.checks import CHECKS, check_outputs
+from tokflow.audit.checks import CHECKS, Checker
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import make_tokens
@@ -31,7 +31,7 @@ def computed(dataset: Dataset, *, recheck: bool = False) -> dict[str, int]:
     found = {}
     for stage in CHECKS:
         names = ["bin"] if stage == "export" else list(graph.partitions)
-        for outcome in check_outputs(graph, stage, names, recheck=recheck):
+        for outcome in Checker(graph, recheck=recheck).outcomes(stage, names):
             num_new = outcome.num_checked - outcome.num_remembered
             found[f"{stage}/{outcome.name}"] = num_new
     return {name: num_new for name, num_new in found.items() if num_new}
@@ -40,7 +40,7 @@ def computed(dataset: Dataset, *, recheck: bool = False) -> dict[str, int]:
 def problems(dataset: Dataset, stage: str, name: str) -> list[str]:
     graph = BuildGraph(dataset)
     names = ["bin"] if stage == "export" else list(graph.partitions)
-    [outcome] = check_outputs(graph, stage, names, only=[name])
+    [outcome] = Checker(graph).outcomes(stage, names, only=[name])
     return outcome.problems
 
 
@@ -138,7 +138,7 @@ def test_a_warning_is_remembered_with_what_it_found(dataset: Dataset, tmp_path: 
 def test_the_check_of_a_few_files_leaves_that_of_all_known(dataset: Dataset):
     computed(dataset)
 
-    list(check_outputs(BuildGraph(dataset), "split", ["a.jsonl", "b.jsonl"]))
+    list(Checker(BuildGraph(dataset)).outcomes("split", ["a.jsonl", "b.jsonl"]))
 
     assert computed(dataset) == {}
 
@@ -162,7 +162,9 @@ def test_what_is_not_there_is_a_finding_by_its_name(dataset: Dataset):
     graph = BuildGraph(dataset)
     shutil.rmtree(graph.tokens("b.jsonl").folder)
 
-    [outcome] = check_outputs(graph, "tokens", list(graph.partitions), only=["accounting_closes"])
+    [outcome] = Checker(graph).outcomes(
+        "tokens", list(graph.partitions), only=["accounting_closes"]
+    )
 
     assert list(outcome.findings) == ["b.jsonl"]
     assert "materialize tiny/tokens (partition b.jsonl)" in outcome.problems[0]

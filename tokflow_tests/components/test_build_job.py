@@ -183,7 +183,7 @@ def test_a_run_that_was_killed_before_its_checks_leaves_them_to_the_next(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("tokflow.components.build_job.check_outputs", killed)
+        patch.setattr("tokflow.components.build_job.Checker", killed)
         first = build(case)
 
     assert case.not_fresh() == {}
