@@ -54,14 +54,14 @@ def index_of(folder: Path, part: str) -> list[dict[str, Any]]:
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    """Return every file below `folder` by its path, but what tells of a run: times and hashes.
+    """Return every file below `folder` by its path, but what tells of a run: times, hashes, checks.
 
     A commit of Lance, which has its time, is b"", and manifest.json without what it says of it.
     """
     return {
         path.relative_to(folder).as_posix(): _without_commits(path)
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name not in (RUN_NAME, "hashes.jsonl")
+        if path.is_file() and path.name not in (RUN_NAME, "hashes.jsonl", "checks.jsonl")
     }
 
 

@@ -220,7 +220,7 @@ class BuildGraph:
 
     def inputs(self, config: ExportConfig) -> dict[str, Output]:
         """Return the outputs that an export is made from, by partition key."""
-        stage = _stage_of_inputs(config)
+        stage = stage_of_inputs(config)
         return {key: self.output(stage, key) for key in self.partitions}
 
     def tokenizer_source(self) -> TokenizerSource:
@@ -282,7 +282,7 @@ class BuildGraph:
 
         Raises: MissingOutputError that names the first files that have not.
         """
-        dataset, stage = self.dataset, _stage_of_inputs(config)
+        dataset, stage = self.dataset, stage_of_inputs(config)
         missing = [key for key, output in self.inputs(config).items() if not output.is_made]
         if missing:
             raise MissingOutputError(
@@ -323,7 +323,8 @@ class BuildGraph:
         return positions
 
 
-def _stage_of_inputs(config: ExportConfig) -> Stage:
+def stage_of_inputs(config: ExportConfig) -> Stage:
+    """Return the stage whose outputs an export is made from."""
     return "sequences" if config.layout.is_packed else "split"
 
 

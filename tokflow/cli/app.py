@@ -114,9 +114,18 @@ def run(
     partitions: Partitions = None,
     jobs: Jobs = None,
     shard: ShardText = None,
+    recheck: Annotated[
+        bool,
+        typer.Option(
+            "--recheck",
+            help="Compute all asset checks again. A check that passed is remembered in the store, "
+            "and not computed while the files it looked at are as they were. `tokflow verify` "
+            "computes more, and remembers nothing.",
+        ),
+    ] = False,
     json: Json = False,
 ) -> None:
-    """Build what is missing or has changed, and export it."""
+    """Build what is missing or has changed, export it, and check what is new."""
 
 
 @command

@@ -5,6 +5,7 @@ from pathlib import Path
 from tokflow.build.gc import find_garbage, remove
 from tokflow.cli.selection import Paths, Words, select
 from tokflow.cli.terminal import counted, print_json, size
+from tokflow.store.check_memory import forget_gone
 
 
 def main(
@@ -24,6 +25,8 @@ def main(
                 print(f"{folder.relative_to(dataset.folder)}  {size(num)}")
             if yes:
                 remove(folder)
+        if yes:
+            forget_gone(dataset.folder)
         documents.append(
             {
                 "dataset": dataset.name,

@@ -70,6 +70,7 @@ def build_recorded(
     partitions: Sequence[str] | None,
     jobs: int | None,
     reporter: Reporter,
+    recheck: bool,
 ) -> "RecordedBuild":
     """Build as `build_dataset` does, as a run of Dagster's job in this process; print what its
     checks find.
@@ -90,7 +91,12 @@ def build_recorded(
                 "no Dagster",
             ) from error
         recorded = run_build_job(
-            instance, graph, partitions=partitions, jobs=jobs, reporter=reporter
+            instance,
+            graph,
+            partitions=partitions,
+            jobs=jobs,
+            reporter=reporter,
+            recheck=recheck,
         )
     for warning in recorded.warnings:
         print(f"warning: {warning}", file=sys.stderr)

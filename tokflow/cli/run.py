@@ -45,6 +45,7 @@ def main(
     jobs: int | None,
     shard: str | None,
     *,
+    recheck: bool,
     json: bool,
 ) -> int:
     """Build the datasets one after the other; one that fails does not stop the next."""
@@ -53,7 +54,9 @@ def main(
     broken: dict[str, ConfigError] = {}
     datasets = select(names, configs, store, is_one=bool(partitions), broken=broken)
     in_dagster = not configs and store is None  # else Dagster does not know it as it is
-    run = partial(_run, partitions=partitions, in_dagster=in_dagster)
+    if recheck and (shard or not in_dagster):
+        raise _not_checked("--shard" if shard else "--config" if configs else "--store")
+    run = partial(_run, partitions=partitions, in_dagster=in_dagster, recheck=recheck)
     if share is not None:
         run = partial(_run_share, share=share)
     documents: list[dict[str, Any]] = [
@@ -75,6 +78,15 @@ def main(
     if json:
         print_json({"datasets": documents})
     return FAILED if any(of.get("problems") for of in documents) else exit_status(errors)
+
+
+def _not_checked(option: str) -> ConfigError:
+    return ConfigError(
+        where="--recheck",
+        expected="declared datasets, whose builds Dagster records and checks",
+        found=f"{option}, a build that has no asset checks",
+        remedy="leave one out; `tokflow verify` checks any outputs",
+    )
 
 
 def _read_share(shard: str, partitions: Words) -> Share:
@@ -113,13 +125,14 @@ def _run(
     partitions: Words,
     jobs: int | None,
     in_dagster: bool,
+    recheck: bool,
     json: bool,
 ) -> tuple[dict[str, Any], list[Exception]]:
     """Return what is to be said of a dataset in JSON, and what kept outputs from being made."""
     hashing = partial(_while_hashing, jobs=jobs, json=json)
     plan = make_plan(dataset, partitions=partitions, progress=hashing)
     is_partial = partitions is not None
-    is_done = plan.is_up_to_date and not plan.num_remote
+    is_done = plan.is_up_to_date and not plan.num_remote and not recheck
     if is_done and (not in_dagster or is_partial or is_recorded(dataset, plan.planned)):
         for planned in plan.planned:
             if planned.stage == "export" and planned.folder is not None:
@@ -127,7 +140,9 @@ def _run(
         if not json:
             _say_nothing_to_do(plan)
         return _document(plan) if json else {}, []
-    built, problems = _build(plan, partitions, jobs=jobs, in_dagster=in_dagster, json=json)
+    built, problems = _build(
+        plan, partitions, jobs=jobs, in_dagster=in_dagster, recheck=recheck, json=json
+    )
     if in_dagster and not (is_partial or built.failed or problems):
         note_recorded(dataset, [made.output for made in built.made])
     document = _document(plan, built) | {"problems": problems}
@@ -135,7 +150,13 @@ def _run(
 
 
 def _build(
-    plan: Plan, partitions: Words, *, jobs: int | None, in_dagster: bool, json: bool
+    plan: Plan,
+    partitions: Words,
+    *,
+    jobs: int | None,
+    in_dagster: bool,
+    recheck: bool,
+    json: bool,
 ) -> tuple[BuildResult, list[str]]:
     """Build and say so; return what the asset checks of Dagster found, too."""
     problems: list[str] = []
@@ -146,7 +167,7 @@ def _build(
         reporter = stack.enter_context(Bars(plan)) if is_terminal else Errors() if json else Lines()
         what: dict[str, Any] = {"partitions": partitions, "jobs": jobs, "reporter": reporter}
         if in_dagster:
-            recorded = build_recorded(plan.graph, **what)
+            recorded = build_recorded(plan.graph, recheck=recheck, **what)
             built, problems = recorded.built, list(recorded.problems)
         else:
             built = build_dataset(plan.dataset, graph=plan.graph, **what)

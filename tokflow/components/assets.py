@@ -100,8 +100,8 @@ def _asset(
     elif stage == "export" and config.layout.columns:
         columns = schema_of(config.layout.columns)
         metadata["dagster/column_schema"] = column_schema(columns, EXPORT_COLUMNS)
-    return dg.asset(
-        key=key,
+    spec = dg.AssetSpec(
+        key,
         deps=[dg.AssetDep(of, partition_mapping=mapping) for of, mapping in of_parents.items()],
         partitions_def=partition_set(dataset) if stage in FILE_STAGES else None,
         group_name=dagster_name(dataset.name),
@@ -111,10 +111,15 @@ def _asset(
         description=description,
         metadata=metadata,
         code_version=code_version(dataset, stage, name),
-        check_specs=check_specs(stage, key),
         automation_condition=when_outdated(
             [of for of, mapping in of_parents.items() if not isinstance(mapping, own)]
         ),
+    )
+    return dg.multi_asset(  # of one, since only such a step can be asked for its checks alone
+        name=key.to_python_identifier(),
+        specs=[spec],
+        check_specs=check_specs(stage, key),
+        can_subset=True,
         backfill_policy=dg.BackfillPolicy.single_run(),
         pool=None if stage in ("raw", "files") else dataset.pool,
         resource_defs={RESOURCE: WORKERS},

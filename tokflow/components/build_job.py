@@ -15,14 +15,15 @@ from typing import Any
 
 import dagster as dg
 
+from tokflow.audit.checks import Checker
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
 from tokflow.build.output import Stage
 from tokflow.build.pipeline import build_dataset
 from tokflow.build.results import BuildResult, Reporter, StageFailure, StageResult
 from tokflow.components.assets import FETCH_RETRY
-from tokflow.components.checks import check_results
-from tokflow.components.dagster_names import build_job_name
+from tokflow.components.checks import check_result
+from tokflow.components.dagster_names import asset_key, build_job_name
 from tokflow.components.file_partitions import look_at_sources, sync_files
 from tokflow.components.history import AssetHistory
 from tokflow.components.instance import PROCESS_TAG, end_killed_runs, this_process
@@ -40,7 +41,7 @@ Body = Callable[[dg.OpExecutionContext], object]
 
 @dataclass(frozen=True, slots=True)
 class RecordedBuild:
-    """Result of a build, and of the asset checks of what was new to Dagster."""
+    """Result of a build, and of the asset checks of all that is there."""
 
     built: BuildResult
     problems: tuple[str, ...]
@@ -96,9 +97,11 @@ def run_build_job(
     partitions: Sequence[str] | None = None,
     jobs: int | None = None,
     reporter: Reporter | None = None,
+    recheck: bool = False,
 ) -> RecordedBuild:
     """Execute the job in this process, as a run of `instance`; see `build_dataset`.
 
+    With `recheck`, checks are computed that are known to pass, too.
     A file that cannot be built, or a check that fails, makes the run a failed one and raises
     nothing here.
 
@@ -111,7 +114,9 @@ def run_build_job(
 
     def body(context: dg.OpExecutionContext) -> None:
         _restore(handlers)  # Dagster raises the same for both, and sets no SIGTERM back
-        result = build_in_run(context, graph, partitions=partitions, jobs=jobs, reporter=reporter)
+        result = build_in_run(
+            context, graph, partitions=partitions, jobs=jobs, reporter=reporter, recheck=recheck
+        )
         results.append(result)
         if result.failure is not None:
             raise result.failure
@@ -142,8 +147,10 @@ def build_in_run(
     partitions: Sequence[str] | None = None,
     jobs: int | None = None,
     reporter: Reporter | None = None,
+    recheck: bool = False,
 ) -> RecordedBuild:
-    """Bring the partitions up to date, build, report each output and check those that are new.
+    """Bring the partitions up to date, build, report each output and check all of them, by default
+    those that are not known to pass.
 
     `graph`: an offline one. `reporter` hears of the build; by default the run's log does.
     """
@@ -152,7 +159,7 @@ def build_in_run(
     context.log.info(str(sync_files(context.instance, dataset, changes, log=context.log_event)))
     recorder = _Recorder(context, dataset, reporter or _Progress(context))
     built = build_dataset(dataset, graph=graph, partitions=partitions, jobs=jobs, reporter=recorder)
-    failed = recorder.check()
+    failed = recorder.check(recheck=recheck)
     built = replace(built, seconds=time.perf_counter() - started)
     outputs = f"{counted(built.num_new, 'output')} new, {recorder.num_recorded:,} new to Dagster"
     files = counted(built.num_files, "file")
@@ -253,16 +260,22 @@ class _Recorder(Reporter):
         self._shown.failed(failed)
         self._context.log.error(str(failed.explained))
 
-    def check(self) -> list[dg.AssetCheckResult]:
-        """Check what was new to Dagster, and all of an asset whose check failed before; return the
-        checks that fail."""
-        failed = []
+    def check(self, *, recheck: bool) -> list[dg.AssetCheckResult]:
+        """Check all that is there; return the checks that fail.
+
+        Dagster is told of what was computed, and of the checks of what is new to it.
+        """
+        failed: list[dg.AssetCheckResult] = []
+        if (graph := self._graph) is None:
+            return failed
+        checker = Checker(graph, recheck=recheck)
         for asset, outputs in self._made.items():
-            history = self._history(asset)
-            due = outputs if history.has_failed_check() else self._recorded.get(asset, [])
-            for result in check_results(self._graph, *asset, due) if self._graph and due else ():
-                evaluation = _evaluation(history.key, result)
-                self._context.log_event(evaluation)  # type: ignore[arg-type]  # it takes them
+            key = asset_key(self._dataset, *asset)
+            for outcome in checker.outcomes(asset[0], outputs):
+                result = check_result(key, outcome)
+                if outcome.is_news or asset in self._recorded:
+                    evaluation = _evaluation(key, result)
+                    self._context.log_event(evaluation)  # type: ignore[arg-type]  # it takes them
                 failed += [] if result.passed else [result]
         return failed
 

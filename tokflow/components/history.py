@@ -9,7 +9,6 @@ import dagster as dg
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
-from tokflow.components.checks import CHECKS
 from tokflow.components.dagster_names import FILE_STAGES, asset_key, parents
 from tokflow.components.reports import Report
 from tokflow.documents import deciding_fields
@@ -98,19 +97,6 @@ class AssetHistory:
             self.key, dg.DagsterEventType.ASSET_MATERIALIZATION, [DATA_VERSION]
         )
         return {partition: found[DATA_VERSION] for partition, found in tags.items()}
-
-    def has_failed_check(self) -> bool:
-        """Return whether the latest result of a check of this asset is an error."""
-        keys = [dg.AssetCheckKey(self.key, name) for name in CHECKS.get(self.stage, {})]
-        latest = self.instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
-        events = [record.event.dagster_event for record in latest.values() if record.event]
-        found = [event.event_specific_data for event in events if event]
-        return any(
-            isinstance(data, dg.AssetCheckEvaluation)
-            and not data.passed
-            and data.severity is dg.AssetCheckSeverity.ERROR
-            for data in found
-        )
 
     def unrecorded(self, versions: Mapping[str, str]) -> list[str]:
         """Return which outputs Dagster does not have in these versions.

@@ -2,17 +2,18 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import dagster as dg
 
+from tokflow.audit.checks import Checker
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import make_export, make_stage, make_tokenizer
 from tokflow.build.results import StageResult
-from tokflow.components.checks import check_results
-from tokflow.components.dagster_names import FILE_STAGES
+from tokflow.components.checks import check_result
+from tokflow.components.dagster_names import FILE_STAGES, asset_key
 from tokflow.components.file_partitions import known_files
 from tokflow.components.history import AssetHistory
 from tokflow.components.reports import Report, report, report_files, report_raw
@@ -20,7 +21,7 @@ from tokflow.components.workers import RESOURCE
 from tokflow.errors import TokflowError, first_five, message_of, shortened
 from tokflow.pools.pool import Advance, Pool, open_pool
 
-Results = Iterator[dg.MaterializeResult[Any]]
+Results = Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]
 Context: TypeAlias = dg.OpExecutionContext | dg.AssetExecutionContext
 Body = Callable[[dg.AssetExecutionContext], Results]
 
@@ -35,10 +36,15 @@ def make_body(dataset: Dataset, stage: Any, name: str = "") -> Body:
     """Return what an asset does: make its outputs, report and check them.
 
     Those are the partitions of the run, one key, a range or all, or the one output of the asset. A
-    file that cannot be built stops no other: the step fails at the end, and names it.
+    file that cannot be built stops no other: the step fails at the end, and names it. A run of
+    checks alone computes them, whatever is remembered.
     """
 
     def body(context: dg.AssetExecutionContext) -> Results:
+        checks = {key.name for key in context.selected_asset_check_keys}
+        if not context.selected_asset_keys:
+            yield from _recheck(dataset, stage, name, checks)
+            return
         graph = BuildGraph(dataset)
         keys = sorted(context.partition_keys) if stage in FILE_STAGES else [name or stage]
         with open_pool(getattr(context.resources, RESOURCE).jobs) as pool:
@@ -54,7 +60,10 @@ def make_body(dataset: Dataset, stage: Any, name: str = "") -> Body:
             yield dg.MaterializeResult(
                 data_version=dg.DataVersion(report.data_version),
                 metadata=report.metadata,
-                check_results=check_results(graph, stage, name, keys),
+                check_results=[
+                    check_result(asset_key(dataset, stage, name), outcome)
+                    for outcome in Checker(graph).outcomes(stage, keys, only=checks)
+                ],
             )
         if errors or len(keys) > 1:
             for event in AssetHistory(context.instance, dataset, stage, name).events(reports):
@@ -63,6 +72,18 @@ def make_body(dataset: Dataset, stage: Any, name: str = "") -> Body:
             raise failure_of(graph, errors, num_keys=len(keys)) from next(iter(errors.values()))
 
     return body
+
+
+def _recheck(
+    dataset: Dataset, stage: Any, name: str, checks: Container[str]
+) -> Iterator[dg.AssetCheckResult]:
+    """Check an asset without making anything: of all files, since checks have no partitions, those
+    that are built."""
+    graph = BuildGraph(dataset, offline=True)
+    names = [name] if name else list(graph.partitions)
+    made = [each for each in names if graph.output(stage, each).is_made]
+    for outcome in Checker(graph, recheck=True).outcomes(stage, made or names, only=checks):
+        yield check_result(asset_key(dataset, stage, name), outcome)
 
 
 def _make_all(

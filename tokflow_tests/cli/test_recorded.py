@@ -78,6 +78,33 @@ def test_what_was_built_without_dagster_is_recorded_by_the_next_run(home: Path, 
     assert num_tokens_recorded(home) == len(TEXTS)
 
 
+def test_recheck_finds_damage_that_was_checked_before(home: Path, project: Path):
+    run("run", "small")
+    [path] = project.glob("store/small/tokens/a.jsonl/*/tokens.bin")
+    status, content = path.stat(), path.read_bytes()
+    path.write_bytes(b"\xff\xff" + content[2:])
+
+    assert run("run", "small").exit_code == 0
+    result = run("run", "small", "--recheck")
+
+    assert result.exit_code == 1
+    assert "small/tokens: " in result.stderr
+    assert "expected an id below vocab_size" in result.stderr
+
+    path.write_bytes(content)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    assert run("run", "small", "--recheck").exit_code == 0
+
+
+@pytest.mark.parametrize("option", [["--shard", "1/2"], ["--store", "other"]])
+def test_a_build_without_asset_checks_cannot_be_rechecked(project: Path, option: list[str]):
+    result = run("run", "small", "--recheck", *option)
+
+    assert result.exit_code == 2
+    assert f"found {option[0]}, a build that has no asset checks" in result.stderr
+
+
 def test_some_partitions_are_built_and_recorded_alone(home: Path, project: Path):
     run("run", "small", "--partition", "b.jsonl")
     assert num_tokens_recorded(home) == 1

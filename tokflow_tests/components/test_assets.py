@@ -244,6 +244,55 @@ def test_checks_of_a_good_build_pass(case: Case):
     assert all(evaluation.passed for evaluation in evaluations)
 
 
+def test_checks_of_a_range_with_nothing_to_do_are_remembered(case: Case):
+    case.run(keys=KEYS)
+
+    result = case.run(keys=KEYS)
+
+    evaluations = result.get_asset_check_evaluations()
+    assert len(evaluations) == 7
+    for of in evaluations:
+        assert of.passed
+        assert of.metadata["num_remembered"] == of.metadata["num_checked"]
+
+
+def test_checks_alone_are_computed_for_all_files_that_are_built(case: Case):
+    case.run(keys=["a.txt", "b.txt"])
+    before = case.event("tokens", partition="a.txt")
+
+    result = case.run(dg.AssetSelection.checks_for_assets(dg.AssetKey(["small", "tokens"])))
+
+    assert result.success, failure(result)
+    evaluations = result.get_asset_check_evaluations()
+    assert {of.check_name for of in evaluations} == {"accounting_closes", "equal_to_reference"}
+    assert {of.metadata["num_checked"].value for of in evaluations} == {2}
+    assert {of.metadata["num_remembered"].value for of in evaluations} == {0}
+    assert case.event("tokens", partition="a.txt") == before
+
+
+def test_a_check_can_be_left_out_of_a_run(case: Case):
+    result = case.run(dg.AssetSelection.all() - dg.AssetSelection.all_asset_checks(), keys=KEYS)
+
+    assert result.success, failure(result)
+    assert result.get_asset_check_evaluations() == []
+
+
+def test_a_check_that_fails_has_a_row_for_each_file_that_it_fails_in(case: Case):
+    case.run(keys=KEYS)
+    for key in ("a.txt", "c.txt"):
+        path = BuildGraph(case.dataset).tokens(key).folder / "tokens.bin"
+        path.write_bytes(b"\xff\xff" + path.read_bytes()[2:])
+    check = dg.AssetCheckKey(dg.AssetKey(["small", "tokens"]), "accounting_closes")
+
+    result = case.run(dg.AssetSelection.checks(check))
+
+    [evaluation] = result.get_asset_check_evaluations()
+    rows = [record.data for record in evaluation.metadata["failed"].value.records]
+    assert [(row["name"], row["num_problems"]) for row in rows] == [("a.txt", 1), ("c.txt", 1)]
+    assert "expected an id below vocab_size 258" in rows[0]["first"]
+    assert not result.success
+
+
 def test_damaged_tokens_stop_what_would_be_made_of_them(case: Case):
     case.run(keys=["a.txt"])
     folder = BuildGraph(case.dataset).tokens("a.txt").folder
@@ -277,7 +326,7 @@ def test_the_check_of_an_export_names_the_shard_that_is_damaged(case: Case):
 def test_an_export_too_large_to_be_read_again_is_well_though_it_repeats_tokens(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tokflow.components.checks.MAX_READ_BYTES", 0)
+    monkeypatch.setattr("tokflow.audit.checks.MAX_READ_BYTES", 0)
     case.attributes["packing"] = {"sequence_length": 16, "overlap": 4}
 
     result = case.run(keys=KEYS)

@@ -176,6 +176,50 @@ def test_damage_fails_the_run_until_it_is_mended(case: Case):
     assert build(case).success
 
 
+def test_a_run_that_was_killed_before_its_checks_leaves_them_to_the_next(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+):
+    def killed(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tokflow.components.build_job.Checker", killed)
+        first = build(case)
+
+    assert case.not_fresh() == {}
+    assert first.get_asset_check_evaluations() == []
+    evaluations = build(case).get_asset_check_evaluations()
+
+    assert len(evaluations) == 7
+    assert all(of.metadata["num_remembered"].value == 0 for of in evaluations)
+
+
+def test_what_passed_in_another_run_is_reported_of_what_is_new_to_dagster(case: Case):
+    build(case)
+    with dg.DagsterInstance.ephemeral() as case.instance:
+        evaluations = build(case).get_asset_check_evaluations()
+
+    assert len(evaluations) == 7
+    for of in evaluations:
+        assert of.passed
+        assert of.metadata["num_remembered"] == of.metadata["num_checked"]
+
+
+def test_with_recheck_everything_is_computed_and_reported(case: Case):
+    build(case)
+    graph = BuildGraph(case.dataset, offline=True)
+
+    recorded = run_build_job(case.instance, graph, recheck=True)
+
+    assert recorded.failure is None
+    summary = case.instance.get_runs(limit=1)[0]
+    records = case.instance.all_logs(summary.run_id)
+    found = [log.dagster_event.event_specific_data for log in records if log.dagster_event]
+    checks = [data for data in found if isinstance(data, dg.AssetCheckEvaluation)]
+    assert len(checks) == 7
+    assert all(check.metadata["num_remembered"].value == 0 for check in checks)
+
+
 def test_a_verdict_on_gigatoken_leaves_every_event_of_the_tokens_that_are_there(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ):

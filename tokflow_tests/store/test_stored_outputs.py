@@ -55,7 +55,8 @@ def notes(path: Path) -> dict[str, str]:
 
 
 def test_a_store_that_was_built_is_outputs_and_nothing_else(store: Path):
-    (store / "small/recorded.json").write_text("{}")
+    for name in ("recorded.json", "checks.jsonl", "failures.json"):
+        (store / "small" / name).write_text("{}")
 
     found = list(walk(store))
 

@@ -1,0 +1,275 @@
+"""Checks that follow every build: of each output, of a sample of files, of all files together.
+
+A check that passed is remembered in the store and not computed again while all that it looked at
+is as it was: the fingerprints of the outputs, and size, times and inode of each of their files. So
+what is deleted and built again is checked again, and so is a store that was copied.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import pyarrow as pa
+
+from tokflow.audit.verify.export import verify_export
+from tokflow.audit.verify.raw import verify_against_raw
+from tokflow.audit.verify.remade import verify_sequences, verify_split
+from tokflow.audit.verify.tokens import verify_tokens
+from tokflow.build.graph import BuildGraph, stage_of_inputs
+from tokflow.build.output import FILE_STAGES, Output, Stage
+from tokflow.errors import TokflowError, message_of
+from tokflow.exports.part import Part, inputs_of
+from tokflow.split.leakage import find_shared_texts
+from tokflow.store.check_memory import CheckMemory
+from tokflow.store.manifest import MANIFEST_NAME, broken_files
+from tokflow.store.stamp import Stamp
+from tokflow.store.verdicts import try_to_write_verdict
+
+SAMPLED_FILES = 4
+"""Files of a run that are compared with the reference: opening it takes up to a second each."""
+
+SAMPLED_CHARACTERS = 1_000_000
+"""Characters of a file after which that comparison stops."""
+
+SAMPLED_DOCUMENTS = 16
+
+MAX_READ_BYTES = 2_000_000_000
+"""A larger export is not read again after it was written; `tokflow verify` does that."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OutputCheck:
+    """One check of the outputs of a stage."""
+
+    find: Callable[[BuildGraph, Sequence[str]], list[str]]
+    """From partition keys (of an export, its name) to sentences, none if all is well.
+
+    Its docstring is the check's description in the web UI.
+    """
+    version: int = 1
+    """Raised when it would find something else."""
+    covers: Literal["each", "sample", "all"] = "each"
+    """Each output by itself, some of those that are new, or all of a run together."""
+    is_warning: bool = False
+    """True if a person should look at it; else, where it fails, nothing downstream is built."""
+
+    @property
+    def description(self) -> str:
+        """The check in one sentence."""
+        return " ".join(str(self.find.__doc__).split())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckOutcome:
+    """What one check found in outputs of a stage."""
+
+    name: str
+    check: OutputCheck
+    findings: Mapping[str, Sequence[str]]
+    """By the output that they are of: a partition key, an export's name, "" of all together."""
+    num_checked: int
+    num_remembered: int
+    """Outputs that were found well, or warned of, before, and were not looked at again."""
+
+    @property
+    def problems(self) -> list[str]:
+        """All findings."""
+        return [problem for of_output in self.findings.values() for problem in of_output]
+
+    @property
+    def is_news(self) -> bool:
+        """True if something was computed for it."""
+        return self.num_remembered < self.num_checked
+
+
+def _tokens_close(graph: BuildGraph, keys: Sequence[str]) -> list[str]:
+    """Documents in = documents + rejects; characters, tokens and bytes add up; every id is below
+    vocab_size; BOS and EOS are where they belong."""
+    return [problem for key in keys for problem in verify_tokens(graph.open_tokens(key))]
+
+
+def _tokens_equal_reference(graph: BuildGraph, keys: Sequence[str]) -> list[str]:
+    """A sample of documents, read again from the raw file, has the tokens of the reference
+    tokenizer and, where that loses nothing, decodes to its text."""
+    tokenizer = graph.tokenizer
+    return [
+        problem
+        for key in keys
+        for problem in verify_against_raw(
+            graph.raw(key),
+            graph.open_tokens(key),
+            graph.dataset.documents,
+            graph.encoding,
+            num_samples=SAMPLED_DOCUMENTS,
+            max_characters=SAMPLED_CHARACTERS,
+            on_difference=partial(try_to_write_verdict, tokenizer.folder, tokenizer.fingerprint),
+        )
+    ]
+
+
+def _split_closes(graph: BuildGraph, keys: Sequence[str]) -> list[str]:
+    """Every character of every document is in one part or in none."""
+    return [problem for key in keys for problem in verify_split(graph.open_split(key))]
+
+
+def _split_shares_no_text(graph: BuildGraph, keys: Sequence[str]) -> list[str]:
+    """No text of 32 characters or more is in two parts of the files of this run."""
+    return find_shared_texts([graph.open_split(key) for key in keys])
+
+
+def _sequences_close(graph: BuildGraph, keys: Sequence[str]) -> list[str]:
+    """Every token of every part is in exactly one sequence, is a leftover token of the file, or is
+    counted as dropped or repeated."""
+    return [problem for key in keys for problem in verify_sequences(graph.open_sequences(key))]
+
+
+def _export_is_complete(graph: BuildGraph, names: Sequence[str]) -> list[str]:
+    """The files can be read, and hold the tokens of the split but for those that the config drops
+    by name."""
+    config = graph.export_config(names[0])
+    folder, manifest = graph.export(config).folder, graph.export(config).manifest()
+    parts = graph.parts(config)
+    reads_files = manifest.num_bytes <= MAX_READ_BYTES
+    problems = verify_export(folder, manifest, parts, reads_files=reads_files)
+    return (_damage_of(parts) or problems) if problems else []
+
+
+def _damage_of(parts: Sequence[Part]) -> list[str]:
+    """Return which files are damaged that an export was compared with."""
+    return [str(p) for one in inputs_of(parts) for p in broken_files(one.folder, one.manifest)]
+
+
+CHECKS: Mapping[str, Mapping[str, OutputCheck]] = {
+    "tokens": {
+        "accounting_closes": OutputCheck(find=_tokens_close),
+        "equal_to_reference": OutputCheck(find=_tokens_equal_reference, covers="sample"),
+    },
+    "split": {
+        "accounting_closes": OutputCheck(find=_split_closes),
+        "no_shared_text": OutputCheck(find=_split_shares_no_text, covers="all", is_warning=True),
+    },
+    "sequences": {"accounting_closes": OutputCheck(find=_sequences_close)},
+    "export": {"complete": OutputCheck(find=_export_is_complete)},
+}
+"""Stage to checks by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Outputs that a check looks at together: one, or all of a run."""
+
+    names: tuple[str, ...]
+    place: str
+    """By what it is remembered: the output's folder below the dataset's, or how many there are."""
+    digest: str | None
+    """Of all that a check looks at; None where that is not there, which the check will say."""
+
+    @property
+    def name(self) -> str:
+        """The output; "" of several."""
+        return self.names[0] if len(self.names) == 1 else ""
+
+
+class Checker:
+    """Checks of the outputs of a dataset, each computed unless it is known what it finds.
+
+    How files look is asked once, so one checker is for one moment.
+    """
+
+    def __init__(self, graph: BuildGraph, *, recheck: bool = False) -> None:
+        """`recheck`: compute everything, whatever is remembered."""
+        self._graph = graph
+        self._recheck = recheck
+        self._memory = CheckMemory(graph.folder)
+        self._looks: dict[Output, str] = {}
+        """Fingerprints of outputs, and how their files look on disk."""
+
+    def outcomes(
+        self, stage: Stage, names: Sequence[str], *, only: Container[str] | None = None
+    ) -> Iterator[CheckOutcome]:
+        """Yield the outcome of each check of a stage, or of those called `only`.
+
+        `names`: the outputs, by partition key, or the export's name.
+        """
+        for name, check in CHECKS.get(stage, {}).items():
+            if only is None or name in only:
+                yield self._outcome(stage, name, check, names)
+
+    def _outcome(
+        self, stage: Stage, name: str, check: OutputCheck, outputs: Sequence[str]
+    ) -> CheckOutcome:
+        """Return what a check finds now, or found before in the same."""
+        together = [tuple(outputs)] if check.covers == "all" else [(each,) for each in outputs]
+        groups = [self._group(stage, check, names) for names in together]
+        findings = {of: self._remembered(name, check, of) for of in groups}
+        due = [of for of in groups if findings[of] is None]
+        looked_at = self._sampled(name, due) if check.covers == "sample" else due
+        findings |= {of: self._compute(name, check, of) for of in looked_at}
+        if check.covers == "sample" and not any(findings[of] for of in looked_at):
+            for of in due:  # the others are taken to be as the sample
+                self._keep(name, of, [])
+        return CheckOutcome(
+            name=name,
+            check=check,
+            findings={of.name: told for of, told in findings.items() if told},
+            num_checked=len(outputs),
+            num_remembered=len(outputs) - sum(len(of.names) for of in due),
+        )
+
+    def _group(self, stage: Stage, check: OutputCheck, names: tuple[str, ...]) -> _Group:
+        place, digest = f"{stage} of {len(names):,}", None
+        with suppress(TokflowError, OSError):
+            if len(names) == 1:
+                folder = self._graph.output(stage, names[0]).folder
+                place = folder.relative_to(self._graph.folder).as_posix()
+            looks = [self._look(of) for name in names for of in self._looked_at(stage, name)]
+            text = "\n".join([str(check.version), *looks])
+            digest = hashlib.sha256(text.encode()).hexdigest()[:32]
+        return _Group(names, place, digest)
+
+    def _looked_at(self, stage: Stage, name: str) -> Iterator[Output]:
+        """Yield all outputs that the checks of one look at: itself, and what it is made from."""
+        names = [name]
+        if stage == "export":
+            config = self._graph.export_config(name)
+            yield self._graph.export(config)
+            names, stage = [*self._graph.inputs(config)], stage_of_inputs(config)
+        for each in FILE_STAGES[: FILE_STAGES.index(stage) + 1]:
+            for key in names:
+                yield self._graph.output(each, key)
+
+    def _look(self, output: Output) -> str:
+        if output not in self._looks:
+            folder = output.folder
+            paths = [f"{folder}/{name}" for name in (MANIFEST_NAME, *output.manifest().files)]
+            stamps = [Stamp.of(os.stat(path)) for path in paths]  # noqa: PTH116 (a Path is slow)
+            self._looks[output] = f"{output.fingerprint} {stamps}"
+        return self._looks[output]
+
+    def _remembered(self, name: str, check: OutputCheck, of: _Group) -> list[str] | None:
+        """Return what was found before, of errors only that there were none."""
+        found = self._memory.find(name, of.place, of.digest) if of.digest else None
+        return None if self._recheck or (found and not check.is_warning) else found
+
+    def _keep(self, name: str, of: _Group, findings: Sequence[str]) -> None:
+        if of.digest is not None:
+            self._memory.keep(name, of.place, of.digest, findings)
+
+    def _compute(self, name: str, check: OutputCheck, of: _Group) -> list[str]:
+        try:
+            findings = check.find(self._graph, of.names)
+        except (TokflowError, OSError, pa.ArrowException) as error:  # too damaged to be read
+            findings = [message_of(error, where=name)]
+        if findings or check.covers != "sample":
+            self._keep(name, of, findings)
+        return findings
+
+    def _sampled(self, name: str, due: Sequence[_Group]) -> list[_Group]:
+        """Return some of the files, evenly spread, and those in which the check found anything."""
+        chosen = due[:: max(1, -(-len(due) // SAMPLED_FILES))]
+        failed = (of for of in due if self._memory.has_failed(name, of.place))
+        return list(dict.fromkeys([*chosen, *failed]))

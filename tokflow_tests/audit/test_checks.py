@@ -1,0 +1,170 @@
+"""Checks after a build, and what is remembered of them."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tokflow.audit import checks
+from tokflow.audit.checks import CHECKS, Checker
+from tokflow.build.dataset import Dataset
+from tokflow.build.graph import BuildGraph
+from tokflow.build.pipeline import make_tokens
+from tokflow_tests.tiny import build, declare, write_texts
+
+LICENCE = "a licence that stands at the head of every file"
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Dataset:
+    parts = {"train": {"documents": 1}, "validation": {"start": 1}}
+    files = {f"{name}.jsonl": [f"one of {name}", f"two of {name}"] for name in "abc"}
+    dataset = declare(tmp_path, files, split={"parts": parts}, exports=["bin"])
+    build(dataset)
+    return dataset
+
+
+def computed(dataset: Dataset, *, recheck: bool = False) -> dict[str, int]:
+    """Return how many outputs each check has looked at now, of those that were to be checked."""
+    graph = BuildGraph(dataset)
+    found = {}
+    for stage in CHECKS:
+        names = ["bin"] if stage == "export" else list(graph.partitions)
+        for outcome in Checker(graph, recheck=recheck).outcomes(stage, names):
+            num_new = outcome.num_checked - outcome.num_remembered
+            found[f"{stage}/{outcome.name}"] = num_new
+    return {name: num_new for name, num_new in found.items() if num_new}
+
+
+def problems(dataset: Dataset, stage: str, name: str) -> list[str]:
+    graph = BuildGraph(dataset)
+    names = ["bin"] if stage == "export" else list(graph.partitions)
+    [outcome] = Checker(graph).outcomes(stage, names, only=[name])
+    return outcome.problems
+
+
+def tokens_bin(dataset: Dataset, key: str) -> Path:
+    return BuildGraph(dataset).tokens(key).folder / "tokens.bin"
+
+
+def test_what_passed_is_not_computed_again(dataset: Dataset):
+    first = computed(dataset)
+
+    again = computed(dataset)
+
+    assert first == {
+        "tokens/accounting_closes": 3,
+        "tokens/equal_to_reference": 3,
+        "split/accounting_closes": 3,
+        "split/no_shared_text": 3,
+        "sequences/accounting_closes": 3,
+        "export/complete": 1,
+    }
+    assert again == {}
+    assert computed(dataset, recheck=True) == first
+
+
+def test_of_a_file_that_changed_its_own_outputs_are_checked_and_what_is_made_of_all(
+    dataset: Dataset, tmp_path: Path
+):
+    computed(dataset)
+    write_texts(tmp_path / "raw/b.jsonl", ["other", "texts"])
+    build(dataset)
+
+    assert computed(dataset) == {
+        "tokens/accounting_closes": 1,
+        "tokens/equal_to_reference": 1,
+        "split/accounting_closes": 1,
+        "split/no_shared_text": 3,
+        "sequences/accounting_closes": 1,
+        "export/complete": 1,
+    }
+
+
+def test_what_is_deleted_and_built_again_is_checked_again(dataset: Dataset):
+    computed(dataset)
+    shutil.rmtree(BuildGraph(dataset).sequences("a.jsonl").folder)
+    build(dataset)
+
+    assert computed(dataset) == {"sequences/accounting_closes": 1}
+
+
+def test_damage_after_a_check_is_found_and_found_again(dataset: Dataset):
+    computed(dataset)
+    path = tokens_bin(dataset, "a.jsonl")
+    content = path.read_bytes()
+    path.write_bytes(b"\xff\xff" + content[2:])
+
+    found = [problems(dataset, "tokens", "accounting_closes") for _ in range(2)]
+
+    assert found[0] == found[1]
+    assert "expected an id below vocab_size" in found[0][0]
+
+    path.write_bytes(content)
+
+    assert problems(dataset, "tokens", "accounting_closes") == []
+
+
+def test_another_version_of_a_check_computes(dataset: Dataset, monkeypatch: pytest.MonkeyPatch):
+    computed(dataset)
+    newer = replace(CHECKS["sequences"]["accounting_closes"], version=2)
+
+    monkeypatch.setattr(checks, "CHECKS", {**CHECKS, "sequences": {"accounting_closes": newer}})
+
+    assert computed(dataset) == {"sequences/accounting_closes": 3}
+
+
+def test_two_files_of_one_content_are_both_remembered(dataset: Dataset, tmp_path: Path):
+    write_texts(tmp_path / "raw/d.jsonl", ["one of a", "two of a"])
+    build(dataset)
+    computed(dataset)
+
+    assert computed(dataset) == {}
+
+
+def test_a_warning_is_remembered_with_what_it_found(dataset: Dataset, tmp_path: Path):
+    write_texts(tmp_path / "raw/b.jsonl", [LICENCE, LICENCE])
+    build(dataset)
+    first = problems(dataset, "split", "no_shared_text")
+
+    again = problems(dataset, "split", "no_shared_text")
+
+    assert first == again
+    assert "expected no text in both, found 1" in first[0]
+    assert "split/no_shared_text" not in computed(dataset)
+
+
+def test_the_check_of_a_few_files_leaves_that_of_all_known(dataset: Dataset):
+    computed(dataset)
+
+    list(Checker(BuildGraph(dataset)).outcomes("split", ["a.jsonl", "b.jsonl"]))
+
+    assert computed(dataset) == {}
+
+
+def test_a_file_that_differs_from_the_reference_is_looked_at_again_in_every_sample(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(checks, "SAMPLED_FILES", 1)
+    path = tokens_bin(dataset, "a.jsonl")  # the one that a sample of one takes
+    path.write_bytes(b"x\0" + path.read_bytes()[2:])
+    assert "a.jsonl:0: expected the tokens" in problems(dataset, "tokens", "equal_to_reference")[0]
+    write_texts(tmp_path / "raw/Z.jsonl", ["sorted before a.jsonl", "two"])
+    make_tokens(BuildGraph(dataset), "Z.jsonl")
+
+    [found] = problems(dataset, "tokens", "equal_to_reference")
+
+    assert found.startswith("a.jsonl:0: expected the tokens")
+
+
+def test_what_is_not_there_is_a_finding_by_its_name(dataset: Dataset):
+    graph = BuildGraph(dataset)
+    shutil.rmtree(graph.tokens("b.jsonl").folder)
+
+    [outcome] = Checker(graph).outcomes(
+        "tokens", list(graph.partitions), only=["accounting_closes"]
+    )
+
+    assert list(outcome.findings) == ["b.jsonl"]
+    assert "materialize tiny/tokens (partition b.jsonl)" in outcome.problems[0]

@@ -1,0 +1,67 @@
+from pathlib import Path
+
+from tokflow.store.check_memory import CheckMemory, forget_gone
+
+NAME = "checks.jsonl"
+
+
+def test_what_a_check_found_is_known_to_the_next_process_for_the_same_digest(tmp_path: Path):
+    CheckMemory(tmp_path).keep("closes", "tokens/a/1", "d1", [])
+
+    memory = CheckMemory(tmp_path)
+
+    assert memory.find("closes", "tokens/a/1", "d1") == []
+    assert memory.find("closes", "tokens/a/1", "d2") is None
+    assert memory.find("closes", "tokens/a/2", "d1") is None
+    assert memory.find("other", "tokens/a/1", "d1") is None
+
+
+def test_the_last_line_counts(tmp_path: Path):
+    for findings in (["wrong"], []):
+        CheckMemory(tmp_path).keep("closes", "tokens/a/1", "d1", findings)
+
+    memory = CheckMemory(tmp_path)
+
+    assert memory.find("closes", "tokens/a/1", "d1") == []
+    assert not memory.has_failed("closes", "tokens/a/1")
+
+
+def test_a_line_that_was_cut_off_costs_itself_alone(tmp_path: Path):
+    CheckMemory(tmp_path).keep("closes", "tokens/a/1", "d1", [])
+    with (tmp_path / NAME).open("ab") as file:
+        file.write(b'{"no": "line"}\n7\n[[], 1, 2]\n["closes", "tokens/b/1", "d')
+
+    CheckMemory(tmp_path).keep("closes", "tokens/c/1", "d1", ["wrong"])
+
+    memory = CheckMemory(tmp_path)
+    found = [memory.find("closes", f"tokens/{key}/1", "d1") for key in "abc"]
+    assert found == [[], None, ["wrong"]]
+
+
+def test_a_folder_that_cannot_be_written_to_is_no_error(tmp_path: Path):
+    memory = CheckMemory(tmp_path / "nowhere")
+
+    memory.keep("closes", "tokens/a/1", "d1", [])
+
+    assert memory.find("closes", "tokens/a/1", "d1") == []
+
+
+def test_outputs_that_are_gone_are_forgotten(tmp_path: Path):
+    (tmp_path / "tokens/a/1").mkdir(parents=True)
+    for output in ("tokens/a/1", "tokens/b/1", "split of 2"):
+        CheckMemory(tmp_path).keep("closes", output, "d1", ["wrong"])
+
+    forget_gone(tmp_path)
+
+    lines = (tmp_path / NAME).read_text().splitlines()
+    assert lines == [
+        '["closes", "tokens/a/1", "d1", "wrong"]',
+        '["closes", "split of 2", "d1", "wrong"]',
+    ]
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [NAME]
+
+
+def test_where_nothing_was_checked_there_is_nothing_to_forget(tmp_path: Path):
+    forget_gone(tmp_path)
+
+    assert list(tmp_path.iterdir()) == []
