@@ -61,13 +61,12 @@ def test_loading_imports_nothing_heavy_and_writes_nothing(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_workspace_names_the_module_and_no_pyproject_table_hides_it():
-    workspace = yaml.safe_load((ROOT / "workspace.yaml").read_text())
-    pyproject = (ROOT / "pyproject.toml").read_text()
+def test_dg_and_the_workspace_name_one_module_and_one_code_location():
+    workspace = yaml.safe_load((ROOT / "workspace.yaml").read_text())["load_from"][0]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["dg"]["project"]
 
-    assert workspace["load_from"][0]["python_module"]["module_name"] == "tokflow.definitions"
-    assert "[tool.dagster" not in pyproject
-    assert "[tool.dg" not in pyproject
+    assert workspace["python_module"]["module_name"] == f"{project['root_module']}.definitions"
+    assert workspace["python_module"]["location_name"] == project["code_location_name"]
 
 
 def test_no_telemetry_and_state_in_the_project():
