@@ -17,8 +17,10 @@ from tokflow.components.automation import (
     scan_schedule,
 )
 from tokflow.components.build_job import build_job
+from tokflow.components.scaffolder import DatasetScaffolder
 
 
+@dg.scaffold_with(DatasetScaffolder)
 @dataclass
 class TextDataset(dg.Component):
     """Raw text in, LLM training data out: assets, checks, jobs, sensors and a schedule.
