@@ -12,7 +12,7 @@ INTEROP_PEERS = $(or $(PEERS),$(call names,tokflow_tests/interop/peers))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-crash test-integrity test-interop fuzz bench bench-large \
+.PHONY: help demo test test-dg test-slow test-crash test-integrity test-interop fuzz bench bench-large \
 	bench-growth bench-jobs bench-fixed bench-formats bench-packing bench-peers lock clean
 
 help: ## List these targets
@@ -31,7 +31,10 @@ test: $(READY) ## Lint, types and tests (all but the slow ones)
 	@$(BIN)/pytest --quiet -m "not slow and not interop and not crash and not integrity" \
 		-n 2 --dist loadfile $(ARGS)
 
-test-slow: $(READY) ## The proofs that take long
+test-dg: $(READY) .venv-dg/ready ## The wheel in a project that create-dagster makes, by dg's commands
+	@$(BIN)/pytest --quiet -m slow tokflow_tests/dg $(ARGS)
+
+test-slow: $(READY) .venv-dg/ready ## The proofs that take long
 	@$(BIN)/pytest --quiet -m slow $(ARGS)
 
 test-crash: $(READY) ## Commands killed at random and run again (KILLS=200 SEED=1)
@@ -94,6 +97,13 @@ $(READY): pyproject.toml constraints.txt
 	@echo "Installing tokflow and its tools into .venv: once, a few minutes at most"
 	@$(BIN)/python -m pip install -qq --upgrade "pip>=25.1" # the first with --group
 	@$(BIN)/python -m pip install -qq --constraint constraints.txt --editable . --group dev
+	@touch $@
+
+# tokflow, which the tests install there anew as a wheel, with dg: apart, for dg's own needs.
+.venv-dg/ready: tokflow_tests/dg/requirements.txt pyproject.toml constraints.txt
+	@test -x $(@D)/bin/pip || $(PYTHON) -m venv $(@D)
+	@echo "Installing dg and what tokflow needs into $(@D): once"
+	@$(@D)/bin/python -m pip install -qq --constraint constraints.txt --requirement $< .
 	@touch $@
 
 # An environment per peer, since their pins clash.

@@ -141,6 +141,37 @@ def plan(
 
 
 @command
+def init(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...", help="Raw files of this machine: paths, globs in quotes, or folders."
+        ),
+    ],
+    name: Annotated[
+        str | None, typer.Option(help="Name of the dataset; by default of the file or folder.")
+    ] = None,
+    text: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FIELD",
+            help="Field or column that holds the text; by default the one that has most of it.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="File to write; by default one in the project's definitions, or NAME.yaml here "
+            "where there is no project. It must not exist.",
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Look at raw files and write a YAML that declares a dataset of them."""
+
+
+@command
 def inspect(
     path: Annotated[
         Path, typer.Argument(help="An output's folder, a link to it, or a file in it.")

@@ -21,6 +21,7 @@ from tokflow.components.automation import (
 )
 from tokflow.components.broken import broken_definitions
 from tokflow.components.build_job import build_job
+from tokflow.components.scaffolder import DatasetScaffolder
 from tokflow.errors import TokflowError
 
 EXECUTORS: Mapping[str, dg.ExecutorDefinition] = {
@@ -59,6 +60,7 @@ def _with_template(field: dict[str, Any]) -> dict[str, Any]:
     return {**said, "anyOf": [*bare, TEMPLATE]}
 
 
+@dg.scaffold_with(DatasetScaffolder)
 @dataclass
 class TextDataset(dg.Component):
     """Raw text in, LLM training data out: assets, checks, jobs, sensors and a schedule.

@@ -119,6 +119,24 @@ def read_arrow(
             _check_end(source, path)
 
 
+def list_text_columns(path: Path, *, is_parquet: bool) -> tuple[list[str], list[str]]:
+    """Return the columns of strings and those of chats, nested ones by their dotted path.
+
+    Raises: RawFileError.
+    """
+    import pyarrow.parquet as pq
+
+    with undamaged(path), pa.OSFile(str(path)) as source:
+        if is_parquet:
+            schema = pq.read_schema(source)
+        else:
+            open_ = pa.ipc.open_stream if is_arrow_stream(path) else pa.ipc.open_file
+            schema = open_(source).schema
+    leaves = _leaves(schema)
+    texts = [name for name, type_ in leaves if _is_text(type_)]
+    return texts, [name for name, type_ in leaves if _is_messages(type_)]
+
+
 def is_arrow_stream(path: Path) -> bool:
     """Return whether a file of Arrow is one stream of record batches, without their places."""
     with path.open("rb") as file:
@@ -170,7 +188,8 @@ def _find_column(schema: pa.Schema, text: str, config: DocumentsConfig, path: Pa
     type_: Any = pa.struct(list(schema))
     for field in (name, *fields):
         if not pa.types.is_struct(type_) or type_.get_field_index(field) < 0:
-            raise missing_column_error(path, text, _leaves(schema), config)
+            names = [leaf for leaf, _ in _leaves(schema)]
+            raise missing_column_error(path, text, names, config)
         type_ = type_.field(field).type
     if not _is_text(type_) and not (config.messages is not None and _is_messages(type_)):
         lists = "lists of structs, " if config.messages is not None else ""
@@ -206,13 +225,14 @@ def _column_error(path: Path, expected: str, found: str, config: DocumentsConfig
     return ConfigError(where=path, expected=expected, found=found, remedy=remedy)
 
 
-def _leaves(fields: Iterable[pa.Field], prefix: str = "") -> list[str]:
-    leaves: list[str] = []
+def _leaves(fields: Iterable[pa.Field], prefix: str = "") -> list[tuple[str, pa.DataType]]:
+    """Return the dotted path of each column that is no struct, and what it holds."""
+    leaves: list[tuple[str, pa.DataType]] = []
     for field in fields:
         if pa.types.is_struct(field.type):
             leaves += _leaves(list(field.type), f"{prefix}{field.name}.")
         else:
-            leaves.append(f"{prefix}{field.name}")
+            leaves.append((f"{prefix}{field.name}", field.type))
     return leaves
 
 

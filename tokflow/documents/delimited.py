@@ -46,6 +46,13 @@ def read_tsv(
     return _read(path, config, batch_bytes, Dialect(b"\t"), within)
 
 
+def read_header(path: Path, config: DocumentsConfig) -> list[str]:
+    """Return the names of the columns. Raises: RawFileError."""
+    dialect = Dialect(b"\t" if format_of(path, config) == "tsv" else b",")
+    _, cutter = _cutter(path, config, _BLOCK, dialect, None)
+    return _header(next(iter(cutter), None), dialect, path)
+
+
 def before(path: Path, config: DocumentsConfig, within: Range) -> Before:
     """Return what stands before a range of records; the header is no row."""
     max_bytes, num_each = config.limit.document_bytes, config.documents_per_record

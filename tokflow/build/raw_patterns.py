@@ -1,0 +1,111 @@
+"""Patterns of `raw.files` for the raw files that a user names: files, folders and globs."""
+
+import os
+import re
+from collections.abc import Sequence
+from itertools import takewhile
+from pathlib import Path
+
+from tokflow.documents import format_of_name
+from tokflow.documents.compression import DECOMPRESSORS
+from tokflow.documents.file_formats import SUFFIXES
+from tokflow.errors import ConfigError, first_five
+from tokflow.raw import RawConfig, escaped, list_raw, redact
+from tokflow.raw.globs import FILE, find_below, has_wildcard, unescaped
+from tokflow.raw.urls import is_url
+
+
+def patterns_of(named: Sequence[str], *, here: Path) -> tuple[str, ...]:
+    """Return absolute patterns that match the raw files that are named.
+
+    A folder stands for the files below it of one format: the one with the most bytes. Several
+    files that are all of their suffix in a folder, as a shell makes them of a glob, are a glob
+    again, so that files which come later belong to the dataset.
+
+    Raises: ConfigError for a URL, and a folder without a file of a known format.
+    """
+    patterns: list[str] = []
+    for name in named:
+        if is_url(name):
+            raise ConfigError(
+                where=redact(name),
+                expected="raw files of this machine, to look at them",
+                found="a URL",
+                remedy="download one of the files, name that, and put the URL into `raw.files` "
+                "of what is written",
+            )
+        path = Path(os.path.normpath(here / Path(name).expanduser()))
+        if not path.exists():
+            escaped_here = Path(escaped(str(here)), Path(name).expanduser())
+            patterns.append(os.path.normpath(escaped_here))
+        elif path.is_dir() and format_of_name(path.name) is None:
+            patterns += _in_folder(path)
+        else:
+            patterns.append(escaped(str(path)))
+    glob = _glob_of([Path(os.path.normpath(here / name)) for name in named])
+    return (glob,) if glob is not None else tuple(dict.fromkeys(patterns))
+
+
+def shortened_to(base: Path, patterns: Sequence[str]) -> list[str]:
+    """Return absolute patterns as a YAML has them whose relative paths start at `base`."""
+    return [pattern.removeprefix(f"{escaped(str(base))}/") for pattern in patterns]
+
+
+def name_of(patterns: Sequence[str]) -> str:
+    """Return a name for the dataset of raw files: that of the one file, or of their folder."""
+    if len(patterns) == 1 and not has_wildcard(patterns[0]):
+        name = unescaped(Path(patterns[0]).name)
+        return as_name(name.removesuffix(_suffix(name)))
+    folders = [
+        [*takewhile(lambda part: not has_wildcard(part), Path(pattern).parent.parts)]
+        for pattern in patterns
+    ]
+    return as_name(unescaped(Path(os.path.commonpath([Path(*parts) for parts in folders])).name))
+
+
+def as_name(text: str) -> str:
+    """Return the nearest name that a dataset can have."""
+    plain = re.sub(r"[^A-Za-z0-9-]+", "_", text)[:100]
+    return re.sub(r"[-_]{2,}", "_", plain).strip("-_") or "dataset"
+
+
+def _in_folder(folder: Path) -> list[str]:
+    """Return patterns for the files of the format that has most bytes below a folder."""
+    paths = [Path(path) for path, kind in find_below(str(folder), ["**"]).items() if kind == FILE]
+    known = [path for path in paths if format_of_name(path.name) is not None]
+    if not known:
+        raise ConfigError(
+            where=folder,
+            expected=f"files with a suffix of {', '.join(SUFFIXES)}, plain or compressed",
+            found=first_five(sorted(path.name for path in paths)) or "no file",
+            remedy="name another folder, or files with such a suffix",
+        )
+    num_bytes: dict[str | None, int] = {}
+    for path in known:
+        format_ = format_of_name(path.name)
+        num_bytes[format_] = num_bytes.get(format_, 0) + path.stat().st_size
+    largest = max(num_bytes, key=lambda format_: num_bytes[format_])
+    kept = [path for path in known if format_of_name(path.name) == largest]
+    below = "" if all(path.parent == folder for path in kept) else "**/"
+    suffixes = sorted({_suffix(path.name) for path in kept})
+    return [f"{escaped(str(folder))}/{below}*{escaped(suffix)}" for suffix in suffixes]
+
+
+def _glob_of(paths: Sequence[Path]) -> str | None:
+    """Return the glob that matches these files and no other; None where there is none such."""
+    folders, suffixes = {path.parent for path in paths}, {_suffix(path.name) for path in paths}
+    if len(paths) < 2 or len(folders) > 1 or len(suffixes) > 1 or "" in suffixes:
+        return None
+    if not all(path.is_file() for path in paths):
+        return None
+    glob = f"{escaped(str(*folders))}/*{escaped(*suffixes)}"
+    listed = list_raw(RawConfig(files=(glob,)), base=paths[0].parent, format_of=format_of_name)
+    same = {source.url for source in listed.sources.values()} == set(map(str, paths))
+    return glob if same else None
+
+
+def _suffix(name: str) -> str:
+    """Return `.jsonl.gz` of `part-0.jsonl.gz`, in the letters that it has."""
+    stem, suffix = os.path.splitext(name)  # noqa: PTH122 (text, not a path)
+    is_compressed = suffix.lower() in DECOMPRESSORS
+    return os.path.splitext(stem)[1] + suffix if is_compressed else suffix  # noqa: PTH122

@@ -1,0 +1,204 @@
+"""A dataset suggested for raw files, by a look at them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tokflow.documents import (
+    DocumentsConfig,
+    DocumentSource,
+    Limit,
+    Reject,
+    format_of,
+    format_of_name,
+    read_documents,
+)
+from tokflow.documents.compression import read_blocks
+from tokflow.documents.text_columns import RECORDS, text_columns
+from tokflow.errors import BadDocumentError, ConfigError, first_five
+from tokflow.raw import LeftOut, RawConfig, list_raw
+
+ENOUGH_DOCUMENTS = 100
+"""Of fewer the share that is drawn for a part may be none, so parts are by characters."""
+ENOUGH_CHARACTERS = 10_000_000
+"""Of so many no more is read than it takes to have enough documents."""
+COLUMN_CHARACTERS = 4_000_000
+"""Read of a column at most to see how long its texts are."""
+LARGE_TXT_BYTES = 100_000_000
+"""A txt file that is larger is taken as one of lines: it is hardly a single document."""
+TRAINING_CHARACTERS = 200_000_000
+"""Of all raw files together, for a tokenizer; more make it no better, but slower to train."""
+END_OF_TEXT = "<|endoftext|>"
+"""Stands between the documents of many a txt file."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Suggestion:
+    """Fields that fit the raw files, as a YAML has them."""
+
+    documents: Mapping[str, Any]
+    split: Mapping[str, Any]
+    max_characters: int | None = None
+    """Of `tokenizer`: None where all text is trained on."""
+    formats: tuple[str, ...] = ()
+    num_files: int = 0
+    num_bytes: int = 0
+    """Of the files as they are."""
+    others: tuple[str, ...] = ()
+    """Other columns with text, those with most first."""
+    chats: tuple[str, ...] = ()
+    """Columns with chats."""
+    first_reject: str | None = None
+    """The first record that is no document, and why; None where none was met."""
+    left_out: tuple[LeftOut, ...] = ()
+
+
+UNSEEN = Suggestion(
+    documents={"text": "text"},
+    split={"parts": {"train": {"hash_fraction": 0.99}, "validation": {"hash_fraction": 0.01}}},
+)
+"""For raw files that are not there yet."""
+
+
+@dataclass(slots=True)
+class _Count:
+    """Documents that were read, and whether there are more."""
+
+    num_documents: int = 0
+    num_characters: int = 0
+    is_all: bool = True
+    rejects: list[str] = field(default_factory=list)
+
+
+def suggest(patterns: Sequence[str], *, text: str | None = None) -> Suggestion:
+    """Return what fits the raw files that absolute patterns match; `text` names their column.
+
+    The beginning of the first file that has documents is read for its columns, and of all files
+    as much as it takes to know how many documents there are; see `ENOUGH_DOCUMENTS`.
+
+    Raises: ConfigError where no column holds text; RawFileError; BadDocumentError.
+    """
+    listed = list_raw(RawConfig(files=tuple(patterns)), base=Path("/"), format_of=format_of_name)
+    paths = [Path(source.url) for source in listed.sources.values()]
+    num_bytes = sum(path.stat().st_size for path in paths)
+    found = next(filter(None, (_look(path, text) for path in paths)), None)
+    count = _count(paths, DocumentsConfig(**found.documents)) if found else _Count()
+    if found is None or not count.num_characters:
+        raise _no_text_error(paths, text)
+    if count.rejects:
+        found.documents["on_bad_document"] = "reject"
+    is_much = num_bytes > TRAINING_CHARACTERS
+    return Suggestion(
+        documents=found.documents,
+        split=_split(count, num_bytes),
+        max_characters=max(100_000, TRAINING_CHARACTERS // len(paths)) if is_much else None,
+        formats=tuple(sorted({format_of(path, DocumentsConfig()) for path in paths})),
+        num_files=len(paths),
+        num_bytes=num_bytes,
+        others=tuple(found.others),
+        chats=tuple(found.chats),
+        first_reject=next(iter(count.rejects), None),
+        left_out=listed.left_out,
+    )
+
+
+class _Found(NamedTuple):
+    """The way to read a file, and columns that it does not read."""
+
+    documents: dict[str, Any]
+    others: list[str]
+    chats: list[str]
+
+
+def _look(path: Path, text: str | None) -> _Found | None:
+    """Return how to read a file; None where none of its columns has text."""
+    if format_of(path, DocumentsConfig()) == "txt":
+        return _Found(_of_txt(path), [], [])
+    texts, chats = text_columns(path, DocumentsConfig())
+    sizes = {name: _characters(path, name) for name in texts}
+    longest = sorted(filter(sizes.__getitem__, sizes), key=lambda name: -sizes[name])
+    if not longest and text is None:
+        return None
+    text = text or longest[0]
+    return _Found({"text": text}, [name for name in longest if name != text], chats)
+
+
+def _no_text_error(paths: Sequence[Path], text: str | None) -> ConfigError:
+    """Return that there is no text.
+
+    Raises: what the reader says of the files, if it meets a record that is no document.
+    """
+    chats = [chat for path in paths for chat in text_columns(path, DocumentsConfig()).chats]
+    found, remedy = "none", "name other files"
+    if chats:
+        found = f"chats alone, in {first_five(list(dict.fromkeys(map(repr, chats))))}"
+        remedy = "declare `documents: {messages: ...}`, and a tokenizer with a chat template"
+    else:
+        _count(paths, DocumentsConfig(text=text or "text"), max_rejects=0)
+    return ConfigError(
+        where=first_five(list(map(str, paths))),
+        expected="raw files with text",
+        found=found,
+        remedy=remedy,
+    )
+
+
+def _characters(path: Path, text: str) -> int:
+    """Return the characters that a column has in the first records; 0 if it cannot be read."""
+    limit = Limit(documents=RECORDS, characters=COLUMN_CHARACTERS)
+    config = DocumentsConfig(text=text, on_bad_document="reject", max_rejects=RECORDS, limit=limit)
+    num_characters = 0
+    try:
+        for batch in read_documents(path, config):
+            num_characters += int(batch.num_chars.sum())
+    except (ConfigError, BadDocumentError):
+        return num_characters  # a name that no config can have, or hardly ever text
+    return num_characters
+
+
+def _of_txt(path: Path) -> dict[str, Any]:
+    start = next(read_blocks(path, block_bytes=1_000_000), b"")
+    mark = END_OF_TEXT.encode()
+    if mark in start:
+        has_line = all(after[:1] in (b"\n", b"") for after in start.split(mark)[1:])
+        return {
+            "document_per": "separator",
+            "separator": f"{END_OF_TEXT}\n" if has_line else END_OF_TEXT,
+        }
+    is_large = path.stat().st_size > LARGE_TXT_BYTES
+    return {"document_per": "line" if is_large else "file"}
+
+
+def _count(paths: Sequence[Path], config: DocumentsConfig, max_rejects: int = 1000) -> _Count:
+    """Return the documents of the files, or of the first of them until there are enough."""
+    config = config.model_copy(update={"on_bad_document": "reject", "max_rejects": max_rejects})
+    count = _Count()
+
+    def hear(path: Path, reject: Reject) -> None:
+        count.rejects.append(f"{path.name}, row {reject.row:,}: {reject.reason}")
+
+    for batch in DocumentSource(paths, config).batches(on_reject=hear):
+        count.num_documents += len(batch.rows)
+        count.num_characters += int(batch.num_chars.sum())
+        is_much = count.num_characters >= ENOUGH_CHARACTERS
+        if is_much and count.num_documents >= ENOUGH_DOCUMENTS:
+            count.is_all = False
+            break
+    return count
+
+
+def _split(count: _Count, num_bytes: int) -> dict[str, Any]:
+    """Return parts with enough text for validation, and little more than that."""
+    if count.num_documents < ENOUGH_DOCUMENTS:
+        size = max(1, count.num_characters * 9 // 10)
+        parts = {"train": {"start": 0, "characters": size}, "validation": {"start": size}}
+        return {"scope": "dataset", "boundary": "character", "parts": parts}
+    share = 0.1 if num_bytes < 10**8 else 0.01 if num_bytes < 10**10 else 0.001
+    num_documents = count.num_documents
+    if not count.is_all:  # about as many as there are, or fewer where files are compressed
+        num_documents = int(num_documents * max(1, num_bytes / count.num_characters))
+    if share * num_documents < ENOUGH_DOCUMENTS / 10:
+        share = 0.1
+    shares = {"train": round(1 - share, 3), "validation": share}
+    return {"parts": {name: {"hash_fraction": of} for name, of in shares.items()}}

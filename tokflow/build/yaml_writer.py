@@ -1,0 +1,134 @@
+"""YAML that declares a dataset, with comments, for `tokflow init` and `dg scaffold defs`."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from tokflow.build.suggestion import Suggestion
+from tokflow.build.yaml_file import COMPONENT_TYPE
+from tokflow.errors import shortened
+
+HEAD = """\
+One dataset = one file like this; change what differs. Unknown keys are errors. Relative paths
+start at {start}. `tokflow plan` says what a run would build, and why."""
+
+NAME = "also the asset group in Dagster and the folder in the store"
+
+RAW = """\
+Each raw file is one partition: change one, and only what came from it is built again.
+Files are read as they are; parquet, jsonl, csv, txt and arrow, plain or compressed."""
+
+ROWS = """\
+A document is one row; its text is in this column (or field, for jsonl) and is never altered."""
+
+TXT = """\
+A document is a whole txt file (`file`), one `line` of it, or the text between `separator`s; it is
+never altered."""
+
+TOKENIZER = """\
+Trained here, on all raw files (`files: part-0.parquet` would train it on one), so that the
+dataset needs no download. For an existing one: {kind: tiktoken, name: gpt2},
+{kind: huggingface, name: openai-community/gpt2} or {kind: file, name: path/tokenizer.json}."""
+
+CHARACTERS = """\
+Parts by character offset through all raw files (`scope: file` counts in each). A part without
+`characters` takes the rest. `boundary: document` would put a document whole into the part that its
+first character falls in; there are too few documents here for that."""
+
+HASHES = """\
+Shares of the documents by a hash of their text: a text stays in its part when files come and
+go, and equal texts are in one part. Other forms: {fraction: 0.9}, {start: 0, documents: 1_000},
+{start: 0, characters: 1_000_000}, {files: "val-*.parquet"}."""
+
+PACKING = """\
+Tokens to rows for the model: documents end to end, each ended by EOS, in rows of 1,024.
+Other strategies: best_fit, pool, first_fit, greedy, one_document."""
+
+EXPORTS = """\
+Any number of formats, each with its own manifest of counts, checksums and lineage."""
+
+BIN = "nanoGPT's: token ids and nothing else"
+PARQUET = "input_ids, attention_mask, segment_ids and position_ids"
+
+STORE = """\
+Where everything that is built goes; a run builds again what is deleted."""
+
+
+def dataset_yaml(
+    name: str, files: Sequence[str], suggested: Suggestion, *, in_project: bool
+) -> str:
+    """Return the text of a YAML file that declares a dataset of raw files, given as patterns.
+
+    `in_project` says where relative paths of such a file start.
+    """
+    tokenizer: dict[str, Any] = {"kind": "trained", "vocab_size": 8192}
+    if suggested.max_characters is not None:
+        tokenizer["max_characters"] = suggested.max_characters
+    is_by_characters = "scope" in suggested.split
+    attributes = [
+        f"name: {name} # {NAME}\n",
+        _section(RAW, "raw", {"files": files[0] if len(files) == 1 else list(files)}),
+        _section(_about_documents(suggested), "documents", suggested.documents),
+        _section(_about_tokenizer(suggested), "tokenizer", tokenizer),
+        _section(CHARACTERS if is_by_characters else HASHES, "split", suggested.split),
+        _section(PACKING, "packing", {"strategy": "concat", "sequence_length": 1024}),
+        f"{_comment(EXPORTS)}exports:\n  - bin # {BIN}\n  - parquet # {PARQUET}\n",
+        f"{_comment(STORE)}store: data/store\n",
+    ]
+    lines = "\n".join(attributes).splitlines(keepends=True)
+    head = HEAD.format(start="the project's folder" if in_project else "this file's folder")
+    indented = "".join(line if line == "\n" else f"  {line}" for line in lines)
+    return f"{_comment(head)}type: {COMPONENT_TYPE}\nattributes:\n{indented}"
+
+
+def _about_documents(suggested: Suggestion) -> str:
+    lines = [TXT if "document_per" in suggested.documents else ROWS]
+    if suggested.others:
+        lines.append(f"Others with text: {', '.join(shortened(suggested.others))}.")
+    if suggested.chats:
+        lines.append(f"`messages:` in place of `text:` reads chats: {', '.join(suggested.chats)}.")
+    if suggested.first_reject is not None:
+        lines.append("Rows that are no document are set aside, listed and counted, not an error:")
+        lines.append(suggested.first_reject)
+    return "\n".join(lines)
+
+
+def _about_tokenizer(suggested: Suggestion) -> str:
+    text = TOKENIZER
+    if suggested.max_characters is not None:
+        text += "\nOf each raw file `max_characters` are enough to train on."
+    return text
+
+
+def _section(comment: str, name: str, fields: Mapping[str, Any]) -> str:
+    """Return a mapping of plain values, lists of them, and mappings of mappings of them."""
+    lines = [f"{name}:"]
+    for key, value in fields.items():
+        if isinstance(value, list):
+            lines += [f"  {key}:", *(f"    - {_plain(of)}" for of in value)]
+        elif isinstance(value, Mapping):
+            lines += [f"  {key}:", *(f"    {part}: {_inline(of)}" for part, of in value.items())]
+        else:
+            lines.append(f"  {key}: {_plain(value)}")
+    return _comment(comment) + "".join(f"{line}\n" for line in lines)
+
+
+def _comment(text: str) -> str:
+    return "".join(f"# {line}\n" for line in text.splitlines())
+
+
+def _inline(fields: Mapping[str, Any]) -> str:
+    return f"{{{', '.join(f'{key}: {_plain(value)}' for key, value in fields.items())}}}"
+
+
+def _plain(value: str | float) -> str:
+    """Return a number or text as YAML, in quotes where it would be read as something else."""
+    if isinstance(value, int):
+        return f"{value:_}" if value >= 10_000 else str(value)
+    if isinstance(value, str) and not value.isprintable():
+        return json.dumps(value, ensure_ascii=False)
+    text: str = yaml.safe_dump(value, allow_unicode=True, width=sys.maxsize)
+    return text.removesuffix("...\n").strip()

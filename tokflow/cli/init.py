@@ -1,0 +1,110 @@
+"""`tokflow init`: a YAML that declares a dataset of raw files, written after a look at them."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from tokflow.build.declared import YAML_NAMES
+from tokflow.build.project import find_project
+from tokflow.build.raw_patterns import as_name, name_of, patterns_of, shortened_to
+from tokflow.build.suggestion import Suggestion, suggest
+from tokflow.build.yaml_writer import dataset_yaml
+from tokflow.cli.terminal import (
+    counted,
+    described_left_out,
+    print_json,
+    print_styled,
+    shown_path,
+    size,
+)
+from tokflow.errors import ConfigError, shortened
+
+
+def main(
+    *, files: list[str], name: str | None, text: str | None, output: Path | None, json: bool
+) -> None:
+    """Write the YAML and print what was found, and the commands that go on with it.
+
+    Raises: TokflowError; FileExistsError is none of them, for nothing is ever overwritten.
+    """
+    patterns = patterns_of(files, here=Path.cwd())
+    name = as_name(name or _name_of_output(output) or name_of(patterns))
+    project = find_project()
+    if output is None:
+        output = project.defs / name / YAML_NAMES[0] if project else Path(f"{name}.yaml")
+    output = Path(os.path.abspath(output))  # noqa: PTH100 (without following links)
+    of_file = find_project(output.parent)
+    is_declared = of_file is not None and output.is_relative_to(of_file.defs)
+    _check_free(output)
+    suggested = suggest(patterns, text=text)
+    base = of_file.root if of_file else output.parent.resolve()
+    written = dataset_yaml(name, shortened_to(base, patterns), suggested, in_project=bool(of_file))
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with output.open("x", encoding="utf-8") as file:
+        file.write(written)
+    named = name if is_declared else f"--config {shown_path(output)}"
+    document = {
+        "name": name,
+        "path": str(output),
+        **_found(suggested),
+        "commands": [f"tokflow plan {named}", f"tokflow run {named}"],
+    }
+    if json:
+        print_json(document)
+    else:
+        _print(document, suggested, output)
+
+
+def _name_of_output(output: Path | None) -> str | None:
+    """Return the name that a path says: of its folder where Dagster gives the file's name."""
+    if output is None:
+        return None
+    path = Path(os.path.abspath(output))  # noqa: PTH100
+    return path.parent.name if path.name in YAML_NAMES else path.stem
+
+
+def _check_free(output: Path) -> None:
+    if os.path.lexists(output):
+        raise ConfigError(
+            where=output,
+            expected="a path where nothing is yet, since nothing is overwritten",
+            found="a folder" if output.is_dir() else "a file",
+            remedy="name another by --output, or give the dataset another --name",
+        )
+
+
+def _found(suggested: Suggestion) -> dict[str, Any]:
+    """Return what was found, as plain JSON."""
+    return {
+        "formats": suggested.formats,
+        "num_files": suggested.num_files,
+        "num_bytes": suggested.num_bytes,
+        "documents": suggested.documents,
+        "other_columns": suggested.others,
+        "chats": suggested.chats,
+        "first_reject": suggested.first_reject,
+        "split": suggested.split,
+    }
+
+
+def _print(document: dict[str, Any], suggested: Suggestion, output: Path) -> None:
+    files = counted(suggested.num_files, "file")
+    print_styled(
+        (document["name"], "bold"),
+        f": {files} of {' and '.join(suggested.formats)}, {size(suggested.num_bytes)}",
+    )
+    text = suggested.documents.get("text")
+    if text is None:
+        print(f"each document is a {suggested.documents['document_per']} of text")
+    else:
+        others = f"; others with text: {', '.join(shortened(suggested.others))}"
+        print(f"the text is in {text!r}{others if suggested.others else ''}")
+    if suggested.chats:
+        print(f"chats, not read, are in {', '.join(shortened(suggested.chats))}")
+    if suggested.first_reject is not None:
+        print(f"what is no document will be set aside, as {suggested.first_reject}")
+    if suggested.left_out:
+        print(described_left_out(suggested.left_out))
+    print(f"wrote {shown_path(output)}\n\ngo on with:")
+    for command in document["commands"]:
+        print(f"  {command}")

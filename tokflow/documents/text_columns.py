@@ -1,0 +1,78 @@
+"""Columns of a raw file in which its text may be, for who has not named one yet."""
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tokflow.documents.config import DocumentsConfig
+from tokflow.documents.file_formats import format_of
+from tokflow.documents.lines import cut, read_text
+
+RECORDS = 100
+"""Records of JSON lines that are looked at: others may have other fields."""
+
+_BLOCK_BYTES = 64 * 1024
+
+
+class TextColumns(NamedTuple):
+    """Columns or fields, in the order of the file; nested ones by their dotted path."""
+
+    texts: list[str]
+    """Of strings; some may not be readable as `documents.text`."""
+    chats: list[str]
+    """Of lists of messages, which `documents.messages` reads."""
+
+
+def text_columns(path: Path, config: DocumentsConfig) -> TextColumns:
+    """Return the columns of strings and of chats; none of txt, which has no columns.
+
+    Raises: ConfigError for an unknown format; RawFileError.
+    """
+    format_ = format_of(path, config)
+    if format_ == "txt":
+        return TextColumns([], [])
+    if format_ == "jsonl":
+        return _fields_of(islice(_records(path, config), RECORDS))
+    if format_ in ("csv", "tsv"):
+        from tokflow.documents.delimited import read_header
+
+        return TextColumns(read_header(path, config), [])
+    from tokflow.documents.columns import list_text_columns
+
+    return TextColumns(*list_text_columns(path, is_parquet=format_ == "parquet"))
+
+
+def _records(path: Path, config: DocumentsConfig) -> Iterator[Any]:
+    """Yield what each line holds; None where that is no JSON."""
+    _, blocks = read_text(path, None, block_bytes=_BLOCK_BYTES, has_mark=True)
+    for batch in cut(blocks, b"\n", max_bytes=config.limit.document_bytes):
+        for line in batch.lines:
+            try:
+                yield json.loads(line.decode("utf-8", "surrogateescape"))
+            except (ValueError, RecursionError):
+                yield None  # the reader says what is wrong with it
+
+
+def _fields_of(records: Iterator[Any]) -> TextColumns:
+    found = TextColumns([], [])
+    for record in records:
+        _add_fields(record, "", found)
+    return TextColumns(*(list(dict.fromkeys(names)) for names in found))
+
+
+def _add_fields(value: Any, name: str, found: TextColumns) -> None:
+    """Add the fields that hold strings or chats; a key with a dot cannot be named."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if "." not in key:
+                _add_fields(inner, f"{name}.{key}" if name else key, found)
+    elif isinstance(value, str) and name:
+        found.texts.append(name)
+    elif isinstance(value, list) and name and value and all(map(_is_message, value)):
+        found.chats.append(name)
+
+
+def _is_message(value: Any) -> bool:
+    return isinstance(value, dict) and {"role", "content"} <= value.keys()

@@ -1,0 +1,76 @@
+from pathlib import Path
+
+import pytest
+
+from tokflow.build.raw_patterns import as_name, name_of, patterns_of, shortened_to
+from tokflow.errors import ConfigError
+
+
+def files(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("x")
+
+
+@pytest.mark.parametrize(
+    ("named", "expected", "name"),
+    [
+        (["raw/a.jsonl"], ["raw/a.jsonl"], "a"),
+        (["raw/*.jsonl"], ["raw/*.jsonl"], "raw"),
+        (["raw/a.jsonl", "raw/b.jsonl"], ["raw/*.jsonl"], "raw"),  # a glob that the shell resolved
+        (["raw/a.jsonl", "raw/c.json"], ["raw/a.jsonl", "raw/c.json"], "raw"),
+        (["raw/../raw/./a.jsonl"], ["raw/a.jsonl"], "a"),
+        (["t.parquet"], ["t.parquet"], "t"),  # Spark's folder is read as one table
+        (["deep"], ["deep/**/*.csv.gz"], "deep"),
+        (["odd/[1].txt"], ["odd/[[]1].txt"], "1"),
+        (["odd"], ["odd/*.txt"], "odd"),
+    ],
+)
+def test_patterns_are_those_that_a_person_would_write(
+    tmp_path: Path, named: list[str], expected: list[str], name: str
+):
+    files(tmp_path, "raw/a.jsonl", "raw/b.jsonl", "raw/c.json", "t.parquet/part-0.parquet")
+    files(tmp_path, "deep/x/a.csv.gz", "deep/b.csv.gz", "deep/README", "odd/[1].txt")
+
+    patterns = patterns_of(named, here=tmp_path)
+
+    assert shortened_to(tmp_path, patterns) == expected
+    assert name_of(patterns) == name
+
+
+def test_of_a_folder_the_format_with_most_bytes_is_taken(tmp_path: Path):
+    files(tmp_path, "README.txt", "a.parquet", "b.parquet")
+    (tmp_path / "a.parquet").write_text("larger than the rest")
+
+    assert shortened_to(tmp_path, patterns_of(["."], here=tmp_path)) == ["*.parquet"]
+
+
+def test_a_path_that_is_not_below_stays_absolute(tmp_path: Path):
+    files(tmp_path, "a.txt")
+
+    patterns = patterns_of([str(tmp_path / "a.txt")], here=tmp_path)
+
+    assert shortened_to(tmp_path / "b", patterns) == [str(tmp_path / "a.txt")]
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ("https://user:secret@host/a.jsonl", "found a URL; download one of the files"),
+        ("empty", "found no file; name another folder"),
+    ],
+)
+def test_what_cannot_be_looked_at_is_an_error(tmp_path: Path, named: str, message: str):
+    (tmp_path / "empty").mkdir()
+
+    with pytest.raises(ConfigError, match=message) as raised:
+        patterns_of([named], here=tmp_path)
+
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"), [("fine-web 2", "fine-web_2"), ("__a__b", "a_b"), ("…", "dataset")]
+)
+def test_any_text_becomes_a_name(text: str, name: str):
+    assert as_name(text) == name

@@ -1,0 +1,134 @@
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokflow.build import suggestion
+from tokflow.build.suggestion import suggest
+from tokflow.errors import BadDocumentError, ConfigError
+
+LONG = "some words of text. " * 5
+
+
+def jsonl(path: Path, records: Iterable[Any]) -> str:
+    path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    return str(path)
+
+
+def test_the_text_is_in_the_column_that_has_most_of_it(tmp_path: Path):
+    records = [{"id": f"{n:09}", "meta": {"body": LONG}, "url": "http://a/b/c"} for n in range(9)]
+
+    found = suggest([jsonl(tmp_path / "a.jsonl", [*records, {"id": "x" * 500}])])
+
+    assert found.documents["text"] == "meta.body"  # one record alone has a longer id
+    assert found.others == ("id", "url")
+
+
+def test_a_file_without_documents_is_passed_over(tmp_path: Path):
+    jsonl(tmp_path / "a.jsonl", [])
+    jsonl(tmp_path / "b.jsonl", [{"content": "x"}])
+
+    assert suggest([f"{tmp_path}/*.jsonl"]).documents == {"text": "content"}
+
+
+def test_records_without_text_are_to_be_set_aside_and_the_first_is_named(tmp_path: Path):
+    found = suggest([jsonl(tmp_path / "a.jsonl", [{"text": "x"}, {"text": None}])])
+
+    assert found.documents == {"text": "text", "on_bad_document": "reject"}
+    assert found.first_reject == "a.jsonl, row 1: expected a string in 'text', found null"
+
+
+def test_few_documents_are_cut_by_characters_so_that_no_part_is_empty(tmp_path: Path):
+    found = suggest([jsonl(tmp_path / "a.jsonl", [{"text": "x" * 1000}])])
+
+    assert found.split == {
+        "scope": "dataset",
+        "boundary": "character",
+        "parts": {"train": {"start": 0, "characters": 900}, "validation": {"start": 900}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "share"), [(10**6, 0.1), (10**8, 0.01), (10**10, 0.001), (10**15, 0.001)]
+)
+def test_validation_is_a_smaller_share_of_more_text(num_bytes: int, share: float):
+    count = suggestion._Count(num_documents=10**5, num_characters=10**6, is_all=False)
+
+    parts = suggestion._split(count, num_bytes)["parts"]
+
+    assert parts["validation"] == {"hash_fraction": share}
+    assert parts["train"]["hash_fraction"] + share == 1
+
+
+def test_of_large_documents_the_share_is_such_that_some_are_drawn():
+    count = suggestion._Count(num_documents=100, num_characters=10**8, is_all=True)
+
+    assert suggestion._split(count, 10**8)["parts"]["validation"] == {"hash_fraction": 0.1}
+
+
+def test_no_more_is_read_than_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(suggestion, "ENOUGH_CHARACTERS", 1000)
+    jsonl(tmp_path / "a.jsonl", [{"text": "x" * 20_000}] * 300)
+    (tmp_path / "b.jsonl").write_text("no JSON")
+
+    assert "on_bad_document" not in suggest([f"{tmp_path}/*"]).documents
+
+
+def test_a_trained_tokenizer_reads_the_beginning_of_much_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(suggestion, "TRAINING_CHARACTERS", 1_000_000)
+    file = tmp_path / "a.txt"
+    file.write_text("x" * 1_000_000)
+    assert suggest([str(file)]).max_characters is None
+
+    (tmp_path / "b.txt").write_text("x")
+
+    assert suggest([f"{tmp_path}/*"]).max_characters == 500_000
+
+
+@pytest.mark.parametrize(
+    ("text", "documents"),
+    [
+        ("a\nb\n", {"document_per": "file"}),
+        ("a\n<|endoftext|>\nb", {"document_per": "separator", "separator": "<|endoftext|>\n"}),
+        ("a<|endoftext|>b", {"document_per": "separator", "separator": "<|endoftext|>"}),
+    ],
+)
+def test_documents_of_a_txt_file(tmp_path: Path, text: str, documents: dict[str, str]):
+    (tmp_path / "a.txt").write_text(text)
+
+    assert suggest([f"{tmp_path}/a.txt"]).documents == documents
+
+
+def test_a_large_txt_file_is_one_of_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(suggestion, "LARGE_TXT_BYTES", 3)
+    (tmp_path / "a.txt").write_text("a\nb\n")
+
+    assert suggest([f"{tmp_path}/a.txt"]).documents == {"document_per": "line"}
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "message"),
+    [
+        ('{"a": 1}\n', BadDocumentError, "row 0, line 1, byte 0: expected the key 'text'"),
+        ("no JSON\n", BadDocumentError, "expected a JSON object, found b'no JSON'"),
+        ("", ConfigError, "expected raw files with text, found none; name other files"),
+        (
+            '{"m": [{"role": "user", "content": "a"}]}\n',
+            ConfigError,
+            "found chats alone, in 'm'; declare `documents: {messages: ...}`",
+        ),
+    ],
+)
+def test_where_no_column_has_text_the_reader_says_why(
+    tmp_path: Path, content: str, error: type[Exception], message: str
+):
+    (tmp_path / "a.jsonl").write_text(content)
+
+    with pytest.raises(error) as raised:
+        suggest([f"{tmp_path}/a.jsonl"])
+
+    assert message in str(raised.value)

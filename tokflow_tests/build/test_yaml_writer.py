@@ -1,0 +1,74 @@
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tokflow.build.dataset import Dataset
+from tokflow.build.suggestion import UNSEEN, Suggestion
+from tokflow.build.yaml_writer import dataset_yaml
+
+DEMO = Path(__file__).parents[2] / "tokflow/defs/demo/defs.yaml"
+
+
+def attributes(text: str) -> dict[str, Any]:
+    declared = yaml.safe_load(text)
+    assert declared.pop("type") == "tokflow.components.TextDataset"
+    return declared["attributes"]
+
+
+def comments(text: str) -> dict[str, list[str]]:
+    """Return the words of the comment above each section, and of those in its lines."""
+    blocks = (block.splitlines() for block in text.split("\n\n"))
+    found = {}
+    for lines in blocks:
+        above = list(itertools.takewhile(lambda line: line.lstrip().startswith("#"), lines))
+        section = lines[len(above)].split(":")[0].strip()
+        beside = [line.partition(" # ")[2] for line in lines[len(above) :]]
+        found[section] = [*" ".join(line.strip("# ") for line in above).split(), *beside]
+    return found
+
+
+def test_a_dataset_whose_files_are_not_there_yet_passes_the_checks():
+    text = dataset_yaml("new", ["data/raw/new/*"], UNSEEN, in_project=True)
+
+    dataset = Dataset.read(attributes(text), where="text")
+    assert dataset.raw.files == ("data/raw/new/*",)
+    assert "start at the project's folder" in " ".join(text.split("#")).replace("\n", "")
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["on", "7", "{x}", "ü", "'", '"', "null", "*.t", "&a", "a: b", "a #b", "a\tb", " a", "x " * 9],
+)
+def test_any_name_of_a_file_or_column_is_read_back(word: str):
+    found = Suggestion(documents={"text": word}, split=UNSEEN.split, others=(word,))
+
+    text = dataset_yaml("words", [word, f"{word}2"], found, in_project=False)
+
+    read = attributes(text)
+    assert read["documents"] == {"text": word}
+    assert read["raw"]["files"] == [word, f"{word}2"]
+
+
+def test_large_numbers_are_read_back():
+    split = {"scope": "dataset", "parts": {"train": {"start": 0, "characters": 13_500_000}}}
+    found = Suggestion(documents={"document_per": "file"}, split=split, max_characters=200_000)
+
+    text = dataset_yaml("large", ["a.txt"], found, in_project=False)
+
+    assert attributes(text)["split"] == split
+    assert attributes(text)["tokenizer"]["max_characters"] == 200_000
+    assert "characters: 13_500_000" in text
+
+
+def test_its_comments_are_those_of_the_demo():
+    text = dataset_yaml("demo", ["data/raw/demo/*.parquet"], UNSEEN, in_project=True)
+
+    ours, demos = comments(text), comments(DEMO.read_text())
+    for name in ("raw", "documents", "packing", "store"):
+        assert ours[name] == demos[name], name
+    assert [word.replace("dataset", "demo") for word in ours["tokenizer"]] == demos["tokenizer"]
+    assert set(ours["exports"]) <= set(demos["exports"])
+    assert max(map(len, text.splitlines())) <= 100

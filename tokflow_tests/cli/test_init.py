@@ -1,0 +1,124 @@
+"""`tokflow init`, and that what it writes builds with no edit."""
+
+import bz2
+import csv
+import gzip
+import io
+import json
+import lzma
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tokflow.store.zstd import zstd
+from tokflow_tests.cli.commands import json_of, run
+
+RECORDS = [{"id": f"{n}", "body": f"Once there was a number {n}. " * 9} for n in range(150)]
+
+COMPRESS = {".gz": gzip.compress, ".zst": zstd.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+
+
+def write(path: Path) -> Path:
+    table = pa.Table.from_pylist(RECORDS)
+    if path.suffix == ".parquet":
+        pq.write_table(table, path)
+    elif path.suffix == ".arrow":
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table)
+    else:
+        path.write_bytes(COMPRESS.get(path.suffix, bytes)(text_of(path).encode()))
+    return path
+
+
+def text_of(path: Path) -> str:
+    if ".jsonl" in path.name:
+        return "".join(f"{json.dumps(record)}\n" for record in RECORDS)
+    if ".txt" in path.name:
+        return "".join(record["body"] for record in RECORDS)
+    text = io.StringIO()
+    delimiter = "\t" if ".tsv" in path.name else ","
+    writer = csv.DictWriter(text, ["id", "body"], delimiter=delimiter)
+    writer.writeheader()
+    writer.writerows(RECORDS)
+    return text.getvalue()
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+TEXT_NAMES = ["jsonl", "jsonl.gz", "jsonl.zst", "csv", "csv.bz2", "tsv", "tsv.xz", "txt", "txt.gz"]
+
+
+@pytest.mark.parametrize("name", [f"a.{of}" for of in ("parquet", "arrow", *TEXT_NAMES)])
+def test_what_is_written_builds_with_no_edit(tmp_path: Path, name: str):
+    write(tmp_path / name)
+
+    written = json_of("init", name)
+    built = json_of("run", "--config", "a.yaml")
+
+    assert written["path"] == str(tmp_path / "a.yaml")
+    assert written["formats"] == [name.split(".")[1]]
+    if ".txt" in name:
+        assert written["documents"] == {"document_per": "file"}
+    else:
+        assert (written["documents"], written["other_columns"]) == ({"text": "body"}, ["id"])
+    [dataset] = built["datasets"]
+    folder = tmp_path / "data/store/a/exports/bin/latest"
+    assert dataset["dataset"] == "a"
+    assert (folder / "val.bin").stat().st_size < (folder / "train.bin").stat().st_size
+
+
+def test_it_says_what_it_found_and_how_to_go_on(tmp_path: Path):
+    (tmp_path / "tales").mkdir()
+    write(tmp_path / "tales/a.jsonl")
+    write(tmp_path / "tales/b.jsonl")
+
+    shown = run("init", "tales").stdout
+
+    assert shown.splitlines() == [
+        "tales: 2 files of jsonl, 83.9 kB",
+        "the text is in 'body'; others with text: id",
+        "wrote tales.yaml",
+        "",
+        "go on with:",
+        "  tokflow plan --config tales.yaml",
+        "  tokflow run --config tales.yaml",
+    ]
+    assert "files: tales/*.jsonl" in (tmp_path / "tales.yaml").read_text()
+
+
+def test_nothing_is_ever_overwritten(tmp_path: Path):
+    write(tmp_path / "a.jsonl")
+    (tmp_path / "a.yaml").write_text("mine")
+
+    result = run("init", "a.jsonl")
+
+    assert result.exit_code == 2
+    assert "expected a path where nothing is yet" in result.stderr
+    assert (tmp_path / "a.yaml").read_text() == "mine"
+
+
+def test_the_name_the_column_and_the_file_may_be_given(tmp_path: Path):
+    write(tmp_path / "a.jsonl")
+
+    written = json_of("init", "a.jsonl", "--text", "id", "--output", "sub/two.yaml")
+    named = json_of("init", "a.jsonl", "--name", "of-mine")
+
+    assert (written["name"], written["documents"]["text"]) == ("two", "id")
+    assert f"files: {tmp_path}/a.jsonl" in (tmp_path / "sub/two.yaml").read_text()
+    assert run("plan", "--config", "sub/two.yaml").exit_code == 0
+    assert named["path"] == str(tmp_path / "of-mine.yaml")
+
+
+def test_a_file_that_cannot_be_looked_at_leaves_nothing(tmp_path: Path):
+    (tmp_path / "a.jsonl").write_text("no JSON\n")
+
+    result = run("init", "a.jsonl", "--output", "new/a.yaml")
+
+    assert result.exit_code == 1
+    assert "a.jsonl, row 0, line 1, byte 0: expected a JSON object" in result.stderr
+    assert not (tmp_path / "new").exists()

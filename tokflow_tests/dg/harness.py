@@ -1,0 +1,134 @@
+"""The wheel, and a project that `create-dagster` makes, in the environment of `make test-dg`."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ENVIRONMENT = ROOT / ".venv-dg"
+SOURCES = ("pyproject.toml", "README.md", "LICENSE", "tokflow")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """A folder to run commands in, with a home of its own."""
+
+    folder: Path
+    home: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables that commands see, and no others."""
+        return {
+            "PATH": f"{ENVIRONMENT / 'bin'}{os.pathsep}{os.environ['PATH']}",
+            "VIRTUAL_ENV": str(ENVIRONMENT),
+            "HOME": str(self.home),
+            "DAGSTER_HOME": str(self.home),
+            "DAGSTER_DISABLE_TELEMETRY": "1",
+            "COLUMNS": "200",
+        }
+
+    @contextmanager
+    def serving(self, *command: str) -> Iterator[Callable[[str], Any]]:
+        """Start a command that serves Dagster's web UI, and yield what asks its GraphQL."""
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        server = subprocess.Popen(
+            [ENVIRONMENT / "bin" / command[0], *command[1:], "--port", str(port)],
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+        def ask(query: str) -> Any:
+            body = json.dumps({"query": query}).encode()
+            headers = {"Content-Type": "application/json"}
+            url = f"http://127.0.0.1:{port}/graphql"
+            with urlopen(Request(url, body, headers), timeout=60) as answer:
+                return json.load(answer)["data"]
+
+        try:
+            _wait_for(ask, server)
+            yield ask
+        finally:
+            server.terminate()
+            server.wait(timeout=60)
+
+    def run(self, *command: str | Path, status: int = 0) -> str:
+        """Return what a command of the environment prints: stdout, where it is to fail stderr too.
+
+        It is a failure where it ends with another exit status.
+        """
+        done = subprocess.run(
+            [ENVIRONMENT / "bin" / command[0], *command[1:]],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        output = done.stdout + done.stderr
+        if done.returncode != status:
+            pytest.fail(f"{command}: exit status {done.returncode}\n{output[-4_000:]}")
+        return output if status else done.stdout
+
+    def write(self, name: str, text: str | Sequence[str]) -> None:
+        """Write a file, or one of lines."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text if isinstance(text, str) else "".join(f"{line}\n" for line in text))
+
+
+def _wait_for(ask: Callable[[str], Any], server: "subprocess.Popen[bytes]") -> None:
+    for _ in range(240):
+        try:
+            ask("{version}")
+        except OSError:
+            assert server.poll() is None, "the server has ended"
+            time.sleep(0.5)
+        else:
+            return
+    pytest.fail("the server does not answer")
+
+
+def new_project(folder: Path) -> Place:
+    """Return the project `shop`, made as Dagster's users make theirs, with tokflow's wheel."""
+    if not (ENVIRONMENT / "ready").is_file():
+        pytest.fail(f"{ENVIRONMENT} is not there: run `make test-dg`")
+    home = folder / "home"
+    home.mkdir()
+    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    outside = Place(folder=folder, home=home)
+    wheel = _build_wheel(outside)
+    pip = ("python", "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation")
+    outside.run(*pip, "--force-reinstall", wheel)
+    outside.run("create-dagster", "project", "shop", "--no-uv-sync")
+    project = Place(folder=folder / "shop", home=home)
+    project.run(*pip, "--editable", ".")
+    return project
+
+
+def _build_wheel(place: Place) -> Path:
+    """Return a wheel of the files that git has here, and not of what older builds left."""
+    source = place.folder / "source"
+    source.mkdir()
+    for name in SOURCES:
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, source / name)
+    pip = ("python", "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation")
+    place.run(*pip, "--wheel-dir", "dist", "./source")
+    [wheel] = (place.folder / "dist").glob("*.whl")
+    return wheel

@@ -1,0 +1,66 @@
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tokflow.documents import DocumentsConfig
+from tokflow.documents.text_columns import text_columns
+
+CHAT = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+
+RECORD: dict[str, Any] = {
+    "id": 7,
+    "text": "one",
+    "meta": {"lang": "en", "size": 3, "inner": {"title": "t"}},
+    "tags": ["x"],
+    "chat": CHAT,
+}
+
+
+def write(path: Path) -> Path:
+    table = pa.Table.from_pylist([RECORD])
+    if ".jsonl" in path.name:
+        data = f"\n{json.dumps(RECORD)}\n[1]\nno JSON\n".encode()
+        path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    elif path.suffix == ".parquet":
+        pq.write_table(table, path)
+    else:
+        with pa.OSFile(str(path), "wb") as file:
+            new = pa.ipc.new_stream if path.stem == "stream" else pa.ipc.new_file
+            with new(file, table.schema) as writer:
+                writer.write_table(table)
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.parquet", "a.arrow", "stream.arrow"])
+def test_strings_and_chats_are_found_nested_ones_by_their_path(tmp_path: Path, name: str):
+    found = text_columns(write(tmp_path / name), DocumentsConfig())
+
+    assert found.texts == ["text", "meta.lang", "meta.inner.title"]
+    assert found.chats == ["chat"]
+
+
+@pytest.mark.parametrize(("name", "delimiter"), [("a.csv", ","), ("a.tsv", "\t")])
+def test_of_csv_and_tsv_they_are_those_of_the_header(tmp_path: Path, name: str, delimiter: str):
+    path = tmp_path / name
+    path.write_text(f'id{delimiter}"the ""text"""\n7{delimiter}one\n')
+
+    assert text_columns(path, DocumentsConfig()).texts == ["id", 'the "text"']
+
+
+def test_a_key_with_a_dot_is_none_for_no_config_can_name_it(tmp_path: Path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"a.b": "x", "a": {"c": "y"}}\n{"d": "z"}\n')
+
+    assert text_columns(path, DocumentsConfig()).texts == ["a.c", "d"]
+
+
+def test_txt_has_none(tmp_path: Path):
+    path = tmp_path / "a.txt"
+    path.write_text("{}")
+
+    assert text_columns(path, DocumentsConfig()) == ([], [])
