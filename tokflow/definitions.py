@@ -13,11 +13,9 @@ def defs() -> dg.Definitions:
     Each YAML file is loaded as `tokflow run` loads it, so both understand it alike; Dagster's own
     `load_from_defs_folder` needs a pyproject.toml, which an installed wheel does not have.
     """
+    declared = list_declared()
     return dg.Definitions.merge(
         # A step is quick to start only where the last one ran; the work in it is parallel.
         dg.Definitions(executor=dg.in_process_executor),
-        *(
-            make_definitions(load_declared(name), declared_in=path)
-            for name, path in list_declared().items()
-        ),
+        make_definitions(*map(load_declared, declared), declared_in=declared),
     )

@@ -2,7 +2,12 @@
 
 import calendar
 import re
+from calendar import monthrange
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from itertools import pairwise
 from typing import Annotated
+from zoneinfo import ZoneInfo, available_timezones
 
 import pydantic
 
@@ -24,30 +29,102 @@ NAMES = {
     },
 }
 
-SCAN_WORDS = {"minutely": "* * * * *", "hourly": "0 * * * *"}
-"""What `scan` may be besides a cron string, and the cron string that it stands for."""
+SCAN_WORDS = ("minutely", "hourly")
+"""What `scan` may be besides a cron string."""
+
+WEEK_SECONDS = 7 * 24 * 3600
+
+_MONDAY = date(2000, 1, 3)
 
 _ITEM = re.compile(r"(?:\*|(?P<first>\w+)(?:-(?P<last>\w+))?)(?:/(?P<step>\d+))?")
 
 
-def check_cron(text: str) -> str:
-    """Return the text, which is five fields of cron that Dagster understands.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Times:
+    """Times that a cron string names, to the minute."""
 
-    A field is `*`, a number, a name such as `mon`, a range `1-5`, a step `*/15` or `0-30/10`, or
-    several of them with commas. A time that never comes, such as 30 February, is refused.
+    minutes: frozenset[int]
+    hours: frozenset[int]
+    days: frozenset[int]
+    """Of the month, from 1."""
+    months: frozenset[int]
+    weekdays: frozenset[int]
+    """From 0, which is Sunday."""
+    is_either: bool
+    """True if a day of the month or a day of the week will do; else it must be both."""
+
+    @classmethod
+    def read(cls, text: str) -> "Times":
+        """Return the times that five fields of cron name, as Dagster understands them.
+
+        A field is `*`, a number, a name such as `mon`, a range `1-5`, a step `*/15` or `0-30/10`,
+        or several of them with commas. A time that never comes, as 30 February, is refused.
+
+        Raises: ConfigError.
+        """
+        words = text.split()
+        if len(words) != len(FIELDS):
+            fault = f"{len(words)} fields" if words else "nothing"
+            raise _bad_cron(text, f"write the five fields of cron, not {fault}")
+        numbers = [_numbers(text, word, *of) for word, of in zip(words, FIELDS, strict=True)]
+        minutes, hours, days, months, weekdays = map(frozenset, numbers)
+        weekdays = frozenset(day % 7 for day in weekdays)
+        any_day = words[2] == "*" or (len(days) == 31 and "*" in words[4])
+        any_weekday = words[4] == "*" or (len(weekdays) == 7 and "*" in words[2])
+        last_day = max(29 if month == 2 else monthrange(2001, month)[1] for month in months)
+        if any_weekday and min(days) > last_day:
+            raise _bad_cron(text, f"name a day that these months have: {last_day} at most")
+        return cls(
+            minutes=minutes,
+            hours=hours,
+            days=days,
+            months=months,
+            weekdays=weekdays,
+            is_either=not any_day and not any_weekday,
+        )
+
+    def include(self, moment: datetime) -> bool:
+        """Return whether the minute of `moment`, a time of the right timezone, is one of them."""
+        is_time = moment.minute in self.minutes and moment.hour in self.hours
+        return is_time and self._include_day(moment)
+
+    def _include_day(self, day: date) -> bool:
+        of_month, of_week = day.day in self.days, day.isoweekday() % 7 in self.weekdays
+        is_day = of_month or of_week if self.is_either else of_month and of_week
+        return is_day and day.month in self.months
+
+    @property
+    def longest_pause(self) -> timedelta:
+        """The longest time between two of them that follow each other, in eight years; clocks
+        that are set back and forth aside."""
+        of_day = sorted(timedelta(hours=h, minutes=m) for h in self.hours for m in self.minutes)
+        days = [
+            day
+            for day in (_MONDAY + timedelta(n) for n in range(8 * 366))
+            if self._include_day(day)
+        ]
+        pauses = [after - before for before, after in pairwise(of_day)]
+        overnight = of_day[0] - of_day[-1]
+        return max([*pauses, *(after - before + overnight for before, after in pairwise(days))])
+
+
+def check_cron(text: str) -> str:
+    """Return the text, which names times as `Times.read` has them.
 
     Raises: ConfigError.
     """
-    fields = text.split()
-    if len(fields) != len(FIELDS):
-        fault = f"{len(fields)} fields" if fields else "nothing"
-        raise _bad_cron(text, f"write the five fields of cron, not {fault}")
-    numbers = [_numbers(text, field, *of) for field, of in zip(fields, FIELDS, strict=True)]
-    _, _, days, months, _ = numbers
-    last_day = max(29 if month == 2 else calendar.monthrange(2001, month)[1] for month in months)
-    if fields[4] == "*" and min(days) > last_day:
-        raise _bad_cron(text, f"name a day that these months have: {last_day} at most")
+    Times.read(text)
     return text
+
+
+def is_due(scan: str, timezone: str, *, since: float, now: float) -> bool:
+    """Return whether one of the times of `scan` has come after `since`, by `now`; always where it
+    is `minutely`, as often as the sensor ticks, and after a week. Both are seconds since 1970."""
+    if scan == "minutely" or now - since > WEEK_SECONDS:
+        return True
+    times, zone = Times.read("0 * * * *" if scan == "hourly" else scan), ZoneInfo(timezone)
+    minutes = range(int(since // 60) + 1, int(now // 60) + 1)
+    return any(times.include(datetime.fromtimestamp(60 * minute, zone)) for minute in minutes)
 
 
 def _numbers(text: str, field: str, name: str, least: int, greatest: int) -> set[int]:
@@ -59,10 +136,12 @@ def _numbers(text: str, field: str, name: str, least: int, greatest: int) -> set
             raise _bad_cron(text, f"correct the {name}, {item!r}")
         first, last = least, greatest
         if match["first"] is not None:
+            is_range = match["last"] is not None
             first = _number(match["first"], name)
-            last = first if match["last"] is None else _number(match["last"], name)
-            is_step_of_one = match["step"] is not None and match["last"] is None
-            if is_step_of_one or not least <= first <= last <= greatest:
+            last = _number(match["last"], name) if is_range else first
+            # Dagster takes 5/15 for 5-59/15, and 0-0 for all days of the week.
+            is_odd = first == last if is_range else match["step"] is not None
+            if is_odd or not least <= first <= last <= greatest:
                 raise _bad_cron(text, f"correct the {name}, {item!r}: {least} to {greatest}")
         step = int(match["step"] or 1)
         if not 1 <= step <= max(last, 1):  # */90 would be every hour
@@ -99,7 +178,7 @@ def check_scan(text: str) -> str:
         where="",
         expected="minutely, hourly or a cron string such as '*/5 * * * *'",
         found=repr(text),
-        remedy=nearest(text, list(SCAN_WORDS)) or "name one of them",
+        remedy=nearest(text, SCAN_WORDS) or "name one of them",
     )
 
 
@@ -108,8 +187,6 @@ def check_timezone(name: str) -> str:
 
     Raises: ConfigError that suggests the nearest.
     """
-    from zoneinfo import ZoneInfo, available_timezones
-
     try:
         ZoneInfo(name)
     except (KeyError, ValueError, OSError):  # none of that name; one that is no path; a folder

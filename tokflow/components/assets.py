@@ -5,7 +5,6 @@ from typing import Any
 import dagster as dg
 
 from tokflow.build.dataset import Dataset
-from tokflow.components.automation import when_outdated
 from tokflow.components.checks import check_specs
 from tokflow.components.dagster_names import FILE_STAGES, asset_key, parents, partition_set
 from tokflow.components.history import code_version
@@ -91,7 +90,6 @@ def _asset(
 ) -> dg.AssetsDefinition:
     """Return one asset with what all assets of a dataset have."""
     key, of_parents = asset_key(dataset, stage, name), parents(dataset, stage, name)
-    own = dg.IdentityPartitionMapping
     fields = config if isinstance(config, dict) else config.model_dump()
     metadata: dict[str, Any] = {"config": dg.MetadataValue.json(fields)}
     if stage == "tokens":
@@ -110,9 +108,6 @@ def _asset(
         metadata=metadata,
         code_version=code_version(dataset, stage, name),
         check_specs=check_specs(stage, key),
-        automation_condition=when_outdated(
-            [of for of, mapping in of_parents.items() if not isinstance(mapping, own)]
-        ),
         backfill_policy=dg.BackfillPolicy.single_run(),
         pool=None if stage in ("raw", "files") else POOL,
         resource_defs={RESOURCE: WORKERS},

@@ -27,6 +27,7 @@ from tokflow.components.file_partitions import look_at_sources, sync_files
 from tokflow.components.history import AssetHistory
 from tokflow.components.instance import PROCESS_TAG, end_killed_runs, this_process
 from tokflow.components.reports import data_version, report
+from tokflow.components.state import INPUTS_TAG, inputs_digest
 from tokflow.components.steps import failure_of, log_progress
 from tokflow.components.workers import POOL, RESOURCE, WORKERS
 from tokflow.errors import TokflowError, counted, message_of
@@ -148,6 +149,8 @@ def build_in_run(
     """
     started, dataset = time.perf_counter(), graph.dataset
     changes = look_at_sources(context.instance, dataset, graph)
+    if partitions is None:  # what it leaves need not be tried again
+        context.instance.add_run_tags(context.run_id, {INPUTS_TAG: inputs_digest(changes)})
     context.log.info(str(sync_files(context.instance, dataset, changes, log=context.log_event)))
     recorder = _Recorder(context, dataset, reporter or _Progress(context))
     built = build_dataset(dataset, graph=graph, partitions=partitions, jobs=jobs, reporter=recorder)

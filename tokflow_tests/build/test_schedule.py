@@ -1,6 +1,8 @@
 """Times in a dataset's YAML."""
 
+from datetime import datetime, timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import dagster as dg
 import pytest
@@ -8,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokflow.build.plan import make_plan
-from tokflow.build.schedule import FIELDS, check_cron, check_scan, check_timezone
+from tokflow.build.schedule import FIELDS, Times, check_cron, check_scan, check_timezone, is_due
 from tokflow.errors import ConfigError
 from tokflow_tests.tiny import build, declare
 
@@ -48,6 +50,7 @@ def test_a_cron_string_is_taken(cron: str):
         ("0 3 * * fri-mon", "correct the day of the week, 'fri-mon': 0 to 7"),
         ("*/0 3 * * *", "correct the minute, '*/0': a step is 1 to 59"),
         ("*/90 3 * * *", "correct the minute, '*/90': a step is 1 to 59"),
+        ("0 3 * * 0-0", "correct the day of the week, '0-0'"),
         ("5/15 3 * * *", "correct the minute, '5/15'"),
         ("0 3 1, * *", "correct the day of the month, ''"),
         ("0 3 30 2 *", "name a day that these months have: 29 at most"),
@@ -64,13 +67,12 @@ def test_another_is_refused_with_what_is_wrong(cron: str, remedy: str):
 @st.composite
 def fields(draw: st.DrawFn, least: int, greatest: int) -> str:
     number = st.integers(least, greatest)
-    first, last = sorted((draw(number), draw(number)))
+    first, last = sorted(draw(st.sets(number, min_size=2, max_size=2)))
     step = draw(st.integers(1, 70))
     every, some = f"*/{step}", f"{first}-{last}/{step}"
     return draw(st.sampled_from(["*", str(first), f"{first}-{last}", every, f"{first},{some}"]))
 
 
-@pytest.mark.filterwarnings("ignore:Found a cron schedule")  # Dagster's, wrongly, of 0-0
 @settings(max_examples=200, deadline=None)
 @given(st.tuples(*(fields(least, greatest) for _, least, greatest in FIELDS)).map(" ".join))
 def test_what_is_taken_is_known_to_dagster(cron: str):
@@ -80,6 +82,58 @@ def test_what_is_taken_is_known_to_dagster(cron: str):
         assert "these months" in error.remedy or "a step" in error.remedy  # noqa: PT017
     else:
         assert is_known_to_dagster(cron)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.tuples(*(fields(least, greatest) for _, least, greatest in FIELDS)).map(" ".join),
+    st.datetimes(datetime(2023, 1, 1), datetime(2025, 1, 1)),
+)
+def test_times_are_those_that_dagster_finds(cron: str, start: datetime):
+    try:
+        times = Times.read(cron)
+    except ConfigError:
+        return
+    start = start.replace(second=0, microsecond=0)
+    ticks = dg.TimeWindowPartitionsDefinition(cron_schedule=cron, start=start, fmt="%Y-%m-%d")
+
+    window = ticks.get_first_partition_window()
+    first = window.start.replace(tzinfo=None) if window else datetime(2030, 1, 1)
+
+    few_minutes = range(int(min(first - start, timedelta(days=2)).total_seconds() // 60))
+    assert not any(times.include(start + timedelta(minutes=n)) for n in few_minutes)
+    assert window is None or times.include(first)
+
+
+@pytest.mark.parametrize(
+    ("cron", "pause"),
+    [
+        ("0 3 * * *", timedelta(days=1)),
+        ("0 3 * * mon-fri", timedelta(days=3)),
+        ("*/15 8-17 * * *", timedelta(hours=14, minutes=15)),
+        ("0 0 1 * *", timedelta(days=31)),
+        ("0 0 29 2 *", timedelta(days=4 * 365 + 1)),
+        ("* * * * *", timedelta(minutes=1)),
+    ],
+)
+def test_the_longest_pause_between_two_times(cron: str, pause: timedelta):
+    assert Times.read(cron).longest_pause == pause
+
+
+def test_a_scan_is_due_once_for_each_of_its_times():
+    three = datetime(2026, 7, 1, 3, tzinfo=ZoneInfo("Europe/Berlin")).timestamp()
+
+    def due(scan: str, since: float, now: float, timezone: str = "Europe/Berlin") -> bool:
+        return is_due(scan, timezone, since=three + since, now=three + now)
+
+    assert due("0 3 * * *", since=-10, now=0)
+    assert due("0 3 * * *", since=-10, now=50)
+    assert not due("0 3 * * *", since=0, now=60)
+    assert not due("0 3 * * *", since=-10, now=50, timezone="UTC")
+    assert due("hourly", since=-10, now=50)
+    assert not due("hourly", since=50, now=3000)
+    assert due("minutely", since=-10, now=50)
+    assert is_due("0 3 * * *", "UTC", since=0.0, now=three)
 
 
 def test_a_scan_is_a_word_or_a_cron_string():

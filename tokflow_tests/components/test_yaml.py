@@ -9,7 +9,7 @@ import pytest
 from dagster.components.testing import create_defs_folder_sandbox
 
 from tokflow.build.dataset import Dataset
-from tokflow.components import TextDataset
+from tokflow.components import TextDataset, state
 
 ATTRIBUTES: dict[str, Any] = {
     "name": "small",
@@ -45,6 +45,38 @@ def test_a_defs_yaml_of_any_dagster_project_declares_a_dataset():
                 "small/exports/bin",
                 "small/exports/parquet",
             }
+
+
+@pytest.mark.filterwarnings("ignore:`parse_obj_as` is deprecated")  # Dagster calls it
+@pytest.mark.filterwarnings("ignore::dagster.BetaWarning")  # its own, of code references
+def test_the_datasets_of_a_dagster_project_share_a_sensor(monkeypatch: pytest.MonkeyPatch):
+    with create_defs_folder_sandbox() as sandbox:
+        for name, automation in (("small", False), ("other", True)):
+            attributes = {**ATTRIBUTES, "name": name, "automation": automation}
+            sandbox.scaffold_component(
+                component_cls=TextDataset,
+                defs_path=name,
+                defs_yaml_contents={
+                    "type": "tokflow.components.TextDataset",
+                    "attributes": attributes,
+                },
+            )
+        data = sandbox.project_root / "data"
+        data.mkdir()
+        (data / "a.txt").write_text("one\n")
+        monkeypatch.setattr(state, "CALM_SECONDS", 0.0)
+        with sandbox.build_all_defs() as defs, dg.DagsterInstance.ephemeral() as instance:
+            repository = defs.get_repository_def()
+
+            [sensor] = repository.sensor_defs
+            with dg.build_sensor_context(instance, repository_def=repository) as context:
+                result = sensor.evaluate_tick(context)
+
+    jobs = {target.job_name for target in sensor.targets}
+    assert sensor.name == "tokflow_files"
+    assert jobs == {"small_build", "small_scan", "other_build", "other_scan"}
+    assert sensor.default_status is dg.DefaultSensorStatus.RUNNING
+    assert [request.job_name for request in result.run_requests or ()] == ["other_build"]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +129,7 @@ def test_assets_lead_to_the_file_that_declares_them(tmp_path: Path):
 
     dataset = make_dataset(ATTRIBUTES, base=tmp_path, where="test")
 
-    defs = make_definitions(dataset, declared_in=tmp_path / "defs.yaml")
+    defs = make_definitions(dataset, declared_in={"small": tmp_path / "defs.yaml"})
 
     for spec in defs.resolve_all_asset_specs():
         references = spec.metadata["dagster/code_references"]
