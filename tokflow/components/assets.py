@@ -5,6 +5,7 @@ from typing import Any
 import dagster as dg
 
 from tokflow.build.dataset import Dataset
+from tokflow.build.schedule import Times
 from tokflow.components.checks import check_specs
 from tokflow.components.dagster_names import FILE_STAGES, asset_key, parents, partition_set
 from tokflow.components.history import code_version
@@ -109,7 +110,17 @@ def _asset(
         code_version=code_version(dataset, stage, name),
         check_specs=check_specs(stage, key),
         backfill_policy=dg.BackfillPolicy.single_run(),
+        freshness_policy=_freshness_of(dataset.schedule) if stage == "export" else None,
         pool=None if stage in ("raw", "files") else POOL,
         resource_defs={RESOURCE: WORKERS},
         retry_policy=FETCH_RETRY if stage == "raw" else None,
     )(make_body(dataset, stage, name))
+
+
+def _freshness_of(schedule: str | None) -> dg.FreshnessPolicy | None:
+    """Return the policy by which an export is overdue once builds at two of its times have not
+    made or confirmed it; the warning comes half a pause earlier."""
+    if schedule is None:
+        return None
+    pause = Times.read(schedule).longest_pause
+    return dg.FreshnessPolicy.time_window(fail_window=2 * pause, warn_window=1.5 * pause)

@@ -43,7 +43,7 @@ def files_sensor(
         memories = json.loads(context.cursor or "{}")
         decisions: dict[str, Decision] = {}
         for dataset in datasets:
-            memory = Memory(**memories.get(dataset.name, {}))
+            memory = Memory.read(memories.get(dataset.name, {}))
             decisions[dataset.name] = decide(context.instance, dataset, memory, now=time.time())
         requests = [of.request for of in decisions.values() if of.request]
         said = "\n".join(f"{name}: {of.said}" for name, of in decisions.items())

@@ -36,6 +36,9 @@ from tokflow.pools.pool import Advance, ignore
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 """Without Dagster's log on the terminal, which has a display."""
 
+SCHEDULE_TAG = "dagster/schedule_name"
+"""On a run that a schedule asked for."""
+
 Body = Callable[[dg.OpExecutionContext], object]
 
 
@@ -248,6 +251,9 @@ class _Recorder(Reporter):
         partition = output.name if output.is_of_file else ""
         if history.unrecorded({partition: data_version(output)}):
             self._recorded.setdefault(asset, []).append(output.name)
+            history.record({partition: report(made)}, self._context.log_event)
+        elif output.stage == "export" and SCHEDULE_TAG in self._context.run.tags:
+            # By its time Dagster knows that the night went well, though nothing has changed.
             history.record({partition: report(made)}, self._context.log_event)
 
     def failed(self, failed: StageFailure) -> None:

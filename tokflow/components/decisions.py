@@ -4,15 +4,16 @@ A dataset with `automation: true` gets one run of its build job when something i
 the others only Dagster's list of files is brought up to date.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import dagster as dg
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.plan import Plan, make_plan
 from tokflow.build.schedule import is_due
-from tokflow.components.dagster_names import build_job_name, scan_job_name
+from tokflow.components.dagster_names import asset_keys, build_job_name, scan_job_name
 from tokflow.components.file_partitions import (
     FileChanges,
     known_files,
@@ -31,6 +32,12 @@ from tokflow.components.state import (
     state_digest,
 )
 from tokflow.errors import TokflowError, counted, first_five, message_of
+
+NOT_ENDED = [
+    status
+    for status in dg.DagsterRunStatus
+    if status.value not in ("SUCCESS", "FAILURE", "CANCELED")
+]
 
 STATE_TAG = "tokflow/state"
 """On a scan: the digest of the state that asked for it."""
@@ -58,6 +65,11 @@ class Memory:
     left: str = ""
     """Digest of what that run left to be built, with the inputs; another like it would, too."""
 
+    @classmethod
+    def read(cls, values: Mapping[str, Any]) -> "Memory":
+        """Return what the cursor holds of a dataset, also that of another tokflow."""
+        return cls(**{of.name: values[of.name] for of in fields(cls) if of.name in values})
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -77,6 +89,8 @@ def decide(
     """
     if not is_due(dataset.scan, dataset.timezone, since=memory.looked, now=now):
         return Decision(memory, f"looks again when it is time: {dataset.scan}")
+    if dataset.automation and (run := _under_way(instance, dataset)) is not None:
+        return Decision(memory, f"waits for run {run.run_id[:8]} of {run.job_name}")
     try:
         changes = look_at_sources(instance, dataset)
         written = being_written(changes, now=now)
@@ -88,6 +102,16 @@ def decide(
         return decide_now(instance, changes, replace(memory, written=stamps), now)
     except (TokflowError, OSError) as error:
         return Decision(memory, message_of(error, where=dataset.name))
+
+
+def _under_way(instance: dg.DagsterInstance, dataset: Dataset) -> dg.DagsterRun | None:
+    """Return a run that builds the dataset, or some of its assets, and has not ended."""
+    end_killed_runs(instance)
+    keys = set(asset_keys(dataset).values())
+    for run in instance.get_runs(dg.RunsFilter(statuses=NOT_ENDED)):
+        if run.job_name == build_job_name(dataset) or keys & (run.asset_selection or set()):
+            return run
+    return None
 
 
 def _settled(memory: Memory, state: str, because: str, now: float) -> Decision:
@@ -121,13 +145,10 @@ def _build(
     """Ask for a build if something is to be built that no run like it has failed to build."""
     dataset = changes.graph.dataset
     run = _latest_run(instance, build_job_name(dataset))
-    if run is not None and not run.is_finished:
-        end_killed_runs(instance)
-        return Decision(memory, f"waits for run {run.run_id[:8]}, which builds it")
     if run is not None and run.is_complete_and_waiting_to_retry:
         return Decision(memory, f"waits for Dagster, which repeats run {run.run_id[:8]}")
     state = state_digest(instance, changes)
-    if state == memory.settled and run is not None and run.run_id == memory.run:
+    if state == memory.settled and memory.run == (run.run_id if run else ""):
         return Decision(replace(memory, looked=now), memory.because)
     todo = _Todo.find(instance, changes)
     if not todo.outputs:

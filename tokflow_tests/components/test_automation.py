@@ -3,6 +3,7 @@
 import shutil
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset
 from tokflow.components import run_build_job, sync_files
 from tokflow.components import state as state_module
-from tokflow_tests.dagster_case import Case, Sensor
+from tokflow_tests.dagster_case import QUIET, Case, Sensor
 
 BUILD = ["small_build"]
 KEYS = ["a.txt", "b.txt", "c.txt"]
@@ -217,7 +218,19 @@ def test_a_build_that_is_queued_or_running_is_waited_for(case: Case):
     run = case.instance.create_run_for_job(job, tags=dict(request.tags))
 
     assert automation.tick() == []
-    assert automation.said == f"small: waits for run {run.run_id[:8]}, which builds it"
+    assert automation.said == f"small: waits for run {run.run_id[:8]} of small_build"
+
+
+@pytest.mark.parametrize(("dataset", "num_builds"), [("small", 0), ("other", 1)])
+def test_a_run_of_some_of_its_assets_is_waited_for(dataset: str, num_builds: int, case: Case):
+    @dg.asset(key=[dataset, "split"])
+    def split() -> None: ...
+
+    some = dg.define_asset_job("some", selection=[split])
+    job = dg.Definitions(assets=[split], jobs=[some]).resolve_job_def("some")
+    case.instance.create_run_for_job(job, asset_selection=frozenset([split.key]))
+
+    assert len(Sensor(case).tick()) == num_builds
 
 
 def test_a_canceled_build_is_not_asked_for_before_something_changes(case: Case):
@@ -330,6 +343,23 @@ def test_a_schedule_builds_at_its_times(case: Case):
     assert (schedule.name, schedule.job_name) == ("small_schedule", "small_build")
     assert (schedule.cron_schedule, schedule.execution_timezone) == ("0 3 * * *", "Europe/Berlin")
     assert schedule.default_status is dg.DefaultScheduleStatus.RUNNING
+
+
+def test_a_scheduled_build_confirms_exports_that_did_not_change(case: Case):
+    case.attributes["schedule"] = "0 3 * * mon-fri"
+    build(case)
+    [spec] = [of for of in case.defs.resolve_all_asset_specs() if of.key.path[1] == "exports"]
+
+    job = case.defs.resolve_job_def("small_build")
+    tags = {"dagster/schedule_name": "small_schedule"}
+    job.execute_in_process(instance=case.instance, tags=tags, run_config=QUIET)
+
+    assert spec.freshness_policy == dg.FreshnessPolicy.time_window(
+        fail_window=timedelta(days=6), warn_window=timedelta(days=4.5)
+    )
+    assert num_events(case, "exports", "parquet") == 2
+    assert num_events(case, "tokens") == 3
+    assert case.not_fresh() == {}
 
 
 def test_what_the_sensor_remembers_is_small(case: Case):
