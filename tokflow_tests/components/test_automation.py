@@ -134,6 +134,16 @@ def test_a_partition_that_was_made_again_the_same_builds_nothing(case: Case):
     assert automation.settle() == []
 
 
+def test_a_file_that_is_gone_is_retired_though_nothing_is_to_be_made(case: Case):
+    case.attributes["exports"] = []
+    automation = built(case)
+
+    case.remove("a")
+
+    assert automation.settle() == BUILD
+    assert case.partitions() == ["b.txt", "c.txt"]
+
+
 def test_an_output_that_is_deleted_twice_is_built_twice(case: Case):
     automation = built(case)
 
