@@ -79,13 +79,17 @@ def main():
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
     dataset = load_dataset(arguments.config)
-    sensor = files_sensor(dataset, scan_job(dataset))
+    sensor = files_sensor([dataset], [scan_job(dataset)])
     arguments.history.mkdir()
     with dg.DagsterInstance.local_temp(str(arguments.history)) as instance:
+        cursor = None
 
         def tick():
-            with dg.build_sensor_context(instance=instance) as context:
-                return seconds_of(lambda: sensor(context))
+            nonlocal cursor
+            with dg.build_sensor_context(instance=instance, cursor=cursor) as context:
+                started = time.perf_counter()
+                cursor = sensor(context).cursor
+                return time.perf_counter() - started
 
         ticks = {"tick, first: asks for a scan": tick()}
         ticks["scan"] = seconds_of(lambda: sync_files(instance, dataset))

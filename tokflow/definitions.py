@@ -4,7 +4,8 @@ from pathlib import Path
 
 import dagster as dg
 
-from tokflow.build.declared import Declaration, find_declarations, is_first
+from tokflow.build.dataset import Dataset
+from tokflow.build.declared import find_declarations, is_first
 from tokflow.build.project import Project, find_project
 from tokflow.components import broken_definitions, make_definitions
 from tokflow.errors import TokflowError
@@ -33,12 +34,12 @@ def _load(project: Project) -> dg.Definitions:
     except Exception:
         if all(of.error is None for of in declarations):
             raise
-    shown = [of for of in declarations if is_first(of, declarations)]
-    return dg.Definitions.merge(*map(_load_one, shown))
-
-
-def _load_one(declaration: Declaration) -> dg.Definitions:
-    try:
-        return make_definitions(declaration.load())
-    except TokflowError as error:
-        return broken_definitions(declaration.name, error)
+    datasets: list[Dataset] = []
+    broken: list[dg.Definitions] = []
+    for declaration in declarations:
+        try:
+            datasets += [declaration.load()]
+        except TokflowError as error:
+            if is_first(declaration, declarations):
+                broken += [broken_definitions(declaration.name, error)]
+    return dg.Definitions.merge(make_definitions(*datasets), *broken)

@@ -108,6 +108,48 @@ class Case:
         return found
 
 
+class Sensor:
+    """The sensor's ticks, and the runs that it asks for."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.cursor: str | None = None
+        self.said = ""
+
+    def tick(self) -> list[dg.RunRequest]:
+        """Return what a tick asks for."""
+        sensor = self.case.defs.resolve_sensor_def("tokflow_files")
+        context = dg.build_sensor_context(instance=self.case.instance, cursor=self.cursor)
+        result = sensor(context)
+        assert isinstance(result, dg.SensorResult)
+        self.cursor = result.cursor
+        self.said = str(result.skip_reason.skip_message if result.skip_reason else "")
+        return list(result.run_requests or ())
+
+    def run(self, request: dg.RunRequest) -> dg.ExecuteInProcessResult:
+        """Run what was asked for."""
+        assert request.run_key is None
+        return self.case.defs.resolve_job_def(str(request.job_name)).execute_in_process(
+            instance=self.case.instance,
+            tags=dict(request.tags),
+            raise_on_error=False,
+            run_config=QUIET,
+        )
+
+    def settle(self) -> list[str]:
+        """Tick and run until two ticks ask for nothing; return the jobs that were run."""
+        jobs: list[str] = []
+        quiet = 0
+        while quiet < 2:
+            requests = self.tick()
+            quiet = 0 if requests else quiet + 1
+            for request in requests:
+                self.run(request)
+                jobs.append(str(request.job_name))
+            assert len(jobs) < 5, jobs
+        return jobs
+
+
 def selection(*path: str) -> dg.AssetSelection:
     """Return one asset of the dataset."""
     return dg.AssetSelection.assets(dg.AssetKey(["small", *path]))

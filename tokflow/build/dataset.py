@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 import pydantic
 
 from tokflow.build.dagster_fields import KeyPrefix, Name, Owners, PoolName, Tags
+from tokflow.build.schedule import Cron, Scan, Timezone
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError
 from tokflow.exports.config import ExportConfig, check_exports, source_names, with_names
@@ -54,6 +55,17 @@ class Dataset(Config):
     """The packing of tokens into sequences."""
     exports: Annotated[Listed[ExportConfig], pydantic.BeforeValidator(_or_none)] = ()
     """The formats to write."""
+    automation: bool = False
+    """True: Dagster builds the dataset when raw files, this file or the code change, and what is
+    deleted from the store."""
+    schedule: Cron | None = None
+    """Times at which Dagster builds the dataset, as a cron string: `0 3 * * *` is every night at
+    three; default: none."""
+    timezone: Timezone = "UTC"
+    """The timezone of `schedule` and of a cron string in `scan`, such as Europe/Berlin."""
+    scan: Scan = "minutely"
+    """Times at which Dagster looks for new, changed and removed raw files: `minutely`, `hourly` or
+    a cron string. Listing a bucket costs money."""
     store: Annotated[Path, pydantic.BeforeValidator(_local_folder)] = _STORE
     """Folder that holds all outputs, `<store>/<name>/...`."""
 

@@ -2,9 +2,10 @@
 
 from tokflow.components.broken import broken_definitions
 from tokflow.components.build_job import RecordedBuild, run_build_job
+from tokflow.components.dataset_definitions import make_definitions
 from tokflow.components.file_partitions import SyncedFiles, sync_files
 from tokflow.components.instance import open_instance
-from tokflow.components.text_dataset import TextDataset, make_definitions
+from tokflow.components.text_dataset import TextDataset
 
 __all__ = [
     "RecordedBuild",

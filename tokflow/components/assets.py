@@ -6,7 +6,7 @@ import dagster as dg
 
 from tokflow.build.dagster_fields import dagster_name
 from tokflow.build.dataset import Dataset
-from tokflow.components.automation import when_outdated
+from tokflow.build.schedule import Times
 from tokflow.components.checks import check_specs
 from tokflow.components.dagster_names import FILE_STAGES, asset_key, parents, partition_set
 from tokflow.components.history import code_version
@@ -92,7 +92,6 @@ def _asset(
 ) -> dg.AssetsDefinition:
     """Return one asset with what all assets of a dataset have."""
     key, of_parents = asset_key(dataset, stage, name), parents(dataset, stage, name)
-    own = dg.IdentityPartitionMapping
     fields = config if isinstance(config, dict) else config.model_dump()
     metadata: dict[str, Any] = {"config": dg.MetadataValue.json(fields)}
     if stage == "tokens":
@@ -111,9 +110,7 @@ def _asset(
         description=description,
         metadata=metadata,
         code_version=code_version(dataset, stage, name),
-        automation_condition=when_outdated(
-            [of for of, mapping in of_parents.items() if not isinstance(mapping, own)]
-        ),
+        freshness_policy=_freshness_of(dataset.schedule) if stage == "export" else None,
     )
     return dg.multi_asset(  # of one, since only such a step can be asked for its checks alone
         name=key.to_python_identifier(),
@@ -125,3 +122,12 @@ def _asset(
         resource_defs={RESOURCE: WORKERS},
         retry_policy=FETCH_RETRY if stage == "raw" else None,
     )(make_body(dataset, stage, name))
+
+
+def _freshness_of(schedule: str | None) -> dg.FreshnessPolicy | None:
+    """Return the policy by which an export is overdue once builds at two of its times have not
+    made or confirmed it; the warning comes half a pause earlier."""
+    if schedule is None:
+        return None
+    pause = Times.read(schedule).longest_pause
+    return dg.FreshnessPolicy.time_window(fail_window=2 * pause, warn_window=1.5 * pause)

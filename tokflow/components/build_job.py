@@ -28,6 +28,7 @@ from tokflow.components.file_partitions import look_at_sources, sync_files
 from tokflow.components.history import AssetHistory
 from tokflow.components.instance import PROCESS_TAG, end_killed_runs, this_process
 from tokflow.components.reports import data_version, report
+from tokflow.components.state import INPUTS_TAG, inputs_digest
 from tokflow.components.steps import failure_of, log_progress
 from tokflow.components.workers import RESOURCE, WORKERS
 from tokflow.errors import TokflowError, counted, message_of
@@ -35,6 +36,9 @@ from tokflow.pools.pool import Advance, ignore
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 """Without Dagster's log on the terminal, which has a display."""
+
+SCHEDULE_TAG = "dagster/schedule_name"
+"""On a run that a schedule asked for."""
 
 Body = Callable[[dg.OpExecutionContext], object]
 
@@ -156,6 +160,8 @@ def build_in_run(
     """
     started, dataset = time.perf_counter(), graph.dataset
     changes = look_at_sources(context.instance, dataset, graph)
+    if partitions is None:  # what it leaves need not be tried again
+        context.instance.add_run_tags(context.run_id, {INPUTS_TAG: inputs_digest(changes)})
     context.log.info(str(sync_files(context.instance, dataset, changes, log=context.log_event)))
     recorder = _Recorder(context, dataset, reporter or _Progress(context))
     built = build_dataset(dataset, graph=graph, partitions=partitions, jobs=jobs, reporter=recorder)
@@ -253,6 +259,9 @@ class _Recorder(Reporter):
         partition = output.name if output.is_of_file else ""
         if history.unrecorded({partition: data_version(output)}):
             self._recorded.setdefault(asset, []).append(output.name)
+            history.record({partition: report(made)}, self._context.log_event)
+        elif output.stage == "export" and SCHEDULE_TAG in self._context.run.tags:
+            # By its time Dagster knows that the night went well, though nothing has changed.
             history.record({partition: report(made)}, self._context.log_event)
 
     def failed(self, failed: StageFailure) -> None:

@@ -16,6 +16,13 @@ def asset_key(dataset: Dataset, stage: str, name: str = "") -> dg.AssetKey:
     return dg.AssetKey([*dataset.key_prefix, dataset.name, *own])
 
 
+def asset_keys(dataset: Dataset) -> dict[tuple[str, str], dg.AssetKey]:
+    """Return the keys of all assets by their stage and, of exports, their name."""
+    stages = ("raw", "files", "tokenizer", *FILE_STAGES[1:])
+    assets = [(stage, "") for stage in stages] + [("export", of.name) for of in dataset.exports]
+    return {asset: asset_key(dataset, *asset) for asset in assets}
+
+
 def parents(
     dataset: Dataset, stage: str, name: str = ""
 ) -> dict[dg.AssetKey, dg.PartitionMapping | None]:
@@ -45,6 +52,11 @@ def partition_set(dataset: Dataset) -> dg.DynamicPartitionsDefinition:
 def scan_job_name(dataset: Dataset) -> str:
     """Return the name of the job that looks for new, changed and removed raw files."""
     return f"{dagster_name(dataset.name)}_scan"
+
+
+def schedule_name(dataset: Dataset) -> str:
+    """Return the name of the schedule that builds everything."""
+    return f"{dagster_name(dataset.name)}_schedule"
 
 
 def build_job_name(dataset: Dataset) -> str:

@@ -1,6 +1,5 @@
 """Partitions of the raw files: Dagster's list, brought up to date with the files that are there."""
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from tokflow.components.reports import report_files, report_raw
 from tokflow.errors import RawFileError, first_five
 from tokflow.raw import RawFile, RawPartition
 from tokflow.raw.hashes import HashCache, stamp_of
+from tokflow.store.stamp import Stamp
 
 KEYS_AT_ONCE = 5_000
 """SQLite with a limit of 32,766 variables refuses many more in one call (dagster issue 16260)."""
@@ -49,34 +49,46 @@ class FileChanges:
     """Partitions that are there, against those that Dagster knows; no file was read for it."""
 
     graph: BuildGraph
+    stamps: Mapping[str, Stamp]
+    """Of the raw files on this machine, by key."""
     added: tuple[str, ...]
     removed: tuple[str, ...]
-    is_quick: bool
-    """True if bringing Dagster up to date takes a few seconds at most."""
-    digest: str
-    """Another one when other files are to be read, registered or retired."""
+    num_unread: int
+    """Files whose checksum is not known."""
+    num_unread_bytes: int
+
+    @property
+    def is_quick(self) -> bool:
+        """True if bringing Dagster up to date takes a few seconds at most."""
+        num_changes = max(len(self.added), self.num_unread) + len(self.removed)
+        return self.is_quickly_read and num_changes <= QUICK_EVENTS
+
+    @property
+    def is_quickly_read(self) -> bool:
+        """True if reading what is new takes a few seconds at most."""
+        return self.num_unread_bytes <= QUICK_BYTES
 
 
 def look_at_sources(
     instance: dg.DagsterInstance, dataset: Dataset, graph: BuildGraph | None = None
 ) -> FileChanges:
-    """Return what is there, without reading any content; `graph`: that of a plan."""
+    """Return what is there, without reading any content; `graph`: that of a plan.
+
+    Raises: ConfigError, RawFileError where the files cannot be listed.
+    """
     graph = graph or BuildGraph(dataset, offline=True)
     registered = set(instance.get_dynamic_partitions(str(partition_set(dataset).name)))
-    added = tuple(key for key in graph.partitions if key not in registered)
-    removed = tuple(sorted(registered - set(graph.partitions)))
     cache = HashCache(dataset.folder)
     local = {key: Path(of.url) for key, of in graph.sources.items() if of.is_local}
     stamps = {key: stamp_of(path) for key, path in local.items() if path.is_file()}
-    unread = {key: of for key, of in stamps.items() if not cache.find(local[key], of)}
-    num_bytes = sum(stamp.num_bytes for stamp in unread.values())
-    num_changes = len({*added, *unread}) + len(removed)
+    unread = [stamp for key, stamp in stamps.items() if not cache.find(local[key], stamp)]
     return FileChanges(
         graph=graph,
-        added=added,
-        removed=removed,
-        is_quick=num_bytes <= QUICK_BYTES and num_changes <= QUICK_EVENTS,
-        digest=hashlib.sha256(repr([added, removed, sorted(unread.items())]).encode()).hexdigest(),
+        stamps=stamps,
+        added=tuple(key for key in graph.partitions if key not in registered),
+        removed=tuple(sorted(registered - set(graph.partitions))),
+        num_unread=len(unread),
+        num_unread_bytes=sum(stamp.num_bytes for stamp in unread),
     )
 
 

@@ -98,6 +98,16 @@ class AssetHistory:
         )
         return {partition: found[DATA_VERSION] for partition, found in tags.items()}
 
+    def lacks(self, versions: Mapping[str, str]) -> bool:
+        """Return whether Dagster has any of these outputs in another version, or not at all."""
+        if self.stage in FILE_STAGES:
+            return bool(self.unrecorded(versions))
+        latest = self._latest([self.key]).get(self.key)
+        event = latest.asset_materialization if latest else None
+        tags = (event.tags or {}) if event else {}
+        known_versions = (tags.get(CODE_VERSION), {"": tags.get(DATA_VERSION)})
+        return known_versions != (code_version(self.dataset, self.stage, self.name), versions)
+
     def unrecorded(self, versions: Mapping[str, str]) -> list[str]:
         """Return which outputs Dagster does not have in these versions.
 

@@ -1,216 +1,377 @@
-"""What the automation sensor asks for, tick by tick."""
+"""Builds that the sensor asks for, tick by tick."""
 
+import shutil
+import time
 from collections.abc import Iterator
-from functools import cache
+from datetime import timedelta
 from pathlib import Path
-from unittest.mock import patch
+from typing import Any
 
 import dagster as dg
 import pytest
 
 from tokflow.build.graph import BuildGraph
+from tokflow.build.pipeline import build_dataset
 from tokflow.components import run_build_job, sync_files
-from tokflow_tests.dagster_case import Case
+from tokflow.components import state as state_module
+from tokflow_tests.dagster_case import QUIET, Case, Sensor
 
+BUILD = ["small_build"]
 KEYS = ["a.txt", "b.txt", "c.txt"]
 
 
-class Automation:
-    """The automation sensor's ticks, and the runs that it asks for."""
-
-    def __init__(self, case: Case) -> None:
-        self.case = case
-        self.cursor = None
-
-    def tick(self) -> dict[str, list[str]]:
-        """Return what a tick asks for: asset to partitions; an empty list is one without."""
-        instance = self.case.instance
-        # The tester asks for the partitions thousands of times; the daemon asks once a tick.
-        known = cache(instance.get_dynamic_partitions)
-        with patch.object(instance, "get_dynamic_partitions", known):
-            result = dg.evaluate_automation_conditions(
-                defs=self.case.defs,
-                instance=instance,
-                asset_selection=dg.AssetSelection.groups("small"),
-                cursor=self.cursor,
-            )
-        self.cursor = result.cursor
-        requested = {}
-        for key in sorted(self.case.defs.get_repository_def().asset_graph.get_all_asset_keys()):
-            if result.get_num_requested(key):
-                partitions = result.get_requested_partitions(key)
-                requested["/".join(key.path[1:])] = sorted(filter(None, partitions))
-        return requested
-
-    def tick_and_run(self) -> dict[str, list[str]]:
-        """Run what a tick asks for: one run for what has partitions and one for the rest."""
-        requested = self.tick()
-        if partitions := sorted({key for keys in requested.values() for key in keys}):
-            self.case.run(_selection([a for a, keys in requested.items() if keys]), keys=partitions)
-        if whole := [asset for asset, keys in requested.items() if not keys]:
-            self.case.run(_selection(whole))
-        return requested
-
-    def settle(self) -> list[dict[str, list[str]]]:
-        """Tick and run until nothing is asked for."""
-        ticks = []
-        while requested := self.tick_and_run():
-            ticks.append(requested)
-            assert len(ticks) < 9, ticks
-        return ticks
-
-
 @pytest.fixture
-def case(tmp_path: Path) -> Iterator[Case]:
+def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Case]:
+    monkeypatch.setattr(state_module, "CALM_SECONDS", 0.0)
     with dg.DagsterInstance.ephemeral() as instance:
         case = Case(tmp_path, instance)
-        case.attributes["exports"] = ["parquet"]
-        sync_files(instance, case.dataset)
+        case.attributes |= {"exports": ["parquet"], "automation": True}
         yield case
 
 
-def built(case: Case) -> Automation:
-    """Return the automation of a dataset that was built before its first tick."""
+def build(case: Case) -> None:
     run_build_job(case.instance, BuildGraph(case.dataset, offline=True))
-    automation = Automation(case)
-    assert automation.tick() == {}
+
+
+def built(case: Case) -> Sensor:
+    """Return the automation of a dataset that was built before its first tick."""
+    build(case)
+    automation = Sensor(case)
+    assert automation.settle() == []
     return automation
 
 
-def test_what_was_missing_when_the_sensor_started_is_built(case: Case):
-    assert Automation(case).settle() == [
-        {"tokenizer": []},
-        {"tokens": KEYS, "split": KEYS, "sequences": KEYS},
-        {"exports/parquet": []},
-    ]
+def num_events(case: Case, *path: str) -> int:
+    """Return how often an asset was materialized."""
+    key = dg.AssetKey(["small", *path])
+    return len(case.instance.fetch_materializations(key, limit=1_000).records)
+
+
+def store(case: Case, *path: str) -> Path:
+    """Return the only output in a folder of the store."""
+    [folder] = [of for of in (case.dataset.folder.joinpath(*path)).iterdir() if not of.is_symlink()]
+    return folder
+
+
+def test_what_was_missing_when_the_sensor_started_is_built_in_one_run(case: Case):
+    assert Sensor(case).settle() == BUILD
+    assert case.partitions() == KEYS
     assert case.not_fresh() == {}
+    assert num_events(case, "exports", "parquet") == 1
 
 
 def test_a_look_that_finds_no_change_asks_for_nothing(case: Case):
     automation = built(case)
 
-    sync_files(case.instance, case.dataset)
+    assert automation.tick() == []
+    assert automation.said == "small: up to date"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda case: case.write("b", "new\ntext\n"),
+        lambda case: case.write("d", "new\n"),
+        lambda case: case.remove("a"),
+        lambda case: case.attributes.update(packing={"sequence_length": 8}),
+        lambda case: case.attributes.update(tokenizer={"kind": "bytes", "eos": "none"}),
+        lambda case: case.attributes.update(tokenizer={"kind": "trained", "vocab_size": 270}),
+        lambda case: shutil.rmtree(store(case, "tokens", "b.txt")),
+        lambda case: shutil.rmtree(case.dataset.folder / "sequences"),
+        lambda case: (store(case, "tokens", "c.txt") / "tokens.bin").unlink(),
+        lambda case: (store(case, "exports", "parquet") / "train-00000-of-00001.parquet").unlink(),
+        lambda case: case.instance.wipe_assets([dg.AssetKey(["small", "sequences"])]),
+        lambda case: case.instance.delete_dynamic_partition("small_files", "b.txt"),
+    ],
+    ids=[
+        "edit",
+        "add",
+        "delete",
+        "packing",
+        "eos",
+        "tokenizer",
+        "output deleted",
+        "stage deleted",
+        "file of an output deleted",
+        "file of an export deleted",
+        "history wiped",
+        "partition deleted",
+    ],
+)
+def test_a_change_is_one_build(change: Any, case: Case):
+    automation = built(case)
+
+    change(case)
+
+    assert automation.settle() == BUILD
+    assert case.not_fresh() == {}
+
+
+def test_the_export_is_made_once_for_a_change(case: Case):
+    automation = built(case)
+    case.write("b", "new\ntext\n")
+    case.write("d", "new\n")
+
+    automation.settle()
+
+    assert num_events(case, "exports", "parquet") == 2
+    assert num_events(case, "tokens") == 5
+
+
+def test_a_file_that_is_touched_builds_nothing(case: Case):
+    automation = built(case)
+
+    (case.folder / "raw/a.txt").touch()
 
     assert automation.settle() == []
 
 
-def test_a_changed_file_is_built_again_and_no_other(case: Case):
+def test_a_partition_that_was_made_again_the_same_builds_nothing(case: Case):
     automation = built(case)
-    case.write("b", "new\ntext\n")
-    sync_files(case.instance, case.dataset)
 
-    assert automation.settle() == [
-        {"tokens": ["b.txt"], "split": ["b.txt"], "sequences": ["b.txt"]},
-        {"exports/parquet": []},
-    ]
-    assert case.not_fresh() == {}
+    case.run(dg.AssetSelection.assets(["small", "sequences"]), keys=["b.txt"])
+
+    assert automation.settle() == []
 
 
-def test_a_new_file_is_built_before_the_export(case: Case):
+def test_a_file_that_is_gone_is_retired_though_nothing_is_to_be_made(case: Case):
+    case.attributes["exports"] = []
     automation = built(case)
-    case.write("d", "new\n")
-    sync_files(case.instance, case.dataset)
 
-    assert automation.settle() == [
-        {"tokens": ["d.txt"], "split": ["d.txt"], "sequences": ["d.txt"]},
-        {"exports/parquet": []},
-    ]
-    assert case.not_fresh() == {}
-
-
-def test_a_file_that_is_gone_leaves_the_export(case: Case):
-    automation = built(case)
     case.remove("a")
-    sync_files(case.instance, case.dataset)
 
-    assert automation.settle() == [{"exports/parquet": []}]
-    assert case.not_fresh() == {}
+    assert automation.settle() == BUILD
+    assert case.partitions() == ["b.txt", "c.txt"]
 
 
-def test_another_config_makes_again_what_it_decides(case: Case):
+def test_an_output_that_is_deleted_twice_is_built_twice(case: Case):
     automation = built(case)
-    case.attributes["packing"] = {"sequence_length": 8}
 
-    assert automation.settle() == [{"sequences": KEYS}, {"exports/parquet": []}]
+    for _ in range(2):
+        shutil.rmtree(store(case, "tokens", "b.txt"))
+        assert automation.settle() == BUILD
+
+
+def test_what_somebody_else_built_is_recorded(case: Case):
+    automation = Sensor(case)
+    build_dataset(case.dataset)
+
+    assert automation.settle() == BUILD
     assert case.not_fresh() == {}
 
 
-def test_a_bad_file_is_tried_once_and_again_when_it_changes(case: Case):
+def broken(case: Case) -> Sensor:
+    """Return the automation after a build of which one file was bad."""
     case.attributes["documents"] = {"format": "jsonl"}
     for key in ("a", "b", "c"):
         case.write(key, '{"text": "good"}\n')
     automation = built(case)
     case.write("b", "{broken\n")
-    sync_files(case.instance, case.dataset)
+    assert automation.settle() == BUILD
+    assert "(FAILURE) left" in automation.said
+    return automation
 
-    while_broken = automation.settle()
+
+def test_a_bad_file_is_tried_once_and_again_when_it_is_mended(case: Case):
+    automation = broken(case)
+
     case.write("b", '{"text": "mended"}\n')
-    sync_files(case.instance, case.dataset)
 
-    of_b = {"tokens": ["b.txt"], "split": ["b.txt"], "sequences": ["b.txt"]}
-    assert while_broken[0] == of_b
-    assert automation.settle() == [of_b, {"exports/parquet": []}]
+    assert automation.settle() == BUILD
     assert case.not_fresh() == {}
 
 
-def test_a_new_file_that_is_bad_is_tried_once(case: Case):
+def test_a_bad_file_is_tried_again_with_another_config(case: Case):
+    automation = broken(case)
+
+    case.attributes["documents"] = {"format": "jsonl", "on_bad_document": "reject"}
+
+    assert automation.settle() == BUILD
+    assert case.not_fresh() == {}
+
+
+def test_a_file_mended_before_the_next_look_is_built(case: Case):
     case.attributes["documents"] = {"format": "jsonl"}
     for key in ("a", "b", "c"):
         case.write(key, '{"text": "good"}\n')
     automation = built(case)
-    case.write("d", "{broken\n")
-    sync_files(case.instance, case.dataset)
+    case.write("b", "{broken\n")
+    [request] = automation.tick()
+    assert not automation.run(request).success
+    case.write("b", '{"text": "mended"}\n')
 
-    ticks = automation.settle()
-
-    assert ticks == [{"tokens": ["d.txt"], "split": ["d.txt"], "sequences": ["d.txt"]}]
+    assert automation.settle() == BUILD
 
 
-def test_tokens_wait_for_the_tokenizer_that_a_new_file_changes(case: Case):
-    case.attributes["tokenizer"] = {"kind": "trained", "vocab_size": 270}
+def test_other_files_are_built_beside_a_bad_one(case: Case):
+    automation = broken(case)
+
+    shutil.rmtree(store(case, "tokens", "a.txt"))
+
+    assert automation.settle() == BUILD
+    assert automation.settle() == []
+
+
+def test_a_bad_file_that_somebody_built_in_vain_is_not_tried_again(case: Case):
+    case.attributes["documents"] = {"format": "jsonl"}
+    automation = Sensor(case)
+    build(case)  # every file is bad
+
+    assert automation.settle() == []
+    assert "(FAILURE) left" in automation.said
+
+
+def test_a_build_that_is_queued_or_running_is_waited_for(case: Case):
+    automation = Sensor(case)
+    [request] = automation.tick()
+    job = case.defs.resolve_job_def("small_build")
+    run = case.instance.create_run_for_job(job, tags=dict(request.tags))
+
+    assert automation.tick() == []
+    assert automation.said == f"small: waits for run {run.run_id[:8]} of small_build"
+
+
+@pytest.mark.parametrize(("dataset", "num_builds"), [("small", 0), ("other", 1)])
+def test_a_run_of_some_of_its_assets_is_waited_for(dataset: str, num_builds: int, case: Case):
+    @dg.asset(key=[dataset, "split"])
+    def split() -> None: ...
+
+    some = dg.define_asset_job("some", selection=[split])
+    job = dg.Definitions(assets=[split], jobs=[some]).resolve_job_def("some")
+    case.instance.create_run_for_job(job, asset_selection=frozenset([split.key]))
+
+    assert len(Sensor(case).tick()) == num_builds
+
+
+def test_a_canceled_build_is_not_asked_for_before_something_changes(case: Case):
+    automation = Sensor(case)
+    [request] = automation.tick()
+    job = case.defs.resolve_job_def("small_build")
+    run = case.instance.create_run_for_job(job, tags=dict(request.tags))
+    case.instance.report_run_canceled(run)
+
+    assert automation.settle() == []
+    assert "(CANCELED) left 11 outputs" in automation.said
+    case.write("d", "new\n")
+    assert automation.settle() == BUILD
+
+
+def test_a_build_whose_process_was_killed_is_asked_for_three_times(case: Case):
+    automation = Sensor(case)
+    job = case.defs.resolve_job_def("small_build")
+
+    for _ in range(3):
+        [request] = automation.tick()
+        run = case.instance.create_run_for_job(job, tags=dict(request.tags))
+        case.instance.report_run_failed(run)
+
+    assert automation.settle() == []
+    assert "(FAILURE) left" in automation.said
+
+
+def test_without_files_nothing_is_asked_for_and_it_is_said_why(case: Case):
+    case.attributes["raw"] = {"files": "nowhere/*.txt"}
+    automation = Sensor(case)
+
+    assert automation.tick() == []
+    assert "raw.files" in automation.said
+
+
+def test_a_file_that_is_being_written_waits(case: Case, monkeypatch: pytest.MonkeyPatch):
     automation = built(case)
-    case.write("d", "new words that come often, new words that come often\n" * 9)
-    sync_files(case.instance, case.dataset)
+    monkeypatch.setattr(state_module, "CALM_SECONDS", 60.0)
+    case.write("b", "new\n")
 
-    ticks = automation.settle()
+    assert automation.tick() == []
+    assert "waits for a.txt, b.txt, c.txt, which may still be" in automation.said
+    case.write("b", "new\nlines\n")
+    assert automation.tick() == []
+    assert "waits for a.txt, b.txt" in automation.said
+    assert len(automation.tick()) == 1  # the same in two looks
 
-    assert ticks[0] == {"tokenizer": []}
-    assert ticks[1] == {stage: [*KEYS, "d.txt"] for stage in ("tokens", "split", "sequences")}
-    assert case.not_fresh() == {}
-    assert not _failures(case)
 
+def test_too_much_to_read_within_a_tick_is_left_to_the_build(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+):
+    from tokflow.components import file_partitions
 
-def test_offsets_over_the_dataset_wait_for_all_tokens(case: Case):
-    case.attributes["split"] = {
-        "scope": "dataset",
-        "parts": {"train": {"characters": 40}, "validation": {"start": 40}},
-    }
     automation = built(case)
-    case.write("b", "new\ntext\n")
-    sync_files(case.instance, case.dataset)
+    monkeypatch.setattr(file_partitions, "QUICK_BYTES", 1)
+    for key in ("a", "b"):
+        (case.folder / f"raw/{key}.txt").touch()
 
-    ticks = automation.settle()
+    assert automation.settle() == BUILD
+    assert num_events(case, "exports", "parquet") == 1
 
-    assert ticks[0] == {"tokens": ["b.txt"]}
+
+def test_an_hourly_scan_looks_once_an_hour(case: Case, monkeypatch: pytest.MonkeyPatch):
+    case.attributes["scan"] = "hourly"
+    at_ten = 1_767_261_600.0
+    clock = [at_ten]
+    monkeypatch.setattr(time, "time", lambda: clock[0])
+    monkeypatch.setattr(state_module, "CALM_SECONDS", -1e12)
+    automation = built(case)
+    case.write("b", "new\n")
+
+    clock[0] += 59 * 60
+    assert automation.settle() == []
+    assert automation.said == "small: looks again when it is time: hourly"
+    clock[0] += 2 * 60
+    assert automation.settle() == BUILD
+
+
+def test_a_dataset_that_cannot_be_listed_keeps_no_other_waiting(case: Case):
+    from tokflow.components import make_definitions
+
+    case.attributes["name"] = "other"
+    other = case.dataset
+    case.attributes |= {"name": "small", "raw": {"files": "nowhere/*.txt"}}
+    defs = make_definitions(case.dataset, other)
+
+    sensor = defs.resolve_sensor_def("tokflow_files")
+    result = sensor(dg.build_sensor_context(instance=case.instance))
+
+    assert [request.job_name for request in result.run_requests] == ["other_build"]
+
+
+def test_the_sensor_is_on_where_a_dataset_asks_for_automation(case: Case):
+    def status() -> dict[str, dg.DefaultSensorStatus]:
+        return {sensor.name: sensor.default_status for sensor in case.defs.sensors or ()}
+
+    assert status() == {"tokflow_files": dg.DefaultSensorStatus.RUNNING}
+    del case.attributes["automation"]
+    assert status() == {"tokflow_files": dg.DefaultSensorStatus.STOPPED}
+
+
+def test_a_schedule_builds_at_its_times(case: Case):
+    assert list(case.defs.schedules or ()) == []
+    case.attributes |= {"schedule": "0 3 * * *", "timezone": "Europe/Berlin"}
+
+    [schedule] = case.defs.schedules or ()
+
+    assert isinstance(schedule, dg.ScheduleDefinition)
+    assert (schedule.name, schedule.job_name) == ("small_schedule", "small_build")
+    assert (schedule.cron_schedule, schedule.execution_timezone) == ("0 3 * * *", "Europe/Berlin")
+    assert schedule.default_status is dg.DefaultScheduleStatus.RUNNING
+
+
+def test_a_scheduled_build_confirms_exports_that_did_not_change(case: Case):
+    case.attributes["schedule"] = "0 3 * * mon-fri"
+    build(case)
+    [spec] = [of for of in case.defs.resolve_all_asset_specs() if of.key.path[1] == "exports"]
+
+    job = case.defs.resolve_job_def("small_build")
+    tags = {"dagster/schedule_name": "small_schedule"}
+    job.execute_in_process(instance=case.instance, tags=tags, run_config=QUIET)
+
+    assert spec.freshness_policy == dg.FreshnessPolicy.time_window(
+        fail_window=timedelta(days=6), warn_window=timedelta(days=4.5)
+    )
+    assert num_events(case, "exports", "parquet") == 2
+    assert num_events(case, "tokens") == 3
     assert case.not_fresh() == {}
-    assert not _failures(case)
 
 
-def test_the_sensor_is_on_and_the_schedule_off(case: Case):
-    sensors = {sensor.name: sensor.default_status for sensor in case.defs.sensors or ()}
-    schedules = {s.name: s.default_status for s in case.defs.schedules or ()}
-
-    assert sensors == {
-        "small_files": dg.DefaultSensorStatus.RUNNING,
-        "small_automation": dg.DefaultSensorStatus.RUNNING,
-    }
-    assert schedules == {"small_hourly_scan": dg.DefaultScheduleStatus.STOPPED}
-
-
-def _selection(assets: list[str]) -> dg.AssetSelection:
-    return dg.AssetSelection.assets(*(dg.AssetKey(["small", *a.split("/")]) for a in assets))
-
-
-def _failures(case: Case) -> list[str]:
-    runs = case.instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE]))
-    return [str(run.asset_selection) for run in runs]
+def test_what_the_sensor_remembers_is_small(case: Case):
+    assert len(str(built(case).cursor)) < 500
+    sync_files(case.instance, case.dataset)

@@ -1,14 +1,20 @@
 """Dagster's list of raw files follows what is there."""
 
-import dagster as dg
 import pytest
 
 from tokflow.build.graph import BuildGraph
-from tokflow.components import SyncedFiles, file_partitions, sync_files
+from tokflow.components import SyncedFiles, file_partitions, state, sync_files
 from tokflow.errors import ConfigError
-from tokflow_tests.dagster_case import QUIET, Case
+from tokflow.raw import hashes
+from tokflow_tests.dagster_case import QUIET, Case, Sensor
 
 KEYS = ["a.txt", "b.txt", "c.txt"]
+
+
+@pytest.fixture(autouse=True)
+def _files_are_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "CALM_SECONDS", 0.0)
+    monkeypatch.setattr(hashes, "RACY_SECONDS", 0.0)
 
 
 def test_new_files_become_partitions_with_the_version_of_their_content(case: Case):
@@ -125,20 +131,29 @@ def test_the_scan_job_registers_files(case: Case):
 
 
 def test_the_sensor_registers_files_and_launches_nothing(case: Case):
-    tick = _tick(case)
+    ticks = Sensor(case)
 
-    assert isinstance(tick, dg.SkipReason)
-    assert "3 added (a.txt, b.txt, c.txt)" in str(tick.skip_message)
+    assert ticks.tick() == []
+    assert "3 added (a.txt, b.txt, c.txt)" in ticks.said
     assert case.partitions() == KEYS
+    case.write("b", "new\n")
+    assert ticks.tick() == []
+    assert "1 changed (b.txt)" in ticks.said
 
 
 def test_the_sensor_leaves_what_takes_long_to_the_scan_job(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(file_partitions, "QUICK_BYTES", 10)
+    monkeypatch.setattr(file_partitions, "QUICK_EVENTS", 2)
+    ticks = Sensor(case)
 
-    assert _scan_asked_for(case).run_key == _scan_asked_for(case).run_key
+    [request] = ticks.tick()
+
+    assert request.job_name == "small_scan"
     assert case.partitions() == []
+    assert ticks.run(request).success
+    assert case.partitions() == KEYS
+    assert ticks.tick() == []
 
 
 @pytest.mark.parametrize("end", ["report_run_failed", "report_run_canceled"])
@@ -146,37 +161,33 @@ def test_a_scan_that_failed_is_asked_for_again_and_one_under_way_is_not(
     end: str, case: Case, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(file_partitions, "QUICK_BYTES", 10)
-    first = _scan_asked_for(case)
-    run = case.instance.create_run_for_job(
-        case.defs.resolve_job_def("small_scan"), tags=dict(first.tags)
-    )
+    ticks = Sensor(case)
 
-    under_way = _scan_asked_for(case)
-    getattr(case.instance, end)(run)
-    after_end = _scan_asked_for(case)
+    for _ in range(3):
+        [request] = ticks.tick()
+        assert request.run_key is None
+        job = case.defs.resolve_job_def("small_scan")
+        run = case.instance.create_run_for_job(job, tags=dict(request.tags))
+        assert ticks.tick() == []
+        getattr(case.instance, end)(run)
 
-    assert under_way.run_key == first.run_key
-    assert after_end.run_key != first.run_key
+
+def test_what_no_scan_makes_quick_is_not_scanned_for_ever(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(file_partitions, "QUICK_BYTES", -1)
+    ticks = Sensor(case)
+
+    assert ticks.settle() == ["small_scan", "small_scan"]  # the second after a change of state
+    assert "has scanned the files" in ticks.said or "no change" in ticks.said
 
 
 def test_the_sensor_says_why_there_are_no_files(case: Case):
     case.attributes["raw"] = {"files": "nowhere/*.txt"}
+    ticks = Sensor(case)
 
-    tick = _tick(case)
-
-    assert "raw.files" in str(tick.skip_message)
-
-
-def _scan_asked_for(case: Case) -> dg.RunRequest:
-    tick = _tick(case)
-    assert isinstance(tick, dg.SensorResult)
-    (request,) = tick.run_requests or ()
-    return request
-
-
-def _tick(case: Case):
-    sensor = case.defs.resolve_sensor_def("small_files")
-    return sensor(dg.build_sensor_context(instance=case.instance))
+    assert ticks.tick() == []
+    assert "raw.files" in ticks.said
 
 
 def test_groups_are_partitions_with_their_files_in_the_metadata(case: Case):

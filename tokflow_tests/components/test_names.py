@@ -63,7 +63,7 @@ def test_every_asset_and_job_has_what_was_asked_for(case: Case):
     }
     for name in ("my_data_build", "my_data_scan"):
         assert case.defs.resolve_job_def(name).tags["domain"] == "code"
-    assert {of.name for of in repository.sensor_defs} == {"my_data_files", "my_data_automation"}
+    assert {of.name for of in repository.sensor_defs} == {"tokflow_files"}
 
 
 def test_the_steps_that_take_the_machine_are_in_the_pool(case: Case):
@@ -94,4 +94,4 @@ def test_other_peoples_assets_keep_their_executor_unless_a_yaml_names_one(case: 
 def test_two_datasets_with_a_prefix_are_apart(case: Case):
     other = make_dataset({**case.attributes, "name": "other"}, base=case.folder, where="test")
 
-    dg.Definitions.validate_loadable(dg.Definitions.merge(case.defs, make_definitions(other)))
+    dg.Definitions.validate_loadable(make_definitions(case.dataset, other))

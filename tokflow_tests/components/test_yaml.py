@@ -11,7 +11,7 @@ import yaml
 from tokflow.build.dataset import Dataset, load_dataset
 from tokflow.build.declared import find_declarations
 from tokflow.build.project import Project
-from tokflow.components import TextDataset
+from tokflow.components import TextDataset, state
 from tokflow.errors import ConfigError
 from tokflow_tests.dagster_case import failure
 from tokflow_tests.projects import DEFS, declare_in, make_project
@@ -110,6 +110,30 @@ def test_a_template_may_name_what_the_project_gives_to_dagster(project: Path):
     assert dataset_at(project, "own").packing.sequence_length == 32
     with pytest.raises(ConfigError, match="'length' is undefined"):
         load_dataset(file)
+
+
+def test_the_datasets_of_a_dagster_project_share_a_sensor(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for name, automation in (("small", False), ("other", True)):
+        declare_in(project, name, {**ATTRIBUTES, "name": name, "automation": automation})
+    (project / "data").mkdir()
+    (project / "data/a.txt").write_text("one\n")
+    monkeypatch.setattr(state, "CALM_SECONDS", 0.0)
+    repository = load(project).get_repository_def()
+
+    [sensor] = repository.sensor_defs
+    with (
+        dg.DagsterInstance.ephemeral() as instance,
+        dg.build_sensor_context(instance, repository_def=repository) as context,
+    ):
+        result = sensor.evaluate_tick(context)
+
+    jobs = {target.job_name for target in sensor.targets}
+    assert sensor.name == "tokflow_files"
+    assert jobs == {"small_build", "small_scan", "other_build", "other_scan"}
+    assert sensor.default_status is dg.DefaultSensorStatus.RUNNING
+    assert [request.job_name for request in result.run_requests or ()] == ["other_build"]
 
 
 @pytest.mark.parametrize(

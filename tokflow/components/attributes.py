@@ -1,0 +1,37 @@
+"""Attributes of the component as they stand in a YAML, with templates, and their schema."""
+
+from typing import Any
+
+import pydantic
+
+from tokflow.build.dataset import Dataset
+
+TEMPLATE = {"type": "string", "pattern": r"\{[{%]"}
+"""Schema of what may stand for a number or a choice."""
+
+
+class Attributes(pydantic.RootModel[dict[str, Any]]):
+    """The attributes as they stand in the YAML, with templates; the schema is that of a dataset."""
+
+    @classmethod
+    def model_json_schema(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Return the schema of a dataset, in which a template may stand for a number or choice."""
+        schema = Dataset.model_json_schema(*args, **kwargs)
+        for model in (schema, *schema["$defs"].values()):
+            fields = model.get("properties", {})
+            fields.update({name: _with_template(field) for name, field in fields.items()})
+        return schema
+
+
+def _with_template(field: dict[str, Any]) -> dict[str, Any]:
+    choices = field.get("anyOf", [field])
+    kinds = {of.get("type") for of in choices}
+    is_choice = any("enum" in of for of in choices)
+    is_text = "string" in kinds and not is_choice
+    if is_text or not (is_choice or kinds & {"integer", "number", "boolean"}):
+        return field
+    said: dict[str, Any] = {
+        key: field[key] for key in ("title", "description", "default") if key in field
+    }
+    bare = [{key: value for key, value in of.items() if key not in said} for of in choices]
+    return {**said, "anyOf": [*bare, TEMPLATE]}

@@ -1,0 +1,240 @@
+"""Decisions of the sensor: what a look at the raw files of a dataset leads to.
+
+A dataset with `automation: true` gets one run of its build job when something is to be built. Of
+the others only Dagster's list of files is brought up to date.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import dagster as dg
+
+from tokflow.build.dataset import Dataset
+from tokflow.build.plan import Plan, make_plan
+from tokflow.build.schedule import is_due
+from tokflow.components.dagster_names import asset_keys, build_job_name, scan_job_name
+from tokflow.components.file_partitions import (
+    FileChanges,
+    known_files,
+    known_partitions,
+    look_at_sources,
+    sync_files,
+)
+from tokflow.components.history import AssetHistory
+from tokflow.components.instance import end_killed_runs
+from tokflow.components.reports import data_version, report_files
+from tokflow.components.state import (
+    INPUTS_TAG,
+    being_written,
+    digest_of,
+    inputs_digest,
+    state_digest,
+)
+from tokflow.errors import TokflowError, counted, first_five, message_of
+
+NOT_ENDED = [
+    status
+    for status in dg.DagsterRunStatus
+    if status.value not in ("SUCCESS", "FAILURE", "CANCELED")
+]
+
+STATE_TAG = "tokflow/state"
+"""On a scan: the digest of the state that asked for it."""
+
+MAX_KILLED = 3
+"""Builds in a row whose process was killed, after which no other is asked for."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Memory:
+    """What is remembered of a dataset from one look to the next, in the sensor's cursor."""
+
+    looked: float = 0.0
+    """Time of the last look, in seconds since 1970."""
+    written: str = ""
+    """Digest of the files that were being written."""
+    settled: str = ""
+    """Digest of the state in which nothing was to be done."""
+    because: str = ""
+    """Why nothing was to be done."""
+    run: str = ""
+    """The last run of the build job that has ended."""
+    asked: str = ""
+    """Digest of what was to be built when a build was asked for; empty once all is there."""
+    left: str = ""
+    """Digest of what that run left to be built, with the inputs; another like it would, too."""
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any]) -> "Memory":
+        """Return what the cursor holds of a dataset, also that of another tokflow."""
+        return cls(**{of.name: values[of.name] for of in fields(cls) if of.name in values})
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is to be done for a dataset now, and remembered of it."""
+
+    memory: Memory
+    said: str
+    request: dg.RunRequest | None = None
+
+
+def decide(
+    instance: dg.DagsterInstance, dataset: Dataset, memory: Memory, *, now: float
+) -> Decision:
+    """Look at the raw files, if it is time, and return what is to be done.
+
+    A look that fails, or waits for something, is repeated at the next tick.
+    """
+    if not is_due(dataset.scan, dataset.timezone, since=memory.looked, now=now):
+        return Decision(memory, f"looks again when it is time: {dataset.scan}")
+    if dataset.automation and (run := _under_way(instance, dataset)) is not None:
+        return Decision(memory, f"waits for run {run.run_id[:8]} of {run.job_name}")
+    try:
+        changes = look_at_sources(instance, dataset)
+        written = being_written(changes, now=now)
+        stamps = digest_of([(key, changes.stamps[key]) for key in written]) if written else ""
+        if stamps != memory.written and written:
+            said = f"waits for {first_five(written)}, which may still be being written"
+            return Decision(replace(memory, written=stamps), said)
+        decide_now = _build if dataset.automation else _sync
+        return decide_now(instance, changes, replace(memory, written=stamps), now)
+    except (TokflowError, OSError) as error:
+        return Decision(memory, message_of(error, where=dataset.name))
+
+
+def _under_way(instance: dg.DagsterInstance, dataset: Dataset) -> dg.DagsterRun | None:
+    """Return a run that builds the dataset, or some of its assets, and has not ended."""
+    end_killed_runs(instance)
+    keys = set(asset_keys(dataset).values())
+    for run in instance.get_runs(dg.RunsFilter(statuses=NOT_ENDED)):
+        if run.job_name == build_job_name(dataset) or keys & (run.asset_selection or set()):
+            return run
+    return None
+
+
+def _settled(memory: Memory, state: str, because: str, now: float) -> Decision:
+    """Return the decision to do nothing before the state is another."""
+    memory = replace(memory, settled=state, because=because, looked=now)
+    return Decision(memory, because)
+
+
+def _sync(
+    instance: dg.DagsterInstance, changes: FileChanges, memory: Memory, now: float
+) -> Decision:
+    """Bring Dagster's list up to date, by a run of the scan job if it takes long."""
+    dataset = changes.graph.dataset
+    state = state_digest(instance, changes)
+    if state == memory.settled:
+        return Decision(replace(memory, looked=now), "raw files: no change")
+    if changes.is_quick:
+        return _settled(memory, state, str(sync_files(instance, dataset, changes)), now)
+    run = _latest_run(instance, scan_job_name(dataset))
+    if run is not None and not run.is_finished:
+        return Decision(memory, f"waits for run {run.run_id[:8]}, which scans the files")
+    if run is not None and run.is_success and run.tags.get(STATE_TAG) == state:
+        return _settled(memory, state, f"run {run.run_id[:8]} has scanned the files", now)
+    request = dg.RunRequest(job_name=scan_job_name(dataset), tags={STATE_TAG: state})
+    return Decision(memory, "the scan job looks at the files", request)
+
+
+def _build(
+    instance: dg.DagsterInstance, changes: FileChanges, memory: Memory, now: float
+) -> Decision:
+    """Ask for a build if something is to be built that no run like it has failed to build."""
+    dataset = changes.graph.dataset
+    run = _latest_run(instance, build_job_name(dataset))
+    if run is not None and run.is_complete_and_waiting_to_retry:
+        return Decision(memory, f"waits for Dagster, which repeats run {run.run_id[:8]}")
+    state = state_digest(instance, changes)
+    if state == memory.settled and memory.run == (run.run_id if run else ""):
+        return Decision(replace(memory, looked=now), memory.because)
+    todo = _Todo.find(instance, changes)
+    if not todo.outputs:
+        memory = replace(memory, asked="", left="", run=run.run_id if run else "")
+        return _settled(memory, state, todo.said, now)
+    inputs = inputs_digest(changes)
+    with_inputs = digest_of(todo.outputs, inputs)
+    if run is not None and run.run_id != memory.run:
+        leaves = _leaves(instance, run, todo, inputs, memory)
+        memory = replace(memory, run=run.run_id, left=with_inputs if leaves else "")
+    if run is not None and with_inputs == memory.left:
+        ended = f"run {run.run_id[:8]} ({run.status.value}) left {todo.said}"
+        return _settled(memory, state, f"{ended}; another follows when something changes", now)
+    request = dg.RunRequest(job_name=build_job_name(dataset), tags={INPUTS_TAG: inputs})
+    return Decision(replace(memory, asked=todo.outputs, looked=now), f"builds {todo.said}", request)
+
+
+def _latest_run(instance: dg.DagsterInstance, job: str) -> dg.DagsterRun | None:
+    return next(iter(instance.get_runs(dg.RunsFilter(job_name=job), limit=1)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Todo:
+    """What is to be built of a dataset, or told Dagster."""
+
+    outputs: str
+    """A digest of it; empty if there is nothing."""
+    said: str
+
+    @classmethod
+    def find(cls, instance: dg.DagsterInstance, changes: FileChanges) -> "_Todo":
+        dataset = changes.graph.dataset
+        if not changes.is_quickly_read:  # a plan would read it, and a tick has a minute
+            return cls(
+                inputs_digest(changes), f"{counted(changes.num_unread, 'file')} not read yet"
+            )
+        plan = make_plan(dataset)
+        if plan.missing:
+            outputs = digest_of([(of.stage, of.name, of.fingerprint) for of in plan.missing])
+            return cls(outputs, counted(len(plan.missing), "output"))
+        if plan.bad:
+            return cls("", f"nothing to build: {plan.bad[0].explained}")
+        if changes.added or changes.removed:
+            files = (*changes.added, *changes.removed)
+            return cls(digest_of(files), f"the list of files without {first_five(files)}")
+        lacking = [stage for stage, is_there in _known(instance, plan) if not is_there]
+        if lacking:
+            return cls(digest_of(lacking), f"the history of {', '.join(lacking)}")
+        return cls("", "up to date")
+
+
+def _known(instance: dg.DagsterInstance, plan: Plan) -> Iterator[tuple[str, bool]]:
+    """Yield each asset, and whether Dagster has what is in the store of it."""
+    graph, dataset = plan.graph, plan.graph.dataset
+    files = known_files(graph)
+    raw = {key: of.sha256 for key, of in known_partitions(graph, files).items()}
+    listing = {"": report_files(files, graph.listing.left_out).data_version}
+    versions: dict[tuple[str, str], dict[str, str]] = {("raw", ""): raw, ("files", ""): listing}
+    for of in plan.planned:
+        asset = (of.stage, of.name if of.stage == "export" else "")
+        partition = of.name if of.output.is_of_file else ""
+        versions.setdefault(asset, {})[partition] = data_version(of.output)
+    for (stage, name), of_asset in versions.items():
+        yield name or stage, not AssetHistory(instance, dataset, stage, name).lacks(of_asset)
+
+
+def _leaves(
+    instance: dg.DagsterInstance, run: dg.DagsterRun, todo: _Todo, inputs: str, memory: Memory
+) -> bool:
+    """Return whether a run that has ended leaves what is to be built now, and another would.
+
+    Not if a file, the config or the code has changed since it began, nor if its process was
+    killed: it goes on from there. One that somebody canceled is not begun again.
+    """
+    if run.tags.get(INPUTS_TAG) != inputs:
+        return False
+    if run.is_success:
+        return todo.outputs == memory.asked
+    if _was_killed(instance, run):
+        recent = instance.get_runs(dg.RunsFilter(job_name=run.job_name), limit=MAX_KILLED)
+        killed = [of for of in recent if of.tags.get(INPUTS_TAG) == inputs]
+        return len(killed) == MAX_KILLED and all(_was_killed(instance, of) for of in killed)
+    return True
+
+
+def _was_killed(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
+    """Return whether a run failed although none of its steps did."""
+    failed_steps = instance.all_logs(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE)
+    return run.status is dg.DagsterRunStatus.FAILURE and not failed_steps

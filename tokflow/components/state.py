@@ -1,0 +1,100 @@
+"""State of a dataset, as a digest: what has not moved since a look needs no plan."""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from tokflow.build.graph import BuildGraph
+from tokflow.build.output import FILE_STAGES
+from tokflow.components.dagster_names import asset_keys
+from tokflow.components.file_partitions import FileChanges
+from tokflow.components.history import code_version
+from tokflow.raw.hashes import stamp_of
+
+INPUTS_TAG = "tokflow/inputs"
+"""On a build: the digest of the inputs that it saw."""
+
+CALM_SECONDS = 10.0
+"""A file that changed more recently may still be being written."""
+
+
+def being_written(changes: FileChanges, *, now: float) -> tuple[str, ...]:
+    """Return the keys of the raw files that changed within the last seconds or, by a clock that
+    differs, will have changed."""
+    return tuple(
+        key
+        for key, stamp in changes.stamps.items()
+        if now - max(stamp.mtime_ns, stamp.ctime_ns) / 1e9 < CALM_SECONDS
+    )
+
+
+def digest_of(*values: Any) -> str:
+    """Return a short text that is another one for other values."""
+    return hashlib.sha256(repr(values).encode()).hexdigest()[:16]
+
+
+def inputs_digest(changes: FileChanges) -> str:
+    """Return a digest of what decides the outputs of a dataset: files, config and code.
+
+    Files elsewhere count by their names alone.
+
+    Raises: TokflowError where the tokenizer's own files cannot be found.
+    """
+    graph = changes.graph
+    return digest_of(
+        sorted(graph.sources),
+        sorted(changes.stamps.items()),
+        _tokenizer_stamps(graph),
+        graph.dataset,
+        graph.dataset.base,
+        [code_version(graph.dataset, *asset) for asset in asset_keys(graph.dataset)],
+    )
+
+
+def _tokenizer_stamps(graph: BuildGraph) -> list[Any]:
+    if graph.dataset.tokenizer.kind == "trained":
+        return []
+    source = graph.tokenizer_source()
+    return [stamp_of(path) for path in source.local_files()] if source.is_local else []
+
+
+def state_digest(instance: dg.DagsterInstance, changes: FileChanges) -> str:
+    """Return a digest of the inputs, of what Dagster has and, if outputs are built by themselves,
+    of what is in the store."""
+    dataset = changes.graph.dataset
+    records = instance.get_asset_records(list(asset_keys(dataset).values()))
+    latest = [record.asset_entry.last_materialization_record for record in records]
+    return digest_of(
+        inputs_digest(changes),
+        changes.added,
+        changes.removed,
+        sorted(record.storage_id for record in latest if record),
+        sorted(_stored(changes.graph)) if dataset.automation else (),
+    )
+
+
+def _stored(graph: BuildGraph) -> Iterator[tuple[str, str, int]]:
+    """Yield each folder of an output with the time when a file was last added to it or deleted."""
+    folder = graph.dataset.folder
+    places = [folder / "tokenizer"]
+    places += [folder / stage / key for stage in FILE_STAGES for key in graph.partitions]
+    for place in places:
+        yield from _folders_in(place)
+    for config in graph.dataset.exports:
+        for path, _, _ in os.walk(folder / "exports" / config.name):
+            yield "", path, os.stat(path).st_mtime_ns  # noqa: PTH116 (of a text)
+
+
+def _folders_in(place: Path) -> Iterator[tuple[str, str, int]]:
+    """Yield the outputs of one stage and partition; what is hidden is unfinished."""
+    try:
+        with os.scandir(place) as entries:
+            for entry in entries:
+                if not entry.name.startswith(".") and entry.is_dir():
+                    yield str(place), entry.name, entry.stat().st_mtime_ns
+    except (FileNotFoundError, NotADirectoryError):
+        return
