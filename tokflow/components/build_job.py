@@ -148,8 +148,15 @@ def build_in_run(
     """
     started, dataset = time.perf_counter(), graph.dataset
     changes = look_at_sources(context.instance, dataset, graph)
-    context.log.info(str(sync_files(context.instance, dataset, changes, log=context.log_event)))
-    recorder = _Recorder(context, dataset, reporter or _Progress(context))
+    sync = partial(
+        sync_files,
+        context.instance,
+        dataset,
+        log=context.log_event,
+        to_build=graph.selected_keys(partitions),
+    )
+    context.log.info(str(sync(changes)))
+    recorder = _Recorder(context, dataset, reporter or _Progress(context), sync)
     built = build_dataset(dataset, graph=graph, partitions=partitions, jobs=jobs, reporter=recorder)
     failed = recorder.check()
     built = replace(built, seconds=time.perf_counter() - started)
@@ -200,10 +207,18 @@ class _Progress(Reporter):
 class _Recorder(Reporter):
     """Reports each output when it is there, unless Dagster has it in that version."""
 
-    def __init__(self, context: dg.OpExecutionContext, dataset: Dataset, shown: Reporter) -> None:
+    def __init__(
+        self,
+        context: dg.OpExecutionContext,
+        dataset: Dataset,
+        shown: Reporter,
+        sync: Callable[[], object],
+    ) -> None:
         self._context = context
         self._dataset = dataset
         self._shown = shown
+        self._sync = sync
+        """Records the raw files as they are now."""
         self._graph: BuildGraph | None = None
         """That of the build, once it has made anything."""
         self._histories: dict[tuple[Stage, str], AssetHistory] = {}
@@ -238,7 +253,7 @@ class _Recorder(Reporter):
             self._graph = output.graph
             if not all(source.is_local for source in self._graph.sources.values()):
                 # What the build has fetched is known only now.
-                sync_files(self._context.instance, self._dataset, log=self._context.log_event)
+                self._sync()
         asset = (output.stage, output.name if output.stage == "export" else "")
         self._made.setdefault(asset, []).append(output.name)
         history = self._histories.setdefault(asset, self._history(asset))

@@ -12,8 +12,8 @@ from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import make_export, make_stage, make_tokenizer
 from tokflow.build.results import StageResult
 from tokflow.components.checks import check_results
-from tokflow.components.dagster_names import FILE_STAGES
-from tokflow.components.file_partitions import known_files
+from tokflow.components.dagster_names import FILE_STAGES, asset_key, parents
+from tokflow.components.file_partitions import known_files, known_partitions, record_raw
 from tokflow.components.history import AssetHistory
 from tokflow.components.reports import Report, report, report_files, report_raw
 from tokflow.components.workers import RESOURCE
@@ -45,6 +45,7 @@ def make_body(dataset: Dataset, stage: Any, name: str = "") -> Body:
             reports, errors = _make_all(context, graph, stage, keys, pool)
             if graph.has_new_verdict:  # those that were made before it are to be made again
                 reports, errors = _make_all(context, graph, stage, keys, pool)
+        has_new_raw = _record_raw_of(context, graph, stage, keys)
         if not errors:
             report = reports[keys[0]] if len(keys) == 1 else _joined(reports)
             # Dagster 1.13 gives all partitions of a run the one data version and the tags of the
@@ -56,13 +57,29 @@ def make_body(dataset: Dataset, stage: Any, name: str = "") -> Body:
                 metadata=report.metadata,
                 check_results=check_results(graph, stage, name, keys),
             )
-        if errors or len(keys) > 1:
+        if errors or has_new_raw or len(keys) > 1:
             for event in AssetHistory(context.instance, dataset, stage, name).events(reports):
                 context.log_event(event)
         if errors:
             raise failure_of(graph, errors, num_keys=len(keys)) from next(iter(errors.values()))
 
     return body
+
+
+def _record_raw_of(
+    context: dg.AssetExecutionContext, graph: BuildGraph, stage: str, keys: Sequence[str]
+) -> bool:
+    """Record the raw files that a stage has read, where this run had no step for them and Dagster
+    does not have them; return whether there were any.
+
+    Its outputs would be stale if that happened later, on the next scan.
+    """
+    raw = asset_key(graph.dataset, "raw")
+    if stage not in ("tokens", "tokenizer") or raw not in parents(graph.dataset, stage):
+        return False
+    found = known_partitions(graph, known_files(graph))
+    read = {key: found[key] for key in (keys if stage == "tokens" else found) if key in found}
+    return bool(record_raw(context.instance, graph, read, context.log_event))
 
 
 def _make_all(

@@ -202,7 +202,7 @@ def test_files_that_do_not_lie_side_by_side_are_built_and_reported(case: Case):
     assert recorded.failure is None
     assert case.partitions() == KEYS
     assert case.not_fresh() == {
-        **{f"{stage}:b.txt": "MISSING" for stage in ("tokens", "split", "sequences")},
+        **{f"{stage}:b.txt": "MISSING" for stage in ("raw", "tokens", "split", "sequences")},
         "exports/bin": "MISSING",
         "exports/parquet": "MISSING",
     }
