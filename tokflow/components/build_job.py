@@ -17,20 +17,21 @@ import dagster as dg
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
+from tokflow.build.lines import Lines
 from tokflow.build.output import Stage
 from tokflow.build.pipeline import build_dataset
 from tokflow.build.results import BuildResult, Reporter, StageFailure, StageResult
 from tokflow.components.assets import FETCH_RETRY
 from tokflow.components.checks import check_results
+from tokflow.components.console import CONSOLE_CONFIG, console_logger
 from tokflow.components.dagster_names import build_job_name
 from tokflow.components.file_partitions import look_at_sources, sync_files
 from tokflow.components.history import AssetHistory
 from tokflow.components.instance import PROCESS_TAG, end_killed_runs, this_process
 from tokflow.components.reports import data_version, report
-from tokflow.components.steps import failure_of, log_progress
+from tokflow.components.steps import failure_of
 from tokflow.components.workers import POOL, RESOURCE, WORKERS
 from tokflow.errors import TokflowError, counted, message_of
-from tokflow.pools.pool import Advance, ignore
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 """Without Dagster's log on the terminal, which has a display."""
@@ -70,6 +71,8 @@ def build_job(dataset: Dataset, body: Body | None = None) -> dg.JobDefinition:
         "changed, of all files, and the exports, and checks them. Nothing needs to be chosen.",
         resource_defs={RESOURCE: WORKERS},
         executor_def=dg.in_process_executor,
+        logger_defs={"console": console_logger},
+        config=CONSOLE_CONFIG,
     )
     def build() -> None:
         build_all()
@@ -156,14 +159,14 @@ def build_in_run(
         to_build=graph.selected_keys(partitions),
     )
     context.log.info(str(sync(changes)))
-    recorder = _Recorder(context, dataset, reporter or _Progress(context), sync)
+    recorder = _Recorder(context, dataset, reporter or Lines(context.log.info), sync)
     built = build_dataset(dataset, graph=graph, partitions=partitions, jobs=jobs, reporter=recorder)
     failed = recorder.check()
     built = replace(built, seconds=time.perf_counter() - started)
-    outputs = f"{counted(built.num_new, 'output')} new, {recorder.num_recorded:,} new to Dagster"
-    files = counted(built.num_files, "file")
-    said = f"{files}: {outputs}, {len(built.made):,} in all, {built.seconds:,.1f} s"
-    context.log.info(said)
+    files, new = counted(built.num_files, "file"), counted(built.num_new, "output")
+    num_old, num_recorded = len(built.made) - built.num_new, recorder.num_recorded
+    said = f"{files}: {new} new, {num_old:,} up to date, {num_recorded:,} recorded"
+    context.log.info("%s, %.1f s", said, built.seconds)
     problems = _said(failed, dg.AssetCheckSeverity.ERROR)
     warnings = _said(failed, dg.AssetCheckSeverity.WARN)
     return RecordedBuild(built, problems, warnings, _failure(graph, built, problems))
@@ -186,22 +189,6 @@ def _said(
         for result in failed
         if result.severity is severity and result.asset_key
     )
-
-
-class _Progress(Reporter):
-    """A line of the run's log every few seconds, of how much was tokenized."""
-
-    def __init__(self, context: dg.OpExecutionContext) -> None:
-        self._context = context
-        self._log: Advance = ignore
-
-    def stage(self, stage: Stage, *, num_outputs: int, num_bytes: int) -> None:
-        """Begin to count."""
-        self._log = log_progress(self._context)
-
-    def advance(self, num_documents: int, num_bytes: int) -> None:
-        """Log it, if it is time."""
-        self._log(num_documents, num_bytes)
 
 
 class _Recorder(Reporter):

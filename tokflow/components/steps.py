@@ -1,14 +1,16 @@
 """Bodies of the assets: each calls one function of `pipeline` and reports what it made."""
 
 import hashlib
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import dagster as dg
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
+from tokflow.build.lines import Lines, now_and_then
 from tokflow.build.pipeline import make_export, make_stage, make_tokenizer
 from tokflow.build.results import StageResult
 from tokflow.components.checks import check_results
@@ -18,14 +20,10 @@ from tokflow.components.history import AssetHistory
 from tokflow.components.reports import Report, report, report_files, report_raw
 from tokflow.components.workers import RESOURCE
 from tokflow.errors import TokflowError, first_five, message_of, shortened
-from tokflow.pools.pool import Advance, Pool, open_pool
+from tokflow.pools.pool import Pool, open_pool
 
 Results = Iterator[dg.MaterializeResult[Any]]
-Context: TypeAlias = dg.OpExecutionContext | dg.AssetExecutionContext
 Body = Callable[[dg.AssetExecutionContext], Results]
-
-LOG_SECONDS = 5.0
-"""A line of the log costs some 10 ms and a row of the database."""
 
 MAX_SHOWN = 50
 """Files that a failure lists."""
@@ -92,61 +90,48 @@ def _make_all(
     """Return the reports of the outputs that could be made, and the errors of the others."""
     reports: dict[str, Report] = {}
     errors: dict[str, Exception] = {}
+    lines = Lines(context.log.info)
     if stage in FILE_STAGES and stage != "raw":
-        made = make_stage(graph, stage, keys, pool, advance=log_progress(context))
+        lines.stage(stage, num_outputs=len(keys), num_bytes=_num_bytes(graph, keys))
+        made = make_stage(graph, stage, keys, pool, advance=lines.advance)
         for key, result in made.items():
             if isinstance(result, StageResult):
+                lines.made(result)
                 reports[key] = report(result)
             else:
                 errors[key] = result
         return reports, errors
-    log = _slow_log(context)
-    for number, key in enumerate(keys):
+    log = now_and_then(context.log.info)
+    for number, key in enumerate(keys, start=1):
         try:
-            reports[key] = _make(graph, stage, key)
+            reports[key] = _make(graph, stage, key, lines)
         except (TokflowError, OSError) as error:
             errors[key] = error
-        log(f"{number + 1:,} of {len(keys):,} files, last {key}")
+        log(partial("{:,} of {:,} files, last {}".format, number, len(keys), key))
     return reports, errors
 
 
-def _make(graph: BuildGraph, stage: str, name: str) -> Report:
+def _make(graph: BuildGraph, stage: str, name: str, lines: Lines) -> Report:
     """Look at one raw file or at all, or make the tokenizer or an export; return its report."""
     if stage == "raw":
         return report_raw(graph.raw(name), graph.partitions[name])
     if stage == "files":
         return report_files(known_files(graph), graph.listing.left_out)
     if stage == "tokenizer":
-        return report(make_tokenizer(graph))
-    return report(make_export(graph, graph.export_config(name)))
+        made = make_tokenizer(graph)
+    else:
+        made = make_export(graph, graph.export_config(name))
+    lines.made(made)
+    return report(made)
 
 
-def log_progress(context: Context) -> Advance:
-    """Return what hears of tokenized text, and logs it."""
-    log, started = _slow_log(context), time.monotonic()
-    num_documents = num_bytes = 0
-
-    def advance(more_documents: int, more_bytes: int) -> None:
-        nonlocal num_documents, num_bytes
-        num_documents += more_documents
-        num_bytes += more_bytes
-        speed = num_bytes / 1e6 / max(time.monotonic() - started, 1e-3)
-        log(f"{num_documents:,} documents, {num_bytes / 1e6:,.0f} MB, {speed:.0f} MB/s")
-
-    return advance
-
-
-def _slow_log(context: Context) -> Callable[[str], None]:
-    """Return what writes a line of the log every few seconds, and no other."""
-    last = time.monotonic()
-
-    def log(text: str) -> None:
-        nonlocal last
-        if time.monotonic() - last >= LOG_SECONDS:
-            last = time.monotonic()
-            context.log.info(text)
-
-    return log
+def _num_bytes(graph: BuildGraph, keys: Sequence[str]) -> int:
+    """Return the bytes of raw files of this machine; 0 where some are elsewhere or nowhere."""
+    sources = [of for key in keys for of in graph.partitions.get(key, ())]
+    if not all(of.is_local for of in sources):
+        return 0
+    paths = (Path(of.url) for of in sources)
+    return sum(path.stat().st_size for path in paths if path.is_file())
 
 
 def failure_of(

@@ -40,6 +40,7 @@ def test_tokens_are_recorded_after_the_raw_file_that_dagster_had_not_heard_of(ca
 def test_a_trained_tokenizer_is_recorded_after_the_raw_files_it_was_trained_on(case: Case):
     case.attributes["tokenizer"] = {"kind": "trained", "vocab_size": 260}
     sync_files(case.instance, case.dataset)
+    case.run(selection("raw"), keys=["a.txt"])
 
     case.run(selection("tokenizer"))
     case.run(selection("raw"), keys=KEYS)
