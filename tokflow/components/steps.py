@@ -14,12 +14,12 @@ from tokflow.build.lines import Lines, now_and_then
 from tokflow.build.pipeline import make_export, make_stage, make_tokenizer
 from tokflow.build.results import StageResult
 from tokflow.components.checks import check_results
-from tokflow.components.dagster_names import FILE_STAGES, asset_key, parents
+from tokflow.components.dagster_names import FILE_STAGES, asset_key, build_job_name, parents
 from tokflow.components.file_partitions import known_files, known_partitions, record_raw
 from tokflow.components.history import AssetHistory
 from tokflow.components.reports import Report, report, report_files, report_raw
 from tokflow.components.workers import RESOURCE
-from tokflow.errors import TokflowError, first_five, message_of, shortened
+from tokflow.errors import MissingOutputError, TokflowError, first_five, message_of, shortened
 from tokflow.pools.pool import Pool, open_pool
 
 Results = Iterator[dg.MaterializeResult[Any]]
@@ -38,7 +38,7 @@ def make_body(dataset: Dataset, stage: Any, name: str = "") -> Body:
 
     def body(context: dg.AssetExecutionContext) -> Results:
         graph = BuildGraph(dataset)
-        keys = sorted(context.partition_keys) if stage in FILE_STAGES else [name or stage]
+        keys = _partitions(context, dataset) if stage in FILE_STAGES else [name or stage]
         with open_pool(getattr(context.resources, RESOURCE).jobs) as pool:
             reports, errors = _make_all(context, graph, stage, keys, pool)
             if graph.has_new_verdict:  # those that were made before it are to be made again
@@ -59,9 +59,24 @@ def make_body(dataset: Dataset, stage: Any, name: str = "") -> Body:
             for event in AssetHistory(context.instance, dataset, stage, name).events(reports):
                 context.log_event(event)
         if errors:
-            raise failure_of(graph, errors, num_keys=len(keys)) from next(iter(errors.values()))
+            first = next(iter(errors.values()))
+            cure = f"The job {build_job_name(dataset)} makes all that is missing."
+            cures = [cure] if isinstance(first, MissingOutputError) else []
+            raise failure_of(graph, errors, num_keys=len(keys), problems=cures) from first
 
     return body
+
+
+def _partitions(context: dg.AssetExecutionContext, dataset: Dataset) -> list[str]:
+    """Return the partitions of the run, sorted."""
+    if context.has_partition_key or context.has_partition_key_range:
+        return sorted(context.partition_keys)
+    raise dg.Failure(
+        f"{context.asset_key.to_user_string()}: expected the partitions to build, found a run "
+        "without any; choose some, or All of them, or launch the job "
+        f"{build_job_name(dataset)}, which builds all that is missing",
+        allow_retries=False,
+    )
 
 
 def _record_raw_of(

@@ -124,6 +124,14 @@ def test_without_a_tokenizer_the_failure_says_what_to_materialize(case: Case):
     result = case.run(selection("tokens"), keys=["a.txt"])
 
     assert "materialize small/tokenizer" in failure(result)
+    assert failure(result).endswith("The job small_build makes all that is missing.")
+
+
+def test_a_run_without_a_partition_says_to_choose_some_or_to_launch_the_job(case: Case):
+    result = case.run(selection("raw"))
+
+    assert failure(result).startswith("small/raw: expected the partitions to build, found a run")
+    assert "the job small_build" in failure(result)
 
 
 def test_an_export_without_all_files_names_those_that_are_missing(case: Case):
