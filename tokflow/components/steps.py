@@ -49,7 +49,9 @@ def make_body(dataset: Dataset, stage: Any, name: str = "") -> Body:
             # Dagster 1.13 gives all partitions of a run the one data version and the tags of the
             # one result (dagster issues 34013, 18649), and there must be one for what is
             # downstream to run. So each partition gets a second event, after it, with its own; the
-            # latest counts.
+            # latest counts. Tried: outputs that are not required, also of one op for all stages
+            # (one event each, but what is downstream, anybody's, is skipped without a word),
+            # metadata of a partition (no tags), events of an IO manager (beside Dagster's own).
             yield dg.MaterializeResult(
                 data_version=dg.DataVersion(report.data_version),
                 metadata=report.metadata,
