@@ -1,6 +1,6 @@
 """Partitions of the raw files: Dagster's list, brought up to date with the files that are there."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,8 @@ QUICK_BYTES = 2_000_000_000
 """To hash takes some 2 s."""
 
 QUICK_EVENTS = 200
-"""To record takes some 3 s on an idle disk, and 20 s on a busy one."""
+"""Changed or removed files: to record takes some 3 s on an idle disk, and 20 s on a busy one. New
+ones take 0.2 ms each."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,6 +54,8 @@ class FileChanges:
     """Of the raw files on this machine, by key."""
     added: tuple[str, ...]
     removed: tuple[str, ...]
+    num_changed: int
+    """Known partitions with a file whose checksum is not known."""
     num_unread: int
     """Files whose checksum is not known."""
     num_unread_bytes: int
@@ -60,8 +63,7 @@ class FileChanges:
     @property
     def is_quick(self) -> bool:
         """True if bringing Dagster up to date takes a few seconds at most."""
-        num_changes = max(len(self.added), self.num_unread) + len(self.removed)
-        return self.is_quickly_read and num_changes <= QUICK_EVENTS
+        return self.is_quickly_read and self.num_changed + len(self.removed) <= QUICK_EVENTS
 
     @property
     def is_quickly_read(self) -> bool:
@@ -81,14 +83,16 @@ def look_at_sources(
     cache = HashCache(dataset.folder)
     local = {key: Path(of.url) for key, of in graph.sources.items() if of.is_local}
     stamps = {key: stamp_of(path) for key, path in local.items() if path.is_file()}
-    unread = [stamp for key, stamp in stamps.items() if not cache.find(local[key], stamp)]
+    unread = {key: of for key, of in stamps.items() if not cache.find(local[key], of)}
+    known = [of for key, of in graph.partitions.items() if key in registered]
     return FileChanges(
         graph=graph,
         stamps=stamps,
         added=tuple(key for key in graph.partitions if key not in registered),
         removed=tuple(sorted(registered - set(graph.partitions))),
+        num_changed=sum(any(source.key in unread for source in of) for of in known),
         num_unread=len(unread),
-        num_unread_bytes=sum(stamp.num_bytes for stamp in unread),
+        num_unread_bytes=sum(stamp.num_bytes for stamp in unread.values()),
     )
 
 
@@ -98,23 +102,27 @@ def sync_files(
     changes: FileChanges | None = None,
     *,
     log: Log | None = None,
+    to_build: Collection[str] = (),
 ) -> SyncedFiles:
     """Register new raw files as partitions, retire those that are gone, record each new content.
 
-    The content of a file of this machine is recorded as a materialization of `raw`, by default
+    Another content of a file of this machine is recorded as a materialization of `raw`, by default
     without a run, for somebody else has made it; Dagster ignores an observation of an asset that it
-    can materialize. A remote file is only listed: what its content is shows when `raw` fetches it.
-    The list itself is recorded as a materialization of `files`, so that a file which goes away
-    makes the exports stale, too. `changes`: those that a look has found just now.
+    can materialize. The first content makes nothing stale and is recorded when it is built, of
+    the partitions `to_build` here: each event takes 5 to 12 ms. A remote file is only listed: what
+    its content is shows when `raw` fetches it. The list itself is recorded as a materialization of
+    `files`, so that a file which comes or goes makes the exports stale, too. `changes`: those that
+    a look has found just now.
 
     Raises: ConfigError, RawFileError where the files cannot be listed; nothing is retired then.
     """
     changes = changes or look_at_sources(instance, dataset)
     raw_files = known_files(changes.graph)
     known = AssetHistory(instance, dataset, "raw").versions
-    # Recorded before they are registered, or automation might see a partition without its file.
     partitions = known_partitions(changes.graph, raw_files)
-    recorded = record_raw(instance, changes.graph, partitions, log)
+    build = set(to_build)
+    to_record = {key: of for key, of in partitions.items() if key in known or key in build}
+    recorded = record_raw(instance, changes.graph, to_record, log)
     register(instance, dataset, changes.added)
     for key in changes.removed:
         instance.delete_dynamic_partition(str(partition_set(dataset).name), key)
