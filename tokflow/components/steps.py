@@ -9,11 +9,12 @@ import dagster as dg
 
 from tokflow.audit.checks import Checker
 from tokflow.build.dataset import Dataset
+from tokflow.build.failures import note_failures
 from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import make_export, make_stage, make_tokenizer
-from tokflow.build.results import StageResult
-from tokflow.components.checks import check_result
-from tokflow.components.dagster_names import FILE_STAGES, asset_key
+from tokflow.build.results import StageFailure, StageResult
+from tokflow.components.checks import check_results
+from tokflow.components.dagster_names import FILE_STAGES
 from tokflow.components.file_partitions import known_files
 from tokflow.components.history import AssetHistory
 from tokflow.components.reports import Report, report, report_files, report_raw
@@ -51,6 +52,8 @@ def make_body(dataset: Dataset, stage: Any, name: str = "") -> Body:
             reports, errors = _make_all(context, graph, stage, keys, pool)
             if graph.has_new_verdict:  # those that were made before it are to be made again
                 reports, errors = _make_all(context, graph, stage, keys, pool)
+        failed = [StageFailure(stage, key, error) for key, error in errors.items()]
+        note_failures(graph, failed, tried=keys if stage in FILE_STAGES else None)
         if not errors:
             report = reports[keys[0]] if len(keys) == 1 else _joined(reports)
             # Dagster 1.13 gives all partitions of a run the one data version and the tags of the
@@ -60,10 +63,7 @@ def make_body(dataset: Dataset, stage: Any, name: str = "") -> Body:
             yield dg.MaterializeResult(
                 data_version=dg.DataVersion(report.data_version),
                 metadata=report.metadata,
-                check_results=[
-                    check_result(asset_key(dataset, stage, name), outcome)
-                    for outcome in Checker(graph).outcomes(stage, keys, only=checks)
-                ],
+                check_results=[*check_results(Checker(graph), stage, name, keys, checks)],
             )
         if errors or len(keys) > 1:
             for event in AssetHistory(context.instance, dataset, stage, name).events(reports):
@@ -82,8 +82,7 @@ def _recheck(
     graph = BuildGraph(dataset, offline=True)
     names = [name] if name else list(graph.partitions)
     made = [each for each in names if graph.output(stage, each).is_made]
-    for outcome in Checker(graph, recheck=True).outcomes(stage, made or names, only=checks):
-        yield check_result(asset_key(dataset, stage, name), outcome)
+    yield from check_results(Checker(graph, recheck=True), stage, name, made or names, checks)
 
 
 def _make_all(
