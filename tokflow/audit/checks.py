@@ -182,6 +182,7 @@ class Checker:
 
     def __init__(self, graph: BuildGraph, *, recheck: bool = False) -> None:
         """`recheck`: compute everything, whatever is remembered."""
+        self.dataset = graph.dataset
         self._graph = graph
         self._recheck = recheck
         self._memory = CheckMemory(graph.folder)

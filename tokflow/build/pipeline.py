@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.build.dataset import Dataset
+from tokflow.build.failures import note_failures
 from tokflow.build.graph import BuildGraph
 from tokflow.build.output import Output, Stage, by_stage
 from tokflow.build.results import BuildResult, Reporter, StageFailure, StageResult
@@ -150,7 +151,9 @@ def build_dataset(
             is_partial=partitions is not None,
             is_share=share is not None,
         )
-        build.run(keys if share is None else share.of(keys))
+        tried = keys if share is None else share.of(keys)
+        build.run(tried)
+    note_failures(graph, build.failed, tried=tried)
     return BuildResult(
         partitions=build.partitions,
         made=tuple(build.in_order()),

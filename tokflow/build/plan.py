@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from tokflow.build.dataset import Dataset
+from tokflow.build.failures import PastFailure, failure_key, read_failures
 from tokflow.build.graph import BuildGraph
 from tokflow.build.output import FILE_STAGES, Output, Stage
 from tokflow.build.results import StageFailure
@@ -46,6 +47,8 @@ class PlannedOutput:
     """Size of the raw files it goes back to."""
     estimated_seconds: float = 0.0
     """Likely duration, to hundredths."""
+    failure: PastFailure | None = None
+    """The last failure to make it from the same file by the same config."""
 
     @property
     def stage(self) -> Stage:
@@ -169,6 +172,7 @@ class _Planner:
         self.sizes: dict[str, int] = {}
         """Bytes of each partition's raw files, those on this disk."""
         self.unfetched: set[str] = set()
+        self.failures = read_failures(graph.folder)
         is_counted = graph.dataset.split.scope == "dataset"
         self.asked_again: set[Stage] = {"tokenizer", *(("tokens",) if is_counted else ())}
         """Stages whose manifests are needed for what comes after them."""
@@ -253,8 +257,15 @@ class _Planner:
                 fingerprint=output.fingerprint if recipe else None,
                 num_bytes=num_bytes,
                 estimated_seconds=round(seconds, 2),
+                failure=self._failure(output) if self.failures and cause else None,
             )
         )
+
+    def _failure(self, output: Output) -> PastFailure | None:
+        """Return why an output, or the raw file that its tokens wait for, failed before."""
+        is_unfetched = output.stage == "tokens" and output.name in self.unfetched
+        stage: Stage = "raw" if is_unfetched else output.stage
+        return self.failures.get(failure_key(self.graph, stage, output.name) or "")
 
 
 def _cause(output: Output) -> tuple[Cause | None, tuple[str, ...]]:

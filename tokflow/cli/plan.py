@@ -1,9 +1,12 @@
 """`tokflow plan`: the outputs that a run would build, and why."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from tokflow.build.failures import PastFailure
 from tokflow.build.plan import Plan, PlannedOutput, make_plan
 from tokflow.cli.selection import Paths, Words, select
 from tokflow.cli.terminal import (
@@ -16,10 +19,12 @@ from tokflow.cli.terminal import (
     print_table,
     size,
 )
-from tokflow.errors import ConfigError
+from tokflow.errors import ConfigError, shortened
 
 ROWS_SHOWN = 40
 """Lines of a plan on the screen; the JSON has all."""
+
+FAILURES_SHOWN = 5
 
 
 def main(names: Words, configs: Paths, store: Path | None, partitions: Words, *, json: bool) -> int:
@@ -55,7 +60,9 @@ def _document(plan: Plan) -> dict[str, Any]:
 
 def _planned(of: PlannedOutput) -> dict[str, Any]:
     names = ("stage", "name", "cause", "details", "fingerprint", "folder", "num_bytes")
-    return {name: getattr(of, name) for name in (*names, "estimated_seconds")}
+    fields = {name: getattr(of, name) for name in (*names, "estimated_seconds")}
+    failure = of.failure and {"message": of.failure.message, "time": of.failure.time}
+    return {**fields, "failure": failure}
 
 
 def _print(plan: Plan) -> None:
@@ -81,6 +88,7 @@ def _print(plan: Plan) -> None:
         )
         if len(missing) > ROWS_SHOWN:
             print(f"and {len(missing) - ROWS_SHOWN:,} more")
+        _print_failures([of.failure for of in missing if of.failure])
     if plan.num_remote:
         print(
             f"{counted(plan.num_remote, 'file')} not on this disk: a run asks whether they changed"
@@ -93,6 +101,15 @@ def _print(plan: Plan) -> None:
         print(change)
     for bad in plan.bad:
         print_error(str(bad.explained), bad.error)
+
+
+def _print_failures(failures: Sequence[PastFailure]) -> None:
+    lines = []
+    for of in failures:
+        when = datetime.fromisoformat(of.time).astimezone().strftime("%Y-%m-%d %H:%M")
+        lines.append(f"{of.stage} {of.name} failed on {when}: {of.message}")
+    for line in shortened(lines, FAILURES_SHOWN):
+        print(line)
 
 
 def _duration(seconds: float) -> str:

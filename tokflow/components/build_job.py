@@ -108,14 +108,12 @@ def run_build_job(
 ) -> RecordedBuild:
     """Execute the job in this process, as a run of `instance`; see `build_dataset`.
 
-    With `recheck`, checks are computed that are known to pass, too.
     A file that cannot be built, or a check that fails, makes the run a failed one and raises
-    nothing here.
+    nothing here. `recheck`: compute also the checks that are known to pass.
 
     Raises: what kept anything from being built.
     """
     results: list[RecordedBuild] = []
-
     numbers = (signal.SIGINT, signal.SIGTERM)
     handlers = {number: signal.getsignal(number) for number in numbers}
 

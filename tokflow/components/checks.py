@@ -1,10 +1,12 @@
 """Asset checks: those of `tokflow.audit.checks`, as Dagster declares and reports them."""
 
+from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
 import dagster as dg
 
-from tokflow.audit.checks import CHECKS, CheckOutcome
+from tokflow.audit.checks import CHECKS, Checker, CheckOutcome
+from tokflow.components.dagster_names import asset_key
 from tokflow.components.reports import MAX_ROWS
 from tokflow.errors import shortened
 
@@ -24,6 +26,15 @@ def check_specs(stage: str, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
         )
         for name, check in CHECKS.get(stage, {}).items()
     ]
+
+
+def check_results(
+    checker: Checker, stage: Any, name: str, outputs: Sequence[str], only: Container[str]
+) -> Iterator[dg.AssetCheckResult]:
+    """Yield the results of the checks called `only` of an asset, the export `name` for one."""
+    key = asset_key(checker.dataset, stage, name)
+    for outcome in checker.outcomes(stage, outputs, only=only):
+        yield check_result(key, outcome)
 
 
 def check_result(key: dg.AssetKey, outcome: CheckOutcome) -> dg.AssetCheckResult:

@@ -10,11 +10,12 @@ import dagster as dg
 
 from tokflow.audit.checks import Checker
 from tokflow.build.dataset import Dataset
+from tokflow.build.failures import note_failures
 from tokflow.build.graph import BuildGraph
 from tokflow.build.lines import Lines, now_and_then
 from tokflow.build.pipeline import make_export, make_stage, make_tokenizer
-from tokflow.build.results import StageResult
-from tokflow.components.checks import check_result
+from tokflow.build.results import StageFailure, StageResult
+from tokflow.components.checks import check_results
 from tokflow.components.dagster_names import FILE_STAGES, asset_key, build_job_name, parents
 from tokflow.components.file_partitions import known_files, known_partitions, record_raw
 from tokflow.components.history import AssetHistory
@@ -49,6 +50,8 @@ def make_body(dataset: Dataset, stage: Any, name: str = "") -> Body:
             reports, errors = _make_all(context, graph, stage, keys, pool)
             if graph.has_new_verdict:  # those that were made before it are to be made again
                 reports, errors = _make_all(context, graph, stage, keys, pool)
+        failed = [StageFailure(stage, key, error) for key, error in errors.items()]
+        note_failures(graph, failed, tried=keys if stage in FILE_STAGES else None)
         has_new_raw = _record_raw_of(context, graph, stage, keys)
         if not errors:
             report = reports[keys[0]] if len(keys) == 1 else _joined(reports)
@@ -61,10 +64,7 @@ def make_body(dataset: Dataset, stage: Any, name: str = "") -> Body:
             yield dg.MaterializeResult(
                 data_version=dg.DataVersion(report.data_version),
                 metadata=report.metadata,
-                check_results=[
-                    check_result(asset_key(dataset, stage, name), outcome)
-                    for outcome in Checker(graph).outcomes(stage, keys, only=checks)
-                ],
+                check_results=[*check_results(Checker(graph), stage, name, keys, checks)],
             )
         if errors or has_new_raw or len(keys) > 1:
             for event in AssetHistory(context.instance, dataset, stage, name).events(reports):
@@ -86,8 +86,7 @@ def _recheck(
     graph = BuildGraph(dataset, offline=True)
     names = [name] if name else list(graph.partitions)
     made = [each for each in names if graph.output(stage, each).is_made]
-    for outcome in Checker(graph, recheck=True).outcomes(stage, made or names, only=checks):
-        yield check_result(asset_key(dataset, stage, name), outcome)
+    yield from check_results(Checker(graph, recheck=True), stage, name, made or names, checks)
 
 
 def _partitions(context: dg.AssetExecutionContext, dataset: Dataset) -> list[str]:

@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 from tokflow_tests.cli.commands import json_of, run
@@ -30,3 +31,18 @@ def test_the_json_of_a_plan_has_causes_and_bytes(config: Path):
     assert (first["stage"], first["cause"]) == ("tokenizer", "missing")
     assert second["details"] == ["waits for the tokenizer"]
     assert second["num_bytes"] == (config.parent / "raw/a.jsonl").stat().st_size
+
+
+def test_a_plan_of_a_bad_file_says_what_failed_and_when(config: Path):
+    (config.parent / "raw/b.jsonl").write_text("{broken\n")
+    run("run", "--config", config)
+
+    lines = run("plan", "--config", config).stdout.splitlines()
+    (document,) = json_of("plan", "--config", config)["datasets"]
+
+    [told] = [line for line in lines if " failed on " in line]
+    assert re.match(r"tokens b\.jsonl failed on \d{4}-\d\d-\d\d \d\d:\d\d: .*b\.jsonl", told)
+    failures = {of["name"]: of["failure"] for of in document["missing"] if of["stage"] == "tokens"}
+    assert failures["b.jsonl"]["message"] in told
+    assert failures["b.jsonl"]["time"].endswith("+00:00")
+    assert {of["failure"] for of in document["missing"] if of["stage"] != "tokens"} == {None}

@@ -6,6 +6,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from tokflow.build.failures import read_failures
 from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset
 from tokflow.components import make_definitions
@@ -98,6 +99,9 @@ def test_a_file_that_cannot_be_built_is_named_and_stops_no_other(case: Case):
     assert case.data_version("tokens", partition="c.txt") == graph.tokens("c.txt").fingerprint
     assert case.not_fresh()["tokens:b.txt"] == "MISSING"
     assert "tokens:a.txt" not in case.not_fresh()
+    [failed] = read_failures(case.dataset.folder).values()
+    assert (failed.stage, failed.name) == ("tokens", "b.txt")
+    assert failed.message in failure(result)
 
 
 def test_a_verdict_on_gigatoken_makes_the_partitions_before_it_again(
