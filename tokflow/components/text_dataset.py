@@ -44,8 +44,7 @@ class TextDataset(dg.Component):
         The first of all datasets brings the jobs of all: Dagster refuses two sensors of one name,
         and a sensor for jobs that come from elsewhere.
         """
-        has_defs = context.defs_module_path != context.project_root  # not one of Dagster's tests
-        others = context.component_tree.get_all_components(TextDataset) if has_defs else []
+        others = context.component_tree.get_all_components(TextDataset)
         datasets = {of.dataset.name: of.dataset for of in (*others, self)}
         own = asset_definitions(self.dataset)
         if self.dataset.name != min(datasets):

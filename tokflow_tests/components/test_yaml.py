@@ -135,14 +135,3 @@ def test_assets_lead_to_the_file_that_declares_them(tmp_path: Path):
         references = spec.metadata["dagster/code_references"]
         assert isinstance(references, dg.CodeReferencesMetadataValue)
         assert str(tmp_path / "defs.yaml") in str(references)
-
-
-def test_a_component_that_python_makes_is_complete_in_a_test_of_dagsters(tmp_path: Path):
-    from tokflow.build.dataset import make_dataset
-
-    component = TextDataset(make_dataset(ATTRIBUTES, base=tmp_path, where="test"))
-
-    defs = component.build_defs(dg.ComponentTree.for_test().load_context)
-
-    assert [sensor.name for sensor in defs.sensors or ()] == ["tokflow_files"]
-    assert defs.resolve_job_def("small_build")
