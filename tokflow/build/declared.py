@@ -2,11 +2,16 @@
 
 from pathlib import Path
 
+import yaml
+
 from tokflow.build.dataset import Dataset, load_dataset
 from tokflow.errors import ConfigError
 
 FOLDER = Path("tokflow/defs")
 DECLARATION_NAME = "defs.yaml"
+
+KEEPS_STATE = {"storage", "run_storage", "instance_class"}
+"""Keys of a dagster.yaml, one of which says where Dagster keeps its state."""
 
 
 def project_root() -> Path:
@@ -17,6 +22,16 @@ def project_root() -> Path:
     """
     here = Path.cwd()
     return next((of for of in (here, *here.parents) if (of / FOLDER).is_dir()), here)
+
+
+def state_home(root: Path) -> Path:
+    """Return the folder of a project that is DAGSTER_HOME where the user has set none.
+
+    That is the project root if its dagster.yaml says where the state is kept, else `.dagster`.
+    """
+    settings = root / "dagster.yaml"
+    found = yaml.safe_load(settings.read_text()) if settings.is_file() else None
+    return root if KEEPS_STATE & (found or {}).keys() else root / ".dagster"
 
 
 def list_declared() -> dict[str, Path]:
