@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -107,18 +106,18 @@ class _Services:
             self._wait(lambda: False)
 
     def stop(self) -> None:
-        """End all processes, the code server last, and whatever they have started."""
-        for names in (("web server", "daemon"), ("code server",)):
-            asked = [self._processes[name] for name in names if name in self._processes]
-            for process in asked:
-                process.terminate()
-            until = time.monotonic() + STOP_SECONDS
-            for process in asked:
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(max(0.0, until - time.monotonic()))
-        for process in self._processes.values():
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+        """End all processes and what they have started, as Ctrl-C would.
+
+        A run that goes on is interrupted, so that it has failed in the history, too.
+        """
+        until = time.monotonic() + STOP_SECONDS
+        processes = self._processes.values()
+        for process in processes:
+            _signal(process, signal.SIGINT)
+        while any(_signal(process, 0) for process in processes) and time.monotonic() < until:
+            time.sleep(POLL_SECONDS)
+        for process in processes:
+            _signal(process, signal.SIGKILL)
             process.wait()
 
     def _start(self, name: str, arguments: Sequence[str]) -> None:
@@ -141,6 +140,16 @@ class _Services:
                 return True
             time.sleep(POLL_SECONDS)
         return False
+
+
+def _signal(process: subprocess.Popen[bytes], number: int) -> bool:
+    """Send a signal to a process and all it has started; return whether any of them is left."""
+    process.poll()  # takes note of its end
+    try:
+        os.killpg(process.pid, number)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def _is_guarded(url: str) -> bool:
