@@ -42,9 +42,10 @@ def main(*, host: str, port: int, expose: bool, json: bool) -> int | None:
         )
         return None
     port = _free_port(host, port)
-    if not home.is_dir():
-        home.mkdir()
-        (home / "dagster.yaml").write_text(yaml.safe_dump(QUIET))
+    settings = home / "dagster.yaml"
+    if not (os.environ.get("DAGSTER_HOME") or settings.is_file()):
+        home.mkdir(exist_ok=True)
+        settings.write_text(yaml.safe_dump(QUIET))
     environment = {name: os.environ[name] for name in os.environ if name not in set_by_default}
     environment |= {"DAGSTER_DISABLE_TELEMETRY": "1", "DAGSTER_HOME": str(home)}
     with chdir(root):

@@ -116,6 +116,8 @@ def test_a_run_is_launched_from_the_ui_s_own_pages_alone_and_all_processes_end(u
 
     assert ui.status(run) == "SUCCESS"
     assert (ui.folder / "store/small").is_dir()
+    with urllib.request.urlopen(ui.url) as page:
+        assert b'"telemetryEnabled": false' in page.read()
     before = len(ui.ask(RUNS)["runsOrError"]["results"])
     for foreign in ({"Origin": "http://evil.example"}, {"Host": "evil.example"}):
         with pytest.raises(urllib.error.HTTPError, match="403"):

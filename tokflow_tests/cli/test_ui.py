@@ -98,9 +98,10 @@ def test_the_web_ui_has_the_environment_of_the_user_and_not_that_of_a_command(tm
     code = (
         "import json, subprocess\n"
         "from tokflow.cli import main\n"
-        "def start(command, env, **other):\n"
-        "    raise SystemExit(json.dumps(env))\n"
-        "subprocess.Popen = start\n"
+        "class Shown(subprocess.Popen):\n"
+        "    def __init__(self, command, env, **other):\n"
+        "        raise SystemExit(json.dumps(env))\n"
+        "subprocess.Popen = Shown\n"
         "main()\n"
     )
     spared = {"OPENBLAS_NUM_THREADS", "PYDANTIC_DISABLE_PLUGINS"}
