@@ -27,6 +27,10 @@ FILES_SHOWN = 100
 
 SECONDS = 10.0
 
+FILES_ASKED = 4
+LARGE_BYTES = 4_000_000
+"""So many files, of those that are large, are asked for the size of their text."""
+
 
 class Errors(Reporter):
     """Prints what could not be made as soon as it is known, one damage once."""
@@ -125,8 +129,8 @@ class Bars(Errors):
     """A bar for each stage that has something to make, on a terminal.
 
     A stage's total is the raw bytes of the files it has to do. Files under way are shown by what
-    was tokenized of them, which the ratio of the files before turns into raw bytes, since raw files
-    may be compressed; a file's bytes count in full when it is done.
+    was tokenized of them, which the ratio of the files before, at first that of which files say
+    themselves, turns into raw bytes; a file's bytes count in full when it is done.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -143,10 +147,11 @@ class Bars(Errors):
         )
         self._stage: Stage = "raw"
         self._bar: TaskID | None = None
-        self._raw_bytes = self._text_bytes = 0
-        """Of the files of the stage that are done, and of the text of this stage."""
-        self._ratio = 1.0
-        """Raw bytes per byte of text, of the files whose tokens are done."""
+        self._raw_bytes = self._text_bytes = self._done_bytes = 0
+        """Of the files of the stage that are done, and of the text of this stage, of which the last
+        is that of the files that are done."""
+        self._ratio = raw_per_text(plan)
+        """Raw bytes per byte of text."""
         self._started = time.monotonic()
 
     def __enter__(self) -> Self:
@@ -159,7 +164,7 @@ class Bars(Errors):
     def stage(self, stage: Stage, *, num_outputs: int, num_bytes: int) -> None:
         """Begin a bar, if there is something to make."""
         self._stage, self._bar, self._started = stage, None, time.monotonic()
-        self._raw_bytes = self._text_bytes = 0
+        self._raw_bytes = self._text_bytes = self._done_bytes = 0
         sizes = [num_bytes for (of, _), num_bytes in self._sizes.items() if of == stage]
         if sizes:
             total = max(sum(sizes), 1)
@@ -175,9 +180,11 @@ class Bars(Errors):
 
     def made(self, made: StageResult) -> None:
         """Count the output's raw bytes in full."""
+        if made.is_new and made.output.stage == "tokens":
+            self._done_bytes += made.manifest.counts["num_bytes"]
         self._count(made.output.name)
-        if made.is_new and made.output.stage == "tokens" and self._text_bytes:
-            self._ratio = min(self._raw_bytes / self._text_bytes, self._ratio)
+        if self._done_bytes:
+            self._ratio = self._raw_bytes / self._done_bytes
 
     def failed(self, failed: StageFailure) -> None:
         """Print the error above the bars."""
@@ -195,7 +202,21 @@ class Bars(Errors):
         if self._bar is None:
             return
         [total] = [task.total or 0 for task in self._progress.tasks if task.id == self._bar]
-        under_way = min(self._text_bytes * self._ratio, 0.99 * total)
-        num_bytes = max(self._raw_bytes, under_way)
+        under_way = max(0, self._text_bytes - self._done_bytes) * self._ratio
+        num_bytes = max(self._raw_bytes, min(self._raw_bytes + under_way, 0.99 * total))
         shown = f"{size(num_bytes)} of {size(total)}" if total > 1 else ""
         self._progress.update(self._bar, completed=num_bytes, size=shown, **fields)
+
+
+def raw_per_text(plan: Plan) -> float:
+    """Return about how many raw bytes a byte of text takes, as the largest files to do say."""
+    to_do = [of for of in plan.missing if of.stage == "tokens" and of.num_bytes >= LARGE_BYTES]
+    largest = sorted(to_do, key=lambda of: of.num_bytes)[-FILES_ASKED:]
+    if not largest:
+        return 1.0
+    from tokflow.documents.text_size import declared_text_bytes
+
+    documents = plan.dataset.documents
+    sizes = [of for planned in largest for of in plan.graph.raw(planned.name).sizes.items()]
+    num_text_bytes = sum(declared_text_bytes(*of, documents) for of in sizes[:FILES_ASKED])
+    return sum(num_bytes for _, num_bytes in sizes[:FILES_ASKED]) / max(num_text_bytes, 1)
