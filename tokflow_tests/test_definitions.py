@@ -121,5 +121,5 @@ def test_no_telemetry_and_state_in_the_project():
     settings = yaml.safe_load((ROOT / "dagster.yaml").read_text())
 
     assert settings["telemetry"] == {"enabled": False}
-    assert settings["storage"]["custom"]["config"]["base_dir"] == ".dagster"
+    assert settings["instance_class"]["class"] == "ProjectInstance"
     assert ".dagster/" in (ROOT / ".gitignore").read_text().splitlines()

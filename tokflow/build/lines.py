@@ -40,11 +40,11 @@ class Pace:
         self.total = num_bytes
         """Raw bytes of all files; 0 where that is not known."""
         self.ratio = ratio
-        """Raw bytes per byte of text, of the files that are done."""
+        """Raw bytes per byte of text: of the files that are done or, before that, a guess."""
         self.num_documents = self.text_bytes = 0
         """Of the text that was tokenized."""
-        self._done_bytes = self._new_bytes = 0
-        """Of the files that are done, and of those that were made here."""
+        self._done_bytes = self._new_bytes = self._new_text_bytes = 0
+        """Of the files that are done, of those that were made here, and of their text."""
         self._started = time.monotonic()
 
     def advance(self, num_documents: int, num_bytes: int) -> None:
@@ -52,19 +52,19 @@ class Pace:
         self.num_documents += num_documents
         self.text_bytes += num_bytes
 
-    def count(self, num_bytes: int, *, is_new: bool) -> None:
-        """Count a file that is done, by its raw bytes."""
+    def count(self, num_bytes: int, *, is_new: bool, num_text_bytes: int = 0) -> None:
+        """Count a file that is done, by its raw bytes and, if it was tokenized, its text."""
         self._done_bytes += num_bytes
         self._new_bytes += num_bytes if is_new else 0
-        if is_new and self.text_bytes:
-            self.ratio = min(self._new_bytes / self.text_bytes, self.ratio)
+        self._new_text_bytes += num_text_bytes if is_new else 0
+        if self._new_text_bytes:
+            self.ratio = self._new_bytes / self._new_text_bytes
 
     @property
     def num_bytes(self) -> float:
         """Raw bytes that are done, with those under way; below the total until all are."""
-        there = self._done_bytes - self._new_bytes
-        under_way = there + self.text_bytes * self.ratio
-        return max(self._done_bytes, min(under_way, 0.99 * self.total))
+        under_way = max(0, self.text_bytes - self._new_text_bytes) * self.ratio
+        return max(self._done_bytes, min(self._done_bytes + under_way, 0.99 * self.total))
 
     @property
     def megabytes_per_second(self) -> float:
@@ -144,7 +144,8 @@ class Lines(Reporter):
         stage = made.output.stage
         if made.output.is_of_file:
             num_bytes = made.output.graph.raw(made.output.name).num_bytes
-            self._pace.count(num_bytes, is_new=made.is_new)
+            num_text_bytes = made.manifest.counts["num_bytes"] if stage == "tokens" else 0
+            self._pace.count(num_bytes, is_new=made.is_new, num_text_bytes=num_text_bytes)
         self._num_done += 1
         if made.is_new and stage in ("split", "sequences"):
             self._new.append(made)

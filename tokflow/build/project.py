@@ -11,6 +11,9 @@ from tokflow.errors import ConfigError, message_of
 PROJECT_VARIABLE = "TOKFLOW_PROJECT"
 """Names the project's folder, as `--project` does, in place of the current one."""
 
+KEEPS_STATE = {"storage", "run_storage", "instance_class"}
+"""Keys of a dagster.yaml, one of which says where Dagster keeps its state."""
+
 
 @dataclass(frozen=True, slots=True)
 class Project:
@@ -50,6 +53,18 @@ def project_root() -> Path:
     """Return the root of the project one stands in; the current folder if that is in none."""
     project = find_project()
     return project.root if project else Path.cwd()
+
+
+def state_home(root: Path) -> Path:
+    """Return the folder of a project that is DAGSTER_HOME where the user has set none.
+
+    That is the project root if its dagster.yaml says where the state is kept, else `.dagster`.
+    """
+    import yaml
+
+    settings = root / "dagster.yaml"
+    found = yaml.safe_load(settings.read_text()) if settings.is_file() else None
+    return root if KEEPS_STATE & (found or {}).keys() else root / ".dagster"
 
 
 def _section(path: Path) -> dict[str, Any] | None:

@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 
+FILES_ASKED = 4
+LARGE_BYTES = 4_000_000
+"""So many files, of those that are large, are asked for the size of their text."""
+
+
 class Errors(Reporter):
     """Prints what could not be made as soon as it is known, one damage once."""
 
@@ -50,7 +55,7 @@ class Bars(Errors):
         )
         self._stage: Stage = "raw"
         self._bar: TaskID | None = None
-        self._pace = Pace(0)
+        self._pace = Pace(0, ratio=raw_per_text(plan))
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -76,7 +81,9 @@ class Bars(Errors):
 
     def made(self, made: StageResult) -> None:
         """Count the output's raw bytes in full."""
-        self._count(made.output.name, is_new=made.is_new)
+        is_text = made.is_new and made.output.stage == "tokens"
+        num_text_bytes = made.manifest.counts["num_bytes"] if is_text else 0
+        self._count(made.output.name, is_new=made.is_new, num_text_bytes=num_text_bytes)
 
     def failed(self, failed: StageFailure) -> None:
         """Print the error above the bars."""
@@ -85,9 +92,9 @@ class Bars(Errors):
         super().failed(failed)
         self._progress.start()
 
-    def _count(self, name: str, *, is_new: bool) -> None:
+    def _count(self, name: str, *, is_new: bool, num_text_bytes: int = 0) -> None:
         num_bytes = max(self._sizes.get((self._stage, name), 0), 1)  # a tokenizer has none
-        self._pace.count(num_bytes, is_new=is_new)
+        self._pace.count(num_bytes, is_new=is_new, num_text_bytes=num_text_bytes)
         self._show(name=name)
 
     def _show(self, **fields: Any) -> None:
@@ -97,3 +104,17 @@ class Bars(Errors):
         num_bytes, total = self._pace.num_bytes, self._pace.total
         shown = f"{size(num_bytes)} of {size(total)}" if total > 1 else ""
         self._progress.update(self._bar, completed=num_bytes, size=shown, **fields)
+
+
+def raw_per_text(plan: Plan) -> float:
+    """Return about how many raw bytes a byte of text takes, as the largest files to do say."""
+    to_do = [of for of in plan.missing if of.stage == "tokens" and of.num_bytes >= LARGE_BYTES]
+    largest = sorted(to_do, key=lambda of: of.num_bytes)[-FILES_ASKED:]
+    if not largest:
+        return 1.0
+    from tokflow.documents.text_size import declared_text_bytes
+
+    documents = plan.dataset.documents
+    sizes = [of for planned in largest for of in plan.graph.raw(planned.name).sizes.items()]
+    num_text_bytes = sum(declared_text_bytes(*of, documents) for of in sizes[:FILES_ASKED])
+    return sum(num_bytes for _, num_bytes in sizes[:FILES_ASKED]) / max(num_text_bytes, 1)

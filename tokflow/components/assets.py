@@ -18,11 +18,6 @@ from tokflow.exports.columns import schema_of
 from tokflow.raw import redact
 from tokflow.tokens.document_table import DOCUMENTS_SCHEMA
 
-FETCH_RETRY = dg.RetryPolicy(
-    max_retries=2, delay=10, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS
-)
-"""On top of the tries of each download: a server may be away for longer."""
-
 KINDS = {"tiktoken": "openai", "huggingface": "huggingface"}
 
 DOCUMENT_COLUMNS = {
@@ -120,7 +115,6 @@ def _asset(
         backfill_policy=dg.BackfillPolicy.single_run(),
         pool=None if stage in ("raw", "files") else dataset.pool,
         resource_defs={RESOURCE: WORKERS},
-        retry_policy=FETCH_RETRY if stage == "raw" else None,
     )(make_body(dataset, stage, name))
 
 

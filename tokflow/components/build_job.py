@@ -22,7 +22,6 @@ from tokflow.build.lines import Lines
 from tokflow.build.output import Stage
 from tokflow.build.pipeline import build_dataset
 from tokflow.build.results import BuildResult, Reporter, StageFailure, StageResult
-from tokflow.components.assets import FETCH_RETRY
 from tokflow.components.checks import check_result
 from tokflow.components.console import CONSOLE_CONFIG, console_logger
 from tokflow.components.dagster_names import asset_key, build_job_name
@@ -31,7 +30,7 @@ from tokflow.components.history import AssetHistory
 from tokflow.components.instance import PROCESS_TAG, end_killed_runs, this_process
 from tokflow.components.reports import data_version, report
 from tokflow.components.state import INPUTS_TAG, inputs_digest
-from tokflow.components.steps import failure_of
+from tokflow.components.steps import again_if_fetched, failure_of
 from tokflow.components.workers import RESOURCE, WORKERS
 from tokflow.errors import TokflowError, counted, message_of
 
@@ -65,7 +64,6 @@ def build_job(dataset: Dataset, body: Body | None = None) -> dg.JobDefinition:
         description="Build what is missing or changed, of all files, and report it.",
         required_resource_keys={RESOURCE},
         pool=dataset.pool,
-        retry_policy=None if body else FETCH_RETRY,  # who waits at a terminal tries again at will
     )
     def build_all(context: dg.OpExecutionContext) -> None:
         (body or partial(_build_or_fail, dataset))(context)
@@ -94,7 +92,7 @@ def _build_or_fail(dataset: Dataset, context: dg.OpExecutionContext) -> None:
         message = message_of(error, where=dataset.name)
         raise dg.Failure(f"{dataset.name}: {message}", allow_retries=False) from error
     if failure is not None:
-        raise failure
+        raise again_if_fetched(failure, context)
 
 
 def run_build_job(

@@ -5,12 +5,9 @@ from collections.abc import Iterator
 from contextlib import chdir, contextmanager
 
 import dagster as dg
-import yaml
 
-from tokflow.build.project import project_root
+from tokflow.build.project import project_root, state_home
 from tokflow.store.atomic import is_alive, machine
-
-STATE_FOLDER = ".dagster"
 
 PROCESS_TAG = "tokflow/process"
 """On a run that no daemon watches: the machine and process that does it."""
@@ -29,9 +26,7 @@ def open_instance() -> Iterator[dg.DagsterInstance]:
             yield instance
         return
     root = project_root()
-    settings = root / "dagster.yaml"
-    has_storage = settings.is_file() and "storage" in (yaml.safe_load(settings.read_text()) or {})
-    home = root if has_storage else root / STATE_FOLDER
+    home = state_home(root)
     home.mkdir(exist_ok=True)
     with chdir(root), dg.DagsterInstance.from_config(os.fspath(home)) as instance:
         yield instance

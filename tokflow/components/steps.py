@@ -27,6 +27,12 @@ from tokflow.pools.pool import Pool, open_pool
 Results = Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]
 Body = Callable[[dg.AssetExecutionContext], Results]
 
+FETCH_AGAIN = dg.RetryPolicy(
+    max_retries=2, delay=10, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS
+)
+"""On top of the tries of each download: a server may be away for longer. Not the policy of a step,
+since with one Dagster begins a step again that a user has terminated."""
+
 MAX_SHOWN = 50
 """Files that a failure lists."""
 
@@ -73,7 +79,9 @@ def make_body(dataset: Dataset, stage: Any, name: str = "") -> Body:
             first = next(iter(errors.values()))
             cure = f"The job {build_job_name(dataset)} makes all that is missing."
             cures = [cure] if isinstance(first, MissingOutputError) else []
-            raise failure_of(graph, errors, num_keys=len(keys), problems=cures) from first
+            failure = failure_of(graph, errors, num_keys=len(keys), problems=cures)
+            failure.__cause__ = first
+            raise again_if_fetched(failure, context)
 
     return body
 
@@ -193,6 +201,18 @@ def failure_of(
         metadata={"files": dg.MetadataValue.json(list(errors)[:MAX_SHOWN])},
         allow_retries=any(_is_remote(graph, key) for key in errors),
     )
+
+
+def again_if_fetched(
+    failure: dg.Failure, context: dg.OpExecutionContext | dg.AssetExecutionContext
+) -> dg.Failure | dg.RetryRequested:
+    """Return what a step raises: the failure, or where it may pass, a request to try once more."""
+    tries = context.retry_number
+    if not failure.allow_retries or tries >= FETCH_AGAIN.max_retries:
+        return failure
+    again = dg.RetryRequested(FETCH_AGAIN.max_retries, FETCH_AGAIN.calculate_delay(tries + 1))
+    again.__cause__ = failure
+    return again
 
 
 def _is_remote(graph: BuildGraph, key: str) -> bool:

@@ -1,41 +1,35 @@
-"""Dagster's storage, which dagster.yaml names: relative folders in it start beside dagster.yaml.
+"""Dagster's instance of a project, which dagster.yaml names: its state is beside that file.
 
-Those of Dagster's own classes start at the working folder, so that with DAGSTER_HOME set each
-working folder would get a history of its own.
+Relative folders of Dagster's own start at the working folder, so that with DAGSTER_HOME set each
+working folder would get a history of its own; and without it the state is in a temporary folder.
 """
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
-from dagster._core.storage.local_compute_log_manager import LocalComputeLogManager
-from dagster._core.storage.root import LocalArtifactStorage
-from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
+import dagster as dg
+
+STATE_FOLDER = ".dagster"
 
 
-class _BesideDagsterYaml:
-    """A storage whose folder is absolute where dagster.yaml names a relative one.
+class ProjectInstance(dg.DagsterInstance):
+    """History, files and logs of runs in `.dagster` beside dagster.yaml, unless that says where.
 
-    Dagster reads dagster.yaml from DAGSTER_HOME or, if that is not set, from the current folder;
-    the processes that it starts inherit both.
+    Dagster reads dagster.yaml from DAGSTER_HOME or, if that is not set, from the current folder.
     """
 
     @classmethod
-    def from_config_value(cls, inst_data: Any, config_value: Mapping[str, Any]) -> Any:
-        """Return Dagster's own storage, in that folder."""
+    def config_schema(cls) -> Mapping[str, Any]:
+        """Return the keys of dagster.yaml that are for this class alone: none."""
+        return {}
+
+    @classmethod
+    def config_defaults(cls, base_dir: str) -> Mapping[str, Any]:
+        """Return Dagster's own defaults, in that folder in place of `base_dir`."""
         home = Path(os.environ.get("DAGSTER_HOME") or Path.cwd()).expanduser()
-        config = {**config_value, "base_dir": os.fspath(home / config_value["base_dir"])}
-        return super().from_config_value(inst_data, config)  # type: ignore[misc]
-
-
-class History(_BesideDagsterYaml, DagsterSqliteStorage):
-    """Runs, events and schedules in SQLite."""
-
-
-class Artifacts(_BesideDagsterYaml, LocalArtifactStorage):
-    """Files that runs leave."""
-
-
-class ComputeLogs(_BesideDagsterYaml, LocalComputeLogManager):
-    """Texts that runs print."""
+        # Dagster exports this class nowhere, but takes it in a method that is public.
+        instance_ref = get_type_hints(dg.DagsterInstance.from_ref)["instance_ref"]
+        defaults: Mapping[str, Any] = instance_ref.config_defaults(os.fspath(home / STATE_FOLDER))
+        return defaults

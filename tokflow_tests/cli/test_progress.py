@@ -1,3 +1,4 @@
+import gzip
 import re
 from pathlib import Path
 
@@ -6,7 +7,9 @@ import pytest
 from tokflow.build.dataset import load_dataset
 from tokflow.build.pipeline import build_dataset
 from tokflow.build.plan import make_plan
+from tokflow.cli import progress
 from tokflow.cli.progress import Bars
+from tokflow_tests.tiny import declare_small
 
 
 def test_bars_hear_of_the_whole_build(config: Path, capsys: pytest.CaptureFixture[str]):
@@ -25,3 +28,17 @@ def test_bars_hear_of_the_whole_build(config: Path, capsys: pytest.CaptureFixtur
         "export",
     ]
     assert re.search(r"193 B of 193 B +\d+\.\d MB/s", lines[1])
+
+
+def test_the_bar_of_a_compressed_file_goes_by_the_size_that_the_file_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    text = b'{"text": "it is said again"}\n' * 1_000
+    packed = gzip.compress(text)
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/a.jsonl.gz").write_bytes(packed)
+    plan = make_plan(declare_small(tmp_path, raw={"files": "raw/*.gz"}))
+
+    assert progress.raw_per_text(plan) == 1.0  # a small file is not asked
+    monkeypatch.setattr(progress, "LARGE_BYTES", 1)
+    assert progress.raw_per_text(plan) == len(packed) / len(text)

@@ -1,5 +1,6 @@
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -7,13 +8,14 @@ from pathlib import Path
 import pytest
 
 import tokflow
+from tokflow.cli.ui import code_location
 from tokflow_tests.cli.commands import json_of, run
 
 
 def test_the_web_ui_is_for_this_machine_alone():
     document = json_of("ui", "--port", "3001")
 
-    assert document["command"][1:8] == ["-m", "dagster", "dev", "-h", "127.0.0.1", "-p", "3001"]
+    assert document["url"] == "http://127.0.0.1:3001"
     assert Path(document["folder"]) == Path(tokflow.__file__).parent.parent
 
 
@@ -26,24 +28,92 @@ def test_the_web_ui_is_not_exposed_by_mistake(host: str):
 
 
 def test_the_web_ui_is_exposed_by_name():
-    command = json_of("ui", "--host", "0.0.0.0", "--expose-without-login")["command"]
+    exposed = ("--expose-without-login", "--port", "3001")
 
-    assert command[5] == "0.0.0.0"
+    assert json_of("ui", "--host", "192.168.1.5", *exposed)["url"] == "http://192.168.1.5:3001"
+    # Where it listens on all addresses, this one is for who sits here.
+    assert json_of("ui", "--host", "::", *exposed)["url"] == "http://[::1]:3001"
 
 
-def test_the_web_ui_has_the_environment_of_the_user_and_not_that_of_a_command():
+def test_a_port_that_is_taken_is_said_before_anything_starts():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        result = run("ui", "--port", server.getsockname()[1])
+
+    assert result.exit_code == 2
+    assert "take a free port: --port 0" in result.stderr
+
+
+PROJECTS = {
+    "": ("tokflow.definitions", ["--module-name", "tokflow.definitions"]),
+    "[tool.ruff]": ("tokflow.definitions", ["--module-name", "tokflow.definitions"]),
+    "[tool.dagster]\nmodule_name = 'own'": ("own", ["--module-name", "own"]),
+    "[tool.dg.project]\nroot_module = 'own'": (
+        "own.definitions",
+        ["--module-name", "own.definitions"],
+    ),
+    "[tool.dg.project]\nroot_module = 'own'\ncode_location_name = 'named'\n"
+    "code_location_target_module = 'own.other'": ("named", ["--module-name", "own.other"]),
+    "[tool.dg.project]\nroot_module = 'own'\nautoload_defs = true": (
+        "own.defs",
+        ["--autoload-defs-module-name", "own.defs"],
+    ),
+}
+
+
+@pytest.mark.parametrize("pyproject", PROJECTS)
+def test_a_project_s_own_definitions_are_loaded_under_the_name_of_dagster_dev(
+    pyproject: str, tmp_path: Path
+):
+    (tmp_path / "pyproject.toml").write_text(pyproject)
+
+    location = code_location(tmp_path)
+
+    assert location is not None
+    assert (location.name, list(location.options)) == PROJECTS[pyproject]
+
+
+def test_a_workspace_yaml_is_left_to_dagster(tmp_path: Path):
+    (tmp_path / "workspace.yaml").write_text("load_from: []\n")
+
+    assert code_location(tmp_path) is None
+
+
+def test_state_is_where_tokflow_run_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+
+    def home() -> str:
+        return str(json_of("ui")["dagster_home"])
+
+    assert home() == str(tmp_path / ".dagster")
+    (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    assert home() == str(tmp_path / ".dagster")
+    (tmp_path / "dagster.yaml").write_text("storage: {sqlite: {base_dir: state}}\n")
+    assert home() == str(tmp_path)
+    monkeypatch.setenv("DAGSTER_HOME", "/elsewhere")
+    assert home() == "/elsewhere"
+
+
+def test_the_web_ui_has_the_environment_of_the_user_and_not_that_of_a_command(tmp_path: Path):
     code = (
-        "import json, os\n"
+        "import json, subprocess\n"
         "from tokflow.cli import main\n"
-        "os.execve = lambda path, command, environment: print(json.dumps(environment))\n"
+        "class Shown(subprocess.Popen):\n"
+        "    def __init__(self, command, env, **other):\n"
+        "        raise SystemExit(json.dumps(env))\n"
+        "subprocess.Popen = Shown\n"
         "main()\n"
     )
     spared = {"OPENBLAS_NUM_THREADS", "PYDANTIC_DISABLE_PLUGINS"}
     asked = {name: os.environ[name] for name in os.environ if name not in spared}
-    asked["OPENBLAS_NUM_THREADS"] = "1"
+    asked |= {"OPENBLAS_NUM_THREADS": "1", "DAGSTER_HOME": str(tmp_path)}
 
     done = subprocess.run(
-        [sys.executable, "-c", code, "ui"], env=asked, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code, "ui", "--port", "0"],
+        env=asked,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
-    assert json.loads(done.stdout) == asked | {"DAGSTER_DISABLE_TELEMETRY": "1"}
+    assert json.loads(done.stderr) == asked | {"DAGSTER_DISABLE_TELEMETRY": "1"}

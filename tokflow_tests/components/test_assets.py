@@ -431,3 +431,21 @@ def test_an_export_of_rows_shows_its_columns(tmp_path: Path):
         "jsonl": ["input_ids", "labels"],
         "bin": None,
     }
+
+
+def test_a_fetch_that_fails_is_tried_again_and_a_step_that_is_terminated_is_not(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tokflow.raw.fetch.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("tokflow.components.steps.FETCH_AGAIN", dg.RetryPolicy(max_retries=2))
+    case.attributes["raw"] = {"files": ["http://127.0.0.1:1/a.txt"]}
+    case.instance.add_dynamic_partitions("small_files", ["a.txt"])
+
+    result = case.run(selection("raw"), keys=["a.txt"])
+
+    retried = [event for event in result.all_events if event.is_step_up_for_retry]
+    assert len(retried) == 2
+    assert "127.0.0.1:1" in failure(result)
+    # With a policy Dagster would begin a step that a user has terminated again.
+    jobs = case.defs.get_repository_def().get_all_jobs()
+    assert {op.retry_policy for job in jobs for op in job.all_node_defs} == {None}

@@ -1,6 +1,7 @@
 """Claims about the processes that a step of Dagster works with."""
 
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -57,3 +58,57 @@ def test_what_takes_all_cores_waits_for_its_like_and_downloads_do_not(case: Case
         assert pools(*path) == {"tokflow"}
     config = yaml.safe_load((Path(__file__).parents[2] / "dagster.yaml").read_text())
     assert config["concurrency"]["pools"] == {"granularity": "run", "default_limit": 1}
+
+
+def leaves(schema: Any, *path: str) -> dict[str, str]:
+    """Return the kind of each value that a config may have, by its path."""
+    fields = getattr(schema, "fields", None)
+    if not fields:
+        return {".".join(path): schema.kind.name}
+    return {
+        name: kind
+        for key, field in fields.items()
+        for name, kind in leaves(field.config_type, *path, key).items()
+    }
+
+
+def test_a_run_s_config_says_no_more_than_how_many_processes_work(case: Case):
+    jobs = case.defs.get_repository_def().get_all_jobs()
+
+    found = {job.name: leaves(job.run_config_schema.config_type) for job in jobs}
+
+    assert {"__ASSET_JOB", "small_build", "small_scan"} <= set(found)
+    for name, kinds in found.items():
+        # Dagster takes anything for a step without a schema, and hands it to nobody.
+        own = {path for path, kind in kinds.items() if kind != "ANY"}
+        own = {path for path in own if path.split(".")[0] not in ("execution", "loggers")}
+        of_dagster = "resources.io_manager.config.base_dir"  # for values; steps have none
+        assert own <= {"resources.tokflow_workers.config.jobs", of_dagster}, name
+
+
+def test_nothing_is_written_where_a_run_s_config_says(case: Case):
+    folder = case.folder / "elsewhere"
+
+    result = case.run(
+        keys=KEYS, config={"resources": {"io_manager": {"config": {"base_dir": str(folder)}}}}
+    )
+
+    assert result.success, failure(result)
+    assert not folder.exists()
+
+
+def test_no_variable_of_the_environment_comes_into_a_run_by_its_config(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("SECRET", "hunter2")
+    secret = {"env": "SECRET"}
+    workers = {"resources": {"tokflow_workers": {"config": {"jobs": secret}}}}
+
+    with pytest.raises(dg.DagsterInvalidConfigError) as refused:
+        case.run(keys=KEYS, config=workers)
+    result = case.run(keys=KEYS, config={"ops": {"small__tokens": {"config": secret}}})
+
+    assert "hunter2" not in str(refused.value)
+    assert result.success, failure(result)
+    records = case.instance.get_records_for_run(result.run_id).records
+    assert "hunter2" not in str([record.event_log_entry for record in records])
