@@ -6,6 +6,7 @@ neither Dagster nor an engine is imported.
 
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
@@ -32,7 +33,7 @@ from tokflow.cli.terminal import (
     print_json,
     size,
 )
-from tokflow.errors import ConfigError, explained
+from tokflow.errors import ConfigError, TokflowError, explained
 from tokflow.pools.pool import get_ready, num_jobs
 from tokflow.store.atomic import point_latest_to
 
@@ -54,14 +55,12 @@ def main(
     broken: dict[str, ConfigError] = {}
     datasets = select(names, configs, store, is_one=bool(partitions), broken=broken)
     in_dagster = not configs and store is None  # else Dagster does not know it as it is
-    if recheck and (shard or not in_dagster):
-        raise _not_checked("--shard" if shard else "--config" if configs else "--store")
+    if recheck:
+        _require_checks({"--shard": shard, "--config": configs, "--store": store})
     run = partial(_run, partitions=partitions, in_dagster=in_dagster, recheck=recheck)
     if share is not None:
         run = partial(_run_share, share=share)
-    documents: list[dict[str, Any]] = [
-        {"dataset": name, "error": error.fields()} for name, error in broken.items()
-    ]
+    documents = [_failed(name, error) for name, error in broken.items()]
     errors: list[Exception] = list(broken.values())
     for dataset in datasets:
         try:
@@ -74,19 +73,25 @@ def main(
             errors.append(error)
             problem = explained(error, where=dataset.name)
             print_error(str(problem), error)
-            documents.append({"dataset": dataset.name, "error": problem.fields()})
+            documents.append(_failed(dataset.name, problem))
     if json:
         print_json({"datasets": documents})
     return FAILED if any(of.get("problems") for of in documents) else exit_status(errors)
 
 
-def _not_checked(option: str) -> ConfigError:
-    return ConfigError(
-        where="--recheck",
-        expected="declared datasets, whose builds Dagster records and checks",
-        found=f"{option}, a build that has no asset checks",
-        remedy="leave one out; `tokflow verify` checks any outputs",
-    )
+def _failed(name: str, error: TokflowError) -> dict[str, Any]:
+    return {"dataset": name, "error": error.fields()}
+
+
+def _require_checks(others: Mapping[str, object]) -> None:
+    """Raise ConfigError where an option is given by which Dagster, which checks, has no part."""
+    for option in [option for option, value in others.items() if value]:
+        raise ConfigError(
+            where="--recheck",
+            expected="declared datasets, whose builds Dagster records and checks",
+            found=f"{option}, a build that has no asset checks",
+            remedy="leave one out; `tokflow verify` checks any outputs",
+        )
 
 
 def _read_share(shard: str, partitions: Words) -> Share:

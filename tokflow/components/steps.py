@@ -52,13 +52,8 @@ def make_body(dataset: Dataset, stage: Any, name: str = "") -> Body:
             return
         graph = BuildGraph(dataset)
         keys = _partitions(context, dataset) if stage in FILE_STAGES else [name or stage]
-        with open_pool(getattr(context.resources, RESOURCE).jobs) as pool:
-            reports, errors = _make_all(context, graph, stage, keys, pool)
-            if graph.has_new_verdict:  # those that were made before it are to be made again
-                reports, errors = _make_all(context, graph, stage, keys, pool)
-        failed = [StageFailure(stage, key, error) for key, error in errors.items()]
-        note_failures(graph, failed, tried=keys if stage in FILE_STAGES else None)
-        has_new_raw = _record_raw_of(context, graph, stage, keys)
+        reports, errors = _make_or_note(context, graph, stage, keys)
+        is_again = _record_raw_of(context, graph, stage, keys) or errors or len(keys) > 1
         if not errors:
             report = reports[keys[0]] if len(keys) == 1 else _joined(reports)
             # Dagster 1.13 gives all partitions of a run the one data version and the tags of the
@@ -72,18 +67,29 @@ def make_body(dataset: Dataset, stage: Any, name: str = "") -> Body:
                 metadata=report.metadata,
                 check_results=[*check_results(Checker(graph), stage, name, keys, checks)],
             )
-        if errors or has_new_raw or len(keys) > 1:
+        if is_again:
             for event in AssetHistory(context.instance, dataset, stage, name).events(reports):
                 context.log_event(event)
         if errors:
-            first = next(iter(errors.values()))
-            cure = f"The job {build_job_name(dataset)} makes all that is missing."
-            cures = [cure] if isinstance(first, MissingOutputError) else []
+            is_missing = any(isinstance(of, MissingOutputError) for of in errors.values())
+            cures = [f"The job {build_job_name(dataset)} makes all that is missing."] * is_missing
             failure = failure_of(graph, errors, num_keys=len(keys), problems=cures)
-            failure.__cause__ = first
             raise again_if_fetched(failure, context)
 
     return body
+
+
+def _make_or_note(
+    context: dg.AssetExecutionContext, graph: BuildGraph, stage: Any, keys: Sequence[str]
+) -> tuple[dict[str, Report], dict[str, Exception]]:
+    """Make the outputs, and keep for a plan why some could not be made."""
+    with open_pool(getattr(context.resources, RESOURCE).jobs) as pool:
+        reports, errors = _make_all(context, graph, stage, keys, pool)
+        if graph.has_new_verdict:  # those that were made before it are to be made again
+            reports, errors = _make_all(context, graph, stage, keys, pool)
+    failed = [StageFailure(stage, key, error) for key, error in errors.items()]
+    note_failures(graph, failed, tried=keys if stage in FILE_STAGES else None)
+    return reports, errors
 
 
 def _recheck(
@@ -196,11 +202,13 @@ def failure_of(
         rest = "; the others were, and are recorded" if len(errors) < num_keys else ""
         head = f"{len(errors):,} of {num_keys:,} files could not be built{rest}"
         lines = [head, *shortened(lines, MAX_SHOWN)]
-    return dg.Failure(
+    failure = dg.Failure(
         f"{graph.dataset.name}: " + "\n".join([*lines, *problems]),
         metadata={"files": dg.MetadataValue.json(list(errors)[:MAX_SHOWN])},
         allow_retries=any(_is_remote(graph, key) for key in errors),
     )
+    failure.__cause__ = next(iter(errors.values()), None)
+    return failure
 
 
 def again_if_fetched(
