@@ -73,6 +73,7 @@ def main():
     import dagster as dg  # noqa: TID251 (its process runs no core that has to do without)
 
     from tokflow.build.dataset import load_dataset
+    from tokflow.components import state
     from tokflow.components.automation import files_sensor, scan_job
     from tokflow.components.file_partitions import sync_files
 
@@ -82,6 +83,7 @@ def main():
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
     dataset = load_dataset(arguments.config)
+    state.CALM_SECONDS = 0.0  # else a tick would wait for the file that has just been written
     sensor = files_sensor([dataset], [scan_job(dataset)])
     arguments.history.mkdir()
     with dg.DagsterInstance.local_temp(str(arguments.history)) as instance:

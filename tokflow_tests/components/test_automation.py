@@ -15,6 +15,7 @@ from tokflow.build.pipeline import build_dataset
 from tokflow.components import run_build_job, sync_files
 from tokflow.components import state as state_module
 from tokflow_tests.dagster_case import QUIET, Case, Sensor
+from tokflow_tests.tiny import many_ids
 
 BUILD = ["small_build"]
 KEYS = ["a.txt", "b.txt", "c.txt"]
@@ -135,6 +136,18 @@ def test_a_partition_that_was_made_again_the_same_builds_nothing(case: Case):
     case.run(dg.AssetSelection.assets(["small", "sequences"]), keys=["b.txt"])
 
     assert automation.settle() == []
+
+
+def test_another_file_of_the_tokenizer_is_a_build(case: Case):
+    file = case.folder / "tokenizer.json"
+    file.write_text(many_ids())
+    case.attributes["tokenizer"] = {"kind": "file", "name": file.name, "eos_token": "<eos>"}
+    automation = built(case)
+
+    file.write_text(many_ids() + "\n")
+
+    assert automation.settle() == BUILD
+    assert case.not_fresh() == {}
 
 
 def test_an_output_that_is_deleted_twice_is_built_twice(case: Case):
