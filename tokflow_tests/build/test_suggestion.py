@@ -111,6 +111,17 @@ def test_a_large_txt_file_is_one_of_lines(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
+    ("name", "content"),
+    [("a.csv", "id,text\n1,gr\xf6\xdfe\n"), ("a.jsonl", '{"id": "1", "text": "gr\xf6\xdfe"}\n')],
+)
+def test_a_column_in_another_encoding_is_not_passed_over(tmp_path: Path, name: str, content: str):
+    (tmp_path / name).write_bytes(content.encode("latin-1"))
+
+    with pytest.raises(BadDocumentError, match=r"expected valid UTF-8, found .*; fix the line"):
+        suggest([f"{tmp_path}/{name}"])
+
+
+@pytest.mark.parametrize(
     ("content", "error", "message"),
     [
         ('{"a": 1}\n', BadDocumentError, "row 0, line 1, byte 0: expected the key 'text'"),
