@@ -7,6 +7,7 @@ import pytest
 
 from tokflow.build import suggestion
 from tokflow.build.suggestion import suggest
+from tokflow.documents import DocumentsConfig
 from tokflow.errors import BadDocumentError, ConfigError
 
 LONG = "some words of text. " * 5
@@ -73,6 +74,8 @@ def test_no_more_is_read_than_it_takes(tmp_path: Path, monkeypatch: pytest.Monke
     jsonl(tmp_path / "a.jsonl", [{"text": "x" * 20_000}] * 300)
     (tmp_path / "b.jsonl").write_text("no JSON")
 
+    paths = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    assert not suggestion._count(paths, DocumentsConfig()).is_all
     assert "on_bad_document" not in suggest([f"{tmp_path}/*"]).documents
 
 

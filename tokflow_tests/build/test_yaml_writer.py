@@ -40,7 +40,7 @@ def test_a_dataset_whose_files_are_not_there_yet_passes_the_checks():
 
 @pytest.mark.parametrize(
     "word",
-    ["on", "7", "{x}", "ü", "'", '"', "null", "*.t", "&a", "a: b", "a #b", "a\tb", " a", "x " * 9],
+    ["on", "7", "{x}", "ü", "'", '"', "null", "*.t", "&a", "a: b", "a #b", "a\nb", " a", "x " * 9],
 )
 def test_any_name_of_a_file_or_column_is_read_back(word: str):
     found = Suggestion(documents={"text": word}, split=UNSEEN.split, others=(word,))
