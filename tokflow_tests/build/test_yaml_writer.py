@@ -74,6 +74,7 @@ def test_its_comments_are_no_wider_than_the_code():
     for suggested in (UNSEEN, found):
         text = dataset_yaml("small", ["data/raw/small/*"], suggested, in_project=True)
         assert max(map(len, text.splitlines())) <= 100
+    assert r'separator: "<|endoftext|>\n"' in text  # on its line, as a person would write it
 
 
 def test_its_comments_are_those_those_of_the_demo():
