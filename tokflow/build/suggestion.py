@@ -29,6 +29,8 @@ LARGE_TXT_BYTES = 100_000_000
 """A txt file that is larger is taken as one of lines: it is hardly a single document."""
 TRAINING_CHARACTERS = 200_000_000
 """Of all raw files together, for a tokenizer; more make it no better, but slower to train."""
+NO_UTF8 = "expected valid UTF-8"
+"""Begins the reason of a reject."""
 END_OF_TEXT = "<|endoftext|>"
 """Stands between the documents of many a txt file."""
 
@@ -135,7 +137,7 @@ def _no_text_error(paths: Sequence[Path], text: str | None) -> ConfigError:
         found = f"chats alone, in {first_five(list(dict.fromkeys(map(repr, chats))))}"
         remedy = "declare `documents: {messages: ...}`, and a tokenizer with a chat template"
     else:
-        _count(paths, DocumentsConfig(text=text or "text"), max_rejects=0)
+        _read_all(paths, DocumentsConfig(text=text or "text"))
     return ConfigError(
         where=first_five(list(map(str, paths))),
         expected="raw files with text",
@@ -145,15 +147,22 @@ def _no_text_error(paths: Sequence[Path], text: str | None) -> ConfigError:
 
 
 def _characters(path: Path, text: str) -> int:
-    """Return the characters that a column has in the first records; 0 if it cannot be read."""
+    """Return the characters that a column has in the first records; 0 if it cannot be read.
+
+    Raises: BadDocumentError where a text file has no UTF-8 there, so that it may be the column.
+    """
     limit = Limit(documents=RECORDS, characters=COLUMN_CHARACTERS)
     config = DocumentsConfig(text=text, on_bad_document="reject", max_rejects=RECORDS, limit=limit)
     num_characters = 0
+    rejects: list[Reject] = []
     try:
-        for batch in read_documents(path, config):
+        for batch in read_documents(path, config, on_reject=rejects.append):
             num_characters += int(batch.num_chars.sum())
     except (ConfigError, BadDocumentError):
-        return num_characters  # a name that no config can have, or hardly ever text
+        pass  # a name that no config can have, or hardly ever text
+    is_text = format_of(path, config) in ("jsonl", "csv", "tsv")
+    if is_text and not num_characters and any(NO_UTF8 in of.reason for of in rejects):
+        _read_all([path], DocumentsConfig(text=text))
     return num_characters
 
 
@@ -170,9 +179,15 @@ def _of_txt(path: Path) -> dict[str, Any]:
     return {"document_per": "line" if is_large else "file"}
 
 
-def _count(paths: Sequence[Path], config: DocumentsConfig, max_rejects: int = 1000) -> _Count:
+def _read_all(paths: Sequence[Path], config: DocumentsConfig) -> None:
+    """Raise what the reader says of the first record that is no document."""
+    for _ in DocumentSource(paths, config).batches():
+        pass
+
+
+def _count(paths: Sequence[Path], config: DocumentsConfig) -> _Count:
     """Return the documents of the files, or of the first of them until there are enough."""
-    config = config.model_copy(update={"on_bad_document": "reject", "max_rejects": max_rejects})
+    config = config.model_copy(update={"on_bad_document": "reject"})
     count = _Count()
 
     def hear(path: Path, reject: Reject) -> None:

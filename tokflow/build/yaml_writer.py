@@ -25,8 +25,8 @@ ROWS = """\
 A document is one row; its text is in this column (or field, for jsonl) and is never altered."""
 
 TXT = """\
-A document is a whole txt file (`file`), one `line` of it, or the text between `separator`s; it is
-never altered."""
+A document is a whole txt file (`file`), one `line` of it, or the text between `separator`s; it
+is never altered."""
 
 TOKENIZER = """\
 Trained here, on all raw files (`files: part-0.parquet` would train it on one), so that the
@@ -35,8 +35,8 @@ dataset needs no download. For an existing one: {kind: tiktoken, name: gpt2},
 
 CHARACTERS = """\
 Parts by character offset through all raw files (`scope: file` counts in each). A part without
-`characters` takes the rest. `boundary: document` would put a document whole into the part that its
-first character falls in; there are too few documents here for that."""
+`characters` takes the rest. `boundary: document` would put a document whole into the part that
+its first character falls in; there are too few documents here for that."""
 
 HASHES = """\
 Shares of the documents by a hash of their text: a text stays in its part when files come and
@@ -91,7 +91,7 @@ def _about_documents(suggested: Suggestion) -> str:
     if suggested.chats:
         lines.append(f"`messages:` in place of `text:` reads chats: {', '.join(suggested.chats)}.")
     if suggested.first_reject is not None:
-        lines.append("Rows that are no document are set aside, listed and counted, not an error:")
+        lines.append("Records that are no document are set aside, listed and counted, such as")
         lines.append(suggested.first_reject)
     return "\n".join(lines)
 

@@ -87,6 +87,13 @@ def _found(suggested: Suggestion) -> dict[str, Any]:
     }
 
 
+_PER = {
+    "file": "each file is a document",
+    "line": "each line is a document",
+    "separator": "documents end where `documents.separator` stands",
+}
+
+
 def _print(document: dict[str, Any], suggested: Suggestion, output: Path) -> None:
     files = counted(suggested.num_files, "file")
     print_styled(
@@ -95,7 +102,7 @@ def _print(document: dict[str, Any], suggested: Suggestion, output: Path) -> Non
     )
     text = suggested.documents.get("text")
     if text is None:
-        print(f"each document is a {suggested.documents['document_per']} of text")
+        print(_PER[suggested.documents["document_per"]])
     else:
         others = f"; others with text: {', '.join(shortened(suggested.others))}"
         print(f"the text is in {text!r}{others if suggested.others else ''}")

@@ -19,6 +19,7 @@ def files(folder: Path, *names: str) -> None:
         (["raw/*.jsonl"], ["raw/*.jsonl"], "raw"),
         (["raw/a.jsonl", "raw/b.jsonl"], ["raw/*.jsonl"], "raw"),  # a glob that the shell resolved
         (["raw/a.jsonl", "raw/c.json"], ["raw/a.jsonl", "raw/c.json"], "raw"),
+        (["few/a.txt", "few/b.txt"], ["few/a.txt", "few/b.txt"], "few"),  # not all of them
         (["raw/../raw/./a.jsonl"], ["raw/a.jsonl"], "a"),
         (["t.parquet"], ["t.parquet"], "t"),  # Spark's folder is read as one table
         (["deep"], ["deep/**/*.csv.gz"], "deep"),
@@ -30,6 +31,7 @@ def test_patterns_are_those_that_a_person_would_write(
     tmp_path: Path, named: list[str], expected: list[str], name: str
 ):
     files(tmp_path, "raw/a.jsonl", "raw/b.jsonl", "raw/c.json", "t.parquet/part-0.parquet")
+    files(tmp_path, "few/a.txt", "few/b.txt", "few/c.txt")
     files(tmp_path, "deep/x/a.csv.gz", "deep/b.csv.gz", "deep/README", "odd/[1].txt")
 
     patterns = patterns_of(named, here=tmp_path)

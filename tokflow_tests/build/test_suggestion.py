@@ -7,6 +7,7 @@ import pytest
 
 from tokflow.build import suggestion
 from tokflow.build.suggestion import suggest
+from tokflow.documents import DocumentsConfig
 from tokflow.errors import BadDocumentError, ConfigError
 
 LONG = "some words of text. " * 5
@@ -73,6 +74,8 @@ def test_no_more_is_read_than_it_takes(tmp_path: Path, monkeypatch: pytest.Monke
     jsonl(tmp_path / "a.jsonl", [{"text": "x" * 20_000}] * 300)
     (tmp_path / "b.jsonl").write_text("no JSON")
 
+    paths = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    assert not suggestion._count(paths, DocumentsConfig()).is_all
     assert "on_bad_document" not in suggest([f"{tmp_path}/*"]).documents
 
 
@@ -108,6 +111,17 @@ def test_a_large_txt_file_is_one_of_lines(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "a.txt").write_text("a\nb\n")
 
     assert suggest([f"{tmp_path}/a.txt"]).documents == {"document_per": "line"}
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("a.csv", "id,text\n1,gr\xf6\xdfe\n"), ("a.jsonl", '{"id": "1", "text": "gr\xf6\xdfe"}\n')],
+)
+def test_a_column_in_another_encoding_is_not_passed_over(tmp_path: Path, name: str, content: str):
+    (tmp_path / name).write_bytes(content.encode("latin-1"))
+
+    with pytest.raises(BadDocumentError, match=r"expected valid UTF-8, found .*; fix the line"):
+        suggest([f"{tmp_path}/{name}"])
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_a_dataset_whose_files_are_not_there_yet_passes_the_checks():
 
 @pytest.mark.parametrize(
     "word",
-    ["on", "7", "{x}", "ü", "'", '"', "null", "*.t", "&a", "a: b", "a #b", "a\tb", " a", "x " * 9],
+    ["on", "7", "{x}", "ü", "'", '"', "null", "*.t", "&a", "a: b", "a #b", "a\nb", " a", "x " * 9],
 )
 def test_any_name_of_a_file_or_column_is_read_back(word: str):
     found = Suggestion(documents={"text": word}, split=UNSEEN.split, others=(word,))
@@ -63,7 +63,21 @@ def test_large_numbers_are_read_back():
     assert "characters: 13_500_000" in text
 
 
-def test_its_comments_are_those_of_the_demo():
+def test_its_comments_are_no_wider_than_the_code():
+    parts = {"train": {"start": 0, "characters": 10**12}, "validation": {"start": 10**12}}
+    found = Suggestion(
+        documents={"document_per": "separator", "separator": "<|endoftext|>\n"},
+        split={"scope": "dataset", "boundary": "character", "parts": parts},
+        max_characters=10**9,
+    )
+
+    for suggested in (UNSEEN, found):
+        text = dataset_yaml("small", ["data/raw/small/*"], suggested, in_project=True)
+        assert max(map(len, text.splitlines())) <= 100
+    assert r'separator: "<|endoftext|>\n"' in text  # on its line, as a person would write it
+
+
+def test_its_comments_are_those_those_of_the_demo():
     text = dataset_yaml("demo", ["data/raw/demo/*.parquet"], UNSEEN, in_project=True)
 
     ours, demos = comments(text), comments(DEMO.read_text())
@@ -71,4 +85,3 @@ def test_its_comments_are_those_of_the_demo():
         assert ours[name] == demos[name], name
     assert [word.replace("dataset", "demo") for word in ours["tokenizer"]] == demos["tokenizer"]
     assert set(ours["exports"]) <= set(demos["exports"])
-    assert max(map(len, text.splitlines())) <= 100
