@@ -159,7 +159,7 @@ def report_jobs(arguments, folder, say):
 
 def report_fixed(arguments, folder, say):
     numbers = arguments.files or FIXED_FILES
-    found = {num_files: fixed.measure_fixed(num_files) for num_files in numbers}
+    found = {num_files: fixed.measure_fixed(num_files, tell=tell_progress) for num_files in numbers}
     say(f"\n{fixed.DOCUMENTS_PER_FILE} documents per file, each way after the ones before")
     say("\n".join(fixed.table(found)))
     ticks = many_files.measure_ticks(many_files.NUM_TICKED)

@@ -49,12 +49,17 @@ class Cost:
     history_bytes: int
 
 
-def measure_fixed(num_files):
-    """Return a cost per way to build, each after the ones before, of `num_files` tiny files."""
+def measure_fixed(num_files, *, tell=print):
+    """Return a cost per way to build, each after the ones before, of `num_files` tiny files; tell
+    after each what it took."""
     with tempfile.TemporaryDirectory() as folder:
         place = Place(file=Path(folder) / "raw/*.jsonl", folder=Path(folder))
         write_tiny_files(place.file.parent, num_files)
-        return {name: _cost(program, place) for name, program in WAYS.items()}
+        costs = {}
+        for name, program in WAYS.items():
+            costs[name] = _cost(program, place)
+            tell(f"{num_files:,} files, {name}: {costs[name].measured.wall_seconds:.1f} s")
+    return costs
 
 
 def _cost(program, place):
