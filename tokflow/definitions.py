@@ -26,13 +26,16 @@ def defs() -> dg.Definitions:
 
 
 def _load(project: Project) -> dg.Definitions:
-    """Return what Dagster loads from the project; where a YAML of a dataset cannot even be read,
-    and so Dagster can load nothing, the datasets alone."""
+    """Return what Dagster loads from the project; the datasets alone where it can load nothing:
+    where one's YAML cannot even be read, or the package of that name that is installed is a wheel,
+    which has no definitions."""
     declarations = find_declarations(project)
     try:
         return dg.load_from_defs_folder(path_within_project=project.root)
-    except Exception:
-        if all(of.error is None for of in declarations):
+    except Exception as error:
+        module = str(getattr(error, "name", "")).replace(".", "/") or "none"
+        is_of_a_wheel = isinstance(error, ModuleNotFoundError) and project.defs.match(module)
+        if not is_of_a_wheel and all(of.error is None for of in declarations):
             raise
     datasets: list[Dataset] = []
     broken: list[dg.Definitions] = []

@@ -70,6 +70,19 @@ def test_a_file_that_dagster_cannot_read_takes_no_dataset_with_it(project: Path)
     assert loaded.resolve_job_def("own_build")
 
 
+def test_datasets_load_where_the_installed_package_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from tokflow.definitions import defs
+
+    make_project(tmp_path, defs="json/defs")
+    (tmp_path / "pyproject.toml").write_text('[tool.dg.project]\nroot_module = "json"\n')
+    declare_in(tmp_path, "own", "own", defs="json/defs")
+    monkeypatch.chdir(tmp_path)
+
+    assert defs().resolve_job_def("own_build")
+
+
 def test_what_python_defines_wrong_is_no_fault_of_a_dataset(project: Path):
     from tokflow.definitions import defs
 

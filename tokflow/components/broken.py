@@ -1,6 +1,7 @@
 """Definitions in place of a dataset that cannot be loaded, so that no other goes with it."""
 
 import logging
+import os
 import re
 
 import dagster as dg
@@ -8,12 +9,19 @@ import dagster as dg
 from tokflow.build.dagster_fields import dagster_name
 from tokflow.errors import TokflowError
 
+IS_CHECKED = "DAGSTER_IS_DEFS_VALIDATION_CLI"
+"""Variable that `dg check defs` and `dagster definitions validate` set."""
+
 
 def broken_definitions(name: str, error: TokflowError) -> dg.Definitions:
     """Return an asset `<name>/error` that says why, and a job `<name>_build` that fails with it.
 
     The log of the code location has it, too.
+
+    Raises: the error, where definitions are only checked: there it is to be an error.
     """
+    if os.environ.get(IS_CHECKED):
+        raise error
     logging.getLogger("tokflow").error("%s", error)
     safe_name = re.sub(r"\W+", "_", dagster_name(name), flags=re.ASCII).strip("_")
     asset = dg.AssetSpec(

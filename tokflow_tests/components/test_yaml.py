@@ -164,6 +164,18 @@ def test_what_is_wrong_is_said_in_the_place_of_the_dataset_alone(
     assert defs.resolve_job_def("good_build")
 
 
+def test_where_definitions_are_only_checked_what_is_wrong_is_an_error(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+):
+    declare_in(project, "bad", {"name": "bad"})
+    monkeypatch.setenv("DAGSTER_IS_DEFS_VALIDATION_CLI", "1")  # as `dg check defs` does
+
+    with pytest.raises(Exception, match="bad") as raised:
+        load(project)
+
+    assert "expected `raw:`, found none" in str(raised.value.__cause__)
+
+
 def test_two_of_one_name_are_shown_once_as_an_error_that_names_both(project: Path):
     paths = [declare_in(project, name, {**ATTRIBUTES, "name": name}) for name in ("a-b", "a_b")]
     declare_in(project, "good", {**ATTRIBUTES, "name": "good"})
