@@ -3,7 +3,7 @@
 python -m benchmarks            time and memory of tokflow, of the raw engine and of the peers
 python -m benchmarks growth     how time and memory grow from 30 MB to 1 GB
 python -m benchmarks jobs       how time and memory scale with --jobs, and what one core must do
-python -m benchmarks fixed      what a tiny dataset and a run with nothing to do cost
+python -m benchmarks fixed      what tiny datasets, runs with nothing to do and scans cost
 python -m benchmarks formats    what each export format costs, once the tokens are there
 python -m benchmarks packing    how full rows are by each strategy, and the time it takes
 """
@@ -32,7 +32,7 @@ GROWTH_SIZES = (30, 100, 300, 1000)
 JOBS_SIZES = (1000,)
 JOBS_FILES = (8, 1)
 FIXED_FILES = (1, 1000)
-LARGE_HELP = f"speed: {LARGE} MB too; fixed: a plan, and the sensor, of many more files"
+LARGE_HELP = f"speed: {LARGE} MB too; fixed: a plan of many more files"
 
 
 def main():
@@ -160,15 +160,16 @@ def report_jobs(arguments, folder, say):
 def report_fixed(arguments, folder, say):
     numbers = arguments.files or FIXED_FILES
     found = {num_files: fixed.measure_fixed(num_files) for num_files in numbers}
-    say(f"\n`tokflow run` of a declared dataset, {fixed.DOCUMENTS_PER_FILE} documents per file")
+    say(f"\n{fixed.DOCUMENTS_PER_FILE} documents per file, each way after the ones before")
     say("\n".join(fixed.table(found)))
-    told = {num_files: list(map(as_json, pair)) for num_files, pair in found.items()}
-    if arguments.large:
-        plan = many_files.measure_plan(many_files.NUM_PLANNED)
-        ticks = many_files.measure_ticks(many_files.NUM_TICKED)
-        say("\n".join(many_files.table(plan, ticks)))
-        told |= {"plan": as_json(plan), "ticks": ticks}
-    return told
+    ticks = many_files.measure_ticks(many_files.NUM_TICKED)
+    plan = many_files.measure_plan(many_files.NUM_PLANNED) if arguments.large else None
+    say("\n".join(many_files.table(ticks, plan)))
+    told = {
+        num_files: {name: dataclasses.asdict(cost) for name, cost in costs.items()}
+        for num_files, costs in found.items()
+    }
+    return told | {"ticks": ticks} | ({"plan": as_json(plan)} if plan else {})
 
 
 def report_formats(arguments, folder, say):

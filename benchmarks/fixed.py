@@ -2,35 +2,70 @@
 
     python -m benchmarks fixed
 
-`tokflow run` on a declared dataset: of one tiny file, and of many; each for the first time and
-again, when there is nothing to do. With --large also what `many_files` measures.
+A dataset of one tiny file, and one of many: each built for the first time and again, when there is
+nothing to do, by each way to build it; with what Dagster's history grew by. `many_files` measures
+the sensor and a scan of many more and, with --large, a plan.
 """
 
 import json
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.programs import RUN_NAME, RUN_NAME_AGAIN, Place
+from benchmarks.process import Measurement
+from benchmarks.programs import (
+    DAGSTER_JOB,
+    DAGSTER_RANGE,
+    RUN_CONFIG,
+    RUN_NAME,
+    RUN_NAME_AGAIN,
+    Place,
+)
 from benchmarks.speed import run
 
 FIRST_SECONDS = 5
 """Aim for the first build of one tiny file."""
-FIRST_SECONDS_OF_MANY = 90
-"""Aim for the first build of 1,000, each of whose outputs is an event of Dagster's."""
-AGAIN_SECONDS = 3
-"""Aim for a run of 1,000 partitions that has nothing to do."""
+AIMS_OF_MANY = {RUN_NAME.name: 90, RUN_NAME_AGAIN.name: 3, RUN_CONFIG.name: 20, "config again": 3}
+"""Aims for 1,000: each output of a first build of a declared dataset is an event of Dagster's."""
+HISTORY_BYTES = 1_000_000
+"""Aim for what a run that has nothing to do adds to Dagster's history."""
 DOCUMENTS_PER_FILE = 3
+
+WAYS = {
+    RUN_NAME.name: RUN_NAME,
+    RUN_NAME_AGAIN.name: RUN_NAME_AGAIN,
+    DAGSTER_JOB.name: DAGSTER_JOB,
+    DAGSTER_RANGE.name: DAGSTER_RANGE,
+    RUN_CONFIG.name: RUN_CONFIG,
+    "config again": RUN_CONFIG,
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cost:
+    """What one way to build took, and what Dagster's history grew by."""
+
+    measured: Measurement
+    history_bytes: int
 
 
 def measure_fixed(num_files):
-    """Return measurements of the first run and of the one again, of `num_files` tiny files."""
+    """Return a cost per way to build, each after the ones before, of `num_files` tiny files."""
     with tempfile.TemporaryDirectory() as folder:
-        raw = Path(folder) / "raw"
-        write_tiny_files(raw, num_files)
-        place = Place(file=raw / "*.jsonl", folder=Path(folder))
-        first, _ = run(RUN_NAME, place)
-        again, _ = run(RUN_NAME_AGAIN, place)
-    return first, again
+        place = Place(file=Path(folder) / "raw/*.jsonl", folder=Path(folder))
+        write_tiny_files(place.file.parent, num_files)
+        return {name: _cost(program, place) for name, program in WAYS.items()}
+
+
+def _cost(program, place):
+    before = _history_bytes(place)
+    measured, _ = run(program, place)
+    return Cost(measured=measured, history_bytes=_history_bytes(place) - before)
+
+
+def _history_bytes(place):
+    paths = (place.folder / "project/.dagster").rglob("*")
+    return sum(path.stat().st_size for path in paths if path.is_file())
 
 
 def write_tiny_files(folder, num_files):
@@ -42,15 +77,21 @@ def write_tiny_files(folder, num_files):
 
 
 def table(found):
-    """Yield a line per number of files and run, then the aims; `found` maps numbers to pairs."""
-    yield f"  {'':44}{'wall s':>9}{'cpu s':>9}{'peak MB':>9}"
-    for num_files, pair in found.items():
-        for name, one in zip(("first", "again"), pair, strict=True):
-            yield row(f"{num_files:,} files, {name}", one)
-    for num_files, (first, again) in found.items():
-        most = FIRST_SECONDS if num_files == 1 else FIRST_SECONDS_OF_MANY
-        yield aim(f"{num_files:,} files, first", first.wall_seconds, most)
-        yield aim(f"{num_files:,} files, again", again.wall_seconds, AGAIN_SECONDS)
+    """Yield a line per number of files and way, then the aims; `found` maps numbers to costs."""
+    yield f"  {'':44}{'wall s':>9}{'cpu s':>9}{'peak MB':>9}{'history kB':>12}"
+    for num_files, costs in found.items():
+        for name, cost in costs.items():
+            history = f"{cost.history_bytes / 1e3:12,.0f}"
+            yield row(f"{num_files:,} files, {name}", cost.measured) + history
+    for num_files, costs in found.items():
+        aims = {RUN_NAME.name: FIRST_SECONDS} if num_files == 1 else AIMS_OF_MANY
+        for name, most in aims.items():
+            yield aim(f"{num_files:,} files, {name}", costs[name].measured.wall_seconds, most)
+        for name in (RUN_NAME_AGAIN.name, DAGSTER_JOB.name):
+            grown = costs[name].history_bytes
+            word = "met" if grown < HISTORY_BYTES else "MISSED"
+            kilobytes = f"{grown / 1e3:,.0f} kB, aim under {HISTORY_BYTES / 1e3:,.0f} kB"
+            yield f"  {word:8}{num_files:,} files, {name}, history: {kilobytes}"
 
 
 def row(title, one):

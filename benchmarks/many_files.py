@@ -1,6 +1,6 @@
-"""What many registered files cost: a plan of which nothing is built, and a tick of the sensor.
+"""What many files cost: a first scan, ticks of the sensor, and a plan of which nothing is built.
 
-    python -m benchmarks fixed --large
+    python -m benchmarks fixed [--large]
     python -m benchmarks.many_files CONFIG --history FOLDER --output FILE
 
 The second registers all files in a fresh history of Dagster and times ticks of the files sensor,
@@ -23,6 +23,7 @@ NUM_TICKED = 10_000
 PLAN_SECONDS = 20
 PLAN_MB = 1_000
 TICK_SECONDS = 3
+SCAN_SECONDS = 30
 
 
 def measure_plan(num_files):
@@ -53,17 +54,19 @@ def declare(folder, num_files):
     return config
 
 
-def table(plan, ticks):
-    """Yield a line for the plan and for each tick, then the aims."""
-    yield row(f"plan of {NUM_PLANNED:,} files", plan)
+def table(ticks, plan=None):
+    """Yield a line for each tick and for the plan, if there is one, then the aims."""
     for found, seconds in ticks.items():
         yield f"  {f'{NUM_TICKED:,} files, {found}':44}{seconds:9.2f}"
-    yield aim(f"plan of {NUM_PLANNED:,} files", plan.wall_seconds, PLAN_SECONDS)
-    word = "met" if plan.peak_bytes < PLAN_MB * 1e6 else "MISSED"
-    yield f"  {word:8}its memory: {plan.peak_bytes / 1e6:,.0f} MB, aim under {PLAN_MB:,} MB"
+    if plan is not None:
+        yield row(f"plan of {NUM_PLANNED:,} files", plan)
     for found, seconds in ticks.items():
-        if found.startswith("tick"):
-            yield aim(f"{NUM_TICKED:,} files, {found}", seconds, TICK_SECONDS)
+        most = SCAN_SECONDS if "scan" in found else TICK_SECONDS
+        yield aim(f"{NUM_TICKED:,} files, {found}", seconds, most)
+    if plan is not None:
+        yield aim(f"plan of {NUM_PLANNED:,} files", plan.wall_seconds, PLAN_SECONDS)
+        word = "met" if plan.peak_bytes < PLAN_MB * 1e6 else "MISSED"
+        yield f"  {word:8}its memory: {plan.peak_bytes / 1e6:,.0f} MB, aim under {PLAN_MB:,} MB"
 
 
 def main():
@@ -87,8 +90,7 @@ def main():
             with dg.build_sensor_context(instance=instance) as context:
                 return seconds_of(lambda: sensor(context))
 
-        ticks = {"tick, first: asks for a scan": tick()}
-        ticks["scan"] = seconds_of(lambda: sync_files(instance, dataset))
+        ticks = {"first scan": seconds_of(lambda: sync_files(instance, dataset))}
         ticks["tick, nothing changed"] = tick()
         changed = next((arguments.config.parent / "raw").iterdir())
         changed.write_text(changed.read_text() * 2)

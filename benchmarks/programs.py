@@ -14,6 +14,7 @@ GPT2 = SHARED / "tokenizers/gpt2"
 EOS_ID = 50256
 TOKFLOW = (sys.executable, "-P", "-m", "tokflow")
 """The command `tokflow`, of the package that PYTHONPATH leads to first, if to any."""
+DAGSTER = (sys.executable, "-P", "-m", "dagster")
 KINDS = ("jsonl", "parquet")
 
 
@@ -85,6 +86,16 @@ def tokflow_run_name(place):
     return [*TOKFLOW, "run", "benchmark"]
 
 
+def dagster_job(place):
+    return [*DAGSTER, "job", "execute", "-m", "tokflow.definitions", "-j", "benchmark_build"]
+
+
+def dagster_range(place):
+    keys = sorted(path.name for path in place.file.parent.glob(place.file.name))
+    of_all = ["--select", "group:benchmark", "--partition-range", f"{keys[0]}...{keys[-1]}"]
+    return [*DAGSTER, "asset", "materialize", "-m", "tokflow.definitions", *of_all]
+
+
 def project_folder(place):
     return place.folder / "project"
 
@@ -140,6 +151,20 @@ RUN_NAME = Program(
 RUN_NAME_AGAIN = Program(
     name="tokflow run NAME again",
     command=tokflow_run_name,
+    output=None,
+    needs=(NEEDS_GPT2,),
+    working_folder=project_folder,
+)
+DAGSTER_JOB = Program(
+    name="dagster job execute again",
+    command=dagster_job,
+    output=None,
+    needs=(NEEDS_GPT2,),
+    working_folder=project_folder,
+)
+DAGSTER_RANGE = Program(
+    name="all partitions in one run again",
+    command=dagster_range,
     output=None,
     needs=(NEEDS_GPT2,),
     working_folder=project_folder,

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import corpus, growth, jobs, programs, prose, speed, table
+from benchmarks import corpus, fixed, growth, jobs, programs, prose, speed, table
 from benchmarks.aims import aims
 from benchmarks.compare import compare
 from benchmarks.process import Measurement, OverTimeError, measure
@@ -296,3 +296,31 @@ def test_our_own_programs_make_the_same_tokens(shared: Path, tmp_path: Path):
     assert [one.comparison.is_same for one in results] == [True, True]
     assert results[0].comparison.num_documents == len(list(corpus.grow(TEXTS, 80_000)))
     assert any("core" in line for line in aims([("80 kB", 8e4, results)]))
+
+
+def test_an_aim_of_many_files_that_is_missed_is_said():
+    def cost(seconds, history_bytes):
+        measured = Measurement(
+            wall_seconds=seconds, cpu_seconds=1.0, peak_bytes=1, largest_bytes=1, others_seconds=0
+        )
+        return fixed.Cost(measured=measured, history_bytes=history_bytes)
+
+    costs = dict.fromkeys(fixed.WAYS, cost(2.0, 900_000))
+    costs["tokflow run NAME again"] = cost(4.0, 2_000_000)
+
+    lines = list(fixed.table({1_000: costs}))
+
+    assert [line.strip() for line in lines if "MISSED" in line] == [
+        "MISSED  1,000 files, tokflow run NAME again: 4.00 s, aim under 3 s",
+        "MISSED  1,000 files, tokflow run NAME again, history: 2,000 kB, aim under 1,000 kB",
+    ]
+
+
+@pytest.mark.slow
+def test_a_build_again_by_any_way_to_build_adds_little_to_the_history(shared: Path):
+    costs = fixed.measure_fixed(2)
+
+    assert list(costs) == list(fixed.WAYS)
+    assert costs["tokflow run NAME"].history_bytes > 500_000
+    assert costs["tokflow run NAME again"].history_bytes == 0
+    assert 0 < costs["dagster job execute again"].history_bytes < 300_000

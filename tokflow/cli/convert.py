@@ -7,8 +7,8 @@ from typing import Any
 import yaml
 
 from tokflow.audit.convert import convert_export, own_packing
+from tokflow.build.lines import described_tokens
 from tokflow.cli.terminal import (
-    described_tokens,
     print_json,
     shown_path,
     size,

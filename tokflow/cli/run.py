@@ -20,7 +20,7 @@ from tokflow.build.plan import Plan, PlannedOutput, make_plan
 from tokflow.build.results import BuildResult
 from tokflow.build.tasks import SMALL_BYTES
 from tokflow.cli import STARTED
-from tokflow.cli.progress import Bars, Errors, Lines
+from tokflow.cli.progress import Bars, Errors, printed_lines
 from tokflow.cli.recorded import build_recorded, is_recorded, note_recorded, own_streams
 from tokflow.cli.selection import Paths, Words, select
 from tokflow.cli.terminal import (
@@ -91,7 +91,7 @@ def _run_share(
 ) -> tuple[dict[str, Any], list[Exception]]:
     """Build a share of a dataset, without a plan, which would look at all of it."""
     graph = BuildGraph(dataset)
-    reporter = Errors() if json else Lines()
+    reporter = Errors() if json else printed_lines(dataset.name)
     built = build_dataset(dataset, graph=graph, jobs=jobs, share=share, reporter=reporter)
     if not json:
         files = f"{counted(built.num_files, 'file')} of {len(graph.sources):,}"
@@ -140,7 +140,8 @@ def _build(
         if in_dagster:
             stack.enter_context(own_streams())
         is_terminal = sys.stdout.isatty() and not json
-        reporter = stack.enter_context(Bars(plan)) if is_terminal else Errors() if json else Lines()
+        lines = Errors() if json else printed_lines(plan.dataset.name)
+        reporter = stack.enter_context(Bars(plan)) if is_terminal else lines
         what: dict[str, Any] = {"partitions": partitions, "jobs": jobs, "reporter": reporter}
         if in_dagster:
             recorded = build_recorded(plan.graph, **what)

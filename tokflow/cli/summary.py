@@ -5,14 +5,13 @@ from collections.abc import Iterator, Sequence
 from math import inf
 
 from tokflow.build.dataset import Dataset
+from tokflow.build.lines import described_parts, described_sequences
 from tokflow.build.output import FILE_STAGES
 from tokflow.build.plan import Plan
 from tokflow.build.results import BuildResult, StageResult
-from tokflow.cli.progress import described_parts
 from tokflow.cli.terminal import (
     counted,
     described_left_out,
-    described_sequences,
     print_styled,
     print_table,
     shown_path,

@@ -10,7 +10,7 @@ import re
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ import typer
 
 from tokflow.errors import ConfigError, MissingOutputError, explained, shortened
 from tokflow.errors import counted as counted
+from tokflow.errors import size as size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,15 +36,6 @@ IDS_SHOWN = 16
 
 MAX_TABLE_WIDTH = 1_000_000
 """Columns of text: no table is ever cut off or folded."""
-
-PACKING_COUNTS = {
-    "num_padding": ("token", "of padding"),
-    "num_cut_documents": ("document", "cut"),
-    "num_truncated_documents": ("document", "truncated"),
-    "num_dropped_documents": ("document", "dropped"),
-    "num_dropped_tokens": ("token", "dropped"),
-    "num_repeated_tokens": ("token", "repeated"),
-}
 
 
 def exit_status(errors: Iterable[BaseException]) -> int:
@@ -165,19 +157,6 @@ def print_table(
         print(f"and {len(rows) - len(shown):,} more")
 
 
-def size(num_bytes: float) -> str:
-    """Return `12.3 MB`: powers of 1,000, as speeds are."""
-    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if num_bytes >= factor:
-            return f"{num_bytes / factor:,.1f} {unit}"
-    return f"{num_bytes:,.0f} B"
-
-
-def of_asked(number: int, asked: int | None) -> str:
-    """Return `427 of 1,024` where another number was asked for than came out, else `427`."""
-    return f"{number:,}" if asked in (None, number) else f"{number:,} of {asked:,}"
-
-
 def shown_ids(token_ids: Sequence[int]) -> str:
     """Return the first token ids, and how many there are more."""
     return " ".join(shortened(token_ids, IDS_SHOWN))
@@ -196,29 +175,6 @@ def described_left_out(left_out: "Sequence[LeftOut]") -> str:
         for of in left_out
     ]
     return f"matched, but not read: {', '.join(shortened(named))}"
-
-
-def described_tokens(counts: Mapping[str, int], part: str) -> str:
-    """Return `72 tokens` of a stream, and of sequences `72 tokens in 9 sequences (...)`."""
-    tokens = counted(counts[f"{part}.num_tokens"], "token")
-    is_packed = f"{part}.num_sequences" in counts
-    return f"{tokens} in {described_sequences(counts, part)}" if is_packed else tokens
-
-
-def described_sequences(counts: Mapping[str, int], part: str) -> str:
-    """Return `12 sequences (98.4 % full, 31 tokens of padding, 2 documents cut)`.
-
-    What is 0 is not said. The percentage is rounded down: with padding it is never 100.
-    """
-    said = []
-    if num_slots := counts[f"{part}.num_tokens"] + counts[f"{part}.num_padding"]:
-        permille = counts[f"{part}.num_tokens"] * 1_000 // num_slots
-        said.append(f"{permille / 10:.1f} % full".replace(".0 ", " "))
-    for name, (noun, what) in PACKING_COUNTS.items():
-        if num := counts.get(f"{part}.{name}"):
-            said.append(f"{counted(num, noun)} {what}")
-    sequences = counted(counts[f"{part}.num_sequences"], "sequence")
-    return f"{sequences} ({', '.join(said)})" if said else sequences
 
 
 def _is_number(cell: str) -> bool:

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.build.dataset import Dataset, make_dataset
+from tokflow.build.lines import of_asked
 from tokflow.build.tokenizer_report import SAMPLE_BYTES, TokenizerReport, report_tokenizer
 from tokflow.cli.selection import Paths, Words, select
 from tokflow.cli.terminal import (
     exit_status,
-    of_asked,
     print_error,
     print_json,
     print_table,

@@ -17,19 +17,20 @@ import dagster as dg
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
+from tokflow.build.lines import Lines
 from tokflow.build.output import Stage
 from tokflow.build.pipeline import build_dataset
 from tokflow.build.results import BuildResult, Reporter, StageFailure, StageResult
 from tokflow.components.checks import check_results
+from tokflow.components.console import CONSOLE_CONFIG, console_logger
 from tokflow.components.dagster_names import build_job_name
 from tokflow.components.file_partitions import look_at_sources, sync_files
 from tokflow.components.history import AssetHistory
 from tokflow.components.instance import PROCESS_TAG, end_killed_runs, this_process
 from tokflow.components.reports import data_version, report
-from tokflow.components.steps import again_if_fetched, failure_of, log_progress
+from tokflow.components.steps import again_if_fetched, failure_of
 from tokflow.components.workers import POOL, RESOURCE, WORKERS
 from tokflow.errors import TokflowError, counted, message_of
-from tokflow.pools.pool import Advance, ignore
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 """Without Dagster's log on the terminal, which has a display."""
@@ -68,6 +69,8 @@ def build_job(dataset: Dataset, body: Body | None = None) -> dg.JobDefinition:
         "changed, of all files, and the exports, and checks them. Nothing needs to be chosen.",
         resource_defs={RESOURCE: WORKERS},
         executor_def=dg.in_process_executor,
+        logger_defs={"console": console_logger},
+        config=CONSOLE_CONFIG,
     )
     def build() -> None:
         build_all()
@@ -146,15 +149,22 @@ def build_in_run(
     """
     started, dataset = time.perf_counter(), graph.dataset
     changes = look_at_sources(context.instance, dataset, graph)
-    context.log.info(str(sync_files(context.instance, dataset, changes, log=context.log_event)))
-    recorder = _Recorder(context, dataset, reporter or _Progress(context))
+    sync = partial(
+        sync_files,
+        context.instance,
+        dataset,
+        log=context.log_event,
+        to_build=graph.selected_keys(partitions),
+    )
+    context.log.info(str(sync(changes)))
+    recorder = _Recorder(context, dataset, reporter or Lines(context.log.info), sync)
     built = build_dataset(dataset, graph=graph, partitions=partitions, jobs=jobs, reporter=recorder)
     failed = recorder.check()
     built = replace(built, seconds=time.perf_counter() - started)
-    outputs = f"{counted(built.num_new, 'output')} new, {recorder.num_recorded:,} new to Dagster"
-    files = counted(built.num_files, "file")
-    said = f"{files}: {outputs}, {len(built.made):,} in all, {built.seconds:,.1f} s"
-    context.log.info(said)
+    files, new = counted(built.num_files, "file"), counted(built.num_new, "output")
+    num_old, num_recorded = len(built.made) - built.num_new, recorder.num_recorded
+    said = f"{files}: {new} new, {num_old:,} up to date, {num_recorded:,} recorded"
+    context.log.info("%s, %.1f s", said, built.seconds)
     problems = _said(failed, dg.AssetCheckSeverity.ERROR)
     warnings = _said(failed, dg.AssetCheckSeverity.WARN)
     return RecordedBuild(built, problems, warnings, _failure(graph, built, problems))
@@ -179,29 +189,21 @@ def _said(
     )
 
 
-class _Progress(Reporter):
-    """A line of the run's log every few seconds, of how much was tokenized."""
-
-    def __init__(self, context: dg.OpExecutionContext) -> None:
-        self._context = context
-        self._log: Advance = ignore
-
-    def stage(self, stage: Stage, *, num_outputs: int, num_bytes: int) -> None:
-        """Begin to count."""
-        self._log = log_progress(self._context)
-
-    def advance(self, num_documents: int, num_bytes: int) -> None:
-        """Log it, if it is time."""
-        self._log(num_documents, num_bytes)
-
-
 class _Recorder(Reporter):
     """Reports each output when it is there, unless Dagster has it in that version."""
 
-    def __init__(self, context: dg.OpExecutionContext, dataset: Dataset, shown: Reporter) -> None:
+    def __init__(
+        self,
+        context: dg.OpExecutionContext,
+        dataset: Dataset,
+        shown: Reporter,
+        sync: Callable[[], object],
+    ) -> None:
         self._context = context
         self._dataset = dataset
         self._shown = shown
+        self._sync = sync
+        """Records the raw files as they are now."""
         self._graph: BuildGraph | None = None
         """That of the build, once it has made anything."""
         self._histories: dict[tuple[Stage, str], AssetHistory] = {}
@@ -236,7 +238,7 @@ class _Recorder(Reporter):
             self._graph = output.graph
             if not all(source.is_local for source in self._graph.sources.values()):
                 # What the build has fetched is known only now.
-                sync_files(self._context.instance, self._dataset, log=self._context.log_event)
+                self._sync()
         asset = (output.stage, output.name if output.stage == "export" else "")
         self._made.setdefault(asset, []).append(output.name)
         history = self._histories.setdefault(asset, self._history(asset))

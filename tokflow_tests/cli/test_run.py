@@ -33,7 +33,7 @@ def test_a_run_says_what_it_made_and_ends_with_tables(config: Path):
     rows = "train 7 sequences (100 % full, 5 documents cut)"
     assert f"small: sequences: 3 files: {rows}, {tail}, N s" in lines
     rows = "72 tokens in 9 sequences (100 % full, 5 documents cut)"
-    assert f"small: export parquet: train {rows}, N s" in lines
+    assert any(line.startswith(f"small: export parquet: train {rows}, ") for line in lines)
     table = lines[lines.index("") + 1 :]
     assert table[0].split() == ["file", "documents", "tokens", "MB/s", "state"]
     assert re.fullmatch(r"a\.jsonl +4 +29 +\d+\.\d  new", table[1])

@@ -1,5 +1,6 @@
 """The assets of a dataset, run by Dagster."""
 
+import logging
 from pathlib import Path
 
 import dagster as dg
@@ -123,6 +124,14 @@ def test_without_a_tokenizer_the_failure_says_what_to_materialize(case: Case):
     result = case.run(selection("tokens"), keys=["a.txt"])
 
     assert "materialize small/tokenizer" in failure(result)
+    assert failure(result).endswith("The job small_build makes all that is missing.")
+
+
+def test_a_run_without_a_partition_says_to_choose_some_or_to_launch_the_job(case: Case):
+    result = case.run(selection("raw"))
+
+    assert failure(result).startswith("small/raw: expected the partitions to build, found a run")
+    assert "the job small_build" in failure(result)
 
 
 def test_an_export_without_all_files_names_those_that_are_missing(case: Case):
@@ -195,6 +204,21 @@ def test_a_run_that_finds_its_output_says_so(case: Case):
     case.run(keys=["a.txt"])
 
     assert case.event("tokens", partition="a.txt").metadata["is_new"].value is False
+
+
+def test_the_log_of_a_run_says_what_was_made(case: Case):
+    result = case.run(keys=KEYS)
+
+    logs = case.instance.all_logs(result.run_id)
+    said = [of.user_message for of in logs if of.level == logging.INFO and not of.is_dagster_event]
+    assert sorted(line.partition(":")[0] for line in said) == [
+        "export bin",
+        "export parquet",
+        "sequences",
+        "split",
+        "tokenizer",
+        *(f"tokens {key}" for key in KEYS),
+    ]
 
 
 def test_the_preview_shows_documents_and_their_ends(case: Case):

@@ -129,6 +129,39 @@ def test_an_event_says_the_same_as_one_of_the_asset_and_a_person_can_read_it(cas
     assert said.endswith(" MB/s, 0 rejects")
 
 
+def test_the_terminal_shows_what_was_built_and_nothing_of_dagster(
+    case: Case, capsys: pytest.CaptureFixture[str]
+):
+    case.defs.resolve_job_def("small_build").execute_in_process(instance=case.instance)
+
+    lines = capsys.readouterr().err.splitlines()
+    said = [line.partition("small_build: ")[2] for line in lines]
+    assert [line.partition(":")[0] for line in said] == [
+        "raw files",
+        "tokenizer",
+        *(f"tokens {key}" for key in KEYS),
+        "split",
+        "sequences",
+        "export bin",
+        "export parquet",
+        "3 files",
+    ]
+    assert said[2].startswith("tokens a.txt: 3 documents, 34 tokens, ")
+    assert said[-1].startswith("3 files: 12 outputs new, 0 up to date, 12 recorded, ")
+
+
+def test_a_failure_on_the_terminal_is_a_sentence(case: Case, capsys: pytest.CaptureFixture[str]):
+    case.attributes["raw"] = {"files": "nowhere/*.txt"}
+
+    job = case.defs.resolve_job_def("small_build")
+    job.execute_in_process(instance=case.instance, raise_on_error=False)
+
+    first, second = capsys.readouterr().err.splitlines()
+    assert "small_build: small: " in first
+    assert "at least one file that matches" in first
+    assert second.endswith("failed. Steps failed: ['small_build_all'].")
+
+
 def test_bad_files_fail_the_run_by_name_after_all_else_was_built(case: Case):
     case.attributes["documents"] = {"text": "text", "format": "jsonl"}
     case.write("a", '{"text": "good"}\n')
@@ -202,7 +235,7 @@ def test_files_that_do_not_lie_side_by_side_are_built_and_reported(case: Case):
     assert recorded.failure is None
     assert case.partitions() == KEYS
     assert case.not_fresh() == {
-        **{f"{stage}:b.txt": "MISSING" for stage in ("tokens", "split", "sequences")},
+        **{f"{stage}:b.txt": "MISSING" for stage in ("raw", "tokens", "split", "sequences")},
         "exports/bin": "MISSING",
         "exports/parquet": "MISSING",
     }

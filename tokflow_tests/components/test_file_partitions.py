@@ -6,18 +6,46 @@ import pytest
 from tokflow.build.graph import BuildGraph
 from tokflow.components import SyncedFiles, file_partitions, sync_files
 from tokflow.errors import ConfigError
-from tokflow_tests.dagster_case import QUIET, Case
+from tokflow_tests.dagster_case import QUIET, Case, selection
 
 KEYS = ["a.txt", "b.txt", "c.txt"]
 
 
-def test_new_files_become_partitions_with_the_version_of_their_content(case: Case):
+def test_new_files_become_partitions_and_a_scan_of_thousands_writes_one_event(case: Case):
     synced = sync_files(case.instance, case.dataset)
 
     assert synced == SyncedFiles(added=("a.txt", "b.txt", "c.txt"))
     assert case.partitions() == KEYS
-    sha256 = BuildGraph(case.dataset).raw_file("b.txt").sha256
-    assert case.data_version("raw", partition="b.txt") == sha256
+    assert case.event("files").metadata["num_files"].value == 3
+    assert case.not_fresh()["raw:b.txt"] == "MISSING"
+
+
+def test_tokens_are_recorded_after_the_raw_file_that_dagster_had_not_heard_of(case: Case):
+    sync_files(case.instance, case.dataset)
+    case.run(selection("tokenizer"))
+
+    for text in ("first\n", "edited\nsince the scan\n"):
+        case.write("b", text)
+        case.run(selection("tokens"), keys=["b.txt"])
+
+        sha256 = BuildGraph(case.dataset).raw_file("b.txt").sha256
+        assert case.data_version("raw", partition="b.txt") == sha256
+        assert not {"raw:b.txt", "tokens:b.txt"} & set(case.not_fresh())
+
+    assert sync_files(case.instance, case.dataset) == SyncedFiles()
+    case.run(selection("raw"), keys=["a.txt"])
+    assert not {"raw:b.txt", "tokens:b.txt"} & set(case.not_fresh())
+
+
+def test_a_trained_tokenizer_is_recorded_after_the_raw_files_it_was_trained_on(case: Case):
+    case.attributes["tokenizer"] = {"kind": "trained", "vocab_size": 260}
+    sync_files(case.instance, case.dataset)
+    case.run(selection("raw"), keys=["a.txt"])
+
+    case.run(selection("tokenizer"))
+    case.run(selection("raw"), keys=KEYS)
+
+    assert not {"raw:a.txt", "tokenizer"} & set(case.not_fresh())
 
 
 def test_what_is_left_out_is_in_the_metadata_of_the_list(case: Case):
@@ -78,6 +106,7 @@ def test_a_new_file_beside_built_ones_is_missing_and_makes_exports_stale(case: C
     sync_files(case.instance, case.dataset)
 
     assert case.not_fresh() == {
+        "raw:d.txt": "MISSING",
         "tokens:d.txt": "MISSING",
         "split:d.txt": "MISSING",
         "sequences:d.txt": "MISSING",
@@ -104,7 +133,6 @@ def test_a_remote_file_is_registered_without_a_connection(case: Case):
 
     assert synced.added == ("127.0.0.1:9/a.txt", "b.txt")
     assert case.not_fresh()["raw:127.0.0.1:9/a.txt"] == "MISSING"
-    assert "raw:b.txt" not in case.not_fresh()
 
 
 def test_many_keys_are_registered_in_batches(case: Case, monkeypatch: pytest.MonkeyPatch):
