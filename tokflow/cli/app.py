@@ -275,4 +275,4 @@ def ui(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Start Dagster's web UI on this machine, telemetry off; with --json print its command."""
+    """Start Dagster's web UI on this machine, telemetry off; with --json say where."""
