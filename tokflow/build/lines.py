@@ -32,19 +32,19 @@ class Pace:
     """How far a stage is, in raw bytes of its files.
 
     A file's bytes count in full when it is done. Those under way are told by what was tokenized of
-    them, which the ratio of the files before turns into raw bytes, since raw files may be
-    compressed.
+    them, which the ratio of the files before, at first the one given, turns into raw bytes, since
+    raw files may be compressed.
     """
 
     def __init__(self, num_bytes: int, *, ratio: float = 1.0) -> None:
         self.total = num_bytes
         """Raw bytes of all files; 0 where that is not known."""
         self.ratio = ratio
-        """Raw bytes per byte of text: of the files that are done or, before that, a guess."""
+        """Raw bytes per byte of text."""
         self.num_documents = self.text_bytes = 0
         """Of the text that was tokenized."""
-        self._done_bytes = self._new_bytes = self._new_text_bytes = 0
-        """Of the files that are done, of those that were made here, and of their text."""
+        self._done_bytes = self._new_bytes = self._done_text_bytes = 0
+        """Of the files that are done, of those that were made here, and of the text of these."""
         self._started = time.monotonic()
 
     def advance(self, num_documents: int, num_bytes: int) -> None:
@@ -52,18 +52,18 @@ class Pace:
         self.num_documents += num_documents
         self.text_bytes += num_bytes
 
-    def count(self, num_bytes: int, *, is_new: bool, num_text_bytes: int = 0) -> None:
-        """Count a file that is done, by its raw bytes and, if it was tokenized, its text."""
+    def count(self, num_bytes: int, *, is_new: bool, text_bytes: int = 0) -> None:
+        """Count a file that is done, by its raw bytes, and what was tokenized of it."""
         self._done_bytes += num_bytes
+        self._done_text_bytes += text_bytes
         self._new_bytes += num_bytes if is_new else 0
-        self._new_text_bytes += num_text_bytes if is_new else 0
-        if self._new_text_bytes:
-            self.ratio = self._new_bytes / self._new_text_bytes
+        if self._done_text_bytes:
+            self.ratio = self._new_bytes / self._done_text_bytes
 
     @property
     def num_bytes(self) -> float:
         """Raw bytes that are done, with those under way; below the total until all are."""
-        under_way = max(0, self.text_bytes - self._new_text_bytes) * self.ratio
+        under_way = max(0, self.text_bytes - self._done_text_bytes) * self.ratio
         return max(self._done_bytes, min(self._done_bytes + under_way, 0.99 * self.total))
 
     @property
@@ -89,6 +89,12 @@ class Pace:
     @property
     def _seconds(self) -> float:
         return max(time.monotonic() - self._started, 1e-3)
+
+
+def text_bytes_of(made: StageResult) -> int:
+    """Return the text that was tokenized for an output."""
+    is_tokenized = made.is_new and made.output.stage == "tokens"
+    return int(made.manifest.counts["num_bytes"]) if is_tokenized else 0
 
 
 def now_and_then(say: Say) -> Callable[[Callable[[], str]], None]:
@@ -144,8 +150,7 @@ class Lines(Reporter):
         stage = made.output.stage
         if made.output.is_of_file:
             num_bytes = made.output.graph.raw(made.output.name).num_bytes
-            num_text_bytes = made.manifest.counts["num_bytes"] if stage == "tokens" else 0
-            self._pace.count(num_bytes, is_new=made.is_new, num_text_bytes=num_text_bytes)
+            self._pace.count(num_bytes, is_new=made.is_new, text_bytes=text_bytes_of(made))
         self._num_done += 1
         if made.is_new and stage in ("split", "sequences"):
             self._new.append(made)

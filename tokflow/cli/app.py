@@ -335,4 +335,4 @@ def ui(
     project: Project = None,
     json: Json = False,
 ) -> None:
-    """Start Dagster's web UI on this machine, telemetry off; with --json print its command."""
+    """Start Dagster's web UI on this machine, telemetry off; with --json say where."""

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, Self
 
-from tokflow.build.lines import Lines, Pace
+from tokflow.build.lines import Lines, Pace, text_bytes_of
 from tokflow.build.output import Stage
 from tokflow.build.plan import Plan
 from tokflow.build.results import Reporter, StageFailure, StageResult
@@ -81,9 +81,7 @@ class Bars(Errors):
 
     def made(self, made: StageResult) -> None:
         """Count the output's raw bytes in full."""
-        is_text = made.is_new and made.output.stage == "tokens"
-        num_text_bytes = made.manifest.counts["num_bytes"] if is_text else 0
-        self._count(made.output.name, is_new=made.is_new, num_text_bytes=num_text_bytes)
+        self._count(made.output.name, is_new=made.is_new, text_bytes=text_bytes_of(made))
 
     def failed(self, failed: StageFailure) -> None:
         """Print the error above the bars."""
@@ -92,9 +90,9 @@ class Bars(Errors):
         super().failed(failed)
         self._progress.start()
 
-    def _count(self, name: str, *, is_new: bool, num_text_bytes: int = 0) -> None:
+    def _count(self, name: str, *, is_new: bool, text_bytes: int = 0) -> None:
         num_bytes = max(self._sizes.get((self._stage, name), 0), 1)  # a tokenizer has none
-        self._pace.count(num_bytes, is_new=is_new, num_text_bytes=num_text_bytes)
+        self._pace.count(num_bytes, is_new=is_new, text_bytes=text_bytes)
         self._show(name=name)
 
     def _show(self, **fields: Any) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,11 +15,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
 import yaml
 
 from tokflow.build.declared import FOLDER
 from tokflow.cli.services import CodeLocation, serve
+from tokflow.components import open_instance
 from tokflow_tests.tiny import SMALL, write_raw
 
 LAUNCH = """mutation Launch($job: String!) { launchRun(executionParams: {mode: "default",
@@ -31,10 +34,10 @@ STATUS = "query Status($run: ID!) { runOrError(runId: $run) { ... on Run { statu
 RUNS = "{ runsOrError { ... on Runs { results { jobName } } } }"
 
 
-def declare(folder: Path, name: str) -> None:
+def declare(folder: Path, name: str, **others: Any) -> None:
     path = folder / FOLDER / name / "defs.yaml"
     path.parent.mkdir(parents=True)
-    attributes = {**SMALL, "name": name, "exports": ["bin"]}
+    attributes = {**SMALL, "name": name, "exports": ["bin"], **others}
     path.write_text(
         yaml.safe_dump({"type": "tokflow.components.TextDataset", "attributes": attributes})
     )
@@ -132,6 +135,25 @@ def test_a_run_is_launched_from_the_ui_s_own_pages_alone_and_all_processes_end(u
 
     assert ui.end() == 0
     assert left_in(ui.folder) == {}
+
+
+@pytest.mark.slow
+def test_a_run_that_goes_on_has_failed_when_the_ui_ends(ui: WebUI, monkeypatch: pytest.MonkeyPatch):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/a.jsonl"
+        declare(ui.folder, "waiting", raw={"files": [url]})
+        ui.ask(RELOAD)
+        wait(lambda: "waiting_build" in str(ui.ask(JOBS)))
+        run = ui.launch("waiting_build")
+        wait(lambda: ui.status(run) == "STARTED")
+        with silent.accept()[0]:
+            ui.end()
+
+    assert left_in(ui.folder) == {}
+    monkeypatch.chdir(ui.folder)
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    with open_instance() as instance:
+        assert instance.get_run_by_id(run).status is dg.DagsterRunStatus.FAILURE
 
 
 @pytest.mark.slow
