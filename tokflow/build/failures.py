@@ -60,7 +60,7 @@ def failure_key(graph: BuildGraph, stage: Stage, name: str) -> str | None:
         else:
             errors = dataset.documents.model_dump_json(), dataset.tokenizer.model_dump_json()
             decides = [graph.output(stage, name).fingerprint, *errors]
-    except (TokflowError, OSError, LookupError):
+    except (TokflowError, OSError, LookupError, StopIteration):  # of an export that is gone, say
         return None
     return hashlib.sha256(json.dumps([stage, name, *decides]).encode()).hexdigest()[:32]
 

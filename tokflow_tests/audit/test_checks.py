@@ -90,6 +90,17 @@ def test_what_is_deleted_and_built_again_is_checked_again(dataset: Dataset):
     assert computed(dataset) == {"sequences/accounting_closes": 1}
 
 
+def test_what_was_made_from_tokens_that_are_built_again_is_checked_again(dataset: Dataset):
+    first = computed(dataset)
+    shutil.rmtree(BuildGraph(dataset).tokens("a.jsonl").folder)
+    build(dataset)
+
+    again = computed(dataset)
+
+    assert set(again) == set(first)
+    assert again["sequences/accounting_closes"] == again["split/accounting_closes"] == 1
+
+
 def test_damage_after_a_check_is_found_and_found_again(dataset: Dataset):
     computed(dataset)
     path = tokens_bin(dataset, "a.jsonl")

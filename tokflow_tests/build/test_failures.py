@@ -80,6 +80,20 @@ def test_what_succeeds_leaves_no_file_behind_even_if_it_is_deleted_again(tmp_pat
     assert told(dataset) == {}
 
 
+def test_a_failure_that_passed_by_itself_is_forgotten(tmp_path: Path):
+    dataset = declare(tmp_path, {"a.jsonl": ["one"]})
+    in_the_way = dataset.folder / "tokens/a.jsonl"
+    in_the_way.parent.mkdir(parents=True)
+    in_the_way.touch()
+    build_dataset(dataset)
+    assert list(told(dataset)) == ["tokens a.jsonl"]
+    in_the_way.unlink()
+
+    build_dataset(dataset)
+
+    assert read_failures(dataset.folder) == {}
+
+
 def test_where_nothing_fails_nothing_is_written(tmp_path: Path):
     dataset = declare(tmp_path, {"a.jsonl": ["one"]})
 
@@ -103,6 +117,19 @@ def test_a_failure_of_a_file_that_is_gone_is_forgotten(tmp_path: Path):
     (tmp_path / "raw/b.jsonl").unlink()
 
     build_dataset(dataset)
+
+    assert read_failures(dataset.folder) == {}
+
+
+def test_a_failure_of_an_export_that_is_gone_is_forgotten(tmp_path: Path):
+    dataset = declare(tmp_path, {"a.jsonl": ["one"]}, exports=["bin", "npy"])
+    in_the_way = dataset.folder / "exports/npy"
+    in_the_way.parent.mkdir(parents=True)
+    in_the_way.touch()
+    build_dataset(dataset)
+    assert list(told(dataset)) == ["export npy"]
+
+    build_dataset(declare(tmp_path, exports=["bin"]))
 
     assert read_failures(dataset.folder) == {}
 
