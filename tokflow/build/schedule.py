@@ -1,158 +1,74 @@
 """Times that a dataset's YAML names: cron strings and timezones, checked as they are read."""
 
-import calendar
 import re
-from calendar import monthrange
-from dataclasses import dataclass
-from datetime import date, datetime, timedelta
-from itertools import pairwise
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise, takewhile
 from typing import Annotated
 from zoneinfo import ZoneInfo, available_timezones
 
 import pydantic
+from cronsim import CronSim, CronSimError
 
 from tokflow.errors import ConfigError, nearest
-
-FIELDS = (
-    ("minute", 0, 59),
-    ("hour", 0, 23),
-    ("day of the month", 1, 31),
-    ("month", 1, 12),
-    ("day of the week", 0, 7),
-)
-"""The fields of a cron string with their least and greatest number; 0 and 7 are Sunday."""
-
-NAMES = {
-    "month": {name.lower(): number for number, name in enumerate(calendar.month_abbr) if name},
-    "day of the week": {
-        name.lower(): (number + 1) % 7 for number, name in enumerate(calendar.day_abbr)
-    },
-}
 
 SCAN_WORDS = ("minutely", "hourly")
 """What `scan` may be besides a cron string."""
 
-WEEK_SECONDS = 7 * 24 * 3600
+_ITEM = r"(\*|(\d+|[a-z]{3})(-(\d+|[a-z]{3}))?)(/\d+)?"
+_FIELD = re.compile(f"{_ITEM}(,{_ITEM})*", re.IGNORECASE)
+"""What Dagster and cronsim understand alike: no L and no #."""
 
-_MONDAY = date(2000, 1, 3)
+_START = datetime(2000, 1, 1, tzinfo=UTC)
+_YEARS = timedelta(days=8 * 366)
+"""A time on 29 February comes twice in so many days."""
 
-_ITEM = re.compile(r"(?:\*|(?P<first>\w+)(?:-(?P<last>\w+))?)(?:/(?P<step>\d+))?")
+
+def longest_pause(cron: str) -> timedelta:
+    """Return the longest time between two times that follow each other; clocks that are set back
+    and forth aside."""
+    minute, hour, *day = cron.split()
+    days = [*_times(" ".join(["0 0", *day]), _YEARS)]
+    of_day = [*_times(f"{minute} {hour} * * *", timedelta(days=1))]
+    overnight = of_day[0] - of_day[-1]
+    within = (after - before for before, after in pairwise(of_day))
+    return max([*within, *(after - before + overnight for before, after in pairwise(days))])
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Times:
-    """Times that a cron string names, to the minute."""
-
-    minutes: frozenset[int]
-    hours: frozenset[int]
-    days: frozenset[int]
-    """Of the month, from 1."""
-    months: frozenset[int]
-    weekdays: frozenset[int]
-    """From 0, which is Sunday."""
-    is_either: bool
-    """True if a day of the month or a day of the week will do; else it must be both."""
-
-    @classmethod
-    def read(cls, text: str) -> "Times":
-        """Return the times that five fields of cron name, as Dagster understands them.
-
-        A field is `*`, a number, a name such as `mon`, a range `1-5`, a step `*/15` or `0-30/10`,
-        or several of them with commas. A time that never comes, as 30 February, is refused.
-
-        Raises: ConfigError.
-        """
-        words = text.split()
-        if len(words) != len(FIELDS):
-            fault = f"{len(words)} fields" if words else "nothing"
-            raise _bad_cron(text, f"write the five fields of cron, not {fault}")
-        numbers = [_numbers(text, word, *of) for word, of in zip(words, FIELDS, strict=True)]
-        minutes, hours, days, months, weekdays = map(frozenset, numbers)
-        weekdays = frozenset(day % 7 for day in weekdays)
-        any_day = words[2] == "*" or (len(days) == 31 and "*" in words[4])
-        any_weekday = words[4] == "*" or (len(weekdays) == 7 and "*" in words[2])
-        last_day = max(29 if month == 2 else monthrange(2001, month)[1] for month in months)
-        if any_weekday and min(days) > last_day:
-            raise _bad_cron(text, f"name a day that these months have: {last_day} at most")
-        return cls(
-            minutes=minutes,
-            hours=hours,
-            days=days,
-            months=months,
-            weekdays=weekdays,
-            is_either=not any_day and not any_weekday,
-        )
-
-    def include(self, moment: datetime) -> bool:
-        """Return whether the minute of `moment`, a time of the right timezone, is one of them."""
-        is_time = moment.minute in self.minutes and moment.hour in self.hours
-        return is_time and self._include_day(moment)
-
-    def _include_day(self, day: date) -> bool:
-        of_month, of_week = day.day in self.days, day.isoweekday() % 7 in self.weekdays
-        is_day = of_month or of_week if self.is_either else of_month and of_week
-        return is_day and day.month in self.months
-
-    @property
-    def longest_pause(self) -> timedelta:
-        """The longest time between two of them that follow each other, in eight years; clocks
-        that are set back and forth aside."""
-        of_day = sorted(timedelta(hours=h, minutes=m) for h in self.hours for m in self.minutes)
-        days = [
-            day
-            for day in (_MONDAY + timedelta(n) for n in range(8 * 366))
-            if self._include_day(day)
-        ]
-        pauses = [after - before for before, after in pairwise(of_day)]
-        overnight = of_day[0] - of_day[-1]
-        return max([*pauses, *(after - before + overnight for before, after in pairwise(days))])
+def _times(cron: str, within: timedelta) -> Iterator[datetime]:
+    """Yield the times within a while after the start of 2000, which is one of them if it fits."""
+    ticks = CronSim(cron, _START - timedelta(minutes=1))
+    return takewhile(lambda time: time < _START + within, ticks)
 
 
 def check_cron(text: str) -> str:
-    """Return the text, which names times as `Times.read` has them.
+    """Return the text, which names times as cron has them: five fields, each `*`, a number, a name
+    such as `mon`, a range `1-5`, a step `*/15` or `0-30/10`, or several of them with commas.
 
-    Raises: ConfigError.
+    Raises: ConfigError, also where that time never comes, as 30 February.
     """
-    Times.read(text)
+    words = text.split()
+    if len(words) != 5:
+        fault = f"{len(words)} fields" if words else "nothing"
+        raise _bad_cron(text, f"write the five fields of cron, not {fault}")
+    for word in words:
+        if not _FIELD.fullmatch(word):
+            raise _bad_cron(text, f"correct {word!r}")
+    try:
+        CronSim(text, _START)
+    except CronSimError as error:
+        raise _bad_cron(text, f"correct the {str(error).removeprefix('Bad ')}") from None
     return text
 
 
 def is_due(scan: str, timezone: str, *, since: float, now: float) -> bool:
     """Return whether one of the times of `scan` has come after `since`, by `now`; always where it
-    is `minutely`, as often as the sensor ticks, and after a week. Both are seconds since 1970."""
-    if scan == "minutely" or now - since > WEEK_SECONDS:
+    is `minutely`, as often as the sensor ticks. Both are seconds since 1970."""
+    if scan == "minutely":
         return True
-    times, zone = Times.read("0 * * * *" if scan == "hourly" else scan), ZoneInfo(timezone)
-    minutes = range(int(since // 60) + 1, int(now // 60) + 1)
-    return any(times.include(datetime.fromtimestamp(60 * minute, zone)) for minute in minutes)
-
-
-def _numbers(text: str, field: str, name: str, least: int, greatest: int) -> set[int]:
-    """Return the numbers that one field stands for."""
-    numbers: set[int] = set()
-    for item in field.split(","):
-        match = _ITEM.fullmatch(item)
-        if match is None:
-            raise _bad_cron(text, f"correct the {name}, {item!r}")
-        first, last = least, greatest
-        if match["first"] is not None:
-            is_range = match["last"] is not None
-            first = _number(match["first"], name)
-            last = _number(match["last"], name) if is_range else first
-            # Dagster takes 5/15 for 5-59/15, and 0-0 for all days of the week.
-            is_odd = first == last if is_range else match["step"] is not None
-            if is_odd or not least <= first <= last <= greatest:
-                raise _bad_cron(text, f"correct the {name}, {item!r}: {least} to {greatest}")
-        step = int(match["step"] or 1)
-        if not 1 <= step <= max(last, 1):  # */90 would be every hour
-            raise _bad_cron(text, f"correct the {name}, {item!r}: a step is 1 to {last}")
-        numbers.update(range(first, last + 1, step))
-    return numbers
-
-
-def _number(word: str, name: str) -> int:
-    """Return a number, or that of a name; -1, which no field has, for another word."""
-    return int(word) if word.isdecimal() else NAMES.get(name, {}).get(word.lower(), -1)
+    zone = ZoneInfo(timezone)
+    cron = "0 * * * *" if scan == "hourly" else scan
+    return next(CronSim(cron, datetime.fromtimestamp(since, zone))).timestamp() <= now
 
 
 def _bad_cron(text: str, remedy: str) -> ConfigError:

@@ -6,7 +6,7 @@ import dagster as dg
 
 from tokflow.build.dagster_fields import dagster_name
 from tokflow.build.dataset import Dataset
-from tokflow.build.schedule import Times
+from tokflow.build.schedule import longest_pause
 from tokflow.components.checks import check_specs
 from tokflow.components.dagster_names import FILE_STAGES, asset_key, parents, partition_set
 from tokflow.components.history import code_version
@@ -123,5 +123,5 @@ def _freshness_of(schedule: str | None) -> dg.FreshnessPolicy | None:
     made or confirmed it; the warning comes half a pause earlier."""
     if schedule is None:
         return None
-    pause = Times.read(schedule).longest_pause
+    pause = longest_pause(schedule)
     return dg.FreshnessPolicy.time_window(fail_window=2 * pause, warn_window=1.5 * pause)

@@ -10,7 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokflow.build.plan import make_plan
-from tokflow.build.schedule import FIELDS, Times, check_cron, check_scan, check_timezone, is_due
+from tokflow.build.schedule import (
+    check_cron,
+    check_scan,
+    check_timezone,
+    is_due,
+    longest_pause,
+)
 from tokflow.errors import ConfigError
 from tokflow_tests.tiny import build, declare
 
@@ -43,18 +49,18 @@ def test_a_cron_string_is_taken(cron: str):
         ("", "not nothing"),
         ("0 3 * *", "not 4 fields"),
         ("0 0 3 * * *", "not 6 fields"),
-        ("60 3 * * *", "correct the minute, '60': 0 to 59"),
-        ("0 25 * * *", "correct the hour, '25': 0 to 23"),
-        ("0 3 0 * *", "correct the day of the month, '0': 1 to 31"),
-        ("0 3 * june *", "correct the month, 'june': 1 to 12"),
-        ("0 3 * * fri-mon", "correct the day of the week, 'fri-mon': 0 to 7"),
-        ("*/0 3 * * *", "correct the minute, '*/0': a step is 1 to 59"),
-        ("*/90 3 * * *", "correct the minute, '*/90': a step is 1 to 59"),
-        ("0 3 * * 0-0", "correct the day of the week, '0-0'"),
-        ("5/15 3 * * *", "correct the minute, '5/15'"),
-        ("0 3 1, * *", "correct the day of the month, ''"),
-        ("0 3 30 2 *", "name a day that these months have: 29 at most"),
-        ("0 3 31 4,6 *", "name a day that these months have: 30 at most"),
+        ("60 3 * * *", "correct the minute"),
+        ("0 25 * * *", "correct the hour"),
+        ("0 3 0 * *", "correct the day-of-month"),
+        ("0 3 * june *", "correct 'june'"),
+        ("0 3 * jum *", "correct the month"),
+        ("0 3 * * fri-mon", "correct the day-of-week"),
+        ("*/0 3 * * *", "correct the minute"),
+        ("0 3 1, * *", "correct '1,'"),
+        ("0 3 L * *", "correct 'L'"),
+        ("0 3 * * 1#2", "correct '1#2'"),
+        ("0 3 30 2 *", "correct the day-of-month"),
+        ("0 3 31 4,6 *", "correct the day-of-month"),
     ],
 )
 def test_another_is_refused_with_what_is_wrong(cron: str, remedy: str):
@@ -73,36 +79,18 @@ def fields(draw: st.DrawFn, least: int, greatest: int) -> str:
     return draw(st.sampled_from(["*", str(first), f"{first}-{last}", every, f"{first},{some}"]))
 
 
+RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
+
+
 @settings(max_examples=200, deadline=None)
-@given(st.tuples(*(fields(least, greatest) for _, least, greatest in FIELDS)).map(" ".join))
+@given(st.tuples(*(fields(least, greatest) for least, greatest in RANGES)).map(" ".join))
 def test_what_is_taken_is_known_to_dagster(cron: str):
     try:
         check_cron(cron)
     except ConfigError as error:
-        assert "these months" in error.remedy or "a step" in error.remedy  # noqa: PT017
+        assert "day-of-month" in error.remedy  # noqa: PT017 (29 February may come)
     else:
         assert is_known_to_dagster(cron)
-
-
-@settings(max_examples=200, deadline=None)
-@given(
-    st.tuples(*(fields(least, greatest) for _, least, greatest in FIELDS)).map(" ".join),
-    st.datetimes(datetime(2023, 1, 1), datetime(2025, 1, 1)),
-)
-def test_times_are_those_that_dagster_finds(cron: str, start: datetime):
-    try:
-        times = Times.read(cron)
-    except ConfigError:
-        return
-    start = start.replace(second=0, microsecond=0)
-    ticks = dg.TimeWindowPartitionsDefinition(cron_schedule=cron, start=start, fmt="%Y-%m-%d")
-
-    window = ticks.get_first_partition_window()
-    first = window.start.replace(tzinfo=None) if window else datetime(2030, 1, 1)
-
-    few_minutes = range(int(min(first - start, timedelta(days=2)).total_seconds() // 60))
-    assert not any(times.include(start + timedelta(minutes=n)) for n in few_minutes)
-    assert window is None or times.include(first)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +105,7 @@ def test_times_are_those_that_dagster_finds(cron: str, start: datetime):
     ],
 )
 def test_the_longest_pause_between_two_times(cron: str, pause: timedelta):
-    assert Times.read(cron).longest_pause == pause
+    assert longest_pause(cron) == pause
 
 
 def test_a_scan_is_due_once_for_each_of_its_times():
