@@ -21,7 +21,7 @@ def dagster_name(name: str) -> str:
 
 
 def key_part(name: str) -> str:
-    """Return the name, which can be part of an asset key and does not end there for Dagster.
+    """Return the name, if it can be part of an asset key.
 
     Raises: ConfigError.
     """
@@ -37,7 +37,7 @@ def key_part(name: str) -> str:
 
 
 def _owner(owner: str) -> str:
-    if not _MAIL.fullmatch(owner) and not owner.removeprefix("team:") != owner != "team:":
+    if not _MAIL.fullmatch(owner) and not re.match("team:.", owner):
         raise ConfigError(
             where="",
             expected="team:name or a mail address",
