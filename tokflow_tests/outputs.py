@@ -53,15 +53,19 @@ def index_of(folder: Path, part: str) -> list[dict[str, Any]]:
     return pq.read_table(folder / "index.parquet", filters=[("part", "=", part)]).to_pylist()
 
 
+NOTES = (RUN_NAME, "hashes.jsonl", "checks.jsonl", "failures.json")
+"""Files that tell of a run: times, hashes, checks, what failed."""
+
+
 def content(folder: Path) -> dict[str, bytes]:
-    """Return every file below `folder` by its path, but what tells of a run: times, hashes, checks.
+    """Return every file below `folder` by its path, but what tells of a run.
 
     A commit of Lance, which has its time, is b"", and manifest.json without what it says of it.
     """
     return {
         path.relative_to(folder).as_posix(): _without_commits(path)
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name not in (RUN_NAME, "hashes.jsonl", "checks.jsonl")
+        if path.is_file() and path.name not in NOTES
     }
 
 

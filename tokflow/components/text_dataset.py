@@ -64,9 +64,10 @@ class TextDataset(dg.Component):
         """
         if self.dataset is None:
             return broken_definitions(self.name, self.error) if self.error else dg.Definitions()
-        others = context.component_tree.get_all_components(TextDataset)
-        found = [of.dataset for of in (*others, self) if of.dataset is not None]
-        datasets = {of.name: of for of in found}
+        is_alone = getattr(context.component_loc, "file_path", None) == context.project_root
+        # Of what `build_defs_for_component` is given, whose tree is the whole working folder.
+        others = [] if is_alone else context.component_tree.get_all_components(TextDataset)
+        datasets = {of.dataset.name: of.dataset for of in (*others, self) if of.dataset}
         own = asset_definitions(self.dataset)
         if self.dataset.name != min(datasets):
             return own

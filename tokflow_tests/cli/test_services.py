@@ -17,11 +17,10 @@ from typing import Any
 
 import dagster as dg
 import pytest
-import yaml
 
-from tokflow.build.declared import FOLDER
 from tokflow.cli.services import CodeLocation, serve
 from tokflow.components import open_instance
+from tokflow_tests.projects import declare_in, make_project
 from tokflow_tests.tiny import SMALL, write_raw
 
 LAUNCH = """mutation Launch($job: String!) { launchRun(executionParams: {mode: "default",
@@ -35,12 +34,11 @@ RUNS = "{ runsOrError { ... on Runs { results { jobName } } } }"
 
 
 def declare(folder: Path, name: str, **others: Any) -> None:
-    path = folder / FOLDER / name / "defs.yaml"
-    path.parent.mkdir(parents=True)
-    attributes = {**SMALL, "name": name, "exports": ["bin"], **others}
-    path.write_text(
-        yaml.safe_dump({"type": "tokflow.components.TextDataset", "attributes": attributes})
-    )
+    if not (folder / "pyproject.toml").is_file():
+        make_project(folder)
+        with (folder / "pyproject.toml").open("a") as file:
+            file.write('code_location_target_module = "tokflow.definitions"\n')
+    declare_in(folder, name, {**SMALL, "name": name, "exports": ["bin"], **others})
 
 
 def left_in(folder: Path) -> dict[int, str]:

@@ -164,6 +164,7 @@ def test_the_sensor_registers_files_and_launches_nothing(case: Case):
     assert ticks.tick() == []
     assert "3 added (a.txt, b.txt, c.txt)" in ticks.said
     assert case.partitions() == KEYS
+    case.run(selection("raw"), keys=KEYS)
     case.write("b", "new\n")
     assert ticks.tick() == []
     assert "1 changed (b.txt)" in ticks.said
@@ -172,7 +173,7 @@ def test_the_sensor_registers_files_and_launches_nothing(case: Case):
 def test_the_sensor_leaves_what_takes_long_to_the_scan_job(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(file_partitions, "QUICK_EVENTS", 2)
+    monkeypatch.setattr(file_partitions, "QUICK_BYTES", 10)
     ticks = Sensor(case)
 
     [request] = ticks.tick()

@@ -115,8 +115,9 @@ def test_a_template_may_name_what_the_project_gives_to_dagster(project: Path):
 def test_the_datasets_of_a_dagster_project_share_a_sensor(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    for name, automation in (("small", False), ("other", True)):
+    for name, automation in (("small", False), ("oth-er", True)):
         declare_in(project, name, {**ATTRIBUTES, "name": name, "automation": automation})
+    declare_in(project, "a", {"name": "a"})  # which cannot be loaded
     (project / "data").mkdir()
     (project / "data/a.txt").write_text("one\n")
     monkeypatch.setattr(state, "CALM_SECONDS", 0.0)
@@ -131,9 +132,9 @@ def test_the_datasets_of_a_dagster_project_share_a_sensor(
 
     jobs = {target.job_name for target in sensor.targets}
     assert sensor.name == "tokflow_files"
-    assert jobs == {"small_build", "small_scan", "other_build", "other_scan"}
+    assert jobs == {"small_build", "small_scan", "oth_er_build", "oth_er_scan"}
     assert sensor.default_status is dg.DefaultSensorStatus.RUNNING
-    assert [request.job_name for request in result.run_requests or ()] == ["other_build"]
+    assert [request.job_name for request in result.run_requests or ()] == ["oth_er_build"]
 
 
 @pytest.mark.parametrize(
