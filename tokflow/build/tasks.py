@@ -106,6 +106,8 @@ def _are_small(missing: Sequence[Output]) -> bool:
         return False
     if num_bytes > SMALL_BYTES_OF_SLOW_ENGINES and missing[0].stage == "tokens":
         graph = missing[0].graph
+        if graph.dataset.documents.transform is not None:
+            return False  # how long a function takes is not known
         with suppress(TokflowError):  # of which each output tells
             return engine_for(graph.encoding, graph.dataset.documents).name in FAST_ENGINES
     return True
