@@ -26,6 +26,9 @@ BYTES_OF_OUTPUT = 200_000
 SMALL_BYTES_OF_SLOW_ENGINES = 10_000_000
 """The same where another engine makes the tokens."""
 
+SMALL_BYTES_OF_TRANSFORMS = 100_000_000
+"""The same with a function of the user, which may be slow; `str.strip` does 600 MB/s."""
+
 FAST_ENGINES = ("gigatoken", "bytes")
 
 MAX_FILES_SENT = 2_000
@@ -106,8 +109,8 @@ def _are_small(missing: Sequence[Output]) -> bool:
         return False
     if num_bytes > SMALL_BYTES_OF_SLOW_ENGINES and missing[0].stage == "tokens":
         graph = missing[0].graph
-        if graph.dataset.documents.transform is not None:
-            return False  # how long a function takes is not known
+        if graph.dataset.documents.transform and num_bytes > SMALL_BYTES_OF_TRANSFORMS:
+            return False
         with suppress(TokflowError):  # of which each output tells
             return engine_for(graph.encoding, graph.dataset.documents).name in FAST_ENGINES
     return True

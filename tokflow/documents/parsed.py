@@ -120,7 +120,7 @@ def parse(
         num_chars = None if num_chars is None else [of_each[is_good] for of_each in num_chars]
     texts = [column.view(pa.large_string()) for column in columns]
     if num_chars is None:
-        num_chars = [_num_chars(column) for column in texts]
+        num_chars = [num_chars_of(column) for column in texts]
     batch = _joined(rows, texts, num_chars, config)
     bad = (BadDocument(row, place(row // num_each), wrong[row]) for row in sorted(wrong))
     return ParsedBatch(batch, tuple(bad), lambda row: place(row // num_each))
@@ -202,7 +202,7 @@ def _side_by_side(columns: Sequence[pa.LargeBinaryArray]) -> pa.LargeBinaryArray
     return pa.concat_arrays(columns).take(to_arrow(indices.reshape(len(columns), -1).T.ravel()))
 
 
-def _num_chars(texts: pa.LargeStringArray) -> npt.NDArray[np.int64]:
+def num_chars_of(texts: pa.LargeStringArray) -> npt.NDArray[np.int64]:
     """Return the Unicode code points of each text."""
     import pyarrow.compute as pc  # 0.06 s that only reading needs
 
