@@ -63,7 +63,7 @@ class DocumentsConfig(Config):
 
     It must be pure: the same for the same record, with nothing remembered between two, for it is
     called in any process, and again by `verify`. Its module is a .py file in the folder that
-    relative paths start from, or where Python looks. **It is code, and it runs** with your rights
+    relative paths start from, or where Python looks. It is code, and it runs with your rights
     when the dataset is built or verified; `plan` reads it only. The recipe has the digest of that
     one file: set `transform_version` for what else decides.
     """
