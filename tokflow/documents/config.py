@@ -21,7 +21,8 @@ class Limit(Config):
     section: ClassVar[str] = "documents.limit"
 
     documents: Annotated[int | None, Field(ge=1)] = None
-    """Accepted documents to read from each raw file; rejects do not count."""
+    """Accepted documents to read from each raw file; rejects do not count, nor what a transform
+    leaves out."""
     characters: Annotated[int | None, Field(ge=1)] = None
     """Unicode code points to read from each raw file; the document that reaches it is whole."""
     document_bytes: Annotated[int, Field(ge=1)] = 1_000_000_000
@@ -57,9 +58,9 @@ class DocumentsConfig(Config):
 
     It gets the text where `text` names one column, and a dictionary of the columns where `text` is
     a list: with `text: [body, language]` a record `{"body": "...", "language": "en"}`, values as
-    JSON has them, None for what is null or not there. It returns the text of a document, a list of
-    texts (or yields them) for several documents, or None to leave the record out, which is counted.
-    What it raises, or returns besides, makes the record a bad document.
+    JSON has them: None for what is null or not there, times in ISO 8601. It returns the text of a
+    document, a list of texts (or yields them) for several documents, or None to leave the record
+    out, which is counted. What it raises, or returns besides, makes the record a bad document.
 
     It must be pure: the same for the same record, with nothing remembered between two, for it is
     called in any process, and again by `verify`. Its module is a .py file in the folder that

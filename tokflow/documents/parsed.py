@@ -186,14 +186,19 @@ def excerpt(value: object, *, length: int = 60) -> str:
 
 
 def value_json(value: Any) -> bytes:
-    """Return the JSON of a value for a transform, bytes as text; of invalid UTF-8 the bytes
-    themselves, which `parse` finds."""
+    """Return the JSON of a value for a transform: bytes as text, times in ISO 8601, NaN as null; of
+    invalid UTF-8 the bytes themselves, which `parse` finds."""
     if isinstance(value, bytes):
         try:
             value = value.decode()
         except UnicodeDecodeError:
             return bytes(value)
-    return msgspec.json.encode(value, enc_hook=str)
+    return msgspec.json.encode(value, enc_hook=_iso)
+
+
+def _iso(value: Any) -> str:
+    """Return a time of pandas, which those of nanoseconds are, as others are written."""
+    return str(value.isoformat())
 
 
 def _side_by_side(columns: Sequence[pa.LargeBinaryArray]) -> pa.LargeBinaryArray:
