@@ -27,7 +27,8 @@ SMALL_BYTES_OF_SLOW_ENGINES = 10_000_000
 """The same where another engine makes the tokens."""
 
 SMALL_BYTES_OF_TRANSFORMS = 100_000_000
-"""The same with a function of the user, which may be slow; `str.strip` does 600 MB/s."""
+"""The same with a function of the user, which may be slow; to read with one that returns its text
+does 530 MB/s of documents of 14 kB, 50 MB/s of lines of 37 bytes."""
 
 FAST_ENGINES = ("gigatoken", "bytes")
 
