@@ -87,8 +87,8 @@ class CheckOutcome:
 
 
 def _tokens_close(graph: BuildGraph, keys: Sequence[str]) -> list[str]:
-    """Documents in = documents + rejects; characters, tokens and bytes add up; every id is below
-    vocab_size; BOS and EOS are where they belong."""
+    """Documents in = documents + rejects + left out; characters, tokens and bytes add up; every id
+    is below vocab_size; BOS and EOS are where they belong."""
     return [problem for key in keys for problem in verify_tokens(graph.open_tokens(key))]
 
 

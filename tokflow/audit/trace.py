@@ -48,6 +48,10 @@ class TokenOrigin:
     """Those characters, decoded from the document's tokens in the store."""
     added: tuple[str, ...] = ()
     """`BOS` and `EOS`, where they are among the tokens: they stand for no character."""
+    record: int | None = None
+    """With a transform: the ordinal in the raw file of the record that the document was made of,
+    in whose text, as the function returned it, characters count; None without, and where the
+    store is not there."""
 
 
 def trace_tokens(
@@ -153,12 +157,15 @@ class _TokenizedText:
     num_chars: int
     may_hold_special: bool
     """True if the text itself may hold EOS or BOS, as chats do."""
+    record: int | None
+    """The record that a transform made the document of."""
 
 
 def _open_text(split: Split, entry: dict[str, Any]) -> _TokenizedText:
     """Return the text that a row of the index is of."""
     shard = split.shard
-    table = shard.documents(["row", "num_chars"])
+    has_records = "num_records" in shard.manifest.counts
+    table = shard.documents(["row", "num_chars", *(["record"] if has_records else [])])
     row = shard.origins.row_of(entry["raw_file"], entry["row"])
     document = int(np.searchsorted(to_numpy(table["row"]), row))
     spans = split.spans(entry["part"])
@@ -174,6 +181,7 @@ def _open_text(split: Split, entry: dict[str, Any]) -> _TokenizedText:
         num_chars=int(num_chars),
         may_hold_special=shard.has_loss_mask
         or shard.manifest.config["special_tokens_in_text"] == "control",
+        record=int(to_numpy(table["record"])[document]) if has_records else None,
     )
 
 
@@ -191,7 +199,8 @@ class _Decoder:
         """Return the origin with its tokens, which are of `text`, and their characters."""
         first = origin.token_in_text
         last = first + origin.num_tokens
-        origin = replace(origin, token_ids=tuple(text.token_ids[first:last].tolist()))
+        shown = tuple(text.token_ids[first:last].tolist())
+        origin = replace(origin, token_ids=shown, record=text.record)
         if self._engine is None:
             return origin
         inner = self._without_added(text)

@@ -116,12 +116,14 @@ class Dataset(Config):
     def at(self, base: Path, *, store: Path | None = None, where: str) -> Self:
         """Return the dataset with its relative paths at `base`, and `store` in place of its own.
 
-        A chat template in a file is read, for its text is what decides the tokens.
+        A chat template in a file is read, and the module of a transform, for their text is what
+        decides the tokens.
 
-        Raises: ConfigError where the template cannot be read.
+        Raises: ConfigError where one cannot be read.
         """
         own = base / self.store.expanduser()
         changed: dict[str, Any] = {"store": (store or own).resolve()}
+        changed["documents"] = self.documents.at(base, where=where)
         if self.documents.chat_template is not None:
             text = _template_text(self.documents.chat_template, base, where=where)
             changed["documents"] = self.documents.model_copy(update={"chat_template": text})

@@ -163,6 +163,8 @@ def _not_tokenized(dataset: Dataset, built: BuildResult) -> Iterator[str]:
             if counts["num_rejects"]
         ]
         yield f"rejected: {counted(num_rejects, 'document')}: {first_five(lists)}"
+    if num_left_out := _counts(built, "tokens")["num_left_out"]:
+        yield f"left out by {dataset.documents.transform}: {counted(num_left_out, 'record')}"
     limit = dataset.documents.limit
     if limited := [
         one.output.name

@@ -60,7 +60,8 @@ def _print(origin: TokenOrigin) -> None:
     positions = (
         f"{origin.position:,}" if origin.num_tokens == 1 else f"{origin.position:,}-{last:,}"
     )
-    document = (f"{origin.raw_file}:{origin.row}", "bold")
+    record = f" (record {origin.record:,})" if origin.record is not None else ""
+    document = (f"{origin.raw_file}:{origin.row}{record}", "bold")
     tokens = f"({counted(origin.num_tokens, 'token')} at {positions})"
     if origin.text is None:
         first = origin.token_in_text

@@ -115,7 +115,9 @@ def _described(made: StageResult) -> str:
             counted(counts[f"num_{noun}s"], noun) for noun in ("document", "token", "reject")
         )
         speed = made.run.get("megabytes_per_second", 0)
-        return f"{documents}, {tokens}, {speed:,.0f} MB/s, {rejects}"
+        num = counts.get("num_left_out")
+        left_out = "" if num is None else f", {counted(num, 'record')} left out"
+        return f"{documents}, {tokens}, {speed:,.0f} MB/s, {rejects}{left_out}"
     noun = {"split": "document", "sequences": "sequence", "export": "token"}[stage]
     parts = made.manifest.details["parts"]
     return ", ".join(f"{part} {counted(counts[f'{part}.num_{noun}s'], noun)}" for part in parts)

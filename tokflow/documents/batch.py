@@ -63,6 +63,9 @@ class Batch:
     spelt: Spans | None = None
     """Of texts that a chat template wrote: where what it was given, and not the template itself,
     spells special tokens. None for all other texts."""
+    records: npt.NDArray[np.int64] | None = None
+    """Of documents that a transform made: the ordinal in its raw file of the record that each is
+    of, ascending; None where the row says it."""
 
     def slice(self, start: int, end: int) -> "Batch":
         """Return the documents `start` to `end` of the batch, without a copy."""
@@ -72,6 +75,7 @@ class Batch:
             self.num_chars[start:end],
             None if self.loss_spans is None else self.loss_spans.slice(start, end),
             None if self.spelt is None else self.spelt.slice(start, end),
+            None if self.records is None else self.records[start:end],
         )
 
     @staticmethod
@@ -81,12 +85,14 @@ class Batch:
             return batches[0]
         loss_spans = [some.loss_spans for some in batches if some.loss_spans is not None]
         spelt = [some.spelt for some in batches if some.spelt is not None]
+        records = [some.records for some in batches if some.records is not None]
         return Batch(
             np.concatenate([some.rows for some in batches]),
             pa.concat_arrays([some.texts for some in batches]),
             np.concatenate([some.num_chars for some in batches]),
             Spans.joined(loss_spans) if loss_spans else None,
             Spans.joined(spelt) if spelt else None,
+            np.concatenate(records) if records else None,
         )
 
 
@@ -104,8 +110,11 @@ class Reject:
     """The expected and the found of its error."""
     raw_file: str | None = None
     """The key of its raw file, where a partition is a group of them."""
+    record: int | None = None
+    """With a transform: the ordinal of the record, as `row` counts; else the row says it."""
 
-    def moved(self, rows: int, lines: int) -> "Reject":
-        """Return the same, so many rows and lines further on in the file."""
+    def moved(self, rows: int, lines: int, records: int) -> "Reject":
+        """Return the same, so many rows, lines and records further on in the file."""
         line = None if self.line is None else self.line + lines
-        return replace(self, row=self.row + rows, line=line)
+        record = None if self.record is None else self.record + records
+        return replace(self, row=self.row + rows, line=line, record=record)

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from tokflow.documents.config import DocumentsConfig, correct_column
 from tokflow.documents.file_range import OpenRange
-from tokflow.documents.parsed import ParsedBatch, parse
+from tokflow.documents.parsed import ParsedBatch, parse, value_json
 from tokflow.errors import ConfigError, RawFileError
 from tokflow.store.arrow import texts_of, to_arrow
 
@@ -191,7 +191,8 @@ def _find_column(schema: pa.Schema, text: str, config: DocumentsConfig, path: Pa
             names = [leaf for leaf, _ in _leaves(schema)]
             raise missing_column_error(path, text, names, config)
         type_ = type_.field(field).type
-    if not _is_text(type_) and not (config.messages is not None and _is_messages(type_)):
+    is_messages = config.messages is not None and _is_messages(type_)
+    if not _is_text(type_) and not is_messages and not config.has_records:
         lists = "lists of structs, " if config.messages is not None else ""
         expected = f"a column {text!r} of {lists}strings or UTF-8 bytes"
         raise _column_error(path, expected, f"{type_}", config)
@@ -263,8 +264,9 @@ def _documents_in(
     path: Path,
 ) -> Iterator[ParsedBatch]:
     """Yield the documents of each record batch."""
+    read = _values_of if config.has_records else _bytes_of
     for record_batch in record_batches:
-        yield parse([_bytes_of(record_batch, column, path) for column in columns], config)
+        yield parse([read(record_batch, column, path) for column in columns], config)
 
 
 @contextmanager
@@ -284,6 +286,17 @@ def _damaged_error(path: Path, *, found: str, expected: str = "an undamaged file
 
 def _bytes_of(record_batch: pa.RecordBatch, column: _TextColumn, path: Path) -> pa.LargeBinaryArray:
     """Return the column's bytes, whether UTF-8 or not; strings are not copied."""
+    array = _array_of(record_batch, column)
+    if _is_messages(array.type):
+        return _json_of(array)
+    array = array.cast(pa.large_binary())
+    with undamaged(path):
+        array.validate(full=True)  # offsets that lead outside the data
+    return array
+
+
+def _array_of(record_batch: pa.RecordBatch, column: _TextColumn) -> pa.Array:
+    """Return a column as it is, without dictionaries and extension types."""
     import pyarrow.compute as pc
 
     array = record_batch.column(record_batch.schema.get_field_index(column.name))
@@ -291,12 +304,19 @@ def _bytes_of(record_batch: pa.RecordBatch, column: _TextColumn, path: Path) -> 
         array = pc.struct_field(array, field)
     while pa.types.is_dictionary(array.type) or isinstance(array.type, pa.BaseExtensionType):
         array = array.storage if hasattr(array, "storage") else array.dictionary_decode()
-    if _is_messages(array.type):
-        return _json_of(array)
-    array = array.cast(pa.large_binary())
-    with undamaged(path):
-        array.validate(full=True)  # offsets that lead outside the data
     return array
+
+
+def _values_of(
+    record_batch: pa.RecordBatch, column: _TextColumn, path: Path
+) -> pa.LargeBinaryArray:
+    """Return the JSON of each value of a column, whatever its type; bytes are text."""
+    array = _array_of(record_batch, column)
+    if _is_text(array.type):
+        array = _bytes_of(record_batch, column, path)
+    with undamaged(path):
+        array.validate(full=True)
+    return texts_of(list(map(value_json, array.to_pylist()))).view(pa.large_binary())
 
 
 def _json_of(array: pa.ListArray) -> pa.LargeBinaryArray:

@@ -1,9 +1,12 @@
 """The `documents` section of a dataset: how the documents of a raw file are found."""
 
-from typing import Annotated, ClassVar, Literal, TypeAlias
+import re
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
+from tokflow.documents.user_function import UserFunction, find_function
 from tokflow.errors import ConfigError
 from tokflow.store.config import Config, Listed
 
@@ -18,7 +21,8 @@ class Limit(Config):
     section: ClassVar[str] = "documents.limit"
 
     documents: Annotated[int | None, Field(ge=1)] = None
-    """Accepted documents to read from each raw file; rejects do not count."""
+    """Accepted documents to read from each raw file; rejects do not count, nor what a transform
+    leaves out."""
     characters: Annotated[int | None, Field(ge=1)] = None
     """Unicode code points to read from each raw file; the document that reaches it is whole."""
     document_bytes: Annotated[int, Field(ge=1)] = 1_000_000_000
@@ -27,7 +31,7 @@ class Limit(Config):
 
 
 class DocumentsConfig(Config):
-    """Settings by which documents are read from a raw file. Their text is never altered."""
+    """Settings by which documents are read from a raw file. Only a `transform` alters text."""
 
     section: ClassVar[str] = "documents"
 
@@ -49,6 +53,24 @@ class DocumentsConfig(Config):
     """In place of `text`, with `completion`: the field that comes first and is not supervised."""
     completion: str | None = None
     """The field that follows the prompt, nothing between them; its tokens are the loss tokens."""
+    transform: str | None = None
+    """A function `package.module:function` that makes the documents of each record; default: none.
+
+    It gets the text where `text` names one column, and a dictionary of the columns where `text` is
+    a list: with `text: [body, language]` a record `{"body": "...", "language": "en"}`, values as
+    JSON has them: None for what is null or not there, times in ISO 8601. It returns the text of a
+    document, a list of texts (or yields them) for several documents, or None to leave the record
+    out, which is counted. What it raises, or returns besides, makes the record a bad document.
+
+    It must be pure: the same for the same record, with nothing remembered between two, for it is
+    called in any process, and again by `verify`. Its module is a .py file in the folder that
+    relative paths start from, or where Python looks. It is code, and it runs with your rights
+    when the dataset is built or verified; `plan` reads it only. The recipe has the digest of that
+    one file: set `transform_version` for what else decides.
+    """
+    transform_version: int | str | None = None
+    """With `transform`: any text or number, to be changed with what the function calls elsewhere:
+    modules that its own imports, a library, a model. Another one makes the tokens again."""
     chat_template: str | None = None
     """With `messages`: a Jinja template, or the path of a .jinja file that holds it, as
     transformers' chat templates. Default: the one that the tokenizer brings along."""
@@ -79,11 +101,18 @@ class DocumentsConfig(Config):
     limit: Limit = Limit()
     """Limits of reading each raw file; half of a file costs half of the time."""
 
+    _user_function: UserFunction | None = PrivateAttr(default=None)
+
     def check(self) -> None:
         """Refuse fields that do not go together."""
         if self.text is None and not self.is_chat:
             object.__setattr__(self, "text", "text")
-        for problem in (self._problem_of_chat(), self._problem_of_text(), self._problem_of_txt()):
+        for problem in (
+            self._problem_of_chat(),
+            self._problem_of_text(),
+            self._problem_of_txt(),
+            self._problem_of_transform(),
+        ):
             if problem is not None:
                 name, expected = problem
                 raise ConfigError(
@@ -92,6 +121,30 @@ class DocumentsConfig(Config):
                     found=repr(getattr(self, name))[:60],
                     remedy=f"correct documents.{name}",
                 )
+
+    def at(self, base: Path, *, where: str) -> Self:
+        """Return the same with the function of `transform` found, from the folder `base`.
+
+        Raises: ConfigError where there is none; `where` is what it calls the config's place.
+        """
+        if self.transform is None:
+            return self
+        found = self.model_copy()
+        where = f"{where}: documents.transform"
+        found._user_function = find_function(self.transform, base, where=where)
+        return found
+
+    @property
+    def user_function(self) -> UserFunction:
+        """The function of `transform`, which `at` has found."""
+        if self._user_function is None:
+            raise TypeError("the function of documents.transform is not found yet: call `at` first")
+        return self._user_function
+
+    @property
+    def has_records(self) -> bool:
+        """True if readers give each record as the JSON of its columns, for a transform."""
+        return self.transform is not None and not isinstance(self.text, str)
 
     @property
     def is_chat(self) -> bool:
@@ -110,6 +163,8 @@ class DocumentsConfig(Config):
     @property
     def separator_of_columns(self) -> str | None:
         """Text that joins the columns of a record into one document; None: one document each."""
+        if self.has_records:
+            return ","  # of JSON
         return "" if self.prompt is not None else self.join
 
     @property
@@ -144,6 +199,18 @@ class DocumentsConfig(Config):
             return "join", "null, for text is not several columns"
         return None
 
+    def _problem_of_transform(self) -> tuple[str, str] | None:
+        if self.transform is None:
+            is_alone = self.transform_version is not None
+            return ("transform_version", "null, for there is no transform") if is_alone else None
+        if not _FUNCTION.fullmatch(self.transform):
+            return "transform", "the name of a function, as in package.module:function"
+        if self.is_chat:
+            return "transform", "null, for documents are chats, of which text has no loss spans"
+        if self.join is not None:
+            return "join", "null, for the transform gets each column and joins them"
+        return None
+
     def _problem_of_txt(self) -> tuple[str, str] | None:
         if self.document_per != "file" and self.format not in ("auto", "txt"):
             return "document_per", f"file, for {self.format} has its own records"
@@ -163,4 +230,5 @@ def correct_column(config: DocumentsConfig, *, unit: Literal["column", "field"] 
     return f"set documents.text to the {unit} that holds the text"
 
 
+_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _WHAT_IS_READ = ("text", "messages", "prompt", "completion")

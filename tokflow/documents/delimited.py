@@ -25,6 +25,7 @@ from tokflow.documents.parsed import (
     excerpt,
     parse,
     too_large,
+    value_json,
 )
 from tokflow.errors import RawFileError
 from tokflow.store.arrow import texts_of
@@ -142,7 +143,8 @@ def _index(header: list[str], text: str, config: DocumentsConfig, path: Path) ->
 
 def _documents(batch: RecordBatch, order: list[int], config: DocumentsConfig) -> ParsedBatch:
     """Return the documents of records of the right shape."""
-    fields = [list(map(unquoted, column)) for column in zip(*batch.records, strict=True)]
+    field_of = (lambda field: value_json(unquoted(field))) if config.has_records else unquoted
+    fields = [list(map(field_of, column)) for column in zip(*batch.records, strict=True)]
     columns = [texts_of(fields[index]).view(pa.large_binary()) for index in order]
     return parse(columns, config, place=batch.place)
 

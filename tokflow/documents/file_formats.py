@@ -117,6 +117,10 @@ def deciding_fields(config: DocumentsConfig, num_bytes: Mapping[Path, int]) -> d
     `is_accepted` asks them. Without files: what may decide those of any format and size.
     """
     fields = config.model_dump()
+    if config.transform is None:
+        del fields["transform"], fields["transform_version"]
+    else:
+        fields["transform_sha256"] = config.user_function.sha256
     formats = {format_of_file(path, config) or "auto" for path in num_bytes} or {"auto"}
     fields["format"] = sorted(formats)
     for name in (*_ACCEPTANCE, *(() if formats & {"txt", "auto"} else _OF_TXT)):
@@ -128,7 +132,8 @@ def deciding_fields(config: DocumentsConfig, num_bytes: Mapping[Path, int]) -> d
 
 def _is_within_limit(path: Path, num_bytes: int, config: DocumentsConfig) -> bool:
     """Return whether no document can be larger than the limit, for the whole file is not."""
-    is_longer_than_read = config.join is not None or config.messages is not None
+    is_made = config.messages is not None or config.transform is not None
+    is_longer_than_read = config.join is not None or is_made
     is_plain = format_of_file(path, config) in ("jsonl", "csv", "tsv", "txt")
     is_compressed = path.suffix.lower() in DECOMPRESSORS
     is_small = num_bytes <= config.limit.document_bytes

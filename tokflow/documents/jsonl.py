@@ -80,8 +80,10 @@ def _documents(
             columns = [list(map(field.get, map(field.decode, batch.lines))) for field in fields]
         except _UNDECODABLE:
             return _line_by_line(batch.lines, fields, config, batch.place)
-        for field in fields:
-            field.is_found = True
+        for field, column in zip(fields, columns, strict=True):
+            field.is_found = field.is_found or not field.is_optional or any(column)
+        if not all(field.is_found for field in fields):
+            return _line_by_line(batch.lines, fields, config, batch.place)
         return _parse(columns, config, batch.place)
 
     batches = cut(blocks, b"\n", max_bytes=max_bytes, byte_offset=byte_offset)
@@ -97,7 +99,9 @@ class _Field:
     get: Callable[[Any], Any]
     """Gives the text of what was decoded; of messages their JSON, as bytes."""
     is_json: bool
-    """True if the field holds messages, whatever JSON they are."""
+    """True if the field may hold any JSON: messages, or what a transform gets."""
+    is_optional: bool
+    """True if a record may lack it; what `get` gives is empty then."""
     remedy: str
     """Said where a record lacks the field."""
     is_found: bool = False
@@ -110,10 +114,16 @@ class _Field:
 
 def _field(text: str, config: DocumentsConfig) -> _Field:
     keys = tuple(text.split("."))
-    type_: type = str if config.messages is None else msgspec.Raw
+    is_optional = config.has_records
+    is_json = is_optional or config.messages is not None
+    type_: type = msgspec.Raw if is_json else str
+    default: Callable[[], Any] = msgspec.Raw
     try:
         for key in reversed(keys):
-            type_ = msgspec.defstruct("Record", [("f", type_)], rename={"f": key}, gc=False)
+            field: Any = ("f", type_)
+            if is_optional:
+                field = ("f", type_, msgspec.field(default_factory=default))
+            type_ = default = msgspec.defstruct("Record", [field], rename={"f": key}, gc=False)
     except ValueError as error:
         raise ConfigError(
             where=f"documents.{_name_in_config(text, config)}",
@@ -123,8 +133,8 @@ def _field(text: str, config: DocumentsConfig) -> _Field:
         ) from error
     get = attrgetter(".".join("f" for _ in keys))
     remedy = correct_column(config, unit="field")
-    is_json = config.messages is not None
-    return _Field(keys, msgspec.json.Decoder(type_).decode, get, is_json, remedy)
+    decode: Callable[[bytes], Any] = msgspec.json.Decoder(type_).decode
+    return _Field(keys, decode, get, is_json, is_optional, remedy)
 
 
 def _is_lacking(field: _Field) -> bool:
@@ -196,11 +206,17 @@ def _parse(
 ) -> ParsedBatch:
     """Return the documents of strings, or of messages as JSON."""
     num_chars = None
-    if config.messages is None:
-        num_chars = [np.fromiter(map(len, column), np.int64, len(column)) for column in columns]
     encode: Callable[[Any], bytes] = bytes if config.messages is not None else str.encode
+    if config.has_records:
+        encode = _value
+    elif config.messages is None:
+        num_chars = [np.fromiter(map(len, column), np.int64, len(column)) for column in columns]
     arrays = [texts_of(list(map(encode, column))).view(pa.large_binary()) for column in columns]
     return parse(arrays, config, place=place, problems=problems, num_chars=num_chars)
+
+
+def _value(json_text: Any) -> bytes:
+    return bytes(json_text) or b"null"
 
 
 def _text(line: bytes, field: _Field) -> Any | Problem:
@@ -209,13 +225,15 @@ def _text(line: bytes, field: _Field) -> Any | Problem:
     A second look by Python's json takes what msgspec does not: a value that another of the same
     key replaces, and lone surrogates in other fields.
     """
+    error: Exception | None = None
     try:
         found = field.get(field.decode(line))
     except _UNDECODABLE as first_error:
         error = first_error
     else:
-        field.is_found = True
-        return found
+        if found or not field.is_optional:
+            field.is_found = True
+            return found
     try:
         # A byte that is no UTF-8 becomes a lone surrogate, which spoils its own string only.
         text = line.decode("utf-8", "surrogateescape")
@@ -226,7 +244,9 @@ def _text(line: bytes, field: _Field) -> Any | Problem:
         return Problem("a JSON object", f"{excerpt(line)} ({error})")
     for depth, key in enumerate(field.keys):
         if not isinstance(value, dict) or key not in value:
-            return _missing_key(value, field, depth)
+            problem = _missing_key(value, field, depth)
+            may_lack = isinstance(value, dict) or (value is None and depth > 0)
+            return b"" if field.is_optional and may_lack else problem
         value = value[key]
     field.is_found = True
     if field.is_json:

@@ -1,10 +1,11 @@
 """Documents, and bad ones, out of the columns that a reader cut from consecutive records."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -30,6 +31,13 @@ class BadDocument(NamedTuple):
     row: int
     place: Place
     problem: Problem
+    record: int | None = None
+    """With a transform: the ordinal of the record; else the row says it."""
+
+    def moved(self, rows: int, records: int) -> "BadDocument":
+        """Return the same, so many rows and records further on."""
+        record = None if self.record is None else self.record + records
+        return self._replace(row=self.row + rows, record=record)
 
 
 def no_place(row: int) -> Place:
@@ -51,16 +59,30 @@ class ParsedBatch:
     """In the order of their rows."""
     place: Callable[[int], Place] = no_place
     """Gives the place of each row."""
+    left_out: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """The rows that stand for records of which a transform made no document."""
 
     @property
     def num_rows(self) -> int:
-        """Documents and bad ones."""
-        return len(self.batch.rows) + len(self.bad)
+        """Documents, bad ones, and records that were left out."""
+        return len(self.batch.rows) + len(self.bad) + len(self.left_out)
 
-    def from_row(self, first: int) -> "ParsedBatch":
-        """Return the same with rows counted from the beginning of the file."""
-        batch = replace(self.batch, rows=self.batch.rows + first)
-        return ParsedBatch(batch, tuple(bad._replace(row=bad.row + first) for bad in self.bad))
+    @property
+    def num_records(self) -> int:
+        """Records that these are of, where a transform may make several documents of one."""
+        records = self.batch.records
+        if records is None:
+            return self.num_rows
+        num_with_documents = int(np.count_nonzero(np.diff(records, prepend=-1)))
+        return num_with_documents + len(self.bad) + len(self.left_out)
+
+    def moved(self, rows: int, records: int) -> "ParsedBatch":
+        """Return the same, so many rows and records further on in the file, without places."""
+        batch = replace(self.batch, rows=self.batch.rows + rows)
+        if batch.records is not None:
+            batch = replace(batch, records=batch.records + records)
+        bad = tuple(each.moved(rows, records) for each in self.bad)
+        return ParsedBatch(batch, bad, left_out=self.left_out + rows)
 
 
 Reader: TypeAlias = Callable[[Path, DocumentsConfig, int, OpenRange | None], Iterator[ParsedBatch]]
@@ -98,7 +120,7 @@ def parse(
         num_chars = None if num_chars is None else [of_each[is_good] for of_each in num_chars]
     texts = [column.view(pa.large_string()) for column in columns]
     if num_chars is None:
-        num_chars = [_num_chars(column) for column in texts]
+        num_chars = [num_chars_of(column) for column in texts]
     batch = _joined(rows, texts, num_chars, config)
     bad = (BadDocument(row, place(row // num_each), wrong[row]) for row in sorted(wrong))
     return ParsedBatch(batch, tuple(bad), lambda row: place(row // num_each))
@@ -163,13 +185,29 @@ def excerpt(value: object, *, length: int = 60) -> str:
     return text if len(text) <= length and head == value else f"{text[: length - 3]}..."
 
 
+def value_json(value: Any) -> bytes:
+    """Return the JSON of a value for a transform: bytes as text, times in ISO 8601, NaN as null; of
+    invalid UTF-8 the bytes themselves, which `parse` finds."""
+    if isinstance(value, bytes):
+        try:
+            value = value.decode()
+        except UnicodeDecodeError:
+            return bytes(value)
+    return msgspec.json.encode(value, enc_hook=_iso)
+
+
+def _iso(value: Any) -> str:
+    """Return a time of pandas, which those of nanoseconds are, as others are written."""
+    return str(value.isoformat())
+
+
 def _side_by_side(columns: Sequence[pa.LargeBinaryArray]) -> pa.LargeBinaryArray:
     """Return the first element of each column, then the second of each, and so on."""
     indices = np.arange(sum(map(len, columns)), dtype=np.int64)
     return pa.concat_arrays(columns).take(to_arrow(indices.reshape(len(columns), -1).T.ravel()))
 
 
-def _num_chars(texts: pa.LargeStringArray) -> npt.NDArray[np.int64]:
+def num_chars_of(texts: pa.LargeStringArray) -> npt.NDArray[np.int64]:
     """Return the Unicode code points of each text."""
     import pyarrow.compute as pc  # 0.06 s that only reading needs
 

@@ -11,6 +11,7 @@ from tokflow.documents.config import DocumentsConfig, Limit
 from tokflow.documents.file_formats import reader_of
 from tokflow.documents.file_range import OpenRange
 from tokflow.documents.parsed import BadDocument, ParsedBatch, Render, ends_of
+from tokflow.documents.transform import transform_of
 from tokflow.errors import BadDocumentError, RawFileError
 
 _MIN_READ_BYTES = 64 * 1024
@@ -25,9 +26,13 @@ class Tally:
     """Counts of what was read of a raw file so far."""
 
     num_rows: int = 0
-    """Documents and bad ones."""
+    """Documents, bad ones, and records that a transform left out."""
     num_rejects: int = 0
     """Bad documents, those of the files before it too."""
+    num_left_out: int = 0
+    """Records of which a transform made no document."""
+    num_records: int = 0
+    """Records, where a transform may make several documents of one; else as `num_rows`."""
 
 
 def read_documents(
@@ -89,8 +94,9 @@ def accepted_documents(
     if config.messages is not None and render is None:
         raise TypeError("messages are no text: give `render`, of tokflow.tokenizers.chat.renderer")
     found = reader(path, config, max(batch_bytes, _MIN_READ_BYTES), within)
-    if render is not None:
-        found = map(render, found)
+    make = render or transform_of(config)
+    if make is not None:
+        found = map(make, found)
     parsed = _until(config.limit, _numbered(found))
     return _accepted(parsed, path, config, on_reject, within, tally)
 
@@ -114,10 +120,11 @@ def _require_readable(path: Path) -> None:
 
 
 def _numbered(parsed: Iterator[ParsedBatch]) -> Iterator[ParsedBatch]:
-    """Yield what was found with rows counted from the beginning of the file."""
-    first = 0
+    """Yield what was found with rows and records counted from the beginning of the file."""
+    rows = records = 0
     for found in parsed:
-        numbered, first = found.from_row(first), first + found.num_rows
+        numbered = found.moved(rows, records)
+        rows, records = rows + found.num_rows, records + found.num_records
         del found  # which keeps the lines
         yield numbered
 
@@ -142,9 +149,11 @@ def _until(limit: Limit, parsed: Iterator[ParsedBatch]) -> Iterator[ParsedBatch]
 
 
 def _first_of(found: ParsedBatch, num_documents: int) -> ParsedBatch:
-    """Return the first documents and the bad ones before the last of them."""
+    """Return the first documents, and what is bad or left out before the last of them."""
     batch = found.batch.slice(0, num_documents)
-    return ParsedBatch(batch, tuple(bad for bad in found.bad if bad.row < batch.rows[-1]))
+    last = batch.rows[-1]
+    bad = tuple(bad for bad in found.bad if bad.row < last)
+    return ParsedBatch(batch, bad, left_out=found.left_out[found.left_out < last])
 
 
 def _accepted(
@@ -158,6 +167,8 @@ def _accepted(
     """Yield the batches without the empty ones; the bad documents are errors or rejects."""
     for found in parsed:
         tally.num_rows += found.num_rows
+        tally.num_left_out += len(found.left_out)
+        tally.num_records += found.num_records
         for bad in found.bad:
             tally.num_rejects += 1
             if not is_accepted(config, num_rejects=tally.num_rejects):
@@ -169,18 +180,21 @@ def _accepted(
 
 
 def _in_file(bad: BadDocument, within: OpenRange | None) -> BadDocument:
-    """Return the bad document of a range with its row and line in the file."""
+    """Return the bad document, which may be of a range, with its row and line in the file; with a
+    transform the row is the record's, as in the file itself."""
+    row = bad.row if bad.record is None else bad.record
     if within is None:
-        return bad
+        return bad._replace(row=row)
     (line, byte_offset), before = bad.place, within.before
     line = None if line is None else line + before.lines
-    return bad._replace(row=bad.row + before.rows, place=(line, byte_offset))
+    return bad._replace(row=row + before.rows, place=(line, byte_offset))
 
 
 def _reject(bad: BadDocument) -> Reject:
     line, byte_offset = bad.place
     reason = f"expected {bad.problem.expected}, found {bad.problem.found}"
-    return Reject(row=bad.row, line=line, byte_offset=byte_offset, reason=reason)
+    row, record = bad.row, bad.record
+    return Reject(row=row, line=line, byte_offset=byte_offset, reason=reason, record=record)
 
 
 def _bad_document_error(bad: BadDocument, path: Path, config: DocumentsConfig) -> BadDocumentError:

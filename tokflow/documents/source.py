@@ -33,7 +33,12 @@ class DocumentSource:
         self._within = open_range(paths[0], config, within) if within and is_of_bytes else None
         self._first_rows: list[int] = []
         self.num_rows: list[int] = []
-        """Documents and bad ones of each file that was read to its end, or to its limit."""
+        """Documents, bad ones and records left out by a transform, of each file that was read to
+        its end, or to its limit."""
+        self.num_left_out = 0
+        """Records that a transform left out of those files."""
+        self.num_records = 0
+        """Records of those files; without a transform, as many as rows."""
 
     def batches(
         self,
@@ -70,13 +75,20 @@ class DocumentSource:
             ):
                 yield replace(batch, rows=batch.rows + first) if first else batch
             self.num_rows.append(tally.num_rows)
+            self.num_left_out += tally.num_left_out
+            self.num_records += tally.num_records
             first, num_rejects = first + tally.num_rows, tally.num_rejects
 
-    def place(self, row: int) -> tuple[Path, int]:
-        """Return the file of a row that was read, and its row there; errors alone ask for it."""
+    def place(self, batch: Batch, index: int) -> tuple[Path, int]:
+        """Return the file of a document that was read, and its row there, or with a transform the
+        record that it is of; errors alone ask for it."""
+        row = int(batch.rows[index])
         number = bisect_right(self._first_rows, row) - 1
         num_before = 0 if self._within is None else self._within.before.rows
-        return self.paths[number], row - self._first_rows[number] + num_before
+        in_file = row - self._first_rows[number]
+        if batch.records is not None:
+            in_file = int(batch.records[index])
+        return self.paths[number], in_file + num_before
 
     @property
     def num_lines(self) -> int:

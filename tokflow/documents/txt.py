@@ -20,11 +20,12 @@ def read(
     path: Path, config: DocumentsConfig, batch_bytes: int, within: OpenRange | None = None
 ) -> Iterator[ParsedBatch]:
     """Yield the documents of about `batch_bytes` of the file at once."""
-    if config.is_chat or config.join is not None:
+    if config.is_chat or config.join is not None or config.has_records:
+        names_them = "documents.messages, prompt, completion and join name them"
         raise ConfigError(
             where=path,
-            expected="a format with fields, for documents.messages, prompt, completion and "
-            "join name them",
+            expected="a format with fields, for "
+            + ("documents.transform is to get several" if config.has_records else names_them),
             found="a text file, which has none",
             remedy="set documents.format to what the file is, or use another file",
         )

@@ -70,7 +70,7 @@ def _texts_of_cut_spans(
         for document in np.unique(document_of[is_in_batch]).tolist():
             ordinals = cut[document_of == document]
             index = document - first
-            name = "{}: a span of document {:,}".format(*source.place(int(batch.rows[index])))
+            name = "{}: a span of document {:,}".format(*source.place(batch, index))
             text = batch.texts[index].as_py()
             batch_of = spans.char_start[ordinals] // BATCH_BYTES
             for some in np.split(ordinals, np.flatnonzero(np.diff(batch_of)) + 1):

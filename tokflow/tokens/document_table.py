@@ -23,6 +23,11 @@ DOCUMENTS_SCHEMA = pa.schema(
 points before it in the file's accepted documents; token_offset: tokens before it in tokens.bin;
 num_tokens: with BOS and EOS; text_hash: xxh3-128 of the UTF-8 text, big-endian."""
 
+RECORDS_SCHEMA = DOCUMENTS_SCHEMA.append(pa.field("record", pa.int64(), nullable=False))
+"""The same of documents that a transform made; record: the ordinal in the raw file of the record
+that it was made of, where `row` counts what was made: of each record its documents, or one row
+where it is left out or bad."""
+
 ROWS_PER_GROUP = 65_536
 
 

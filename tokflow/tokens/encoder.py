@@ -76,4 +76,4 @@ class DocumentEncoder:
         return lambda index: "{}: document {:,}".format(*self._place(batch, index))
 
     def _place(self, batch: Batch, index: int) -> tuple[Path, int]:
-        return self._source.place(int(batch.rows[index]))
+        return self._source.place(batch, index)

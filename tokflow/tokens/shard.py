@@ -87,7 +87,8 @@ class TokenShard:
     @property
     def segments(self) -> list[Mapping[str, int]]:
         """Counts of each segment, those of the shard where it is one: num_documents, num_chars,
-        num_tokens; where there are several, num_rows, the documents and the bad ones, too."""
+        num_tokens; where there are several, num_rows, with what is bad or left out, too, and of one
+        file with a transform num_records."""
         return list(self.manifest.details.get("segments", [self.manifest.counts]))
 
     def names(self, name: str) -> list[str]:
@@ -120,7 +121,12 @@ class TokenShard:
         return pa.concat_tables(tables)
 
 
-COUNTED_FROM = {"row": "num_rows", "char_offset": "num_chars", "token_offset": "num_tokens"}
+COUNTED_FROM = {
+    "row": "num_rows",
+    "char_offset": "num_chars",
+    "token_offset": "num_tokens",
+    "record": "num_records",
+}
 """Columns that count from the beginning of their segment, by what comes before it."""
 
 
@@ -207,7 +213,7 @@ def write_token_shard(
     on_reject = partial(_keep, rejects, raw)
     batches = source.batches(batch_bytes=batch_bytes, on_reject=on_reject, render=render)
     number = segment.number if segment else None
-    with ShardWriter(folder, has_loss_mask=documents.is_chat, segment=number) as writer:
+    with ShardWriter(folder, documents, segment=number) as writer:
         _write_tokens(batches, encoder, writer, progress, is_small=raw.num_bytes < THREADED_BYTES)
     raw.check_unchanged(source.paths)
     recipe = tokens_recipe(raw, documents, encoding.config, encoding.tokenizer)
@@ -215,7 +221,7 @@ def write_token_shard(
         recipe=segment.recipe if segment else recipe,
         dataset=dataset,
         partition=raw.key,
-        counts=_counts(writer, encoder, num_rejects=len(rejects)),
+        counts=_counts(writer, encoder, num_rejects=len(rejects)) | _records(documents, source),
         details=_details(encoding) | _members(raw, source) | _lines(segment, source),
         files=writer.entries(rejects),
     )
@@ -264,6 +270,13 @@ def _counts(writer: ShardWriter, encoder: DocumentEncoder, *, num_rejects: int) 
         return counts
     ending = encoder.encoding.eos_per_document * counts["num_documents"]
     return {**counts, "num_eos": writer.num_eos, "num_eos_in_text": writer.num_eos - ending}
+
+
+def _records(documents: DocumentsConfig, source: DocumentSource) -> dict[str, int]:
+    """Return how many records a transform got, and of how many it made no document."""
+    if documents.transform is None:
+        return {}
+    return {"num_records": source.num_records, "num_left_out": source.num_left_out}
 
 
 def _details(encoding: Encoding) -> dict[str, Any]:

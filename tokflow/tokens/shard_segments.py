@@ -34,8 +34,8 @@ from tokflow.tokens.writer import REJECTS_NAME, reject_line, segment_name
 WHOLE_RANGES = 4
 """A file that holds no more text than so many ranges is read whole."""
 
-KEPT = ("num_documents", "num_chars", "num_tokens")
-"""Counts of each segment that a reader of the shard needs."""
+KEPT = ("num_documents", "num_chars", "num_tokens", "num_records")
+"""Counts of each segment that a reader of the shard needs; num_records with a transform."""
 
 NUM_LINES = "num_lines"
 """Of the details of a segment: how many lines it has, which those of later rejects are moved by."""
@@ -139,14 +139,16 @@ def _details(segments: Sequence[StoredOutput]) -> dict[str, Any]:
             known = files.setdefault(file["raw_file"], {**file, "num_rows": 0})
             known["num_rows"] += file["num_rows"]
         details["files"] = list(files.values())
+        for kept in details["segments"] if len(files) > 1 else ():
+            kept.pop("num_records", None)  # records count from the beginning of their file
     del details[NUM_LINES]
     return details
 
 
 def _kept(segment: StoredOutput) -> dict[str, int]:
     counts = segment.manifest.counts
-    num_rows = counts["num_documents"] + counts["num_rejects"]
-    return {"num_rows": num_rows, **{name: counts[name] for name in KEPT}}
+    num_rows = counts["num_documents"] + counts["num_rejects"] + counts.get("num_left_out", 0)
+    return {"num_rows": num_rows, **{name: counts[name] for name in KEPT if name in counts}}
 
 
 def _rejects(
@@ -154,12 +156,12 @@ def _rejects(
 ) -> bytes:
     """Return the lines of all rejects; refuse too many, as reading the whole file would have."""
     rejects: list[Reject] = []
-    num_rows = num_lines = 0
+    num_rows = num_lines = num_records = 0
     for number, segment in enumerate(segments):
         path = segment.folder / segment_name(REJECTS_NAME, number)
         if path.name in segment.manifest.files:
             found = [Reject(**json.loads(line)) for line in path.read_bytes().splitlines()]
-            of_file = (0, 0) if len(raw.files) > 1 else (num_rows, num_lines)
+            of_file = (0, 0, 0) if len(raw.files) > 1 else (num_rows, num_lines, num_records)
             rejects += [each.moved(*of_file) for each in found]
         if not is_accepted(documents, num_rejects=len(rejects)):
             raise BadDocumentError(
@@ -171,6 +173,7 @@ def _rejects(
                 row=rejects[-1].row,
             )
         num_rows += _kept(segment)["num_rows"]
+        num_records += _kept(segment).get("num_records", 0)
         num_lines += segment.manifest.details[NUM_LINES]
     return b"".join(map(reject_line, rejects))
 

@@ -9,14 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from tokflow.documents import Batch, Reject
+from tokflow.documents import Batch, DocumentsConfig, Reject
 from tokflow.store.arrow import make_table
 from tokflow.store.hashed_writer import HashedWriter
 from tokflow.store.manifest import FileEntry, checksum
 from tokflow.store.tables import TableWriter
 from tokflow.tokenizers.engines.protocol import text_buffers
 from tokflow.tokens.bos_eos import TokenBatch
-from tokflow.tokens.document_table import DOCUMENTS_SCHEMA, ROWS_PER_GROUP, text_hashes
+from tokflow.tokens.document_table import (
+    DOCUMENTS_SCHEMA,
+    RECORDS_SCHEMA,
+    ROWS_PER_GROUP,
+    text_hashes,
+)
 
 TOKENS_NAME = "tokens.bin"
 LOSS_MASK_NAME = "loss_mask.bin"
@@ -35,15 +40,19 @@ def segment_name(name: str, segment: int | None) -> str:
 class ShardWriter:
     """The open files of a token shard, or of one segment of it, with counts of what went in."""
 
-    def __init__(self, folder: Path, *, has_loss_mask: bool, segment: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, documents: DocumentsConfig, *, segment: int | None = None
+    ) -> None:
         self._folder, self._segment = folder, segment
+        self._schema = DOCUMENTS_SCHEMA if documents.transform is None else RECORDS_SCHEMA
+        has_loss_mask = documents.is_chat
         self._closing = ExitStack()
         names = [TOKENS_NAME, *([LOSS_MASK_NAME] if has_loss_mask else [])]
         self._files = {
             name: self._closing.enter_context(HashedWriter(self._path(name))) for name in names
         }
         self._table = self._closing.enter_context(
-            TableWriter(self._path(DOCUMENTS_NAME), DOCUMENTS_SCHEMA, rows_per_group=ROWS_PER_GROUP)
+            TableWriter(self._path(DOCUMENTS_NAME), self._schema, rows_per_group=ROWS_PER_GROUP)
         )
         names = ["documents", "empty_documents", "chars", "bytes", "tokens"]
         names += ["loss_tokens"] if has_loss_mask else []
@@ -71,7 +80,9 @@ class ShardWriter:
             "num_tokens": num_tokens,
             "text_hash": text_hashes(batch.texts),
         }
-        self._table.add(make_table(columns, DOCUMENTS_SCHEMA))
+        if batch.records is not None:
+            columns["record"] = batch.records
+        self._table.add(make_table(columns, self._schema))
         counts["num_documents"] += len(batch.rows)
         counts["num_empty_documents"] += int(np.count_nonzero(num_chars == 0))
         counts["num_chars"] += int(num_chars.sum())
@@ -101,8 +112,10 @@ def bytes_of(batch: Batch) -> int:
 
 
 def reject_line(reject: Reject) -> bytes:
-    """Return the line of a reject in rejects.jsonl; of a group alone it has the raw file."""
+    """Return the line of a reject in rejects.jsonl; only of a group it has the raw file, and only
+    with a transform the record."""
     fields = dataclasses.asdict(reject)
-    if reject.raw_file is None:
-        del fields["raw_file"]
+    for name in ("raw_file", "record"):
+        if fields[name] is None:
+            del fields[name]
     return json.dumps(fields).encode() + b"\n"

@@ -337,3 +337,22 @@ def test_a_range_after_a_build_leaves_everything_fresh(case: Case):
     assert result.success, failure(result)
     assert case.not_fresh() == {}
     assert reported(build(case)) == {}
+
+
+def test_what_a_transform_leaves_out_is_reported_and_its_source_is_a_code_version(case: Case):
+    source = "def ordinals(text):\n    return None if 'second' in text else text\n"
+    (case.folder / "clean.py").write_text(source)
+    case.attributes["documents"]["transform"] = "clean:ordinals"
+    result = build(case)
+    assert result.success, failure(result)
+    assert all(evaluation.passed for evaluation in result.get_asset_check_evaluations())
+    event = case.event("tokens", partition="a.txt")
+
+    (case.folder / "clean.py").write_text(f"{source}# edited\n")
+
+    assert event.metadata["num_left_out"].value == 1
+    assert event.metadata["num_records"].value == 3
+    assert "0 rejects, 1 record left out" in (event.description or "")
+    assert "tokens" in str(case.not_fresh())
+    assert build(case).success
+    assert case.not_fresh() == {}

@@ -68,6 +68,7 @@ def make_case(seed: int, folder: Path) -> Case:
     random = Random(seed)
     reference = open_reference(tokenizer_of(seed), folder)
     documents = _documents(random)
+    _add_transform(Random(f"transform {seed}"), documents)
     files = _files(random, documents)
     documents.pop("columns")
     read = {file.key: documents_of(file, documents) for file in files}
@@ -120,12 +121,25 @@ def _documents(random: Random) -> dict[str, Any]:
     return config
 
 
+def _add_transform(random: Random, config: dict[str, Any]) -> None:
+    """Let a function make the documents; drawn apart, so that other cases stay as they were."""
+    if "join" in config or random.random() < 0.8:
+        return
+    name = random.choice(("some", "words")) if config.get("on_bad_document") else "some"
+    if isinstance(config.get("text"), list) or random.random() < 0.2:
+        config["text"], name = list(config["columns"]), "joined"
+    config["transform"] = f"tokflow_tests.fuzz.functions:{name}"
+    if random.random() < 0.2:
+        config["transform_version"] = random.choice((1, "b"))
+
+
 def _files(random: Random, config: Mapping[str, Any]) -> list[RawFile]:
     is_rejecting = config.get("on_bad_document") == "reject"
-    formats = [f for f in FORMATS if f != "txt" or "join" not in config]
+    is_of_records = "transform" in config and isinstance(config.get("text"), list)
+    formats = [f for f in FORMATS if f != "txt" or not ("join" in config or is_of_records)]
     files = []
     for stem in random.sample(STEMS, random.choice((1, 1, 2, 2, 3, 5))):
-        has_bad = random.random() < (0.6 if is_rejecting else 0.02)
+        has_bad = random.random() < (0.6 if is_rejecting else 0.02) and not is_of_records
         file_format = random.choice(formats)
         files.append(random_file(random, stem, file_format, config["columns"], has_bad=has_bad))
     return files

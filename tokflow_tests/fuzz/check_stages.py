@@ -48,7 +48,12 @@ def check_tokens(
     lines = rejects.read_text().splitlines() if rejects.is_file() else []
     rejected = [json.loads(line)["row"] for line in lines]
     same(f"{where}: rejects", expected=list(documents.rejected), found=rejected)
+    if documents.records:
+        same(f"{where}: records", expected=list(documents.records), found=table["record"])
+    has_transform = "num_records" in made.manifest.counts
+    of_records = ("num_records", "num_left_out") if has_transform else ()
     expected = {
+        **{name: getattr(documents, name) for name in of_records},
         "num_documents": len(rows),
         "num_rejects": len(documents.rejected),
         "num_empty_documents": texts.count(""),

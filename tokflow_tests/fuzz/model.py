@@ -3,8 +3,9 @@
 import fnmatch
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
+from tokflow_tests.fuzz import functions
 from tokflow_tests.fuzz.references import Reference
 
 Config = Mapping[str, Any]
@@ -35,7 +36,14 @@ class Documents:
     rejected: tuple[int, ...]
     """Rows of bad documents."""
     error_row: int | None = None
-    """Row of the bad document that stops the file; then there are no documents."""
+    """Row of the bad document that stops the file, with a transform its record; then there are no
+    documents."""
+    records: tuple[int, ...] = ()
+    """With a transform: the record of each document."""
+    num_records: int = 0
+    """With a transform: records that were read."""
+    num_left_out: int = 0
+    """Records of which a transform makes no document."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,22 +71,59 @@ def documents_of(file: RawFile, config: Config) -> Documents:
     limit = config.get("limit") or {}
     max_rejects = 0 if config.get("on_bad_document", "error") == "error" else None
     max_rejects = config.get("max_rejects", 1000) if max_rejects is None else max_rejects
-    accepted: list[tuple[int, str]] = []
-    rejected: list[int] = []
-    num_rejected_before_last = num_chars = 0
-    for row, text in enumerate(_texts(file, config)):
-        if text is None:
-            rejected.append(row)
-            continue
-        accepted.append((row, text))
-        num_rejected_before_last = len(rejected)
-        num_chars += len(text)
-        if len(accepted) == limit.get("documents") or num_chars >= limit.get("characters", 1e18):
-            rejected = rejected[:num_rejected_before_last]
+    num_chars = num_documents = 0
+    taken: list[_Row] = []
+    rows = _rows(file, config)
+    for row in rows:
+        taken.append(row)
+        num_documents += row.kind == "document"
+        num_chars += len(row.text) if row.kind == "document" else 0
+        is_full = num_documents == limit.get("documents")
+        if row.kind == "document" and (is_full or num_chars >= limit.get("characters", 1e18)):
             break
+    rejected = [(number, row.record) for number, row in enumerate(taken) if row.kind == "bad"]
     if len(rejected) > max_rejects:
-        return Documents(accepted=(), rejected=(), error_row=rejected[max_rejects])
-    return Documents(accepted=tuple(accepted), rejected=tuple(rejected))
+        return Documents(accepted=(), rejected=(), error_row=rejected[max_rejects][1])
+    made = [(number, row) for number, row in enumerate(taken) if row.kind == "document"]
+    return Documents(
+        accepted=tuple((number, row.text) for number, row in made),
+        rejected=tuple(number for number, _ in rejected),
+        records=tuple(row.record for _, row in made) if "transform" in config else (),
+        num_records=len({row.record for row in taken}),
+        num_left_out=sum(row.kind == "left out" for row in taken),
+    )
+
+
+class _Row(NamedTuple):
+    record: int
+    kind: Literal["document", "bad", "left out"]
+    text: str = ""
+
+
+def _rows(file: RawFile, config: Config) -> list[_Row]:
+    """Return what becomes of each record, in order, with a transform perhaps several rows."""
+    rows: list[_Row] = []
+    for record, value in enumerate(_values(file, config)):
+        texts: list[str] | None = None
+        if value is not None and "transform" in config:
+            texts = functions.apply(config["transform"].partition(":")[2], value)
+        elif value is not None:
+            texts = [value]
+        if texts is None:
+            rows.append(_Row(record, "bad"))
+        else:
+            rows += [_Row(record, "document", text) for text in texts]
+            rows += [] if texts else [_Row(record, "left out")]
+    return rows
+
+
+def _values(file: RawFile, config: Config) -> list[Any]:
+    """Return what the transform gets of each record, or the texts; None where that is bad."""
+    if "transform" not in config or isinstance(config.get("text", "text"), str):
+        return _texts(file, config)
+    return [
+        {name: (record or {})[name] for name in config["text"]} for record in file.records or ()
+    ]
 
 
 def _texts(file: RawFile, config: Config) -> list[str | None]:

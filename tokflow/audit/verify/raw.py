@@ -66,7 +66,19 @@ def verify_against_raw(
         problems.append(
             f"{shard.folder}: expected the {num_read:,} documents of the raw file, found {num:,}"
         )
+    if num_read == len(table) and not problems and max_characters is None:
+        problems += _left_out_problems(shard, source)
     return problems or list(_member_problems(shard, source))
+
+
+def _left_out_problems(shard: TokenShard, source: DocumentSource) -> Iterator[str]:
+    """Yield how many records a transform leaves out now, if it was another number."""
+    found = shard.manifest.counts.get("num_left_out", 0)
+    if found != source.num_left_out:
+        yield (
+            f"{shard.folder}: expected {source.num_left_out:,} records left out by "
+            f"documents.transform, found {found:,}"
+        )
 
 
 def _member_problems(shard: TokenShard, source: DocumentSource) -> Iterator[str]:
@@ -89,7 +101,10 @@ def _document_problems(
             f"{shard.folder}: expected all documents of the raw file, found {first + len(table):,}"
         )
         return
-    for name, expected in (("row", batch.rows), ("num_chars", batch.num_chars)):
+    columns = {"row": batch.rows, "num_chars": batch.num_chars}
+    if batch.records is not None:
+        columns["record"] = batch.records
+    for name, expected in columns.items():
         found = to_numpy(table[name])
         if len(wrong := np.flatnonzero(expected != found)):
             index = int(wrong[0])

@@ -89,11 +89,36 @@ def _row_problems(shard: TokenShard, rows: npt.NDArray[np.int64]) -> Iterator[st
     of_shard = [origins.row_of(reject["raw_file"], reject["row"]) for reject in rejects]
     rejected = np.array(of_shard, dtype=np.int64)
     taken = np.sort(np.concatenate([rows, rejected]))
-    if len(wrong := np.flatnonzero(taken != np.arange(len(taken)))):
+    if "num_left_out" in shard.manifest.counts:
+        yield from _left_out_problems(shard, taken)
+    elif len(wrong := np.flatnonzero(taken != np.arange(len(taken)))):
         yield (
             f"{shard.folder}: expected every row of the raw file once, as a document or a "
             f"reject; found row {taken[wrong[0]]:,} where {wrong[0]:,} should be"
         )
+
+
+def _left_out_problems(shard: TokenShard, taken: npt.NDArray[np.int64]) -> Iterator[str]:
+    """Yield what does not add up where a transform has left records out, whose rows are the gaps
+    between those that are `taken` by documents and rejects."""
+    counts = shard.manifest.counts
+    num_rows = len(taken) + counts["num_left_out"]
+    if len(taken) and (np.diff(taken).min(initial=1) < 1 or taken[-1] >= num_rows):
+        yield (
+            f"{shard.folder}: expected {num_rows:,} rows, each once a document, a reject or left "
+            f"out; found one twice, or row {taken[-1]:,}"
+        )
+    table = shard.documents(["row", "record"])
+    rows, records = to_numpy(table["row"]), to_numpy(table["record"])
+    first = np.array(shard.origins.first_rows, dtype=np.int64)
+    is_other_file = np.diff(np.searchsorted(first, rows, side="right"), prepend=0) != 0
+    step = np.diff(records, prepend=-1)
+    where = _path_of(shard, DOCUMENTS_NAME)
+    if len(wrong := np.flatnonzero((step < 0) & ~is_other_file)):
+        yield f"{where}: document {wrong[0]:,}: expected no record before that of the last document"
+    num_records = int(np.count_nonzero((step != 0) | is_other_file))
+    num_records += len(taken) - len(rows) + counts["num_left_out"]
+    yield from unequal(where, num_records=(counts["num_records"], num_records))
 
 
 def _id_problems(

@@ -1,0 +1,164 @@
+"""Functions that a YAML names as `package.module:function`: found without running anything, run as
+they were found."""
+
+import difflib
+import hashlib
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+from tokflow.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class UserFunction:
+    """A function and the source of its module, as it was when the function was found."""
+
+    module: str
+    """Its dotted name."""
+    name: str
+    path: Path
+    """The file of the module."""
+    folder: Path
+    """The folder that the dotted name starts from."""
+    source: bytes = field(repr=False)
+    """The content of the file: what is run, whatever the file holds by then."""
+    where: str
+    """What errors call the place that names it."""
+
+    @property
+    def sha256(self) -> str:
+        """The digest of the module's source."""
+        return hashlib.sha256(self.source).hexdigest()
+
+    def load(self) -> Callable[[Any], Any]:
+        """Return the function; its module is run the first time in each process.
+
+        The module is one of its own, apart from what an `import` of that name gives, so that its
+        code is the one that the digest is of. Its folder comes last in `sys.path`, where it hides
+        no other module.
+
+        Raises: ConfigError where the module cannot be run or has no such function.
+        """
+        return _loaded(self)
+
+
+def find_function(text: str, folder: Path, *, where: str) -> UserFunction:
+    """Return the function that a text such as `package.module:function` names; nothing is run.
+
+    The module is looked for in `folder`, then where Python looks. It must be a file of Python
+    source that names the function at its top level.
+
+    Raises: ConfigError.
+    """
+    module, _, name = text.partition(":")
+    folders = [folder, *(Path(of) for of in sys.path if Path(of) != folder)]
+    for each in folders:
+        stem = each.joinpath(*module.split("."))
+        for path in (stem / "__init__.py", stem.parent / f"{stem.name}.py"):
+            if path.is_file():
+                root, file = each.resolve(), path.resolve()
+                function = UserFunction(module, name, file, root, _read(path, where), where)
+                _check_named(function, _compiled(function))
+                return function
+    raise ConfigError(
+        where=where,
+        expected=f"a module {module}, that is {module.replace('.', '/')}.py in {folder} or in a "
+        "folder of sys.path",
+        found=f"none for {text!r}",
+        remedy="correct the name, or put the file there",
+    )
+
+
+def _read(path: Path, where: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            where=f"{where}: {path}",
+            expected="a file that can be read",
+            found=str(error.strerror),
+            remedy="correct its permissions",
+        ) from error
+
+
+def _compiled(function: UserFunction) -> CodeType:
+    try:
+        return compile(function.source, function.path, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        raise ConfigError(
+            where=f"{function.where}: {function.path}" + (f", line {line}" if line else ""),
+            expected="Python source",
+            found=f"{type(error).__name__}: {getattr(error, 'msg', None) or error}",
+            remedy="correct the line",
+        ) from error
+
+
+def _check_named(function: UserFunction, code: CodeType) -> None:
+    if function.name not in code.co_names:
+        near = difflib.get_close_matches(function.name, code.co_names, n=1)
+        raise ConfigError(
+            where=f"{function.where}: {function.path}",
+            expected=f"a function {function.name!r}",
+            found="none of that name",
+            remedy=f"did you mean {near[0]!r}?" if near else "correct the name, or define it there",
+        )
+
+
+@cache
+def _loaded(function: UserFunction) -> Callable[[Any], Any]:
+    module = _run(function)
+    found: Any = vars(module).get(function.name)
+    if not callable(found):
+        raise ConfigError(
+            where=f"{function.where}: {function.path}",
+            expected=f"a function {function.name!r}",
+            found=f"a {type(found).__name__} of that name",
+            remedy="name a function of the module",
+        )
+    loaded: Callable[[Any], Any] = found
+    return loaded
+
+
+def _run(function: UserFunction) -> ModuleType:
+    """Return the module, run now. It is registered by a name of its own, as dataclasses need."""
+    is_package = function.path.name == "__init__.py"
+    name = f"{function.module}@{function.sha256[:16]}"  # its package is that of the module
+    spec = spec_from_loader(name, loader=None, origin=str(function.path), is_package=is_package)
+    assert spec is not None
+    if is_package:
+        spec.submodule_search_locations = [str(function.path.parent)]
+    module = module_from_spec(spec)
+    module.__file__ = str(function.path)
+    if (folder := str(function.folder)) not in sys.path:
+        sys.path.append(folder)
+    sys.modules[name] = module
+    try:
+        exec(_compiled(function), vars(module))
+    except (Exception, SystemExit) as error:  # also a script that ends when it is imported
+        del sys.modules[name]
+        raise ConfigError(
+            where=f"{function.where}: {function.path}",
+            expected="a module that can be imported",
+            found=described(error, function.path),
+            remedy="correct the module, or install what it imports",
+        ) from error
+    return module
+
+
+def described(error: BaseException, path: Path) -> str:
+    """Return an exception on one line, with the last line of a module that it came through."""
+    text = " ".join(str(error).split())
+    said = f"{type(error).__name__}: {text[:200]}{'...' * (len(text) > 200)}"
+    line, trace = None, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(path):
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return said if line is None else f"{said} (in line {line:,} of {path.name})"

@@ -1,0 +1,361 @@
+"""Documents that a user's function makes of the records of a raw file."""
+
+import json
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tokflow.documents import (
+    DocumentsConfig,
+    DocumentSource,
+    Limit,
+    Range,
+    Reject,
+    deciding_fields,
+    open_range,
+    read_documents,
+)
+from tokflow.errors import BadDocumentError, ConfigError
+
+SOURCE = """
+def strip(text):
+    return text.strip()
+
+def words(text):
+    for word in text.split():
+        if word == "boom":
+            raise ValueError("a word that\\nis bad")
+        yield word
+
+def shown(record):
+    return repr(record)
+
+def english(record):
+    return record["text"] if record["language"] == "en" else None
+
+def wrong(text):
+    return {"none": None, "number": 5, "bytes": b"x", "list": ["a", 5], "set": {"a"},
+            "surrogate": "\\ud800", "long": "x" * 101, "empty": [], "tuple": ("a", "b")}[text]
+
+def memory(text):
+    raise MemoryError("of the machine")
+"""
+
+FORMATS = ("jsonl", "csv", "tsv", "parquet", "arrow", "txt")
+
+
+class Found(NamedTuple):
+    documents: list[tuple[int, int, str]]
+    """Row, record and text."""
+    rejects: list[tuple[int, int | None]]
+    """Row and record."""
+    counts: tuple[int, int, int]
+    """Rows, records and what was left out."""
+
+
+def config(folder: Path, name: str, **fields: Any) -> DocumentsConfig:
+    (folder / "functions.py").write_text(SOURCE)
+    found = DocumentsConfig(transform=f"functions:{name}", **fields)
+    return found.at(folder, where="test")
+
+
+def write(path: Path, records: list[dict[str, Any]], *, row_group_size: int = 2) -> Path:
+    suffix = path.suffix
+    if suffix == ".jsonl":
+        path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    elif suffix == ".txt":
+        path.write_text("".join(record["text"] + "\n" for record in records))
+    elif suffix in (".csv", ".tsv"):
+        lines = [list(records[0]), *(list(record.values()) for record in records)]
+        joint = {".csv": ",", ".tsv": "\t"}[suffix]
+        path.write_text("".join(joint.join(map(str, line)) + "\n" for line in lines))
+    elif suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(records), path, row_group_size=row_group_size)
+    else:
+        table = pa.Table.from_pylist(records)
+        with pa.ipc.new_file(path, table.schema) as writer:
+            writer.write_table(table, max_chunksize=row_group_size)
+    return path
+
+
+def find(path: Path, documents: DocumentsConfig, within: Range | None = None) -> Found:
+    source = DocumentSource([path], documents, within=within)
+    rejects: list[Reject] = []
+    found: list[tuple[int, int, str]] = []
+    batches = source.batches(batch_bytes=20, on_reject=lambda _, reject: rejects.append(reject))
+    for batch in batches:
+        assert batch.records is not None
+        texts = batch.texts.to_pylist()
+        assert batch.num_chars.tolist() == list(map(len, texts))
+        found += zip(batch.rows.tolist(), batch.records.tolist(), texts, strict=True)
+    counts = (sum(source.num_rows), source.num_records, source.num_left_out)
+    return Found(found, [(reject.row, reject.record) for reject in rejects], counts)
+
+
+def per_line(suffix: str) -> dict[str, Any]:
+    return {"document_per": "line"} if suffix == "txt" else {}
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_a_record_becomes_no_document_or_one_or_several(suffix: str, tmp_path: Path):
+    texts = ["a b", " ", "boom", "é", "c d e", " "]
+    path = write(tmp_path / f"a.{suffix}", [{"id": 1, "text": text} for text in texts])
+    documents = config(tmp_path, "words", on_bad_document="reject", **per_line(suffix))
+
+    found = find(path, documents)
+
+    assert found.documents == [
+        (0, 0, "a"), (1, 0, "b"), (4, 3, "é"), (5, 4, "c"), (6, 4, "d"), (7, 4, "e"),
+    ]  # fmt: skip
+    assert found.rejects == [(3, 2)]
+    assert found.counts == (9, 6, 2)
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_ranges_give_what_the_whole_gives(suffix: str, tmp_path: Path):
+    texts = ["a b", " ", "boom", "é f", " ", "boom", "x", "  ", "y z", "boom"]
+    path = write(tmp_path / f"a.{suffix}", [{"text": text} for text in texts])
+    documents = config(tmp_path, "words", on_bad_document="reject", **per_line(suffix))
+    is_columns = suffix in ("parquet", "arrow")
+    edges = [0, 1, 3, 3, 5] if is_columns else [0, 20, 40, 41, path.stat().st_size]
+    edges = [min(edge, path.stat().st_size) for edge in edges]
+
+    whole = find(path, documents)
+    made = Found([], [], (0, 0, 0))
+    for start, stop in pairwise(edges):
+        rows, records, _ = made.counts
+        of_range = find(path, documents, Range(start, stop))
+        made = Found(
+            [*made.documents, *((r + rows, n + records, t) for r, n, t in of_range.documents)],
+            [*made.rejects, *((r + rows, (n or 0) + records) for r, n in of_range.rejects)],
+            tuple(map(sum, zip(made.counts, of_range.counts, strict=True))),
+        )
+
+    assert made == whole
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet", "csv", "arrow"])
+def test_columns_that_are_a_list_give_a_record(suffix: str, tmp_path: Path):
+    records = [
+        {"text": "one", "language": "en", "other": "x"},
+        {"text": "zwei", "language": "de", "other": "y"},
+        {"text": "três", "language": "en", "other": "z"},
+    ]
+    path = write(tmp_path / f"a.{suffix}", records)
+
+    found = find(path, config(tmp_path, "english", text=("text", "language")))
+    shown = find(path, config(tmp_path, "shown", text=("other",)))
+
+    assert found == Found([(0, 0, "one"), (2, 2, "três")], [], (3, 3, 1))
+    assert [text for *_, text in shown.documents] == [
+        "{'other': 'x'}", "{'other': 'y'}", "{'other': 'z'}",
+    ]  # fmt: skip
+
+
+def test_values_of_a_record_are_those_of_json(tmp_path: Path):
+    record = {
+        "s": "é\u2028", "i": 2**62, "f": 0.1, "b": True, "n": None, "l": ["a", None],
+        "m": {"x": None, "y": {"z": "deep"}}, "t": datetime(2026, 1, 2, 3, 4),
+    }  # fmt: skip
+    columns = ("s", "m.y.z", "i", "f", "b", "n", "l", "m", "t")
+    parquet = write(tmp_path / "a.parquet", [record])
+    record["t"] = "2026-01-02T03:04:00"
+    jsonl = write(tmp_path / "a.jsonl", [record])
+    documents = config(tmp_path, "shown", text=columns)
+    expected = {**record, "m.y.z": "deep"}
+
+    for path in (parquet, jsonl):
+        [(_, _, text)] = find(path, documents).documents
+        assert text == repr({name: expected[name] for name in columns})
+
+
+@pytest.mark.parametrize("blank", [[], [""]])
+def test_fields_that_a_record_lacks_are_none_unless_all_lack_them(blank: list[str], tmp_path: Path):
+    path = tmp_path / "a.jsonl"
+    lines = ['{"text": "a", "m": {"k": 1}}', '{"text": "b"}', *blank, '{"text": "c", "m": null}']
+    path.write_text("\n".join([*lines, *['{"m": {}}'] * 9]))
+
+    found = find(path, config(tmp_path, "shown", text=("text", "m.k")))
+
+    assert [text for *_, text in found.documents][:4] == [
+        "{'text': 'a', 'm.k': 1}", "{'text': 'b', 'm.k': None}", "{'text': 'c', 'm.k': None}",
+        "{'text': None, 'm.k': None}",
+    ]  # fmt: skip
+    with pytest.raises(ConfigError, match=r"the key 'mm', found none.*nearest: 'm'"):
+        find(path, config(tmp_path, "shown", text=("text", "mm")))
+
+
+def test_a_record_that_is_none_is_bad_before_the_function_sees_it(tmp_path: Path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(
+        b'{"text": "a"}\n[]\n{"text": "\xff"}\n{"text": "\\ud800"}\n{"text": "b"}\n{"\n'
+    )
+    documents = config(tmp_path, "shown", text=("text",), on_bad_document="reject")
+
+    found = find(path, documents)
+
+    assert [(row, text) for row, _, text in found.documents] == [
+        (0, "{'text': 'a'}"), (4, "{'text': 'b'}"),
+    ]  # fmt: skip
+    assert found.rejects == [(1, 1), (2, 2), (3, 3), (5, 5)]
+
+
+def test_times_are_in_iso_8601_whatever_their_unit(tmp_path: Path):
+    path = tmp_path / "a.parquet"
+    types = [pa.timestamp("ns", "UTC"), pa.timestamp("ms"), pa.date32(), pa.duration("ns")]
+    names = tuple("abcd")
+    pq.write_table(pa.table([pa.array([1], type_) for type_ in types], list(names)), path)
+
+    [(_, _, text)] = find(path, config(tmp_path, "shown", text=names)).documents
+
+    assert text == repr(
+        {
+            "a": "1970-01-01T00:00:00.000000001+00:00",
+            "b": "1970-01-01T00:00:00.001000",
+            "c": "1970-01-02",
+            "d": "P0DT0H0M0.000000001S",
+        }
+    )
+
+
+def test_bytes_of_a_column_are_text_and_bad_where_they_are_no_utf8(tmp_path: Path):
+    path = tmp_path / "a.parquet"
+    texts = pa.array(["é".encode(), b"\xff", None, b"b"], pa.binary())
+    pq.write_table(pa.table({"text": texts, "n": [0.5, float("nan"), 2, None]}), path)
+    documents = config(tmp_path, "shown", text=("text", "n"), on_bad_document="reject")
+
+    found = find(path, documents)
+
+    assert [text for *_, text in found.documents] == [
+        "{'text': 'é', 'n': 0.5}", "{'text': None, 'n': 2.0}", "{'text': 'b', 'n': None}",
+    ]  # fmt: skip
+    assert found.rejects == [(1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("number", "int 5"),
+        ("bytes", "bytes b'x'"),
+        ("list", "int 5 among several"),
+        ("set", "set {'a'}"),
+        ("surrogate", "the lone surrogate '\\ud800' in a text"),
+        ("other", "KeyError: 'other' (in line 18 of functions.py)"),
+    ],
+)
+def test_what_is_no_text_makes_the_record_a_bad_document(text: str, found: str, tmp_path: Path):
+    path = write(tmp_path / "a.jsonl", [{"text": name} for name in ("none", "tuple", text)])
+
+    with pytest.raises(BadDocumentError) as error:
+        find(path, config(tmp_path, "wrong"))
+
+    assert str(error.value) == (
+        f"{path}, row 2, line 3, byte 35: expected functions:wrong to return text, several or "
+        f"None, found {found}; mend the function, or set documents.on_bad_document: reject to "
+        "set such lines aside"
+    )
+    assert (error.value.row, error.value.line) == (2, 3)
+
+
+def test_errors_of_a_range_name_the_record_of_the_file(tmp_path: Path):
+    path = write(tmp_path / "a.jsonl", [{"text": text} for text in ("a b c", "", "d", "boom")])
+    within = Range(30, path.stat().st_size)
+
+    with pytest.raises(BadDocumentError, match=r"row 3, line 4, byte .* a word that is bad") as e:
+        find(path, config(tmp_path, "words"), within)
+
+    assert e.value.row == 3
+    source = DocumentSource([path], config(tmp_path, "words", limit=Limit(documents=4)))
+    [batch] = source.batches()
+    assert source.place(batch, 3) == (path, 2)
+
+
+def test_a_text_beyond_the_limit_is_bad_and_memory_that_ends_is_not(tmp_path: Path):
+    path = write(tmp_path / "a.jsonl", [{"text": "empty"}, {"text": "long"}])
+    limit = Limit(document_bytes=100)
+
+    with pytest.raises(BadDocumentError, match=r"row 1.* expected at most 100 bytes"):
+        find(path, config(tmp_path, "wrong", limit=limit))
+    with pytest.raises(MemoryError):
+        find(path, config(tmp_path, "memory"))
+
+
+@pytest.mark.parametrize(
+    ("limit", "num", "counts"),
+    [
+        ({"documents": 3}, 3, (4, 3, 1)),
+        ({"documents": 4}, 4, (5, 3, 1)),
+        ({"characters": 3}, 3, (4, 3, 1)),
+        ({"documents": 99}, 5, (8, 6, 3)),
+    ],
+)
+def test_limits_count_the_documents_that_are_made(
+    limit: dict[str, int], num: int, counts: tuple[int, int, int], tmp_path: Path
+):
+    texts = ["a b", " ", "d e", " ", "f", " "]
+    path = write(tmp_path / "a.jsonl", [{"text": text} for text in texts])
+
+    found = find(path, config(tmp_path, "words", limit=Limit(**limit)))
+
+    assert len(found.documents) == num
+    assert found.counts == counts
+
+
+def test_a_file_of_which_nothing_is_left_has_no_documents(tmp_path: Path):
+    path = write(tmp_path / "a.jsonl", [{"text": " "}] * 3)
+
+    assert find(path, config(tmp_path, "words")) == Found([], [], (3, 3, 3))
+    assert list(read_documents(path, config(tmp_path, "words"))) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"transform": "clean"}, "documents.transform: expected the name of a function"),
+        ({"transform": "a.b:c.d"}, "documents.transform: expected the name of a function"),
+        ({"transform": "a:b", "messages": "m"}, "documents.transform: expected null"),
+        ({"transform": "a:b", "text": ("c", "d"), "join": " "}, "documents.join: expected null"),
+        ({"transform_version": 2}, "documents.transform_version: expected null"),
+    ],
+)
+def test_a_transform_that_goes_with_nothing_is_refused(fields: dict[str, Any], said: str):
+    with pytest.raises(ConfigError) as error:
+        DocumentsConfig(**fields)
+
+    assert str(error.value).startswith(said)
+
+
+def test_txt_has_no_columns_for_a_record(tmp_path: Path):
+    path = write(tmp_path / "a.txt", [{"text": "x"}])
+
+    with pytest.raises(ConfigError, match=r"documents\.transform is to get several"):
+        find(path, config(tmp_path, "shown", text=("text", "other")))
+
+
+def test_the_source_and_the_version_decide_and_nothing_does_without_a_transform(tmp_path: Path):
+    path = {tmp_path / "a.jsonl": 10}
+    plain = deciding_fields(DocumentsConfig(), path)
+    first = deciding_fields(config(tmp_path, "strip"), path)
+    versioned = deciding_fields(config(tmp_path, "strip", transform_version=2), path)
+    (tmp_path / "functions.py").write_text(SOURCE + "\n# other\n")
+    edited = DocumentsConfig(transform="functions:strip").at(tmp_path, where="test")
+
+    assert not [name for name in plain if name.startswith("transform")]
+    assert first != versioned
+    assert first != deciding_fields(edited, path)
+    assert first != deciding_fields(config(tmp_path, "words"), path)
+    assert first == deciding_fields(config(tmp_path, "strip"), path)
+    with pytest.raises(TypeError, match="call `at` first"):
+        deciding_fields(DocumentsConfig(transform="functions:strip"), path)
+
+
+def test_what_is_before_a_range_is_counted_in_records(tmp_path: Path):
+    path = write(tmp_path / "a.jsonl", [{"text": "a b c"}] * 4)
+    documents = config(tmp_path, "words")
+
+    assert open_range(path, documents, Range(36, 72)).before.rows == 2
