@@ -42,12 +42,19 @@ FILES = {"token_ids": TOKENS_NAME, "loss_mask": LOSS_MASK_NAME}
 """Fields that are gathered, and their files in a token shard."""
 
 
-def gather_parts(found: StoredOutput, packing: PackingConfig | None, folder: Path) -> list[Part]:
+def gather_parts(
+    found: StoredOutput,
+    packing: PackingConfig | None,
+    folder: Path,
+    *,
+    shuffle_seed: int | None = None,
+) -> list[Part]:
     """Return what another export of the same tokens is made from; its files are in `folder`.
 
     The documents have the order of their raw files again, each token stands once, and what the
     export did not hold (dropped tokens, documents of no tokens) is not there. `packing` makes
-    sequences; None is for formats that need none. `folder` must stay as long as the parts do.
+    sequences; None is for formats that need none; `shuffle_seed`: of their order. `folder` must
+    stay as long as the parts do.
 
     Raises: ConfigError for a format that is never read, and where the beginning of a document was
     dropped; CorruptOutputError where the files hold more or less than their manifest says.
@@ -68,7 +75,9 @@ def gather_parts(found: StoredOutput, packing: PackingConfig | None, folder: Pat
             else:
                 write_sequences(split, packing, packed, dataset=found.manifest.dataset)
                 files.append(open_sequences(read_output(packed), split))
-    return make_parts(details["parts"], details, files, packing or PackingConfig())
+    return make_parts(
+        details["parts"], details, files, packing or PackingConfig(), shuffle_seed=shuffle_seed
+    )
 
 
 def _flat(found: StoredOutput, part: str, folder: Path) -> dict[str, TokenSource]:
@@ -144,6 +153,9 @@ def _write_split(
         spans = {name: to_arrow(entries[name][first]) for name in ("row", "char_start")}
         spans["num_tokens"] = to_arrow(np.add.reduceat(sizes, first) if len(first) else first)
         tables.append(pa.table({**spans, "part": repeated(part, len(first))}))
+        num_cut = int(np.count_nonzero(entries["char_start"][first]))
+        counts[f"{part}.num_documents"] = len(first) - num_cut
+        counts[f"{part}.num_cut_pieces"] = num_cut
         counts[f"{part}.num_tokens"] = int(sizes.sum())
     _write_tables(pa.concat_tables(tables), folder)
     mask = folder / LOSS_MASK_NAME

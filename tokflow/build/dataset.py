@@ -13,6 +13,7 @@ from tokflow.exports.format import Declared, SourceNames
 from tokflow.raw import RawConfig
 from tokflow.sequences.config import PackingConfig
 from tokflow.split.rule import SplitConfig
+from tokflow.split.shuffle import ShuffleConfig
 from tokflow.store.atomic import check_name
 from tokflow.store.config import Config, Listed
 from tokflow.store.config_errors import check_keys
@@ -59,6 +60,8 @@ class Dataset(Config):
     """The parts (train, validation and so on) and the text of each; default: all to train."""
     packing: PackingConfig = PackingConfig()
     """The packing of tokens into sequences."""
+    shuffle: ShuffleConfig = ShuffleConfig()
+    """The order of sequences; default: that of the files."""
     exports: Annotated[Listed[ExportConfig], pydantic.BeforeValidator(_or_none)] = ()
     """The formats to write."""
     owners: Listed[str] = ("team:data",)

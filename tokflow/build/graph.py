@@ -293,7 +293,13 @@ class BuildGraph:
             )
         open_file = self.open_sequences if stage == "sequences" else self.open_split
         files = [open_file(key) for key in self.partitions]
-        return make_parts(dataset.split.parts, self.export_details(), files, dataset.packing)
+        return make_parts(
+            dataset.split.parts,
+            self.export_details(),
+            files,
+            dataset.packing,
+            shuffle_seed=dataset.shuffle.of_sequences,
+        )
 
     def export_details(self) -> dict[str, Any]:
         """Return what the manifest of each export says of its tokens."""
@@ -341,7 +347,9 @@ def _recipe_of_split(graph: BuildGraph, key: str) -> Recipe:
 def _recipe_of_export(graph: BuildGraph, name: str) -> Recipe:
     config = graph.export_config(name)
     parents = {key: output.fingerprint for key, output in graph.inputs(config).items()}
-    return export_recipe(config, graph.dataset.packing, parents)
+    dataset = graph.dataset
+    seed = dataset.shuffle.of_sequences
+    return export_recipe(config, dataset.packing, parents, shuffle_seed=seed)
 
 
 RECIPES: Mapping[Stage, Callable[[BuildGraph, str], Recipe]] = {

@@ -47,7 +47,10 @@ def code_version(dataset: Dataset, stage: str, name: str = "") -> str:
         "split": lambda: split_recipe("", dataset.split, FilePosition(), ""),
         "sequences": lambda: sequences_recipe("", dataset.packing),
         "export": lambda: export_recipe(
-            BuildGraph(dataset).export_config(name), dataset.packing, {}
+            BuildGraph(dataset).export_config(name),
+            dataset.packing,
+            {},
+            shuffle_seed=dataset.shuffle.of_sequences,
         ),
     }
     return recipes[stage]().code_version

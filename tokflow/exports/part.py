@@ -264,10 +264,13 @@ def make_parts(
     details: Mapping[str, Any],
     files: Sequence[Split | FileSequences],
     packing: PackingConfig,
+    *,
+    shuffle_seed: int | None = None,
 ) -> list[Part]:
     """Return the parts of these names, their tokens described as a manifest's details have it.
 
-    `files`: the sequences of every raw file, or for formats of streams its split.
+    `files`: the sequences of every raw file, or for formats of streams its split. `shuffle_seed`:
+    of the order of sequences; None for the order of files.
     """
     sequences_of = [of for of in files if isinstance(of, FileSequences)]
     splits = [of.split if isinstance(of, FileSequences) else of for of in files]
@@ -277,7 +280,13 @@ def make_parts(
             name=name,
             file_name=name,
             splits=splits,
-            packed=PartSequences(part=name, files=sequences_of, packing=packing, pad_id=pad_id),
+            packed=PartSequences(
+                part=name,
+                files=sequences_of,
+                packing=packing,
+                pad_id=pad_id,
+                shuffle_seed=shuffle_seed,
+            ),
             eos_id=details["eos_id"],
             bos_id=details["bos_id"],
             vocab_size=details["vocab_size"],
