@@ -20,12 +20,14 @@ from tokflow.exports.part import make_parts
 from tokflow.exports.reading import damaged_file
 from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, open_sequences, write_sequences
+from tokflow.split.shuffle import document_keys
 from tokflow.split.spans import SPANS_NAME, SPANS_SCHEMA, Split
 from tokflow.store.arrow import make_table, repeated, to_arrow, to_numpy
 from tokflow.store.manifest import checksum
 from tokflow.store.stored_outputs import StoredOutput, read_output
 from tokflow.store.tables import Columns, has_name, parquet_options
 from tokflow.tokens.document_table import DOCUMENTS_SCHEMA
+from tokflow.tokens.origins import Origins
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.token_source import TokenSource, mapped
 from tokflow.tokens.writer import DOCUMENTS_NAME, LOSS_MASK_NAME, TOKENS_NAME
@@ -142,8 +144,9 @@ def _write_split(
     """Write the tokens of one raw file as a token shard and its split, whose manifest, one for
     both, is in memory alone."""
     tables, counts = [], {}
+    seed = found.manifest.details.get("document_order", {}).get("seed")
     for part, sources in flat.items():
-        entries = _in_document_order(index.entries(raw_file, part))
+        entries = _in_document_order(index.entries(raw_file, part), raw_file, seed)
         starts, sizes = entries["position"], entries["num_tokens"]
         for name, source in sources.items():
             with (folder / FILES[name]).open("ab") as file:
@@ -186,13 +189,17 @@ def _write_tables(spans: pa.Table, folder: Path) -> None:
         pq.write_table(make_table(columns, schema), folder / name, **parquet_options(schema))
 
 
-def _in_document_order(entries: Columns) -> Columns:
-    """Return the entries as their documents have them, each token in one entry only.
+def _in_document_order(entries: Columns, raw_file: str, seed: int | None) -> Columns:
+    """Return the entries of a raw file as its documents have them, each token in one entry only:
+    documents in the order of the file, or of the seed that they were shuffled with.
 
     An entry that begins before the end of the one before it, as where sequences overlap, loses what
     stands there already.
     """
-    order = np.lexsort([entries[name] for name in ("token_in_piece", "char_start", "row")])
+    keys = [entries[name] for name in ("token_in_piece", "char_start", "row")]
+    if seed is not None:
+        keys.append(document_keys(Origins([raw_file], [0]), entries["row"], seed))
+    order = np.lexsort(keys)
     entries = {name: values[order] for name, values in entries.items()}
     start, stop = entries["token_in_piece"], entries["token_in_piece"] + entries["num_tokens"]
     is_first = _begins_span(entries)

@@ -33,6 +33,7 @@ from tokflow.raw import (
 )
 from tokflow.sequences.segments import FileSequences, open_sequences, sequences_recipe
 from tokflow.split.rule import FilePosition, SplitConfig, part_of_file
+from tokflow.split.shuffle import shuffle_fields
 from tokflow.split.spans import Split, open_split, split_recipe
 from tokflow.store.manifest import Recipe
 from tokflow.store.verdicts import write_verdict
@@ -311,6 +312,7 @@ class BuildGraph:
             "bos_id": encoding.bos_id,
             "tokenizer_fingerprint": tokenizer.fingerprint,
             "names": asdict(self.dataset.names),
+            **shuffle_fields(self.dataset.shuffle.of_documents, "document_order"),
         }
 
     @cached_property
@@ -341,7 +343,9 @@ def _recipe_of_tokens(graph: BuildGraph, key: str) -> Recipe:
 def _recipe_of_split(graph: BuildGraph, key: str) -> Recipe:
     tokens = graph.tokens(key).fingerprint
     first_file = graph.partitions[key][0].key
-    return split_recipe(tokens, graph.dataset.split, graph.position(key), first_file)
+    dataset, position = graph.dataset, graph.position(key)
+    seed = dataset.shuffle.of_documents
+    return split_recipe(tokens, dataset.split, position, first_file, shuffle_seed=seed)
 
 
 def _recipe_of_export(graph: BuildGraph, name: str) -> Recipe:
