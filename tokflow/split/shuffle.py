@@ -54,6 +54,17 @@ def shuffle_seed_of(manifest: Manifest) -> int | None:
     return seed
 
 
+def shuffled_by(manifest: Manifest) -> dict[str, int]:
+    """Return what of a split or an export is in the order of a seed: `documents` (within their
+    files) and `sequences`, each with the seed."""
+    own = "documents" if manifest.stage == "split" else "sequences"
+    orders = {
+        "documents": manifest.details.get("document_order", {}).get("seed"),
+        own: shuffle_seed_of(manifest),
+    }
+    return {name: seed for name, seed in orders.items() if seed is not None}
+
+
 def shuffle_fields(seed: int | None, name: str = "shuffle") -> dict[str, Any]:
     """Return the field that says what a shuffle decides: none without one."""
     return {} if seed is None else {name: {"seed": seed, "version": PERMUTATION_VERSION}}
