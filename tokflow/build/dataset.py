@@ -61,7 +61,7 @@ class Dataset(Config):
     packing: PackingConfig = PackingConfig()
     """The packing of tokens into sequences."""
     shuffle: ShuffleConfig = ShuffleConfig()
-    """The order of sequences; default: that of the files."""
+    """The order of documents and of sequences; default: that of the files."""
     exports: Annotated[Listed[ExportConfig], pydantic.BeforeValidator(_or_none)] = ()
     """The formats to write."""
     owners: Listed[str] = ("team:data",)

@@ -51,8 +51,9 @@ class Part:
     """One part of the split over all files, in the order of their partition keys.
 
     Nothing is read before it is asked for. Memory grows with the documents of the largest file
-    (some 100 bytes for each), and in formats that keep where documents begin with those of the
-    part (8 to 50 bytes for each), not with the tokens.
+    (some 100 bytes for each), in formats that keep where documents begin with those of the part (8
+    to 50 bytes for each), and where sequences are shuffled with their segments (12 bytes for each),
+    not with the tokens.
     """
 
     name: str

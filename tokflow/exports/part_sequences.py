@@ -95,8 +95,8 @@ class PartSequences:
     def inputs_within(self, within: range) -> list[Stored]:
         """Return the outputs that the sequences within are made from: token shard, split and
         sequences of each file that has a token in them; of those made of tails, the sequences of
-        all files, which were packed together."""
-        if self._shuffled is not None:  # all files have a share in any of them
+        all files, which were packed together; of a shuffle, all."""
+        if self._shuffled is not None:
             within = range(self.num_sequences)
         made_of_tails = self._own(within, len(self.files))
         edges = made_of_tails.start, made_of_tails.stop
