@@ -14,6 +14,7 @@ from tokflow.exports import ExportConfig
 from tokflow.exports.reading import open_export
 from tokflow.split.shuffle import document_keys
 from tokflow.tokens.origins import Origins
+from tokflow_tests.chats import CHATS, chat_dataset
 from tokflow_tests.outputs import content, parts
 from tokflow_tests.tiny import EOS, build, declare, write_raw
 
@@ -163,3 +164,35 @@ def test_manifests_say_the_seed_and_the_version(tmp_path: Path):
     order = {"seed": 5, "version": 1}
     assert graph.split("x.jsonl").manifest().config["shuffle"] == order
     assert built.export("bin").manifest.details["document_order"] == order
+
+
+def test_the_loss_mask_of_chats_goes_with_their_documents(tmp_path: Path):
+    build(plain := chat_dataset(tmp_path, CHATS * 3, exports=["bin"]))
+    dataset = chat_dataset(tmp_path, None, exports=["bin"], shuffle=SHUFFLE)
+    build(dataset)
+
+    found, expected = (_documents_and_masks(each) for each in (dataset, plain))
+
+    assert sorted(found) == sorted(expected) != found != expected
+
+
+def _documents_and_masks(dataset: Dataset) -> list[tuple[list[int], list[int]]]:
+    [part] = parts(dataset, "bin").values()
+    ends = np.cumsum(part.document_lengths())[:-1]
+    both = (
+        np.split(np.concatenate(list(of)), ends) for of in (part.stream(), part.stream_loss_mask())
+    )
+    return [(tokens.tolist(), mask.tolist()) for tokens, mask in zip(*both, strict=True)]
+
+
+def test_a_converted_export_of_a_group_is_shuffled_within_each_file(tmp_path: Path):
+    raw = {"files": "raw/*.jsonl", "group": 2}
+    built = build(declared(tmp_path, shuffle=SHUFFLE, raw=raw, exports=["megatron"]))
+
+    folder = convert_export(built.export("megatron").folder, ExportConfig.read("bin", where="test"))
+
+    train = [text for texts in FILES.values() for text in texts]
+    assert documents_in(folder, "train") == in_order(
+        FILES, [text for text in train if text in documents_in(folder, "train")]
+    )
+    assert [problem for each in verify_path(folder) for problem in each.problems] == []
