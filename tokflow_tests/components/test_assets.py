@@ -354,3 +354,21 @@ def test_an_export_of_rows_shows_its_columns(tmp_path: Path):
         "jsonl": ["input_ids", "labels"],
         "bin": None,
     }
+
+
+def test_a_shuffle_makes_stale_what_it_decides(case: Case):
+    case.attributes["exports"] = ["bin", "parquet"]
+    case.attributes["shuffle"] = {"seed": 1, "sequences": True}
+    assert case.run(keys=KEYS).success
+    assert case.not_fresh() == {}
+
+    case.attributes["shuffle"] = {"seed": 2, "sequences": True}
+    of_sequences = case.not_fresh()
+    case.attributes["shuffle"] = {"seed": 1, "documents": "file", "sequences": True}
+    of_documents = case.not_fresh()
+
+    assert of_sequences == {"exports/parquet": "STALE"}
+    assert {name for name in of_documents if name.startswith("split")} == {
+        f"split:{key}" for key in KEYS
+    }
+    assert not [name for name in of_documents if name.startswith("tokens")]
