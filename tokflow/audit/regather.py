@@ -4,9 +4,11 @@ For who has an export and wants another format of it: the token shards and the r
 made from may be gone, or on another machine.
 """
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +27,7 @@ from tokflow.split.spans import SPANS_NAME, SPANS_SCHEMA, Split
 from tokflow.store.arrow import make_table, repeated, to_arrow, to_numpy
 from tokflow.store.manifest import checksum
 from tokflow.store.stored_outputs import StoredOutput, read_output
-from tokflow.store.tables import Columns, has_name, parquet_options
+from tokflow.store.tables import Columns, parquet_options
 from tokflow.tokens.document_table import DOCUMENTS_SCHEMA
 from tokflow.tokens.origins import Origins
 from tokflow.tokens.shard import TokenShard
@@ -68,7 +70,7 @@ def gather_parts(
     files: list[Split | FileSequences] = []
     with pq.ParquetFile(found.folder / INDEX_NAME, read_dictionary=["part", "raw_file"]) as file:
         index = _Index(file)
-        for number, raw_file in enumerate(sorted(index.groups)):
+        for number, raw_file in enumerate(index.raw_files):
             packed = folder / f"{number:06d}" / "sequences"
             packed.mkdir(parents=True)
             split = _write_split(found, flat, raw_file, index, packed.parent)
@@ -108,30 +110,66 @@ def _flat(found: StoredOutput, part: str, folder: Path) -> dict[str, TokenSource
     return {name: TokenSource((mapped(path, dtypes[name]),)) for name, path in paths.items()}
 
 
-GROUPS_KEPT = 16
-"""Row groups of the index in memory: neighbouring files are in the same ones, of each part those
-of whole sequences and those of tails. 5 MB each."""
+ROWS_AT_ONCE = 2**22
+"""Rows of the index in memory, those of some raw files: 200 MB. A row group is read once for them,
+so that an index in the order of a shuffle, where each has rows of all, is read few times."""
 
 
 class _Index:
-    """The index of an export, by raw file and part."""
+    """The index of an export, by raw file and part; files are to be asked for in order."""
 
     def __init__(self, file: "pq.ParquetFile") -> None:
-        self._read = lru_cache(maxsize=GROUPS_KEPT)(file.read_row_group)
-        self._none = file.schema_arrow.empty_table()
-        self.groups: dict[str, list[int]] = {}
+        self._file = file
+        self._groups: dict[str, list[int]] = {}
         """The row groups of each raw file."""
+        self._num_rows: Counter[str] = Counter()
+        self._entries: dict[tuple[str, str], list[Columns]] = {}
+        """Rows by raw file and part, of the files whose rows are in memory."""
+        self._last = ""
+        """The last of them."""
         for number in range(file.num_row_groups):
-            for raw_file in file.read_row_group(number, columns=["raw_file"])[0].unique():
-                self.groups.setdefault(raw_file.as_py(), []).append(number)
+            names = file.read_row_group(number, columns=["raw_file"])[0]
+            for name, rows in _rows_of_names(names):
+                self._groups.setdefault(name, []).append(number)
+                self._num_rows[name] += len(rows)
+        self.raw_files = sorted(self._groups)
 
     def entries(self, raw_file: str, part: str) -> Columns:
         """Return the rows of one raw file in a part, in the order of their positions."""
-        groups = map(self._read, self.groups[raw_file])
-        of_part = [group for group in groups if group["part"][0].as_py() == part]  # it is of one
-        table = pa.concat_tables([self._none, *of_part])
-        is_wanted = has_name(table["raw_file"], raw_file)
-        return {name: to_numpy(table[name])[is_wanted] for name in ENTRY_COLUMNS}
+        if raw_file > self._last:
+            self._read_from(raw_file)
+        found = self._entries.get((raw_file, part), [])
+        none = np.zeros(0, dtype=np.int64)
+        return {name: np.concatenate([none, *(of[name] for of in found)]) for name in ENTRY_COLUMNS}
+
+    def _read_from(self, raw_file: str) -> None:
+        """Read the rows of a raw file, and of those after it that there is room for."""
+        following = self.raw_files[bisect_left(self.raw_files, raw_file) :]
+        ends = accumulate(self._num_rows[name] for name in following)
+        chosen = {name for name, end in zip(following, ends, strict=True) if end <= ROWS_AT_ONCE}
+        chosen.add(raw_file)
+        self._entries, self._last = {}, max(chosen)
+        for number in sorted({number for name in chosen for number in self._groups[name]}):
+            group = self._file.read_row_group(number)
+            part = group["part"][0].as_py()  # it is of one
+            columns = {name: to_numpy(group[name]) for name in ENTRY_COLUMNS}
+            for name, rows in _rows_of_names(group["raw_file"]):
+                if name in chosen:
+                    some = {of: values[rows] for of, values in columns.items()}
+                    self._entries.setdefault((name, part), []).append(some)
+
+
+def _rows_of_names(column: pa.ChunkedArray) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
+    """Yield each name in a column that is read as a dictionary, and the rows that have it."""
+    if not len(column):
+        return
+    names = column.unify_dictionaries().combine_chunks()
+    codes = to_numpy(names.indices)
+    order = np.argsort(codes, kind="stable")
+    edges = np.searchsorted(codes[order], range(len(names.dictionary) + 1)).tolist()
+    for name, (start, stop) in zip(names.dictionary.to_pylist(), pairwise(edges), strict=True):
+        if stop > start:
+            yield name, order[start:stop]
 
 
 def _write_split(
