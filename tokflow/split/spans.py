@@ -180,26 +180,21 @@ def write_split(
     first_file = shard.origins.raw_files[0]
     columns = ["char_offset", "num_chars", "token_offset", "num_tokens"]
     columns += ["text_hash"] if config.form == "hash_fraction" else []
-    columns += ["row"] if shuffle_seed is not None else []
     with checked(shard, only=shard.names(DOCUMENTS_NAME)):
         table = shard.documents(columns)
     spans = assign_parts(table, config, key=first_file, position=position)
     num_tokens = to_numpy(table["num_tokens"])[spans.document]
     if spans.is_cut.any():
         num_tokens = np.where(spans.is_cut, encode_cut(spans, folder), num_tokens)
-    order = np.flatnonzero(spans.part != NO_PART)
-    if shuffle_seed is not None:
-        keys = document_keys(shard.origins, to_numpy(table["row"]), shuffle_seed)
-        order = order[np.lexsort((keys[spans.document[order]], spans.part[order]))]
-    rows = _span_table(spans, order, table, num_tokens, shard.num_tokens, tuple(config.parts))
+    order, names = _order(spans, shard, shuffle_seed), tuple(config.parts)
+    rows = _span_table(spans, order, table, num_tokens, shard.num_tokens, names)
     pq.write_table(rows, folder / SPANS_NAME, **parquet_options(SPANS_SCHEMA))
+    made_from = shard.manifest.fingerprint, config, position, first_file
     manifest = Manifest(
-        recipe=split_recipe(
-            shard.manifest.fingerprint, config, position, first_file, shuffle_seed=shuffle_seed
-        ),
+        recipe=split_recipe(*made_from, shuffle_seed=shuffle_seed),
         dataset=dataset,
         partition=shard.manifest.partition,
-        counts=_counts(spans, num_tokens, tuple(config.parts)),
+        counts=_counts(spans, num_tokens, names),
         details={"parts": list(config.parts), "dtype": shard.dtype.str},
         files=checksums(folder),
     )
@@ -245,6 +240,16 @@ _DECIDING_POSITION: dict[Form, tuple[str, ...]] = {
     "files": (),
 }
 """All that a file must know of the files before it; the rest may change without a trace."""
+
+
+def _order(spans: FileSpans, shard: TokenShard, seed: int | None) -> npt.NDArray[np.int64]:
+    """Return the spans that parts take in the order in which the table has them."""
+    order = np.flatnonzero(spans.part != NO_PART)
+    if seed is None:
+        return order
+    rows = to_numpy(shard.documents(["row"])["row"])
+    keys = document_keys(shard.origins, rows, seed)[spans.document[order]]
+    return order[np.lexsort((keys, spans.part[order]))]
 
 
 def _span_table(
