@@ -56,6 +56,9 @@ cut_tokens.bin."""
 SPAN_COLUMNS = ["token_offset", "num_tokens"]
 """The columns of documents.parquet from which spans have their tokens."""
 
+RULE_COLUMNS = ["char_offset", "num_chars", *SPAN_COLUMNS]
+"""Those that a split is made from, and for some forms one more."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartSpans:
@@ -178,20 +181,19 @@ def write_split(
 
     started = time.perf_counter()
     first_file = shard.origins.raw_files[0]
-    columns = ["char_offset", "num_chars", "token_offset", "num_tokens"]
-    columns += ["text_hash"] if config.form == "hash_fraction" else []
+    columns = [*RULE_COLUMNS, *(["text_hash"] if config.form == "hash_fraction" else [])]
     with checked(shard, only=shard.names(DOCUMENTS_NAME)):
         table = shard.documents(columns)
     spans = assign_parts(table, config, key=first_file, position=position)
     num_tokens = to_numpy(table["num_tokens"])[spans.document]
     if spans.is_cut.any():
         num_tokens = np.where(spans.is_cut, encode_cut(spans, folder), num_tokens)
-    order, names = _order(spans, shard, shuffle_seed), tuple(config.parts)
-    rows = _span_table(spans, order, table, num_tokens, shard.num_tokens, names)
+    kept, names = _order(spans, shard, shuffle_seed), tuple(config.parts)
+    rows = _span_table(spans, kept, table, num_tokens, shard.num_tokens, names)
     pq.write_table(rows, folder / SPANS_NAME, **parquet_options(SPANS_SCHEMA))
-    made_from = shard.manifest.fingerprint, config, position, first_file
+    decides = shard.manifest.fingerprint, config, position, first_file
     manifest = Manifest(
-        recipe=split_recipe(*made_from, shuffle_seed=shuffle_seed),
+        recipe=split_recipe(*decides, shuffle_seed=shuffle_seed),
         dataset=dataset,
         partition=shard.manifest.partition,
         counts=_counts(spans, num_tokens, names),
