@@ -10,6 +10,7 @@ from tokflow.exports.part import make_parts
 from tokflow.raw import group_key
 from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, open_sequences
+from tokflow.split.shuffle import shuffle_seed_of
 from tokflow.split.spans import Split, open_split
 from tokflow.store.manifest import read_expected
 from tokflow.store.stored_outputs import StoredOutput, made_in
@@ -146,7 +147,13 @@ class Ancestry:
             self.sequences(each) if each.manifest.stage == "sequences" else self.split(each)
             for each in made_from
         ]
-        return make_parts(manifest.details["parts"], details, files, PackingConfig(**packing))
+        return make_parts(
+            manifest.details["parts"],
+            details,
+            files,
+            PackingConfig(**packing),
+            shuffle_seed=shuffle_seed_of(manifest) if manifest.stage == "export" else None,
+        )
 
 
 def _partitions_with(export: StoredOutput, raw_file: str) -> Iterator[str]:

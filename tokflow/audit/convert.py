@@ -9,6 +9,7 @@ from tokflow.exports.config import ExportConfig, check_parts, export_recipe, wit
 from tokflow.exports.format import SourceNames
 from tokflow.exports.writing import write_export
 from tokflow.sequences.config import PackingConfig
+from tokflow.split.shuffle import shuffle_seed_of
 from tokflow.store.atomic import new_folder, point_latest_to, scratch_folder
 from tokflow.store.integrity import check_files, checked
 from tokflow.store.manifest import Manifest, is_intact
@@ -32,8 +33,10 @@ def convert_export(
 
     Tokens, documents and their order are those of the export, so that the files are the ones
     that `tokflow run` makes of this format, but for documents without tokens and what the export
-    left out, which `details.left_out` of the manifest counts. `packing` is for formats of
-    sequences; by default it is the export's own, or where it has none PackingConfig's defaults.
+    left out, which `details.left_out` of the manifest counts. Only documents that were shuffled
+    within a group of raw files are shuffled within each file here, for an export does not tell its
+    groups. `packing` is for formats of sequences; by default it is the export's own, or where it
+    has none PackingConfig's defaults.
     Without `output` the folder stands beside the export's and is found again by its fingerprint;
     what is there already is not made again. The export's checksums are compared before it is read,
     and where a file was written to meanwhile, again.
@@ -52,7 +55,8 @@ def convert_export(
         _check_output(found, output)
         _write(found, config, used, output)
         return output
-    recipe = export_recipe(config, used, _parents(found))
+    seed = shuffle_seed_of(found.manifest)
+    recipe = export_recipe(config, used, _parents(found), shuffle_seed=seed)
     folder = _folder_beside(found, config, recipe.fingerprint)
     if not is_intact(folder):
         _write(found, config, used, folder)
@@ -67,7 +71,12 @@ def _write(found: StoredOutput, config: ExportConfig, packing: PackingConfig, fo
     # The tokens gathered are gone before the folder takes its name: a kill never leaves both.
     with new_folder(folder) as temporary, checked(found), scratch_folder(folder) as scratch:
         write_export(
-            gather_parts(found, packing if is_packed else None, scratch),
+            gather_parts(
+                found,
+                packing if is_packed else None,
+                scratch,
+                shuffle_seed=shuffle_seed_of(found.manifest),
+            ),
             config,
             temporary,
             dataset=found.manifest.dataset,

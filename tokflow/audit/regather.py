@@ -4,9 +4,11 @@ For who has an export and wants another format of it: the token shards and the r
 made from may be gone, or on another machine.
 """
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +22,14 @@ from tokflow.exports.part import make_parts
 from tokflow.exports.reading import damaged_file
 from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, open_sequences, write_sequences
+from tokflow.split.shuffle import document_keys
 from tokflow.split.spans import SPANS_NAME, SPANS_SCHEMA, Split
 from tokflow.store.arrow import make_table, repeated, to_arrow, to_numpy
 from tokflow.store.manifest import checksum
 from tokflow.store.stored_outputs import StoredOutput, read_output
-from tokflow.store.tables import Columns, has_name, parquet_options
+from tokflow.store.tables import Columns, parquet_options
 from tokflow.tokens.document_table import DOCUMENTS_SCHEMA
+from tokflow.tokens.origins import Origins
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.token_source import TokenSource, mapped
 from tokflow.tokens.writer import DOCUMENTS_NAME, LOSS_MASK_NAME, TOKENS_NAME
@@ -42,12 +46,19 @@ FILES = {"token_ids": TOKENS_NAME, "loss_mask": LOSS_MASK_NAME}
 """Fields that are gathered, and their files in a token shard."""
 
 
-def gather_parts(found: StoredOutput, packing: PackingConfig | None, folder: Path) -> list[Part]:
+def gather_parts(
+    found: StoredOutput,
+    packing: PackingConfig | None,
+    folder: Path,
+    *,
+    shuffle_seed: int | None = None,
+) -> list[Part]:
     """Return what another export of the same tokens is made from; its files are in `folder`.
 
     The documents have the order of their raw files again, each token stands once, and what the
     export did not hold (dropped tokens, documents of no tokens) is not there. `packing` makes
-    sequences; None is for formats that need none. `folder` must stay as long as the parts do.
+    sequences; None is for formats that need none; `shuffle_seed`: of their order. `folder` must
+    stay as long as the parts do.
 
     Raises: ConfigError for a format that is never read, and where the beginning of a document was
     dropped; CorruptOutputError where the files hold more or less than their manifest says.
@@ -59,7 +70,7 @@ def gather_parts(found: StoredOutput, packing: PackingConfig | None, folder: Pat
     files: list[Split | FileSequences] = []
     with pq.ParquetFile(found.folder / INDEX_NAME, read_dictionary=["part", "raw_file"]) as file:
         index = _Index(file)
-        for number, raw_file in enumerate(sorted(index.groups)):
+        for number, raw_file in enumerate(index.raw_files):
             packed = folder / f"{number:06d}" / "sequences"
             packed.mkdir(parents=True)
             split = _write_split(found, flat, raw_file, index, packed.parent)
@@ -68,7 +79,9 @@ def gather_parts(found: StoredOutput, packing: PackingConfig | None, folder: Pat
             else:
                 write_sequences(split, packing, packed, dataset=found.manifest.dataset)
                 files.append(open_sequences(read_output(packed), split))
-    return make_parts(details["parts"], details, files, packing or PackingConfig())
+    return make_parts(
+        details["parts"], details, files, packing or PackingConfig(), shuffle_seed=shuffle_seed
+    )
 
 
 def _flat(found: StoredOutput, part: str, folder: Path) -> dict[str, TokenSource]:
@@ -97,30 +110,66 @@ def _flat(found: StoredOutput, part: str, folder: Path) -> dict[str, TokenSource
     return {name: TokenSource((mapped(path, dtypes[name]),)) for name, path in paths.items()}
 
 
-GROUPS_KEPT = 16
-"""Row groups of the index in memory: neighbouring files are in the same ones, of each part those
-of whole sequences and those of tails. 5 MB each."""
+ROWS_AT_ONCE = 2**22
+"""Rows of the index in memory, those of some raw files: 200 MB. A row group is read once for them,
+so that an index in the order of a shuffle, where each has rows of all, is read few times."""
 
 
 class _Index:
-    """The index of an export, by raw file and part."""
+    """The index of an export, by raw file and part; files are to be asked for in order."""
 
     def __init__(self, file: "pq.ParquetFile") -> None:
-        self._read = lru_cache(maxsize=GROUPS_KEPT)(file.read_row_group)
-        self._none = file.schema_arrow.empty_table()
-        self.groups: dict[str, list[int]] = {}
+        self._file = file
+        self._groups: dict[str, list[int]] = {}
         """The row groups of each raw file."""
+        self._num_rows: Counter[str] = Counter()
+        self._entries: dict[tuple[str, str], list[Columns]] = {}
+        """Rows by raw file and part, of the files whose rows are in memory."""
+        self._last = ""
+        """The last of them."""
         for number in range(file.num_row_groups):
-            for raw_file in file.read_row_group(number, columns=["raw_file"])[0].unique():
-                self.groups.setdefault(raw_file.as_py(), []).append(number)
+            names = file.read_row_group(number, columns=["raw_file"])[0]
+            for name, rows in _rows_of_names(names):
+                self._groups.setdefault(name, []).append(number)
+                self._num_rows[name] += len(rows)
+        self.raw_files = sorted(self._groups)
 
     def entries(self, raw_file: str, part: str) -> Columns:
         """Return the rows of one raw file in a part, in the order of their positions."""
-        groups = map(self._read, self.groups[raw_file])
-        of_part = [group for group in groups if group["part"][0].as_py() == part]  # it is of one
-        table = pa.concat_tables([self._none, *of_part])
-        is_wanted = has_name(table["raw_file"], raw_file)
-        return {name: to_numpy(table[name])[is_wanted] for name in ENTRY_COLUMNS}
+        if raw_file > self._last:
+            self._read_from(raw_file)
+        found = self._entries.get((raw_file, part), [])
+        none = np.zeros(0, dtype=np.int64)
+        return {name: np.concatenate([none, *(of[name] for of in found)]) for name in ENTRY_COLUMNS}
+
+    def _read_from(self, raw_file: str) -> None:
+        """Read the rows of a raw file, and of those after it that there is room for."""
+        following = self.raw_files[bisect_left(self.raw_files, raw_file) :]
+        ends = accumulate(self._num_rows[name] for name in following)
+        chosen = {name for name, end in zip(following, ends, strict=True) if end <= ROWS_AT_ONCE}
+        chosen.add(raw_file)
+        self._entries, self._last = {}, max(chosen)
+        for number in sorted({number for name in chosen for number in self._groups[name]}):
+            group = self._file.read_row_group(number)
+            part = group["part"][0].as_py()  # it is of one
+            columns = {name: to_numpy(group[name]) for name in ENTRY_COLUMNS}
+            for name, rows in _rows_of_names(group["raw_file"]):
+                if name in chosen:
+                    some = {of: values[rows] for of, values in columns.items()}
+                    self._entries.setdefault((name, part), []).append(some)
+
+
+def _rows_of_names(column: pa.ChunkedArray) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
+    """Yield each name in a column that is read as a dictionary, and the rows that have it."""
+    if not len(column):
+        return
+    names = column.unify_dictionaries().combine_chunks()
+    codes = to_numpy(names.indices)
+    order = np.argsort(codes, kind="stable")
+    edges = np.searchsorted(codes[order], range(len(names.dictionary) + 1)).tolist()
+    for name, (start, stop) in zip(names.dictionary.to_pylist(), pairwise(edges), strict=True):
+        if stop > start:
+            yield name, order[start:stop]
 
 
 def _write_split(
@@ -133,8 +182,9 @@ def _write_split(
     """Write the tokens of one raw file as a token shard and its split, whose manifest, one for
     both, is in memory alone."""
     tables, counts = [], {}
+    seed = found.manifest.details.get("document_order", {}).get("seed")
     for part, sources in flat.items():
-        entries = _in_document_order(index.entries(raw_file, part))
+        entries = _in_document_order(index.entries(raw_file, part), raw_file, seed)
         starts, sizes = entries["position"], entries["num_tokens"]
         for name, source in sources.items():
             with (folder / FILES[name]).open("ab") as file:
@@ -144,6 +194,9 @@ def _write_split(
         spans = {name: to_arrow(entries[name][first]) for name in ("row", "char_start")}
         spans["num_tokens"] = to_arrow(np.add.reduceat(sizes, first) if len(first) else first)
         tables.append(pa.table({**spans, "part": repeated(part, len(first))}))
+        num_cut = int(np.count_nonzero(entries["char_start"][first]))
+        counts[f"{part}.num_documents"] = len(first) - num_cut
+        counts[f"{part}.num_cut_pieces"] = num_cut
         counts[f"{part}.num_tokens"] = int(sizes.sum())
     _write_tables(pa.concat_tables(tables), folder)
     mask = folder / LOSS_MASK_NAME
@@ -174,13 +227,17 @@ def _write_tables(spans: pa.Table, folder: Path) -> None:
         pq.write_table(make_table(columns, schema), folder / name, **parquet_options(schema))
 
 
-def _in_document_order(entries: Columns) -> Columns:
-    """Return the entries as their documents have them, each token in one entry only.
+def _in_document_order(entries: Columns, raw_file: str, seed: int | None) -> Columns:
+    """Return the entries of a raw file as its documents have them, each token in one entry only:
+    documents in the order of the file, or of the seed that they were shuffled with.
 
     An entry that begins before the end of the one before it, as where sequences overlap, loses what
     stands there already.
     """
-    order = np.lexsort([entries[name] for name in ("token_in_piece", "char_start", "row")])
+    keys = [entries[name] for name in ("token_in_piece", "char_start", "row")]
+    if seed is not None:
+        keys.append(document_keys(Origins([raw_file], [0]), entries["row"], seed))
+    order = np.lexsort(keys)
     entries = {name: values[order] for name, values in entries.items()}
     start, stop = entries["token_in_piece"], entries["token_in_piece"] + entries["num_tokens"]
     is_first = _begins_span(entries)

@@ -15,6 +15,7 @@ from tokflow.exports.format import Declared, SourceNames
 from tokflow.raw import RawConfig
 from tokflow.sequences.config import PackingConfig
 from tokflow.split.rule import SplitConfig
+from tokflow.split.shuffle import ShuffleConfig
 from tokflow.store.config import Config, Listed
 from tokflow.tokenizers.tokenizer import TokenizerConfig
 
@@ -53,6 +54,8 @@ class Dataset(Config):
     """The parts (train, validation and so on) and the text of each; default: all to train."""
     packing: PackingConfig = PackingConfig()
     """The packing of tokens into sequences."""
+    shuffle: ShuffleConfig = ShuffleConfig()
+    """The order of documents and of sequences; default: that of the files."""
     exports: Annotated[Listed[ExportConfig], pydantic.BeforeValidator(_or_none)] = ()
     """The formats to write."""
     automation: bool = False

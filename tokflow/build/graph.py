@@ -33,6 +33,7 @@ from tokflow.raw import (
 )
 from tokflow.sequences.segments import FileSequences, open_sequences, sequences_recipe
 from tokflow.split.rule import FilePosition, SplitConfig, part_of_file
+from tokflow.split.shuffle import shuffle_fields
 from tokflow.split.spans import Split, open_split, split_recipe
 from tokflow.store.manifest import Recipe
 from tokflow.store.verdicts import write_verdict
@@ -293,7 +294,13 @@ class BuildGraph:
             )
         open_file = self.open_sequences if stage == "sequences" else self.open_split
         files = [open_file(key) for key in self.partitions]
-        return make_parts(dataset.split.parts, self.export_details(), files, dataset.packing)
+        return make_parts(
+            dataset.split.parts,
+            self.export_details(),
+            files,
+            dataset.packing,
+            shuffle_seed=dataset.shuffle.of_sequences,
+        )
 
     def export_details(self) -> dict[str, Any]:
         """Return what the manifest of each export says of its tokens."""
@@ -305,6 +312,7 @@ class BuildGraph:
             "bos_id": encoding.bos_id,
             "tokenizer_fingerprint": tokenizer.fingerprint,
             "names": asdict(self.dataset.names),
+            **shuffle_fields(self.dataset.shuffle.of_documents, "document_order"),
         }
 
     @cached_property
@@ -336,13 +344,17 @@ def _recipe_of_tokens(graph: BuildGraph, key: str) -> Recipe:
 def _recipe_of_split(graph: BuildGraph, key: str) -> Recipe:
     tokens = graph.tokens(key).fingerprint
     first_file = graph.partitions[key][0].key
-    return split_recipe(tokens, graph.dataset.split, graph.position(key), first_file)
+    dataset, position = graph.dataset, graph.position(key)
+    seed = dataset.shuffle.of_documents
+    return split_recipe(tokens, dataset.split, position, first_file, shuffle_seed=seed)
 
 
 def _recipe_of_export(graph: BuildGraph, name: str) -> Recipe:
     config = graph.export_config(name)
     parents = {key: output.fingerprint for key, output in graph.inputs(config).items()}
-    return export_recipe(config, graph.dataset.packing, parents)
+    dataset = graph.dataset
+    seed = dataset.shuffle.of_sequences
+    return export_recipe(config, dataset.packing, parents, shuffle_seed=seed)
 
 
 RECIPES: Mapping[Stage, Callable[[BuildGraph, str], Recipe]] = {

@@ -25,6 +25,8 @@ def why(newest: Manifest, expected: Recipe) -> tuple[Cause, tuple[str, ...]]:
     if libraries != newest.config.get("libraries", {}):
         return "code changed", tuple(described_changes(libraries) or ["older libraries again"])
     fields = list(_changed_fields(_as_json(expected.config), _as_json(newest.config)))
+    one, other = ("shuffle" in config for config in (expected.config, newest.config))
+    fields += [] if one == other else ["shuffle is new" if one else "shuffle is gone"]
     inputs = _changed_parents(expected.parents, newest.parents)
     files: list[str] = []
     if newest.stage == "tokenizer":

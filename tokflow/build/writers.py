@@ -44,6 +44,7 @@ def _split(graph: BuildGraph, key: str) -> Write:
         dataset=dataset.name,
         position=graph.position(key),
         encode_cut=cut_encoder(graph, key),
+        shuffle_seed=dataset.shuffle.of_documents,
     )
 
 

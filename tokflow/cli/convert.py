@@ -16,6 +16,7 @@ from tokflow.cli.terminal import (
 from tokflow.errors import ConfigError
 from tokflow.exports import ExportConfig, check_format
 from tokflow.sequences.config import PackingConfig
+from tokflow.split.shuffle import shuffled_by
 from tokflow.store.manifest import read_manifest
 from tokflow.store.stored_outputs import find_export
 
@@ -80,6 +81,8 @@ def _print_folder(folder: Path, format_: str, *, as_json: bool) -> None:
     if packing := manifest.config.get("packing"):
         said = ", ".join(f"{name}: {value}" for name, value in packing.items() if value)
         print(f"packing: {{{said}}}")
+    for name, seed in shuffled_by(manifest).items():
+        print(f"{name} in the order of seed {seed}, as in the export it is made from")
     for name, num in left_out.items():
         part, _, what = name.partition(".num_")
         print(f"not in the export it is made from: {part} {num:,} {what.replace('_', ' ')}")

@@ -14,6 +14,7 @@ from tokflow.cli.terminal import (
     size,
 )
 from tokflow.errors import shortened
+from tokflow.split.shuffle import shuffled_by
 from tokflow.store.manifest import read_run
 
 FILES_SHOWN = 20
@@ -44,6 +45,8 @@ def _print(inspection: Inspection) -> None:
             if token is None and inspection.tokenizer is not None:
                 token = getattr(inspection.tokenizer, f"{role}_token")
             print(f"{role:<11}  {token_id:,}" + (f" {token!r}" if token else ""))
+    for name, seed in shuffled_by(manifest).items():
+        print(f"shuffled     {name}, seed {seed}")
     parents = [f"{name} {parent[:16]}" for name, parent in manifest.parents.items()]
     for parent in shortened(parents, FILES_SHOWN):
         print(f"made from    {parent}")

@@ -43,10 +43,15 @@ def code_version(dataset: Dataset, stage: str, name: str = "") -> str:
             dataset.tokenizer, deciding_fields(dataset.documents, {}), {}
         ),
         "tokens": lambda: tokens_recipe(None, dataset.documents, dataset.tokenizer, None),
-        "split": lambda: split_recipe("", dataset.split, FilePosition(), ""),
+        "split": lambda: split_recipe(
+            "", dataset.split, FilePosition(), "", shuffle_seed=dataset.shuffle.of_documents
+        ),
         "sequences": lambda: sequences_recipe("", dataset.packing),
         "export": lambda: export_recipe(
-            BuildGraph(dataset).export_config(name), dataset.packing, {}
+            BuildGraph(dataset).export_config(name),
+            dataset.packing,
+            {},
+            shuffle_seed=dataset.shuffle.of_sequences,
         ),
     }
     return recipes[stage]().code_version

@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from tokflow.split.spans import Split
 from tokflow.store.arrow import make_table, repeated, to_arrow, to_numpy
 from tokflow.store.tables import Columns, TableWriter
 from tokflow.tokens.origins import Origins
@@ -29,6 +31,9 @@ position: of the segment's first token in the part (in a format of sequences: se
 sequence_length plus column). raw_file and row: the document. char_start: code points of the
 document before the text that was tokenized (0 unless the split cut it); token_in_piece: tokens
 of that text before the segment."""
+
+INDEX_COLUMNS = ("sequence", "num_tokens", "document", "char_start", "token_in_piece")
+"""The columns of segments that the index is made from."""
 
 INDEX_VERSION = 1
 """Raised when the same segments would give other bytes; a part of every export's version."""
@@ -97,3 +102,36 @@ def index_tables(part: str, origins: Origins, columns: Columns) -> Iterator[pa.T
         raw_file, row = origins.of_rows(some["row"])
         names = {"part": repeated(part, num), "raw_file": raw_file}
         yield make_table({**some, **names, "row": row}, INDEX_SCHEMA)
+
+
+def index_of_segments(
+    part: str, split: Split, columns: Columns, sequence_length: int
+) -> Iterator[pa.Table]:
+    """Yield the index of segments of one partition, given INDEX_COLUMNS of them, the ordinals of
+    sequences counted in the part. `column`, where a segment begins in its sequence, is computed if
+    it is not given."""
+    sequence, num_tokens = columns["sequence"], columns["num_tokens"]
+    has_column = "column" in columns
+    column = columns["column"] if has_column else columns_of_segments(sequence, num_tokens)
+    row = to_numpy(split.shard.documents(["row"])["row"])[columns["document"]]
+    kept = {name: columns[name] for name in ("num_tokens", "char_start", "token_in_piece")}
+    of_index = {"position": sequence * sequence_length + column, "row": row, **kept}
+    return index_tables(part, split.shard.origins, of_index)
+
+
+def columns_of_segments(
+    sequence: npt.NDArray[np.int64], num_tokens: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Return where in its sequence each segment begins."""
+    starts: npt.NDArray[np.int64] = np.cumsum(num_tokens) - num_tokens
+    is_first = np.diff(sequence, prepend=-1) != 0
+    row_lengths = np.diff(np.flatnonzero(is_first), append=len(sequence))
+    starts -= np.repeat(starts[is_first], row_lengths)
+    return starts
+
+
+def in_order_of_positions(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield one table of all rows of several in the order of their positions; none of none."""
+    if several := list(tables):
+        table = pa.concat_tables(several)
+        yield table.take(to_arrow(np.argsort(to_numpy(table["position"]), kind="stable")))

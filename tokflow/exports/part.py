@@ -51,8 +51,9 @@ class Part:
     """One part of the split over all files, in the order of their partition keys.
 
     Nothing is read before it is asked for. Memory grows with the documents of the largest file
-    (some 100 bytes for each), and in formats that keep where documents begin with those of the
-    part (8 to 50 bytes for each), not with the tokens.
+    (some 100 bytes for each), in formats that keep where documents begin with those of the part (8
+    to 50 bytes for each), and where sequences are shuffled with their segments (12 bytes for each),
+    not with the tokens.
     """
 
     name: str
@@ -264,10 +265,13 @@ def make_parts(
     details: Mapping[str, Any],
     files: Sequence[Split | FileSequences],
     packing: PackingConfig,
+    *,
+    shuffle_seed: int | None = None,
 ) -> list[Part]:
     """Return the parts of these names, their tokens described as a manifest's details have it.
 
-    `files`: the sequences of every raw file, or for formats of streams its split.
+    `files`: the sequences of every raw file, or for formats of streams its split. `shuffle_seed`:
+    of the order of sequences; None for the order of files.
     """
     sequences_of = [of for of in files if isinstance(of, FileSequences)]
     splits = [of.split if isinstance(of, FileSequences) else of for of in files]
@@ -277,7 +281,13 @@ def make_parts(
             name=name,
             file_name=name,
             splits=splits,
-            packed=PartSequences(part=name, files=sequences_of, packing=packing, pad_id=pad_id),
+            packed=PartSequences(
+                part=name,
+                files=sequences_of,
+                packing=packing,
+                pad_id=pad_id,
+                shuffle_seed=shuffle_seed,
+            ),
             eos_id=details["eos_id"],
             bos_id=details["bos_id"],
             vocab_size=details["vocab_size"],

@@ -18,7 +18,7 @@ from tokflow.exports.index import INDEX_NAME, write_index
 from tokflow.exports.new_files import take_hashed
 from tokflow.exports.part import Part, inputs_of
 from tokflow.store.integrity import checked
-from tokflow.store.manifest import Manifest, checksums, read_run, write_manifest
+from tokflow.store.manifest import Manifest, Recipe, checksums, read_run, write_manifest
 from tokflow.store.stored_outputs import StoredOutput
 
 
@@ -42,7 +42,7 @@ def write_export(
     with export_named(config), inputs:
         counts = _write_files(parts, config, folder, segment)
     manifest = Manifest(
-        recipe=segment.recipe if segment else export_recipe(config, parts[0].packing, parents),
+        recipe=segment.recipe if segment else _recipe(parts, config, parents),
         dataset=dataset,
         partition=None,
         counts=counts,
@@ -71,7 +71,7 @@ def join_export(
         counted = [replace(part, taken=taken_counts(segments, part.name)) for part in parts]
         counts = _counts_of_all(counted, config)
     manifest = Manifest(
-        recipe=export_recipe(config, parts[0].packing, parents),
+        recipe=_recipe(parts, config, parents),
         dataset=dataset,
         partition=None,
         counts=counts,
@@ -80,6 +80,11 @@ def join_export(
     )
     seconds = sum(read_run(segment.folder).get("seconds", 0) for segment in segments)
     write_manifest(folder, manifest, run={"seconds": round(seconds, 3)})
+
+
+def _recipe(parts: Sequence[Part], config: ExportConfig, parents: Mapping[str, str]) -> Recipe:
+    packed = parts[0].packed
+    return export_recipe(config, packed.packing, parents, shuffle_seed=packed.shuffle_seed)
 
 
 def _write_files(

@@ -20,6 +20,7 @@ from tokflow.split.rule import (
     SplitConfig,
     assign_parts,
 )
+from tokflow.split.shuffle import document_keys, shuffle_fields
 from tokflow.store.arrow import make_table, to_arrow, to_numpy, to_texts
 from tokflow.store.integrity import Stored, checked
 from tokflow.store.manifest import Manifest, Recipe, check_sizes, checksums, write_manifest
@@ -45,7 +46,8 @@ SPANS_SCHEMA = pa.schema(
         pa.field("is_cut", pa.bool_(), nullable=False),
     ]
 )
-"""One row per span of a cut document, and one for neighbouring whole documents of one part.
+"""One row per span of a cut document, and one for neighbouring whole documents of one part; in file
+order or, where documents are shuffled, by part and in the order of the shuffle.
 document: index of the first in documents.parquet; char_start: code points of that document
 before the span, 0 unless it is cut; token_start: in tokens.bin, or past its end, in
 cut_tokens.bin."""
@@ -54,10 +56,14 @@ cut_tokens.bin."""
 SPAN_COLUMNS = ["token_offset", "num_tokens"]
 """The columns of documents.parquet from which spans have their tokens."""
 
+RULE_COLUMNS = ["char_offset", "num_chars", *SPAN_COLUMNS]
+"""Those that a split is made from, and for some forms one more."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartSpans:
-    """The spans of one part, in file order: of whole and of cut documents; shape (num_spans,)."""
+    """The spans of one part, in file order unless documents are shuffled: of whole and of cut
+    documents; shape (num_spans,)."""
 
     document: npt.NDArray[np.int64]
     char_start: npt.NDArray[np.int64]
@@ -81,7 +87,7 @@ class Split:
         return tuple(self.manifest.details["parts"])
 
     def span_table(self, part: str) -> pa.Table:
-        """Return the rows of one part, in file order: the columns of SPANS_SCHEMA but `part`."""
+        """Return the rows of one part, in order: the columns of SPANS_SCHEMA but `part`."""
         schema = SPANS_SCHEMA.remove(0)
         return make_table(read_part(self.folder / SPANS_NAME, part, schema.names), schema)
 
@@ -136,12 +142,20 @@ class Split:
         return self.shard.loss_mask() if self.shard.has_loss_mask else None
 
 
-def split_recipe(tokens: str, config: SplitConfig, position: FilePosition, key: str) -> Recipe:
+def split_recipe(
+    tokens: str,
+    config: SplitConfig,
+    position: FilePosition,
+    key: str,
+    *,
+    shuffle_seed: int | None = None,
+) -> Recipe:
     """Return what decides the split of the token shard with fingerprint `tokens`."""
+    named = {} if shuffle_seed is None else {"key": key}
     return Recipe(
         stage="split",
         version=SPLIT_VERSION,
-        config=_deciding_config(config, position, key),
+        config=_deciding_config(config, position, key) | named | shuffle_fields(shuffle_seed),
         parents={"tokens": tokens},
     )
 
@@ -154,10 +168,12 @@ def write_split(
     dataset: str,
     position: FilePosition,
     encode_cut: CutEncoder,
+    shuffle_seed: int | None = None,
 ) -> None:
     """Write the split of one file into the empty `folder`, manifest last.
 
-    No token is copied; only where a document is cut, `encode_cut` tokenizes its spans again.
+    No token is copied; only where a document is cut, `encode_cut` tokenizes its spans again. With
+    `shuffle_seed` the spans of each part are in the order of `document_keys`.
 
     Raises: CorruptOutputError where documents.parquet or the tokenizer is damaged.
     """
@@ -165,21 +181,22 @@ def write_split(
 
     started = time.perf_counter()
     first_file = shard.origins.raw_files[0]
-    columns = ["char_offset", "num_chars", "token_offset", "num_tokens"]
-    columns += ["text_hash"] if config.form == "hash_fraction" else []
+    columns = [*RULE_COLUMNS, *(["text_hash"] if config.form == "hash_fraction" else [])]
     with checked(shard, only=shard.names(DOCUMENTS_NAME)):
         table = shard.documents(columns)
     spans = assign_parts(table, config, key=first_file, position=position)
     num_tokens = to_numpy(table["num_tokens"])[spans.document]
     if spans.is_cut.any():
         num_tokens = np.where(spans.is_cut, encode_cut(spans, folder), num_tokens)
-    rows = _span_table(spans, table, num_tokens, shard.num_tokens, tuple(config.parts))
+    kept, names = _order(spans, shard, shuffle_seed), tuple(config.parts)
+    rows = _span_table(spans, kept, table, num_tokens, shard.num_tokens, names)
     pq.write_table(rows, folder / SPANS_NAME, **parquet_options(SPANS_SCHEMA))
+    decides = shard.manifest.fingerprint, config, position, first_file
     manifest = Manifest(
-        recipe=split_recipe(shard.manifest.fingerprint, config, position, first_file),
+        recipe=split_recipe(*decides, shuffle_seed=shuffle_seed),
         dataset=dataset,
         partition=shard.manifest.partition,
-        counts=_counts(spans, num_tokens, tuple(config.parts)),
+        counts=_counts(spans, num_tokens, names),
         details={"parts": list(config.parts), "dtype": shard.dtype.str},
         files=checksums(folder),
     )
@@ -212,6 +229,7 @@ def config_of_split(manifest: Manifest) -> tuple[SplitConfig, FilePosition]:
     fields = dict(manifest.config)
     position = FilePosition(**fields.pop("position", {}))
     fields.pop("key", None)
+    fields.pop("shuffle", None)
     parts = {name: PartConfig(**part) for name, part in fields.pop("parts")}
     return SplitConfig(parts=parts, **fields), position
 
@@ -226,23 +244,35 @@ _DECIDING_POSITION: dict[Form, tuple[str, ...]] = {
 """All that a file must know of the files before it; the rest may change without a trace."""
 
 
+def _order(spans: FileSpans, shard: TokenShard, seed: int | None) -> npt.NDArray[np.int64]:
+    """Return the spans that parts take in the order in which the table has them."""
+    order = np.flatnonzero(spans.part != NO_PART)
+    if seed is None:
+        return order
+    rows = to_numpy(shard.documents(["row"])["row"])
+    keys = document_keys(shard.origins, rows, seed)[spans.document[order]]
+    return order[np.lexsort((keys, spans.part[order]))]
+
+
 def _span_table(
     spans: FileSpans,
+    order: npt.NDArray[np.int64],
     table: pa.Table,
     num_tokens: npt.NDArray[np.int64],
     num_shard_tokens: int,
     names: tuple[str, ...],
 ) -> pa.Table:
-    """Return the spans that parts take, neighbouring whole documents of one part as one row."""
+    """Return the spans that parts take, in an order of them, neighbouring whole documents of one
+    part as one row."""
     is_kept = spans.part != NO_PART
     token_start = to_numpy(table["token_offset"])[spans.document]
     cut_before = np.cumsum(np.where(spans.is_cut & is_kept, num_tokens, 0))
     in_cut = num_shard_tokens + cut_before - num_tokens
     token_start = np.where(spans.is_cut, in_cut, token_start)
-    part, is_cut = spans.part[is_kept], spans.is_cut[is_kept]
+    part, is_cut = spans.part[order], spans.is_cut[order]
     if len(part) == 0:
         return pa.Table.from_batches([], schema=SPANS_SCHEMA)
-    document = spans.document[is_kept]
+    document = spans.document[order]
     is_new = np.ones(len(part), dtype=bool)
     is_new[1:] = (part[1:] != part[:-1]) | is_cut[1:] | is_cut[:-1]
     is_new[1:] |= document[1:] != document[:-1] + 1
@@ -252,10 +282,10 @@ def _span_table(
             "part": to_texts(names).cast(pa.string()).take(to_arrow(part[first])),
             "document": document[first],
             "num_documents": np.add.reduceat(np.ones(len(part), dtype=np.int64), first),
-            "char_start": spans.char_start[is_kept][first],
-            "num_chars": np.add.reduceat(spans.num_chars[is_kept], first),
-            "token_start": token_start[is_kept][first],
-            "num_tokens": np.add.reduceat(num_tokens[is_kept], first),
+            "char_start": spans.char_start[order][first],
+            "num_chars": np.add.reduceat(spans.num_chars[order], first),
+            "token_start": token_start[order][first],
+            "num_tokens": np.add.reduceat(num_tokens[order], first),
             "is_cut": is_cut[first],
         },
         SPANS_SCHEMA,

@@ -13,6 +13,15 @@ import numpy.typing as npt
 
 POSITIONS_AT_ONCE = 2**20
 
+SHORT_RUN = 256
+"""Tokens: runs that are shorter on average, as of shuffled documents, are read by the position of
+each token. Runs of 20 tokens take 0.2 us each and not 1.1, of 200 tokens 0.6 and not 1.7."""
+
+MANY_RUNS = 64
+
+RUNS_AT_ONCE = 2**12
+"""So many short runs, whose positions stay in the cache."""
+
 
 def mapped(path: Path, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """Return the numbers of a file, memory-mapped read-only; an empty file is no numbers.
@@ -57,13 +66,34 @@ class TokenSource:
         is_new = np.ones(len(starts), dtype=bool)
         is_new[1:] = starts[1:] != starts[:-1] + lengths[:-1]
         first = np.flatnonzero(is_new)
-        stops = starts[first] + np.add.reduceat(lengths, first)
+        starts, sizes = starts[first], np.add.reduceat(lengths, first)
+        if len(sizes) >= MANY_RUNS and sizes.sum() < SHORT_RUN * len(sizes):
+            return self._gathered(starts, sizes)
         found = [
             here
-            for start, stop in zip(starts[first].tolist(), stops.tolist(), strict=True)
+            for start, stop in zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
             for here in self._between(start, stop)
         ]
         return np.concatenate(found) if len(found) > 1 else found[0]
+
+    def _gathered(
+        self, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
+    ) -> npt.NDArray[Any]:
+        """Return the tokens of runs, end to end, by the position of each."""
+        found = np.empty(lengths.sum(), dtype=self.dtype)
+        at = np.cumsum(lengths) - lengths
+        stops = starts + lengths
+        for number in np.flatnonzero(np.diff(self._edges)).tolist():
+            begin, end = self._edges[number : number + 2]
+            # Of a run that goes on in the next file, the share of this one.
+            touching = np.flatnonzero((starts < end) & (stops > begin))
+            for first in range(0, len(touching), RUNS_AT_ONCE):
+                some = touching[first : first + RUNS_AT_ONCE]
+                lower = np.maximum(starts[some], begin)
+                sizes = np.minimum(stops[some], end) - lower
+                taken = self.files[number][_positions(lower - begin, sizes)]
+                found[_positions(at[some] + lower - starts[some], sizes)] = taken
+        return found
 
     def read(self, start: int = 0, stop: int | None = None) -> npt.NDArray[Any]:
         """Return the tokens from one position to another; a view where one file has them all."""
@@ -126,6 +156,17 @@ class TokenSource:
                 base = base.base
             if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
                 base.madvise(mmap.MADV_DONTNEED)
+
+
+def _positions(
+    starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Return the positions of runs, end to end: for starts of 7 and 2, lengths of 2 and 3,
+    [7 8 2 3 4]."""
+    ends = np.cumsum(lengths)
+    positions: npt.NDArray[np.int64] = np.repeat(starts - (ends - lengths), lengths)
+    positions += np.arange(len(positions))
+    return positions
 
 
 def _at_most(

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from tokflow_tests.cli.commands import json_of, run
-from tokflow_tests.tiny import write_raw
+from tokflow_tests.tiny import TEXTS, write_raw, write_yaml
 
 
 def test_an_inspection_marks_where_documents_begin(store: Path):
@@ -36,3 +36,28 @@ def test_the_json_of_an_inspection_has_the_manifest(store: Path):
 
     assert document["manifest"]["counts"]["num_tokens"] == 29
     assert document["excerpts"][0]["segments"][0]["text"] == "one<eos>"
+
+
+def test_an_inspection_says_what_is_shuffled(tmp_path: Path):
+    write_raw(tmp_path, TEXTS)
+    shuffle = {"seed": 7, "documents": "file", "sequences": True}
+    run("run", "--config", write_yaml(tmp_path, shuffle=shuffle, exports=["bin", "parquet"]))
+    store = tmp_path / "store/small"
+
+    stream, sequences, split, converted = (
+        run(*arguments).stdout.splitlines()
+        for arguments in (
+            ("inspect", store / "exports/bin"),
+            ("inspect", store / "exports/parquet"),
+            ("inspect", store / "split/a.jsonl"),
+            ("convert", store / "exports/parquet", "--to", "jsonl"),
+        )
+    )
+
+    documents = "shuffled     documents, seed 7"
+    assert [line for line in stream + split if "shuffled" in line] == [documents] * 2
+    assert [line for line in sequences if "shuffled" in line] == [
+        documents,
+        "shuffled     sequences, seed 7",
+    ]
+    assert "sequences in the order of seed 7, as in the export it is made from" in converted

@@ -449,3 +449,21 @@ def test_a_fetch_that_fails_is_tried_again_and_a_step_that_is_terminated_is_not(
     # With a policy Dagster would begin a step that a user has terminated again.
     jobs = case.defs.get_repository_def().get_all_jobs()
     assert {op.retry_policy for job in jobs for op in job.all_node_defs} == {None}
+
+
+def test_a_shuffle_makes_stale_what_it_decides(case: Case):
+    case.attributes["exports"] = ["bin", "parquet"]
+    case.attributes["shuffle"] = {"seed": 1, "sequences": True}
+    assert case.run(keys=KEYS).success
+    assert case.not_fresh() == {}
+
+    case.attributes["shuffle"] = {"seed": 2, "sequences": True}
+    of_sequences = case.not_fresh()
+    case.attributes["shuffle"] = {"seed": 1, "documents": "file", "sequences": True}
+    of_documents = case.not_fresh()
+
+    assert of_sequences == {"exports/parquet": "STALE"}
+    assert {name for name in of_documents if name.startswith("split")} == {
+        f"split:{key}" for key in KEYS
+    }
+    assert not [name for name in of_documents if name.startswith("tokens")]

@@ -57,12 +57,19 @@ def files_of(dataset: Dataset) -> dict[str, bytes]:
     return content(dataset.folder / "exports")
 
 
-@pytest.mark.parametrize(("strategy", "jobs"), [("concat", 1), ("best_fit", 2)])
+@pytest.mark.parametrize(
+    ("strategy", "jobs", "shuffle"),
+    [("concat", 1, {}), ("best_fit", 2, {}), ("greedy", 2, {"sequences": True})],
+)
 def test_no_byte_depends_on_how_many_tasks_write_an_export(
-    strategy: str, jobs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    strategy: str,
+    jobs: int,
+    shuffle: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     packing = {"sequence_length": 8, "strategy": strategy}
-    dataset = dataset_in(tmp_path, ROWS, packing=packing)
+    dataset = dataset_in(tmp_path, ROWS, packing=packing, shuffle=shuffle)
     assert build_dataset(dataset, jobs=1).failed == ()
     expected = files_of(dataset)
     shutil.rmtree(dataset.folder / "exports")

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tokflow.audit import regather
 from tokflow.audit.convert import convert_export
 from tokflow.exports import ExportConfig, index
 from tokflow.exports.index import INDEX_SCHEMA, read_index, write_index
@@ -73,12 +74,16 @@ def test_the_bytes_do_not_depend_on_the_tables_that_the_runs_come_in(path: Path)
     assert together.read_bytes() == path.read_bytes()
 
 
+@pytest.mark.parametrize("rows_at_once", [3, 2**22])
+@pytest.mark.parametrize("shuffle", [{}, {"sequences": True}], ids=["", "shuffled"])
 def test_an_index_of_many_row_groups_is_converted_as_one_of_few(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shuffle: dict[str, bool], rows_at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setattr(regather, "ROWS_AT_ONCE", rows_at_once)
     files = {f"{name}.jsonl": ["ab", "cdefgh"] for name in "abcdef"}
     few, many = (
-        declare(tmp_path / name, files, exports=["parquet", "bin"]) for name in ("few", "many")
+        declare(tmp_path / name, files, exports=["parquet", "bin"], shuffle=shuffle)
+        for name in ("few", "many")
     )
     build(few)
     monkeypatch.setattr(index, "INDEX_ROWS_PER_GROUP", 2)

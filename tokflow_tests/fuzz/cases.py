@@ -84,6 +84,7 @@ def make_case(seed: int, folder: Path) -> Case:
         "tokenizer": tokenizer,
         **({"split": split} if split else {}),
         **({"packing": packing} if packing else {}),
+        **_shuffle(Random(f"shuffle {seed}")),
         "exports": exports,
     }
     return Case(
@@ -273,6 +274,14 @@ def _packing(random: Random) -> dict[str, Any]:
     if config["strategy"] == "pool":
         config["pool_size"] = random.choice((1, 2, 5, 10_000))
     return config
+
+
+def _shuffle(random: Random) -> dict[str, Any]:
+    """Return the section of a shuffle, which a third of the cases has."""
+    choices = ({"documents": "file"}, {"sequences": True}, {"documents": "file", "sequences": True})
+    if random.random() > 0.33:
+        return {}
+    return {"shuffle": {"seed": random.randrange(3), **random.choice(choices)}}
 
 
 def _exports(

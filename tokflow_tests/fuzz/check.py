@@ -37,6 +37,7 @@ from tokflow_tests.fuzz.model import (
     draw_problems,
     form_of,
     pieces_of,
+    shuffled,
     tokens_of,
 )
 from tokflow_tests.fuzz.references import Reference, open_reference
@@ -186,7 +187,7 @@ class _Run:
         pieces = pieces_of(self.documents, split, encode, assigned)
         for key in self.documents:
             check_split(outputs["split", key], pieces, key)
-        return pieces
+        return shuffled(pieces, self.config.get("shuffle", {}))
 
     def _check_stable(self, assigned: dict[tuple[str, int], str]) -> None:
         """With hash_fraction a text stays in its part when files come and go."""
@@ -208,6 +209,7 @@ class _Run:
                 manifest=made.manifest,
                 options={key: value for key, value in entry.items() if key != "name"},
                 packing=self.config.get("packing", {}),
+                shuffle_seed=self._sequence_seed,
                 parts=parts,
                 whole=parts,
                 reference=self.reference,
@@ -218,6 +220,11 @@ class _Run:
             self.tally.tokens += checked[name].num_tokens
             self.tally.traces += check_traces(checked[name], self.random)
         return checked
+
+    @property
+    def _sequence_seed(self) -> int | None:
+        shuffle = self.config.get("shuffle", {})
+        return shuffle.get("seed", 0) if shuffle.get("sequences") else None
 
     def _convert(
         self, conversion: Any, source: CheckedExport, exports: dict[str, CheckedExport]
@@ -245,6 +252,7 @@ class _Run:
             manifest=None,
             options=entry,
             packing=packing if packing is not None else own,
+            shuffle_seed=None if source.is_stream else self._sequence_seed,
             parts=left,
             whole=source.made.whole,
             reference=self.reference,
@@ -254,6 +262,8 @@ class _Run:
         self.tally.conversions += 1
         self.tally.tokens += checked.num_tokens
         self.tally.traces += check_traces(checked, self.random)
+        if is_packed and converted.shuffle_seed != self._sequence_seed:
+            return  # a stream does not tell that sequences are to be shuffled
         if not source.has_left_out and all(p.tokens for p in source.all_pieces):
             for other in exports.values():
                 if (other.made.options, other.made.packing) == (entry, converted.packing):

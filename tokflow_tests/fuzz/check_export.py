@@ -7,8 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 
+from tokflow.permutation import Permutation
 from tokflow_tests.fuzz.check_rows import check_rows
 from tokflow_tests.fuzz.check_stages import dtype_of
 from tokflow_tests.fuzz.difference import DifferenceError, same
@@ -28,6 +30,8 @@ class ExportToCheck:
     """None: it is read from the folder."""
     options: Options
     packing: Mapping[str, Any]
+    shuffle_seed: int | None
+    """Of the order of rows."""
     parts: Pieces
     """Of a converted export: the tokens that the other one held."""
     whole: Pieces
@@ -261,7 +265,14 @@ def _check_rows(
         if piece is None:
             raise DifferenceError(f"{where}: index: {run} is of no document of the part")
         rows[row].append((piece, run.token_in_piece, run.num_tokens))
-    check_rows(where, made, part, pieces, rows, found)
+    if made.shuffle_seed is not None:  # as they are without
+        order = Permutation(num_rows, made.shuffle_seed, f"sequences:{part}")
+        places = order.places_of(np.arange(num_rows)).tolist()
+        rows = [rows[place] for place in places]
+        fields = {name: [of[place] for place in places] for name, of in found.fields.items()}
+        check_rows(where, made, part, pieces, rows, replace(found, fields=fields))
+    else:
+        check_rows(where, made, part, pieces, rows, found)
     per_file = made.options.get("sequences_per_file")
     if per_file is not None and any(size != per_file for size in found.sizes[:-1]):
         raise DifferenceError(f"{where}: files of {Counter(found.sizes)} rows, not {per_file}")

@@ -5,6 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
+from tokflow.split.shuffle import document_keys
+from tokflow.tokens.origins import Origins
 from tokflow_tests.fuzz import functions
 from tokflow_tests.fuzz.references import Reference
 
@@ -221,6 +225,22 @@ def pieces_of(
             first_char += len(text)
             first_document += 1
     return pieces
+
+
+def shuffled(pieces: Pieces, shuffle: Config) -> Pieces:
+    """Return the pieces of each part and file in the order of the seed, if that shuffles them."""
+    if "documents" not in shuffle:
+        return pieces
+
+    def in_order(key: str, some: list[Piece]) -> list[Piece]:
+        rows = np.array([piece.row for piece in some], dtype=np.int64)
+        keys = document_keys(Origins([key], [0]), rows, shuffle.get("seed", 0))
+        return [some[at] for at in np.argsort(keys, kind="stable")]
+
+    return {
+        part: {key: in_order(key, some) for key, some in of_files.items()}
+        for part, of_files in pieces.items()
+    }
 
 
 def form_of(split: Config | None) -> str:

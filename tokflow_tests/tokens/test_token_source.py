@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tokflow.tokens import token_source
 from tokflow.tokens.token_source import TokenSource
 from tokflow_tests.outputs import int64
 
@@ -68,3 +69,21 @@ def test_tokens_of_one_file_are_not_copied():
 
     assert np.shares_memory(source.read(20, 99), files[2])
     assert np.shares_memory(source.take(int64(11, 13), int64(2, 7)), files[1])
+
+
+@pytest.mark.parametrize("runs_at_once", [3, 2**12])
+def test_many_short_runs_in_any_order_are_read_as_few(
+    runs_at_once: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(token_source, "RUNS_AT_ONCE", runs_at_once)
+    choose = np.random.default_rng(0)
+    whole = np.arange(1000)
+    source = TokenSource(tuple(np.split(whole, [0, 10, 11, 11, 400, 1000])))  # three of no tokens
+    starts, lengths = choose.integers(0, 990, 200), choose.integers(0, 11, 200)
+
+    taken = source.take(starts, lengths)
+
+    pairs = zip(starts.tolist(), lengths.tolist(), strict=True)
+    assert taken.tolist() == [
+        token for start, size in pairs for token in range(start, start + size)
+    ]

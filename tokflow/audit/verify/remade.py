@@ -14,6 +14,7 @@ from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, write_sequences
 from tokflow.split.cut_tokens import CUT_TOKENS_NAME, CutEncoder
 from tokflow.split.rule import NO_PART, NOT_TAKEN, FileSpans
+from tokflow.split.shuffle import shuffle_seed_of
 from tokflow.split.spans import SPANS_NAME, Split, config_of_split, write_split
 from tokflow.store.arrow import read_table, to_numpy
 from tokflow.store.integrity import Stored
@@ -43,6 +44,7 @@ def verify_split(split: Split, encode_cut: CutEncoder | None = None) -> list[str
             dataset=split.manifest.dataset,
             position=position,
             encode_cut=encode_cut,
+            shuffle_seed=shuffle_seed_of(split.manifest),
         )
         return [*problems, *_differences(split, Path(folder), unknown)]
 
@@ -68,10 +70,12 @@ def _stored_cut_tokens(split: Split, spans: FileSpans, folder: Path) -> npt.NDAr
     """Copy the tokens of cut spans from `split`; return how many it has of each span, 0 of those
     that no part takes."""
     table = read_table(split.folder / SPANS_NAME)
+    in_file_order = np.lexsort([to_numpy(table[name]) for name in ("char_start", "document")])
+    is_cut = to_numpy(table["is_cut"])[in_file_order]
     split.cut_tokens().tofile(folder / CUT_TOKENS_NAME)
     num_tokens = np.zeros(len(spans.part), dtype=np.int64)
     is_kept = spans.is_cut & (spans.part != NO_PART)
-    num_tokens[is_kept] = to_numpy(table["num_tokens"])[to_numpy(table["is_cut"])]
+    num_tokens[is_kept] = to_numpy(table["num_tokens"])[in_file_order][is_cut]
     return num_tokens
 
 

@@ -1,0 +1,152 @@
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tokflow.audit.convert import convert_export
+from tokflow.audit.trace import sequence_range, trace_tokens
+from tokflow.audit.verify.verification import verify_dataset, verify_path
+from tokflow.build.dataset import Dataset
+from tokflow.build.graph import BuildGraph
+from tokflow.build.plan import make_plan
+from tokflow.errors import ConfigError
+from tokflow.exports import ExportConfig, Part, shuffled_sequences
+from tokflow.exports.reading import open_export
+from tokflow.permutation import Permutation
+from tokflow.sequences.segments import Sequences
+from tokflow_tests.chats import chat_dataset
+from tokflow_tests.outputs import content, parts
+from tokflow_tests.tiny import build, declare, write_raw
+
+SHUFFLE = {"seed": 5, "sequences": True}
+
+SPLIT = {"parts": {"train": {"start": 0, "characters": 90}, "rest": {"start": 90}}}
+
+STRATEGIES = ["concat", "greedy", "first_fit", "best_fit", "pool", "one_document"]
+
+
+def texts(num_files: int = 4) -> dict[str, list[str]]:
+    choose = random.Random(3)
+    return {
+        f"{name}.jsonl": [f"{name}{number}" + "x" * choose.randint(0, 20) for number in range(9)]
+        for name in "abcdefgh"[:num_files]
+    }
+
+
+def declared(folder: Path, **attributes: Any) -> Dataset:
+    packing = {"sequence_length": 8, **attributes.pop("packing", {})}
+    exports = attributes.pop("exports", ["parquet"])
+    return declare(folder, texts(), packing=packing, exports=exports, split=SPLIT, **attributes)
+
+
+def joined(part: Part, at_once: int | None = None) -> Sequences:
+    return Sequences.joined(list(part.sequences(at_once)))
+
+
+def assert_equal(found: Sequences, expected: Sequences) -> None:
+    for name in ("token_ids", "segment_ids", "position_ids", "loss_mask"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("packing", [{}, {"overlap": 2, "label_token": True}], ids=["", "overlap"])
+def test_sequences_of_all_files_and_tails_are_in_the_order_of_the_seed(
+    strategy: str, packing: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    packing = {"strategy": strategy, **packing}
+    plain = declared(tmp_path, packing=packing)
+    build(plain)
+    dataset = declared(tmp_path, packing=packing, shuffle=SHUFFLE)
+
+    for name, part in parts(dataset).items():
+        before = joined(parts(plain)[name])
+        order = Permutation(part.num_sequences, 5, f"sequences:{name}")
+        expected = before[order.at(np.arange(len(before)))]
+        assert_equal(joined(part), expected)
+        monkeypatch.setattr(shuffled_sequences, "TOKENS_GATHERED", 30)
+        assert_equal(joined(part, at_once=2), expected)
+        monkeypatch.undo()
+
+
+def test_the_loss_mask_of_chats_goes_with_their_tokens(tmp_path: Path):
+    fields = {"packing": {"sequence_length": 16}, "exports": ["parquet"]}
+    plain = chat_dataset(tmp_path, **fields)
+    build(plain)
+
+    [part] = parts(chat_dataset(tmp_path, None, shuffle=SHUFFLE, **fields)).values()
+
+    order = Permutation(part.num_sequences, 5, "sequences:train").at(np.arange(part.num_sequences))
+    assert_equal(joined(part), joined(parts(plain)["train"])[order])
+
+
+def test_the_index_leads_through_the_shuffle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(shuffled_sequences, "INDEX_ROWS_AT_ONCE", 7)
+    dataset = declared(tmp_path, shuffle=SHUFFLE)
+    path = build(dataset).export("parquet").folder
+    rows = next(open_export(path).sequences("train")).token_ids
+
+    for sequence, row in enumerate(rows):
+        start, stop = sequence_range(path, sequence)
+        origins = trace_tokens(path, part="train", start=start, stop=stop)
+        found = [token for origin in origins for token in origin.token_ids or ()]
+        assert found + [256] * (8 - len(found)) == row.tolist()
+        for origin in origins:
+            text = texts()[origin.raw_file][origin.row]
+            assert text[origin.char_start : origin.char_stop] == origin.text
+
+
+def test_verify_compares_with_the_shuffled_order(tmp_path: Path):
+    dataset = declared(tmp_path, shuffle=SHUFFLE, exports=["parquet", "jsonl", "bin"])
+    build(dataset)
+
+    assert [problem for found in verify_dataset(dataset) for problem in found.problems] == []
+    assert [problem for found in verify_path(dataset.folder) for problem in found.problems] == []
+
+
+def test_a_converted_export_keeps_the_order(tmp_path: Path):
+    dataset = declared(tmp_path, shuffle=SHUFFLE, exports=["parquet", "jsonl", "bin"])
+    built = build(dataset)
+    jsonl = ExportConfig.read("jsonl", where="test")
+
+    folder = convert_export(built.export("parquet").folder, jsonl)
+    stream = convert_export(folder, ExportConfig.read("bin", where="test"))
+
+    expected = content(built.export("jsonl").folder)
+    assert {name: data for name, data in content(folder).items() if name != "manifest.json"} == {
+        name: data for name, data in expected.items() if name != "manifest.json"
+    }
+    in_files = content(built.export("bin").folder)
+    assert content(stream)["train.bin"] == in_files["train.bin"]  # a stream is in file order
+    assert [problem for found in verify_path(folder) for problem in found.problems] == []
+
+
+def test_a_shuffle_is_in_the_recipe_of_exports_of_sequences_alone(tmp_path: Path):
+    exports = ["parquet", "bin"]
+    build(declared(tmp_path, exports=exports))
+    dataset = declared(tmp_path, exports=exports, shuffle=SHUFFLE)
+    plan = make_plan(dataset)
+
+    assert [(item.name, item.reason) for item in plan.missing] == [
+        ("parquet", "config changed (shuffle is new)")
+    ]
+    recipe = BuildGraph(dataset).export(dataset.exports[0]).recipe
+    assert recipe.config["shuffle"] == {"seed": 5, "version": 1}
+
+
+def test_a_new_file_changes_the_order_and_no_sequence_of_another_file(tmp_path: Path):
+    build(dataset := declared(tmp_path, shuffle=SHUFFLE, packing={"strategy": "one_document"}))
+    before = joined(parts(dataset)["train"]).token_ids.tolist()
+    write_raw(tmp_path, {"z.jsonl": ["new"]})
+
+    new = [made.output.name for made in build(dataset).made if made.is_new]
+
+    after = joined(parts(dataset)["train"]).token_ids.tolist()
+    assert new == ["z.jsonl", "z.jsonl", "z.jsonl", "parquet"]
+    assert sorted(before) == sorted(row for row in after if row[:3] != [*b"new"])
+
+
+def test_a_shuffle_of_nothing_is_refused(tmp_path: Path):
+    with pytest.raises(ConfigError, match="shuffle: expected something to shuffle"):
+        declared(tmp_path, shuffle={"seed": 3})
