@@ -16,9 +16,9 @@ from tokflow.exports.index import (
     index_of_segments,
 )
 from tokflow.exports.tails import Tails
-from tokflow.permutation import Permutation
 from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, Sequences, fill_sequences
+from tokflow.split.permutation import Permutation
 from tokflow.tokens.token_source import TokenSource
 
 TOKENS_GATHERED = 2**24

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokflow.errors import ConfigError
-from tokflow.permutation import MAX_SIZE, PERMUTATION_VERSION, Permutation
+from tokflow.split.permutation import MAX_SIZE, PERMUTATION_VERSION, Permutation
 from tokflow.store.config import Config
 from tokflow.store.manifest import Manifest
 from tokflow.tokens.origins import Origins

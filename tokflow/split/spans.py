@@ -170,10 +170,9 @@ def write_split(
     encode_cut: CutEncoder,
     shuffle_seed: int | None = None,
 ) -> None:
-    """Write the split of one file into the empty `folder`, manifest last.
+    """Write the split of one file into the empty `folder`, manifest last; no token is copied.
 
-    No token is copied; only where a document is cut, `encode_cut` tokenizes its spans again. With
-    `shuffle_seed` the spans of each part are in the order of `document_keys`.
+    `encode_cut` tokenizes cut spans again; `shuffle_seed` orders those of a part by their keys.
 
     Raises: CorruptOutputError where documents.parquet or the tokenizer is damaged.
     """
@@ -181,15 +180,15 @@ def write_split(
 
     started = time.perf_counter()
     first_file = shard.origins.raw_files[0]
-    columns = [*RULE_COLUMNS, *(["text_hash"] if config.form == "hash_fraction" else [])]
+    by_hash = config.form == "hash_fraction"
     with checked(shard, only=shard.names(DOCUMENTS_NAME)):
-        table = shard.documents(columns)
+        table = shard.documents([*RULE_COLUMNS, *["text_hash"] * by_hash])
     spans = assign_parts(table, config, key=first_file, position=position)
     num_tokens = to_numpy(table["num_tokens"])[spans.document]
     if spans.is_cut.any():
         num_tokens = np.where(spans.is_cut, encode_cut(spans, folder), num_tokens)
-    kept, names = _order(spans, shard, shuffle_seed), tuple(config.parts)
-    rows = _span_table(spans, kept, table, num_tokens, shard.num_tokens, names)
+    order, names = _order(spans, shard, shuffle_seed), tuple(config.parts)
+    rows = _span_table(spans, order, table, num_tokens, shard.num_tokens, names)
     pq.write_table(rows, folder / SPANS_NAME, **parquet_options(SPANS_SCHEMA))
     decides = shard.manifest.fingerprint, config, position, first_file
     manifest = Manifest(

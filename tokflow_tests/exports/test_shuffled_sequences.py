@@ -14,8 +14,8 @@ from tokflow.build.plan import make_plan
 from tokflow.errors import ConfigError
 from tokflow.exports import ExportConfig, Part, shuffled_sequences
 from tokflow.exports.reading import open_export
-from tokflow.permutation import Permutation
 from tokflow.sequences.segments import Sequences
+from tokflow.split.permutation import Permutation
 from tokflow_tests.chats import chat_dataset
 from tokflow_tests.outputs import content, parts
 from tokflow_tests.tiny import build, declare, write_raw

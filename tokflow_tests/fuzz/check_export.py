@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from tokflow.permutation import Permutation
+from tokflow.split.permutation import Permutation
 from tokflow_tests.fuzz.check_rows import check_rows
 from tokflow_tests.fuzz.check_stages import dtype_of
 from tokflow_tests.fuzz.difference import DifferenceError, same

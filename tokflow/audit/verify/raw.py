@@ -62,10 +62,10 @@ def verify_against_raw(
     if sample.difference and "gigatoken" in read_run(shard.folder).get("engine", ""):
         on_difference(sample.difference)
     if not problems and num_read < end:
-        num = shard.manifest.counts["num_documents"]
-        problems.append(
-            f"{shard.folder}: expected the {num_read:,} documents of the raw file, found {num:,}"
-        )
+        found = f"found {shard.manifest.counts['num_documents']:,}"
+        problems += [
+            f"{shard.folder}: expected the {num_read:,} documents of the raw file, {found}"
+        ]
     if num_read == len(table) and not problems and max_characters is None:
         problems += _left_out_problems(shard, source)
     return problems or list(_member_problems(shard, source))

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tokflow.permutation import MAX_SIZE, SMALL_ROUNDS, Permutation
+from tokflow.split.permutation import MAX_SIZE, SMALL_ROUNDS, Permutation
 
 Order = Callable[[npt.NDArray[np.int64]], npt.NDArray[np.int64]]
 
