@@ -41,9 +41,8 @@ def verify_against_raw(
 
     Every document read has its row, length and text hash compared. `num_samples` of them, spread
     evenly and the same each time, are tokenized by the reference engine and compared token by
-    token, and, where the tokenizer loses nothing, decoded and compared with the text. Stops
-    reading after `max_characters`; without it, the whole file is read. `on_difference` hears of
-    tokens that are not the reference's where gigatoken made the shard.
+    token, and, where the tokenizer loses nothing, decoded and compared with the text. Reading
+    stops after `max_characters`. `on_difference` hears of tokens of gigatoken that differ.
     """
     tokenizer, table = encoding.tokenizer, shard.documents()
     end = _end(to_numpy(table["num_chars"]), max_characters)
@@ -62,10 +61,9 @@ def verify_against_raw(
     if sample.difference and "gigatoken" in read_run(shard.folder).get("engine", ""):
         on_difference(sample.difference)
     if not problems and num_read < end:
-        found = f"found {shard.manifest.counts['num_documents']:,}"
-        problems += [
-            f"{shard.folder}: expected the {num_read:,} documents of the raw file, {found}"
-        ]
+        num = shard.manifest.counts["num_documents"]
+        sizes = f"expected the {num_read:,} documents of the raw file, found {num:,}"
+        problems.append(f"{shard.folder}: {sizes}")
     if num_read == len(table) and not problems and max_characters is None:
         problems += _left_out_problems(shard, source)
     return problems or list(_member_problems(shard, source))
