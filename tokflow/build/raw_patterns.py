@@ -65,8 +65,8 @@ def name_of(patterns: Sequence[str]) -> str:
 
 def as_name(text: str) -> str:
     """Return the nearest name that a dataset can have."""
-    plain = re.sub(r"[^A-Za-z0-9-]+", "_", text)[:100]
-    return re.sub(r"[-_]{2,}", "_", plain).strip("-_") or "dataset"
+    text = re.sub(r"[^A-Za-z0-9-]+", "_", text)
+    return re.sub(r"[-_]{2,}", "_", text)[:100].strip("-_") or "dataset"
 
 
 def _in_folder(folder: Path) -> list[str]:

@@ -15,7 +15,7 @@ HEAD = """\
 One dataset = one file like this; change what differs. Unknown keys are errors. Relative paths
 start at {start}. `tokflow plan` says what a run would build, and why."""
 
-NAME = "also the asset group in Dagster and the folder in the store"
+NAME = "for `tokflow run`; also the asset group in Dagster and the folder in the store"
 
 RAW = """\
 Each raw file is one partition: change one, and only what came from it is built again.
@@ -53,6 +53,10 @@ Any number of formats, each with its own manifest of counts, checksums and linea
 BIN = "nanoGPT's: token ids and nothing else"
 PARQUET = "input_ids, attention_mask, segment_ids and position_ids"
 
+EXECUTOR = """\
+Steps of assets run in the process of their run: a process for each takes seconds to start.
+It holds for the whole code location, which has one executor."""
+
 STORE = """\
 Where everything that is built goes; a run builds again what is deleted."""
 
@@ -78,6 +82,8 @@ def dataset_yaml(
         f"{_comment(EXPORTS)}exports:\n  - bin # {BIN}\n  - parquet # {PARQUET}\n",
         f"{_comment(STORE)}store: data/store\n",
     ]
+    if in_project:
+        attributes.append(f"{_comment(EXECUTOR)}executor: in_process\n")
     lines = "\n".join(attributes).splitlines(keepends=True)
     head = HEAD.format(start="the project's folder" if in_project else "this file's folder")
     indented = "".join(line if line == "\n" else f"  {line}" for line in lines)

@@ -166,6 +166,7 @@ def init(
             "where there is no project. It must not exist.",
         ),
     ] = None,
+    project: Project = None,
     json: Json = False,
 ) -> None:
     """Look at raw files and write a YAML that declares a dataset of them."""

@@ -29,19 +29,19 @@ def main(
     """
     patterns = patterns_of(files, here=Path.cwd())
     name = as_name(name or _name_of_output(output) or name_of(patterns))
-    project = find_project()
+    standing = find_project()
     if output is None:
-        output = project.defs / name / YAML_NAMES[0] if project else Path(f"{name}.yaml")
+        output = standing.defs / name / YAML_NAMES[0] if standing else Path(f"{name}.yaml")
     output = Path(os.path.abspath(output))  # noqa: PTH100 (without following links)
-    of_file = find_project(output.parent)
-    is_declared = of_file is not None and output.is_relative_to(of_file.defs)
     _check_free(output)
     suggested = suggest(patterns, text=text)
-    base = of_file.root if of_file else output.parent.resolve()
-    written = dataset_yaml(name, shortened_to(base, patterns), suggested, in_project=bool(of_file))
+    project = find_project(output.parent)
+    base = project.root if project else output.parent.resolve()
+    written = dataset_yaml(name, shortened_to(base, patterns), suggested, in_project=bool(project))
     output.parent.mkdir(parents=True, exist_ok=True)
     with output.open("x", encoding="utf-8") as file:
         file.write(written)
+    is_declared = standing is not None and output.is_relative_to(standing.defs)
     named = name if is_declared else f"--config {shown_path(output)}"
     document = {
         "name": name,

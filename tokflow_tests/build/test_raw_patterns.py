@@ -72,7 +72,7 @@ def test_what_cannot_be_looked_at_is_an_error(tmp_path: Path, named: str, messag
 
 
 @pytest.mark.parametrize(
-    ("text", "name"), [("fine-web 2", "fine-web_2"), ("__a__b", "a_b"), ("…", "dataset")]
+    ("text", "name"), [("fine-web 2", "fine-web_2"), ("__a_-b-", "a_b"), ("…", "dataset")]
 )
 def test_any_text_becomes_a_name(text: str, name: str):
     assert as_name(text) == name

@@ -81,6 +81,7 @@ def test_its_comments_are_those_those_of_the_demo():
     text = dataset_yaml("demo", ["data/raw/demo/*.parquet"], UNSEEN, in_project=True)
 
     ours, demos = comments(text), comments(DEMO.read_text())
+    assert ours["type"][-1] == demos["type"][-1]  # of the name
     for name in ("raw", "documents", "packing", "store"):
         assert ours[name] == demos[name], name
     assert [word.replace("dataset", "demo") for word in ours["tokenizer"]] == demos["tokenizer"]

@@ -14,6 +14,7 @@ import pytest
 
 from tokflow.store.zstd import zstd
 from tokflow_tests.cli.commands import json_of, run
+from tokflow_tests.projects import make_project
 
 RECORDS = [{"id": f"{n}", "body": f"Once there was a number {n}. " * 9} for n in range(150)]
 
@@ -112,6 +113,21 @@ def test_the_name_the_column_and_the_file_may_be_given(tmp_path: Path):
     assert f"files: {tmp_path}/a.jsonl" in (tmp_path / "sub/two.yaml").read_text()
     assert run("plan", "--config", "sub/two.yaml").exit_code == 0
     assert named["path"] == str(tmp_path / "of-mine.yaml")
+
+
+def test_in_a_project_it_is_one_of_its_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    project = make_project(tmp_path / "project")
+    write(project / "a.jsonl")
+    monkeypatch.chdir(project / "mine")
+
+    written = json_of("init", "../a.jsonl", "--name", "tales")
+
+    assert written["path"] == str(project / "mine/defs/tales/defs.yaml")
+    assert written["commands"] == ["tokflow plan tales", "tokflow run tales"]
+    text = Path(written["path"]).read_text()
+    assert "files: a.jsonl" in text
+    assert "start at the project's folder" in text.replace("\n# ", " ")
+    assert json_of("plan", "tales")["datasets"][0]["num_files"] == 1
 
 
 def test_a_file_that_cannot_be_looked_at_leaves_nothing(tmp_path: Path):

@@ -67,10 +67,16 @@ class Place:
             server.wait(timeout=60)
 
     def run(self, *command: str | Path, status: int = 0) -> str:
-        """Return what a command of the environment prints: stdout, where it is to fail stderr too.
+        """Return what a command of the environment prints; fail where its status is another."""
+        return self._done(command, status).stdout
 
-        It is a failure where it ends with another exit status.
-        """
+    def log_of(self, *command: str | Path, status: int = 0) -> str:
+        """Return what a command writes on stderr, where Dagster logs."""
+        return self._done(command, status).stderr
+
+    def _done(
+        self, command: Sequence[str | Path], status: int
+    ) -> "subprocess.CompletedProcess[str]":
         done = subprocess.run(
             [ENVIRONMENT / "bin" / command[0], *command[1:]],
             cwd=self.folder,
@@ -80,10 +86,10 @@ class Place:
             timeout=300,
             check=False,
         )
-        output = done.stdout + done.stderr
         if done.returncode != status:
-            pytest.fail(f"{command}: exit status {done.returncode}\n{output[-4_000:]}")
-        return output if status else done.stdout
+            output = f"{done.stdout}{done.stderr}"[-4_000:]
+            pytest.fail(f"{command}: exit status {done.returncode}\n{output}")
+        return done
 
     def write(self, name: str, text: str | Sequence[str]) -> None:
         """Write a file, or one of lines."""

@@ -1,6 +1,7 @@
 """The wheel in somebody else's project, by the commands of dg and tokflow."""
 
 import json
+import shutil
 
 import pytest
 
@@ -44,6 +45,13 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Place:
     return project
 
 
+@pytest.fixture(scope="session")
+def built(project: Place) -> Place:
+    """The project after one run of the dataset's build job."""
+    project.run("dg", "launch", "--job", "tales_build")
+    return project
+
+
 def test_dg_knows_the_component_its_fields_and_what_it_scaffolds_with(project: Place):
     assert COMPONENT in project.run("dg", "list", "components")
 
@@ -77,12 +85,52 @@ def test_every_asset_leads_to_the_yaml_that_declares_it(project: Place):
     assert sum(of.startswith("tales/") for of in found) == 8
 
 
-def test_the_build_job_builds_everything_in_one_run_and_own_assets_follow(project: Place):
-    project.run("dg", "launch", "--job", "tales_build")
-    project.run("dg", "launch", "--assets", "model")
+def test_the_build_job_builds_everything_in_one_run_and_own_assets_follow(built: Place):
+    built.run("dg", "launch", "--assets", "model")
 
-    manifest = project.folder / "data/store/tales/exports/bin/latest/manifest.json"
+    manifest = built.folder / "data/store/tales/exports/bin/latest/manifest.json"
     assert json.loads(manifest.read_text())["dataset"] == "tales"
+
+
+def test_tokflow_plans_and_runs_the_datasets_of_the_project_one_stands_in(built: Place):
+    inside = Place(folder=built.folder / "src/shop", home=built.home)
+
+    planned = json.loads(inside.run("tokflow", "plan", "--json"))
+    ran = Place(folder=built.home, home=built.home).run("tokflow", "run", "--project", built.folder)
+
+    assert [of["dataset"] for of in planned["datasets"]] == ["tales"]
+    assert "tales: nothing to do" in ran
+
+
+def test_tokflow_run_of_a_changed_file_is_a_run_that_dagster_knows(built: Place):
+    built.write("data/raw/tales/a.jsonl", lines(60))
+
+    printed = built.run("tokflow", "run", "tales")
+
+    assert "a.jsonl" in printed
+    assert "tales_build" in built.run("dagster", "run", "list", "--limit", "1")
+
+
+def test_tokflow_init_declares_a_dataset_that_dg_lists(project: Place):
+    project.write("news.jsonl", lines(20))
+
+    project.run("tokflow", "init", "news.jsonl")
+    try:
+        listed = project.run("dg", "list", "defs", "--assets", "group:news")
+        planned = json.loads(project.run("tokflow", "plan", "news", "--json"))
+    finally:
+        shutil.rmtree(project.folder / "src/shop/defs/news")
+
+    assert "news/exports/bin" in listed
+    assert planned["datasets"][0]["num_files"] == 1
+
+
+def test_steps_of_assets_run_in_the_process_of_their_run(built: Place):
+    step = ("--assets", 'key:"tales/sequences"', "--partition", "a.jsonl")
+    log = built.log_of("dg", "launch", *step)
+
+    assert "Executing steps in process" in log
+    assert "Launching subprocess" not in log
 
 
 def test_a_wrong_field_is_named_by_dg(project: Place):
