@@ -60,7 +60,7 @@ def test_with_dagster_home_every_folder_has_the_history_of_the_project(
 
     assert "11 outputs new" in first
     assert "small-b: nothing to do" in named
-    assert "0 outputs new, 0 new to Dagster" in executed
+    assert "0 outputs new, 11 up to date, 0 recorded" in executed
     assert list(elsewhere.iterdir()) == []
     monkeypatch.setenv("DAGSTER_HOME", str(project))
     with dg.DagsterInstance.get() as instance:
