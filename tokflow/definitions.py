@@ -1,5 +1,6 @@
 """Definitions of this repository: what `tokflow/defs` holds, or the project one stands in."""
 
+import logging
 from pathlib import Path
 
 import dagster as dg
@@ -37,6 +38,8 @@ def _load(project: Project) -> dg.Definitions:
         is_of_a_wheel = isinstance(error, ModuleNotFoundError) and project.defs.match(module)
         if not is_of_a_wheel and all(of.error is None for of in declarations):
             raise
+        told = "loaded are the datasets alone, since Dagster cannot load all of %s: %s"
+        logging.getLogger("tokflow").error(told, project.defs, error)
     datasets: list[Dataset] = []
     broken: list[dg.Definitions] = []
     for declaration in declarations:

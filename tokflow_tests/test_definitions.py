@@ -83,6 +83,24 @@ def test_datasets_load_where_the_installed_package_is_another(
     assert defs().resolve_job_def("own_build")
 
 
+@pytest.mark.filterwarnings("ignore:`parse_obj_as` is deprecated")
+def test_no_dataset_takes_another_with_it(project: Path):
+    from tokflow.definitions import defs
+
+    declare_in(project, "a", attributes("a_b", executor="in_process"))
+    declare_in(project, "b", attributes("c", executor="multiprocess"))
+    for number, name in enumerate(["a b", "a  b", "数据", "", "***", 5]):
+        declare_in(project, f"bad{number}", {**attributes("any"), "name": name})
+
+    loaded = defs()
+
+    dg.Definitions.validate_loadable(loaded)
+    keys = {spec.key.to_user_string(): spec for spec in loaded.resolve_all_asset_specs()}
+    assert len([key for key in keys if key.endswith("/error")]) == 7
+    assert "since a code location has one executor" in str(keys["c/error"].description)
+    assert "a_b/tokens" in keys
+
+
 def test_what_python_defines_wrong_is_no_fault_of_a_dataset(project: Path):
     from tokflow.definitions import defs
 

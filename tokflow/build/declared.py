@@ -88,7 +88,14 @@ def find_declarations(project: Project) -> list[Declaration]:
         replace(of, error=_clash(clashing[of.where])) if of.where in clashing else of
         for of in result
     ]
-    return sorted(result, key=lambda of: (of.path, of.index))
+    result = sorted(result, key=lambda of: (of.path, of.index))
+    executors = [of for of in result if of.attributes.get("executor") is not None]
+    return [
+        replace(of, error=of.error or _other_executor(of, executors[0]))
+        if of in executors and of.attributes["executor"] != executors[0].attributes["executor"]
+        else of
+        for of in result
+    ]
 
 
 def is_first(declaration: Declaration, declarations: Sequence[Declaration]) -> bool:
@@ -193,6 +200,16 @@ def _clash(declarations: Sequence[Declaration]) -> ConfigError:
         expected="another name for each dataset of a project, hyphens taken for underscores",
         found=" and ".join(of.where for of in declarations),
         remedy="rename all but one of them",
+    )
+
+
+def _other_executor(declaration: Declaration, first: Declaration) -> ConfigError:
+    return ConfigError(
+        where=f"{declaration.where}: executor",
+        expected=f"{first.attributes['executor']!r}, as in {first.where}, since a code location "
+        "has one executor",
+        found=repr(declaration.attributes["executor"]),
+        remedy="name the same in both, or leave it out of one",
     )
 
 

@@ -32,7 +32,8 @@ def longest_pause(cron: str) -> timedelta:
     of_day = [*_times(f"{minute} {hour} * * *", timedelta(days=1))]
     overnight = of_day[0] - of_day[-1]
     within = (after - before for before, after in pairwise(of_day))
-    return max([*within, *(after - before + overnight for before, after in pairwise(days))])
+    overnights = (after - before + overnight for before, after in pairwise(days))
+    return max([*within, *overnights], default=_YEARS)
 
 
 def _times(cron: str, within: timedelta) -> Iterator[datetime]:

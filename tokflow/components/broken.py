@@ -1,5 +1,6 @@
 """Definitions in place of a dataset that cannot be loaded, so that no other goes with it."""
 
+import hashlib
 import logging
 import os
 import re
@@ -13,6 +14,15 @@ IS_CHECKED = "DAGSTER_IS_DEFS_VALIDATION_CLI"
 """Variable that `dg check defs` and `dagster definitions validate` set."""
 
 
+def _safe(name: str) -> str:
+    """Return a name that Dagster takes, and that no dataset has which can be loaded."""
+    plain = dagster_name(name)
+    safe = re.sub(r"\W+", "_", plain, flags=re.ASCII).strip("_")
+    if safe and safe == plain:
+        return safe
+    return f"{safe}_{hashlib.sha256(name.encode()).hexdigest()[:8]}".strip("_")
+
+
 def broken_definitions(name: str, error: TokflowError) -> dg.Definitions:
     """Return an asset `<name>/error` that says why, and a job `<name>_build` that fails with it.
 
@@ -23,7 +33,7 @@ def broken_definitions(name: str, error: TokflowError) -> dg.Definitions:
     if os.environ.get(IS_CHECKED):
         raise error
     logging.getLogger("tokflow").error("%s", error)
-    safe_name = re.sub(r"\W+", "_", dagster_name(name), flags=re.ASCII).strip("_")
+    safe_name = _safe(name)
     asset = dg.AssetSpec(
         [safe_name, "error"],
         group_name=safe_name,

@@ -103,6 +103,7 @@ def test_what_is_taken_is_known_to_dagster(cron: str):
         ("0 0 1 * *", timedelta(days=31)),
         ("0 0 29 2 *", timedelta(days=4 * 365 + 1)),
         ("* * * * *", timedelta(minutes=1)),
+        ("0 3 29 2 */5", timedelta(days=8 * 366)),
     ],
 )
 def test_the_longest_pause_between_two_times(cron: str, pause: timedelta):
