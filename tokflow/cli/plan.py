@@ -107,7 +107,8 @@ def _print_failures(failures: Sequence[PastFailure]) -> None:
     lines = []
     for of in failures:
         when = datetime.fromisoformat(of.time).astimezone().strftime("%Y-%m-%d %H:%M")
-        lines.append(f"{of.stage} {of.name} failed on {when}: {of.message}")
+        output = of.stage if of.name == of.stage else f"{of.stage} {of.name}"
+        lines.append(f"{output} failed on {when}: {of.message}")
     for line in shortened(lines, FAILURES_SHOWN):
         print(line)
 

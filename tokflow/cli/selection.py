@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tokflow.build.dataset import Dataset, load_dataset
-from tokflow.build.declared import list_declared, load_declared, none_declared
+from tokflow.build.declared import list_declared, none_declared
 from tokflow.cli.terminal import print_error
 from tokflow.errors import ConfigError
 
@@ -23,8 +23,8 @@ def select(
 ) -> list[Dataset]:
     """Return the datasets that are named, or those of files, or all that are declared.
 
-    `broken`: takes the errors of YAML files that nobody named, by dataset, which are printed here
-    and stop no other.
+    `broken`: takes the errors of YAML files, by dataset, which are printed here and stop no other;
+    that of the only dataset that is named is raised.
 
     Raises: ConfigError where a YAML file is wrong, too, two datasets would be built in the same
     folder, or there are several with `is_one`, for partitions are given.
@@ -39,10 +39,8 @@ def select(
     if configs:
         datasets = [load_dataset(config, store=store) for config in configs]
         _check_folders(datasets, configs)
-    elif names:
-        datasets = [load_declared(name, store=store) for name in dict.fromkeys(names)]
     else:
-        datasets = _load_all(store, broken)
+        datasets = _load(names, store, broken)
     if is_one and len(datasets) > 1:
         raise ConfigError(
             where="--partition",
@@ -53,16 +51,18 @@ def select(
     return datasets
 
 
-def _load_all(store: Path | None, broken: dict[str, ConfigError] | None) -> list[Dataset]:
+def _load(names: Words, store: Path | None, broken: dict[str, ConfigError] | None) -> list[Dataset]:
     declared = list_declared()
     if not declared:
         raise none_declared("arguments", declared)
-    datasets = []
-    for name, declaration in declared.items():
+    if unknown := [name for name in names or () if name not in declared]:
+        raise none_declared(f"dataset {unknown[0]!r}", declared)
+    datasets, chosen = [], dict.fromkeys(names or declared)
+    for name in chosen:
         try:
-            datasets.append(declaration.load(store))
+            datasets.append(declared[name].load(store))
         except ConfigError as error:
-            if broken is None:
+            if broken is None or (names and len(chosen) == 1):
                 raise
             broken[name] = error
             print_error(str(error), error)

@@ -66,6 +66,8 @@ def test_a_broken_neighbour_is_said_and_stops_no_other(project: Path):
     assert results[2].stdout.endswith("22 outputs: all well\n")
     assert run("run", "one", "--project", project).exit_code == 0
     assert run("run", "bad", "--project", project).exit_code == 2
+    named = run("run", "bad", "one", "--project", project)
+    assert (named.exit_code, "one: nothing to do" in named.stdout) == (2, True)
     assert run("gc", "--project", project).exit_code == 2
 
 
