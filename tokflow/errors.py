@@ -97,6 +97,11 @@ def shortened(words: Sequence[object], shown: int = 5) -> list[str]:
     return [*map(str, words[:shown]), *more]
 
 
+def printable(text: str) -> str:
+    """Return the text on one line, with an escape such as `\\x7f` for what shows no character."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+
+
 def first_five(words: Sequence[str]) -> str:
     """Return the first five words on one line, and how many there are more."""
     return ", ".join(shortened(words))

@@ -1,10 +1,11 @@
 """Templates in the YAML of a dataset: text such as `{{ env.NAME }}`, resolved as `dg` resolves it.
 
 A text that holds `{{` or `{%` is a template; any other is taken as it is. A chat template is Jinja
-itself, and never resolved. With one template and nothing beside it the value is what the text means
-in Python, a number for one; else it is text.
+itself, and never resolved. The value is what the whole resolved text means in Python, a number for
+`8192`, be it of one template or of `20{{ env.YEAR }}`; text that means nothing there is text.
 """
 
+import ast
 import datetime
 import os
 from collections.abc import Mapping
@@ -46,6 +47,22 @@ def resolve_templates(
     return resolved
 
 
+def is_template(text: str) -> bool:
+    """Return whether a text is taken for a template."""
+    return "{{" in text or "{%" in text
+
+
+def template_of(text: str) -> str:
+    """Return the template that resolves to the text, whatever it holds."""
+    try:
+        ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return f"{{{{ {text!r} }}}}"
+    except TypeError:  # of `{{1}}`, a set in a set
+        pass
+    return f"{{{{ {repr(text)!r} }}}}"  # what it means in Python is then the text
+
+
 def _resolved(value: Any, scope: Scope, where: str, *, field: str) -> Any:
     if isinstance(value, Mapping):
         return {
@@ -54,8 +71,7 @@ def _resolved(value: Any, scope: Scope, where: str, *, field: str) -> Any:
         }
     if isinstance(value, list):
         return [_resolved(of, scope, where, field=f"{field}[{i}]") for i, of in enumerate(value)]
-    is_template = isinstance(value, str) and ("{{" in value or "{%" in value)
-    if not is_template or field in JINJA_FIELDS:
+    if not isinstance(value, str) or not is_template(value) or field in JINJA_FIELDS:
         return value
     return _render(value, scope, f"{where}: {field}")
 

@@ -1,6 +1,5 @@
 """YAML that declares a dataset, with comments, for `tokflow init` and `dg scaffold defs`."""
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,8 +7,9 @@ from typing import Any
 import yaml
 
 from tokflow.build.suggestion import Suggestion
+from tokflow.build.templates import is_template, template_of
 from tokflow.build.yaml_file import COMPONENT_TYPE
-from tokflow.errors import shortened
+from tokflow.errors import printable, shortened
 
 HEAD = """\
 One dataset = one file like this; change what differs. Unknown keys are errors. Relative paths
@@ -73,7 +73,7 @@ def dataset_yaml(
         tokenizer["max_characters"] = suggested.max_characters
     is_by_characters = "scope" in suggested.split
     attributes = [
-        f"name: {name} # {NAME}\n",
+        f"name: {_plain(name)} # {NAME}\n",
         _section(RAW, "raw", {"files": files[0] if len(files) == 1 else list(files)}),
         _section(_about_documents(suggested), "documents", suggested.documents),
         _section(_about_tokenizer(suggested), "tokenizer", tokenizer),
@@ -93,13 +93,17 @@ def dataset_yaml(
 def _about_documents(suggested: Suggestion) -> str:
     lines = [TXT if "document_per" in suggested.documents else ROWS]
     if suggested.others:
-        lines.append(f"Others with text: {', '.join(shortened(suggested.others))}.")
+        lines.append(f"Others with text: {_named(suggested.others)}.")
     if suggested.chats:
-        lines.append(f"`messages:` in place of `text:` reads chats: {', '.join(suggested.chats)}.")
+        lines.append(f"`messages:` in place of `text:` reads chats: {_named(suggested.chats)}.")
     if suggested.first_reject is not None:
         lines.append("Records that are no document are set aside, listed and counted, such as")
-        lines.append(suggested.first_reject)
+        lines.append(printable(suggested.first_reject))
     return "\n".join(lines)
+
+
+def _named(columns: Sequence[str]) -> str:
+    return printable(", ".join(shortened(columns)))
 
 
 def _about_tokenizer(suggested: Suggestion) -> str:
@@ -131,10 +135,12 @@ def _inline(fields: Mapping[str, Any]) -> str:
 
 
 def _plain(value: str | float) -> str:
-    """Return a number or text as YAML, in quotes where it would be read as something else."""
+    """Return a number or text as YAML, in quotes where it would be read as something else, and
+    within a template where it would be taken for one."""
     if isinstance(value, int):
         return f"{value:_}" if value >= 10_000 else str(value)
-    if isinstance(value, str) and not value.isprintable():
-        return json.dumps(value, ensure_ascii=False)
-    text: str = yaml.safe_dump(value, allow_unicode=True, width=sys.maxsize)
+    if isinstance(value, str) and is_template(value):
+        value = template_of(value)
+    style = '"' if isinstance(value, str) and not value.isprintable() else None
+    text: str = yaml.safe_dump(value, allow_unicode=True, width=sys.maxsize, default_style=style)
     return text.removesuffix("...\n").strip()

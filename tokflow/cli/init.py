@@ -17,7 +17,7 @@ from tokflow.cli.terminal import (
     shown_path,
     size,
 )
-from tokflow.errors import ConfigError, shortened
+from tokflow.errors import ConfigError, printable, shortened
 
 
 def main(
@@ -105,11 +105,11 @@ def _print(document: dict[str, Any], suggested: Suggestion, output: Path) -> Non
         print(_PER[suggested.documents["document_per"]])
     else:
         others = f"; others with text: {', '.join(shortened(suggested.others))}"
-        print(f"the text is in {text!r}{others if suggested.others else ''}")
+        print(f"the text is in {text!r}{printable(others) if suggested.others else ''}")
     if suggested.chats:
-        print(f"chats, not read, are in {', '.join(shortened(suggested.chats))}")
+        print(f"chats, not read, are in {printable(', '.join(shortened(suggested.chats)))}")
     if suggested.first_reject is not None:
-        print(f"what is no document will be set aside, as {suggested.first_reject}")
+        print(f"what is no document will be set aside, as {printable(suggested.first_reject)}")
     if suggested.left_out:
         print(described_left_out(suggested.left_out))
     print(f"wrote {shown_path(output)}\n\ngo on with:")

@@ -6,10 +6,11 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from tokflow.build.templates import resolve_templates
+from tokflow.build.templates import resolve_templates, template_of
 from tokflow.errors import ConfigError
 
 VARIABLES = {"COUNT": "8192", "NAME": "abc", "ZERO": "0123", "LIST": "['a', 'b']", "TRUE": "True"}
+VARIABLES |= {"YEAR": "24"}
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +34,7 @@ def resolved(text: str) -> Any:
         ("{{ env.TRUE }}", True),
         ("{{ env.COUNT | tojson }}", "8192"),
         ("data/{{ env.COUNT }}", "data/8192"),
+        ("20{{ env.YEAR }}", 2024),
         ("{{ env('NONE', 'default') }}", "default"),
         ("{{ env('NONE', 5) }}", 5),
         ("{{ env('NAME', 'default') }}", "abc"),
@@ -47,6 +49,12 @@ def resolved(text: str) -> Any:
 def test_a_value_is_what_dagster_gives(text: str, value: object):
     assert resolved(text) == value
     assert dg.ResolutionContext.default().resolve_value(text) == value
+
+
+@pytest.mark.parametrize("text", ["a{{b}}", "a{%b", "{{1}}", "'{{'", "{{'\"\\\n😀"])
+def test_any_text_can_be_written_as_a_template(text: str):
+    assert resolved(template_of(text)) == text
+    assert dg.ResolutionContext.default().resolve_value(template_of(text)) == text
 
 
 def test_text_that_is_no_template_stays_text():

@@ -7,6 +7,7 @@ import yaml
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.suggestion import UNSEEN, Suggestion
+from tokflow.build.templates import resolve_templates
 from tokflow.build.yaml_writer import dataset_yaml
 
 DEMO = Path(__file__).parents[2] / "tokflow/defs/demo/defs.yaml"
@@ -40,16 +41,27 @@ def test_a_dataset_whose_files_are_not_there_yet_passes_the_checks():
 
 @pytest.mark.parametrize(
     "word",
-    ["on", "7", "{x}", "ü", "'", '"', "null", "*.t", "&a", "a: b", "a #b", "a\nb", " a", "x " * 9],
+    [
+        *("on", "7", "{x}", "ü", "'", '"', "null", "*.t", "&a", "a: b", "a #b", " a", "x " * 9),
+        *("a\nb", "a\x7fb", "a\x85b", "a\u2028b", "\ufeffa", "😀\x07"),
+        *("a{{b}}.jsonl", "a{%b", "{{", "{{1}}", "{{'\"\\😀\x7f", "'{{'", "a{{}}b\n"),
+    ],
 )
 def test_any_name_of_a_file_or_column_is_read_back(word: str):
-    found = Suggestion(documents={"text": word}, split=UNSEEN.split, others=(word,))
+    found = Suggestion(documents={"text": word}, split=UNSEEN.split, others=(word,), chats=(word,))
 
     text = dataset_yaml("words", [word, f"{word}2"], found, in_project=False)
 
-    read = attributes(text)
+    read = resolve_templates(attributes(text), base=Path(), where="text")
     assert read["documents"] == {"text": word}
     assert read["raw"]["files"] == [word, f"{word}2"]
+
+
+@pytest.mark.parametrize("name", ["2024", "2024-01-01", "null", "true", "off", "1_000", "0x1F"])
+def test_any_name_of_a_dataset_is_read_back(name: str):
+    text = dataset_yaml(name, ["a.txt"], UNSEEN, in_project=True)
+
+    assert attributes(text)["name"] == name
 
 
 def test_large_numbers_are_read_back():
