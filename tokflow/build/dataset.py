@@ -16,7 +16,7 @@ from tokflow.raw import RawConfig
 from tokflow.sequences.config import PackingConfig
 from tokflow.split.rule import SplitConfig
 from tokflow.split.shuffle import ShuffleConfig
-from tokflow.store.config import Config, Listed
+from tokflow.store.config import Config, Listed, expanded
 from tokflow.tokenizers.tokenizer import TokenizerConfig
 
 _STORE = Path("data/store")
@@ -124,7 +124,7 @@ class Dataset(Config):
 
         Raises: ConfigError where one cannot be read.
         """
-        own = base / self.store.expanduser()
+        own = base / expanded(self.store)
         changed: dict[str, Any] = {"store": (store or own).resolve()}
         changed["documents"] = self.documents.at(base, where=where)
         if self.documents.chat_template is not None:
@@ -157,7 +157,7 @@ def _template_text(template: str, base: Path, *, where: str) -> str:
     """Return the text of a chat template: what is given, or what the file holds that it names."""
     if not template.endswith(".jinja") or "\n" in template:
         return template
-    path = base / Path(template).expanduser()
+    path = base / expanded(template)
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

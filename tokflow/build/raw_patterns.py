@@ -13,6 +13,7 @@ from tokflow.errors import ConfigError, first_five
 from tokflow.raw import RawConfig, escaped, list_raw, redact
 from tokflow.raw.globs import FILE, find_below, has_wildcard, unescaped
 from tokflow.raw.urls import is_url
+from tokflow.store.config import expanded
 
 
 def patterns_of(named: Sequence[str], *, here: Path) -> tuple[str, ...]:
@@ -34,9 +35,9 @@ def patterns_of(named: Sequence[str], *, here: Path) -> tuple[str, ...]:
                 remedy="download one of the files, name that, and put the URL into `raw.files` "
                 "of what is written",
             )
-        path = Path(os.path.normpath(here / Path(name).expanduser()))
+        path = Path(os.path.normpath(here / expanded(name)))
         if not path.exists():
-            escaped_here = Path(escaped(str(here)), Path(name).expanduser())
+            escaped_here = Path(escaped(str(here)), expanded(name))
             patterns.append(os.path.normpath(escaped_here))
         elif path.is_dir() and format_of_name(path.name) is None:
             patterns += _in_folder(path)

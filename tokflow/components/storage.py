@@ -11,6 +11,8 @@ from typing import Any, get_type_hints
 
 import dagster as dg
 
+from tokflow.store.config import expanded
+
 STATE_FOLDER = ".dagster"
 
 
@@ -28,7 +30,7 @@ class ProjectInstance(dg.DagsterInstance):
     @classmethod
     def config_defaults(cls, base_dir: str) -> Mapping[str, Any]:
         """Return Dagster's own defaults, in that folder in place of `base_dir`."""
-        home = Path(os.environ.get("DAGSTER_HOME") or Path.cwd()).expanduser()
+        home = expanded(os.environ.get("DAGSTER_HOME") or Path.cwd())
         # Dagster exports this class nowhere, but takes it in a method that is public.
         instance_ref = get_type_hints(dg.DagsterInstance.from_ref)["instance_ref"]
         defaults: Mapping[str, Any] = instance_ref.config_defaults(os.fspath(home / STATE_FOLDER))

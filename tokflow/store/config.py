@@ -1,5 +1,7 @@
 """Configs: frozen models of what a user declares, in YAML or by keyword."""
 
+import os
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TypeAlias, TypeVar
 
 import pydantic
@@ -16,6 +18,11 @@ Listed: TypeAlias = Annotated[
 
 Count: TypeAlias = Annotated[int, pydantic.Field(ge=1)]
 """1 or more."""
+
+
+def expanded(path: str | Path) -> Path:
+    """Return a path with the home folder for `~` and `~user`, as it is if there is no such user."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111 (Path's own raises a RuntimeError)
 
 
 class Config(pydantic.BaseModel):

@@ -12,6 +12,7 @@ from typing import Any
 from tokflow.documents import DocumentsConfig, deciding_fields
 from tokflow.errors import TokenizerError, UnknownTokenizerError, first_five, nearest
 from tokflow.raw import RawFile
+from tokflow.store.config import expanded
 from tokflow.store.manifest import Manifest, Recipe, checksum, checksums, write_manifest
 from tokflow.store.versions import known_changes
 from tokflow.tokenizers.engines.sentencepiece_ import MODEL_NAME
@@ -68,7 +69,7 @@ class TokenizerSource:
     @property
     def path(self) -> Path:
         """The path that `config.name` is, if it is one."""
-        return self.base / Path(str(self.config.name)).expanduser()
+        return self.base / expanded(str(self.config.name))
 
     def local_files(self) -> list[Path]:
         """Return the files on this disk that make the tokenizer, the named one first.

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from tokflow.errors import ConfigError, CorruptOutputError
-from tokflow.store.config import Config, Listed
+from tokflow.store.config import Config, Listed, expanded
 from tokflow.store.manifest import FileEntry, Manifest, Recipe
 from tokflow.store.verdicts import read_verdict
 from tokflow.tokenizers.patterns import check_pattern
@@ -118,7 +118,7 @@ def fields_of_name(name: str) -> dict[str, str]:
     """
     if name == "bytes":
         return {"kind": "bytes"}
-    path = Path(name).expanduser()
+    path = expanded(name)
     if path.suffix == ".model":
         return {"kind": "sentencepiece", "name": name}
     if path.suffix == ".json" or path.is_file():

@@ -56,6 +56,21 @@ def test_attributes_alone_are_a_dataset_too(tmp_path: Path):
     assert (dataset.name, dataset.raw.files) == ("tiny", ("a.txt",))
 
 
+def test_a_tilde_before_no_user_is_part_of_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "~nobody-here.jinja").write_text("text")
+    chat = "  documents: {messages: a, chat_template: ~nobody-here.jinja}\n"
+
+    dataset = load(tmp_path, f"{MINIMAL}{chat}  store: ~nobody-here\n")
+    of_home = load(tmp_path, f"{MINIMAL}  store: ~/store\n")
+
+    assert dataset.store == tmp_path / "~nobody-here"
+    assert dataset.documents.chat_template == "text"
+    assert of_home.store == tmp_path / "home/store"
+
+
 def test_relative_paths_start_at_the_yamls_own_folder(tmp_path: Path):
     dataset = load(tmp_path, MINIMAL)
 

@@ -25,6 +25,8 @@ def files(folder: Path, *names: str) -> None:
         (["deep"], ["deep/**/*.csv.gz"], "deep"),
         (["odd/[1].txt"], ["odd/[[]1].txt"], "1"),
         (["odd"], ["odd/*.txt"], "odd"),
+        (["~no"], ["~no/*.txt"], "no"),
+        (["~no/*.txt"], ["~no/*.txt"], "no"),  # no home folder, for there is no such user
     ],
 )
 def test_patterns_are_those_that_a_person_would_write(
@@ -32,7 +34,7 @@ def test_patterns_are_those_that_a_person_would_write(
 ):
     files(tmp_path, "raw/a.jsonl", "raw/b.jsonl", "raw/c.json", "t.parquet/part-0.parquet")
     files(tmp_path, "few/a.txt", "few/b.txt", "few/c.txt")
-    files(tmp_path, "deep/x/a.csv.gz", "deep/b.csv.gz", "deep/README", "odd/[1].txt")
+    files(tmp_path, "deep/x/a.csv.gz", "deep/b.csv.gz", "deep/README", "odd/[1].txt", "~no/a.txt")
 
     patterns = patterns_of(named, here=tmp_path)
 
