@@ -19,11 +19,12 @@ from tokflow.split.shuffle import ShuffleConfig
 from tokflow.store.config import Config, Listed, expanded
 from tokflow.tokenizers.tokenizer import TokenizerConfig
 
-_STORE = Path("data/store")
+DEFAULT_STORE = Path("data/store")
+"""Folder of all outputs where none is set."""
 
 
 def _local_folder(store: object) -> Path:
-    store = store or _STORE
+    store = store or DEFAULT_STORE
     if isinstance(store, Path) or (isinstance(store, str) and "://" not in store):
         return Path(store)
     raise ConfigError(
@@ -69,7 +70,7 @@ class Dataset(Config):
     scan: Scan = "minutely"
     """Times at which Dagster looks for new, changed and removed raw files: `minutely`, `hourly` or
     a cron string. Listing a bucket costs money."""
-    store: Annotated[Path, pydantic.BeforeValidator(_local_folder)] = _STORE
+    store: Annotated[Path, pydantic.BeforeValidator(_local_folder)] = DEFAULT_STORE
     """Folder that holds all outputs, `<store>/<name>/...`."""
 
     owners: Owners = ("team:data",)

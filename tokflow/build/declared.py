@@ -9,7 +9,7 @@ from typing import Any, Self, TypeAlias
 from tokflow.build.dagster_fields import dagster_name
 from tokflow.build.dataset import Dataset, make_dataset
 from tokflow.build.project import Project, find_project
-from tokflow.errors import ConfigError
+from tokflow.errors import ConfigError, first_five
 
 Scope: TypeAlias = Mapping[str, Any]
 
@@ -18,6 +18,9 @@ YAML_NAMES = ("defs.yaml", "defs.yml", "component.yaml")
 
 FOLDER_TYPE = "DefsFolderComponent"
 """Last word of the type of a component that lets Dagster look into the folders below it, too."""
+
+
+_NAMES_DIFFER = "another name for each dataset of a project, hyphens taken for underscores"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,37 @@ def _alike(declaration: Declaration, declarations: Sequence[Declaration]) -> lis
     return [of for of in declarations if of.is_alike(declaration)]
 
 
+def check_new(name: str, path: Path, project: Project) -> None:
+    """Refuse a dataset to be declared in `path`, a YAML of a project's definitions, where it would
+    disable or hide others, or where Dagster does not look.
+
+    Raises: ConfigError.
+    """
+    folder = path.parent
+    for of in find_declarations(project):
+        if dagster_name(of.name) == dagster_name(name):
+            raise ConfigError(
+                where=f"dataset {name!r}",
+                expected=_NAMES_DIFFER,
+                found=f"{of.name!r} in {of.where}",
+                remedy="give it another name",
+            )
+    hidden = sorted(found for of in YAML_NAMES for found in folder.rglob(of))
+    above = [of for of in folder.parents if of.is_relative_to(project.defs)]
+    closed = [found for of in above if (found := _yaml_of(of)) and not _opens(found, project.root)]
+    if hidden or closed:
+        raise ConfigError(
+            where=path,
+            expected="a folder with no YAML of Dagster's in or below it"
+            if hidden
+            else "a folder that Dagster looks into",
+            found=first_five([str(of) for of in hidden])
+            if hidden
+            else f"one below {closed[-1]}, which stands for the whole folder",
+            remedy="choose another folder",
+        )
+
+
 def load_declared(name: str, store: Path | None = None) -> Dataset:
     """Return the dataset called `name`; `store` takes the place of the one in its file.
 
@@ -140,15 +174,23 @@ def none_declared(where: str, declared: Mapping[str, Declaration]) -> ConfigErro
 def _find(folder: Path, base: Path) -> Iterator[Declaration]:
     """Yield those below a folder: where it has a YAML file, Dagster looks no deeper unless that
     says so."""
-    path = next((path for name in YAML_NAMES if (path := folder / name).exists()), None)
-    types = [FOLDER_TYPE]
+    path = _yaml_of(folder)
     if path is not None:
-        declarations, types = _declarations(path, base)
-        yield from declarations
-    if any(of.endswith(FOLDER_TYPE) for of in types):
+        yield from _declarations(path, base)[0]
+    if path is None or _opens(path, base):
         for below in sorted(folder.iterdir()):
             if below.is_dir() and not below.name.startswith(".") and below.name != "__pycache__":
                 yield from _find(below, base)
+
+
+def _yaml_of(folder: Path) -> Path | None:
+    """Return the file of a folder that Dagster reads."""
+    return next((path for name in YAML_NAMES if (path := folder / name).exists()), None)
+
+
+def _opens(path: Path, base: Path) -> bool:
+    """Return whether a file lets Dagster look into the folders below it, too."""
+    return any(of.endswith(FOLDER_TYPE) for of in _declarations(path, base)[1])
 
 
 def _declarations(path: Path, base: Path) -> tuple[list[Declaration], list[str]]:
@@ -197,7 +239,7 @@ def _clash(declarations: Sequence[Declaration]) -> ConfigError:
         where=f"datasets {' and '.join(map(repr, names))}"
         if len(names) > 1
         else f"dataset {names[0]!r}",
-        expected="another name for each dataset of a project, hyphens taken for underscores",
+        expected=_NAMES_DIFFER,
         found=" and ".join(of.where for of in declarations),
         remedy="rename all but one of them",
     )

@@ -1,5 +1,6 @@
 """Patterns of `raw.files` for the raw files that a user names: files, folders and globs."""
 
+import fnmatch
 import os
 import re
 from collections.abc import Sequence
@@ -16,14 +17,16 @@ from tokflow.raw.urls import is_url
 from tokflow.store.config import expanded
 
 
-def patterns_of(named: Sequence[str], *, here: Path) -> tuple[str, ...]:
+def patterns_of(named: Sequence[str], *, here: Path, store: Path) -> tuple[str, ...]:
     """Return absolute patterns that match the raw files that are named.
 
     A folder stands for the files below it of one format: the one with the most bytes. Several
     files that are all of their suffix in a folder, as a shell makes them of a glob, are a glob
-    again, so that files which come later belong to the dataset.
+    again, so that files which come later belong to the dataset. No pattern matches what will be
+    in `store`: a folder that holds it stands for its other folders, each with a pattern.
 
-    Raises: ConfigError for a URL, and a folder without a file of a known format.
+    Raises: ConfigError for a URL, a folder without a file of a known format and a glob that would
+    match outputs.
     """
     patterns: list[str] = []
     for name in named:
@@ -40,11 +43,14 @@ def patterns_of(named: Sequence[str], *, here: Path) -> tuple[str, ...]:
             escaped_here = Path(escaped(str(here)), expanded(name))
             patterns.append(os.path.normpath(escaped_here))
         elif path.is_dir() and format_of_name(path.name) is None:
-            patterns += _in_folder(path)
+            patterns += _in_folder(path, store)
         else:
             patterns.append(escaped(str(path)))
     glob = _glob_of([Path(os.path.normpath(here / name)) for name in named])
-    return (glob,) if glob is not None else tuple(dict.fromkeys(patterns))
+    found = (glob,) if glob is not None else tuple(dict.fromkeys(patterns))
+    for pattern in found:
+        _check_outside(pattern, store)
+    return found
 
 
 def shortened_to(base: Path, patterns: Sequence[str]) -> list[str]:
@@ -70,9 +76,27 @@ def as_name(text: str) -> str:
     return re.sub(r"[-_]{2,}", "_", text)[:100].strip("-_") or "dataset"
 
 
-def _in_folder(folder: Path) -> list[str]:
-    """Return patterns for the files of the format that has most bytes below a folder."""
-    paths = [Path(path) for path, kind in find_below(str(folder), ["**"]).items() if kind == FILE]
+def _check_outside(pattern: str, store: Path) -> None:
+    above, is_deep, _ = pattern.partition("/**")
+    parts = Path(above if is_deep else pattern).parts
+    is_alike = all(map(fnmatch.fnmatchcase, store.parts, parts))
+    # The highest file of a store is <store>/<dataset>/checks.jsonl.
+    is_inside = Path(unescaped(pattern)).is_relative_to(store)
+    if is_inside or (is_alike and (is_deep or len(parts) > len(store.parts) + 1)):
+        raise ConfigError(
+            where=pattern,
+            expected=f"raw files outside of {store}, where all outputs go",
+            found="a path or glob that matches files in it",
+            remedy="name the folders of the raw files instead, or move them",
+        )
+
+
+def _in_folder(folder: Path, store: Path) -> list[str]:
+    """Return patterns for the files of the format that has most bytes below a folder, none of
+    them in `store`."""
+    found = find_below(str(folder), ["**"])
+    paths = [Path(path) for path, kind in found.items() if kind == FILE]
+    paths = [path for path in paths if not path.is_relative_to(store)]
     known = [path for path in paths if format_of_name(path.name) is not None]
     if not known:
         raise ConfigError(
@@ -87,9 +111,21 @@ def _in_folder(folder: Path) -> list[str]:
         num_bytes[format_] = num_bytes.get(format_, 0) + path.stat().st_size
     largest = max(num_bytes, key=lambda format_: num_bytes[format_])
     kept = [path for path in known if format_of_name(path.name) == largest]
-    below = "" if all(path.parent == folder for path in kept) else "**/"
-    suffixes = sorted({_suffix(path.name) for path in kept})
-    return [f"{escaped(str(folder))}/{below}*{escaped(suffix)}" for suffix in suffixes]
+    return _globs(folder, kept, store)
+
+
+def _globs(folder: Path, paths: Sequence[Path], store: Path) -> list[str]:
+    """Return patterns that match the files, which are below the folder, and none in `store`."""
+    direct = [path for path in paths if path.parent == folder]
+    is_split = len(direct) < len(paths) and store.is_relative_to(folder)
+    below = "" if len(direct) == len(paths) or is_split else "**/"
+    suffixes = sorted({_suffix(path.name) for path in (direct if is_split else paths)})
+    globs = [f"{escaped(str(folder))}/{below}*{escaped(suffix)}" for suffix in suffixes]
+    if is_split:
+        deeper = [path for path in paths if path.parent != folder]
+        for inner in sorted({folder / path.relative_to(folder).parts[0] for path in deeper}):
+            globs += _globs(inner, [path for path in deeper if inner in path.parents], store)
+    return globs
 
 
 def _glob_of(paths: Sequence[Path]) -> str | None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 
+from tokflow.build.dataset import DEFAULT_STORE
 from tokflow.build.suggestion import Suggestion
 from tokflow.build.templates import is_template, template_of
 from tokflow.build.yaml_file import COMPONENT_TYPE
@@ -80,7 +81,7 @@ def dataset_yaml(
         _section(CHARACTERS if is_by_characters else HASHES, "split", suggested.split),
         _section(PACKING, "packing", {"strategy": "concat", "sequence_length": 1024}),
         f"{_comment(EXPORTS)}exports:\n  - bin # {BIN}\n  - parquet # {PARQUET}\n",
-        f"{_comment(STORE)}store: data/store\n",
+        f"{_comment(STORE)}store: {DEFAULT_STORE}\n",
     ]
     if in_project:
         attributes.append(f"{_comment(EXECUTOR)}executor: in_process\n")

@@ -4,8 +4,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tokflow.build.declared import YAML_NAMES
-from tokflow.build.project import find_project
+from tokflow.build.dataset import DEFAULT_STORE
+from tokflow.build.declared import YAML_NAMES, check_new
+from tokflow.build.project import Project, find_project
 from tokflow.build.raw_patterns import as_name, name_of, patterns_of, shortened_to
 from tokflow.build.suggestion import Suggestion, suggest
 from tokflow.build.yaml_writer import dataset_yaml
@@ -27,21 +28,23 @@ def main(
 
     Raises: TokflowError; FileExistsError is none of them, for nothing is ever overwritten.
     """
-    patterns = patterns_of(files, here=Path.cwd())
-    name = as_name(name or _name_of_output(output) or name_of(patterns))
     standing = find_project()
+    project = find_project(_absolute(output).parent) if output else standing
+    base = project.root if project else _absolute(output or Path("a.yaml")).parent.resolve()
+    patterns = patterns_of(files, here=Path.cwd(), store=base / DEFAULT_STORE)
+    name = as_name(name or _name_of_output(output) or name_of(patterns))
     if output is None:
         output = standing.defs / name / YAML_NAMES[0] if standing else Path(f"{name}.yaml")
-    output = Path(os.path.abspath(output))  # noqa: PTH100 (without following links)
+    output = _absolute(output)
     _check_free(output)
+    is_declared = standing is not None and _is_declared(output, standing)
+    if standing and is_declared:
+        check_new(name, output, standing)
     suggested = suggest(patterns, text=text)
-    project = find_project(output.parent)
-    base = project.root if project else output.parent.resolve()
     written = dataset_yaml(name, shortened_to(base, patterns), suggested, in_project=bool(project))
     output.parent.mkdir(parents=True, exist_ok=True)
     with output.open("x", encoding="utf-8") as file:
         file.write(written)
-    is_declared = standing is not None and output.is_relative_to(standing.defs)
     named = name if is_declared else f"--config {shown_path(output)}"
     document = {
         "name": name,
@@ -55,11 +58,20 @@ def main(
         _print(document, suggested, output)
 
 
+def _absolute(path: Path) -> Path:
+    return Path(os.path.abspath(path))  # noqa: PTH100 (without following links)
+
+
+def _is_declared(output: Path, project: Project) -> bool:
+    """Return whether a file is one of those that declare the datasets of a project."""
+    return output.name in YAML_NAMES and output.is_relative_to(project.defs)
+
+
 def _name_of_output(output: Path | None) -> str | None:
     """Return the name that a path says: of its folder where Dagster gives the file's name."""
     if output is None:
         return None
-    path = Path(os.path.abspath(output))  # noqa: PTH100
+    path = _absolute(output)
     return path.parent.name if path.name in YAML_NAMES else path.stem
 
 

@@ -7,6 +7,9 @@ import click
 import dagster as dg
 import pydantic
 
+from tokflow.build.dataset import DEFAULT_STORE
+from tokflow.build.declared import YAML_NAMES, check_new
+from tokflow.build.project import find_project
 from tokflow.build.raw_patterns import as_name, patterns_of, shortened_to
 from tokflow.build.suggestion import UNSEEN, suggest
 from tokflow.build.yaml_writer import dataset_yaml
@@ -46,13 +49,16 @@ class DatasetScaffolder(dg.Scaffolder[DatasetParams]):
             if isinstance(error, TokflowError):
                 raise click.ClickException(str(error)) from None
             raise
-        with (request.target_path / "defs.yaml").open("x", encoding="utf-8") as file:
+        with (request.target_path / YAML_NAMES[0]).open("x", encoding="utf-8") as file:
             file.write(text)
 
 
 def _text(request: dg.ScaffoldRequest[DatasetParams]) -> str:
     name, params = as_name(request.target_path.name), request.params
     root = request.project_root or Path.cwd()
+    project = find_project(root)
+    if project is not None:
+        check_new(name, request.target_path / YAML_NAMES[0], project)
     raw = root / "data/raw" / name
     files = params.files
     if files is None and any(format_of_name(path.name) for path in raw.rglob("*")):
@@ -60,6 +66,6 @@ def _text(request: dg.ScaffoldRequest[DatasetParams]) -> str:
     if files is None:
         suggested = dataclasses.replace(UNSEEN, documents={"text": params.text or "text"})
         return dataset_yaml(name, [f"data/raw/{name}/*"], suggested, in_project=True)
-    patterns = patterns_of(files, here=root)
+    patterns = patterns_of(files, here=root, store=root / DEFAULT_STORE)
     suggested = suggest(patterns, text=params.text)
     return dataset_yaml(name, shortened_to(root, patterns), suggested, in_project=True)

@@ -25,6 +25,8 @@ def files(folder: Path, *names: str) -> None:
         (["deep"], ["deep/**/*.csv.gz"], "deep"),
         (["odd/[1].txt"], ["odd/[[]1].txt"], "1"),
         (["odd"], ["odd/*.txt"], "odd"),
+        (["data"], ["data/*.csv", "data/x/**/*.csv"], "data"),  # and not data/**/*.csv
+        (["data/*/*.csv"], ["data/*/*.csv"], "data"),
         (["~no"], ["~no/*.txt"], "no"),
         (["~no/*.txt"], ["~no/*.txt"], "no"),  # no home folder, for there is no such user
     ],
@@ -35,8 +37,9 @@ def test_patterns_are_those_that_a_person_would_write(
     files(tmp_path, "raw/a.jsonl", "raw/b.jsonl", "raw/c.json", "t.parquet/part-0.parquet")
     files(tmp_path, "few/a.txt", "few/b.txt", "few/c.txt")
     files(tmp_path, "deep/x/a.csv.gz", "deep/b.csv.gz", "deep/README", "odd/[1].txt", "~no/a.txt")
+    files(tmp_path, "data/a.csv", "data/x/y/b.csv", "data/x/c.csv", "data/store/x/y/z.csv")
 
-    patterns = patterns_of(named, here=tmp_path)
+    patterns = patterns_of(named, here=tmp_path, store=tmp_path / "data/store")
 
     assert shortened_to(tmp_path, patterns) == expected
     assert name_of(patterns) == name
@@ -46,13 +49,15 @@ def test_of_a_folder_the_format_with_most_bytes_is_taken(tmp_path: Path):
     files(tmp_path, "README.txt", "a.parquet", "b.parquet")
     (tmp_path / "a.parquet").write_text("larger than the rest")
 
-    assert shortened_to(tmp_path, patterns_of(["."], here=tmp_path)) == ["*.parquet"]
+    patterns = patterns_of(["."], here=tmp_path, store=tmp_path / "store")
+
+    assert shortened_to(tmp_path, patterns) == ["*.parquet"]
 
 
 def test_a_path_that_is_not_below_stays_absolute(tmp_path: Path):
     files(tmp_path, "a.txt")
 
-    patterns = patterns_of([str(tmp_path / "a.txt")], here=tmp_path)
+    patterns = patterns_of([str(tmp_path / "a.txt")], here=tmp_path, store=tmp_path / "b")
 
     assert shortened_to(tmp_path / "b", patterns) == [str(tmp_path / "a.txt")]
 
@@ -62,13 +67,19 @@ def test_a_path_that_is_not_below_stays_absolute(tmp_path: Path):
     [
         ("https://user:secret@host/a.jsonl", "found a URL; download one of the files"),
         ("empty", "found no file; name another folder"),
+        ("data/store", "found no file; name another folder"),
+        ("data/**/*.txt", "found a path or glob that matches files in it; name the folders"),
+        ("*/*/*/*.txt", "found a path or glob that matches files in it"),
+        ("*/store/**", "found a path or glob that matches files in it"),
+        ("data/store/x/a.txt", "expected raw files outside of .*/data/store, where all outputs go"),
     ],
 )
 def test_what_cannot_be_looked_at_is_an_error(tmp_path: Path, named: str, message: str):
     (tmp_path / "empty").mkdir()
+    files(tmp_path, "data/store/x/a.txt")
 
     with pytest.raises(ConfigError, match=message) as raised:
-        patterns_of([named], here=tmp_path)
+        patterns_of([named], here=tmp_path, store=tmp_path / "data/store")
 
     assert "secret" not in str(raised.value)
 

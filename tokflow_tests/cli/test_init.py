@@ -14,7 +14,7 @@ import pytest
 
 from tokflow.store.zstd import zstd
 from tokflow_tests.cli.commands import json_of, run
-from tokflow_tests.projects import make_project
+from tokflow_tests.projects import declare_in, make_project
 
 RECORDS = [{"id": f"{n}", "body": f"Once there was a number {n}. " * 9} for n in range(150)]
 
@@ -73,6 +73,23 @@ def test_what_is_written_builds_with_no_edit(tmp_path: Path, name: str):
     assert (folder / "val.bin").stat().st_size < (folder / "train.bin").stat().st_size
 
 
+@pytest.mark.parametrize("folder", ["data", "."])
+def test_a_folder_with_the_store_in_it_goes_on_building(tmp_path: Path, folder: str):
+    for name in ("data/x/y", "raw"):
+        (tmp_path / name).mkdir(parents=True)
+        write(tmp_path / name / "a.jsonl")
+    json_of("init", folder, "--name", "first")
+    assert run("run", "--config", "first.yaml").exit_code == 0
+
+    json_of("init", folder, "--name", "second")  # with outputs that could be raw files
+    for name in ("first", "second", "first"):
+        result = run("run", "--config", f"{name}.yaml")
+        assert result.exit_code == 0, result.stderr
+
+    [dataset] = json_of("plan", "--config", "second.yaml")["datasets"]
+    assert dataset["num_files"] == {"data": 1, ".": 2}[folder]
+
+
 def test_it_says_what_it_found_and_how_to_go_on(tmp_path: Path):
     (tmp_path / "tales").mkdir()
     write(tmp_path / "tales/a.jsonl")
@@ -128,6 +145,56 @@ def test_in_a_project_it_is_one_of_its_datasets(tmp_path: Path, monkeypatch: pyt
     assert "files: a.jsonl" in text
     assert "start at the project's folder" in text.replace("\n# ", " ")
     assert json_of("plan", "tales")["datasets"][0]["num_files"] == 1
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with a dataset and a raw file, which one stands in."""
+    project = make_project(tmp_path / "project")
+    declare_in(project, "some/folder", "a-b")
+    write(project / "a.jsonl")
+    monkeypatch.chdir(project)
+    return project
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--name", "a_b"], "found 'a-b' in PROJECT/mine/defs/some/folder/defs.yaml"),
+        (["--output", "mine/defs/some/folder/defs.yml"], "found PROJECT/mine/defs/some/folder/"),
+        (["--output", "mine/defs/defs.yaml"], "found PROJECT/mine/defs/some/folder/defs.yaml"),
+        (
+            ["--output", "mine/defs/some/folder/new/defs.yaml"],
+            "found one below PROJECT/mine/defs/some/folder/defs.yaml, which stands for the whole",
+        ),
+    ],
+)
+def test_no_dataset_of_the_project_is_disabled_or_hidden(
+    project: Path, arguments: list[str], message: str
+):
+    before = sorted(project.rglob("*"))
+
+    result = run("init", "a.jsonl", *arguments)
+
+    assert result.exit_code == 2
+    assert message.replace("PROJECT", str(project)) in result.stderr
+    assert sorted(project.rglob("*")) == before
+
+
+def test_a_folder_component_above_is_no_hindrance(project: Path):
+    type_ = "dagster.DefsFolderComponent"
+    (project / "mine/defs/some/defs.yaml").write_text(f"type: {type_}\n")
+
+    written = json_of("init", "a.jsonl", "--output", "mine/defs/some/new/defs.yaml")
+
+    assert written["commands"][0] == "tokflow plan new"
+    assert json_of("plan", "new")["datasets"][0]["num_files"] == 1
+
+
+def test_a_yaml_that_dagster_does_not_read_is_named_by_its_path(project: Path):
+    written = json_of("init", "a.jsonl", "--output", "mine/defs/new.yaml")
+
+    assert written["commands"][0] == "tokflow plan --config mine/defs/new.yaml"
 
 
 def test_a_file_that_cannot_be_looked_at_leaves_nothing(tmp_path: Path):

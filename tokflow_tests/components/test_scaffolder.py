@@ -9,6 +9,7 @@ import pytest
 
 from tokflow.build.dataset import load_dataset
 from tokflow.components.scaffolder import DatasetParams, DatasetScaffolder
+from tokflow_tests.projects import declare_in, make_project
 
 
 def scaffold(project: Path, name: str, **fields: Any) -> Path:
@@ -53,6 +54,14 @@ def test_files_and_column_may_be_given_relative_to_the_project(tmp_path: Path):
     dataset = load_dataset(folder / "defs.yaml", base=tmp_path)
     assert (dataset.name, dataset.raw.files) == ("my-own", ("a.jsonl",))
     assert dataset.documents.text == "id"
+
+
+def test_a_name_like_that_of_another_dataset_is_refused(tmp_path: Path):
+    project = make_project(tmp_path)
+    declare_in(project, "some", "a_b")
+
+    with pytest.raises(click.ClickException, match="found 'a_b' in "):
+        scaffold(project, "a-b")
 
 
 @pytest.mark.parametrize(
