@@ -1,5 +1,7 @@
 """A dataset suggested for raw files, by a look at them."""
 
+import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +25,8 @@ ENOUGH_DOCUMENTS = 100
 """Of fewer the share that is drawn for a part may be none, so parts are by characters."""
 ENOUGH_CHARACTERS = 10_000_000
 """Of so many no more is read than it takes to have enough documents."""
+MORE_RECORDS = 100_000
+"""Records that are looked at where no column has text in the first of them."""
 COLUMN_CHARACTERS = 4_000_000
 """Read of a column at most to see how long its texts are."""
 LARGE_TXT_BYTES = 100_000_000
@@ -56,6 +60,8 @@ class Suggestion:
     left_out: tuple[LeftOut, ...] = ()
 
 
+_NAME_ANOTHER = "name a field by --text, or other files"
+
 UNSEEN = Suggestion(
     documents={"text": "text"},
     split={"parts": {"train": {"hash_fraction": 0.99}, "validation": {"hash_fraction": 0.01}}},
@@ -70,7 +76,9 @@ class _Count:
     num_documents: int = 0
     num_characters: int = 0
     is_all: bool = True
-    rejects: list[str] = field(default_factory=list)
+    first_reject: str | None = None
+    rejects: Counter[Path] = field(default_factory=Counter)
+    """The number of them in each file."""
 
 
 def suggest(patterns: Sequence[str], *, text: str | None = None) -> Suggestion:
@@ -90,6 +98,7 @@ def suggest(patterns: Sequence[str], *, text: str | None = None) -> Suggestion:
         raise _no_text_error(paths, text)
     if count.rejects:
         found.documents["on_bad_document"] = "reject"
+        found.documents.update(_max_rejects(count, paths))
     is_much = num_bytes > TRAINING_CHARACTERS
     return Suggestion(
         documents=found.documents,
@@ -100,7 +109,7 @@ def suggest(patterns: Sequence[str], *, text: str | None = None) -> Suggestion:
         num_bytes=num_bytes,
         others=tuple(found.others),
         chats=tuple(found.chats),
-        first_reject=next(iter(count.rejects), None),
+        first_reject=count.first_reject,
         left_out=listed.left_out,
     )
 
@@ -118,8 +127,11 @@ def _look(path: Path, text: str | None) -> _Found | None:
     if format_of(path, DocumentsConfig()) == "txt":
         return _Found(_of_txt(path), [], [])
     texts, chats = text_columns(path, DocumentsConfig())
-    sizes = {name: _characters(path, name) for name in texts}
-    longest = sorted(filter(sizes.__getitem__, sizes), key=lambda name: -sizes[name])
+    for num_records in (RECORDS, MORE_RECORDS):
+        sizes = {name: _characters(path, name, num_records) for name in texts}
+        longest = sorted(filter(sizes.__getitem__, sizes), key=lambda name: -sizes[name])
+        if longest or text is not None:
+            break
     if not longest and text is None:
         return None
     text = text or longest[0]
@@ -131,13 +143,23 @@ def _no_text_error(paths: Sequence[Path], text: str | None) -> ConfigError:
 
     Raises: what the reader says of the files, if it meets a record that is no document.
     """
-    chats = [chat for path in paths for chat in text_columns(path, DocumentsConfig()).chats]
+    columns = [text_columns(path, DocumentsConfig()) for path in paths]
+    names = list(dict.fromkeys(repr(name) for each in columns for name in each.texts))
+    chats = [chat for each in columns for chat in each.chats]
     found, remedy = "none", "name other files"
     if chats:
         found = f"chats alone, in {first_five(list(dict.fromkeys(map(repr, chats))))}"
         remedy = "declare `documents: {messages: ...}`, and a tokenizer with a chat template"
-    else:
-        _read_all(paths, DocumentsConfig(text=text or "text"))
+    elif any(format_of(path, DocumentsConfig()) != "txt" for path in paths):
+        named = text or "text"
+        try:
+            _read_all(paths, DocumentsConfig(text=named))
+        except (ConfigError, BadDocumentError) as error:
+            if repr(named) not in error.expected:
+                raise
+            found = f"none in the field {text!r}" if text else "no field that holds text"
+            found += f"; fields: {first_five(names)}" if names else ""
+            remedy = _NAME_ANOTHER
     return ConfigError(
         where=first_five(list(map(str, paths))),
         expected="raw files with text",
@@ -146,13 +168,15 @@ def _no_text_error(paths: Sequence[Path], text: str | None) -> ConfigError:
     )
 
 
-def _characters(path: Path, text: str) -> int:
+def _characters(path: Path, text: str, num_records: int) -> int:
     """Return the characters that a column has in the first records; 0 if it cannot be read.
 
     Raises: BadDocumentError where a text file has no UTF-8 there, so that it may be the column.
     """
-    limit = Limit(documents=RECORDS, characters=COLUMN_CHARACTERS)
-    config = DocumentsConfig(text=text, on_bad_document="reject", max_rejects=RECORDS, limit=limit)
+    limit = Limit(documents=num_records, characters=COLUMN_CHARACTERS)
+    config = DocumentsConfig(
+        text=text, on_bad_document="reject", max_rejects=num_records, limit=limit
+    )
     num_characters = 0
     rejects: list[Reject] = []
     try:
@@ -181,26 +205,60 @@ def _of_txt(path: Path) -> dict[str, Any]:
 
 def _read_all(paths: Sequence[Path], config: DocumentsConfig) -> None:
     """Raise what the reader says of the first record that is no document."""
-    for _ in DocumentSource(paths, config).batches():
-        pass
+    try:
+        for _ in DocumentSource(paths, config).batches():
+            pass
+    except BadDocumentError as error:
+        remedy = error.remedy.partition(", or set documents.")[0]  # of a YAML that is not there yet
+        raise BadDocumentError(
+            path=error.path,
+            row=error.row,
+            line=error.line,
+            byte_offset=error.byte_offset,
+            where=error.where,
+            expected=error.expected,
+            found=error.found,
+            remedy=f"{remedy}, or name other files",
+        ) from None
 
 
 def _count(paths: Sequence[Path], config: DocumentsConfig) -> _Count:
     """Return the documents of the files, or of the first of them until there are enough."""
-    config = config.model_copy(update={"on_bad_document": "reject"})
+    no_limit = sys.maxsize - 1  # the reader counts one more
+    config = config.model_copy(update={"on_bad_document": "reject", "max_rejects": no_limit})
     count = _Count()
 
     def hear(path: Path, reject: Reject) -> None:
-        count.rejects.append(f"{path.name}, row {reject.row:,}: {reject.reason}")
+        count.first_reject = (
+            count.first_reject or f"{path.name}, row {reject.row:,}: {reject.reason}"
+        )
+        count.rejects[path] += 1
 
-    for batch in DocumentSource(paths, config).batches(on_reject=hear):
-        count.num_documents += len(batch.rows)
-        count.num_characters += int(batch.num_chars.sum())
-        is_much = count.num_characters >= ENOUGH_CHARACTERS
-        if is_much and count.num_documents >= ENOUGH_DOCUMENTS:
-            count.is_all = False
-            break
+    try:
+        for batch in DocumentSource(paths, config).batches(on_reject=hear):
+            count.num_documents += len(batch.rows)
+            count.num_characters += int(batch.num_chars.sum())
+            is_much = count.num_characters >= ENOUGH_CHARACTERS
+            if is_much and count.num_documents >= ENOUGH_DOCUMENTS:
+                count.is_all = False
+                break
+    except ConfigError as error:  # of the column
+        raise ConfigError(**{**error.fields(), "remedy": _NAME_ANOTHER}) from None
     return count
+
+
+def _max_rejects(count: _Count, paths: Sequence[Path]) -> dict[str, int]:
+    """Return `max_rejects` where the files have more than its default, with room for as many again.
+
+    Of files that are not read to their end the number is an estimate for the largest.
+    """
+    num_rejects = float(max(count.rejects.values()))
+    if not count.is_all:
+        largest = max(path.stat().st_size for path in paths)
+        num_rejects *= max(1, largest / count.num_characters)
+    if num_rejects <= DocumentsConfig().max_rejects:
+        return {}
+    return {"max_rejects": 10 ** len(str(int(2 * num_rejects)))}
 
 
 def _split(count: _Count, num_bytes: int) -> dict[str, Any]:

@@ -41,6 +41,34 @@ def test_records_without_text_are_to_be_set_aside_and_the_first_is_named(tmp_pat
     assert found.first_reject == "a.jsonl, row 1: expected a string in 'text', found null"
 
 
+def test_as_many_rejects_are_allowed_as_there_are(tmp_path: Path):
+    records = [{"text": "x"}, *[{"text": None}] * 1500]
+
+    found = suggest([jsonl(tmp_path / "a.jsonl", records)])
+
+    assert found.documents == {"text": "text", "on_bad_document": "reject", "max_rejects": 10_000}
+    assert found.first_reject == "a.jsonl, row 1: expected a string in 'text', found null"
+
+
+def test_the_rejects_of_a_file_that_is_not_read_to_its_end_are_estimated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(suggestion, "ENOUGH_CHARACTERS", 1000)
+    records = [{"text": LONG}, {"text": None}] * 20_000
+
+    found = suggest([jsonl(tmp_path / "a.jsonl", records)])
+
+    assert found.documents["max_rejects"] == 100_000
+
+
+def test_a_column_may_have_its_text_behind_the_first_records(tmp_path: Path):
+    records = [*[{"text": "", "more": ""}] * 120, *[{"text": None}] * 120, {"text": "x"}]
+
+    found = suggest([jsonl(tmp_path / "a.jsonl", records)])
+
+    assert found.documents["text"] == "text"
+
+
 def test_few_documents_are_cut_by_characters_so_that_no_part_is_empty(tmp_path: Path):
     found = suggest([jsonl(tmp_path / "a.jsonl", [{"text": "x" * 1000}])])
 
@@ -125,10 +153,30 @@ def test_a_column_in_another_encoding_is_not_passed_over(tmp_path: Path, name: s
 
 
 @pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("a.csv", "found the columns 'id', 'b'; name a field by --text"),
+        ("a.jsonl", "found none in the field 'nope'; fields: 'id', 'b'; name a field by --text"),
+    ],
+)
+def test_a_column_that_is_not_there_is_to_be_named_otherwise(tmp_path: Path, name: str, found: str):
+    (tmp_path / "a.csv").write_text("id,b\n1,x\n")
+    jsonl(tmp_path / "a.jsonl", [{"id": "1", "b": "x"}])
+
+    with pytest.raises(ConfigError, match=found):
+        suggest([f"{tmp_path}/{name}"], text="nope")
+
+
+@pytest.mark.parametrize(
     ("content", "error", "message"),
     [
-        ('{"a": 1}\n', BadDocumentError, "row 0, line 1, byte 0: expected the key 'text'"),
-        ("no JSON\n", BadDocumentError, "expected a JSON object, found b'no JSON'"),
+        ('{"a": 1}\n', ConfigError, "found no field that holds text; name a field by --text"),
+        ('{"a": ""}\n', ConfigError, "no field that holds text; fields: 'a'; name a field by"),
+        (
+            "no JSON\n",
+            BadDocumentError,
+            "invalid character (byte 4)); fix the line, or name other files",
+        ),
         ("", ConfigError, "expected raw files with text, found none; name other files"),
         (
             '{"m": [{"role": "user", "content": "a"}]}\n',
