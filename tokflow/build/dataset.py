@@ -180,7 +180,7 @@ def load_dataset(path: Path, *, base: Path | None = None, store: Path | None = N
     nearest that exists.
     """
     from tokflow.build.project import find_project  # 0.03 s that workers need not pay
-    from tokflow.build.templates import resolve_templates
+    from tokflow.build.templates import resolve_templates, showing_templates
     from tokflow.build.yaml_file import attributes_of, read_documents
 
     attributes, *more = read_documents(path)
@@ -196,8 +196,9 @@ def load_dataset(path: Path, *, base: Path | None = None, store: Path | None = N
     if base is None:
         project = find_project(path.resolve().parent)
         base = project.root if project else path.resolve().parent
-    attributes = resolve_templates(attributes, base=base, where=str(path))
-    return make_dataset(attributes, base=base, store=store, where=str(path))
+    resolved = resolve_templates(attributes, base=base, where=str(path))
+    with showing_templates(attributes, resolved):
+        return make_dataset(resolved, base=base, store=store, where=str(path))
 
 
 def make_dataset(

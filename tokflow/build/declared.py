@@ -53,8 +53,11 @@ class Declaration:
         """
         if self.error is not None:
             raise self.error
-        attributes = _resolved(self.attributes, self, scope)
-        return make_dataset(attributes, base=self.base, store=store, where=self.where)
+        from tokflow.build.templates import showing_templates
+
+        resolved = _resolved(self.attributes, self, scope)
+        with showing_templates(self.attributes, resolved):
+            return make_dataset(resolved, base=self.base, store=store, where=self.where)
 
     def is_alike(self, other: Self) -> bool:
         """Return whether Dagster takes the names of both for one."""

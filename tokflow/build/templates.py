@@ -8,7 +8,8 @@ itself, and never resolved. The value is what the whole resolved text means in P
 import ast
 import datetime
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -45,6 +46,34 @@ def resolve_templates(
     }
     resolved: dict[str, Any] = _resolved(attributes, known, where, field="")
     return resolved
+
+
+@contextmanager
+def showing_templates(attributes: Mapping[str, Any], resolved: Mapping[str, Any]) -> Iterator[None]:
+    """Show the text of a template, in an error that is raised within, in place of its value, which
+    may be secret."""
+    try:
+        yield
+    except ConfigError as error:
+        found, remedy = error.found, error.remedy
+        for text, value in _pairs(attributes, resolved):
+            is_text = isinstance(value, str) and value != ""
+            if is_text or found == repr(value):
+                found = found.replace(repr(value), repr(text))
+                remedy = remedy.replace(str(value), text) if found != error.found else remedy
+        raise ConfigError(**{**error.fields(), "found": found, "remedy": remedy}) from None
+
+
+def _pairs(attributes: Any, resolved: Any) -> Iterator[tuple[str, Any]]:
+    """Yield each template with its value."""
+    if isinstance(attributes, Mapping):
+        for key, of in attributes.items():
+            yield from _pairs(of, resolved[key])
+    elif isinstance(attributes, list):
+        for of, value in zip(attributes, resolved, strict=True):
+            yield from _pairs(of, value)
+    elif isinstance(attributes, str) and attributes != resolved:
+        yield attributes, resolved
 
 
 def is_template(text: str) -> bool:

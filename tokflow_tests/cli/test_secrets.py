@@ -2,6 +2,7 @@
 
 import base64
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -12,6 +13,36 @@ from tokflow_tests.raw.fetching import Handler, Server
 from tokflow_tests.raw.servers import running
 
 SECRETS = {"TOKFLOW_TEST_PASSWORD": "pa55w0rd", "TOKFLOW_TEST_SIGNATURE": "s1gn4ture"}
+
+
+@pytest.mark.parametrize(
+    ("more", "shown"),
+    [
+        (
+            {"raw": {"files": {"x": "http://me:{{ env.TOKFLOW_TEST_PASSWORD }}@host/a.jsonl"}}},
+            "{'x': 'http://me:{{ env.TOKFLOW_TEST_PASSWORD }}@host/a.jsonl'}",
+        ),
+        (
+            {"owners": ["{{ env.TOKFLOW_TEST_PASSWORD }}"]},
+            "found '{{ env.TOKFLOW_TEST_PASSWORD }}'; write team:{{ env.TOKFLOW_TEST_PASSWORD }}",
+        ),
+        ({"scan": "{{ env.TOKFLOW_TEST_PIN }}"}, "found '{{ env.TOKFLOW_TEST_PIN }}'"),
+    ],
+)
+def test_an_error_shows_a_template_and_not_its_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any], shown: str
+):
+    project = make_project(tmp_path)
+    file = declare_in(project, "own", attributes("own", **more))
+    monkeypatch.chdir(project)
+    for name, value in {**SECRETS, "TOKFLOW_TEST_PIN": "4242"}.items():
+        monkeypatch.setenv(name, value)
+
+    for arguments in (["own"], ["--config", str(file)]):
+        result = run("plan", *arguments)
+        assert result.exit_code == 2
+        assert shown in result.stderr
+        assert not [of for of in ("pa55w0rd", "4242") if of in result.output]
 
 
 @pytest.mark.filterwarnings("ignore:`parse_obj_as` is deprecated")  # Dagster calls it
