@@ -128,20 +128,25 @@ def check_new(name: str, path: Path, project: Project) -> None:
                 found=f"{of.name!r} in {of.where}",
                 remedy="give it another name",
             )
-    hidden = sorted(found for of in YAML_NAMES for found in folder.rglob(of))
-    above = [of for of in folder.parents if of.is_relative_to(project.defs)]
-    closed = [found for of in above if (found := _yaml_of(of)) and not _opens(found, project.root)]
-    if hidden or closed:
+    expected, found = "a folder that Dagster looks into", ""
+    if hidden := sorted(of for name in YAML_NAMES for of in folder.rglob(name)):
+        expected = "a folder with no YAML of Dagster's in or below it"
+        found = first_five(list(map(str, hidden)))
+    elif any(map(_is_passed_over, folder.relative_to(project.defs).parts)):
+        found = "one that it passes over, as any hidden one"
+    elif closed := _closed_by(folder, project):
+        found = f"one below {closed}, which stands for the whole folder"
+    if found:
         raise ConfigError(
-            where=path,
-            expected="a folder with no YAML of Dagster's in or below it"
-            if hidden
-            else "a folder that Dagster looks into",
-            found=first_five([str(of) for of in hidden])
-            if hidden
-            else f"one below {closed[-1]}, which stands for the whole folder",
-            remedy="choose another folder",
+            where=path, expected=expected, found=found, remedy="choose another folder"
         )
+
+
+def _closed_by(folder: Path, project: Project) -> Path | None:
+    """Return the file above a folder that keeps Dagster from looking into it."""
+    above = [of for of in folder.parents if of.is_relative_to(project.defs)]
+    files = filter(None, map(_yaml_of, above))
+    return next((of for of in files if not _opens(of, project.root)), None)
 
 
 def load_declared(name: str, store: Path | None = None) -> Dataset:
@@ -182,8 +187,12 @@ def _find(folder: Path, base: Path) -> Iterator[Declaration]:
         yield from _declarations(path, base)[0]
     if path is None or _opens(path, base):
         for below in sorted(folder.iterdir()):
-            if below.is_dir() and not below.name.startswith(".") and below.name != "__pycache__":
+            if below.is_dir() and not _is_passed_over(below.name):
                 yield from _find(below, base)
+
+
+def _is_passed_over(name: str) -> bool:
+    return name.startswith(".") or name == "__pycache__"
 
 
 def _yaml_of(folder: Path) -> Path | None:

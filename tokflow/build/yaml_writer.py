@@ -140,8 +140,8 @@ def _plain(value: str | float) -> str:
     within a template where it would be taken for one."""
     if isinstance(value, int):
         return f"{value:_}" if value >= 10_000 else str(value)
-    if isinstance(value, str) and is_template(value):
-        value = template_of(value)
-    style = '"' if isinstance(value, str) and not value.isprintable() else None
+    style = None
+    if isinstance(value, str) and (is_template(value) or not value.isprintable()):
+        value, style = template_of(value) if is_template(value) else value, '"'
     text: str = yaml.safe_dump(value, allow_unicode=True, width=sys.maxsize, default_style=style)
     return text.removesuffix("...\n").strip()

@@ -162,6 +162,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         (["--name", "a_b"], "found 'a-b' in PROJECT/mine/defs/some/folder/defs.yaml"),
         (["--output", "mine/defs/some/folder/defs.yml"], "found PROJECT/mine/defs/some/folder/"),
+        (["--output", "mine/defs/.new/defs.yaml"], "found one that it passes over"),
         (["--output", "mine/defs/defs.yaml"], "found PROJECT/mine/defs/some/folder/defs.yaml"),
         (
             ["--output", "mine/defs/some/folder/new/defs.yaml"],
