@@ -128,6 +128,8 @@ def check_new(name: str, path: Path, project: Project) -> None:
                 found=f"{of.name!r} in {of.where}",
                 remedy="give it another name",
             )
+    if not path.is_relative_to(project.defs):
+        return
     expected, found = "a folder that Dagster looks into", ""
     if hidden := sorted(of for name in YAML_NAMES for of in folder.rglob(name)):
         expected = "a folder with no YAML of Dagster's in or below it"

@@ -62,6 +62,7 @@ def test_a_name_like_that_of_another_dataset_is_refused(tmp_path: Path):
 
     with pytest.raises(click.ClickException, match="found 'a_b' in "):
         scaffold(project, "a-b")
+    assert scaffold(project, "a-c").exists()
 
 
 @pytest.mark.parametrize(
