@@ -237,6 +237,24 @@ def test_bytes_of_a_column_are_text_and_bad_where_they_are_no_utf8(tmp_path: Pat
     assert found.rejects == [(1, 1)]
 
 
+def test_bytes_within_lists_and_structs_are_text_too(tmp_path: Path):
+    path = tmp_path / "a.parquet"
+    lists = pa.array([["é".encode(), None], [b"\xff"], None], pa.list_(pa.binary()))
+    struct = pa.struct({"k": pa.large_binary(), "n": pa.int8()})
+    structs = pa.array([{"k": b"x", "n": 1}, None, None], struct)
+    maps = pa.array([[(b"k", 1)], [], None], pa.map_(pa.binary(), pa.int8()))
+    pq.write_table(pa.table({"l": lists, "s": structs, "m": maps}), path)
+    documents = config(tmp_path, "shown", text=("l", "s", "m"), on_bad_document="reject")
+
+    found = find(path, documents)
+
+    assert [text for *_, text in found.documents] == [
+        "{'l': ['é', None], 's': {'k': 'x', 'n': 1}, 'm': [['k', 1]]}",
+        "{'l': None, 's': None, 'm': None}",
+    ]
+    assert found.rejects == [(1, 1)]
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [
