@@ -33,10 +33,11 @@ def convert_export(
 
     Tokens, documents and their order are those of the export, so that the files are the ones
     that `tokflow run` makes of this format, but for documents without tokens and what the export
-    left out, which `details.left_out` of the manifest counts. Only documents that were shuffled
-    within a group of raw files are shuffled within each file here, for an export does not tell its
-    groups. `packing` is for formats of sequences; by default it is the export's own, or where it
-    has none PackingConfig's defaults.
+    left out, which `details.left_out` of the manifest counts. Two more differences: documents that
+    were shuffled within a group of raw files are shuffled within each file here, for an export does
+    not tell its groups; and sequences made of a stream are in its order, for a stream does not tell
+    of the dataset's `shuffle.sequences`. `packing` is for formats of sequences; by default it is
+    the export's own, or where it has none PackingConfig's defaults.
     Without `output` the folder stands beside the export's and is found again by its fingerprint;
     what is there already is not made again. The export's checksums are compared before it is read,
     and where a file was written to meanwhile, again.

@@ -299,7 +299,11 @@ def convert(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Make another format of an export, from its files alone; nothing is tokenized again."""
+    """Make another format of an export, from its files alone; nothing is tokenized again.
+
+    Sequences made of a stream, such as bin, are in its order: a stream does not tell of the
+    dataset's `shuffle.sequences`. Convert an export of sequences, such as parquet, to keep it.
+    """
 
 
 @command

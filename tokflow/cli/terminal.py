@@ -75,9 +75,7 @@ def reports_errors(command: Callable[..., int | None]) -> Callable[..., None]:
         except KeyboardInterrupt as interruption:
             print_error("interrupted; finished outputs stay, run again to go on")
             code = TERMINATED if isinstance(interruption, _TerminatedError) else INTERRUPTED
-        except SystemExit:
-            raise
-        except BaseException as error:  # a panic of a library in Rust is no Exception
+        except BaseException as error:  # also SystemExit, and the panic of a library in Rust
             problem = explained(error, where=f"tokflow {command.__name__}")
             if options.get("json"):
                 print_json({"error": problem.fields()})

@@ -316,7 +316,9 @@ def _values_of(
         array = _bytes_of(record_batch, column, path)
     with undamaged(path):
         array.validate(full=True)
-    return texts_of(list(map(value_json, array.to_pylist()))).view(pa.large_binary())
+    has_nested_bytes = pa.types.is_nested(array.type) and "binary" in str(array.type)
+    values = [value_json(of, has_nested_bytes=has_nested_bytes) for of in array.to_pylist()]
+    return texts_of(values).view(pa.large_binary())
 
 
 def _json_of(array: pa.ListArray) -> pa.LargeBinaryArray:

@@ -60,7 +60,8 @@ class DocumentsConfig(Config):
     a list: with `text: [body, language]` a record `{"body": "...", "language": "en"}`, values as
     JSON has them: None for what is null or not there, times in ISO 8601. It returns the text of a
     document, a list of texts (or yields them) for several documents, or None to leave the record
-    out, which is counted. What it raises, or returns besides, makes the record a bad document.
+    out, which is counted. What it raises, or returns besides, makes the record a bad document; what
+    it prints goes to stderr.
 
     It must be pure: the same for the same record, with nothing remembered between two, for it is
     called in any process, and again by `verify`. Its module is a .py file in the folder that

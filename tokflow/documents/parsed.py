@@ -185,15 +185,26 @@ def excerpt(value: object, *, length: int = 60) -> str:
     return text if len(text) <= length and head == value else f"{text[: length - 3]}..."
 
 
-def value_json(value: Any) -> bytes:
+def value_json(value: Any, *, has_nested_bytes: bool = False) -> bytes:
     """Return the JSON of a value for a transform: bytes as text, times in ISO 8601, NaN as null; of
     invalid UTF-8 the bytes themselves, which `parse` finds."""
-    if isinstance(value, bytes):
-        try:
-            value = value.decode()
-        except UnicodeDecodeError:
-            return bytes(value)
+    try:
+        if has_nested_bytes or isinstance(value, bytes):
+            value = _decoded(value)
+    except UnicodeDecodeError as error:
+        return error.object
     return msgspec.json.encode(value, enc_hook=_iso)
+
+
+def _decoded(value: Any) -> Any:
+    """Return a value with text in place of bytes, at any depth."""
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, (list, tuple)):
+        return [_decoded(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _decoded(each) for name, each in value.items()}
+    return value
 
 
 def _iso(value: Any) -> str:

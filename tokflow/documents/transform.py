@@ -19,7 +19,7 @@ from tokflow.documents.parsed import (
     num_chars_of,
     too_large,
 )
-from tokflow.documents.user_function import described
+from tokflow.documents.user_function import described, printing_on_stderr
 from tokflow.store.arrow import texts_of
 
 _STRING_BYTES = 100_000
@@ -46,14 +46,15 @@ class Transform:
         counts: list[int] = []
         bad = [of._replace(record=of.row) for of in found.bad]
         records = found.batch.rows
-        for record, value in zip(records.tolist(), _strings(found.batch.texts), strict=True):
-            made = self._documents(value)
-            if isinstance(made, Problem):
-                bad.append(BadDocument(record, found.place(record), made, record))
-                counts.append(-1)
-                continue
-            counts.append(len(made))
-            texts += made
+        with printing_on_stderr():
+            for record, value in zip(records.tolist(), _strings(found.batch.texts), strict=True):
+                made = self._documents(value)
+                if isinstance(made, Problem):
+                    bad.append(BadDocument(record, found.place(record), made, record))
+                    counts.append(-1)
+                    continue
+                counts.append(len(made))
+                texts += made
         made_of = np.array(counts, dtype=np.int64)
         return _numbered(records, texts_of(texts), made_of, bad, found.num_rows)
 
@@ -68,10 +69,10 @@ class Transform:
             return self._problem(str(error))
         except MemoryError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             return self._problem(described(error, self._user_function.path))
         try:
-            made = [text.encode() for text in texts]
+            made = [str.encode(text) for text in texts]  # whatever `encode` a subclass has
         except UnicodeEncodeError as error:
             return self._problem(f"the lone surrogate {error.object[error.start]!r} in a text")
         for encoded in made:

@@ -4,7 +4,9 @@ they were found."""
 import difflib
 import hashlib
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import module_from_spec, spec_from_loader
@@ -13,6 +15,18 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from tokflow.errors import ConfigError
+
+_printing = threading.RLock()
+
+
+@contextmanager
+def printing_on_stderr() -> Iterator[None]:
+    """Lead what is printed in the block to stderr: results alone are on stdout, JSON among them.
+
+    All threads share one stdout, so one block waits for the other.
+    """
+    with _printing, redirect_stdout(sys.stderr):
+        yield
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +154,8 @@ def _run(function: UserFunction) -> ModuleType:
         sys.path.append(folder)
     sys.modules[name] = module
     try:
-        exec(_compiled(function), vars(module))
+        with printing_on_stderr():
+            exec(_compiled(function), vars(module))
     except (Exception, SystemExit) as error:  # also a script that ends when it is imported
         del sys.modules[name]
         raise ConfigError(
@@ -154,8 +169,10 @@ def _run(function: UserFunction) -> ModuleType:
 
 def described(error: BaseException, path: Path) -> str:
     """Return an exception on one line, with the last line of a module that it came through."""
-    text = " ".join(str(error).split())
-    said = f"{type(error).__name__}: {text[:200]}{'...' * (len(text) > 200)}"
+    said = type(error).__name__
+    with suppress(Exception):  # of the user's own `__str__`
+        if text := " ".join(str(error).split()):
+            said += f": {text[:200]}{'...' * (len(text) > 200)}"
     line, trace = None, error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == str(path):

@@ -203,7 +203,7 @@ def _end(number: int, frame: object) -> None:
     signal.signal(number, signal.SIG_IGN)
     if not _is_busy:
         os._exit(128 + number)
-    raise SystemExit(128 + number)
+    raise KeyboardInterrupt
 
 
 def _count(counters: Any, num_documents: int, num_bytes: int) -> None:
@@ -232,9 +232,9 @@ def _call(packed: bytes) -> Any:
         if isinstance(result, list):  # of what came of several
             return [_sendable(each) if isinstance(each, Exception) else each for each in result]
         return result
-    except (SystemExit, KeyboardInterrupt):
+    except KeyboardInterrupt:
         raise
-    except BaseException as error:  # also the panic of a library in Rust
+    except BaseException as error:  # also SystemExit, and the panic of a library in Rust
         return _sendable(error)
     finally:
         _is_busy = False

@@ -30,7 +30,9 @@ I = TypeVar("I", int, npt.NDArray[np.int64])  # noqa: E741
 class Permutation:
     """An order of the numbers from 0 to `size` - 1 that `seed` and `purpose` decide.
 
-    There is no table: any index is computed alone, in 100 ns, in any process, forwards and back.
+    There is no table: any index is computed alone, in any process, forwards and back. In arrays
+    each takes 30 to 120 ns (300 to 500 ns where `size` is below SMALL_SIZE); one index alone takes
+    40 to 100 us, the time of numpy's calls.
     Orders of another seed, purpose or size have nothing to do with each other. Frozen by golden
     vectors in the tests.
 

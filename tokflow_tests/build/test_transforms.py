@@ -1,6 +1,7 @@
 """Datasets whose documents a user's function makes: every stage closes, whatever makes it."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from tokflow.documents import ranges
 from tokflow.errors import BadDocumentError, ConfigError
 from tokflow.tokens import shard_segments
 from tokflow_tests.outputs import edit_manifest
-from tokflow_tests.tiny import declare, write_raw
+from tokflow_tests.tiny import declare, write_raw, write_yaml
 
 SOURCE = """
 import os
@@ -142,6 +143,47 @@ def test_workers_run_the_function_and_make_the_same_bytes(
     [one, other] = [graph.open_tokens("a.jsonl").folder for graph in (alone, both)]
     for name in ("tokens.bin", "documents.parquet", "rejects.jsonl"):
         assert (one / name).read_bytes() == (other / name).read_bytes()
+
+
+def test_a_function_that_ends_a_worker_is_a_bad_document(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(tasks, "SMALL_BYTES_OF_SLOW_ENGINES", 0)
+    monkeypatch.setattr(tasks, "SMALL_BYTES_OF_TRANSFORMS", 0)
+    monkeypatch.setattr(tasks, "MADE_TOGETHER_BYTES", 0)
+    source = "import sys\ndef words(text):\n    sys.exit() if text == 'boom' else 0\n"
+    (tmp_path / "clean.py").write_text(source)
+    dataset = declare(tmp_path, FILES, documents={"transform": "clean:words"})
+
+    [failed] = build_dataset(dataset, jobs=2).failed
+
+    assert isinstance(failed.error, BadDocumentError)
+    assert (failed.error.row, failed.error.line) == (10, 11)
+    assert "found SystemExit (in line 3 of clean.py)" in str(failed.error)
+
+
+WITH_WORKERS = """
+from tokflow.build import tasks
+from tokflow.cli import main
+tasks.SMALL_BYTES_OF_SLOW_ENGINES = tasks.SMALL_BYTES_OF_TRANSFORMS = 0
+tasks.MADE_TOGETHER_BYTES = 0
+main()
+"""
+
+
+def test_json_is_alone_on_stdout_whatever_module_and_function_print(tmp_path: Path):
+    source = "import os\nprint('of', os.getpid())\ndef words(text):\n    print('seen')\n"
+    (tmp_path / "clean.py").write_text(source)
+    write_raw(tmp_path, FILES)
+    config = write_yaml(tmp_path, documents={"transform": "clean:words"}, exports=["jsonl"])
+    command = [sys.executable, "-P", "-c", WITH_WORKERS, "run", "--config", str(config), "--json"]
+
+    done = subprocess.run([*command, "--jobs", "2"], capture_output=True, text=True, check=False)
+
+    assert json.loads(done.stdout)["datasets"]
+    printed = set(done.stderr.splitlines())
+    assert "seen" in printed
+    assert len([line for line in printed if line.startswith("of ")]) > 1, "several processes"
 
 
 def test_a_plan_runs_nothing_and_an_edit_makes_the_tokens_again(tmp_path: Path):

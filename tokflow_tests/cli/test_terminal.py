@@ -1,7 +1,9 @@
 import os
+import sys
 from pathlib import Path
 
 import pytest
+import typer
 from rich.console import Console
 
 from tokflow.cli import terminal
@@ -10,6 +12,7 @@ from tokflow.cli.terminal import (
     print_error,
     print_styled,
     print_table,
+    reports_errors,
 )
 from tokflow.raw import LeftOut
 from tokflow_tests.cli.commands import json_of, run
@@ -34,6 +37,14 @@ def test_five_are_named_and_the_others_counted():
     found = [LeftOut(path=f"s3://bucket/{number}", found="a folder") for number in range(7)]
 
     assert described_left_out(found).endswith("s3://bucket/4 (a folder), and 2 more")
+
+
+def test_an_exit_amid_a_command_is_an_error(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(typer.Exit) as end:
+        reports_errors(sys.exit)(0)
+
+    assert end.value.exit_code == 1
+    assert "found SystemExit: 0" in capsys.readouterr().err
 
 
 LONG = "a/path/" * 60 + "[red]file[/]"

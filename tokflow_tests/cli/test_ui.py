@@ -96,11 +96,12 @@ def test_state_is_where_tokflow_run_keeps_it(tmp_path: Path, monkeypatch: pytest
 
 def test_the_web_ui_has_the_environment_of_the_user_and_not_that_of_a_command(tmp_path: Path):
     code = (
-        "import json, subprocess\n"
+        "import json, os, subprocess, sys\n"
         "from tokflow.cli import main\n"
         "class Shown(subprocess.Popen):\n"
         "    def __init__(self, command, env, **other):\n"
-        "        raise SystemExit(json.dumps(env))\n"
+        "        print(json.dumps(env), file=sys.stderr, flush=True)\n"
+        "        os._exit(1)\n"
         "subprocess.Popen = Shown\n"
         "main()\n"
     )

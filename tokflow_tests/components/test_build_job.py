@@ -356,3 +356,14 @@ def test_what_a_transform_leaves_out_is_reported_and_its_source_is_a_code_versio
     assert "tokens" in str(case.not_fresh())
     assert build(case).success
     assert case.not_fresh() == {}
+
+
+def test_a_transform_that_exits_fails_the_run_and_names_the_row(case: Case):
+    (case.folder / "clean.py").write_text("import sys\ndef leave(text):\n    sys.exit()\n")
+    case.attributes["documents"]["transform"] = "clean:leave"
+
+    result = build(case)
+
+    assert not result.success
+    assert "row 0" in failure(result)
+    assert "found SystemExit (in line 3 of clean.py)" in failure(result)

@@ -1,6 +1,7 @@
 """Documents that a user's function makes of the records of a raw file."""
 
 import json
+import sys
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -22,7 +23,7 @@ from tokflow.documents import (
 )
 from tokflow.errors import BadDocumentError, ConfigError
 
-SOURCE = """
+SOURCE = """import sys
 def strip(text):
     return text.strip()
 
@@ -41,6 +42,27 @@ def english(record):
 def wrong(text):
     return {"none": None, "number": 5, "bytes": b"x", "list": ["a", 5], "set": {"a"},
             "surrogate": "\\ud800", "long": "x" * 101, "empty": [], "tuple": ("a", "b")}[text]
+
+class Text(str):
+    def encode(self):
+        raise ValueError("its own")
+
+class Silent(Exception):
+    def __str__(self):
+        raise ValueError("its own")
+
+def ends(text):
+    if text == "exit":
+        sys.exit()
+    if text == "status":
+        sys.exit(0)
+    if text == "silent":
+        raise Silent
+    return Text(text)
+
+def printing(text):
+    print("called with", text)
+    return text
 
 def memory(text):
     raise MemoryError("of the machine")
@@ -237,6 +259,24 @@ def test_bytes_of_a_column_are_text_and_bad_where_they_are_no_utf8(tmp_path: Pat
     assert found.rejects == [(1, 1)]
 
 
+def test_bytes_within_lists_and_structs_are_text_too(tmp_path: Path):
+    path = tmp_path / "a.parquet"
+    lists = pa.array([["é".encode(), None], [b"\xff"], None], pa.list_(pa.binary()))
+    struct = pa.struct({"k": pa.large_binary(), "n": pa.int8()})
+    structs = pa.array([{"k": b"x", "n": 1}, None, None], struct)
+    maps = pa.array([[(b"k", 1)], [], None], pa.map_(pa.binary(), pa.int8()))
+    pq.write_table(pa.table({"l": lists, "s": structs, "m": maps}), path)
+    documents = config(tmp_path, "shown", text=("l", "s", "m"), on_bad_document="reject")
+
+    found = find(path, documents)
+
+    assert [text for *_, text in found.documents] == [
+        "{'l': ['é', None], 's': {'k': 'x', 'n': 1}, 'm': [['k', 1]]}",
+        "{'l': None, 's': None, 'm': None}",
+    ]
+    assert found.rejects == [(1, 1)]
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [
@@ -260,6 +300,34 @@ def test_what_is_no_text_makes_the_record_a_bad_document(text: str, found: str, 
         "set such lines aside"
     )
     assert (error.value.row, error.value.line) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("exit", "SystemExit"), ("status", "SystemExit: 0"), ("silent", "Silent")],
+)
+def test_a_function_that_ends_the_process_makes_a_bad_document(
+    text: str, found: str, tmp_path: Path
+):
+    path = write(tmp_path / "a.jsonl", [{"text": "good"}, {"text": text}])
+
+    with pytest.raises(
+        BadDocumentError, match=rf"row 1, line 2, .* found {found} \(in line \d+ of"
+    ):
+        find(path, config(tmp_path, "ends"))
+    found_ = find(path, config(tmp_path, "ends", on_bad_document="reject"))
+    assert found_ == Found([(0, 0, "good")], [(1, 1)], (2, 2, 0))
+
+
+def test_what_a_function_prints_is_on_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = write(tmp_path / "a.jsonl", [{"text": "a"}, {"text": "b"}])
+
+    find(path, config(tmp_path, "printing"))
+    sys.stdout.write("after\n")
+
+    printed = capsys.readouterr()
+    assert printed.err == "called with a\ncalled with b\n"
+    assert printed.out == "after\n"
 
 
 def test_errors_of_a_range_name_the_record_of_the_file(tmp_path: Path):

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from tokflow.audit.convert import convert_export
 from tokflow.audit.trace import sequence_range, trace_tokens
@@ -11,9 +12,11 @@ from tokflow.audit.verify.verification import verify_dataset, verify_path
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
 from tokflow.build.plan import make_plan
+from tokflow.cli.app import app
 from tokflow.errors import ConfigError
 from tokflow.exports import ExportConfig, Part, shuffled_sequences
 from tokflow.exports.reading import open_export
+from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import Sequences
 from tokflow.split.permutation import Permutation
 from tokflow_tests.chats import chat_dataset
@@ -48,6 +51,10 @@ def joined(part: Part, at_once: int | None = None) -> Sequences:
 def assert_equal(found: Sequences, expected: Sequences) -> None:
     for name in ("token_ids", "segment_ids", "position_ids", "loss_mask"):
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {name: data for name, data in content(folder).items() if name != "manifest.json"}
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -113,13 +120,22 @@ def test_a_converted_export_keeps_the_order(tmp_path: Path):
     folder = convert_export(built.export("parquet").folder, jsonl)
     stream = convert_export(folder, ExportConfig.read("bin", where="test"))
 
-    expected = content(built.export("jsonl").folder)
-    assert {name: data for name, data in content(folder).items() if name != "manifest.json"} == {
-        name: data for name, data in expected.items() if name != "manifest.json"
-    }
+    assert files_of(folder) == files_of(built.export("jsonl").folder)
     in_files = content(built.export("bin").folder)
     assert content(stream)["train.bin"] == in_files["train.bin"]  # a stream is in file order
     assert [problem for found in verify_path(folder) for problem in found.problems] == []
+
+
+def test_sequences_converted_from_a_stream_are_in_its_order_as_the_help_says(tmp_path: Path):
+    jsonl = ExportConfig.read("jsonl", where="test")
+    packing = PackingConfig(sequence_length=8)
+    plain = build(declared(tmp_path / "a", exports=["jsonl"])).export("jsonl").folder
+    stream = build(declared(tmp_path / "b", exports=["bin"], shuffle=SHUFFLE)).export("bin").folder
+
+    made = convert_export(stream, jsonl, packing=packing)
+
+    assert files_of(made) == files_of(plain)
+    assert "shuffle.sequences" in CliRunner().invoke(app, ["convert", "--help"]).stdout
 
 
 def test_a_shuffle_is_in_the_recipe_of_exports_of_sequences_alone(tmp_path: Path):

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from multiprocessing import forkserver
 from pathlib import Path
@@ -69,6 +70,8 @@ class Unopenable(int):
 def panic_at_0(task: int, advance: Advance) -> int:
     if task == 0:
         raise PanicError("index out of bounds")
+    if task == 3:
+        raise SystemExit
     return os.getpid()
 
 
@@ -86,7 +89,9 @@ def work(folder: Path, advance: Advance) -> None:
 def clean_up_slowly(folder: Path, advance: Advance) -> None:
     (folder / "busy").touch()
     try:
-        time.sleep(60)
+        with suppress(SystemExit):  # as of a transform, whose exit is a bad document
+            time.sleep(60)
+        (folder / "is not told to end").touch()
     finally:
         (folder / "cleaning up").touch()
         time.sleep(0.5)
@@ -218,12 +223,12 @@ def test_a_worker_that_ends_while_it_is_idle_costs_no_attempt(tmp_path: Path):
     assert isinstance(results[tasks[1]], int)
 
 
-def test_a_panic_of_a_library_and_a_task_that_cannot_be_opened_are_values():
+def test_a_panic_of_a_library_an_exit_and_a_task_that_cannot_be_opened_are_values():
     with LocalPool(2) as pool:
-        panic, opened, well = (
+        panic, opened, well, ended = (
             result
             for _, result in sorted(
-                pool.map(panic_at_0, [0, Unopenable(1), 2]), key=lambda done: int(done[0])
+                pool.map(panic_at_0, [0, Unopenable(1), 2, 3]), key=lambda done: int(done[0])
             )
         )
 
@@ -233,6 +238,8 @@ def test_a_panic_of_a_library_and_a_task_that_cannot_be_opened_are_values():
     assert opened.found == "ValueError: invalid literal for int() with base 10: 'one'"
     assert "--jobs 1" in opened.remedy
     assert isinstance(well, int)
+    assert isinstance(ended, TokflowError)
+    assert ended.found == "SystemExit: "
 
 
 def test_an_interrupted_map_stops_every_worker_soon_and_lets_it_clean_up(tmp_path: Path):
