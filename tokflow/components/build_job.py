@@ -40,6 +40,9 @@ QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 SCHEDULE_TAG = "dagster/schedule_name"
 """On a run that a schedule asked for."""
 
+MAX_RETRIES_TAG = "dagster/max_retries"
+"""On a run of this process: Dagster's daemon cannot repeat it, and would say that it will."""
+
 Body = Callable[[dg.OpExecutionContext], object]
 
 
@@ -128,7 +131,9 @@ def run_build_job(
     try:
         with suppress(dg.Failure):
             build_job(graph.dataset, body).execute_in_process(
-                instance=instance, run_config=QUIET, tags={PROCESS_TAG: this_process()}
+                instance=instance,
+                run_config=QUIET,
+                tags={PROCESS_TAG: this_process(), MAX_RETRIES_TAG: "0"},
             )
     except dg.DagsterExecutionInterruptedError as error:
         raise KeyboardInterrupt from error

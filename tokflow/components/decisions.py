@@ -145,7 +145,8 @@ def _build(
     """Ask for a build if something is to be built that no run like it has failed to build."""
     dataset = changes.graph.dataset
     run = _latest_run(instance, build_job_name(dataset))
-    if run is not None and run.is_complete_and_waiting_to_retry:
+    # A run without an origin, of a process that somebody began, Dagster never repeats.
+    if run and run.remote_job_origin and run.is_complete_and_waiting_to_retry:
         return Decision(memory, f"waits for Dagster, which repeats run {run.run_id[:8]}")
     state = state_digest(instance, changes)
     if state == memory.settled and memory.run == (run.run_id if run else ""):

@@ -9,6 +9,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster import instance_for_test
 
 from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset
@@ -273,6 +274,25 @@ def test_a_build_whose_process_was_killed_is_asked_for_three_times(case: Case):
 
     assert automation.settle() == []
     assert "(FAILURE) left" in automation.said
+
+
+@pytest.mark.parametrize("by", ["tokflow", "dagster"])
+def test_a_failed_run_that_dagster_cannot_repeat_is_not_waited_for(by: str, tmp_path: Path):
+    retries = {"run_retries": {"enabled": True, "max_retries": 2}}
+    with instance_for_test(overrides=retries, temp_dir=str(tmp_path)) as instance:
+        case = Case(tmp_path, instance)
+        case.attributes |= {"automation": True, "documents": {"format": "jsonl"}}
+        if by == "tokflow":
+            build(case)  # every file is bad
+        else:
+            Sensor(case).run(dg.RunRequest(job_name="small_build"))
+        automation = Sensor(case)
+
+        assert automation.settle() == []
+
+        assert "(FAILURE) left" in automation.said
+        [run] = instance.get_runs()
+        assert run.is_complete_and_waiting_to_retry == (by == "dagster")
 
 
 def test_without_files_nothing_is_asked_for_and_it_is_said_why(case: Case):
