@@ -61,9 +61,10 @@ class Memory:
     run: str = ""
     """The last run of the build job that has ended."""
     asked: str = ""
-    """Digest of what was to be built when a build was asked for; empty once all is there."""
+    """Digest of what was to be built, and of the inputs, when a build was asked for; empty once
+    all is there."""
     left: str = ""
-    """Digest of what that run left to be built, with the inputs; another like it would, too."""
+    """Such a digest of what the run left to be built; another like it would, too."""
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> "Memory":
@@ -158,13 +159,16 @@ def _build(
     inputs = inputs_digest(changes)
     with_inputs = digest_of(todo.outputs, inputs)
     if run is not None and run.run_id != memory.run:
-        leaves = _leaves(instance, run, todo, inputs, memory)
+        leaves = _leaves(instance, run, inputs, was_asked=with_inputs == memory.asked)
         memory = replace(memory, run=run.run_id, left=with_inputs if leaves else "")
     if run is not None and with_inputs == memory.left:
-        ended = f"run {run.run_id[:8]} ({run.status.value}) left {todo.said}"
-        return _settled(memory, state, f"{ended}; another follows when something changes", now)
+        then = "another follows when something changes"
+        if run.tags.get(INPUTS_TAG, inputs) != inputs:
+            then = "it saw another YAML or code; reload the code location"
+        said = f"run {run.run_id[:8]} ({run.status.value}) left {todo.said}; {then}"
+        return _settled(memory, state, said, now)
     request = dg.RunRequest(job_name=build_job_name(dataset), tags={INPUTS_TAG: inputs})
-    return Decision(replace(memory, asked=todo.outputs, looked=now), f"builds {todo.said}", request)
+    return Decision(replace(memory, asked=with_inputs, looked=now), f"builds {todo.said}", request)
 
 
 def _latest_run(instance: dg.DagsterInstance, job: str) -> dg.DagsterRun | None:
@@ -217,21 +221,22 @@ def _known(instance: dg.DagsterInstance, plan: Plan) -> Iterator[tuple[str, bool
 
 
 def _leaves(
-    instance: dg.DagsterInstance, run: dg.DagsterRun, todo: _Todo, inputs: str, memory: Memory
+    instance: dg.DagsterInstance, run: dg.DagsterRun, inputs: str, *, was_asked: bool
 ) -> bool:
     """Return whether a run that has ended leaves what is to be built now, and another would.
 
     Not if a file, the config or the code has changed since it began, nor if its process was
-    killed: it goes on from there. One that somebody canceled is not begun again.
+    killed: it goes on from there. One that somebody canceled is not begun again. `was_asked`: a
+    build of just this was asked for; a run that saw other inputs than the sensor, which has not
+    loaded a YAML since it changed, would see them again.
     """
-    if run.tags.get(INPUTS_TAG) != inputs:
+    if run.tags.get(INPUTS_TAG) != inputs and not was_asked:
         return False
     if run.is_success:
-        return todo.outputs == memory.asked
+        return was_asked
     if _was_killed(instance, run):
         recent = instance.get_runs(dg.RunsFilter(job_name=run.job_name), limit=MAX_KILLED)
-        killed = [of for of in recent if of.tags.get(INPUTS_TAG) == inputs]
-        return len(killed) == MAX_KILLED and all(_was_killed(instance, of) for of in killed)
+        return len(recent) == MAX_KILLED and all(_was_killed(instance, of) for of in recent)
     return True
 
 

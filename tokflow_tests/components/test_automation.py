@@ -3,6 +3,7 @@
 import shutil
 import time
 from collections.abc import Iterator
+from copy import copy
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -208,6 +209,28 @@ def test_a_file_mended_before_the_next_look_is_built(case: Case):
     case.write("b", '{"text": "mended"}\n')
 
     assert automation.settle() == BUILD
+
+
+@pytest.mark.parametrize(
+    "change", [{"packing": {"sequence_length": 8}}, {"documents": {"format": "jsonl"}}]
+)
+def test_builds_that_see_another_yaml_than_the_sensor_come_to_an_end(change: Any, case: Case):
+    loaded = copy(case)
+    loaded.attributes = dict(case.attributes)
+    automation = built(loaded)
+    case.attributes |= change  # jsonl: every file is bad
+    case.write("b", "new\n")
+
+    num_builds = 0
+    while requests := automation.tick():
+        Sensor(case).run(*requests)  # Dagster loads the YAML anew for each run
+        num_builds += 1
+        assert num_builds < 3
+
+    assert "another YAML or code; reload the code location" in automation.said
+    assert automation.tick() == []
+    case.write("b", "other\n")
+    assert len(automation.tick()) == 1
 
 
 def test_other_files_are_built_beside_a_bad_one(case: Case):
