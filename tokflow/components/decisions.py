@@ -22,7 +22,7 @@ from tokflow.components.file_partitions import (
     sync_files,
 )
 from tokflow.components.history import AssetHistory
-from tokflow.components.instance import end_killed_runs
+from tokflow.components.instance import NOT_ENDED, end_killed_runs
 from tokflow.components.reports import data_version, report_files
 from tokflow.components.state import (
     INPUTS_TAG,
@@ -32,12 +32,6 @@ from tokflow.components.state import (
     state_digest,
 )
 from tokflow.errors import TokflowError, counted, first_five, message_of
-
-NOT_ENDED = [
-    status
-    for status in dg.DagsterRunStatus
-    if status.value not in ("SUCCESS", "FAILURE", "CANCELED")
-]
 
 STATE_TAG = "tokflow/state"
 """On a scan: the digest of the state that asked for it."""
@@ -91,7 +85,8 @@ def decide(
     if not is_due(dataset.scan, dataset.timezone, since=memory.looked, now=now):
         return Decision(memory, f"looks again when it is time: {dataset.scan}")
     if dataset.automation and (run := _under_way(instance, dataset)) is not None:
-        return Decision(memory, f"waits for run {run.run_id[:8]} of {run.job_name}")
+        said = f"waits for run {run.run_id[:8]} of {run.job_name}"
+        return Decision(memory, f"{said}; cancel it if its machine is gone")
     try:
         changes = look_at_sources(instance, dataset)
         written = being_written(changes, now=now)

@@ -16,10 +16,13 @@ from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset
 from tokflow.components import run_build_job, sync_files
 from tokflow.components import state as state_module
+from tokflow.store.atomic import boot
 from tokflow_tests.dagster_case import QUIET, Case, Sensor
 from tokflow_tests.tiny import many_ids
 
 BUILD = ["small_build"]
+STARTED = dg.DagsterRunStatus.STARTED
+THE_ID = "0" * 32
 KEYS = ["a.txt", "b.txt", "c.txt"]
 
 
@@ -258,7 +261,8 @@ def test_a_build_that_is_queued_or_running_is_waited_for(case: Case):
     run = case.instance.create_run_for_job(job, tags=dict(request.tags))
 
     assert automation.tick() == []
-    assert automation.said == f"small: waits for run {run.run_id[:8]} of small_build"
+    waits = f"small: waits for run {run.run_id[:8]} of small_build"
+    assert automation.said == f"{waits}; cancel it if its machine is gone"
 
 
 @pytest.mark.parametrize(("dataset", "num_builds"), [("small", 0), ("other", 1)])
@@ -297,6 +301,22 @@ def test_a_build_whose_process_was_killed_is_asked_for_three_times(case: Case):
 
     assert automation.settle() == []
     assert "(FAILURE) left" in automation.said
+
+
+def test_a_build_that_was_killed_is_begun_again(case: Case, monkeypatch: pytest.MonkeyPatch):
+    automation = Sensor(case)
+    Sensor(case).run(dg.RunRequest(job_name="small_build"))
+    build(case)
+    case.write("b", "new\n")
+    for run in case.instance.get_runs():  # each is of this process
+        job = case.defs.resolve_job_def("small_build")
+        tags = {key: of.replace(run.run_id, THE_ID) for key, of in run.tags.items()}
+        case.instance.create_run_for_job(job, run_id=THE_ID, tags=tags, status=STARTED)
+        assert automation.tick() == []
+        monkeypatch.setattr("tokflow.components.instance.boot", lambda: "another")
+        assert len(automation.tick()) == 1
+        case.instance.delete_run(THE_ID)
+        monkeypatch.setattr("tokflow.components.instance.boot", boot)
 
 
 @pytest.mark.parametrize("by", ["tokflow", "dagster"])
