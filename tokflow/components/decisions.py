@@ -154,8 +154,10 @@ def _build(
     inputs = inputs_digest(changes)
     with_inputs = digest_of(todo.outputs, inputs)
     if run is not None and run.run_id != memory.run:
-        leaves = _leaves(instance, run, inputs, was_asked=with_inputs == memory.asked)
-        memory = replace(memory, run=run.run_id, left=with_inputs if leaves else "")
+        memory = replace(memory, run=run.run_id)
+        if INPUTS_TAG in run.tags:  # not a build of some of the files
+            leaves = _leaves(instance, run, inputs, was_asked=with_inputs == memory.asked)
+            memory = replace(memory, left=with_inputs if leaves else "")
     if run is not None and with_inputs == memory.left:
         then = "another follows when something changes"
         if run.tags.get(INPUTS_TAG, inputs) != inputs:

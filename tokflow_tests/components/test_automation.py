@@ -192,6 +192,14 @@ def test_a_bad_file_is_tried_once_and_again_when_it_is_mended(case: Case):
     assert case.not_fresh() == {}
 
 
+def test_a_bad_file_is_not_tried_again_after_a_build_of_others(case: Case):
+    automation = broken(case)
+
+    run_build_job(case.instance, BuildGraph(case.dataset, offline=True), partitions=["a.txt"])
+
+    assert automation.settle() == []
+
+
 def test_a_bad_file_is_tried_again_with_another_config(case: Case):
     automation = broken(case)
 
