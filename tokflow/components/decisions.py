@@ -147,7 +147,7 @@ def _build(
     state = state_digest(instance, changes)
     if state == memory.settled and memory.run == (run.run_id if run else ""):
         return Decision(replace(memory, looked=now), memory.because)
-    todo = _Todo.find(instance, changes)
+    todo = _Todo.find(instance, changes, state)
     if not todo.outputs:
         memory = replace(memory, asked="", left="", run=run.run_id if run else "")
         return _settled(memory, state, todo.said, now)
@@ -181,12 +181,10 @@ class _Todo:
     said: str
 
     @classmethod
-    def find(cls, instance: dg.DagsterInstance, changes: FileChanges) -> "_Todo":
+    def find(cls, instance: dg.DagsterInstance, changes: FileChanges, state: str) -> "_Todo":
         dataset = changes.graph.dataset
         if not changes.is_quickly_read:  # a plan would read it, and a tick has a minute
-            return cls(
-                inputs_digest(changes), f"{counted(changes.num_unread, 'file')} not read yet"
-            )
+            return cls(state, f"{counted(changes.num_unread, 'file')} not read yet")
         plan = make_plan(dataset)
         if plan.missing:
             outputs = digest_of([(of.stage, of.name, of.fingerprint) for of in plan.missing])

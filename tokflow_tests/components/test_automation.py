@@ -1,5 +1,6 @@
 """Builds that the sensor asks for, tick by tick."""
 
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -379,6 +380,24 @@ def test_too_much_to_read_within_a_tick_is_left_to_the_build(
 
     assert automation.settle() == BUILD
     assert num_events(case, "exports", "parquet") == 1
+
+
+def test_a_deleted_output_is_noticed_where_no_checksum_can_be_remembered(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+):
+    from tokflow.components import file_partitions
+
+    monkeypatch.setattr(file_partitions, "QUICK_BYTES", 1)
+    next_year = time.time() + 365 * 86_400
+    for path in (case.folder / "raw").iterdir():
+        os.utime(path, (next_year, next_year))
+    automation = Sensor(case)
+    assert automation.settle()
+
+    shutil.rmtree(store(case, "tokens", "b.txt"))
+
+    assert automation.settle()
+    assert store(case, "tokens", "b.txt").is_dir()
 
 
 def test_an_hourly_scan_looks_once_an_hour(case: Case, monkeypatch: pytest.MonkeyPatch):
