@@ -4,6 +4,7 @@ A dataset with `automation: true` gets one run of its build job when something i
 the others only Dagster's list of files is brought up to date.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -61,9 +62,20 @@ class Memory:
     """Such a digest of what the run left to be built; another like it would, too."""
 
     @classmethod
-    def read(cls, values: Mapping[str, Any]) -> "Memory":
-        """Return what the cursor holds of a dataset, also that of another tokflow."""
-        return cls(**{of.name: values[of.name] for of in fields(cls) if of.name in values})
+    def read(cls, cursor: str) -> dict[str, "Memory"]:
+        """Return what the cursor holds of each dataset; that of another tokflow, or which somebody
+        set, counts as far as it can be read."""
+        try:
+            found = json.loads(cursor)
+        except ValueError:
+            return {}
+        datasets = found.items() if isinstance(found, dict) else ()
+        return {name: cls._of(values) for name, values in datasets if isinstance(values, dict)}
+
+    @classmethod
+    def _of(cls, values: Mapping[str, Any]) -> "Memory":
+        known = [of for of in fields(cls) if isinstance(values.get(of.name), type(of.default))]
+        return cls(**{of.name: values[of.name] for of in known})
 
 
 @dataclass(frozen=True, slots=True)

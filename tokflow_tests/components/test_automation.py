@@ -193,14 +193,6 @@ def test_a_bad_file_is_tried_once_and_again_when_it_is_mended(case: Case):
     assert case.not_fresh() == {}
 
 
-def test_a_bad_file_is_not_tried_again_after_a_build_of_others(case: Case):
-    automation = broken(case)
-
-    run_build_job(case.instance, BuildGraph(case.dataset, offline=True), partitions=["a.txt"])
-
-    assert automation.settle() == []
-
-
 def test_a_bad_file_is_tried_again_with_another_config(case: Case):
     automation = broken(case)
 
@@ -261,6 +253,8 @@ def test_a_bad_file_that_somebody_built_in_vain_is_not_tried_again(case: Case):
 
     assert automation.settle() == []
     assert "(FAILURE) left" in automation.said
+    run_build_job(case.instance, BuildGraph(case.dataset, offline=True), partitions=["a.txt"])
+    assert automation.settle() == []
 
 
 def test_a_build_that_is_queued_or_running_is_waited_for(case: Case):
@@ -466,6 +460,24 @@ def test_a_scheduled_build_confirms_exports_that_did_not_change(case: Case):
     assert num_events(case, "exports", "parquet") == 2
     assert num_events(case, "tokens") == 3
     assert case.not_fresh() == {}
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        "abc",
+        "7",
+        '["small"]',
+        '{"small": null}',
+        '{"small": {"looked": "x", "run": 7, "other": 1}}',
+    ],
+)
+def test_a_cursor_that_is_not_the_sensors_is_begun_anew(cursor: str, case: Case):
+    case.attributes["scan"] = "* * * * *"
+    automation = built(case)
+    automation.cursor = cursor
+
+    assert automation.tick() == []
 
 
 def test_what_the_sensor_remembers_is_small(case: Case):
