@@ -92,8 +92,10 @@ def decide(
 ) -> Decision:
     """Look at the raw files, if it is time, and return what is to be done.
 
-    A look that fails, or waits for something, is repeated at the next tick.
+    The first look comes at a time of `scan`, too. One that fails, or waits for something, is
+    repeated at the next tick.
     """
+    memory = replace(memory, looked=memory.looked or now)
     if not is_due(dataset.scan, dataset.timezone, since=memory.looked, now=now):
         return Decision(memory, f"looks again when it is time: {dataset.scan}")
     if dataset.automation and (run := _under_way(instance, dataset)) is not None:

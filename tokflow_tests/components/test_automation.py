@@ -397,12 +397,15 @@ def test_a_deleted_output_is_noticed_where_no_checksum_can_be_remembered(
 def test_an_hourly_scan_looks_once_an_hour(case: Case, monkeypatch: pytest.MonkeyPatch):
     case.attributes["scan"] = "hourly"
     at_ten = 1_767_261_600.0
-    clock = [at_ten]
+    clock = [at_ten - 60]
     monkeypatch.setattr(time, "time", lambda: clock[0])
     monkeypatch.setattr(state_module, "CALM_SECONDS", -1e12)
-    automation = built(case)
-    case.write("b", "new\n")
+    automation = Sensor(case)
 
+    assert automation.settle() == []  # not at once
+    clock[0] = at_ten
+    assert automation.settle() == BUILD
+    case.write("b", "new\n")
     clock[0] += 59 * 60
     assert automation.settle() == []
     assert automation.said == "small: looks again when it is time: hourly"
