@@ -69,7 +69,8 @@ class Dataset(Config):
     """The timezone of `schedule` and of a cron string in `scan`, such as Europe/Berlin."""
     scan: Scan = "minutely"
     """Times at which Dagster looks for new, changed and removed raw files: `minutely`, `hourly` or
-    a cron string. Listing a bucket costs money."""
+    a cron string. Listing a bucket costs money. A look that comes while the dataset is built, or a
+    file written, waits for the end of that."""
     store: Annotated[Path, pydantic.BeforeValidator(_local_folder)] = DEFAULT_STORE
     """Folder that holds all outputs, `<store>/<name>/...`."""
 

@@ -64,8 +64,9 @@ def check_cron(text: str) -> str:
 
 def is_due(scan: str, timezone: str, *, since: float, now: float) -> bool:
     """Return whether one of the times of `scan` has come after `since`, by `now`; always where it
-    is `minutely`, as often as the sensor ticks. Both are seconds since 1970."""
-    if scan == "minutely":
+    is `minutely`, as often as the sensor ticks, and where the clock was ahead. Both are seconds
+    since 1970."""
+    if scan == "minutely" or since > now:
         return True
     zone = ZoneInfo(timezone)
     cron = "0 * * * *" if scan == "hourly" else scan

@@ -41,10 +41,10 @@ def files_sensor(
         "those with `automation: true`.",
     )
     def files(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        memories = json.loads(context.cursor or "{}")
+        memories = Memory.read(context.cursor or "")
         decisions: dict[str, Decision] = {}
         for dataset in datasets:
-            memory = Memory.read(memories.get(dataset.name, {}))
+            memory = memories.get(dataset.name, Memory())
             decisions[dataset.name] = decide(context.instance, dataset, memory, now=time.time())
         requests = [of.request for of in decisions.values() if of.request]
         said = "\n".join(f"{name}: {of.said}" for name, of in decisions.items())

@@ -7,6 +7,7 @@ runs of the assets; what is in the store already is reported as it is.
 import signal
 import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -27,7 +28,7 @@ from tokflow.components.console import CONSOLE_CONFIG, console_logger
 from tokflow.components.dagster_names import asset_key, build_job_name
 from tokflow.components.file_partitions import look_at_sources, sync_files
 from tokflow.components.history import AssetHistory
-from tokflow.components.instance import PROCESS_TAG, end_killed_runs, this_process
+from tokflow.components.instance import end_killed_runs, process_tags
 from tokflow.components.reports import data_version, report
 from tokflow.components.state import INPUTS_TAG, inputs_digest
 from tokflow.components.steps import again_if_fetched, failure_of
@@ -39,6 +40,9 @@ QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 SCHEDULE_TAG = "dagster/schedule_name"
 """On a run that a schedule asked for."""
+
+MAX_RETRIES_TAG = "dagster/max_retries"
+"""On a run of this process: Dagster's daemon cannot repeat it, and would say that it will."""
 
 Body = Callable[[dg.OpExecutionContext], object]
 
@@ -125,10 +129,14 @@ def run_build_job(
             raise result.failure
 
     end_killed_runs(instance)
+    run_id = str(uuid.uuid4())
     try:
         with suppress(dg.Failure):
             build_job(graph.dataset, body).execute_in_process(
-                instance=instance, run_config=QUIET, tags={PROCESS_TAG: this_process()}
+                instance=instance,
+                run_config=QUIET,
+                run_id=run_id,
+                tags={**process_tags(run_id), MAX_RETRIES_TAG: "0"},
             )
     except dg.DagsterExecutionInterruptedError as error:
         raise KeyboardInterrupt from error
@@ -158,6 +166,7 @@ def build_in_run(
     `graph`: an offline one. `reporter` hears of the build; by default the run's log does.
     """
     started, dataset = time.perf_counter(), graph.dataset
+    context.instance.add_run_tags(context.run_id, process_tags(context.run_id))
     changes = look_at_sources(context.instance, dataset, graph)
     if partitions is None:  # what it leaves need not be tried again
         context.instance.add_run_tags(context.run_id, {INPUTS_TAG: inputs_digest(changes)})

@@ -4,6 +4,7 @@ A dataset with `automation: true` gets one run of its build job when something i
 the others only Dagster's list of files is brought up to date.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -22,7 +23,7 @@ from tokflow.components.file_partitions import (
     sync_files,
 )
 from tokflow.components.history import AssetHistory
-from tokflow.components.instance import end_killed_runs
+from tokflow.components.instance import NOT_ENDED, end_killed_runs
 from tokflow.components.reports import data_version, report_files
 from tokflow.components.state import (
     INPUTS_TAG,
@@ -32,12 +33,6 @@ from tokflow.components.state import (
     state_digest,
 )
 from tokflow.errors import TokflowError, counted, first_five, message_of
-
-NOT_ENDED = [
-    status
-    for status in dg.DagsterRunStatus
-    if status.value not in ("SUCCESS", "FAILURE", "CANCELED")
-]
 
 STATE_TAG = "tokflow/state"
 """On a scan: the digest of the state that asked for it."""
@@ -61,14 +56,26 @@ class Memory:
     run: str = ""
     """The last run of the build job that has ended."""
     asked: str = ""
-    """Digest of what was to be built when a build was asked for; empty once all is there."""
+    """Digest of what was to be built, and of the inputs, when a build was asked for; empty once
+    all is there."""
     left: str = ""
-    """Digest of what that run left to be built, with the inputs; another like it would, too."""
+    """Such a digest of what the run left to be built; another like it would, too."""
 
     @classmethod
-    def read(cls, values: Mapping[str, Any]) -> "Memory":
-        """Return what the cursor holds of a dataset, also that of another tokflow."""
-        return cls(**{of.name: values[of.name] for of in fields(cls) if of.name in values})
+    def read(cls, cursor: str) -> dict[str, "Memory"]:
+        """Return what the cursor holds of each dataset; that of another tokflow, or which somebody
+        set, counts as far as it can be read."""
+        try:
+            found = json.loads(cursor)
+        except ValueError:
+            return {}
+        datasets = found.items() if isinstance(found, dict) else ()
+        return {name: cls._of(values) for name, values in datasets if isinstance(values, dict)}
+
+    @classmethod
+    def _of(cls, values: Mapping[str, Any]) -> "Memory":
+        known = [of for of in fields(cls) if isinstance(values.get(of.name), type(of.default))]
+        return cls(**{of.name: values[of.name] for of in known})
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +92,15 @@ def decide(
 ) -> Decision:
     """Look at the raw files, if it is time, and return what is to be done.
 
-    A look that fails, or waits for something, is repeated at the next tick.
+    The first look comes at a time of `scan`, too. One that fails, or waits for something, is
+    repeated at the next tick.
     """
+    memory = replace(memory, looked=memory.looked or now)
     if not is_due(dataset.scan, dataset.timezone, since=memory.looked, now=now):
         return Decision(memory, f"looks again when it is time: {dataset.scan}")
     if dataset.automation and (run := _under_way(instance, dataset)) is not None:
-        return Decision(memory, f"waits for run {run.run_id[:8]} of {run.job_name}")
+        said = f"waits for run {run.run_id[:8]} of {run.job_name}"
+        return Decision(memory, f"{said}; cancel it if its machine is gone")
     try:
         changes = look_at_sources(instance, dataset)
         written = being_written(changes, now=now)
@@ -145,25 +155,31 @@ def _build(
     """Ask for a build if something is to be built that no run like it has failed to build."""
     dataset = changes.graph.dataset
     run = _latest_run(instance, build_job_name(dataset))
-    if run is not None and run.is_complete_and_waiting_to_retry:
+    # A run without an origin, of a process that somebody began, Dagster never repeats.
+    if run and run.remote_job_origin and run.is_complete_and_waiting_to_retry:
         return Decision(memory, f"waits for Dagster, which repeats run {run.run_id[:8]}")
     state = state_digest(instance, changes)
     if state == memory.settled and memory.run == (run.run_id if run else ""):
         return Decision(replace(memory, looked=now), memory.because)
-    todo = _Todo.find(instance, changes)
+    todo = _Todo.find(instance, changes, state)
     if not todo.outputs:
         memory = replace(memory, asked="", left="", run=run.run_id if run else "")
         return _settled(memory, state, todo.said, now)
     inputs = inputs_digest(changes)
     with_inputs = digest_of(todo.outputs, inputs)
     if run is not None and run.run_id != memory.run:
-        leaves = _leaves(instance, run, todo, inputs, memory)
-        memory = replace(memory, run=run.run_id, left=with_inputs if leaves else "")
+        memory = replace(memory, run=run.run_id)
+        if INPUTS_TAG in run.tags:  # not a build of some of the files
+            leaves = _leaves(instance, run, inputs, was_asked=with_inputs == memory.asked)
+            memory = replace(memory, left=with_inputs if leaves else "")
     if run is not None and with_inputs == memory.left:
-        ended = f"run {run.run_id[:8]} ({run.status.value}) left {todo.said}"
-        return _settled(memory, state, f"{ended}; another follows when something changes", now)
+        then = "another follows when something changes"
+        if run.tags.get(INPUTS_TAG, inputs) != inputs:
+            then = "it saw another YAML or code; reload the code location"
+        said = f"run {run.run_id[:8]} ({run.status.value}) left {todo.said}; {then}"
+        return _settled(memory, state, said, now)
     request = dg.RunRequest(job_name=build_job_name(dataset), tags={INPUTS_TAG: inputs})
-    return Decision(replace(memory, asked=todo.outputs, looked=now), f"builds {todo.said}", request)
+    return Decision(replace(memory, asked=with_inputs, looked=now), f"builds {todo.said}", request)
 
 
 def _latest_run(instance: dg.DagsterInstance, job: str) -> dg.DagsterRun | None:
@@ -179,12 +195,10 @@ class _Todo:
     said: str
 
     @classmethod
-    def find(cls, instance: dg.DagsterInstance, changes: FileChanges) -> "_Todo":
+    def find(cls, instance: dg.DagsterInstance, changes: FileChanges, state: str) -> "_Todo":
         dataset = changes.graph.dataset
         if not changes.is_quickly_read:  # a plan would read it, and a tick has a minute
-            return cls(
-                inputs_digest(changes), f"{counted(changes.num_unread, 'file')} not read yet"
-            )
+            return cls(state, f"{counted(changes.num_unread, 'file')} not read yet")
         plan = make_plan(dataset)
         if plan.missing:
             outputs = digest_of([(of.stage, of.name, of.fingerprint) for of in plan.missing])
@@ -216,21 +230,22 @@ def _known(instance: dg.DagsterInstance, plan: Plan) -> Iterator[tuple[str, bool
 
 
 def _leaves(
-    instance: dg.DagsterInstance, run: dg.DagsterRun, todo: _Todo, inputs: str, memory: Memory
+    instance: dg.DagsterInstance, run: dg.DagsterRun, inputs: str, *, was_asked: bool
 ) -> bool:
     """Return whether a run that has ended leaves what is to be built now, and another would.
 
     Not if a file, the config or the code has changed since it began, nor if its process was
-    killed: it goes on from there. One that somebody canceled is not begun again.
+    killed: it goes on from there. One that somebody canceled is not begun again. `was_asked`: a
+    build of just this was asked for; a run that saw other inputs than the sensor, which has not
+    loaded a YAML since it changed, would see them again.
     """
-    if run.tags.get(INPUTS_TAG) != inputs:
+    if run.tags.get(INPUTS_TAG) != inputs and not was_asked:
         return False
     if run.is_success:
-        return todo.outputs == memory.asked
+        return was_asked
     if _was_killed(instance, run):
         recent = instance.get_runs(dg.RunsFilter(job_name=run.job_name), limit=MAX_KILLED)
-        killed = [of for of in recent if of.tags.get(INPUTS_TAG) == inputs]
-        return len(killed) == MAX_KILLED and all(_was_killed(instance, of) for of in killed)
+        return len(recent) == MAX_KILLED and all(_was_killed(instance, of) for of in recent)
     return True
 
 

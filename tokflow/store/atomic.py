@@ -284,13 +284,18 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def boot() -> str:
+    """Return what tells apart the times that a machine was started; one word if it is no Linux."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return "unknown"
+
+
 @cache
 def machine() -> str:
     """Return what tells apart places in which a number may mean different processes: machines,
     also before and after they were started again, and containers."""
-    names = [socket.gethostname()]
-    with suppress(OSError):  # no Linux
-        names.append(Path("/proc/sys/kernel/random/boot_id").read_text())
+    names = [socket.gethostname(), boot()]
     with suppress(OSError):
         names.append(str(Path("/proc/self/ns/pid").readlink()))
     return hashlib.blake2b("\0".join(names).encode(), digest_size=4).hexdigest()

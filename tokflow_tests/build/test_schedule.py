@@ -124,6 +124,7 @@ def test_a_scan_is_due_once_for_each_of_its_times():
     assert not due("hourly", since=50, now=3000)
     assert due("minutely", since=-10, now=50)
     assert is_due("0 3 * * *", "UTC", since=0.0, now=three)
+    assert due("0 3 * * *", since=86_400, now=60)
 
 
 def test_a_scan_is_a_word_or_a_cron_string():

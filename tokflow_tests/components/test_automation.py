@@ -1,23 +1,29 @@
 """Builds that the sensor asks for, tick by tick."""
 
+import os
 import shutil
 import time
 from collections.abc import Iterator
+from copy import copy
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
+from dagster import instance_for_test
 
 from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset
 from tokflow.components import run_build_job, sync_files
 from tokflow.components import state as state_module
+from tokflow.store.atomic import boot
 from tokflow_tests.dagster_case import QUIET, Case, Sensor
 from tokflow_tests.tiny import many_ids
 
 BUILD = ["small_build"]
+STARTED = dg.DagsterRunStatus.STARTED
+THE_ID = "0" * 32
 KEYS = ["a.txt", "b.txt", "c.txt"]
 
 
@@ -209,6 +215,28 @@ def test_a_file_mended_before_the_next_look_is_built(case: Case):
     assert automation.settle() == BUILD
 
 
+@pytest.mark.parametrize(
+    "change", [{"packing": {"sequence_length": 8}}, {"documents": {"format": "jsonl"}}]
+)
+def test_builds_that_see_another_yaml_than_the_sensor_come_to_an_end(change: Any, case: Case):
+    loaded = copy(case)
+    loaded.attributes = dict(case.attributes)
+    automation = built(loaded)
+    case.attributes |= change  # jsonl: every file is bad
+    case.write("b", "new\n")
+
+    num_builds = 0
+    while requests := automation.tick():
+        Sensor(case).run(*requests)  # Dagster loads the YAML anew for each run
+        num_builds += 1
+        assert num_builds < 3
+
+    assert "another YAML or code; reload the code location" in automation.said
+    assert automation.tick() == []
+    case.write("b", "other\n")
+    assert len(automation.tick()) == 1
+
+
 def test_other_files_are_built_beside_a_bad_one(case: Case):
     automation = broken(case)
 
@@ -225,6 +253,8 @@ def test_a_bad_file_that_somebody_built_in_vain_is_not_tried_again(case: Case):
 
     assert automation.settle() == []
     assert "(FAILURE) left" in automation.said
+    run_build_job(case.instance, BuildGraph(case.dataset, offline=True), partitions=["a.txt"])
+    assert automation.settle() == []
 
 
 def test_a_build_that_is_queued_or_running_is_waited_for(case: Case):
@@ -234,7 +264,8 @@ def test_a_build_that_is_queued_or_running_is_waited_for(case: Case):
     run = case.instance.create_run_for_job(job, tags=dict(request.tags))
 
     assert automation.tick() == []
-    assert automation.said == f"small: waits for run {run.run_id[:8]} of small_build"
+    waits = f"small: waits for run {run.run_id[:8]} of small_build"
+    assert automation.said == f"{waits}; cancel it if its machine is gone"
 
 
 @pytest.mark.parametrize(("dataset", "num_builds"), [("small", 0), ("other", 1)])
@@ -275,6 +306,41 @@ def test_a_build_whose_process_was_killed_is_asked_for_three_times(case: Case):
     assert "(FAILURE) left" in automation.said
 
 
+def test_a_build_that_was_killed_is_begun_again(case: Case, monkeypatch: pytest.MonkeyPatch):
+    automation = Sensor(case)
+    Sensor(case).run(dg.RunRequest(job_name="small_build"))
+    build(case)
+    case.write("b", "new\n")
+    for run in case.instance.get_runs():  # each is of this process
+        job = case.defs.resolve_job_def("small_build")
+        tags = {key: of.replace(run.run_id, THE_ID) for key, of in run.tags.items()}
+        case.instance.create_run_for_job(job, run_id=THE_ID, tags=tags, status=STARTED)
+        assert automation.tick() == []
+        monkeypatch.setattr("tokflow.components.instance.boot", lambda: "another")
+        assert len(automation.tick()) == 1
+        case.instance.delete_run(THE_ID)
+        monkeypatch.setattr("tokflow.components.instance.boot", boot)
+
+
+@pytest.mark.parametrize("by", ["tokflow", "dagster"])
+def test_a_failed_run_that_dagster_cannot_repeat_is_not_waited_for(by: str, tmp_path: Path):
+    retries = {"run_retries": {"enabled": True, "max_retries": 2}}
+    with instance_for_test(overrides=retries, temp_dir=str(tmp_path)) as instance:
+        case = Case(tmp_path, instance)
+        case.attributes |= {"automation": True, "documents": {"format": "jsonl"}}
+        if by == "tokflow":
+            build(case)  # every file is bad
+        else:
+            Sensor(case).run(dg.RunRequest(job_name="small_build"))
+        automation = Sensor(case)
+
+        assert automation.settle() == []
+
+        assert "(FAILURE) left" in automation.said
+        [run] = instance.get_runs()
+        assert run.is_complete_and_waiting_to_retry == (by == "dagster")
+
+
 def test_without_files_nothing_is_asked_for_and_it_is_said_why(case: Case):
     case.attributes["raw"] = {"files": "nowhere/*.txt"}
     automation = Sensor(case)
@@ -310,15 +376,36 @@ def test_too_much_to_read_within_a_tick_is_left_to_the_build(
     assert num_events(case, "exports", "parquet") == 1
 
 
+def test_a_deleted_output_is_noticed_where_no_checksum_can_be_remembered(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+):
+    from tokflow.components import file_partitions
+
+    monkeypatch.setattr(file_partitions, "QUICK_BYTES", 1)
+    next_year = time.time() + 365 * 86_400
+    for path in (case.folder / "raw").iterdir():
+        os.utime(path, (next_year, next_year))
+    automation = Sensor(case)
+    assert automation.settle()
+
+    shutil.rmtree(store(case, "tokens", "b.txt"))
+
+    assert automation.settle()
+    assert store(case, "tokens", "b.txt").is_dir()
+
+
 def test_an_hourly_scan_looks_once_an_hour(case: Case, monkeypatch: pytest.MonkeyPatch):
     case.attributes["scan"] = "hourly"
     at_ten = 1_767_261_600.0
-    clock = [at_ten]
+    clock = [at_ten - 60]
     monkeypatch.setattr(time, "time", lambda: clock[0])
     monkeypatch.setattr(state_module, "CALM_SECONDS", -1e12)
-    automation = built(case)
-    case.write("b", "new\n")
+    automation = Sensor(case)
 
+    assert automation.settle() == []  # not at once
+    clock[0] = at_ten
+    assert automation.settle() == BUILD
+    case.write("b", "new\n")
     clock[0] += 59 * 60
     assert automation.settle() == []
     assert automation.said == "small: looks again when it is time: hourly"
@@ -376,6 +463,24 @@ def test_a_scheduled_build_confirms_exports_that_did_not_change(case: Case):
     assert num_events(case, "exports", "parquet") == 2
     assert num_events(case, "tokens") == 3
     assert case.not_fresh() == {}
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        "abc",
+        "7",
+        '["small"]',
+        '{"small": null}',
+        '{"small": {"looked": "x", "run": 7, "other": 1}}',
+    ],
+)
+def test_a_cursor_that_is_not_the_sensors_is_begun_anew(cursor: str, case: Case):
+    case.attributes["scan"] = "* * * * *"
+    automation = built(case)
+    automation.cursor = cursor
+
+    assert automation.tick() == []
 
 
 def test_what_the_sensor_remembers_is_small(case: Case):
