@@ -294,6 +294,29 @@ def test_with_offsets_over_the_dataset_everything_is_fresh(case: Case):
     assert case.not_fresh() == {}
 
 
+def test_with_offsets_over_the_dataset_everything_is_fresh_after_a_file_changed(case: Case):
+    case.attributes["split"] = {"scope": "dataset", "parts": {"train": {"documents": 20}}}
+    build(case)
+    case.write("c", "other\ntext\nhere\n")  # as many documents: the split of the others stays
+
+    result = build(case)
+
+    assert case.not_fresh() == {}
+    assert reported(result)["split"] == 3
+    assert reported(build(case)) == {}
+
+
+@pytest.mark.parametrize("stage", ["raw", "tokens", "split"])
+def test_after_its_history_was_wiped_everything_is_fresh_again(case: Case, stage: str):
+    build(case)
+    case.instance.wipe_assets([dg.AssetKey(["small", stage])])
+
+    build(case)
+
+    assert case.not_fresh() == {}
+    assert reported(build(case)) == {}
+
+
 def test_a_trained_tokenizer_that_did_not_change_is_fresh_after_a_new_file(case: Case):
     case.attributes["tokenizer"] = {"kind": "trained", "vocab_size": 257}  # no merges
     build(case)
