@@ -94,6 +94,11 @@ class AssetHistory:
             for partition, report in reports.items()
         ]
 
+    def of_now(self) -> "AssetHistory":
+        """Return this, with the parents that it has now."""
+        _ = self._tags
+        return self
+
     def record(self, reports: Mapping[str, Report], log: Log | None = None) -> None:
         """Enter outputs, by default as made without a run."""
         for event in self.events(reports):
