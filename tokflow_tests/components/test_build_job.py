@@ -1,11 +1,13 @@
 """The job that builds a dataset in one run, without a key named."""
 
 from collections import Counter
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 
 import dagster as dg
 import pytest
 
+from tokflow.audit.checks import CHECKS
 from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset
 from tokflow.components import run_build_job
@@ -209,6 +211,26 @@ def test_damage_fails_the_run_until_it_is_mended(case: Case):
     assert build(case).success
 
 
+def test_where_a_check_fails_no_export_is_made(case: Case, monkeypatch: pytest.MonkeyPatch):
+    build(case)
+    latest = case.dataset.folder / "exports/parquet/latest"
+    before = latest.resolve()
+    case.write("b", "other\ntext\nhere\n")
+
+    wrong = replace(CHECKS["tokens"]["accounting_closes"], version=2, find=lambda *_: ["wrong"])
+    with monkeypatch.context() as patch:
+        patch.setitem(CHECKS["tokens"], "accounting_closes", wrong)
+        result = build(case)
+
+    assert "small/tokens: wrong" in failure(result)
+    assert BuildGraph(case.dataset).sequences("b.txt").is_made
+    assert latest.resolve() == before
+    assert {"exports/bin", "exports/parquet"} == set(case.not_fresh())
+
+    assert reported(build(case)) == {"exports/bin": 1, "exports/parquet": 1}
+    assert latest.resolve() != before
+
+
 def test_a_run_that_was_killed_before_its_checks_leaves_them_to_the_next(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ):
@@ -219,7 +241,7 @@ def test_a_run_that_was_killed_before_its_checks_leaves_them_to_the_next(
         patch.setattr("tokflow.components.build_job.Checker", killed)
         first = build(case)
 
-    assert case.not_fresh() == {}
+    assert set(case.not_fresh()) == {"exports/bin", "exports/parquet"}
     assert first.get_asset_check_evaluations() == []
     evaluations = build(case).get_asset_check_evaluations()
 
