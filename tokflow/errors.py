@@ -34,6 +34,10 @@ class RawFileError(TokflowError, OSError):
     """A raw file is missing, unreadable, cut short, or changed while it was read."""
 
 
+class FetchError(RawFileError):
+    """A server did not give a raw file, however often it was asked; later it may."""
+
+
 class BadDocumentError(TokflowError, ValueError):
     """A raw file holds something that is no document.
 

@@ -55,7 +55,8 @@ class OutputCheck:
     covers: Literal["each", "sample", "all"] = "each"
     """Each output by itself, some of those that are new, or all of a run together."""
     is_warning: bool = False
-    """True if a person should look at it; else, where it fails, nothing downstream is built."""
+    """True if a person should look at it; else, where it fails, a run of the assets builds nothing
+    downstream, and a build of everything no export."""
 
     @property
     def description(self) -> str:

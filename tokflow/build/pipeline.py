@@ -246,7 +246,8 @@ class _Build:
             return not waiting
         if stage == "export":
             is_packed = all(self.graph.sequences(key).is_made for key in partitions)
-            return not self.failed and (is_packed or not self.is_partial)
+            is_whole = not self.failed and (is_packed or not self.is_partial)
+            return is_whole and self.reporter.may_export()
         return True
 
     def _waits_for(self, keys: Sequence[str]) -> TokflowError:

@@ -95,3 +95,7 @@ class Reporter:
 
     def failed(self, failed: StageFailure) -> None:
         """An output could not be made."""
+
+    def may_export(self) -> bool:
+        """Return whether exports may be made, now that all else is there."""
+        return True

@@ -48,6 +48,11 @@ def note_recorded(dataset: Dataset, outputs: Outputs) -> None:
         temporary.write_text(text + "\n", encoding="utf-8")
 
 
+def forget_recorded(dataset: Dataset) -> None:
+    """Let the next run build and check, since this one found something."""
+    (dataset.folder / RECORDED_NAME).unlink(missing_ok=True)
+
+
 def _note(outputs: Outputs) -> dict[str, str]:
     names = sorted(f"{of.stage}/{of.name} {of.fingerprint}" for of in outputs)
     return {

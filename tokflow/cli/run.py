@@ -22,7 +22,13 @@ from tokflow.build.results import BuildResult
 from tokflow.build.tasks import SMALL_BYTES
 from tokflow.cli import STARTED
 from tokflow.cli.progress import Bars, Errors, printed_lines
-from tokflow.cli.recorded import build_recorded, is_recorded, note_recorded, own_streams
+from tokflow.cli.recorded import (
+    build_recorded,
+    forget_recorded,
+    is_recorded,
+    note_recorded,
+    own_streams,
+)
 from tokflow.cli.selection import Paths, Words, select
 from tokflow.cli.terminal import (
     FAILED,
@@ -148,7 +154,9 @@ def _run(
     built, problems = _build(
         plan, partitions, jobs=jobs, in_dagster=in_dagster, recheck=recheck, json=json
     )
-    if in_dagster and not (is_partial or built.failed or problems):
+    if in_dagster and (built.failed or problems):
+        forget_recorded(dataset)
+    elif in_dagster and not is_partial:
         note_recorded(dataset, [made.output for made in built.made])
     document = _document(plan, built) | {"problems": problems}
     return document, [failed.error for failed in built.failed]
@@ -184,7 +192,7 @@ def _build(
 
         # Where no terminal shows bars, a line of each stage has said what packing did.
         print_summary(plan, built, with_packing=is_terminal)
-    else:
+    elif not problems:
         _say_nothing_to_do(plan)
     return built, problems
 

@@ -178,9 +178,10 @@ def build_in_run(
         to_build=graph.selected_keys(partitions),
     )
     context.log.info(str(sync(changes)))
-    recorder = _Recorder(context, dataset, reporter or Lines(context.log.info), sync)
+    shown = reporter or Lines(context.log.info)
+    recorder = _Recorder(context, dataset, shown, sync, recheck=recheck)
     built = build_dataset(dataset, graph=graph, partitions=partitions, jobs=jobs, reporter=recorder)
-    failed = recorder.check(recheck=recheck)
+    failed = recorder.check()
     built = replace(built, seconds=time.perf_counter() - started)
     files, new = counted(built.num_files, "file"), counted(built.num_new, "output")
     num_old, num_recorded = len(built.made) - built.num_new, recorder.num_recorded
@@ -219,12 +220,15 @@ class _Recorder(Reporter):
         dataset: Dataset,
         shown: Reporter,
         sync: Callable[[], object],
+        *,
+        recheck: bool,
     ) -> None:
         self._context = context
         self._dataset = dataset
         self._shown = shown
         self._sync = sync
         """Records the raw files as they are now."""
+        self._recheck = recheck
         self._graph: BuildGraph | None = None
         """That of the build, once it has made anything."""
         self._histories: dict[tuple[Stage, str], AssetHistory] = {}
@@ -233,6 +237,8 @@ class _Recorder(Reporter):
         """Every output that is there, by asset."""
         self._recorded: dict[tuple[Stage, str], list[str]] = {}
         """Those that were new to Dagster."""
+        self._failed: dict[tuple[Stage, str], list[dg.AssetCheckResult]] = {}
+        """Checks that fail, of each asset that was checked."""
 
     @property
     def num_recorded(self) -> int:
@@ -276,24 +282,32 @@ class _Recorder(Reporter):
         self._shown.failed(failed)
         self._context.log.error(str(failed.explained))
 
-    def check(self, *, recheck: bool) -> list[dg.AssetCheckResult]:
-        """Check all that is there; return the checks that fail.
+    def may_export(self) -> bool:
+        """Return whether checks of all that exports are made from find nothing wrong."""
+        failed = self.check()
+        if is_wrong := any(of.severity is dg.AssetCheckSeverity.ERROR for of in failed):
+            self._context.log.error("No export is made, for checks have failed.")
+        return not is_wrong
+
+    def check(self) -> list[dg.AssetCheckResult]:
+        """Check what is there and was not checked yet; return all checks that fail.
 
         Dagster is told of what was computed, and of the checks of what is new to it.
         """
-        failed: list[dg.AssetCheckResult] = []
-        if (graph := self._graph) is None:
-            return failed
-        checker = Checker(graph, recheck=recheck)
-        for asset, outputs in self._made.items():
+        todo = [asset for asset in self._made if asset not in self._failed]
+        if self._graph is None or not todo:
+            return [of for failed in self._failed.values() for of in failed]
+        checker = Checker(self._graph, recheck=self._recheck)
+        for asset in todo:
             key = asset_key(self._dataset, *asset)
-            for outcome in checker.outcomes(asset[0], outputs):
+            self._failed[asset] = []
+            for outcome in checker.outcomes(asset[0], self._made[asset]):
                 result = check_result(key, outcome)
                 if outcome.is_news or asset in self._recorded:
                     evaluation = _evaluation(key, result)
                     self._context.log_event(evaluation)  # type: ignore[arg-type]  # it takes them
-                failed += [] if result.passed else [result]
-        return failed
+                self._failed[asset] += [] if result.passed else [result]
+        return [of for failed in self._failed.values() for of in failed]
 
     def _history(self, asset: tuple[Stage, str]) -> AssetHistory:
         return AssetHistory(self._context.instance, self._dataset, *asset)

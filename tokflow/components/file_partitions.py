@@ -140,12 +140,16 @@ def register(instance: dg.DagsterInstance, dataset: Dataset, keys: Iterable[str]
         )
 
 
-def known_files(graph: BuildGraph) -> dict[str, RawFile | None]:
-    """Return every listed file, hashed if it is of this machine; None for one that was never
-    fetched, or cannot be read and fails when it is built."""
+def known_files(graph: BuildGraph, keys: Iterable[str] | None = None) -> dict[str, RawFile | None]:
+    """Return every listed file, or those of some partitions, hashed if it is of this machine; None
+    for one that was never fetched, or cannot be read and fails when it is built."""
     graph = BuildGraph(graph.dataset, offline=True) if not graph.offline else graph
-    graph.read_raw_files(list(graph.partitions))
-    raw_files: dict[str, RawFile | None] = dict.fromkeys(graph.sources)
+    keys = list(graph.partitions if keys is None else keys)
+    graph.read_raw_files(keys)
+    of_keys = {source.key for key in keys for source in graph.partitions[key]}
+    raw_files: dict[str, RawFile | None] = dict.fromkeys(
+        key for key in graph.sources if key in of_keys
+    )
     for key in raw_files:
         with suppress(RawFileError):
             raw_files[key] = graph.raw_file(key)
@@ -157,7 +161,7 @@ def known_partitions(
 ) -> dict[str, RawPartition]:
     """Return the partitions of which every file is known."""
     found = {
-        key: tuple(file for of in sources if (file := raw_files[of.key]) is not None)
+        key: tuple(file for of in sources if (file := raw_files.get(of.key)) is not None)
         for key, sources in graph.partitions.items()
     }
     return {

@@ -27,6 +27,10 @@ DATA_VERSION = "dagster/data_version"
 Log: TypeAlias = Callable[[dg.AssetMaterialization], object]
 """Enters an event: as one of a run, by `context.log_event`, or as one without a run."""
 
+LOOKED_AT = 100
+"""Of a parent with as many partitions, all of which count, Dagster 1.13 does not ask if they are
+newer."""
+
 LISTING_VERSION = "1"
 """Raised when the same raw files would give another list, or be taken otherwise."""
 
@@ -90,6 +94,11 @@ class AssetHistory:
             for partition, report in reports.items()
         ]
 
+    def of_now(self) -> "AssetHistory":
+        """Return this, with the parents that it has now."""
+        _ = self._tags
+        return self
+
     def record(self, reports: Mapping[str, Report], log: Log | None = None) -> None:
         """Enter outputs, by default as made without a run."""
         for event in self.events(reports):
@@ -106,7 +115,7 @@ class AssetHistory:
     def lacks(self, versions: Mapping[str, str]) -> bool:
         """Return whether Dagster has any of these outputs in another version, or not at all."""
         if self.stage in FILE_STAGES:
-            return bool(self.unrecorded(versions))
+            return any(self.versions.get(key) != of for key, of in versions.items())
         latest = self._latest([self.key]).get(self.key)
         event = latest.asset_materialization if latest else None
         tags = (event.tags or {}) if event else {}
@@ -116,10 +125,12 @@ class AssetHistory:
     def unrecorded(self, versions: Mapping[str, str]) -> list[str]:
         """Return which outputs Dagster does not have in these versions.
 
-        An asset without partitions is to be recorded again, too, when a parent has been since.
+        Those that it would show as stale are to be recorded again, too: an asset without partitions
+        when a parent has been since, and partitions as `_behind` says.
         """
         if self.stage in FILE_STAGES:
-            return [key for key, version in versions.items() if self.versions.get(key) != version]
+            behind = self._behind
+            return [k for k, of in versions.items() if self.versions.get(k) != of or k in behind]
         records = self._latest([self.key, *self._parents()])
         latest = records.pop(self.key, None)
         event = latest.asset_materialization if latest else None
@@ -130,6 +141,20 @@ class AssetHistory:
         is_newest = all(of is None or of.storage_id < latest.storage_id for of in records.values())
         own_versions = (code_version(self.dataset, self.stage, self.name), versions)
         return [] if is_newest and known_versions == own_versions else list(versions)
+
+    @cached_property
+    def _behind(self) -> set[str]:
+        """Partitions recorded before the first event of a parent, whose history was wiped since,
+        or, of one all of whose partitions count, before its last."""
+        ids = self.instance.event_log_storage.get_latest_storage_id_by_partition(
+            self.key, dg.DagsterEventType.ASSET_MATERIALIZATION
+        )
+        newest = 0
+        for key, mapping in parents(self.dataset, self.stage, self.name).items():
+            is_all = isinstance(mapping, dg.AllPartitionMapping) and len(ids) < LOOKED_AT
+            found = self.instance.fetch_materializations(key, limit=1, ascending=not is_all)
+            newest = max([newest, *(record.storage_id for record in found.records)])
+        return {partition for partition, own in ids.items() if own < newest}
 
     @cached_property
     def _tags(self) -> dict[str, str]:

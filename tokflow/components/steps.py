@@ -16,12 +16,19 @@ from tokflow.build.lines import Lines, now_and_then
 from tokflow.build.pipeline import make_export, make_stage, make_tokenizer
 from tokflow.build.results import StageFailure, StageResult
 from tokflow.components.checks import check_results
-from tokflow.components.dagster_names import FILE_STAGES, asset_key, build_job_name, parents
+from tokflow.components.dagster_names import FILE_STAGES, build_job_name
 from tokflow.components.file_partitions import known_files, known_partitions, record_raw
 from tokflow.components.history import AssetHistory
 from tokflow.components.reports import Report, report, report_files, report_raw
 from tokflow.components.workers import RESOURCE
-from tokflow.errors import MissingOutputError, TokflowError, first_five, message_of, shortened
+from tokflow.errors import (
+    FetchError,
+    MissingOutputError,
+    TokflowError,
+    first_five,
+    message_of,
+    shortened,
+)
 from tokflow.pools.pool import Pool, open_pool
 
 Results = Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]
@@ -50,10 +57,11 @@ def make_body(dataset: Dataset, stage: Any, name: str = "") -> Body:
         if not context.selected_asset_keys:
             yield from _recheck(dataset, stage, name, checks)
             return
-        graph = BuildGraph(dataset)
         keys = _partitions(context, dataset) if stage in FILE_STAGES else [name or stage]
+        graph, history, is_again = _look(context, dataset, stage, name, keys)
         reports, errors = _make_or_note(context, graph, stage, keys)
-        is_again = _record_raw_of(context, graph, stage, keys) or errors or len(keys) > 1
+        if _record_raw(context, graph, _fetched(graph, stage, keys)):
+            history, is_again = AssetHistory(context.instance, dataset, stage, name), True
         if not errors:
             report = reports[keys[0]] if len(keys) == 1 else _joined(reports)
             # Dagster 1.13 gives all partitions of a run the one data version and the tags of the
@@ -67,16 +75,27 @@ def make_body(dataset: Dataset, stage: Any, name: str = "") -> Body:
                 metadata=report.metadata,
                 check_results=[*check_results(Checker(graph), stage, name, keys, checks)],
             )
-        if is_again:
-            for event in AssetHistory(context.instance, dataset, stage, name).events(reports):
+        failure = _failure(context, graph, errors, num_keys=len(keys)) if errors else None
+        is_last_try = not isinstance(failure, dg.RetryRequested)
+        if is_last_try and (is_again or errors or len(keys) > 1):
+            for event in history.events(reports):
                 context.log_event(event)
-        if errors:
-            is_missing = any(isinstance(of, MissingOutputError) for of in errors.values())
-            cures = [f"The job {build_job_name(dataset)} makes all that is missing."] * is_missing
-            failure = failure_of(graph, errors, num_keys=len(keys), problems=cures)
-            raise again_if_fetched(failure, context)
+        if failure:
+            raise failure
 
     return body
+
+
+def _failure(
+    context: dg.AssetExecutionContext,
+    graph: BuildGraph,
+    errors: Mapping[str, Exception],
+    *,
+    num_keys: int,
+) -> dg.Failure | dg.RetryRequested:
+    is_missing = any(isinstance(of, MissingOutputError) for of in errors.values())
+    cures = [f"The job {build_job_name(graph.dataset)} makes all that is missing."] * is_missing
+    return again_if_fetched(failure_of(graph, errors, num_keys=num_keys, problems=cures), context)
 
 
 def _make_or_note(
@@ -115,20 +134,42 @@ def _partitions(context: dg.AssetExecutionContext, dataset: Dataset) -> list[str
     )
 
 
-def _record_raw_of(
-    context: dg.AssetExecutionContext, graph: BuildGraph, stage: str, keys: Sequence[str]
-) -> bool:
-    """Record the raw files that a stage has read, where this run had no step for them and Dagster
-    does not have them; return whether there were any.
+def _look(
+    context: dg.AssetExecutionContext, dataset: Dataset, stage: str, name: str, keys: Sequence[str]
+) -> tuple[BuildGraph, AssetHistory, bool]:
+    """Return what a step is to make, the history with its parents as they are now, and whether one
+    of them was recorded just now: a raw file for which this run had no step.
 
-    Its outputs would be stale if that happened later, on the next scan.
+    All before anything is made, so that a file which changes meanwhile is newer than the outputs.
     """
-    raw = asset_key(graph.dataset, "raw")
-    if stage not in ("tokens", "tokenizer") or raw not in parents(graph.dataset, stage):
-        return False
-    found = known_partitions(graph, known_files(graph))
-    read = {key: found[key] for key in (keys if stage == "tokens" else found) if key in found}
-    return bool(record_raw(context.instance, graph, read, context.log_event))
+    graph = BuildGraph(dataset, offline=True)
+    read = _raw_keys(graph, stage, keys)
+    is_new = bool(_record_raw(context, graph, read))
+    history = AssetHistory(context.instance, dataset, stage, name).of_now()
+    return graph.online() if read else BuildGraph(dataset), history, is_new
+
+
+def _raw_keys(graph: BuildGraph, stage: str, keys: Sequence[str]) -> list[str]:
+    """Return the partitions of `raw` that the outputs of a stage are made from."""
+    is_of_all = stage == "tokenizer" and graph.dataset.tokenizer.kind == "trained"
+    read = graph.partitions if is_of_all else keys if stage == "tokens" else ()
+    return [key for key in read if key in graph.partitions]
+
+
+def _fetched(graph: BuildGraph, stage: str, keys: Sequence[str]) -> list[str]:
+    """Return those whose files are elsewhere: of what content is known once they are read."""
+    read = _raw_keys(graph, stage, keys)
+    return [key for key in read if not all(of.is_local for of in graph.partitions[key])]
+
+
+def _record_raw(
+    context: dg.AssetExecutionContext, graph: BuildGraph, keys: Sequence[str]
+) -> list[str]:
+    """Record raw files that are known, where Dagster does not have them; return their keys."""
+    if not keys:
+        return []
+    found = known_partitions(graph, known_files(graph, keys))
+    return record_raw(context.instance, graph, found, context.log_event)
 
 
 def _make_all(
@@ -205,7 +246,7 @@ def failure_of(
     failure = dg.Failure(
         f"{graph.dataset.name}: " + "\n".join([*lines, *problems]),
         metadata={"files": dg.MetadataValue.json(list(errors)[:MAX_SHOWN])},
-        allow_retries=any(_is_remote(graph, key) for key in errors),
+        allow_retries=any(isinstance(error, FetchError) for error in errors.values()),
     )
     failure.__cause__ = next(iter(errors.values()), None)
     return failure
@@ -214,21 +255,14 @@ def failure_of(
 def again_if_fetched(
     failure: dg.Failure, context: dg.OpExecutionContext | dg.AssetExecutionContext
 ) -> dg.Failure | dg.RetryRequested:
-    """Return what a step raises: the failure, or where it may pass, a request to try once more."""
+    """Return what a step raises: the failure, or where a server did not give a file, a request to
+    try once more."""
     tries = context.retry_number
     if not failure.allow_retries or tries >= FETCH_AGAIN.max_retries:
         return failure
     again = dg.RetryRequested(FETCH_AGAIN.max_retries, FETCH_AGAIN.calculate_delay(tries + 1))
     again.__cause__ = failure
     return again
-
-
-def _is_remote(graph: BuildGraph, key: str) -> bool:
-    """Return whether another try may help: a server may answer, a file of this disk stays."""
-    try:
-        return not all(source.is_local for source in graph.partitions[key])
-    except (KeyError, TokflowError, OSError):
-        return False
 
 
 def _joined(reports: Mapping[str, Report]) -> Report:

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tokflow.errors import RawFileError
+from tokflow.errors import FetchError
 from tokflow.raw.hashes import Progress
 from tokflow.raw.listing import RawSource
 from tokflow.raw.partial import BLOCK_BYTES, PartialDownload
@@ -187,14 +187,14 @@ class _Fetching:
             is_new=True,
         )
 
-    def _gave_up(self, found: str) -> RawFileError:
+    def _gave_up(self, found: str) -> FetchError:
         remedy = "run again when the server answers; the bytes that arrived are kept"
         if self.newest is not None:
             remedy = (
                 "run again when the server answers, or move the earlier copy "
                 f"{self.newest.path} out of the store and name it under raw.files"
             )
-        return remote_error(self.source.url, found, remedy=remedy)
+        return FetchError(**remote_error(self.source.url, found, remedy=remedy).fields())
 
 
 def _read_newest(folder: Path, source: RawSource) -> Copy | None:

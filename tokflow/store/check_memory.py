@@ -42,7 +42,9 @@ class CheckMemory:
         return bool(self._known.get((check, output), ("", []))[1])
 
     def keep(self, check: str, output: str, digest: str, findings: Sequence[str]) -> None:
-        """Remember what a check found."""
+        """Remember what a check found, unless that is known."""
+        if self._known.get((check, output)) == (digest, [*findings]):
+            return
         self._known[check, output] = digest, [*findings]
         line = json.dumps([check, output, digest, *findings])
         with suppress(OSError), self._path.open("ab", buffering=0) as file:

@@ -111,6 +111,8 @@ def test_damage_after_a_check_is_found_and_found_again(dataset: Dataset):
 
     assert found[0] == found[1]
     assert "expected an id below vocab_size" in found[0][0]
+    lines = (dataset.folder / "checks.jsonl").read_text().splitlines()
+    assert len([line for line in lines if "vocab_size" in line]) == 1
 
     path.write_bytes(content)
 

@@ -90,6 +90,8 @@ def test_recheck_finds_damage_that_was_checked_before(home: Path, project: Path)
     assert result.exit_code == 1
     assert "small/tokens: " in result.stderr
     assert "expected an id below vocab_size" in result.stderr
+    assert "nothing to do" not in result.stdout
+    assert run("run", "small").exit_code == 1
 
     path.write_bytes(content)
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))

@@ -1,6 +1,7 @@
 """The assets of a dataset, run by Dagster."""
 
 import logging
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 
 import dagster as dg
@@ -8,11 +9,14 @@ import pytest
 
 from tokflow.build.failures import read_failures
 from tokflow.build.graph import BuildGraph
-from tokflow.build.pipeline import build_dataset
+from tokflow.build.pipeline import build_dataset, make_stage
 from tokflow.components import make_definitions
+from tokflow.components.file_partitions import sync_files
 from tokflow.exports import FORMATS
+from tokflow.raw.hashes import hash_file
 from tokflow.store.manifest import read_run
-from tokflow_tests.dagster_case import Case, failure, selection
+from tokflow_tests.dagster_case import QUIET, Case, failure, selection
+from tokflow_tests.raw.servers import running
 from tokflow_tests.tiny import declare
 from tokflow_tests.wrong_engine import use_wrong_engine
 
@@ -449,6 +453,90 @@ def test_a_fetch_that_fails_is_tried_again_and_a_step_that_is_terminated_is_not(
     # With a policy Dagster would begin a step that a user has terminated again.
     jobs = case.defs.get_repository_def().get_all_jobs()
     assert {op.retry_policy for job in jobs for op in job.all_node_defs} == {None}
+
+
+def test_a_bad_document_of_a_server_is_not_fetched_again(case: Case):
+    case.attributes["documents"] = {"text": "text", "format": "jsonl"}
+    files = {"a.jsonl": '{"text": "good"}\n', "b.jsonl": "{broken\n"}
+    for name, text in files.items():
+        (case.folder / name).write_text(text)
+
+    class Handler(SimpleHTTPRequestHandler):
+        def __init__(self, *arguments):
+            super().__init__(*arguments, directory=str(case.folder))
+
+        def log_message(self, *_):
+            """Say nothing."""
+
+    with running(Handler) as server:
+        address = f"http://127.0.0.1:{server.server_port}"
+        case.attributes["raw"] = {"files": [f"{address}/{name}" for name in files]}
+        sync_files(case.instance, case.dataset)
+        case.run(selection("tokenizer"))
+        result = case.run(selection("tokens"), keys=["a.jsonl", "b.jsonl"])
+        built = case.defs.resolve_job_def("small_build").execute_in_process(
+            instance=case.instance, run_config=QUIET, raise_on_error=False
+        )
+
+    assert "b.jsonl" in failure(result)
+    assert "b.jsonl" in failure(built)
+    events = [*result.all_events, *built.all_events]
+    assert not [event for event in events if event.is_step_up_for_retry]
+    assert case.not_fresh()["tokens:b.jsonl"] == "MISSING"
+    assert {"raw:a.jsonl", "raw:b.jsonl", "tokens:a.jsonl"} & set(case.not_fresh()) == set()
+
+
+def test_what_a_step_made_before_a_retry_is_reported_once(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tokflow.raw.fetch.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("tokflow.components.steps.FETCH_AGAIN", dg.RetryPolicy(max_retries=2))
+    case.attributes["raw"] = {"files": ["raw/*.txt", "http://127.0.0.1:1/d.txt"]}
+    sync_files(case.instance, case.dataset)
+    case.run(selection("tokenizer"))
+
+    result = case.run(selection("tokens"), keys=case.partitions())
+
+    assert "127.0.0.1:1" in failure(result)
+    told = case.instance.fetch_materializations(dg.AssetKey(["small", "tokens"]), limit=100)
+    assert len(told.records) == 3
+
+
+def test_a_raw_file_that_changes_while_tokens_are_made_makes_them_stale(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+):
+    case.run(keys=KEYS)
+    case.write("b", "other\ntext\nhere\n")
+
+    def make_then_change(graph, stage, *arguments, **more):
+        made = make_stage(graph, stage, *arguments, **more)
+        case.write("a", "changed\nmeanwhile\n")
+        sync_files(case.instance, case.dataset)
+        return made
+
+    monkeypatch.setattr("tokflow.components.steps.make_stage", make_then_change)
+    result = case.run(selection("tokens"), keys=KEYS)
+
+    assert result.success, failure(result)
+    assert case.not_fresh()["tokens:a.txt"] == "STALE"
+    assert "tokens:b.txt" not in case.not_fresh()
+
+
+def test_the_tokens_of_one_file_are_made_without_a_look_at_others(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+):
+    case.run(selection("tokenizer"))
+    hashed = []
+
+    def hash_and_note(path, *arguments, **more):
+        hashed.append(path.name)
+        return hash_file(path, *arguments, **more)
+
+    monkeypatch.setattr("tokflow.raw.hashes.hash_file", hash_and_note)
+    result = case.run(selection("tokens"), keys=["a.txt"])
+
+    assert result.success, failure(result)
+    assert set(hashed) == {"a.txt"}
 
 
 def test_a_shuffle_makes_stale_what_it_decides(case: Case):

@@ -1,11 +1,13 @@
 """The job that builds a dataset in one run, without a key named."""
 
 from collections import Counter
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 
 import dagster as dg
 import pytest
 
+from tokflow.audit.checks import CHECKS
 from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset
 from tokflow.components import run_build_job
@@ -209,6 +211,26 @@ def test_damage_fails_the_run_until_it_is_mended(case: Case):
     assert build(case).success
 
 
+def test_where_a_check_fails_no_export_is_made(case: Case, monkeypatch: pytest.MonkeyPatch):
+    build(case)
+    latest = case.dataset.folder / "exports/parquet/latest"
+    before = latest.resolve()
+    case.write("b", "other\ntext\nhere\n")
+
+    wrong = replace(CHECKS["tokens"]["accounting_closes"], version=2, find=lambda *_: ["wrong"])
+    with monkeypatch.context() as patch:
+        patch.setitem(CHECKS["tokens"], "accounting_closes", wrong)
+        result = build(case)
+
+    assert "small/tokens: wrong" in failure(result)
+    assert BuildGraph(case.dataset).sequences("b.txt").is_made
+    assert latest.resolve() == before
+    assert {"exports/bin", "exports/parquet"} == set(case.not_fresh())
+
+    assert reported(build(case)) == {"exports/bin": 1, "exports/parquet": 1}
+    assert latest.resolve() != before
+
+
 def test_a_run_that_was_killed_before_its_checks_leaves_them_to_the_next(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ):
@@ -219,7 +241,7 @@ def test_a_run_that_was_killed_before_its_checks_leaves_them_to_the_next(
         patch.setattr("tokflow.components.build_job.Checker", killed)
         first = build(case)
 
-    assert case.not_fresh() == {}
+    assert set(case.not_fresh()) == {"exports/bin", "exports/parquet"}
     assert first.get_asset_check_evaluations() == []
     evaluations = build(case).get_asset_check_evaluations()
 
@@ -292,6 +314,29 @@ def test_with_offsets_over_the_dataset_everything_is_fresh(case: Case):
 
     assert result.success, failure(result)
     assert case.not_fresh() == {}
+
+
+def test_with_offsets_over_the_dataset_everything_is_fresh_after_a_file_changed(case: Case):
+    case.attributes["split"] = {"scope": "dataset", "parts": {"train": {"documents": 20}}}
+    build(case)
+    case.write("c", "other\ntext\nhere\n")  # as many documents: the split of the others stays
+
+    result = build(case)
+
+    assert case.not_fresh() == {}
+    assert reported(result)["split"] == 3
+    assert reported(build(case)) == {}
+
+
+@pytest.mark.parametrize("stage", ["raw", "tokens", "split"])
+def test_after_its_history_was_wiped_everything_is_fresh_again(case: Case, stage: str):
+    build(case)
+    case.instance.wipe_assets([dg.AssetKey(["small", stage])])
+
+    build(case)
+
+    assert case.not_fresh() == {}
+    assert reported(build(case)) == {}
 
 
 def test_a_trained_tokenizer_that_did_not_change_is_fresh_after_a_new_file(case: Case):
