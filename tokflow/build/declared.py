@@ -73,6 +73,26 @@ def list_declared() -> dict[str, Declaration]:
     return dict(sorted(declared.items()))
 
 
+def as_declared_now(datasets: Sequence[Dataset]) -> Iterator[tuple[Dataset, ConfigError | None]]:
+    """Yield each dataset as its YAML is now, which may have been edited since it was loaded.
+
+    One that is in no project, or declared no more, is as it was; so is one that cannot be loaded
+    now, with the error.
+    """
+    projects = {dataset.base: find_project(dataset.base) for dataset in datasets}
+    declared = {
+        (base, of.name): of
+        for base, project in projects.items()
+        for of in (find_declarations(project) if project and project.root == base else ())
+    }
+    for dataset in datasets:
+        declaration = declared.get((dataset.base, dataset.name))
+        try:
+            yield (declaration.load() if declaration else dataset), None
+        except ConfigError as error:
+            yield dataset, error
+
+
 def find_declarations(project: Project) -> list[Declaration]:
     """Return the datasets of a project in the order of their files, those that are broken, too.
 

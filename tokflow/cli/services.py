@@ -74,8 +74,10 @@ class _Services:
         self._environment = environment
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._is_told_to_end = False
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # no nohup
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        self._handlers = {number: signal.getsignal(number) for number in numbers}
+        for number, handler in self._handlers.items():
+            if number != signal.SIGHUP or handler != signal.SIG_IGN:  # no nohup
                 signal.signal(number, self._end)
 
     def _end(self, number: int, frame: object) -> None:
@@ -119,6 +121,8 @@ class _Services:
         for process in processes:
             _signal(process, signal.SIGKILL)
             process.wait()
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
 
     def _start(self, name: str, arguments: Sequence[str]) -> None:
         # In a session of its own, so that Ctrl-C reaches this process alone, which ends the others

@@ -3,12 +3,13 @@
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import dagster as dg
 
 from tokflow.build.dagster_fields import dagster_name
 from tokflow.build.dataset import Dataset
+from tokflow.build.declared import as_declared_now
 from tokflow.components.dagster_names import scan_job_name, schedule_name
 from tokflow.components.decisions import Decision, Memory, decide
 from tokflow.components.file_partitions import sync_files
@@ -43,9 +44,11 @@ def files_sensor(
     def files(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         memories = Memory.read(context.cursor or "")
         decisions: dict[str, Decision] = {}
-        for dataset in datasets:
+        for dataset, error in as_declared_now(datasets):  # a run loads it anew, too
             memory = memories.get(dataset.name, Memory())
-            decisions[dataset.name] = decide(context.instance, dataset, memory, now=time.time())
+            decision = decide(context.instance, dataset, memory, now=time.time())
+            said = f"{decision.said}, as its YAML was when it was loaded, for now: {error}"
+            decisions[dataset.name] = replace(decision, said=said) if error else decision
         requests = [of.request for of in decisions.values() if of.request]
         said = "\n".join(f"{name}: {of.said}" for name, of in decisions.items())
         if requests:

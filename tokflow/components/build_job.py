@@ -121,23 +121,18 @@ def run_build_job(
 
     def body(context: dg.OpExecutionContext) -> None:
         _restore(handlers)  # Dagster raises the same for both, and sets no SIGTERM back
-        result = build_in_run(
-            context, graph, partitions=partitions, jobs=jobs, reporter=reporter, recheck=recheck
-        )
+        how: dict[str, Any] = {"jobs": jobs, "reporter": reporter, "recheck": recheck}
+        result = build_in_run(context, graph, partitions=partitions, **how)
         results.append(result)
         if result.failure is not None:
             raise result.failure
 
     end_killed_runs(instance)
-    run_id = str(uuid.uuid4())
+    job, run_id = build_job(graph.dataset, body), str(uuid.uuid4())
+    tags = {**process_tags(run_id), MAX_RETRIES_TAG: "0"}
     try:
         with suppress(dg.Failure):
-            build_job(graph.dataset, body).execute_in_process(
-                instance=instance,
-                run_config=QUIET,
-                run_id=run_id,
-                tags={**process_tags(run_id), MAX_RETRIES_TAG: "0"},
-            )
+            job.execute_in_process(QUIET, instance=instance, run_id=run_id, tags=tags)
     except dg.DagsterExecutionInterruptedError as error:
         raise KeyboardInterrupt from error
     finally:

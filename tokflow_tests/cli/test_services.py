@@ -173,3 +173,4 @@ def test_a_code_server_that_cannot_start_is_said(capfd: pytest.CaptureFixture[st
     said = capfd.readouterr().err
     assert "dagster code-server start" in said
     assert "the code server of the web UI ended by itself, with status 2" in said
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -124,17 +124,28 @@ def test_the_datasets_of_a_dagster_project_share_a_sensor(
     repository = load(project).get_repository_def()
 
     [sensor] = repository.sensor_defs
-    with (
-        dg.DagsterInstance.ephemeral() as instance,
-        dg.build_sensor_context(instance, repository_def=repository) as context,
-    ):
-        result = sensor.evaluate_tick(context)
+
+    def tick(instance: dg.DagsterInstance) -> tuple[list[str | None], str]:
+        with dg.build_sensor_context(instance, repository_def=repository) as context:
+            result = sensor.evaluate_tick(context)
+        said = "" if result.skip_message is None else result.skip_message
+        return [request.job_name for request in result.run_requests or ()], said
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        asked = tick(instance)[0]
+        declare_in(project, "small", {**ATTRIBUTES, "automation": True})
+        declare_in(project, "oth-er", {**ATTRIBUTES, "name": "oth-er"})
+        asked_as_edited = tick(instance)[0]
+        declare_in(project, "small", {**ATTRIBUTES, "tokeniser": {}})
+        said = tick(instance)[1]
 
     jobs = {target.job_name for target in sensor.targets}
     assert sensor.name == "tokflow_files"
     assert jobs == {"small_build", "small_scan", "oth_er_build", "oth_er_scan"}
     assert sensor.default_status is dg.DefaultSensorStatus.RUNNING
-    assert [request.job_name for request in result.run_requests or ()] == ["oth_er_build"]
+    assert (asked, asked_as_edited) == (["oth_er_build"], ["small_build"])
+    assert "as its YAML was when it was loaded, for now" in said
+    assert "'tokeniser'" in said
 
 
 @pytest.mark.parametrize(
