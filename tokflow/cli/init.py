@@ -32,7 +32,7 @@ def main(
     project = find_project(_absolute(output).parent) if output else standing
     base = project.root if project else _absolute(output or Path("a.yaml")).parent.resolve()
     patterns = patterns_of(files, here=Path.cwd(), store=base / DEFAULT_STORE)
-    name = as_name(name or _name_of_output(output) or name_of(patterns))
+    name = _typed(name) if name else as_name(_name_of_output(output) or name_of(patterns))
     if output is None:
         output = standing.defs / name / YAML_NAMES[0] if standing else Path(f"{name}.yaml")
     output = _absolute(output)
@@ -56,6 +56,17 @@ def main(
         print_json(document)
     else:
         _print(document, suggested, output)
+
+
+def _typed(name: str) -> str:
+    if as_name(name) != name:
+        raise ConfigError(
+            where="--name",
+            expected="letters, digits, and - or _ between them",
+            found=repr(name),
+            remedy=f"write {as_name(name)}",
+        )
+    return name
 
 
 def _absolute(path: Path) -> Path:

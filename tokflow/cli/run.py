@@ -194,6 +194,8 @@ def _build(
         print_summary(plan, built, with_packing=is_terminal)
     elif not problems:
         _say_nothing_to_do(plan)
+    if recheck and not problems:
+        print(f"{plan.dataset.name}: all checks were computed again and found nothing wrong")
     return built, problems
 
 

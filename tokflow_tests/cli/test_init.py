@@ -125,11 +125,13 @@ def test_the_name_the_column_and_the_file_may_be_given(tmp_path: Path):
 
     written = json_of("init", "a.jsonl", "--text", "id", "--output", "sub/two.yaml")
     named = json_of("init", "a.jsonl", "--name", "of-mine")
+    refused = run("init", "a.jsonl", "--name", "of mine")
 
     assert (written["name"], written["documents"]["text"]) == ("two", "id")
     assert f"files: {tmp_path}/a.jsonl" in (tmp_path / "sub/two.yaml").read_text()
     assert run("plan", "--config", "sub/two.yaml").exit_code == 0
     assert named["path"] == str(tmp_path / "of-mine.yaml")
+    assert (refused.exit_code, "write of_mine" in refused.stderr) == (2, True)
 
 
 def test_in_a_project_it_is_one_of_its_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -96,7 +96,9 @@ def test_recheck_finds_damage_that_was_checked_before(home: Path, project: Path)
     path.write_bytes(content)
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
-    assert run("run", "small", "--recheck").exit_code == 0
+    mended = run("run", "small", "--recheck")
+    assert mended.exit_code == 0
+    assert mended.stdout.endswith("all checks were computed again and found nothing wrong\n")
 
 
 @pytest.mark.parametrize("option", [["--shard", "1/2"], ["--store", "other"]])
