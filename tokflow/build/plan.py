@@ -139,15 +139,17 @@ def make_plan(
     *,
     partitions: Sequence[str] | None = None,
     progress: Callable[[int, int | None], None] | None = None,
+    graph: BuildGraph | None = None,
 ) -> Plan:
     """Return what `build_dataset` with the same arguments would make.
 
     Local raw files that are not known yet are hashed, `progress` counts their bytes; no server is
-    asked about others. A raw file that cannot be read is reported in `bad`.
+    asked about others. A raw file that cannot be read is reported in `bad`. `graph`: an offline one
+    whose files were listed just now.
 
     Raises: ConfigError.
     """
-    graph = BuildGraph(dataset, offline=True)
+    graph = graph or BuildGraph(dataset, offline=True)
     keys = graph.selected_keys(partitions)
     graph.read_raw_files(list(graph.partitions), progress=progress)
     planner = _Planner(graph)

@@ -8,7 +8,7 @@ from tokflow.build.dagster_fields import dagster_name
 from tokflow.build.dataset import Dataset
 from tokflow.build.schedule import longest_pause
 from tokflow.components.checks import check_specs
-from tokflow.components.dagster_names import FILE_STAGES, asset_key, parents, partition_set
+from tokflow.components.dagster_names import PARTITIONED, asset_key, parents, partition_set
 from tokflow.components.history import code_version
 from tokflow.components.reports import column_schema
 from tokflow.components.steps import make_body
@@ -97,7 +97,7 @@ def _asset(
     spec = dg.AssetSpec(
         key,
         deps=[dg.AssetDep(of, partition_mapping=mapping) for of, mapping in of_parents.items()],
-        partitions_def=partition_set(dataset) if stage in FILE_STAGES else None,
+        partitions_def=partition_set(dataset) if stage in PARTITIONED else None,
         group_name=dagster_name(dataset.name),
         kinds=kinds,
         owners=list(dataset.owners),

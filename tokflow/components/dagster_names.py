@@ -4,8 +4,9 @@ import dagster as dg
 
 from tokflow.build.dagster_fields import dagster_name
 from tokflow.build.dataset import Dataset
+from tokflow.build.output import FILE_STAGES
 
-FILE_STAGES = ("raw", "tokens", "split", "sequences")
+PARTITIONED = ("raw", *FILE_STAGES)
 """The assets that have one partition for each raw file, parents first."""
 
 
@@ -18,7 +19,7 @@ def asset_key(dataset: Dataset, stage: str, name: str = "") -> dg.AssetKey:
 
 def asset_keys(dataset: Dataset) -> dict[tuple[str, str], dg.AssetKey]:
     """Return the keys of all assets by their stage and, of exports, their name."""
-    stages = ("raw", "files", "tokenizer", *FILE_STAGES[1:])
+    stages = ("raw", "files", "tokenizer", *FILE_STAGES)
     assets = [(stage, "") for stage in stages] + [("export", of.name) for of in dataset.exports]
     return {asset: asset_key(dataset, *asset) for asset in assets}
 

@@ -199,7 +199,7 @@ class _Todo:
         dataset = changes.graph.dataset
         if not changes.is_quickly_read:  # a plan would read it, and a tick has a minute
             return cls(state, f"{counted(changes.num_unread, 'file')} not read yet")
-        plan = make_plan(dataset)
+        plan = make_plan(dataset, graph=changes.graph)
         if plan.missing:
             outputs = digest_of([(of.stage, of.name, of.fingerprint) for of in plan.missing])
             return cls(outputs, counted(len(plan.missing), "output"))

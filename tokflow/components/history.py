@@ -9,7 +9,7 @@ import dagster as dg
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
-from tokflow.components.dagster_names import FILE_STAGES, asset_key, parents
+from tokflow.components.dagster_names import PARTITIONED, asset_key, parents
 from tokflow.components.reports import Report
 from tokflow.documents import deciding_fields
 from tokflow.exports import export_recipe
@@ -114,7 +114,7 @@ class AssetHistory:
 
     def lacks(self, versions: Mapping[str, str]) -> bool:
         """Return whether Dagster has any of these outputs in another version, or not at all."""
-        if self.stage in FILE_STAGES:
+        if self.stage in PARTITIONED:
             return any(self.versions.get(key) != of for key, of in versions.items())
         latest = self._latest([self.key]).get(self.key)
         event = latest.asset_materialization if latest else None
@@ -128,7 +128,7 @@ class AssetHistory:
         Those that it would show as stale are to be recorded again, too: an asset without partitions
         when a parent has been since, and partitions as `_behind` says.
         """
-        if self.stage in FILE_STAGES:
+        if self.stage in PARTITIONED:
             behind = self._behind
             return [k for k, of in versions.items() if self.versions.get(k) != of or k in behind]
         records = self._latest([self.key, *self._parents()])

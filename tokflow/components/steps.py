@@ -16,7 +16,7 @@ from tokflow.build.lines import Lines, now_and_then
 from tokflow.build.pipeline import make_export, make_stage, make_tokenizer
 from tokflow.build.results import StageFailure, StageResult
 from tokflow.components.checks import check_results
-from tokflow.components.dagster_names import FILE_STAGES, build_job_name
+from tokflow.components.dagster_names import PARTITIONED, build_job_name
 from tokflow.components.file_partitions import known_files, known_partitions, record_raw
 from tokflow.components.history import AssetHistory
 from tokflow.components.reports import Report, report, report_files, report_raw
@@ -57,7 +57,7 @@ def make_body(dataset: Dataset, stage: Any, name: str = "") -> Body:
         if not context.selected_asset_keys:
             yield from _recheck(dataset, stage, name, checks)
             return
-        keys = _partitions(context, dataset) if stage in FILE_STAGES else [name or stage]
+        keys = _partitions(context, dataset) if stage in PARTITIONED else [name or stage]
         graph, history, is_again = _look(context, dataset, stage, name, keys)
         reports, errors = _make_or_note(context, graph, stage, keys)
         if _record_raw(context, graph, _fetched(graph, stage, keys)):
@@ -107,7 +107,7 @@ def _make_or_note(
         if graph.has_new_verdict:  # those that were made before it are to be made again
             reports, errors = _make_all(context, graph, stage, keys, pool)
     failed = [StageFailure(stage, key, error) for key, error in errors.items()]
-    note_failures(graph, failed, tried=keys if stage in FILE_STAGES else None)
+    note_failures(graph, failed, tried=keys if stage in PARTITIONED else None)
     return reports, errors
 
 
@@ -183,7 +183,7 @@ def _make_all(
     reports: dict[str, Report] = {}
     errors: dict[str, Exception] = {}
     lines = Lines(context.log.info)
-    if stage in FILE_STAGES and stage != "raw":
+    if stage in PARTITIONED and stage != "raw":
         lines.stage(stage, num_outputs=len(keys), num_bytes=_num_bytes(graph, keys))
         made = make_stage(graph, stage, keys, pool, advance=lines.advance)
         for key, result in made.items():
