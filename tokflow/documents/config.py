@@ -29,6 +29,11 @@ class Limit(Config):
     """A document of more bytes is bad, and so is a line (csv: a record) that holds one; counted
     after decompression. It is never in memory whole, unless in a parquet page or Arrow batch."""
 
+    @property
+    def ends_early(self) -> bool:
+        """True if a raw file may be left before its end."""
+        return self.documents is not None or self.characters is not None
+
 
 class DocumentsConfig(Config):
     """Settings by which documents are read from a raw file. Only a `transform` alters text."""

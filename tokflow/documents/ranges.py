@@ -45,7 +45,7 @@ _BY_CONTENT = {
 def may_be_cut(path: Path, config: DocumentsConfig) -> bool:
     """Return whether a file of that name is read in ranges if it is large; it is not looked at."""
     format_ = format_of_file(path, config)
-    if config.limit.documents is not None or config.limit.characters is not None:
+    if config.limit.ends_early:
         return False
     if format_ is None or (format_ == "txt" and config.document_per != "line"):
         return False
