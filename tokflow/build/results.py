@@ -68,13 +68,17 @@ class BuildResult:
         """Outputs that were not there before."""
         return sum(made.is_new for made in self.made)
 
+    def of(self, stage: Stage) -> list[StageResult]:
+        """Return the outputs of one stage."""
+        return [made for made in self.made if made.output.stage == stage]
+
     def export(self, name: str) -> StageResult:
         """Return one export.
 
         Raises: the error that kept it from being made.
         """
-        for made in self.made:
-            if made.output.stage == "export" and made.output.name == name:
+        for made in self.of("export"):
+            if made.output.name == name:
                 return made
         for failed in self.failed:
             raise failed.error

@@ -19,6 +19,7 @@ from tokflow.build.output import Output
 from tokflow.build.pipeline import Share, build_dataset
 from tokflow.build.plan import Plan, PlannedOutput, make_plan
 from tokflow.build.results import BuildResult
+from tokflow.build.statistics import statistics_of
 from tokflow.build.tasks import SMALL_BYTES
 from tokflow.cli import STARTED
 from tokflow.cli.progress import Bars, Errors, printed_lines
@@ -256,6 +257,7 @@ def _document_of(graph: BuildGraph, built: BuildResult) -> dict[str, Any]:
         "num_new": built.num_new,
         "seconds": round(built.seconds, 3),
         "outputs": outputs,
+        "statistics": statistics_of(built),
         "failed": [failed.as_document() for failed in built.failed],
         "problems": [],
     }

@@ -6,9 +6,10 @@ from math import inf
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.lines import described_parts, described_sequences
-from tokflow.build.output import FILE_STAGES
+from tokflow.build.output import FILE_STAGES, Stage
 from tokflow.build.plan import Plan
 from tokflow.build.results import BuildResult, StageResult
+from tokflow.build.statistics import statistics_of
 from tokflow.cli.terminal import (
     counted,
     described_left_out,
@@ -19,6 +20,7 @@ from tokflow.cli.terminal import (
 )
 from tokflow.errors import first_five
 from tokflow.exports import Export
+from tokflow.split.spans import LONGEST
 from tokflow.store.atomic import LATEST
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
 from tokflow.tokenizers.engines.gate import VERDICT
@@ -33,8 +35,9 @@ BATCH_ROWS = 8
 
 def print_summary(plan: Plan, built: BuildResult, *, with_packing: bool) -> None:
     """Print the tables and lines that end a run; `with_packing` also what packing did."""
-    dataset, exports = plan.dataset, _made(built, "export")
+    dataset, exports = plan.dataset, built.of("export")
     _print_files(plan, built)
+    _print_statistics(built)
     if exports:
         print()
         print_table(("export", "tokens", "bytes", "path"), map(_export_row, exports))
@@ -53,14 +56,10 @@ def print_summary(plan: Plan, built: BuildResult, *, with_packing: bool) -> None
     )
 
 
-def _made(built: BuildResult, stage: str) -> list[StageResult]:
-    return [made for made in built.made if made.output.stage == stage]
-
-
-def _counts(built: BuildResult, stage: str) -> Counter[str]:
+def _counts(built: BuildResult, stage: Stage) -> Counter[str]:
     """Return the counts of all outputs of a stage together."""
     counts: Counter[str] = Counter()
-    for made in _made(built, stage):
+    for made in built.of(stage):
         counts.update(made.manifest.counts)
     return counts
 
@@ -70,7 +69,7 @@ def _print_files(plan: Plan, built: BuildResult) -> None:
     for made in built.made:
         if made.is_new and made.output.stage in FILE_STAGES:
             new.setdefault(made.output.name, []).append(made.output.stage)
-    shards = {made.output.name: made for made in _made(built, "tokens")}
+    shards = {made.output.name: made for made in built.of("tokens")}
     files = plan.graph.partitions
     failed = {failed.name: failed.stage for failed in built.failed if failed.name in files}
     keys = sorted({*shards, *failed})
@@ -84,12 +83,6 @@ def _print_files(plan: Plan, built: BuildResult) -> None:
         [_file_row(key, shards.get(key), new.get(key, []), failed.get(key)) for key in keys],
         max_rows=FILES_SHOWN,
     )
-    if len(shards) > 1:
-        counts = _counts(built, "tokens")
-        print(
-            f"{counted(len(shards), 'file')}: {counted(counts['num_documents'], 'document')}, "
-            f"{counted(counts['num_tokens'], 'token')}"
-        )
 
 
 def _file_row(
@@ -108,6 +101,33 @@ def _file_row(
     )
 
 
+def _print_statistics(built: BuildResult) -> None:
+    """Print what scripts print at their end: of all text, and of each part."""
+    statistics = statistics_of(built)
+    if text := statistics["text"]:
+        empty = f" ({text['num_empty_documents']:,} empty)" if text["num_empty_documents"] else ""
+        print(
+            f"{counted(len(built.of('tokens')), 'file')}: "
+            f"{counted(text['num_documents'], 'document')}{empty}, "
+            f"{counted(text['num_chars'], 'character')}, {size(text['num_bytes'])}, "
+            f"{counted(text['num_tokens'], 'token')}, {text['bytes_per_token']:.2f} bytes a token"
+        )
+    if rows := statistics["parts"]:
+        print()
+        print_table(
+            ("part", "documents", "characters", "tokens", "characters a token", "longest document"),
+            [
+                (
+                    row["part"],
+                    *(f"{row[name]:,}" for name in ("num_documents", "num_chars", "num_tokens")),
+                    f"{row['chars_per_token']:.2f}",
+                    f"{row[LONGEST]:,}",
+                )
+                for row in rows
+            ],
+        )
+
+
 def _export_row(made: StageResult) -> Sequence[str]:
     counts, parts = made.manifest.counts, made.manifest.details["parts"]
     tokens = ", ".join(f"{part} {counts[f'{part}.num_tokens']:,}" for part in parts)
@@ -119,24 +139,24 @@ def packed(built: BuildResult) -> Iterator[str]:
     """Yield how full sequences are and what was cut, repeated or dropped: a line for each part of
     the packed exports, or where there is none one for the sequences of all files."""
     names: dict[str, list[str]] = {}
-    for made in _made(built, "export"):
+    for made in built.of("export"):
         counts = made.manifest.counts
         for part in made.manifest.details["parts"]:
             if f"{part}.num_sequences" in counts:
                 line = f"{part} {described_sequences(counts, part)}"
                 names.setdefault(line, []).append(made.output.name)
     yield from (f"packed in {', '.join(of)}: {line}" for line, of in names.items())
-    sequences = _made(built, "sequences")
+    sequences = built.of("sequences")
     if sequences and not names:
         yield f"packed in {counted(len(sequences), 'file')}: {described_parts(sequences)}"
 
 
 def _notices(built: BuildResult) -> Iterator[str]:
     """Yield what to know of the tokenizer and its engine, in the run that has made them."""
-    for made in _made(built, "tokenizer"):
+    for made in built.of("tokenizer"):
         if made.is_new and (rebuilt := describe_rebuilt(made.folder)):
             yield f"warning: {rebuilt}"
-    reasons = [str(of.run.get("engine_reason")) for of in _made(built, "tokens") if of.is_new]
+    reasons = [str(of.run.get("engine_reason")) for of in built.of("tokens") if of.is_new]
     if verdict := next((reason for reason in reasons if reason.startswith(VERDICT)), None):
         yield f"warning: {verdict}; the reference makes all tokens of this tokenizer"
 
@@ -155,7 +175,7 @@ def _not_tokenized(dataset: Dataset, built: BuildResult) -> Iterator[str]:
         yield f"not built: {', '.join(names)}; see the errors above"
     if built.left_out:
         yield described_left_out(built.left_out)
-    shards = [(one, one.manifest.counts) for one in _made(built, "tokens")]
+    shards = [(one, one.manifest.counts) for one in built.of("tokens")]
     if num_rejects := _counts(built, "tokens")["num_rejects"]:
         lists = [
             f"{counts['num_rejects']:,} in {shown_path(one.folder / REJECTS_NAME)}"
@@ -173,7 +193,7 @@ def _not_tokenized(dataset: Dataset, built: BuildResult) -> Iterator[str]:
         or counts["num_chars"] >= (limit.characters or inf)
     ]:
         yield f"not read: anything past documents.limit in {first_five(limited)}"
-    for one in _made(built, "tokenizer"):
+    for one in built.of("tokenizer"):
         num, asked = one.manifest.counts["vocab_size"], vocab_size_asked(one.manifest)
         if asked is not None and num != asked:
             yield f"tokenizer: {num:,} ids of the {asked:,} asked for: the text has no more"
@@ -198,7 +218,7 @@ def _in_no_part(dataset: Dataset, built: BuildResult) -> Iterator[str]:
 def _not_exported(built: BuildResult) -> Iterator[str]:
     """Yield which exports drop tokens, and which drop the loss mask."""
     dropped, without_mask = [], []
-    for one in _made(built, "export"):
+    for one in built.of("export"):
         counts = one.manifest.counts
         num = sum(num for name, num in counts.items() if name.endswith(".num_dropped_tokens"))
         dropped += [f"{counted(num, 'token')} by {one.output.name}"] if num else []
@@ -215,7 +235,7 @@ def _why_no_exports(plan: Plan, built: BuildResult) -> str | None:
     dataset = plan.dataset
     if not dataset.exports:
         return "exports: none declared"
-    if _made(built, "export"):
+    if built.of("export"):
         return None
     if built.failed and all(failed.stage == "export" for failed in built.failed):
         return None

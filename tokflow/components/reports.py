@@ -14,6 +14,7 @@ import pyarrow as pa
 from tokflow.audit.inspection import visible
 from tokflow.build.output import Output
 from tokflow.build.results import StageResult
+from tokflow.build.statistics import export_statistics, part_statistics, ratio
 from tokflow.errors import counted
 from tokflow.exports import Part
 from tokflow.raw import LeftOut, RawFile, RawPartition, RawSource, redact
@@ -160,7 +161,7 @@ def _tokens(made: StageResult) -> dict[str, Any]:
     shard = open_token_shard(made)
     return {
         "dtype": shard.dtype.name,
-        "bytes_per_token": _ratio(counts["num_bytes"], counts["num_tokens"]),
+        "bytes_per_token": ratio(counts["num_bytes"], counts["num_tokens"]),
         "dagster/partition_row_count": counts["num_documents"],
         "preview": dg.MetadataValue.md(
             _preview(shard.tokens().read(0, PREVIEW_TOKENS), made.output.graph.tokenizer)
@@ -173,7 +174,7 @@ def _split(made: StageResult) -> dict[str, Any]:
     num_chars = sum(row["num_chars"] for row in rows)
     return {
         "parts": _table(
-            [{**row, "chars_fraction": _ratio(row["num_chars"], num_chars)} for row in rows]
+            [{**row, "chars_fraction": ratio(row["num_chars"], num_chars)} for row in rows]
         )
     }
 
@@ -182,7 +183,7 @@ def _sequences(made: StageResult) -> dict[str, Any]:
     rows = _parts(made)
     for row in rows:
         num_slots = row["num_tokens"] + row["num_padding"]
-        row["fill_fraction"] = _ratio(row["num_tokens"], num_slots)
+        row["fill_fraction"] = ratio(row["num_tokens"], num_slots)
     num_sequences = sum(row["num_sequences"] for row in rows)
     return {
         "num_sequences": num_sequences,
@@ -216,15 +217,18 @@ def _export(made: StageResult) -> dict[str, Any]:
         sum(counts[f"{part}.{name}"] for part in parts)
         for name in ("num_tokens", "num_sequences" if is_packed else "num_tokens")
     )
-    first_part = graph.parts(graph.export_config(made.output.name))[0]
+    exported = graph.parts(graph.export_config(made.output.name))
+    splits = [split.manifest.counts for split in exported[0].splits]
+    rows = part_statistics(parts, splits)
     return {
         "format": manifest.details["format"],
         "dtype": graph.tokenizer.dtype.name,
         "num_tokens": num_tokens,
         "num_bytes": manifest.num_bytes,
+        "parts": _table([row | export_statistics(counts, row["part"]) for row in rows]),
         "dagster/row_count": num_rows,
         "files": _files(made),
-        "preview": dg.MetadataValue.md(_preview_of_part(first_part, graph.tokenizer)),
+        "preview": dg.MetadataValue.md(_preview_of_part(exported[0], graph.tokenizer)),
     }
 
 
@@ -263,10 +267,6 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> dg.TableMetadataValue:
     columns = [dg.TableColumn(name, type=types[type(value)]) for name, value in first.items()]
     records = [dg.TableRecord(row) for row in rows[:MAX_ROWS]]
     return dg.MetadataValue.table(records, schema=dg.TableSchema(columns))
-
-
-def _ratio(part: int, whole: int) -> float:
-    return round(part / whole, 4) if whole else 0.0
 
 
 def _preview_of_part(part: Part, tokenizer: Tokenizer) -> str:

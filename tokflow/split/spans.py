@@ -34,6 +34,9 @@ SPLIT_VERSION = 2
 
 SPANS_NAME = "spans.parquet"
 
+LONGEST = "num_tokens_of_longest"
+"""A count that is no sum; a split that was made before there was one does not have it."""
+
 SPANS_SCHEMA = pa.schema(
     [
         pa.field("part", pa.string(), nullable=False),
@@ -298,6 +301,7 @@ def _counts(
 
     num_cut_pieces counts spans that are less than their document, num_documents the others.
     num_tokens of a cut span are those of its text alone, also where no part takes it.
+    num_tokens_of_longest is the most that a span has.
     """
     counts: dict[str, int] = {}
     for ordinal, name in enumerate((*names, NOT_TAKEN)):
@@ -306,4 +310,5 @@ def _counts(
         counts[f"{name}.num_cut_pieces"] = int(np.count_nonzero(is_in & spans.is_cut))
         counts[f"{name}.num_chars"] = int(spans.num_chars[is_in].sum())
         counts[f"{name}.num_tokens"] = int(num_tokens[is_in].sum())
+        counts[f"{name}.{LONGEST}"] = int(num_tokens[is_in].max(initial=0))
     return counts

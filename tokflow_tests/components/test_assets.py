@@ -184,6 +184,21 @@ def test_metadata_of_sequences_says_how_full_they_are(case: Case):
     assert train["num_cut_documents"] == metadata["train.num_cut_documents"].value > 0
 
 
+def test_metadata_of_an_export_has_the_statistics_of_each_part(case: Case):
+    case.run(keys=KEYS)
+
+    [bin_, parquet] = [
+        [record.data for record in case.event("exports", name).metadata["parts"].records]
+        for name in ("bin", "parquet")
+    ]
+    assert [row["part"] for row in bin_] == ["train", "validation"]
+    assert sum(row["num_documents"] for row in bin_) == 9
+    assert bin_[0]["num_exported_tokens"] == bin_[0]["num_tokens"]
+    assert bin_[0]["num_tokens_of_longest"] == len("second of a") + 1
+    assert parquet[0]["num_sequences"] > 0
+    assert 0 < parquet[0]["fill_fraction"] <= 1
+
+
 def test_a_partition_without_a_file_names_the_job_that_removes_it(case: Case):
     case.instance.add_dynamic_partitions("small_files", ["nowhere.txt"])
 

@@ -95,5 +95,7 @@ def check_split(made: Any, pieces: Pieces, key: str) -> None:
         expected[f"{part}.num_documents"] = sum(not piece.is_cut for piece in some)
         expected[f"{part}.num_cut_pieces"] = sum(piece.is_cut for piece in some)
         expected[f"{part}.num_chars"] = sum(len(piece.text) for piece in some)
-        expected[f"{part}.num_tokens"] = sum(len(piece.tokens) for piece in some)
+        sizes = [len(piece.tokens) for piece in some]
+        expected[f"{part}.num_tokens"] = sum(sizes)
+        expected[f"{part}.num_tokens_of_longest"] = max(sizes, default=0)
     same(f"split of {key}: counts", expected=expected, found=dict(made.manifest.counts))

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokflow.build.graph import BuildGraph
+from tokflow.split.spans import LONGEST
 from tokflow_tests.outputs import int64
 from tokflow_tests.tiny import build, declare, ids
 
@@ -68,12 +69,16 @@ def test_every_character_is_in_one_span_at_most_with_its_tokens_and_is_counted(
             counts[f"{span['part']}.{name}"] += span["num_documents"]
             counts[f"{span['part']}.num_chars"] += span["num_chars"]
             counts[f"{span['part']}.num_tokens"] += span["num_tokens"]
+            longest = f"{span['part']}.{LONGEST}"
+            counts[longest] = max(counts[longest], *(len(ids(text)) for text in some))
         counts["no_part.num_chars"] = sum(map(len, free.values()))
         not_cut = {number for number in in_none if len(free[number]) == len(texts[number])}
         has_free_cut = split.manifest.counts["no_part.num_cut_pieces"] > 0
         counts["no_part.num_documents"] = len(not_cut)
         counts["no_part.num_tokens"] = len(ids(*(texts[number] for number in not_cut)))
+        of_free = [len(ids(texts[number])) for number in not_cut]
+        counts[f"no_part.{LONGEST}"] = max(of_free, default=0)
         if has_free_cut:  # counted by test_spans
-            for name in ("num_documents", "num_cut_pieces", "num_tokens"):
+            for name in ("num_documents", "num_cut_pieces", "num_tokens", LONGEST):
                 counts[f"no_part.{name}"] = split.manifest.counts[f"no_part.{name}"]
         assert split.manifest.counts == counts

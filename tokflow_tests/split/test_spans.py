@@ -134,10 +134,12 @@ def test_what_no_part_takes_is_counted(tmp_path: Path):
         "train.num_cut_pieces": 0,
         "train.num_chars": 4,
         "train.num_tokens": 6,
+        "train.num_tokens_of_longest": 5,
         "no_part.num_documents": 3,
         "no_part.num_cut_pieces": 0,
         "no_part.num_chars": 8,
         "no_part.num_tokens": 4 + 6 + 4,
+        "no_part.num_tokens_of_longest": 6,
     }
 
 

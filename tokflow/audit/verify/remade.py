@@ -15,7 +15,7 @@ from tokflow.sequences.segments import FileSequences, write_sequences
 from tokflow.split.cut_tokens import CUT_TOKENS_NAME, CutEncoder
 from tokflow.split.rule import NO_PART, NOT_TAKEN, FileSpans
 from tokflow.split.shuffle import shuffle_seed_of
-from tokflow.split.spans import SPANS_NAME, Split, config_of_split, write_split
+from tokflow.split.spans import LONGEST, SPANS_NAME, Split, config_of_split, write_split
 from tokflow.store.arrow import read_table, to_numpy
 from tokflow.store.integrity import Stored
 from tokflow.store.manifest import broken_file, read_manifest
@@ -35,7 +35,8 @@ def verify_split(split: Split, encode_cut: CutEncoder | None = None) -> list[str
     unknown = set()
     if encode_cut is None:
         encode_cut = partial(_stored_cut_tokens, split)
-        unknown = {f"{NOT_TAKEN}.num_tokens"} if CUT_TOKENS_NAME in split.manifest.files else set()
+        if CUT_TOKENS_NAME in split.manifest.files:
+            unknown = {f"{NOT_TAKEN}.num_tokens", f"{NOT_TAKEN}.{LONGEST}"}
     with TemporaryDirectory(prefix="tokflow.") as folder:
         write_split(
             split.shard,
@@ -46,6 +47,7 @@ def verify_split(split: Split, encode_cut: CutEncoder | None = None) -> list[str
             encode_cut=encode_cut,
             shuffle_seed=shuffle_seed_of(split.manifest),
         )
+        unknown |= {f"{name}.{LONGEST}" for name in names} - counts.keys()
         return [*problems, *_differences(split, Path(folder), unknown)]
 
 

@@ -256,6 +256,17 @@ def test_a_split_whose_counts_do_not_close_is_found(small: tuple[Dataset, BuildG
     ]
 
 
+def test_a_split_that_does_not_count_its_longest_document_yet_is_well(
+    small: tuple[Dataset, BuildGraph],
+):
+    _, graph = small
+    folder = graph.split("a.jsonl").folder
+
+    edit_manifest(folder, lambda fields: fields["counts"].pop("train.num_tokens_of_longest"))
+
+    assert verify_split(graph.open_split("a.jsonl")) == []
+
+
 def test_tokens_of_a_cut_span_that_are_lost_are_found(tmp_path: Path):
     _, graph = built(tmp_path, split=SPLITS["cut"])
     made = graph.open_split("a.jsonl")

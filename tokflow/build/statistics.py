@@ -1,0 +1,95 @@
+"""Statistics of a dataset, as scripts print them at their end: of its text, parts and exports."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from tokflow.build.results import BuildResult
+from tokflow.split.spans import LONGEST
+
+OF_TEXT = (
+    "num_documents",
+    "num_empty_documents",
+    "num_rejects",
+    "num_left_out",
+    "num_chars",
+    "num_bytes",
+    "num_tokens",
+)
+"""Counts of a token shard."""
+
+
+def statistics_of(built: BuildResult) -> dict[str, Any]:
+    """Return what is known of all outputs of a build, as plain JSON.
+
+    text: sums over the token shards, {} where there is none; parts: a row for each part over all
+    splits; exports: by name a row for each part. A build of some files tells of these alone.
+    """
+    splits = [made.manifest for made in built.of("split")]
+    return {
+        "text": text_statistics(made.manifest.counts for made in built.of("tokens")),
+        "parts": part_statistics(
+            splits[0].details["parts"] if splits else (), [split.counts for split in splits]
+        ),
+        "exports": {
+            made.output.name: [
+                {"part": part, **export_statistics(made.manifest.counts, part)}
+                for part in made.manifest.details["parts"]
+            ]
+            for made in built.of("export")
+        },
+    }
+
+
+def text_statistics(shards: Iterable[Mapping[str, int]]) -> dict[str, int | float]:
+    """Return what token shards with these counts hold together; {} of none."""
+    counts: Counter[str] = Counter()
+    for shard in shards:
+        counts.update({name: shard.get(name, 0) for name in OF_TEXT})
+    if not counts:
+        return {}
+    return {**counts, "bytes_per_token": ratio(counts["num_bytes"], counts["num_tokens"])}
+
+
+def part_statistics(
+    parts: Iterable[str], splits: Sequence[Mapping[str, int]]
+) -> list[dict[str, Any]]:
+    """Return a row for each part of what splits with these counts hold together.
+
+    A span of a cut document counts as a document.
+    """
+    rows = []
+    for part in parts:
+        counts: Counter[str] = Counter()
+        for split in splits:
+            counts.update({name: split[f"{part}.{name}"] for name in _OF_SPLIT})
+        rows.append(
+            {
+                "part": part,
+                "num_documents": counts["num_documents"] + counts["num_cut_pieces"],
+                "num_chars": counts["num_chars"],
+                "num_tokens": counts["num_tokens"],
+                "chars_per_token": ratio(counts["num_chars"], counts["num_tokens"]),
+                LONGEST: max((split.get(f"{part}.{LONGEST}", 0) for split in splits), default=0),
+            }
+        )
+    return rows
+
+
+_OF_SPLIT = ("num_documents", "num_cut_pieces", "num_chars", "num_tokens")
+
+
+def export_statistics(counts: Mapping[str, int], part: str) -> dict[str, int | float]:
+    """Return what an export with these counts holds of a part, and how full its sequences are."""
+    num_tokens = counts[f"{part}.num_tokens"]
+    packed: dict[str, int | float] = {}
+    if (num_sequences := counts.get(f"{part}.num_sequences")) is not None:
+        num_slots = num_tokens + counts[f"{part}.num_padding"]
+        packed = {"num_sequences": num_sequences, "fill_fraction": ratio(num_tokens, num_slots)}
+    dropped = counts[f"{part}.num_dropped_tokens"]
+    return {"num_exported_tokens": num_tokens, "num_dropped_tokens": dropped, **packed}
+
+
+def ratio(part: int, whole: int) -> float:
+    """Return a fraction to four digits; 0 of nothing."""
+    return round(part / whole, 4) if whole else 0.0
