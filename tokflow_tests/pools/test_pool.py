@@ -87,15 +87,14 @@ def work(folder: Path, advance: Advance) -> None:
 
 
 def clean_up_slowly(folder: Path, advance: Advance) -> None:
-    (folder / "busy").touch()
     try:
+        (folder / "busy").touch()
         with suppress(SystemExit):  # as of a transform, whose exit is a bad document
             time.sleep(60)
         (folder / "is not told to end").touch()
     finally:
         (folder / "cleaning up").touch()
         time.sleep(0.5)
-        (folder / "cleaning up").unlink()
         (folder / "busy").unlink()
 
 
@@ -109,7 +108,9 @@ def wait_the_first_time(task: Path, advance: Advance) -> int:
 
 
 def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 30
     while not path.exists():
+        assert time.monotonic() < deadline, f"no {path.name}"
         time.sleep(0.01)
 
 
@@ -278,7 +279,7 @@ def test_a_worker_that_is_told_to_end_twice_still_cleans_up(tmp_path: Path):
     wait_for(tmp_path / "cleaning up")
     worker.processes.stop()
 
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["cleaning up"]
 
 
 def test_a_closed_map_stops_what_is_under_way_and_the_pool_goes_on(tmp_path: Path):
