@@ -11,16 +11,18 @@ seq_lengths     list<int32>  tokens of each segment, padding not among them
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from tokflow.errors import ConfigError
 from tokflow.exports.format import Arrays, Layout
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
+from tokflow.exports.sequence_files import FileSizeOptions
 from tokflow.sequences.segments import Sequences, fill_sequences
 from tokflow.store.arrow import to_arrow, to_numpy
 
@@ -39,14 +41,43 @@ Column = Literal[
 ]
 """A column beside input_ids, as an option names it."""
 
+Padding: TypeAlias = Annotated[
+    Literal["none", "longest", "max"],
+    BeforeValidator(lambda value: ("none", "max")[value] if isinstance(value, bool) else value),
+    PlainSerializer(lambda value: {"none": False, "max": True}.get(value, value)),
+    WithJsonSchema({"enum": ["none", "longest", "max", True, False]}),
+]
+"""The padding of each row, as options have it; `true` and `false`, which recipes have too, are max
+and none."""
+
+
+class RowOptions(FileSizeOptions):
+    """Options of the formats that have these columns but for those that an option leaves out."""
+
+    padding: Annotated[Padding, Field(exclude_if=lambda padding: padding == "max")] = "max"
+    """max: sequences are filled up to sequence_length; longest: up to the longest of the part;
+    none: a list ends at its last token. Sizes of files count sequences as filled."""
+    attention_mask: Annotated[bool, Field(exclude_if=bool)] = True
+    """True: there is a column of them; without it `segment_ids` tell tokens from padding."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns beside input_ids."""
+        of_mask = ("attention_mask",) if self.attention_mask else ()
+        return (*of_mask, "segment_ids", "position_ids")
+
+
 NO_LABEL = -100
 """The label of what is no loss token."""
+
+ALL_POSITIONS = slice(None)
+"""Of a sequence, padding included."""
 
 Lists = tuple[npt.NDArray[Any], npt.NDArray[np.int64]]
 """Values of lists end to end, and how many each list has."""
 
 
-def check_columns(columns: Sequence[str], *, padding: bool) -> None:
+def check_columns(columns: Sequence[str], padding: Padding) -> None:
     """Refuse columns beside input_ids that are named twice or cannot be.
 
     Raises: ConfigError.
@@ -54,11 +85,11 @@ def check_columns(columns: Sequence[str], *, padding: bool) -> None:
     problem = None
     if len(set(columns)) < len(columns):
         problem = "each column once", ", ".join(columns), "name it once"
-    elif padding and "seq_lengths" in columns:
+    elif padding != "none" and "seq_lengths" in columns:
         problem = (
             "lengths that add up to their row, as TRL's collator has it",
             "rows with padding",
-            "add `padding: false`",
+            "add `padding: none`",
         )
     if problem is not None:
         expected, found, remedy = problem
@@ -89,19 +120,29 @@ def schema_of(names: Iterable[str]) -> pa.Schema:
     return pa.schema([pa.field(name, pa.list_(TYPES[name])) for name in names])
 
 
-def make_columns(sequences: Sequences, schema: pa.Schema, *, padding: bool = True) -> pa.Table:
-    """Return the columns of `schema`; without `padding` each list ends at its last token."""
+def written_positions(part: Part, padding: Padding) -> slice | None:
+    """Return which positions of each sequence of a part are written; None: those of its tokens."""
+    if padding == "none":
+        return None
+    return slice(part.packed.longest if padding == "longest" else part.sequence_length)
+
+
+def make_columns(
+    sequences: Sequences, schema: pa.Schema, written: slice | None = ALL_POSITIONS
+) -> pa.Table:
+    """Return the columns of `schema`, of each sequence the positions that are `written`."""
     arrays = []
     for name in schema.names:
-        values, num_values = lists_of(sequences, name, padding=padding)
+        values, num_values = lists_of(sequences, name, written)
         offsets = np.zeros(len(sequences) + 1, dtype=np.int32)
         np.cumsum(num_values, out=offsets[1:])
         arrays.append(pa.ListArray.from_arrays(to_arrow(offsets), to_arrow(values)))
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def lists_of(sequences: Sequences, name: str, *, padding: bool = True) -> Lists:
-    """Return a column: for each sequence a list, which without `padding` ends at its last token."""
+def lists_of(sequences: Sequences, name: str, written: slice | None = ALL_POSITIONS) -> Lists:
+    """Return a column: for each sequence a list of the positions that are `written`, or where that
+    is None of its tokens."""
     is_token = sequences.segment_ids != 0
     if name == "seq_lengths":
         return _segment_lengths(sequences.segment_ids, is_token)
@@ -114,9 +155,10 @@ def lists_of(sequences: Sequences, name: str, *, padding: bool = True) -> Lists:
     else:
         values = getattr(sequences, "token_ids" if name == "input_ids" else name)
     values = values.astype(TYPES[name].to_pandas_dtype(), copy=False)
-    if padding:
-        return values.ravel(), np.full(len(values), values.shape[1])
-    return values[is_token], np.count_nonzero(is_token, axis=1)
+    if written is None:
+        return values[is_token], np.count_nonzero(is_token, axis=1)
+    values = values[:, written]
+    return values.ravel(), np.full(len(values), values.shape[1])
 
 
 def _segment_lengths(segment_ids: npt.NDArray[np.int32], is_token: npt.NDArray[np.bool_]) -> Lists:

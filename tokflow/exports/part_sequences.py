@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, partial
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,9 @@ from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.packing import PackingCounts
 from tokflow.sequences.segments import FileSequences, Sequences, fill_sequences
 from tokflow.store.integrity import Stored
+
+FILL_COLUMNS = ("sequence", "num_tokens")
+"""The columns of segments that tell how full each sequence is."""
 
 TOKENS_AT_ONCE = 2_048 * 2_048
 """Tokens made into sequences at one go; their arrays take some 50 MB."""
@@ -42,6 +45,20 @@ class PartSequences:
     def num_repeated_tokens(self) -> int:
         """Tokens that are in another sequence too, counted once less than they are there."""
         return self._count("num_repeated_tokens") + self._tails.num_repeated_more
+
+    @cached_property
+    def longest(self) -> int:
+        """Tokens of the longest sequence; 0 where there is none. Files behind the first that has a
+        full one are not read."""
+        found = 0
+        of_files = (file.segments(self.part, FILL_COLUMNS) for file in self.files)
+        for columns in chain(of_files, [self._tails.columns]):
+            sequence = columns["sequence"] - columns["sequence"][:1]
+            fill = np.bincount(sequence, weights=columns["num_tokens"])
+            found = max(found, int(fill.max(initial=0)))
+            if found == self.packing.stored_length:
+                break
+        return found
 
     @property
     def packing_counts(self) -> PackingCounts:

@@ -2,12 +2,15 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from tokflow.build.results import StageResult
 from tokflow.errors import ConfigError
-from tokflow.exports import Export
+from tokflow.exports import FORMATS, Export
 from tokflow.exports.batching import cut
 from tokflow.exports.columns import (
+    ALL_POSITIONS,
     check_columns,
     layout_of_columns,
     lists_of,
@@ -16,7 +19,10 @@ from tokflow.exports.columns import (
     schema_of,
 )
 from tokflow.sequences.segments import Sequences
+from tokflow_tests.exports.exporting import export_as
+from tokflow_tests.fuzz import readers
 from tokflow_tests.outputs import make_manifest, make_recipe
+from tokflow_tests.tiny import EOS, build, declare
 
 PAD = 9
 
@@ -51,7 +57,7 @@ def test_each_column_says_what_trainers_expect_of_its_name():
 def test_without_padding_a_row_ends_at_its_last_token():
     schema = schema_of(["input_ids", "position_ids", "seq_lengths"])
 
-    table = make_columns(rows(), schema, padding=False)
+    table = make_columns(rows(), schema, None)
 
     assert table.to_pydict() == {
         "input_ids": [[5, 6], [5, 6, 7, 5], [6, 7, 8, 5]],
@@ -71,7 +77,7 @@ def export_of(columns: list[str]) -> Export:
     return Export(Path(), make_manifest(recipe=recipe, partition=None, details=details))
 
 
-@pytest.mark.parametrize("padding", [True, False])
+@pytest.mark.parametrize("written", [ALL_POSITIONS, None])
 @pytest.mark.parametrize(
     ("all_loss", "columns"),
     [
@@ -84,10 +90,10 @@ def export_of(columns: list[str]) -> Export:
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
 def test_fields_are_read_again_from_whatever_columns_tell_of_them(
-    columns: list[str], all_loss: bool, padding: bool
+    columns: list[str], all_loss: bool, written: slice | None
 ):
     made = rows(all_loss=all_loss)
-    table = make_columns(made, schema_of(["input_ids", *columns]), padding=padding)
+    table = make_columns(made, schema_of(["input_ids", *columns]), written)
 
     read = read_columns(pa.concat_tables([table[:2], table[2:]]), export_of(columns))
 
@@ -136,12 +142,91 @@ def test_a_batch_is_cut_where_a_file_ends_and_nowhere_else():
         (
             ["seq_lengths"],
             "expected lengths that add up to their row, as TRL's collator has it, found rows with "
-            "padding; add `padding: false`",
+            "padding; add `padding: none`",
         ),
     ],
 )
 def test_columns_that_cannot_be_are_refused(columns: list[str], message: str):
     with pytest.raises(ConfigError) as raised:
-        check_columns(columns, padding=True)
+        check_columns(columns, "longest")
 
     assert str(raised.value) == f"columns: {message}"
+
+
+ROWS = {
+    "none": [[*b"ab", EOS], [*b"cde", EOS], [EOS]],
+    "longest": [[*b"ab", EOS, PAD], [*b"cde", EOS], [EOS, PAD, PAD, PAD]],
+    "max": [[*b"ab", EOS, PAD, PAD], [*b"cde", EOS, PAD], [EOS, PAD, PAD, PAD, PAD]],
+}
+
+
+@pytest.mark.parametrize("padding", ROWS)
+def test_rows_are_as_long_as_padding_says_in_every_format_that_has_it(padding: str, tmp_path: Path):
+    formats = [name for name in FORMATS if "padding" in FORMATS[name].options.model_fields]
+    dataset = declare(
+        tmp_path,
+        {"a.jsonl": ["ab", "cde", "", "fg"]},
+        packing={"strategy": "one_document", "sequence_length": 5, "pad_id": PAD},
+        split={"parts": {"train": {"documents": 3}, "validation": {"start": 3}}},
+        exports=[{"format": name, "padding": padding} for name in formats],
+    )
+
+    built = build(dataset)
+
+    for name in formats:
+        assert rows_in(built.export(name), "train") == ROWS[padding], name
+        [[*tokens]] = rows_in(built.export(name), "validation")
+        assert tokens == [*b"fg", EOS, *[PAD] * (2 if padding == "max" else 0)]
+    assert len(formats) == 5
+
+
+def rows_in(made: StageResult, part: str) -> list[list[int]]:
+    format_ = made.manifest.details["format"]
+    export = readers.Export(
+        folder=made.folder,
+        options={"format": format_},
+        part=part,
+        parts=["train", "validation"],
+        dtype="<u2",
+    )
+    found = readers.READERS[format_](export)
+    assert isinstance(found, readers.Rows)
+    return found.fields["token_ids"]
+
+
+@pytest.mark.parametrize("format_", ["parquet", "arrow", "easydel"])
+def test_a_mask_that_is_left_out_leaves_the_other_columns(format_: str, tmp_path: Path):
+    folder, manifest = export_as(format_, tmp_path, ["ab", "c"], attention_mask=False)
+
+    [fields] = Export(folder, manifest).read("train")
+
+    assert Export(folder, manifest).layout.columns == ("input_ids", "segment_ids", "position_ids")
+    assert fields["loss_mask"].tolist() == [[True] * 4, [True, False, False, False]]
+
+
+def test_the_longest_row_may_be_one_of_tails(tmp_path: Path):
+    texts = {"a.jsonl": ["abc", "de"], "b.jsonl": ["f"]}  # the last row of each is left open
+    packing = {"strategy": "greedy", "sequence_length": 6}
+
+    folder, _ = export_as(
+        "parquet", tmp_path, texts, attributes={"packing": packing}, padding="longest"
+    )
+
+    table = pq.read_table(folder / "train-00000-of-00001.parquet")
+    assert [len(row) for row in table["input_ids"].to_pylist()] == [5, 5]
+
+
+def test_what_options_had_always_stands_in_recipes_as_it_did(tmp_path: Path):
+    """So that no export is made again for options that came later."""
+    fields = {"megabytes_per_file", "sequences_per_file", "compression"}
+
+    dumped = {name: FORMATS[name].options().model_dump() for name in ("parquet", "arrow", "jsonl")}
+
+    assert {*dumped["parquet"]} == {*fields, "sequences_per_group"}
+    assert {*dumped["arrow"]} == {*fields, "sequences_per_batch"}
+    assert [FORMATS["jsonl"].options(padding=p).model_dump()["padding"] for p in ("max", True)] == [
+        True,
+        True,
+    ]
+    assert FORMATS["jsonl"].options(padding="none").model_dump()["padding"] is False
+    assert FORMATS["parquet"].options(padding=False).model_dump()["padding"] is False

@@ -31,14 +31,16 @@ _FIELDS = {"a": "position_ids", "tokens": "token_ids", "c": "loss_mask", "b": "s
 OPTIONS: dict[str, dict[str, Any]] = {
     "archai": {},
     "arrow": {},
-    "arrow-batches-of-2": {"sequences_per_file": 5, "sequences_per_batch": 2},
+    "arrow-batches-of-2": {"padding": "none", "sequences_per_file": 5, "sequences_per_batch": 2},
     "arrow-zstd": {"compression": "zstd"},
     "bin": {},
     "datatrove": {},
     "datatrove-files-of-5": {"tokens_per_file": 5},
     "easydel": {},
     "easydel-files-of-2": {
+        "attention_mask": False,
         "position_ids": False,
+        "padding": "longest",
         "sequences_per_file": 2,
         "sequences_per_group": 1,
     },
@@ -78,7 +80,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "olmo-files-of-5": {"tokens_per_file": 5},
     "parquet": {},
     "parquet-files-of-2": {"sequences_per_file": 2},
-    "parquet-groups-of-1": {"sequences_per_group": 1},
+    "parquet-groups-of-1": {"padding": "none", "attention_mask": False, "sequences_per_group": 1},
     "pickle": {},
     "pickle-files-of-2": {"sequences_per_file": 2},
     "webdataset": {},
@@ -261,7 +263,7 @@ def check_bytes(
         return
     for row, expected in zip(found.fields.get("token_ids", []), token_ids.tolist(), strict=True):
         assert row == expected[: len(row)]
-        assert len(row) == len(expected) or export.get("padding") is False
+        assert len(row) == len(expected) or export.get("padding", "max") != "max"
 
 
 def check_read(folder: Path, manifest: Manifest, part: Part) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tokflow_tests.fuzz.difference import DifferenceError, same
+from tokflow_tests.fuzz.exports import is_unpadded
 from tokflow_tests.fuzz.model import Piece
 from tokflow_tests.fuzz.packing import (
     EXACT,
@@ -50,10 +51,11 @@ def _check_fields(
 ) -> None:
     """Every column has, token by token, what the index says that stands there."""
     length, pad_id = row_length(made.packing), made.pad_id
-    is_padded = made.options.get("padding", True)
+    if made.options.get("padding") == "longest":
+        length = max((sum(run.size for run in row) for row in rows), default=0)
     for number, row in enumerate(rows):
         sizes = [run.size for run in row]
-        rest = (length - sum(sizes)) if is_padded else 0
+        rest = 0 if is_unpadded(made.options) else length - sum(sizes)
         tokens = [t for run in row for t in pieces[run.piece].tokens[run.start :][: run.size]]
         segments = [n for n, size in enumerate(sizes, start=1) for _ in range(size)]
         expected = {
@@ -73,7 +75,8 @@ def _check_fields(
 
 def _columns(options: dict[str, Any]) -> set[str]:
     """Return the fields beside the token ids that the files of a format have."""
-    usual = {"attention_mask", "segment_ids", "position_ids"}
+    left_out = {of for of in ("attention_mask", "position_ids") if not options.get(of, True)}
+    usual = {"attention_mask", "segment_ids", "position_ids"} - left_out
     format_ = options["format"]
     if format_ == "mds":
         columns = options.get("columns")
@@ -83,8 +86,6 @@ def _columns(options: dict[str, Any]) -> set[str]:
         return {"segment_ids", "position_ids"}
     if format_ in ("pickle", "webdataset"):
         return set()
-    if format_ == "easydel":
-        return usual if options.get("position_ids", True) else usual - {"position_ids"}
     if format_ == "jsonl":
         return {*options.get("columns", ["segment_ids"])}
     return {*options.get("columns", usual)}

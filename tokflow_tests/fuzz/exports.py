@@ -53,12 +53,20 @@ SIZES = (1, 2, 3, 10, 100)
 FEW_TOKENS = (1, 5, 20, 100, 1000)
 
 
+PADDINGS = (True, False, "none", "longest", "max")
+
+
+def is_unpadded(options: Options) -> bool:
+    """Say whether each row ends at its last token."""
+    return options.get("padding") in (False, "none")
+
+
 def _columns(random: Random) -> Options:
     names = ["attention_mask", "segment_ids", "position_ids", "loss_mask", "labels", "seq_lengths"]
-    options = _some(random, sequences_per_file=SIZES, padding=(True, False))
+    options = _some(random, sequences_per_file=SIZES, padding=PADDINGS)
     if random.random() < 0.7:
         chosen = random.sample(names, random.randrange(len(names) + 1))
-        if options.get("padding", True):
+        if not is_unpadded(options):
             chosen = [name for name in chosen if name != "seq_lengths"]
         options["columns"] = chosen
     return options
@@ -110,6 +118,8 @@ def _parquet(random: Random) -> Options:
         sequences_per_file=SIZES,
         sequences_per_group=SIZES,
         compression=("zstd", "snappy", "none"),
+        padding=PADDINGS,
+        attention_mask=(True, False),
     )
 
 
@@ -123,6 +133,8 @@ def _arrow(random: Random) -> Options:
         sequences_per_file=SIZES,
         sequences_per_batch=SIZES,
         compression=("none", "lz4", "zstd"),
+        padding=PADDINGS,
+        attention_mask=(True, False),
     )
 
 

@@ -2,8 +2,8 @@
 
     <part>-<i>-of-<n>.arrow    Arrow's IPC file format (Feather V2), which begins with ARROW1:
                                a footer leads to each record batch
-    columns     those of parquet, in the same types: input_ids, attention_mask, segment_ids,
-                position_ids and, of chats, loss_mask
+    columns     those of parquet, in the same types and lengths: input_ids, attention_mask,
+                segment_ids, position_ids and, of chats, loss_mask
     lost        nothing
 
 `pyarrow.ipc.open_file(pyarrow.memory_map(path)).get_batch(i)` reads one batch and copies nothing
@@ -22,11 +22,13 @@ from typing import Literal
 import pyarrow as pa
 
 from tokflow.exports.columns import (
+    RowOptions,
     layout_of_columns,
     make_columns,
     read_columns,
     schema_of,
     with_loss_mask,
+    written_positions,
 )
 from tokflow.exports.format import Arrays, Format
 from tokflow.exports.new_files import open_hashed
@@ -34,7 +36,6 @@ from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import (
     TOKENS_PER_BATCH,
-    FileSizeOptions,
     files_by_size,
     paths_by_size,
     sequences_per_file,
@@ -42,10 +43,8 @@ from tokflow.exports.sequence_files import (
 )
 from tokflow.store.config import Count
 
-COLUMNS = ("attention_mask", "segment_ids", "position_ids")
 
-
-class ArrowOptions(FileSizeOptions):
+class ArrowOptions(RowOptions):
     """Arrow: <part>-<i>-of-<n>.arrow, IPC files with the columns of parquet."""
 
     sequences_per_batch: Count = 1_000
@@ -56,7 +55,8 @@ class ArrowOptions(FileSizeOptions):
 
 def write(part: Part, options: ArrowOptions, folder: Path) -> None:
     """Write the shards of a part."""
-    schema = schema_of(with_loss_mask(COLUMNS, part))
+    schema = schema_of(with_loss_mask(options.columns, part))
+    written = written_positions(part, options.padding)
     codec = None if options.compression == "none" else options.compression
     ipc = pa.ipc.IpcWriteOptions(compression=codec)
     most = sequences_within(TOKENS_PER_BATCH, part.sequence_length)
@@ -66,7 +66,7 @@ def write(part: Part, options: ArrowOptions, folder: Path) -> None:
     ):
         with open_hashed(path) as file, pa.ipc.new_file(file, schema, options=ipc) as writer:
             for batch in batches:
-                writer.write_table(make_columns(batch, schema))
+                writer.write_table(make_columns(batch, schema, written))
 
 
 def read(export: Export, part: str) -> Iterator[Arrays]:
@@ -80,7 +80,7 @@ def read(export: Export, part: str) -> Iterator[Arrays]:
 
 FORMAT = Format(
     ArrowOptions,
-    lambda options: layout_of_columns(COLUMNS),
+    lambda options: layout_of_columns(options.columns),
     write,
     read,
     sequences_per_file=sequences_per_file,

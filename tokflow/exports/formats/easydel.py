@@ -1,8 +1,8 @@
 """EasyDeL's parquet shards of sequences, a folder per part, which ParquetShardedSource reads.
 
     <part>/shard-<i>.parquet
-    input_ids       list<int32>, sequence_length long; so are the others
-    attention_mask  list<int8>   1 at tokens, 0 at padding
+    input_ids       list<int32>, sequence_length long unless `padding` is another; so are the others
+    attention_mask  list<int8>   1 at tokens, 0 at padding; unless it is left out
     segment_ids     list<int32>  1, 2, ... in each row; 0 is padding
     position_ids    list<int32>  0 at each segment's first token; unless it is left out
     labels          list<int32>  of chats alone: the token if it is a loss token, else -100;
@@ -32,8 +32,6 @@ from tokflow.exports.sequence_files import (
 )
 from tokflow.store.config import Count
 
-COLUMNS = ("attention_mask", "segment_ids")
-
 TOKENS_PER_GROUP = 1_000_000
 """EasyDeL has some 100 bytes of Python objects for each."""
 
@@ -47,17 +45,21 @@ class EasydelOptions(ParquetOptions):
     sequences_per_group: Count = 1_000
     """Rows of a row group; fewer where they would hold more than a million tokens."""
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns beside input_ids."""
+        left_out = () if self.position_ids else ("position_ids",)
+        return tuple(name for name in super().columns if name not in left_out)
+
 
 def write(part: Part, options: EasydelOptions, folder: Path) -> None:
     """Write the shards of a part into its folder."""
-    columns = ["input_ids", *COLUMNS]
-    columns += ["position_ids"] if options.position_ids else []
-    columns += ["labels"] if part.has_loss_mask else []
+    columns = ["input_ids", *options.columns, *(["labels"] if part.has_loss_mask else [])]
     at_once = sequences_within(TOKENS_PER_GROUP, part.sequence_length)
     at_once = min(at_once, options.sequences_per_group)
     stem = folder / part.name / "shard"
     files = files_by_size(part, options, stem, ".parquet", at_once=at_once, has_total=False)
-    write_groups(files, columns, compression=options.compression)
+    write_groups(files, columns, part, options)
 
 
 def read(export: Export, part: str) -> Iterator[Arrays]:
@@ -67,7 +69,7 @@ def read(export: Export, part: str) -> Iterator[Arrays]:
 
 FORMAT = Format(
     EasydelOptions,
-    lambda options: layout_of_columns(COLUMNS),
+    lambda options: layout_of_columns(options.columns),
     write,
     read,
     sequences_per_file=sequences_per_file,

@@ -5,10 +5,10 @@
     <part>/state.json                   the shards in order, the split and a fingerprint
     <part>/data-<i>-of-<n>.arrow        Arrow's IPC stream format, without footer; `datasets`
                                         maps it and keeps no copy in memory
-    input_ids and the columns of the option; lists of one length unless `padding: false`
+    input_ids and the columns of the option; lists of one length unless `padding: none`
     lost        what no column tells of
 
-TRL's SFTTrainer takes `columns: [seq_lengths]` with `padding: false` for rows packed already, and
+TRL's SFTTrainer takes `columns: [seq_lengths]` with `padding: none` for rows packed already, and
 makes position_ids of them where it trains padding-free; `labels` are used as they are.
 
 `_fingerprint`, under which `datasets` keeps the results of `map`, is a hash of the content. A
@@ -30,12 +30,14 @@ import xxhash
 from tokflow.exports.columns import (
     TYPES,
     Column,
+    Padding,
     check_columns,
     layout_of_columns,
     make_columns,
     read_columns,
     schema_of,
     with_loss_mask,
+    written_positions,
 )
 from tokflow.exports.format import Arrays, Format
 from tokflow.exports.new_files import open_hashed
@@ -61,8 +63,9 @@ class HfDatasetOptions(FileSizeOptions):
     columns: Listed[Column] = ("attention_mask", "segment_ids", "position_ids")
     """Beside input_ids: attention_mask, segment_ids, position_ids, loss_mask (of chats it is
     added), labels (-100 at other than loss tokens), seq_lengths (tokens of each segment)."""
-    padding: bool = True
-    """True: sequences are filled up to sequence_length; if not, a list ends at its last token."""
+    padding: Padding = "max"
+    """max: sequences are filled up to sequence_length; longest: up to the longest of the part;
+    none: a list ends at its last token."""
     megabytes_per_file: Count = 500
     """Arrow data per shard (max_shard_size)."""
     feature_type: Literal["List", "Sequence"] = "List"
@@ -71,7 +74,7 @@ class HfDatasetOptions(FileSizeOptions):
 
     def check(self) -> None:
         """Refuse options that do not go together."""
-        check_columns(self.columns, padding=self.padding)
+        check_columns(self.columns, self.padding)
 
 
 def write(part: Part, options: HfDatasetOptions, folder: Path) -> None:
@@ -83,14 +86,14 @@ def write(part: Part, options: HfDatasetOptions, folder: Path) -> None:
     size = sum(TYPES[name].bit_width // 8 * part.sequence_length + 4 for name in names)
     at_once = min(MAX_BATCH_ROWS, sequences_within(MAX_BATCH_BYTES, size))
     hasher = xxhash.xxh3_64(json.dumps([part.name, metadata]).encode())
-    names_of_files = []
+    names_of_files, written = [], written_positions(part, options.padding)
     for path, batches in files_by_size(
         part, options, folder / part.name / "data", ".arrow", at_once=at_once, sequence_bytes=size
     ):
         names_of_files.append(path.name)
         with open_hashed(path) as file, pa.ipc.new_stream(file, schema) as writer:
             for batch in batches:
-                table = make_columns(batch, schema, padding=options.padding)
+                table = make_columns(batch, schema, written)
                 writer.write_table(table)
                 _hash_table(hasher, table)
     texts = {"citation": "", "description": "", "homepage": "", "license": ""}

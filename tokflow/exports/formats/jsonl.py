@@ -3,7 +3,7 @@
     <part>-<i>-of-<n>.jsonl    also .jsonl.gz (one member, mtime 0) and .jsonl.zst (one frame)
     {"input_ids":[464,2068],"segment_ids":[1,1]}
                input_ids and the columns of the option; no blanks, a newline behind each object;
-               lists of one length unless `padding: false`
+               lists of one length unless `padding: none`
     lost       what no column tells of
 
 `datasets.load_dataset("json", data_files=...)`, pandas.read_json(lines=True) and pyarrow.json
@@ -34,11 +34,13 @@ from tokflow.exports.columns import (
     TYPES,
     Column,
     Lists,
+    Padding,
     check_columns,
     fields_of,
     layout_of_columns,
     lists_of,
     with_loss_mask,
+    written_positions,
 )
 from tokflow.exports.format import Arrays, Format
 from tokflow.exports.new_files import open_hashed
@@ -70,8 +72,9 @@ class JsonlOptions(FileSizeOptions):
     columns: Listed[Column] = ("segment_ids",)
     """Beside input_ids: attention_mask, segment_ids, position_ids, loss_mask (of chats it is
     added), labels (-100 at other than loss tokens), seq_lengths (tokens of each segment)."""
-    padding: bool = True
-    """True: sequences are filled up to sequence_length; if not, a list ends at its last token."""
+    padding: Padding = "max"
+    """max: sequences are filled up to sequence_length; longest: up to the longest of the part;
+    none: a list ends at its last token."""
     compression: Literal["none", "gz", "zst"] = "none"
     """gz: .jsonl.gz; zst: .jsonl.zst."""
     compression_level: int | None = None
@@ -79,18 +82,19 @@ class JsonlOptions(FileSizeOptions):
 
     def check(self) -> None:
         """Refuse options that do not go together."""
-        check_columns(self.columns, padding=self.padding)
+        check_columns(self.columns, self.padding)
         check_level(self.compression, self.compression_level)
 
 
 def write(part: Part, options: JsonlOptions, folder: Path) -> None:
     """Write the shards of a part."""
     columns, suffix = with_loss_mask(options.columns, part), _suffix(options.compression)
+    written = written_positions(part, options.padding)
     at_once = sequences_within(TOKENS_AT_ONCE, part.sequence_length)
     for path, batches in files_by_size(part, options, folder / part.name, suffix, at_once=at_once):
         with _opened(path, options) as file:
             for batch in batches:
-                file.write(_lines(batch, columns, padding=options.padding))
+                file.write(_lines(batch, columns, written))
 
 
 def _suffix(compression: str) -> str:
@@ -113,8 +117,8 @@ def _opened(path: Path, options: JsonlOptions) -> Iterator[IO[bytes]]:
             yield plain
 
 
-def _lines(sequences: Sequences, columns: Sequence[str], *, padding: bool) -> bytes:
-    lists = [_of_sequences(*lists_of(sequences, name, padding=padding)) for name in columns]
+def _lines(sequences: Sequences, columns: Sequence[str], written: slice | None) -> bytes:
+    lists = [_of_sequences(*lists_of(sequences, name, written)) for name in columns]
     records = [dict(zip(columns, values, strict=True)) for values in zip(*lists, strict=True)]
     return msgspec.json.Encoder().encode_lines(records)
 

@@ -1,8 +1,8 @@
 """Parquet shards of sequences, as `datasets`, pandas and most trainers read them.
 
     <part>-<i>-of-<n>.parquet    `datasets.load_dataset(folder)` takes the part from the name
-    input_ids       list<int32>, sequence_length long
-    attention_mask  list<int8>   1 at tokens, 0 at padding
+    input_ids       list<int32>, sequence_length long unless `padding` is another
+    attention_mask  list<int8>   1 at tokens, 0 at padding; unless it is left out
     segment_ids     list<int32>  1, 2, ... in each row; 0 is padding
     position_ids    list<int32>  0 at each segment's first token
     loss_mask       list<int8>   of chats alone: 1 at loss tokens, 0 at others; of other
@@ -18,21 +18,22 @@ train_b for train too. Say which files are which where parts are called otherwis
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from tokflow.exports.columns import (
+    RowOptions,
     layout_of_columns,
     make_columns,
     read_columns,
     schema_of,
     with_loss_mask,
+    written_positions,
 )
 from tokflow.exports.format import Arrays, Format
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import (
     TOKENS_PER_BATCH,
-    FileSizeOptions,
     files_by_size,
     paths_by_size,
     sequences_per_file,
@@ -41,13 +42,11 @@ from tokflow.exports.sequence_files import (
 from tokflow.sequences.segments import Sequences
 from tokflow.store.config import Count
 
-COLUMNS = ("attention_mask", "segment_ids", "position_ids")
-
 OF_IDS = ("input_ids", "labels")
 """Columns of token ids."""
 
 
-class ParquetOptions(FileSizeOptions):
+class ParquetOptions(RowOptions):
     """Parquet: <part>-<i>-of-<n>.parquet with input_ids, attention_mask, segment_ids, position_ids
     and, of chats, loss_mask."""
 
@@ -62,23 +61,29 @@ def write(part: Part, options: ParquetOptions, folder: Path) -> None:
     at_once = sequences_within(TOKENS_PER_BATCH, part.sequence_length)
     at_once = min(at_once, options.sequences_per_group)
     files = files_by_size(part, options, folder / part.name, ".parquet", at_once=at_once)
-    write_groups(files, with_loss_mask(COLUMNS, part), compression=options.compression)
+    write_groups(files, with_loss_mask(options.columns, part), part, options)
 
 
 def write_groups(
-    files: Iterable[tuple[Path, Iterable[Sequences]]], columns: Sequence[str], *, compression: str
+    files: Iterable[tuple[Path, Iterable[Sequences]]],
+    columns: Sequence[str],
+    part: Part,
+    options: ParquetOptions,
 ) -> None:
-    """Write the columns of sequences into files; those that come at once are a row group."""
+    """Write the columns of a part's sequences into files; those that come at once are a row
+    group."""
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
     schema = schema_of(columns)
     # Ids hardly repeat within a page; the other columns are nearly all repetition.
     repeating = [f"{name}.list.element" for name in columns if name not in OF_IDS]
-    settings = {"compression": compression, "use_dictionary": repeating, "write_statistics": False}
+    settings: dict[str, Any] = {"use_dictionary": repeating, "write_statistics": False}
+    settings["compression"] = options.compression
+    written = written_positions(part, options.padding)
     for path, batches in files:
         with pq.ParquetWriter(path, schema, **settings) as writer:
             for batch in batches:
-                writer.write_table(make_columns(batch, schema))
+                writer.write_table(make_columns(batch, schema, written))
 
 
 def read(export: Export, part: str) -> Iterator[Arrays]:
@@ -98,7 +103,7 @@ def read_groups(paths: list[Path], export: Export) -> Iterator[Arrays]:
 
 FORMAT = Format(
     ParquetOptions,
-    lambda options: layout_of_columns(COLUMNS),
+    lambda options: layout_of_columns(options.columns),
     write,
     read,
     sequences_per_file=sequences_per_file,
