@@ -10,7 +10,7 @@ from tokflow.exports.part import make_parts
 from tokflow.raw import group_key
 from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, open_sequences
-from tokflow.split.shuffle import shuffle_seed_of
+from tokflow.split.shuffle import ExportOrder, order_of
 from tokflow.split.spans import Split, open_split
 from tokflow.store.manifest import read_expected
 from tokflow.store.stored_outputs import StoredOutput, made_in
@@ -152,7 +152,7 @@ class Ancestry:
             details,
             files,
             PackingConfig(**packing),
-            shuffle_seed=shuffle_seed_of(manifest) if manifest.stage == "export" else None,
+            order=order_of(manifest) if manifest.stage == "export" else ExportOrder(),
         )
 
 

@@ -9,7 +9,7 @@ from tokflow.exports.config import ExportConfig, check_parts, export_recipe, wit
 from tokflow.exports.format import SourceNames
 from tokflow.exports.writing import write_export
 from tokflow.sequences.config import PackingConfig
-from tokflow.split.shuffle import shuffle_seed_of
+from tokflow.split.shuffle import order_of
 from tokflow.store.atomic import new_folder, point_latest_to, scratch_folder
 from tokflow.store.integrity import check_files, checked
 from tokflow.store.manifest import Manifest, is_intact
@@ -55,8 +55,7 @@ def convert_export(
         _check_output(found, output)
         _write(found, config, used, output)
         return output
-    seed = shuffle_seed_of(found.manifest)
-    recipe = export_recipe(config, used, _parents(found), shuffle_seed=seed)
+    recipe = export_recipe(config, used, _parents(found), order=order_of(found.manifest))
     folder = _folder_beside(found, config, recipe.fingerprint)
     if not is_intact(folder):
         _write(found, config, used, folder)
@@ -75,7 +74,7 @@ def _write(found: StoredOutput, config: ExportConfig, packing: PackingConfig, fo
                 found,
                 packing if is_packed else None,
                 scratch,
-                shuffle_seed=shuffle_seed_of(found.manifest),
+                order=order_of(found.manifest),
             ),
             config,
             temporary,

@@ -22,7 +22,7 @@ from tokflow.exports.part import make_parts
 from tokflow.exports.reading import damaged_file
 from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, open_sequences, write_sequences
-from tokflow.split.shuffle import document_keys
+from tokflow.split.shuffle import ExportOrder, document_keys, seed_in_files
 from tokflow.split.spans import SPANS_NAME, SPANS_SCHEMA, Split
 from tokflow.store.arrow import make_table, repeated, to_arrow, to_numpy
 from tokflow.store.manifest import checksum
@@ -51,14 +51,13 @@ def gather_parts(
     packing: PackingConfig | None,
     folder: Path,
     *,
-    shuffle_seed: int | None = None,
+    order: ExportOrder,
 ) -> list[Part]:
     """Return what another export of the same tokens is made from; its files are in `folder`.
 
     The documents have the order of their raw files again, each token stands once, and what the
     export did not hold (dropped tokens, documents of no tokens) is not there. `packing` makes
-    sequences; None is for formats that need none; `shuffle_seed`: of their order. `folder` must
-    stay as long as the parts do.
+    sequences; None is for formats that need none. `folder` must stay as long as the parts do.
 
     Raises: ConfigError for a format that is never read, and where the beginning of a document was
     dropped; CorruptOutputError where the files hold more or less than their manifest says.
@@ -79,9 +78,7 @@ def gather_parts(
             else:
                 write_sequences(split, packing, packed, dataset=found.manifest.dataset)
                 files.append(open_sequences(read_output(packed), split))
-    return make_parts(
-        details["parts"], details, files, packing or PackingConfig(), shuffle_seed=shuffle_seed
-    )
+    return make_parts(details["parts"], details, files, packing or PackingConfig(), order=order)
 
 
 def _flat(found: StoredOutput, part: str, folder: Path) -> dict[str, TokenSource]:
@@ -182,7 +179,7 @@ def _write_split(
     """Write the tokens of one raw file as a token shard and its split, whose manifest, one for
     both, is in memory alone."""
     tables, counts = [], {}
-    seed = found.manifest.details.get("document_order", {}).get("seed")
+    seed = seed_in_files(found.manifest)
     for part, sources in flat.items():
         entries = _in_document_order(index.entries(raw_file, part), raw_file, seed)
         starts, sizes = entries["position"], entries["num_tokens"]

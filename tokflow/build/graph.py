@@ -33,7 +33,7 @@ from tokflow.raw import (
 )
 from tokflow.sequences.segments import FileSequences, open_sequences, sequences_recipe
 from tokflow.split.rule import FilePosition, SplitConfig, part_of_file
-from tokflow.split.shuffle import shuffle_fields
+from tokflow.split.shuffle import DOCUMENT_ORDER, shuffle_fields
 from tokflow.split.spans import Split, open_split, split_recipe
 from tokflow.store.manifest import Recipe
 from tokflow.store.verdicts import write_verdict
@@ -299,12 +299,12 @@ class BuildGraph:
             self.export_details(),
             files,
             dataset.packing,
-            shuffle_seed=dataset.shuffle.of_sequences,
+            order=dataset.shuffle.of_export,
         )
 
     def export_details(self) -> dict[str, Any]:
         """Return what the manifest of each export says of its tokens."""
-        tokenizer, encoding = self.tokenizer, self.encoding
+        tokenizer, encoding, shuffle = self.tokenizer, self.encoding, self.dataset.shuffle
         return {
             "dtype": tokenizer.dtype.str,
             "vocab_size": tokenizer.vocab_size,
@@ -312,7 +312,8 @@ class BuildGraph:
             "bos_id": encoding.bos_id,
             "tokenizer_fingerprint": tokenizer.fingerprint,
             "names": asdict(self.dataset.names),
-            **shuffle_fields(self.dataset.shuffle.of_documents, "document_order"),
+            **shuffle_fields(shuffle.of_documents, DOCUMENT_ORDER),
+            **shuffle.of_export.document_fields(),
         }
 
     @cached_property
@@ -353,8 +354,7 @@ def _recipe_of_export(graph: BuildGraph, name: str) -> Recipe:
     config = graph.export_config(name)
     parents = {key: output.fingerprint for key, output in graph.inputs(config).items()}
     dataset = graph.dataset
-    seed = dataset.shuffle.of_sequences
-    return export_recipe(config, dataset.packing, parents, shuffle_seed=seed)
+    return export_recipe(config, dataset.packing, parents, order=dataset.shuffle.of_export)
 
 
 RECIPES: Mapping[Stage, Callable[[BuildGraph, str], Recipe]] = {

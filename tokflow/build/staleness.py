@@ -25,8 +25,7 @@ def why(newest: Manifest, expected: Recipe) -> tuple[Cause, tuple[str, ...]]:
     if libraries != newest.config.get("libraries", {}):
         return "code changed", tuple(described_changes(libraries) or ["older libraries again"])
     fields = list(_changed_fields(_as_json(expected.config), _as_json(newest.config)))
-    one, other = ("shuffle" in config for config in (expected.config, newest.config))
-    fields += [] if one == other else ["shuffle is new" if one else "shuffle is gone"]
+    fields += list(_shuffles_that_came_or_went(expected.config, newest.config))
     inputs = _changed_parents(expected.parents, newest.parents)
     files: list[str] = []
     if newest.stage == "tokenizer":
@@ -48,6 +47,14 @@ def why(newest: Manifest, expected: Recipe) -> tuple[Cause, tuple[str, ...]]:
     causes = [cause for cause, names in found.items() if names]
     details = [_some(names) for names in found.values() if names]
     return (causes[0] if causes else "config changed"), tuple(details)
+
+
+def _shuffles_that_came_or_went(
+    expected: Mapping[str, Any], found: Mapping[str, Any]
+) -> Iterator[str]:
+    for name, called in (("shuffle", "shuffle"), ("document_order", "shuffle.documents")):
+        if (name in expected) != (name in found):
+            yield f"{called} is {'new' if name in expected else 'gone'}"
 
 
 def _changed_parents(expected: Mapping[str, str], found: Mapping[str, str]) -> dict[str, str]:

@@ -55,7 +55,7 @@ def code_version(dataset: Dataset, stage: str, name: str = "") -> str:
             BuildGraph(dataset).export_config(name),
             dataset.packing,
             {},
-            shuffle_seed=dataset.shuffle.of_sequences,
+            order=dataset.shuffle.of_export,
         ),
     }
     return recipes[stage]().code_version

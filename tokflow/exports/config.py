@@ -19,7 +19,7 @@ from tokflow.exports.part import check_eos_first
 from tokflow.raw import RawConfig, redact
 from tokflow.raw.urls import is_url
 from tokflow.sequences.config import PackingConfig
-from tokflow.split.shuffle import shuffle_fields
+from tokflow.split.shuffle import ExportOrder
 from tokflow.store.atomic import check_name
 from tokflow.store.config import Config
 from tokflow.store.config_errors import check_keys, relocated
@@ -126,16 +126,13 @@ def export_recipe(
     packing: PackingConfig,
     parents: Mapping[str, str],
     *,
-    shuffle_seed: int | None = None,
+    order: ExportOrder,
 ) -> Recipe:
-    """Return what decides an export made from `parents` (partition key to fingerprint).
-
-    `shuffle_seed`: of the order of its sequences; None where they are in the order of files.
-    """
+    """Return what decides an export made from `parents` (partition key to fingerprint)."""
     fields: dict[str, Any] = {"format": config.format, "options": config.options.model_dump()}
     if config.layout.is_packed:
         fields["packing"] = packing.fields_of_export()
-        fields |= shuffle_fields(shuffle_seed)
+    fields |= order.fields(is_packed=config.layout.is_packed)
     fields |= known_changes("export", config.format)
     version = FORMATS[config.format].version + INDEX_VERSION
     return Recipe(stage="export", version=version, config=fields, parents=parents)

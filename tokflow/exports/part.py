@@ -15,14 +15,16 @@ from tokflow.errors import ConfigError
 from tokflow.exports.batching import offsets_of
 from tokflow.exports.index import index_tables
 from tokflow.exports.part_sequences import TOKENS_AT_ONCE, PartSequences
+from tokflow.exports.partition_documents import PartitionDocuments
+from tokflow.exports.shuffled_documents import ShuffledDocuments, make_shuffled
 from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, Sequences
+from tokflow.split.shuffle import ExportOrder
 from tokflow.split.spans import SPAN_COLUMNS, Split
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import Stored
 from tokflow.store.manifest import FileEntry
 from tokflow.store.tables import Columns
-from tokflow.tokens.origins import Origins
 from tokflow.tokens.token_source import TokenSource
 from tokflow.tokens.writer import TOKENS_NAME
 
@@ -33,31 +35,19 @@ LARGEST_ID = 2**31 - 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PartitionDocuments:
-    """The documents that one partition has in a part, in order; arrays (num_documents,)."""
-
-    origins: Origins
-    """The raw files that its rows are of."""
-    row: npt.NDArray[np.int64]
-    """Row of each in the partition's token shard."""
-    char_start: npt.NDArray[np.int64]
-    """Code points of the document before it: 0, unless the split cut the document."""
-    num_tokens: npt.NDArray[np.int64]
-    """BOS and EOS included; 0 of an empty document that has neither."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """One part of the split over all files, in the order of their partition keys.
+    """One part of the split over all files, in the order of their partition keys, or of a seed.
 
     Nothing is read before it is asked for. Memory grows with the documents of the largest file
     (some 100 bytes for each), in formats that keep where documents begin with those of the part (8
-    to 50 bytes for each), and where sequences are shuffled with their segments (12 bytes for each),
-    not with the tokens.
+    to 50 bytes for each), where documents of all files are shuffled with them (24 bytes for each),
+    and where sequences are shuffled with their segments (12 bytes for each), not with the tokens.
     """
 
     name: str
     splits: Sequence[Split]
+    shuffled: ShuffledDocuments | None = None
+    """The documents of all splits in the order of a seed; None: they are in that of the splits."""
     packed: PartSequences
     """Counts and index of its sequences; of none for formats that are made from the split alone."""
     eos_id: int | None
@@ -103,6 +93,12 @@ class Part:
         return self.packed.pad_id
 
     @property
+    def order(self) -> ExportOrder:
+        """The seeds of its order."""
+        documents = self.shuffled.seed if self.shuffled else None
+        return ExportOrder(documents=documents, sequences=self.packed.shuffle_seed)
+
+    @property
     def num_tokens(self) -> int:
         """Tokens of the part, before packing."""
         return sum(split.manifest.counts[f"{self.name}.num_tokens"] for split in self.splits)
@@ -121,19 +117,27 @@ class Part:
 
         Raises: ConfigError where `eos_first` is asked for and documents have neither.
         """
-        batches: Iterator[npt.NDArray[Any]] = chain.from_iterable(
-            self._stream_of(split, split.token_source()) for split in self.splits
-        )
+        batches: Iterator[npt.NDArray[Any]]
+        if self.shuffled is not None:
+            batches = self.shuffled.stream(TOKENS_AT_ONCE)
+        else:
+            batches = chain.from_iterable(
+                self._stream_of(split, split.token_source()) for split in self.splits
+            )
         eos_id = self._eos_to_move() if eos_first else None
         if eos_id is not None:
             batches = _with_eos_first(batches, eos_id)
         return self._counted(batches, num_tokens=len)
 
     def documents(self) -> Iterator[PartitionDocuments]:
-        """Yield what `stream` is made of, in order, the documents of one partition at a time.
+        """Yield what `stream` is made of, in order: the documents of one partition at a time or,
+        where those of all are shuffled, some of them.
 
         A span of a cut document counts as a document, one without tokens too.
         """
+        if self.shuffled is not None:
+            yield from self.shuffled.documents()
+            return
         for split in self.splits:
             table = split.shard.documents(["row", *SPAN_COLUMNS])
             spans, row = split.spans(self.name, table), to_numpy(table["row"])
@@ -159,7 +163,7 @@ class Part:
         splits = [
             split for split in self.splits if split.manifest.counts[f"{self.name}.num_tokens"]
         ]
-        if len(splits) != 1:
+        if len(splits) != 1 or self.shuffled is not None:
             return None
         shard, spans = splits[0].shard, splits[0].span_table(self.name)
         is_whole = len(spans) == 1 and self.num_tokens == shard.num_tokens
@@ -176,10 +180,14 @@ class Part:
 
         Only where `has_loss_mask`; without it the loss is taken of every token.
         """
-        sources = [(split, split.loss_mask_source()) for split in self.splits]
-        batches = chain.from_iterable(
-            self._stream_of(split, source) for split, source in sources if source is not None
-        )
+        batches: Iterator[npt.NDArray[np.uint8]]
+        if self.shuffled is not None:
+            batches = self.shuffled.stream_loss_mask(TOKENS_AT_ONCE)
+        else:
+            sources = [(split, split.loss_mask_source()) for split in self.splits]
+            batches = chain.from_iterable(
+                self._stream_of(split, source) for split, source in sources if source is not None
+            )
         return self._counted(batches, num_loss_tokens=np.count_nonzero)
 
     def _counted(self, batches: Iterator[T], **measures: Callable[[T], Any]) -> Iterator[T]:
@@ -194,7 +202,8 @@ class Part:
         return source.batches(starts, lengths, TOKENS_AT_ONCE)
 
     def stream_index(self, *, eos_first: bool = False) -> Iterator[pa.Table]:
-        """Yield the index of `stream` in order, each table of one file."""
+        """Yield the index of `stream` in order, each table of one file unless documents of all are
+        shuffled."""
         position = 0
         moves_eos = eos_first and self._eos_to_move() is not None
         for of_one in self.documents():
@@ -266,27 +275,30 @@ def make_parts(
     files: Sequence[Split | FileSequences],
     packing: PackingConfig,
     *,
-    shuffle_seed: int | None = None,
+    order: ExportOrder,
 ) -> list[Part]:
     """Return the parts of these names, their tokens described as a manifest's details have it.
 
-    `files`: the sequences of every raw file, or for formats of streams its split. `shuffle_seed`:
-    of the order of sequences; None for the order of files.
+    `files`: the sequences of every raw file or, for formats of streams, its split.
     """
+    names = list(names)
     sequences_of = [of for of in files if isinstance(of, FileSequences)]
     splits = [of.split if isinstance(of, FileSequences) else of for of in files]
     pad_id = details["eos_id"] or 0 if packing.pad_id is None else packing.pad_id
+    seed = order.documents
+    shuffled = {} if seed is None else make_shuffled(names, splits, seed)
     return [
         Part(
             name=name,
             file_name=name,
             splits=splits,
+            shuffled=shuffled.get(name),
             packed=PartSequences(
                 part=name,
                 files=sequences_of,
                 packing=packing,
                 pad_id=pad_id,
-                shuffle_seed=shuffle_seed,
+                shuffle_seed=order.sequences,
             ),
             eos_id=details["eos_id"],
             bos_id=details["bos_id"],

@@ -83,8 +83,7 @@ def join_export(
 
 
 def _recipe(parts: Sequence[Part], config: ExportConfig, parents: Mapping[str, str]) -> Recipe:
-    packed = parts[0].packed
-    return export_recipe(config, packed.packing, parents, shuffle_seed=packed.shuffle_seed)
+    return export_recipe(config, parts[0].packing, parents, order=parts[0].order)
 
 
 def _write_files(
@@ -186,8 +185,7 @@ def _lost(parts: Sequence[Part], layout: Layout, details: Mapping[str, Any]) -> 
 
 
 def index_of(part: Part, layout: Layout) -> Iterator[pa.Table]:
-    """Yield the index of a part in the order of the files' tokens, each table of one file but
-    for the last of sequences."""
+    """Yield the index of a part in the order of the files' tokens."""
     if layout.is_packed:
         return part.packed.index()
     return part.stream_index(eos_first=layout.eos_first)

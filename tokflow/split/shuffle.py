@@ -1,6 +1,7 @@
 """The config of shuffles, and what their seed decides."""
 
 import hashlib
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -20,9 +21,10 @@ class ShuffleConfig(Config):
 
     seed: int = 0
     """Another seed gives another, independent order."""
-    documents: Literal["file"] | None = None
+    documents: Literal["file", "dataset"] | None = None
     """file: the documents of each part are put into the order of the seed within their raw file,
-    or group of them, when it is split: streams and sequences are made of that order."""
+    or group of them, when it is split: streams and sequences are made of that order. dataset: those
+    of all files are put into one order when an export is made."""
     sequences: bool = False
     """Put the finished sequences of each part, of all files, into the order of the seed when an
     export of sequences is made."""
@@ -34,34 +36,74 @@ class ShuffleConfig(Config):
                 where="",
                 expected="something to shuffle",
                 found="nothing",
-                remedy="add `documents: file` or `sequences: true`, or leave `shuffle` out",
+                remedy="add `documents: dataset`, `documents: file` or `sequences: true`, or leave "
+                "`shuffle` out",
             )
 
     @property
     def of_documents(self) -> int | None:
-        """The seed of the order of documents; None where they stay as they are in their file."""
-        return self.seed if self.documents else None
+        """The seed of the order of documents in a split; None where they stay as they are in their
+        file."""
+        return self.seed if self.documents == "file" else None
 
     @property
-    def of_sequences(self) -> int | None:
-        """The seed of the order of sequences; None where they stay in the order of files."""
-        return self.seed if self.sequences else None
+    def of_export(self) -> "ExportOrder":
+        """The order that exports are made in."""
+        return ExportOrder(
+            documents=self.seed if self.documents == "dataset" else None,
+            sequences=self.seed if self.sequences else None,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExportOrder:
+    """The seeds of the order that an export is made in; None where it is that of the files."""
+
+    documents: int | None = None
+    """Of the documents of all files."""
+    sequences: int | None = None
+    """Of finished sequences."""
+
+    def fields(self, *, is_packed: bool) -> dict[str, Any]:
+        """Return the fields by which the order decides an export: a stream has no sequences."""
+        of_sequences = shuffle_fields(self.sequences) if is_packed else {}
+        return self.document_fields() | of_sequences
+
+    def document_fields(self) -> dict[str, Any]:
+        """Return the field about documents; nothing where they are in the order of the files."""
+        fields = shuffle_fields(self.documents, DOCUMENT_ORDER)
+        return {name: {**of, "scope": "dataset"} for name, of in fields.items()}
+
+
+DOCUMENT_ORDER = "document_order"
+
+
+def order_of(manifest: Manifest) -> ExportOrder:
+    """Return the order that an export was made in."""
+    documents = manifest.config.get(DOCUMENT_ORDER, {}).get("seed")
+    return ExportOrder(documents=documents, sequences=shuffle_seed_of(manifest))
 
 
 def shuffle_seed_of(manifest: Manifest) -> int | None:
-    """Return the seed that an output was shuffled with; None where it was not."""
+    """Return the seed of a split's documents, or of an export's sequences; None without one."""
     seed: int | None = manifest.config.get("shuffle", {}).get("seed")
     return seed
 
 
+def seed_in_files(manifest: Manifest) -> int | None:
+    """Return the seed of the order that an export's documents have in each file; None where they
+    are as the file has them."""
+    order = manifest.details.get(DOCUMENT_ORDER, {})
+    return None if "scope" in order else order.get("seed")
+
+
 def shuffled_by(manifest: Manifest) -> dict[str, int]:
-    """Return what of a split or an export is in the order of a seed: `documents` (within their
-    files) and `sequences`, each with the seed."""
+    """Return what of a split or an export is in the order of a seed: `documents`, `documents of all
+    files` and `sequences`, each with the seed."""
     own = "documents" if manifest.stage == "split" else "sequences"
-    orders = {
-        "documents": manifest.details.get("document_order", {}).get("seed"),
-        own: shuffle_seed_of(manifest),
-    }
+    order = manifest.details.get(DOCUMENT_ORDER, {})
+    documents = "documents of all files" if "scope" in order else "documents"
+    orders = {documents: order.get("seed"), own: shuffle_seed_of(manifest)}
     return {name: seed for name, seed in orders.items() if seed is not None}
 
 
@@ -71,18 +113,50 @@ def shuffle_fields(seed: int | None, name: str = "shuffle") -> dict[str, Any]:
 
 
 def document_keys(
-    origins: Origins, rows: npt.NDArray[np.int64], seed: int
+    origins: Origins,
+    rows: npt.NDArray[np.int64],
+    seed: int,
+    repetitions: npt.NDArray[np.int64] | None = None,
 ) -> npt.NDArray[np.int64]:
     """Return a number for each document, given its row in a token shard: sorted by it, documents
     are in the order of the seed.
 
     It is the document's place among 2**63, which the seed, its raw file and its row there decide:
     so documents that come or go do not move the others, and those of a part, of a file, of a group
-    or of any files have one order.
+    or of any files have one order. `repetitions`: how often each was there before, where one is
+    there several times; each repetition has an order of its own.
     """
     first = np.array(origins.first_rows, dtype=np.int64)
     number = np.searchsorted(first, rows, side="right") - 1
     begin = [hashlib.blake2b(key.encode(), digest_size=8).digest() for key in origins.raw_files]
     begins = np.frombuffer(b"".join(begin), dtype="<u8")
     place = (begins[number] + (rows - first[number]).astype(np.uint64)) % np.uint64(MAX_SIZE)
-    return Permutation(MAX_SIZE, seed, "documents").at(place.astype(np.int64))
+    keys = Permutation(MAX_SIZE, seed, "documents").at(place.astype(np.int64))
+    if repetitions is None:
+        return keys
+    for nth in np.unique(repetitions[repetitions > 0]).tolist():
+        again = np.flatnonzero(repetitions == nth)
+        order = Permutation(MAX_SIZE, seed, f"documents {nth}")
+        keys[again] = order.at(place[again].astype(np.int64))
+    return keys
+
+
+def repetitions_of(
+    rows: npt.NDArray[np.int64], char_start: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64] | None:
+    """Return how often each span of a document was there before; None where none is there twice.
+
+    For spans a b a a: [0 0 1 2].
+    """
+    step, is_later = np.diff(rows), np.diff(char_start) > 0
+    if ((step > 0) | ((step == 0) & is_later)).all():  # as in the order of a file
+        return None
+    order = np.lexsort((char_start, rows))  # stable
+    is_new = np.ones(len(rows), dtype=bool)
+    is_new[1:] = (np.diff(rows[order]) != 0) | (np.diff(char_start[order]) != 0)
+    if is_new.all():
+        return None
+    first = np.flatnonzero(is_new)[np.cumsum(is_new) - 1]
+    found = np.empty(len(rows), dtype=np.int64)
+    found[order] = np.arange(len(rows)) - first
+    return found

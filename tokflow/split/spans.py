@@ -137,6 +137,12 @@ class Split:
         memory-mapped, and behind their end those of cut spans."""
         return TokenSource((*self.shard.tokens().files, self.cut_tokens()))
 
+    @property
+    def num_positions(self) -> int:
+        """Tokens of `token_source`, told by the manifests."""
+        cut = self.manifest.files.get(CUT_TOKENS_NAME)
+        return self.shard.num_tokens + (cut.num_bytes // self.shard.dtype.itemsize if cut else 0)
+
     def loss_mask_source(self) -> TokenSource | None:
         """Return the loss mask of the tokens, uint8; None where every token counts.
 

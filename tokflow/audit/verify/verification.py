@@ -29,7 +29,7 @@ from tokflow.exports import Export
 from tokflow.raw.hashes import CACHE_NAME
 from tokflow.sequences.segments import SEQUENCES_VERSION
 from tokflow.split.cut_tokens import CUT_TOKENS_NAME
-from tokflow.split.shuffle import shuffle_seed_of
+from tokflow.split.shuffle import order_of
 from tokflow.split.spans import SPLIT_VERSION
 from tokflow.store.manifest import broken_files, read_run
 from tokflow.store.stored_outputs import (
@@ -259,7 +259,7 @@ class _Verifier:
             return verify_export(found.folder, manifest, self._ancestry.parts(found)), notes
         with TemporaryDirectory(prefix="tokflow.") as scratch:
             parts = gather_parts(
-                source, own_packing(found), Path(scratch), shuffle_seed=shuffle_seed_of(manifest)
+                source, own_packing(found), Path(scratch), order=order_of(manifest)
             )
             return verify_export(found.folder, manifest, parts), notes
 

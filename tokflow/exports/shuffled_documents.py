@@ -1,0 +1,150 @@
+"""The documents of one part over all files in the order of a seed."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokflow.exports.gathered_tokens import GatheredTokens
+from tokflow.exports.partition_documents import PartitionDocuments
+from tokflow.split.shuffle import document_keys, repetitions_of
+from tokflow.split.spans import SPAN_COLUMNS, Split
+from tokflow.store.arrow import to_numpy
+from tokflow.tokens.origins import Origins
+from tokflow.tokens.token_source import taken_in_batches
+
+DOCUMENTS_AT_ONCE = 2**20
+
+TOKENS_GATHERED = 2**24
+"""Tokens gathered at one go, for each of which every file is opened once: 35 MB, 70 of ids of 4
+bytes, and a third of it for where they are."""
+
+KEY_BITS = 63
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShuffledDocuments:
+    """The documents of one part in one order of all files, which their keys decide.
+
+    Nothing is read before it is asked for. Memory takes 24 bytes for each document of the part, 48
+    while they are put into order, beside what is gathered at one go.
+    """
+
+    part: str
+    splits: Sequence[Split]
+    seed: int
+    digest: str
+    """Of the splits and the seed: orders of one digest are one."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the part."""
+        return sum(split.manifest.counts[f"{self.part}.num_tokens"] for split in self.splits)
+
+    def documents(self) -> Iterator[PartitionDocuments]:
+        """Yield the documents in order, some at a time."""
+        table = self.table()
+        for first in range(0, len(table.row), DOCUMENTS_AT_ONCE):
+            some = slice(first, first + DOCUMENTS_AT_ONCE)
+            yield PartitionDocuments(
+                origins=table.origins,
+                row=table.row[some],
+                char_start=table.char_start_of(some),
+                num_tokens=table.num_tokens[some],
+            )
+
+    def stream(self, num_tokens: int) -> Iterator[npt.NDArray[np.unsignedinteger]]:
+        """Yield the tokens, documents end to end, `num_tokens` at a time or fewer."""
+        return self._stream(GatheredTokens(self.splits), num_tokens)
+
+    def stream_loss_mask(self, num_tokens: int) -> Iterator[npt.NDArray[np.uint8]]:
+        """Yield the loss mask of `stream`, in arrays of the same sizes."""
+        return self._stream(GatheredTokens(self.splits, of_loss_mask=True), num_tokens)
+
+    def _stream(self, source: GatheredTokens, num_tokens: int) -> Iterator[npt.NDArray[Any]]:
+        table = self.table()
+        for first in range(0, len(table.row), DOCUMENTS_AT_ONCE):
+            some = slice(first, first + DOCUMENTS_AT_ONCE)
+            spans = table.start[some], table.num_tokens[some]
+            yield from taken_in_batches(source, *spans, num_tokens, gathered=TOKENS_GATHERED)
+
+    def table(self) -> "DocumentTable":
+        """Return where the documents are; it is made once in each process, and kept until another
+        order is asked for."""
+        if self.digest not in _tables:
+            _tables.clear()
+        of_parts = _tables.setdefault(self.digest, {})
+        if self.part not in of_parts:
+            of_parts[self.part] = _make_table(self.part, self.splits, self.seed)
+        return of_parts[self.part]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DocumentTable:
+    """The documents of one part in order; arrays (num_documents,), int64."""
+
+    origins: Origins
+    """The raw files of all partitions."""
+    start: npt.NDArray[np.int64]
+    """Position of its first token in the `GatheredTokens` of the splits."""
+    num_tokens: npt.NDArray[np.int64]
+    row: npt.NDArray[np.int64]
+    """Row in `origins`."""
+    char_start: npt.NDArray[np.int64] | None
+    """Code points of the document before it; None where no document was cut."""
+
+    def char_start_of(self, some: slice) -> npt.NDArray[np.int64]:
+        """Return `char_start` of some of them."""
+        if self.char_start is None:
+            return np.zeros_like(self.row[some])
+        return self.char_start[some]
+
+
+_tables: dict[str, dict[str, DocumentTable]] = {}
+"""Of the order that was asked for last, by its digest and its parts."""
+
+
+def make_shuffled(
+    names: Sequence[str], splits: Sequence[Split], seed: int
+) -> dict[str, ShuffledDocuments]:
+    """Return the documents of each part in the order of a seed."""
+    outputs = [f"{split.folder} {split.manifest.fingerprint}" for split in splits]
+    digest = hashlib.sha256("\n".join([str(seed), *outputs]).encode()).hexdigest()
+    return {
+        name: ShuffledDocuments(part=name, splits=splits, seed=seed, digest=digest)
+        for name in names
+    }
+
+
+def _make_table(part: str, splits: Sequence[Split], seed: int) -> DocumentTable:
+    names = f"{part}.num_documents", f"{part}.num_cut_pieces"
+    num = sum(split.manifest.counts[name] for split in splits for name in names)
+    key, start, num_tokens, row = (np.empty(num, dtype=np.int64) for _ in range(4))
+    char_start = np.zeros(num, dtype=np.int64)
+    raw_files: list[str] = []
+    first_rows: list[int] = []
+    first = first_row = 0
+    for split, edge in zip(splits, GatheredTokens(splits).edges, strict=False):
+        table, origins = split.shard.documents(["row", *SPAN_COLUMNS]), split.shard.origins
+        spans, rows = split.spans(part, table), to_numpy(table["row"])
+        some = slice(first, first := first + len(spans.document))
+        of_spans = rows[spans.document]
+        again = repetitions_of(of_spans, spans.char_start)
+        key[some] = document_keys(origins, of_spans, seed, again)
+        start[some] = spans.token_start + edge
+        num_tokens[some], char_start[some] = spans.num_tokens, spans.char_start
+        row[some] = of_spans + first_row
+        raw_files += origins.raw_files
+        first_rows += [own + first_row for own in origins.first_rows]
+        first_row += max(int(rows.max(initial=-1)), origins.first_rows[-1]) + 1
+    order = np.argsort(key, kind="stable")  # two of one key stay in the order of their files
+    return DocumentTable(
+        origins=Origins(raw_files, first_rows),
+        start=start[order],
+        num_tokens=num_tokens[order],
+        row=row[order],
+        char_start=char_start[order] if char_start.any() else None,
+    )
