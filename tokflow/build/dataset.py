@@ -183,8 +183,10 @@ def _template_text(template: str, base: Path, *, where: str) -> str:
         ) from error
 
 
-def load_dataset(path: Path, *, base: Path | None = None, store: Path | None = None) -> Dataset:
-    """Return the dataset that a YAML file declares, as a component or by its attributes alone.
+def load_datasets(
+    path: Path, *, base: Path | None = None, store: Path | None = None
+) -> list[Dataset]:
+    """Return the datasets that a YAML file declares, as components or by their attributes alone.
 
     Relative paths in it start at `base`, by default the root of the project that the file is in or,
     if it is in none, the file's own folder. `store` takes the place of the one in the file.
@@ -193,25 +195,39 @@ def load_dataset(path: Path, *, base: Path | None = None, store: Path | None = N
     nearest that exists.
     """
     from tokflow.build.project import find_project  # 0.03 s that workers need not pay
+    from tokflow.build.several import each_dataset
     from tokflow.build.templates import resolve_templates, showing_templates
-    from tokflow.build.yaml_file import attributes_of, read_documents
+    from tokflow.build.yaml_file import attributes_of, place_of, read_documents
 
-    attributes, *more = read_documents(path)
-    if more:
-        raise ConfigError(
-            where=path,
-            expected="one document, which declares a dataset",
-            found=f"{1 + len(more)}, separated by `---`",
-            remedy="write each into a file of its own, or run them by name from their project",
-        )
-    if "type" in attributes or "attributes" in attributes:
-        attributes = attributes_of(attributes, where=str(path))
     if base is None:
         project = find_project(path.resolve().parent)
         base = project.root if project else path.resolve().parent
-    resolved = resolve_templates(attributes, base=base, where=str(path))
-    with showing_templates(attributes, resolved):
-        return make_dataset(resolved, base=base, store=store, where=str(path))
+    datasets = []
+    for index, fields in enumerate(read_documents(path)):
+        place = place_of(path, index)
+        if "type" in fields or "attributes" in fields:
+            fields = attributes_of(fields, where=place)
+        for where, attributes in each_dataset(fields, where=place):
+            resolved = resolve_templates(attributes, base=base, where=where)
+            with showing_templates(attributes, resolved):
+                datasets.append(make_dataset(resolved, base=base, store=store, where=where))
+    return datasets
+
+
+def load_dataset(path: Path, *, base: Path | None = None, store: Path | None = None) -> Dataset:
+    """Return the one dataset that a YAML file declares; see `load_datasets`.
+
+    Raises: ConfigError, also where there are several.
+    """
+    dataset, *more = load_datasets(path, base=base, store=store)
+    if more:
+        raise ConfigError(
+            where=path,
+            expected="one dataset",
+            found=f"{1 + len(more)}: {', '.join(of.name for of in (dataset, *more))}",
+            remedy="load them by `load_datasets`",
+        )
+    return dataset
 
 
 def make_dataset(

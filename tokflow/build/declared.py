@@ -36,13 +36,10 @@ class Declaration:
     """Folder that relative paths start from."""
     attributes: Mapping[str, Any]
     """What the YAML says, templates and all."""
+    where: str
+    """What messages call it."""
     error: ConfigError | None = None
     """What keeps it from being loaded, as far as that is known without its other attributes."""
-
-    @property
-    def where(self) -> str:
-        """What messages call it."""
-        return f"{self.path}: document {self.index + 1}" if self.index else str(self.path)
 
     def load(self, store: Path | None = None, *, scope: Scope | None = None) -> Dataset:
         """Return the dataset; `store` takes the place of the one in its file.
@@ -229,20 +226,23 @@ def _opens(path: Path, base: Path) -> bool:
 
 def _declarations(path: Path, base: Path) -> tuple[list[Declaration], list[str]]:
     """Return the datasets of one file, and the types of all its components."""
-    from tokflow.build.yaml_file import COMPONENT_TYPE
+    from tokflow.build.yaml_file import COMPONENT_TYPE, place_of
 
+    name = path.parent.name
     try:
         documents = _parsed(path, path.stat().st_mtime_ns)
     except ConfigError as error:
         is_ours = COMPONENT_TYPE in path.read_text(encoding="utf-8", errors="replace")
-        name = path.parent.name
-        return [Declaration(name, path, 0, base, {}, error)] if is_ours else [], []
+        return [Declaration(name, path, 0, base, {}, str(path), error)] if is_ours else [], []
     types = [str(fields.get("type", COMPONENT_TYPE)) for fields in documents]
     package = COMPONENT_TYPE.rpartition(".")[0]
     return [
-        _declaration(Declaration(path.parent.name, path, index, base, {}), fields)
+        declaration
         for index, fields in enumerate(documents)
         if types[index].startswith(package)
+        for declaration in _of_document(
+            Declaration(name, path, index, base, {}, place_of(path, index)), fields
+        )
     ], types
 
 
@@ -253,17 +253,37 @@ def _parsed(path: Path, stamp: int) -> list[dict[str, Any]]:
     return read_documents(path)
 
 
-def _declaration(declaration: Declaration, fields: Mapping[str, Any]) -> Declaration:
+def declared_by(document: Declaration, attributes: Mapping[str, Any]) -> list[Declaration]:
+    """Return the datasets, one or several, that the attributes of a component declare.
+
+    `document`: says where they stand, and what one is called that has no name.
+    """
+    from tokflow.build.several import each_dataset
+
+    try:
+        each = list(each_dataset(attributes, where=document.where))
+    except ConfigError as error:
+        return [replace(document, error=error)]
+    return [_named(replace(document, where=where, attributes=own)) for where, own in each]
+
+
+def _of_document(document: Declaration, fields: Mapping[str, Any]) -> list[Declaration]:
     from tokflow.build.yaml_file import attributes_of
 
     try:
-        attributes = attributes_of(fields, where=declaration.where)
-        given = {"name": attributes.get("name")}
+        return declared_by(document, attributes_of(fields, where=document.where))
+    except ConfigError as error:
+        return [replace(document, error=error)]
+
+
+def _named(declaration: Declaration) -> Declaration:
+    """Return the declaration with the name that its attributes have."""
+    given = {"name": declaration.attributes.get("name")}
+    try:
         name = _resolved(given, declaration)["name"]
     except ConfigError as error:
-        return replace(declaration, error=error)
-    name = name if isinstance(name, str) else declaration.name
-    return replace(declaration, name=name, attributes=attributes)
+        return replace(declaration, attributes={}, error=error)
+    return replace(declaration, name=name if isinstance(name, str) else declaration.name)
 
 
 def _clash(declarations: Sequence[Declaration]) -> ConfigError:

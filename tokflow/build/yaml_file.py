@@ -28,6 +28,11 @@ def read_documents(path: Path) -> list[dict[str, Any]]:
     return [_mapping(document, path) for document in _parse(_read(path), path)]
 
 
+def place_of(path: Path, index: int) -> str:
+    """Return what messages call a document of a file, given its ordinal."""
+    return f"{path}: document {index + 1}" if index else str(path)
+
+
 def attributes_of(fields: Mapping[str, Any], *, where: str) -> dict[str, Any]:
     """Return the attributes of the component that a document declares.
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from tokflow.build.dataset import Dataset, load_dataset
+from tokflow.build.dataset import Dataset, load_datasets
 from tokflow.build.declared import list_declared, none_declared
 from tokflow.cli.terminal import print_error
 from tokflow.errors import ConfigError
@@ -37,8 +37,9 @@ def select(
             remedy="leave one out",
         )
     if configs:
-        datasets = [load_dataset(config, store=store) for config in configs]
-        _check_folders(datasets, configs)
+        of_files = [(of, path) for path in configs for of in load_datasets(path, store=store)]
+        _check_folders(of_files)
+        datasets = [dataset for dataset, _ in of_files]
     else:
         datasets = _load(names, store, broken)
     if is_one and len(datasets) > 1:
@@ -69,9 +70,9 @@ def _load(names: Words, store: Path | None, broken: dict[str, ConfigError] | Non
     return datasets
 
 
-def _check_folders(datasets: Sequence[Dataset], configs: Sequence[Path]) -> None:
+def _check_folders(of_files: Sequence[tuple[Dataset, Path]]) -> None:
     first: dict[Path, Path] = {}
-    for dataset, config in zip(datasets, configs, strict=True):
+    for dataset, config in of_files:
         if dataset.folder in first:
             raise ConfigError(
                 where="--config",

@@ -1,5 +1,6 @@
 """Attributes of the component as they stand in a YAML, with templates, and their schema."""
 
+import json
 from typing import Any
 
 import pydantic
@@ -11,16 +12,47 @@ TEMPLATE = {"type": "string", "pattern": r"\{[{%]"}
 
 
 class Attributes(pydantic.RootModel[dict[str, Any]]):
-    """The attributes as they stand in the YAML, with templates; the schema is that of a dataset."""
+    """The attributes as they stand in the YAML, with templates; the schema is that of a dataset, or
+    of several with their defaults."""
 
     @classmethod
     def model_json_schema(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Return the schema of a dataset, in which a template may stand for a number or choice."""
+        """Return the schema of one dataset or several, in which a template may stand for a number
+        or choice."""
         schema = Dataset.model_json_schema(*args, **kwargs)
         for model in (schema, *schema["$defs"].values()):
             fields = model.get("properties", {})
             fields.update({name: _with_template(field) for name, field in fields.items()})
-        return schema
+        return _or_several(schema)
+
+
+def _or_several(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a dataset, or of `datasets` of which each is a part of one, as
+    `defaults` is."""
+    text = json.dumps(schema).replace("#/$defs/", "#/$defs/PartOf")
+    part = json.loads(text)
+    models = {f"PartOf{name}": model for name, model in part.pop("$defs").items()}
+    models["PartOfDataset"] = part
+    for model in models.values():
+        model.pop("required", None)
+    del part["properties"]["name"]
+    part_of_dataset = {"$ref": "#/$defs/PartOfDataset"}
+    each = {"anyOf": [part_of_dataset, {"type": "null"}]}
+    several = {
+        "defaults": {**part_of_dataset, "description": "What the datasets share."},
+        "datasets": {
+            "type": "object",
+            "description": "Several datasets by their names; what one says replaces a default.",
+            "additionalProperties": each,
+            "minProperties": 1,
+        },
+    }
+    return {
+        **{key: schema[key] for key in schema if key != "required"},
+        "$defs": schema["$defs"] | models,
+        "properties": schema["properties"] | several,
+        "anyOf": [{"required": schema["required"]}, {"required": ["datasets"]}],
+    }
 
 
 def _with_template(field: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """TextDataset: everything that Dagster does for one dataset."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import starmap
 from pathlib import Path
 from typing import Any, Self
 
@@ -9,7 +10,7 @@ import dagster as dg
 import pydantic
 
 from tokflow.build.dataset import Dataset
-from tokflow.build.declared import Declaration, find_declarations, is_first
+from tokflow.build.declared import Declaration, declared_by, find_declarations, is_first
 from tokflow.build.project import find_project
 from tokflow.components.attributes import Attributes
 from tokflow.components.broken import broken_definitions
@@ -28,12 +29,10 @@ class TextDataset(dg.Component):
     chat template, which is Jinja itself.
     """
 
-    dataset: Dataset | None
-    """None where it cannot be loaded, or another YAML has said so."""
-    name: str = ""
-    """That of one that cannot be loaded."""
-    error: TokflowError | None = None
-    """Why."""
+    datasets: Sequence[Dataset]
+    """One, or those of `datasets:`; but for those that cannot be loaded."""
+    broken: Mapping[str, TokflowError] = field(default_factory=dict)
+    """Why one cannot be loaded, by its name, unless another YAML says so."""
 
     @classmethod
     def get_model_cls(cls) -> type[Attributes]:
@@ -48,13 +47,13 @@ class TextDataset(dg.Component):
         others of the code location with it.
         """
         values = attributes.root if isinstance(attributes, Attributes) else {}
-        declaration = _declaration(context, values)
-        if declaration is None:
-            return cls(None)
-        try:
-            return cls(declaration.load(scope=context.resolution_context.scope))
-        except TokflowError as error:
-            return cls(None, declaration.name, error)
+        datasets, broken = [], {}
+        for declaration in _declarations(context, values):
+            try:
+                datasets.append(declaration.load(scope=context.resolution_context.scope))
+            except TokflowError as error:
+                broken[declaration.name] = error
+        return cls(datasets, broken)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Return the definitions; nothing is read or written for it.
@@ -62,32 +61,32 @@ class TextDataset(dg.Component):
         The first of all datasets brings the jobs of all: Dagster refuses two sensors of one name,
         and a sensor for jobs that come from elsewhere.
         """
-        if self.dataset is None:
-            return broken_definitions(self.name, self.error) if self.error else dg.Definitions()
+        own = [
+            *map(asset_definitions, self.datasets),
+            *starmap(broken_definitions, self.broken.items()),
+        ]
         is_alone = getattr(context.component_loc, "file_path", None) == context.project_root
         # Of what `build_defs_for_component` is given, whose tree is the whole working folder.
         others = [] if is_alone else context.component_tree.get_all_components(TextDataset)
-        datasets = {of.dataset.name: of.dataset for of in (*others, self) if of.dataset}
-        own = asset_definitions(self.dataset)
-        if self.dataset.name != min(datasets):
-            return own
-        return dg.Definitions.merge(own, job_definitions(list(datasets.values())))
+        datasets = {of.name: of for component in (*others, self) for of in component.datasets}
+        if datasets and min(datasets) in {of.name for of in self.datasets}:
+            own.append(job_definitions(list(datasets.values())))
+        return dg.Definitions.merge(*own)
 
 
-def _declaration(
+def _declarations(
     context: dg.ComponentLoadContext, attributes: Mapping[str, Any]
-) -> Declaration | None:
-    """Return what declares a component; None if another of the same name says what is wrong."""
+) -> list[Declaration]:
+    """Return what declares the datasets of a component, but for those of which another of the same
+    name says what is wrong."""
     place = context.component_loc
     folder, index = getattr(place, "file_path", None), getattr(place, "instance_key", None)
-    if folder is None:  # of no YAML file
-        name = str(attributes.get("name", "dataset"))
-        where = Path("attributes")
-        return Declaration(name, where, 0, context.project_root, attributes)
-    project = find_project(context.project_root)
+    project = find_project(context.project_root) if folder else None  # else of no YAML file
     declarations = find_declarations(project) if project else []
     own = [of for of in declarations if (of.path.parent, of.index) == (folder, index or 0)]
-    if not own:
-        name = str(attributes.get("name", folder.name))
-        return Declaration(name, folder / "defs.yaml", 0, context.project_root, attributes)
-    return own[0] if is_first(own[0], declarations) else None
+    if own:
+        return [of for of in own if is_first(of, declarations)]
+    path = folder / "defs.yaml" if folder else Path("attributes")
+    name = folder.name if folder else "dataset"
+    document = Declaration(name, path, 0, context.project_root, {}, str(path))
+    return declared_by(document, attributes)

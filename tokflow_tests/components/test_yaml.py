@@ -52,8 +52,9 @@ def dataset_at(project: Path, path: str) -> Dataset:
     component = dg.ComponentTree.for_project(project).load_component(project / DEFS / path)
     [text_dataset] = component.components if hasattr(component, "components") else [component]
     assert isinstance(text_dataset, TextDataset)
-    assert text_dataset.dataset is not None, text_dataset.error
-    return text_dataset.dataset
+    assert not text_dataset.broken
+    [dataset] = text_dataset.datasets
+    return dataset
 
 
 def test_a_defs_yaml_of_any_dagster_project_declares_a_dataset(project: Path):
@@ -202,15 +203,14 @@ def test_two_of_one_name_are_shown_once_as_an_error_that_names_both(project: Pat
 def test_a_component_that_python_makes_is_a_dataset_too():
     component = TextDataset.from_attributes_dict(attributes=ATTRIBUTES)
 
-    assert component.dataset is not None
-    assert component.dataset.name == "small"
+    assert [dataset.name for dataset in component.datasets] == ["small"]
     assert "small/tokens" in keys_of(dg.build_defs_for_component(component))
 
 
 def test_every_field_has_the_description_under_it():
     schema = TextDataset.get_model_cls().model_json_schema()
 
-    assert set(schema["properties"]) == set(Dataset.model_fields)
+    assert set(schema["properties"]) == {*Dataset.model_fields, "defaults", "datasets"}
     undescribed = [
         f"{name}.{field}"
         for name, model in {"": schema, **schema["$defs"]}.items()
@@ -245,6 +245,41 @@ def test_dagster_takes_templates_for_numbers_and_choices():
     strategy = schema["$defs"]["PackingConfig"]["properties"]["strategy"]
     assert "enum" in strategy["anyOf"][0]
     assert schema["properties"]["name"]["type"] == "string"
+
+
+def test_the_schema_allows_several_datasets_each_a_part_of_one():
+    schema = TextDataset.get_model_cls().model_json_schema()
+
+    part = schema["$defs"]["PartOfDataset"]
+    assert schema["properties"]["defaults"]["$ref"] == "#/$defs/PartOfDataset"
+    assert set(part["properties"]) == set(Dataset.model_fields) - {"name"}
+    assert part["properties"]["raw"] == {
+        **schema["properties"]["raw"],
+        "$ref": "#/$defs/PartOfRawConfig",
+    }
+    assert "files" in schema["$defs"]["RawConfig"]["required"]
+    assert "required" not in schema["$defs"]["PartOfRawConfig"]
+    one, several = schema["anyOf"]
+    assert "required" not in schema
+    assert (set(one["required"]), several["required"]) == (
+        {"name", "raw", "tokenizer"},
+        ["datasets"],
+    )
+
+
+def test_several_datasets_of_one_yaml_are_all_in_dagster(project: Path):
+    datasets = {"b": {"raw": {"files": "b/*.txt"}}, "a": None, "bad": {"documents": {"txt": 1}}}
+    defaults = {key: ATTRIBUTES[key] for key in ATTRIBUTES if key != "name"}
+    path = declare_in(project, "both", {"defaults": defaults, "datasets": datasets})
+
+    defs = load(project)
+
+    dg.Definitions.validate_loadable(defs)
+    jobs = {job.name for job in defs.resolve_all_job_defs()}
+    assert {"a_build", "a_scan", "b_build", "b_scan", "bad_build"} <= jobs
+    assert {"a/exports/parquet", "b/tokens", "bad/error"} <= keys_of(defs)
+    [bad] = [spec for spec in defs.resolve_all_asset_specs() if spec.key.path[0] == "bad"]
+    assert f"{path}: datasets.bad: documents: expected one of" in str(bad.description)
 
 
 def test_assets_lead_to_the_file_that_declares_them(project: Path):

@@ -148,6 +148,22 @@ def test_a_wrong_field_is_named_by_dg(project: Place):
     assert "did you mean 'files'?" in of_dataset
 
 
+def test_several_datasets_of_one_yaml_pass_the_schema(project: Place):
+    path = project.folder / "src/shop/defs/pair/defs.yaml"
+    defaults = "  defaults: {tokenizer: {kind: bytes}, raw: {group: 1 GB}}"
+    datasets = "  datasets: {c: {raw: {files: '*.c'}}, all: {raw: {files: '*.*'}, split: null}}"
+    project.write(str(path), [f"type: {COMPONENT}", "attributes:", defaults, datasets])
+    try:
+        checked = project.run("dg", "check", "yaml", "src/shop/defs/pair")
+        listed = project.run("dg", "list", "defs")
+    finally:
+        path.unlink()
+        path.parent.rmdir()
+
+    assert "validated successfully" in checked
+    assert "all_build" in listed
+
+
 def test_dg_dev_serves_the_project(project: Place):
     with project.serving("dg", "dev") as ask:
         [location] = ask("{workspaceOrError{...on Workspace{locationEntries{name loadStatus}}}}")[

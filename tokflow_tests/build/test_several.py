@@ -1,0 +1,121 @@
+"""Several datasets in one YAML."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from tokflow.build.dataset import load_dataset, load_datasets
+from tokflow.build.declared import list_declared, load_declared
+from tokflow.errors import ConfigError
+from tokflow_tests.cli.commands import json_of
+from tokflow_tests.projects import declare_in, make_project
+
+DEFAULTS: dict[str, Any] = {
+    "tokenizer": {"kind": "bytes", "eos": "none"},
+    "documents": {"text": "body", "limit": {"documents": 5}},
+    "packing": {"sequence_length": 8},
+    "exports": ["bin"],
+}
+
+
+def write(folder: Path, datasets: Any, **more: Any) -> Path:
+    path = folder / "several.yaml"
+    fields = {"defaults": DEFAULTS, "datasets": datasets, **more}
+    path.write_text(yaml.safe_dump(fields, sort_keys=False))
+    return path
+
+
+def error_of(path: Path) -> str:
+    with pytest.raises(ConfigError) as raised:
+        load_datasets(path)
+    return str(raised.value).removeprefix(f"{path}: ")
+
+
+def test_a_dataset_says_what_differs_from_the_defaults_field_by_field(tmp_path: Path):
+    datasets = {
+        "code": {"raw": {"files": "*.c"}, "documents": {"text": "content"}},
+        "prose": {"raw": {"files": "*.txt"}, "documents": None, "packing": {"strategy": "greedy"}},
+        "chars": {
+            "raw": {"files": "*.txt"},
+            "documents": {"limit": {"characters": 9}},
+            "tokenizer": {"eos": None},
+            "exports": ["parquet", "jsonl"],
+        },
+    }
+
+    code, prose, chars = load_datasets(write(tmp_path, datasets))
+
+    assert [of.name for of in (code, prose, chars)] == ["code", "prose", "chars"]
+    assert (code.documents.text, code.documents.limit.documents) == ("content", 5)
+    assert (prose.documents.text, prose.documents.limit.documents) == ("text", None)
+    assert (prose.packing.strategy, prose.packing.sequence_length) == ("greedy", 8)
+    limit = chars.documents.limit  # a field is replaced whole
+    assert (chars.documents.text, limit.documents, limit.characters) == ("body", None, 9)
+    assert (code.tokenizer.eos, chars.tokenizer.eos) == ("none", "last")
+    assert [of.name for of in chars.exports] == ["parquet", "jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("datasets", "more", "message"),
+    [
+        ({}, {}, "datasets: expected datasets by their names, for there are defaults, found none"),
+        (["a"], {}, "datasets: expected a mapping, found list"),
+        ({"a": "b"}, {}, "datasets.a: expected a mapping, found str"),
+        ({"a": {"name": "b"}}, {}, "datasets.a.name: expected none, for a dataset has the name"),
+        ({"a": {}}, {"store": "x"}, "expected one of the keys defaults, datasets, found 'store'"),
+        (
+            {"a": {"raw": {"files": "x"}, "packing": {"size": 1}}},
+            {},
+            "datasets.a: packing: expected one of the keys",
+        ),
+        ({"a": None}, {}, "datasets.a: expected `raw:`, found none"),
+        ({"a/b": {"raw": {"files": "x"}}}, {}, "datasets.a/b: name: expected"),
+    ],
+)
+def test_what_is_wrong_says_of_which_dataset(
+    datasets: Any, more: dict[str, Any], message: str, tmp_path: Path
+):
+    assert error_of(write(tmp_path, datasets, **more)).startswith(message)
+
+
+def test_who_needs_one_dataset_is_told_of_several(tmp_path: Path):
+    path = write(tmp_path, {name: {"raw": {"files": "*.txt"}} for name in ("a", "b")})
+
+    with pytest.raises(ConfigError, match="expected one dataset, found 2: a, b"):
+        load_dataset(path)
+
+
+def test_all_datasets_of_a_file_are_built(tmp_path: Path):
+    (tmp_path / "a.txt").write_text("one")
+    (tmp_path / "b.txt").write_text("three")
+    datasets = {name: {"raw": {"files": f"{name}.txt"}} for name in "ab"}
+    path = write(tmp_path, datasets)
+    path.write_text(path.read_text().replace("text: body", "text: null"))
+
+    document = json_of("run", "--config", path)
+
+    assert [of["dataset"] for of in document["datasets"]] == ["a", "b"]
+    stores = sorted((tmp_path / "data/store").glob("*/exports/bin/latest/train.bin"))
+    assert [bytes(np.fromfile(of, dtype="<u2").tolist()) for of in stores] == [b"one", b"three"]
+
+
+def test_they_are_declared_by_name_beside_others_of_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    project = make_project(tmp_path)
+    datasets = {"a": {"raw": {"files": "{{ env.A }}"}}, "b": {"raw": 5}}
+    path = declare_in(project, "own", "own", {"defaults": DEFAULTS, "datasets": datasets})
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("A", "a.txt")
+
+    assert list(list_declared()) == ["a", "b", "own"]
+    assert load_declared("a").raw.files == ("a.txt",)
+    with pytest.raises(ConfigError, match=r"document 2: datasets.b: raw: expected") as raised:
+        load_declared("b")
+    assert str(raised.value).startswith(str(path))
+    declare_in(project, "other", "a")
+    with pytest.raises(ConfigError, match=r"document 2: datasets.a; rename all but one"):
+        load_declared("a")
