@@ -47,7 +47,6 @@ def convert_export(
     """
     found = find_export(path)
     _check_kept(found, config)
-    check_parts(config, found.manifest.details["parts"])
     if names := found.manifest.details.get("names"):
         config = with_names(config, SourceNames(**names))
     used = packing or own_packing(found) or PackingConfig()
@@ -55,7 +54,8 @@ def convert_export(
         _check_output(found, output)
         _write(found, config, used, output)
         return output
-    recipe = export_recipe(config, used, _parents(found), order=order_of(found.manifest))
+    packed = used.for_parts(found.manifest.details["parts"])
+    recipe = export_recipe(config, packed, _parents(found), order=order_of(found.manifest))
     folder = _folder_beside(found, config, recipe.fingerprint)
     if not is_intact(folder):
         _write(found, config, used, folder)
@@ -110,7 +110,9 @@ def _left_out(manifest: Manifest) -> dict[str, int]:
 
 
 def _check_kept(found: StoredOutput, config: ExportConfig) -> None:
-    """Refuse a format that would say of a chat that every token is a loss token."""
+    """Refuse a format without files for all parts, and one that would say of a chat that every
+    token is a loss token."""
+    check_parts(config, found.manifest.details["parts"])
     lost = set(found.manifest.details.get("lost", ()))
     if lost & set(config.layout.keeps):
         raise ConfigError(

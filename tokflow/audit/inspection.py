@@ -166,8 +166,8 @@ def _beginnings(found: StoredOutput, num: int) -> Iterator[_Beginning]:
     if stage == "tokens":
         yield _of_shard(ancestry.shard(found), num * STREAM_TOKENS)
     elif export is not None and export.is_read:
-        length = export.sequence_length
         for part in export.parts:
+            length = export.of_part(part).sequence_length
             stop = num * (length or STREAM_TOKENS)
             yield _Beginning(
                 part=part,

@@ -131,13 +131,13 @@ def _origin(entry: dict[str, Any], start: int, stop: int) -> TokenOrigin:
     )
 
 
-def sequence_range(path: Path, sequence: int) -> tuple[int, int]:
-    """Return the positions of one sequence of an export.
+def sequence_range(path: Path, part: str, sequence: int) -> tuple[int, int]:
+    """Return the positions of one sequence of a part of an export.
 
-    Raises: ConfigError for a format without sequences.
+    Raises: ConfigError for a part that it does not have, and a format without sequences.
     """
     found = find_export(path)
-    length = found.manifest.details.get("sequence_length")
+    length = Export(found.folder, found.manifest).of_part(part).sequence_length
     if length is None:
         raise ConfigError(
             where="--sequence",

@@ -17,6 +17,7 @@ from tokflow.sequences.config import PackingConfig
 from tokflow.split.rule import SplitConfig
 from tokflow.split.shuffle import ShuffleConfig
 from tokflow.store.config import Config, Listed, expanded
+from tokflow.store.config_errors import within
 from tokflow.tokenizers.tokenizer import TokenizerConfig
 
 DEFAULT_STORE = Path("data/store")
@@ -108,8 +109,10 @@ class Dataset(Config):
     def check(self) -> None:
         """Refuse sections that do not go together; give exports the names left to the dataset."""
         _check_chat(self.documents, self.tokenizer, self.split)
+        parts = tuple(self.split.parts)
+        object.__setattr__(self, "packing", packing_for(self.packing, parts))
         declared = Declared(
-            parts=tuple(self.split.parts),
+            parts=parts,
             has_eos=self.tokenizer.eos == "last",
             has_bos=self.tokenizer.bos == "first",
             packing=self.packing,
@@ -136,6 +139,14 @@ class Dataset(Config):
         moved = self.model_copy(update=changed)
         moved._base = base
         return moved
+
+
+def packing_for(packing: PackingConfig, parts: Sequence[str]) -> PackingConfig:
+    """Return a packing as `for_parts` has it. Raises: ConfigError."""
+    try:
+        return packing.for_parts(parts)
+    except ConfigError as error:
+        raise within("packing", error) from None
 
 
 def _check_chat(documents: DocumentsConfig, tokenizer: TokenizerConfig, split: SplitConfig) -> None:

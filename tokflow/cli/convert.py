@@ -17,6 +17,7 @@ from tokflow.errors import ConfigError
 from tokflow.exports import ExportConfig, check_format
 from tokflow.sequences.config import PackingConfig
 from tokflow.split.shuffle import shuffled_by
+from tokflow.store.config_errors import relocated
 from tokflow.store.manifest import read_manifest
 from tokflow.store.stored_outputs import find_export
 
@@ -56,8 +57,11 @@ def main(
 
 def _packing(export: Path, fields: dict[str, Any]) -> PackingConfig:
     """Return the export's own packing, or the default one, with these fields changed."""
-    own = own_packing(find_export(export))
-    return PackingConfig.read({**(own.model_dump() if own else {}), **fields}, where="--packing")
+    own = own_packing(find_export(export)) or PackingConfig()
+    try:
+        return own.changed(fields)
+    except ConfigError as error:
+        raise relocated(error, f"--packing: {error.where}") from None
 
 
 def _print_folder(folder: Path, format_: str, *, as_json: bool) -> None:

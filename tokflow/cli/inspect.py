@@ -14,6 +14,7 @@ from tokflow.cli.terminal import (
     size,
 )
 from tokflow.errors import shortened
+from tokflow.sequences.config import described
 from tokflow.split.shuffle import shuffled_by
 from tokflow.store.manifest import read_run
 
@@ -37,8 +38,8 @@ def _print(inspection: Inspection) -> None:
     print(f"fingerprint  {manifest.fingerprint}")
     print(f"size         {size(manifest.num_bytes)} in {counted(len(manifest.files), 'file')}")
     for name in ("format", "dtype", "vocab_size", "sequence_length", "pad_id"):
-        if manifest.details.get(name) is not None:
-            print(f"{name:<11}  {manifest.details[name]}")
+        if (value := manifest.details.get(name)) is not None:
+            print(f"{name:<11}  {described(value) if isinstance(value, dict) else value}")
     for role in ("eos", "bos"):
         if (token_id := manifest.details.get(f"{role}_id")) is not None:
             token = manifest.details.get(f"{role}_token")

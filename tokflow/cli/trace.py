@@ -40,7 +40,7 @@ def main(
     if token is not None:
         start, stop = token, token + 1
     else:
-        start, stop = sequence_range(export, sequence or 0)
+        start, stop = sequence_range(export, part, sequence or 0)
     origins = trace_tokens(
         export, part=part, start=start, stop=stop, trust_remote_code=trust_remote_code
     )

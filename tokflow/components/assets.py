@@ -16,6 +16,7 @@ from tokflow.components.workers import RESOURCE, WORKERS
 from tokflow.exports import FORMATS, ExportConfig
 from tokflow.exports.columns import schema_of
 from tokflow.raw import redact
+from tokflow.sequences.config import described, one_or_each
 from tokflow.tokens.document_table import DOCUMENTS_SCHEMA
 
 KINDS = {"tiktoken": "openai", "huggingface": "huggingface"}
@@ -42,7 +43,8 @@ EXPORT_COLUMNS = {
 
 def make_assets(dataset: Dataset) -> list[dg.AssetsDefinition]:
     """Return the assets of a dataset, parents first."""
-    kind, length = dataset.tokenizer.kind, dataset.packing.stored_length
+    kind, packing = dataset.tokenizer.kind, dataset.packing
+    lengths = {part: packing.of_part(part).stored_length for part in dataset.split.parts}
     raw = {"files": [redact(file) for file in dataset.raw.files]}
     rows: list[tuple[str, set[str], Any, str]] = [
         ("raw", {"file"}, raw, "Each raw file as it is: read where it stands, or fetched."),
@@ -69,7 +71,8 @@ def make_assets(dataset: Dataset) -> list[dg.AssetsDefinition]:
             "sequences",
             {"parquet"},
             dataset.packing,
-            f"Which tokens stand in which sequence of {length:,}, for each part of each file.",
+            f"Which tokens stand in which sequence of {described(one_or_each(lengths))}, for each "
+            "part of each file.",
         ),
     ]
     assets = [_asset(dataset, stage, "", *described) for stage, *described in rows]

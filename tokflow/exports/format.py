@@ -58,6 +58,7 @@ class Declared:
     has_bos: bool
     """True where BOS begins each document."""
     packing: PackingConfig
+    """That of its parts; `of_part` tells each."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

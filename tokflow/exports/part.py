@@ -284,7 +284,7 @@ def make_parts(
     names = list(names)
     sequences_of = [of for of in files if isinstance(of, FileSequences)]
     splits = [of.split if isinstance(of, FileSequences) else of for of in files]
-    pad_id = details["eos_id"] or 0 if packing.pad_id is None else packing.pad_id
+    packing_of = {name: packing.of_part(name) for name in names}
     seed = order.documents
     shuffled = {} if seed is None else make_shuffled(names, splits, seed)
     return [
@@ -296,8 +296,8 @@ def make_parts(
             packed=PartSequences(
                 part=name,
                 files=sequences_of,
-                packing=packing,
-                pad_id=pad_id,
+                packing=packing_of[name],
+                pad_id=_pad_id(packing_of[name], details),
                 shuffle_seed=order.sequences,
             ),
             eos_id=details["eos_id"],
@@ -305,8 +305,14 @@ def make_parts(
             vocab_size=details["vocab_size"],
             dtype=np.dtype(details["dtype"]),
         )
-        for name in names
+        for name in packing_of
     ]
+
+
+def _pad_id(packing: PackingConfig, details: Mapping[str, Any]) -> int:
+    """Return the id that fills a sequence: the EOS unless the packing has another."""
+    pad_id: int = details["eos_id"] or 0 if packing.pad_id is None else packing.pad_id
+    return pad_id
 
 
 def inputs_of(parts: Sequence[Part]) -> list[Stored]:

@@ -1,7 +1,7 @@
 """An export on disk: what it is, and the tokens in its files."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -77,9 +77,31 @@ class Export:
 
     @property
     def sequence_length(self) -> int | None:
-        """Tokens of a sequence; None of a stream."""
-        length: int | None = self.manifest.details.get("sequence_length")
+        """Tokens of a sequence; None of a stream.
+
+        Raises: ConfigError where the parts differ.
+        """
+        length: int | dict[str, int] | None = self.manifest.details.get("sequence_length")
+        if isinstance(length, dict):
+            raise ConfigError(
+                where=self.folder,
+                expected="sequences of one length",
+                found=", ".join(f"{of:,} in {part}" for part, of in length.items()),
+                remedy="ask for that of a part: `of_part(name).sequence_length`",
+            )
         return length
+
+    def of_part(self, part: str) -> "Export":
+        """Return it with the sequence_length and the pad_id of a part, which need not be those of
+        the others. Raises: ConfigError."""
+        self.check_part(part)
+        own = {
+            name: value[part]
+            for name, value in self.manifest.details.items()
+            if name in ("sequence_length", "pad_id") and isinstance(value, dict)
+        }
+        details = {**self.manifest.details, **own}
+        return replace(self, manifest=replace(self.manifest, details=details)) if own else self
 
     def numbered(self, name_of: Callable[[int], str]) -> list[Path]:
         """Return its files that are called `name_of(0)`, `name_of(1)`, ... in order.
@@ -117,7 +139,7 @@ class Export:
         Raises: ConfigError for a part that it does not have, and for a format that is never read
         (pickle); CorruptOutputError where a file is not what the format says.
         """
-        self.check_part(part)
+        of_part = self.of_part(part)
         if self.format.read is None:
             raise ConfigError(
                 where=self.folder,
@@ -126,7 +148,7 @@ class Export:
                 remedy="name another export of the dataset, or declare a format in its YAML "
                 "and run `tokflow run`, which tokenizes nothing again",
             )
-        return self.format.read(self, part)
+        return self.format.read(of_part, part)
 
     def tokens(self, part: str) -> Iterator[npt.NDArray[np.unsignedinteger]]:
         """Yield the token ids of a part of a stream, documents end to end; (num_tokens,) each.

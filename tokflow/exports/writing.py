@@ -17,6 +17,7 @@ from tokflow.exports.formats import FORMATS
 from tokflow.exports.index import INDEX_NAME, write_index
 from tokflow.exports.new_files import take_hashed
 from tokflow.exports.part import Part, inputs_of
+from tokflow.sequences.config import PackingConfig, one_or_each
 from tokflow.store.integrity import checked
 from tokflow.store.manifest import Manifest, Recipe, checksums, read_run, write_manifest
 from tokflow.store.stored_outputs import StoredOutput
@@ -83,7 +84,8 @@ def join_export(
 
 
 def _recipe(parts: Sequence[Part], config: ExportConfig, parents: Mapping[str, str]) -> Recipe:
-    return export_recipe(config, parts[0].packing, parents, order=parts[0].order)
+    packing = PackingConfig.joined({part.name: part.packing for part in parts})
+    return export_recipe(config, packing, parents, order=parts[0].order)
 
 
 def _write_files(
@@ -117,7 +119,10 @@ def _details(
     """Return what a reader must know of the files."""
     layout = config.layout
     lost = _lost(parts, layout, details)
-    packed = {"sequence_length": parts[0].sequence_length, "pad_id": parts[0].pad_id}
+    packed = {
+        "sequence_length": one_or_each({part.name: part.sequence_length for part in parts}),
+        "pad_id": one_or_each({part.name: part.pad_id for part in parts}),
+    }
     return {
         **details,
         "format": config.format,

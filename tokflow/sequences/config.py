@@ -1,11 +1,16 @@
 """The config of packing."""
 
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
 
+import pydantic
 from pydantic import Field
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from tokflow.errors import ConfigError
 from tokflow.store.config import Config
+from tokflow.store.config_errors import check_keys, within
 
 Strategy: TypeAlias = Literal["concat", "greedy", "first_fit", "best_fit", "pool", "one_document"]
 Overlong: TypeAlias = Literal["split", "truncate", "drop"]
@@ -16,6 +21,37 @@ MAX_SEQUENCE_LENGTH = 2**24
 
 MAX_PAD_ID = 2**31 - 1
 """Formats of sequences store ids as int32."""
+
+
+class _ChangesSchema:
+    """The schema of a mapping whose keys are fields of PackingConfig."""
+
+    def __init__(self, *but: str) -> None:
+        self.but = but
+        """The fields that cannot be among them."""
+
+    def __get_pydantic_json_schema__(
+        self, core_schema: CoreSchema, handler: pydantic.GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        fields = PackingConfig.model_fields.items()
+        properties = {name: _schema_of(field) for name, field in fields if name not in self.but}
+        return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _schema_of(field: pydantic.fields.FieldInfo) -> JsonSchemaValue:
+    """Return the schema of one field, without its default, which is another one in each place."""
+    annotated: Any = Annotated
+    described = Field(description=field.description)
+    kind = annotated[(field.annotation, *field.metadata, described)]
+    return pydantic.TypeAdapter(kind).json_schema()
+
+
+ChangesOfPart: TypeAlias = Annotated[dict[str, Any], _ChangesSchema("parts")]
+"""Fields of PackingConfig that are other ones for a part."""
+
+PackingChanges: TypeAlias = Annotated[dict[str, Any], _ChangesSchema()]
+"""Fields of PackingConfig that are other ones for an export; `PackingConfig.changed` checks them.
+"""
 
 
 class PackingConfig(Config):
@@ -55,9 +91,14 @@ class PackingConfig(Config):
         "an id that the model knows or ignores, stored as int32",
     ] = None
     """Token id that fills a sequence; default: the EOS id, or 0 where there is none."""
+    parts: dict[str, ChangesOfPart] = Field(default_factory=dict)
+    """Parts of the split that are packed otherwise, each with the fields that are other ones:
+    `{validation: {sequence_length: 512}}`."""
 
     def check(self) -> None:
         """Refuse fields that do not go together."""
+        for name in self.parts:
+            self.of_part(name)
         if self.overlap >= self.sequence_length:
             below = f"0 to {self.sequence_length - 1:,}, less than sequence_length"
             raise self._error("overlap", below, "lower it, or raise sequence_length")
@@ -78,17 +119,106 @@ class PackingConfig(Config):
         """Tokens at the beginning of a sequence that the one it continues has at its end."""
         return self.overlap + self.label_token
 
+    def of_part(self, name: str) -> "PackingConfig":
+        """Return the packing of one part, which has no parts.
+
+        Raises: ConfigError.
+        """
+        if not self.parts:
+            return self
+        changes, own = self.parts.get(name, {}), self._own()
+        try:
+            check_keys(changes, own, where="")
+            return PackingConfig.read({**own, **changes}, where="")
+        except ConfigError as error:
+            raise within(f"parts.{name}", error) from None
+
+    def changed(self, changes: Mapping[str, Any]) -> "PackingConfig":
+        """Return the packing with other fields: those hold for every part, whatever was declared
+        for it before, and the `parts` among them for one part.
+
+        Raises: ConfigError.
+        """
+        parts: object = changes.get("parts", {})
+        if isinstance(parts, Mapping):
+            known = {
+                name: {field: value for field, value in of.items() if field not in changes}
+                for name, of in self.parts.items()
+            }
+            both = {
+                name: {**known.get(name, {}), **of} if isinstance(of, Mapping) else of
+                for name, of in parts.items()
+            }
+            parts = {**known, **both}
+        return PackingConfig.read({**self._own(), **changes, "parts": parts}, where="")
+
+    def for_parts(self, names: Sequence[str]) -> "PackingConfig":
+        """Return the packing of a dataset with these parts, written as `joined` writes it.
+
+        Raises: ConfigError for another part.
+        """
+        check_keys(self.parts, names, where="parts")
+        return self.joined({name: self.of_part(name) for name in names}) if self.parts else self
+
+    @staticmethod
+    def joined(packings: Mapping[str, "PackingConfig"]) -> "PackingConfig":
+        """Return the packing of several parts: that of the first, and what is other in the others,
+        so that it is written alike however it was declared."""
+        first, *_ = packings.values()
+        parts = {name: _others(first._own(), of._own()) for name, of in packings.items()}
+        return first.model_copy(update={"parts": {name: of for name, of in parts.items() if of}})
+
     def fields_of_file(self) -> dict[str, Any]:
         """Return the fields that decide one file's sequences; leftover tokens are for exports."""
+        return self._with_parts(PackingConfig._fields_of_file)
+
+    def fields_of_export(self) -> dict[str, Any]:
+        """Return the fields that decide the sequences of an export."""
+        return self._with_parts(PackingConfig._fields_of_export)
+
+    def _with_parts(self, fields_of: Callable[["PackingConfig"], dict[str, Any]]) -> dict[str, Any]:
+        """Return what fields decide something, and of each part those that are other ones."""
+        own = fields_of(self)
+        parts = {name: _others(own, fields_of(self.of_part(name))) for name in self.parts}
+        parts = {name: of for name, of in parts.items() if of}
+        return {**own, "parts": parts} if parts else own
+
+    def _fields_of_file(self) -> dict[str, Any]:
         # The finished sequences of concat are all full.
         of_full = ("min_sample_length",) if self.strategy == "concat" else ()
-        return self.fields_of_export("tail", "pad_id", *of_full)
+        return self._fields_of_export("tail", "pad_id", *of_full)
 
-    def fields_of_export(self, *ignored: str) -> dict[str, Any]:
-        """Return the fields that decide the sequences of an export, but for `ignored`."""
+    def _fields_of_export(self, *ignored: str) -> dict[str, Any]:
         of_pool = () if self.strategy == "pool" else ("pool_size",)
-        return self.model_dump(exclude={*ignored, *of_pool})
+        return {name: of for name, of in self._own().items() if name not in {*ignored, *of_pool}}
+
+    def _own(self) -> dict[str, Any]:
+        """Return all fields but `parts`."""
+        return self.model_dump(exclude={"parts"})
 
     def _error(self, name: str, expected: str, remedy: str) -> ConfigError:
         found = repr(getattr(self, name))
         return ConfigError(where=name, expected=expected, found=found, remedy=remedy)
+
+
+T = TypeVar("T")
+
+
+def one_or_each(of_parts: Mapping[str, T]) -> T | dict[str, T]:
+    """Return the value that all parts have or, where they differ, that of each: how details of a
+    manifest tell of parts."""
+    first, *others = of_parts.values()
+    return first if all(value == first for value in others) else dict(of_parts)
+
+
+def described(value: object) -> str:
+    """Return for people what `one_or_each` returned: `512`, or `1,536 of train and 512 of test`."""
+    if isinstance(value, Mapping):
+        return " and ".join(f"{described(of)} of {part}" for part, of in value.items())
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _others(fields: Mapping[str, Any], of_part: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a part that others do not have, or have otherwise."""
+    is_same = {name: name in fields and fields[name] == value for name, value in of_part.items()}
+    return {name: value for name, value in of_part.items() if not is_same[name]}

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.sequences.config import PackingConfig
+from tokflow.sequences.config import PackingConfig, one_or_each
 from tokflow.sequences.packing import PackingResult, Segments, pack_spans
 from tokflow.split.spans import SPANS_NAME, PartSpans, Split
 from tokflow.store.arrow import make_table, repeated
@@ -121,12 +121,14 @@ def write_sequences(split: Split, config: PackingConfig, folder: Path, *, datase
 
     started = time.perf_counter()
     counts: dict[str, int] = {}
+    lengths = {part: config.of_part(part).stored_length for part in split.parts}
     tables = []
     with checked(split, split.shard, only={SPANS_NAME, *split.shard.names(DOCUMENTS_NAME)}):
         for part, spans in split.spans_of_parts().items():
-            packed = pack_spans(spans.num_tokens, config)
+            packing = config.of_part(part)
+            packed = pack_spans(spans.num_tokens, packing)
             tables.append(_segments_table(part, spans, packed.segments))
-            counts |= _counts(part, packed, config.stored_length)
+            counts |= _counts(part, packed, lengths[part])
     pq.write_table(
         pa.concat_tables(tables), folder / SEGMENTS_NAME, **parquet_options(SEGMENTS_SCHEMA)
     )
@@ -135,7 +137,7 @@ def write_sequences(split: Split, config: PackingConfig, folder: Path, *, datase
         dataset=dataset,
         partition=split.manifest.partition,
         counts=counts,
-        details={"parts": list(split.parts), "sequence_length": config.stored_length},
+        details={"parts": list(split.parts), "sequence_length": one_or_each(lengths)},
         files=checksums(folder),
     )
     write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})

@@ -92,7 +92,7 @@ def test_a_piece_of_a_character_is_said_to_have_all_of_it(tmp_path: Path):
 def test_a_sequence_leads_to_each_of_its_documents(tmp_path: Path):
     build_dataset(declare_small(tmp_path))
     path = tmp_path / STORE / "exports/parquet"
-    start, stop = sequence_range(path, 0)
+    start, stop = sequence_range(path, "train", 0)
 
     origins = traced(path, "train", start=start, stop=stop)
 
@@ -155,7 +155,7 @@ def test_a_stream_has_no_sequences(tmp_path: Path):
     build_dataset(declare_small(tmp_path))
 
     with pytest.raises(ConfigError, match="found export bin, a stream of tokens"):
-        sequence_range(tmp_path / STORE / "exports/bin", 0)
+        sequence_range(tmp_path / STORE / "exports/bin", "train", 0)
 
 
 def test_only_an_export_can_be_traced(tmp_path: Path):

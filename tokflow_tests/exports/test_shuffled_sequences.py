@@ -95,7 +95,7 @@ def test_the_index_leads_through_the_shuffle(tmp_path: Path, monkeypatch: pytest
     rows = next(open_export(path).sequences("train")).token_ids
 
     for sequence, row in enumerate(rows):
-        start, stop = sequence_range(path, sequence)
+        start, stop = sequence_range(path, "train", sequence)
         origins = trace_tokens(path, part="train", start=start, stop=stop)
         found = [token for origin in origins for token in origin.token_ids or ()]
         assert found + [256] * (8 - len(found)) == row.tolist()

@@ -120,9 +120,10 @@ def _compare_index(folder: Path, layout: Layout, parts: Sequence[Part]) -> Itera
 
 def _read_problems(folder: Path, manifest: Manifest, name: str, part: Part | None) -> Iterator[str]:
     """Read a part as its users do and compare every field with `part`."""
-    export = Export(folder, manifest)
+    export = Export(folder, manifest).of_part(name)
     if not export.is_read:
         return
+    manifest = export.manifest
     where, layout = f"{folder}: {name}", export.layout
     expected = {} if part is None else _expected_fields(layout, part)
     num: Counter[str] = Counter()

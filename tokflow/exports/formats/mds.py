@@ -213,7 +213,9 @@ def read(export: Export, part: str) -> Iterator[Arrays]:
 
 def check(options: MdsOptions, declared: Declared) -> None:
     """Refuse a size_limit that no sequence fits into."""
-    _sequences_per_shard(options, _dtype(options.columns, declared.packing.stored_length))
+    for part in declared.parts:
+        length = declared.packing.of_part(part).stored_length
+        _sequences_per_shard(options, _dtype(options.columns, length))
 
 
 def sequences_per_file(part: Part, options: MdsOptions) -> int:
