@@ -165,6 +165,7 @@ class _Fetching:
                 dataset=self.store.name,
                 partition=self.source.key,
                 counts={"num_bytes": num_bytes},
+                details={} if self.source.hub is None else {"origin": self.source.hub.origin},
                 files={name: FileEntry(num_bytes=num_bytes, sha256=sha256)},
             )
             run = {"url": url, "fetch_seconds": round(fetch_seconds, 3)}
@@ -233,6 +234,8 @@ def _url_sha256(source: RawSource) -> str:
 
 
 def _remote_file(source: RawSource) -> RemoteFile:
+    if source.hub is not None:
+        return source.hub
     if source.url.lower().startswith(("http://", "https://")):
         from tokflow.raw.web import WebFile  # and with it urllib3, ssl: 0.1 s
 

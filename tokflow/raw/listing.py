@@ -3,10 +3,11 @@
 import os
 import posixpath
 import urllib.parse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from tokflow.errors import ConfigError, first_five
 from tokflow.raw.config import RawConfig
@@ -22,7 +23,10 @@ from tokflow.raw.globs import (
     unescaped,
 )
 from tokflow.raw.keys import check_key
-from tokflow.raw.urls import is_url, redact, split_url
+from tokflow.raw.urls import hub_dataset, is_url, redact, split_url
+
+if TYPE_CHECKING:
+    from tokflow.raw.hub import HubFile
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,6 +42,22 @@ class RawSource:
     """It is a file of this machine, read where it is."""
     named_hosts: frozenset[str] = field(default=frozenset(), repr=False)
     """The http hosts that the patterns of its dataset name, to which a server may lead."""
+    hub: "HubFile | None" = field(default=None, repr=False)
+    """The file at its commit, if it is of a dataset of the hub; its URL names no commit."""
+    source_split: str | None = field(default=None, repr=False)
+    """The split that it is of, where its source has splits."""
+
+
+class Origin(NamedTuple):
+    """What is known of a file that a dataset is made of, by its source."""
+
+    source_split: str | None = None
+    hub: "HubFile | None" = None
+
+
+NO_ORIGIN = Origin()
+Origins: TypeAlias = Mapping[str, Origin]
+"""By path, of the files of which something is known."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,13 +92,16 @@ def list_raw(
         data/en/*.txt and data/de/**/*.txt    data/en/a.txt        -> en/a.txt
         data/x.parquet, a folder               data/x.parquet/p.parquet -> x.parquet/p.parquet
         https://host/dump/a.txt?key=1                              -> a.txt
+        hf://datasets/org/name                 data/a.parquet in it -> data/a.parquet
 
     Files of several hosts (or buckets) have the host before their path. A file that two patterns
-    match is listed once. Only patterns with a wildcard touch the network. `format_of` says by its
-    name whether a folder stands for the files in it, as `open_folders` has it.
+    match is listed once. Only patterns with a wildcard, and datasets of the hub, touch the
+    network; `store` remembers what the hub said. `format_of` says by its name whether a folder
+    stands for the files in it, as `open_folders` has it.
 
     Raises: ConfigError for a path that does not exist, a pattern without a match, two files with
-    one key, an unsafe key and a file inside `store`; RawFileError for a folder without rights.
+    one key, an unsafe key and a file inside `store`; RawFileError for a folder without rights, and
+    for a hub that does not answer.
     """
     patterns = [_read_pattern(text, base) for text in config.files]
     hosts = frozenset(_host(pattern.origin) for pattern in patterns if _is_web(pattern.origin))
@@ -86,20 +109,30 @@ def list_raw(
     left_out: dict[str, str] = {}
     for pattern in patterns:
         root = _root(pattern, patterns)
-        for path, kind in sorted(_matches(pattern, format_of).items()):
+        matches, origins = _matches(pattern, config, store, format_of)
+        for path, kind in sorted(matches.items()):
             if kind != FILE:
                 left_out[pattern.url_of(path)] = kind
                 continue
-            source = RawSource(
-                key=_key(path, pattern, root),
-                url=pattern.url_of(path),
-                is_local=not pattern.origin,
-                named_hosts=hosts,
-            )
+            origin = origins.get(path, NO_ORIGIN)
+            source = _source(path, pattern, root, named_hosts=hosts, origin=origin)
             check_outside(source, store)  # before the key, which an output's name would not be
             check_key(source.key)
             _check_same(source, sources.setdefault(source.key, source))
     return Listing(sources=dict(sorted(sources.items())), left_out=_left_out(left_out, sources))
+
+
+def _source(
+    path: str, pattern: "_Pattern", root: str, *, named_hosts: frozenset[str], origin: Origin
+) -> RawSource:
+    return RawSource(
+        key=_key(path, pattern, root),
+        url=pattern.url_of(path),
+        is_local=not pattern.origin,
+        named_hosts=named_hosts,
+        hub=origin.hub,
+        source_split=origin.source_split,
+    )
 
 
 def _root(pattern: "_Pattern", patterns: Sequence["_Pattern"]) -> str:
@@ -141,6 +174,8 @@ class _Pattern:
     """The fixed part, nothing of it escaped, absolute on this machine or below the origin."""
     below: tuple[str, ...]
     """Names and wildcards for the levels below `folder`; the last one is for files."""
+    is_hub_dataset: bool = False
+    """It names a dataset of the hub, which says itself what its files are."""
 
     @property
     def is_glob(self) -> bool:
@@ -153,6 +188,8 @@ class _Pattern:
     def url_of(self, path: str) -> str:
         if not self.origin:
             return path
+        if self.is_hub_dataset:
+            return self.origin + path
         written = self.text.split("://", 1)[1]
         start = self.text.removesuffix(written) + written.partition("/")[0]
         if self.is_glob:
@@ -163,6 +200,11 @@ class _Pattern:
 def _read_pattern(text: str, base: Path) -> _Pattern:
     if not is_url(text):
         return _local_pattern(text, os.path.expanduser(text), base)  # noqa: PTH111
+    if (dataset := hub_dataset(text)) is not None:
+        folder = f"/{dataset[0]}"
+        return _Pattern(
+            text=text, origin="hf://datasets", folder=folder, below=(), is_hub_dataset=True
+        )
     try:
         url = split_url(text)
     except ValueError as error:
@@ -232,8 +274,19 @@ def _host(origin: str) -> str:
     return str(urllib.parse.urlsplit(origin).hostname)
 
 
-def _matches(pattern: _Pattern, format_of: FormatOf) -> Matches:
-    """Return the files that match, those of the folders that do, and what else does."""
+def _matches(
+    pattern: _Pattern, config: RawConfig, store: Path | None, format_of: FormatOf
+) -> tuple[Matches, Origins]:
+    """Return the files that match, those of the folders that do, and what else does; and what is
+    known of the origin of some."""
+    if pattern.is_hub_dataset:
+        from tokflow.raw.hub_matches import hub_matches  # with urllib3 and ssl
+
+        return hub_matches(pattern.text, config, store=store, format_of=format_of)
+    return _matches_of_names(pattern, format_of), {}
+
+
+def _matches_of_names(pattern: _Pattern, format_of: FormatOf) -> Matches:
     if pattern.is_glob:
         matches = _find(pattern, pattern.folder, pattern.below)
     elif not pattern.origin and Path(pattern.path).is_dir():

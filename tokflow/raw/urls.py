@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _HOST = re.compile(r"([^\s@:\[]*|\[[0-9A-Fa-f:.]+\])(:(?P<port>\d+))?")
+_HUB_DATASET = re.compile(
+    r"hf://datasets/([^/@*?[]+/[^/@*?[]+)(?:@(refs/(?:convert|pr)/[^/*]+|[^/*]+))?/?"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,6 +54,16 @@ def split_url(url: str) -> Url:
     if int(told["port"] or 0) > 65_535:
         raise ValueError("a port above 65,535")  # the system would take it modulo 65,536
     return Url(scheme=scheme, userinfo=userinfo, host=host, path=slash + path, query=query)
+
+
+def hub_dataset(url: str) -> tuple[str, str | None] | None:
+    """Return the name `org/name`, and the revision if it has one, of a URL that names a dataset of
+    the Hugging Face hub and no files in it; None for any other.
+
+    Not in it are `hf://datasets/org/name/data/*.parquet`, which names files.
+    """
+    match = _HUB_DATASET.fullmatch(url)
+    return None if match is None else (match[1], urllib.parse.unquote(match[2] or "") or None)
 
 
 def redact(url: str) -> str:

@@ -53,6 +53,8 @@ class WebFile:
     url: str = field(repr=False)
     named_hosts: frozenset[str] = frozenset()
     """Hosts that its server may lead to, whatever their address."""
+    authorization: str | None = field(default=None, repr=False)
+    """The header that is sent to the host of `url`, and to no other."""
 
     def probe(self) -> Validator:
         """Ask by HEAD; where HEAD is refused, by a GET whose body is not read."""
@@ -78,10 +80,12 @@ class WebFile:
 def _answer(file: WebFile, method: str, offset: int = 0) -> urllib3.BaseHTTPResponse:
     """Return the answer at the end of all redirects, whatever its status.
 
-    The password is sent to the scheme, host and port that the URL names, and not even to them
-    once a redirect has led elsewhere.
+    The password, or token, is sent to the scheme, host and port that the URL names, and not even
+    to them once a redirect has led elsewhere.
     """
     target, headers = _request(file.url, offset)
+    if file.authorization is not None:
+        headers["Authorization"] = file.authorization
     named_hosts = file.named_hosts | {_host(target)}
     try:
         for _ in range(1 + _MAX_REDIRECTS):

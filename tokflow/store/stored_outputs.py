@@ -30,7 +30,7 @@ from tokflow.store.verdicts import VERDICTS_NAME
 STAGE_FOLDERS = ("tokenizer", "tokens", "split", "sequences", "exports")
 """The folders of a dataset that hold what a run makes, in the order of the stages."""
 
-FILES_BESIDE = {"hashes.jsonl", "checks.jsonl", "failures.json", "recorded.json"}
+FILES_BESIDE = {"hashes.jsonl", "hub.json", "checks.jsonl", "failures.json", "recorded.json"}
 """Files that tokflow keeps beside outputs, passed by without a word."""
 
 

@@ -1,0 +1,265 @@
+"""Datasets of the Hugging Face hub: the files of a repository at one commit, and each of them.
+
+The hub is asked once which commit a revision is of, and for the files of a commit that is not
+known yet; `hub.json` in the dataset's folder keeps both. A file is known by what the hub calls its
+content, so a new commit changes only what is different in it.
+"""
+
+import json
+import logging
+import os
+import re
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tokflow.errors import ConfigError, FetchError, RawFileError
+from tokflow.raw.remote import Body, TransientError, Validator
+from tokflow.raw.source_splits import CARD, card_of
+from tokflow.raw.urls import safe_text
+from tokflow.raw.web import WebFile
+from tokflow.store.atomic import new_file
+
+_T = TypeVar("_T")
+
+MEMORY_NAME = "hub.json"
+NUM_TRIES = 4
+"""At a busy hub, or one that does not answer; the waits are 1, 2 and 4 s."""
+FIRST_WAIT_SECONDS = 1.0
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+_READABLE = "a dataset of the hub that can be read"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class HubFile:
+    """One file of a repository at a commit."""
+
+    repository: str
+    """`org/name`."""
+    commit: str
+    path: str
+    """In the repository."""
+    num_bytes: int
+    content_id: str
+    """Its sha256, or of a small file git's name of it: equal for equal content, at any commit."""
+
+    @property
+    def origin(self) -> dict[str, str]:
+        """What a manifest says of its source."""
+        return {"hub_id": self.repository, "commit": self.commit, "path": self.path}
+
+    def probe(self) -> Validator:
+        """Return which version it is, without asking: that of its commit."""
+        return Validator(etag=self.content_id, num_bytes=self.num_bytes)
+
+    @contextmanager
+    def open_at(self, offset: int) -> Iterator[Body]:
+        """Open it for reading once from `offset`."""
+        try:
+            with self.web_file().open_at(offset) as body:
+                yield body
+        except RawFileError as error:
+            if error.found.startswith(("HTTP status 401", "HTTP status 403")):
+                raise _forbidden(self.repository) from None
+            raise
+
+    def web_file(self) -> WebFile:
+        """Return it as the file of a web server, with the credentials of the environment.
+
+        Raises: FetchError if HF_HUB_OFFLINE says that nothing may be asked for.
+        """
+        from huggingface_hub.constants import HF_HUB_OFFLINE
+
+        if HF_HUB_OFFLINE:
+            raise _unreachable(
+                f"{self.repository}: {self.path}", "HF_HUB_OFFLINE, which forbids it"
+            )
+        commit, path = (urllib.parse.quote(text) for text in (self.commit, self.path))
+        url = f"{_endpoint()}/datasets/{self.repository}/resolve/{commit}/{path}"
+        return WebFile(url, authorization=_authorization())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HubRepository:
+    """The files of a repository at one commit."""
+
+    name: str
+    """`org/name`."""
+    revision: str
+    """As it was asked for: a branch, a tag or a commit."""
+    commit: str
+    files: dict[str, HubFile] = field(repr=False)
+    """By path."""
+    card: dict[str, Any] = field(repr=False)
+    """What its README.md says of its configs."""
+
+
+def list_repository(name: str, revision: str, *, store: Path | None) -> HubRepository:
+    """Return the files of a repository as they are now, or as they are at a commit.
+
+    A commit that `store` remembers is not asked for again. With HF_HUB_OFFLINE the remembered
+    files of the revision are taken, whatever the hub has by now.
+
+    Raises: ConfigError for a repository or revision that is not there, or that HF_TOKEN may not
+    read; FetchError if the hub does not answer.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.constants import HF_HUB_OFFLINE
+
+    memory = _Memory(store)
+    known = memory.find(name, revision)
+    if known is not None and (HF_HUB_OFFLINE or _COMMIT.fullmatch(revision)):
+        return known
+    if HF_HUB_OFFLINE:
+        found = "HF_HUB_OFFLINE, and no list of its files from an earlier run"
+        raise _unreachable(f"raw.files 'hf://datasets/{name}'", found)
+    api = HfApi(endpoint=_endpoint(), library_name="tokflow")
+    asked = partial(_asked, name=name, revision=revision)
+    commit = str(asked(lambda: api.dataset_info(name, revision=revision, expand=["sha"]).sha))
+    if known is None or known.commit != commit:
+        files = {file.path: file for file in asked(lambda: list(_files(api, name, commit)))}
+        text = asked(lambda: _read(files[CARD])) if CARD in files else ""
+        card = {"configs": card_of(text, where=f"hf://datasets/{name}").get("configs")}
+        known = HubRepository(name=name, revision=revision, commit=commit, files=files, card=card)
+        memory.keep(known)
+    return known
+
+
+def _files(api: Any, name: str, commit: str) -> Iterator[HubFile]:
+    from huggingface_hub.hf_api import RepoFile
+
+    for entry in api.list_repo_tree(name, recursive=True, revision=commit, repo_type="dataset"):
+        if isinstance(entry, RepoFile):
+            content_id = entry.lfs.sha256 if entry.lfs is not None else entry.blob_id
+            yield HubFile(name, commit, entry.path, entry.size, content_id)
+
+
+def _read(file: HubFile) -> str:
+    content = bytearray()
+    with file.open_at(0) as body:
+        while block := body.read(2**20):
+            content += block
+    if len(content) != file.num_bytes:
+        raise TransientError(f"{len(content):,} of {file.num_bytes:,} bytes of {file.path}")
+    return content.decode(errors="replace")
+
+
+def _asked(ask: Callable[[], _T], name: str, revision: str) -> _T:
+    """Return what the hub answers, asked again where it may answer later."""
+    wait_seconds = FIRST_WAIT_SECONDS
+    for num_tries in range(1, NUM_TRIES + 1):
+        try:
+            return ask()
+        except Exception as error:
+            problem = _problem(error, name, revision)
+            if not isinstance(problem, FetchError) or num_tries == NUM_TRIES:
+                raise problem from None
+            where = f"hf://datasets/{name}"
+            _log.warning("%s: %s; trying again in %.1f s", where, problem.found, wait_seconds)
+        time.sleep(wait_seconds)
+        wait_seconds *= 2
+    raise AssertionError  # the last try has returned or raised
+
+
+def _problem(error: Exception, name: str, revision: str) -> Exception:
+    """Return the error that tells what the hub, or the library that asks it, raised."""
+    from huggingface_hub import errors
+
+    if isinstance(error, ConfigError | RawFileError):
+        return error
+    if isinstance(error, errors.GatedRepoError):
+        return _forbidden(name)
+    where, expected = f"raw.files 'hf://datasets/{name}'", _READABLE
+    if isinstance(error, errors.RepositoryNotFoundError):
+        found = "none of that name, or one that is private"
+        remedy = "correct the name, or set HF_TOKEN (`hf auth login`) to a token that may read it"
+    elif isinstance(error, errors.RevisionNotFoundError):
+        expected = f"a branch, a tag or a commit of {name}"
+        found, remedy = repr(revision), "correct raw.revision; the default is main"
+    elif isinstance(error, ValueError) and not isinstance(error, OSError):
+        found, remedy = safe_text(error, "hf://datasets"), "write hf://datasets/org/name"
+    else:
+        return _unreachable(where, _without_token(error))
+    return ConfigError(where=where, expected=expected, found=found, remedy=remedy)
+
+
+def _forbidden(name: str) -> ConfigError:
+    return ConfigError(
+        where=f"raw.files 'hf://datasets/{name}'",
+        expected=_READABLE,
+        found="one whose authors decide who may read it",
+        remedy=f"accept its terms at {_endpoint()}/datasets/{name} and set HF_TOKEN",
+    )
+
+
+def _unreachable(where: str, found: str) -> FetchError:
+    return FetchError(
+        where=where,
+        expected=f"an answer of {_endpoint()}",
+        found=found,
+        remedy="run again when it answers; HF_ENDPOINT names another hub",
+    )
+
+
+def _without_token(error: Exception) -> str:
+    token = (_authorization() or "").rpartition(" ")[2]
+    text = safe_text(error, "hf://datasets")
+    return type(error).__name__ if token and token in text else text
+
+
+def _endpoint() -> str:
+    from huggingface_hub.constants import ENDPOINT
+
+    return (os.environ.get("HF_ENDPOINT") or ENDPOINT).rstrip("/")
+
+
+def _authorization() -> str | None:
+    """Return the header of HF_TOKEN, or of who is logged in on this machine."""
+    from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
+
+    return dict(build_hf_headers()).get("authorization")
+
+
+class _Memory:
+    """The files of repositories as the hub listed them, in the dataset's folder.
+
+    Without it, or where it cannot be read or written, the hub is asked again.
+    """
+
+    def __init__(self, store: Path | None) -> None:
+        self._path = store / MEMORY_NAME if store is not None else None
+        self._known: dict[str, dict[str, Any]] = {}
+        if self._path is not None:
+            with suppress(OSError, ValueError):
+                self._known = dict(json.loads(self._path.read_text(encoding="utf-8")))
+
+    def find(self, name: str, revision: str) -> HubRepository | None:
+        try:
+            fields = self._known[f"{name}@{revision}"]
+            commit = str(fields["commit"])
+            files = {file[0]: HubFile(name, commit, *file) for file in fields["files"]}
+            return HubRepository(
+                name=name, revision=revision, commit=commit, files=files, card=fields["card"]
+            )
+        except (KeyError, TypeError):
+            return None
+
+    def keep(self, found: HubRepository) -> None:
+        if self._path is None:
+            return
+        files = [[file.path, file.num_bytes, file.content_id] for file in found.files.values()]
+        fields = {"commit": found.commit, "card": found.card, "files": files}
+        self._known[f"{found.name}@{found.revision}"] = fields
+        with suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with new_file(self._path) as temporary:
+                temporary.write_text(json.dumps(self._known, default=str), encoding="utf-8")

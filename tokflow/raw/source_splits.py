@@ -1,0 +1,274 @@
+"""The files of each split of a folder or repository, as the `datasets` library finds them.
+
+Source: huggingface/datasets at b7cb10b, data_files.py (patterns and what they pass over),
+load.py lines 210-256 (the format that most files have), utils/metadata.py (the card).
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from tokflow.errors import ConfigError, first_five, nearest
+from tokflow.raw.globs import FormatOf
+
+CARD = "README.md"
+"""The file that may say, between two lines of `---`, which configs there are."""
+
+_SHARDED = re.compile(r"data/([^./][^/]*)-[0-9]{5}-of-[0-9]{5}[^/]*\.[^/]*")
+"""Files that `push_to_hub` writes."""
+_WORDS = {
+    "train": ("train", "training"),
+    "validation": ("validation", "valid", "dev", "val"),
+    "test": ("test", "testing", "eval", "evaluation"),
+}
+"""What a name has in it, by the split that it says."""
+_IN_FOLDER = ("**/{0}/**", "**/{0}[{1}]*/**", "**/*[{1}]{0}/**", "**/*[{1}]{0}[{1}]*/**")
+_IN_NAME = ("**/{0}[{1}]*", "**/*[{1}]{0}[{1}]*")
+_BETWEEN_WORDS = "-._ 0-9"
+_IGNORED = {
+    CARD,
+    "config.json",
+    "dataset_info.json",
+    "dataset_infos.json",
+    "dummy_data.zip",
+    "dataset_dict.json",
+}
+_FAVOURITES = ("parquet", "arrow", "jsonl", "csv")
+"""The format that is taken where as many files have another."""
+
+_Patterns = Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSplits:
+    """The data files of one config."""
+
+    files: Mapping[str, tuple[str, ...]]
+    """Their paths by split, in the order of the card, or train, validation, test."""
+    left_out: Mapping[str, str]
+    """Other files that look like data, and the reason why each is not read."""
+
+
+def find_splits(
+    paths: Iterable[str],
+    card: Mapping[str, Any],
+    *,
+    config: str | None,
+    where: str,
+    format_of: FormatOf,
+) -> SourceSplits:
+    """Return the files of each split of a config, of those at `paths`.
+
+    `card`: what `card_of` gave. Of a repository without `configs` there the splits are those that
+    the names of folders or files say, and all is `train` where none does; `config` may then name
+    a folder. Files are of one format: the one that most of them have.
+
+    Raises: ConfigError, which names the configs that there are.
+    """
+    paths = sorted(paths)
+    fields = _config_of(card, paths, config, where=where)
+    folder = str(fields.get("data_dir") or "").strip("/")
+    within = f"{folder}/" if folder else ""
+    below = [path.removeprefix(within) for path in paths if path.startswith(within)]
+    patterns = _patterns(fields.get("data_files"), below, where=where)
+    found = {split: _matching(below, each) for split, each in patterns.items()}
+    kept, left_out = _of_one_format(found, format_of)
+    if not card.get("configs"):
+        taken = {path for files in found.values() for path in files}
+        others = (path for path in below if path not in taken and _name(path) not in _IGNORED)
+        left_out |= {path: "a file of no split" for path in others if format_of(_name(path))}
+    if not kept:
+        raise ConfigError(
+            where=where,
+            expected="data files of a format that documents are read from",
+            found=first_five(below) or "no file",
+            remedy="name the files by a pattern, or set revision: refs/convert/parquet, where the "
+            "hub has many datasets as parquet",
+        )
+    return SourceSplits(
+        {split: tuple(within + path for path in files) for split, files in kept.items()},
+        {within + path: reason for path, reason in left_out.items()},
+    )
+
+
+def card_of(text: str, *, where: str) -> dict[str, Any]:
+    """Return what a card says, between its first two lines of `---`; nothing where it has none.
+
+    Raises: ConfigError for what is no YAML.
+    """
+    import yaml
+
+    first, *lines = text.lstrip("\ufeff").splitlines() or [""]
+    if first.rstrip() != "---":
+        return {}
+    ends = (number for number, line in enumerate(lines) if line.rstrip() == "---")
+    try:
+        fields = yaml.safe_load("\n".join(lines[: next(ends, 0)]))
+    except yaml.YAMLError as error:
+        raise ConfigError(
+            where=f"{where}: {CARD}",
+            expected="YAML between its first two lines of `---`",
+            found=" ".join(str(error).split()),
+            remedy="name another revision, or the files by a pattern",
+        ) from None
+    return fields if isinstance(fields, dict) else {}
+
+
+def _config_of(
+    card: Mapping[str, Any], paths: Sequence[str], config: str | None, *, where: str
+) -> Mapping[str, Any]:
+    """Return the fields of a config: the one asked for, or the default."""
+    listed = card.get("configs") or []
+    known = {
+        str(fields["config_name"]): fields
+        for fields in (listed if isinstance(listed, list) else [])
+        if isinstance(fields, dict) and "config_name" in fields
+    }
+    if not known:
+        folders = {path.partition("/")[0] for path in paths if "/" in path}
+        if config in (None, "default"):
+            return {}
+        if config in folders:
+            return {"data_dir": config}
+    elif config is None:
+        defaults = [name for name, fields in known.items() if fields.get("default")]
+        name = next(iter(known)) if len(known) == 1 else next(iter(defaults), "default")
+        if name in known:
+            return known[name]
+    elif config in known:
+        return known[config]
+    names = list(known) or ["default"]
+    asked = "" if config is None else nearest(config, names)
+    raise ConfigError(
+        where=f"{where}: raw.config",
+        expected=f"one of {', '.join(names)}",
+        found="none, and no default" if config is None else repr(config),
+        remedy=asked or "name one of them",
+    )
+
+
+def _patterns(data_files: object, paths: Sequence[str], *, where: str) -> _Patterns:
+    """Return the patterns of each split: those that a card has, or else what names say."""
+    if data_files is None:
+        return _by_name(paths)
+    try:
+        return _declared(data_files)
+    except ValueError as error:
+        raise ConfigError(
+            where=f"{where}: data_files in {CARD}",
+            expected="a pattern, a list of them, or a list of {split, path}",
+            found=str(error),
+            remedy="name the files by a pattern instead, as hf://datasets/org/name/data/*.parquet",
+        ) from None
+
+
+def _declared(data_files: object) -> _Patterns:
+    """Return the patterns of each split, as a card writes them."""
+    given = data_files if isinstance(data_files, list) else [data_files]
+    if isinstance(data_files, dict):
+        given = [{"split": split, "path": path} for split, path in data_files.items()]
+    if all(isinstance(each, str) for each in given):
+        given = [{"split": "train", "path": given}]
+    patterns: dict[str, list[str]] = {}
+    for each in given:
+        if not isinstance(each, dict) or set(each) != {"split", "path"}:
+            raise ValueError(repr(each))
+        paths = each["path"] if isinstance(each["path"], list) else [each["path"]]
+        patterns[str(each["split"])] = [str(path) for path in paths]
+    for pattern in (one for some in patterns.values() for one in some):
+        if "://" in pattern or pattern.startswith("/") or ".." in pattern.split("/"):
+            raise ValueError(f"{pattern!r}, a place elsewhere")
+    return patterns
+
+
+def _by_name(paths: Sequence[str]) -> _Patterns:
+    """Return the patterns of each split that names of files or folders say."""
+    sharded = {match[1] for path in paths if (match := _SHARDED.fullmatch(path))}
+    if sharded:
+        order = [*_WORDS, *sorted(sharded - set(_WORDS))]
+        ends = "[0-9]" * 5
+        return {
+            split: [f"data/{_literal(split)}-{ends}-of-{ends}*.*"]
+            for split in order
+            if split in sharded
+        }
+    for forms in (_IN_FOLDER, _IN_NAME):
+        patterns = {
+            split: [form.format(word, _BETWEEN_WORDS) for word in words for form in forms]
+            for split, words in _WORDS.items()
+        }
+        found = {split: each for split, each in patterns.items() if _matching(paths, each)}
+        if found:
+            return found
+    return {"train": ["**"]}
+
+
+def _literal(text: str) -> str:
+    return re.sub(r"[*?[]", r"[\g<0>]", text)
+
+
+def _matching(paths: Sequence[str], patterns: Iterable[str]) -> tuple[str, ...]:
+    """Return the paths that one of the patterns matches, each once, in the order of patterns."""
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        matches = _matcher(pattern.removeprefix("./"))
+        found |= dict.fromkeys(path for path in paths if matches(path))
+    return tuple(found)
+
+
+def _matcher(pattern: str) -> Callable[[str], bool]:
+    from fsspec.utils import glob_translate
+
+    regex = re.compile(glob_translate(f"/{pattern}"))
+    ignored = _IGNORED - {_name(pattern)}
+    hidden, special = _num_hidden(pattern), _num_special(pattern)
+
+    def matches(path: str) -> bool:
+        return (
+            regex.match(f"/{path}") is not None
+            and _name(path) not in ignored
+            and _num_hidden(path) == hidden
+            and _num_special(path) == special
+        )
+
+    return matches
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _num_hidden(path: str) -> int:
+    """Return how many names begin with a dot: a pattern takes them where it has as many."""
+    return sum(name.startswith(".") and name.strip(".") != "" for name in path.split("/"))
+
+
+def _num_special(path: str) -> int:
+    """Return how many folders begin with `__`, which are passed over as those with a dot."""
+    return sum(name.startswith("__") for name in PurePosixPath(path).parent.parts)
+
+
+def _of_one_format(
+    splits: Mapping[str, tuple[str, ...]], format_of: FormatOf
+) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
+    """Return the files of each split of the format that most have, and why others are left out."""
+    formats = {path: format_of(_name(path)) for files in splits.values() for path in files}
+    counts = Counter(format_ for format_ in formats.values() if format_ is not None)
+
+    def rank(format_: str) -> tuple[int, int]:
+        is_favourite = format_ in _FAVOURITES
+        return -counts[format_], _FAVOURITES.index(format_) if is_favourite else len(_FAVOURITES)
+
+    format_ = min(sorted(counts), key=rank, default=None)
+    kept = {
+        split: tuple(path for path in files if formats[path] == format_ is not None)
+        for split, files in splits.items()
+    }
+    kept = {split: files for split, files in kept.items() if files}
+    others = {path: known for path, known in formats.items() if known not in (None, format_)}
+    return kept, {
+        path: f"{known}, where most files are {format_}" for path, known in others.items()
+    }

@@ -1,0 +1,269 @@
+"""Datasets of a hub on this machine, listed, pinned and fetched."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tokflow.documents import format_of_name
+from tokflow.errors import ConfigError, FetchError
+from tokflow.raw import Listing, RawConfig, RawFile, list_raw, read_raw_files
+from tokflow.store.manifest import read_manifest
+from tokflow_tests.hub import Hub, serve_hub
+
+NAME = "hf://datasets/team/texts"
+FILES = {
+    "data/train-00000-of-00002.parquet": b"one",
+    "data/train-00001-of-00002.parquet": b"two",
+    "data/test-00000-of-00001.parquet": b"three",
+    "README.md": b"---\nlicense: mit\n---\n",
+}
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path: Path) -> Iterator[Hub]:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "none"))
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.setattr("tokflow.raw.hub.FIRST_WAIT_SECONDS", 0.01)
+    with serve_hub() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        hub.push("team/texts", FILES)
+        yield hub
+
+
+def listed(store: Path | None = None, files: object = NAME, **fields: object) -> Listing:
+    config = RawConfig(files=files, **fields)
+    return list_raw(config, base=Path("/"), store=store, format_of=format_of_name)
+
+
+def fetched(listing: Listing, store: Path) -> dict[str, RawFile]:
+    return read_raw_files(listing.sources.values(), store=store)
+
+
+def refusal(kind: type[Exception] = ConfigError, **fields: object) -> str:
+    with pytest.raises(kind) as raised:
+        listed(**fields)
+    return str(raised.value)
+
+
+def requests(hub: Hub) -> list[str]:
+    """Return what was asked for, but for what the hub's own library asks once."""
+    asked = [each for each in hub.asked if "agent-harnesses" not in each]
+    hub.asked.clear()
+    return asked
+
+
+def test_the_files_of_a_dataset_are_found_by_its_name(hub: Hub, tmp_path: Path):
+    sources = listed().sources
+    raw = fetched(listed(), tmp_path)
+
+    assert {key: source.source_split for key, source in sources.items()} == {
+        "data/test-00000-of-00001.parquet": "test",
+        "data/train-00000-of-00002.parquet": "train",
+        "data/train-00001-of-00002.parquet": "train",
+    }
+    assert {key: file.path.read_bytes() for key, file in raw.items()} == {
+        key: FILES[key] for key in sources
+    }
+
+
+def test_the_splits_asked_for_are_read_under_the_same_keys(hub: Hub):
+    assert list(listed(split="test").sources) == ["data/test-00000-of-00001.parquet"]
+    assert list(listed(split=["test", "train"]).sources) == list(listed().sources)
+    assert refusal(split="validation") == (
+        f"raw.files '{NAME}': raw.split: expected one of train, test, found 'validation'; "
+        "name one of them"
+    )
+
+
+def test_a_manifest_names_the_commit_that_a_file_was_fetched_from(hub: Hub, tmp_path: Path):
+    raw = fetched(listed(tmp_path, split="test"), tmp_path)["data/test-00000-of-00001.parquet"]
+
+    assert read_manifest(raw.path.parent).details["origin"] == {
+        "hub_id": "team/texts",
+        "commit": hub.branches["team/texts"]["main"],
+        "path": "data/test-00000-of-00001.parquet",
+    }
+
+
+def test_a_new_commit_fetches_what_is_new_in_it_alone(hub: Hub, tmp_path: Path):
+    before = fetched(listed(tmp_path), tmp_path)
+    requests(hub)
+    new = "data/train-00000-of-00002.parquet"
+    hub.push("team/texts", {new: b"another", "README.md": b"# Other"})
+
+    after = fetched(listed(tmp_path), tmp_path)
+
+    assert [key for key in after if after[key].sha256 != before[key].sha256] == [new]
+    assert hub.downloads() == [new]
+
+
+def test_an_unmoved_branch_costs_one_question(hub: Hub, tmp_path: Path):
+    fetched(listed(tmp_path), tmp_path)
+    requests(hub)
+
+    fetched(listed(tmp_path), tmp_path)
+
+    assert requests(hub) == ["GET /api/datasets/team/texts/revision/main"]
+
+
+@pytest.mark.parametrize("is_in_url", [True, False])
+def test_a_commit_stays_as_it_is_and_is_asked_for_once(is_in_url: bool, hub: Hub, tmp_path: Path):
+    commit = hub.branches["team/texts"]["main"]
+    pinned = {"files": f"{NAME}@{commit}"} if is_in_url else {"revision": commit}
+    before = fetched(listed(tmp_path, **pinned), tmp_path)
+    requests(hub)
+    hub.push("team/texts", {"data/test-00000-of-00001.parquet": b"another"})
+
+    assert fetched(listed(tmp_path, **pinned), tmp_path) == before
+    assert requests(hub) == []
+
+
+def test_a_branch_may_be_named_in_two_ways(hub: Hub):
+    hub.push("team/texts", {"text/train/0.parquet": b"x"}, branch="refs/convert/parquet")
+
+    for fields in (
+        {"revision": "refs/convert/parquet"},
+        {"files": f"{NAME}@refs/convert/parquet"},
+        {"files": f"{NAME}@refs%2Fconvert%2Fparquet"},
+    ):
+        assert list(listed(**fields).sources) == ["text/train/0.parquet"]
+
+
+def test_several_datasets_have_their_names_before_their_keys(hub: Hub):
+    hub.push("team/more", {"train.jsonl": b"{}"})
+
+    keys = list(listed(files=[NAME, "hf://datasets/team/more"], split="train").sources)
+
+    assert keys == [
+        "more/train.jsonl",
+        "texts/data/train-00000-of-00002.parquet",
+        "texts/data/train-00001-of-00002.parquet",
+    ]
+
+
+def test_the_token_goes_to_the_hub_and_to_no_other_host(
+    hub: Hub, tmp_path: Path, monkeypatch, caplog
+):
+    hub.token = "hf_secret"
+    refused = refusal()
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    hub.authorizations.clear()
+
+    fetched(listed(tmp_path), tmp_path)
+
+    assert refused == (
+        f"raw.files '{NAME}': expected a dataset of the hub that can be read, found none of that "
+        "name, or one that is private; correct the name, or set HF_TOKEN (`hf auth login`) to a "
+        "token that may read it"
+    )
+    sent = {path.startswith("/lfs/"): header for path, header in hub.authorizations[1:]}
+    assert sent == {False: "Bearer hf_secret", True: None}
+    written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [content for content in written if b"hf_secret" in content]
+    assert "hf_secret" not in caplog.text
+
+
+def test_what_is_not_there_is_refused_by_name(hub: Hub):
+    assert refusal(revision="v2") == (
+        f"raw.files '{NAME}': expected a branch, a tag or a commit of team/texts, found 'v2'; "
+        "correct raw.revision; the default is main"
+    )
+    assert refusal(files=f"{NAME}@v1", revision="v2") == (
+        "raw.revision: expected one revision of team/texts, found 'v2', and 'v1' in raw.files; "
+        "keep one of them"
+    )
+    assert refusal(files="data/*.txt", split="train") == (
+        "raw.split: expected a dataset of the hub in `files`, as hf://datasets/org/name, found "
+        "data/*.txt; remove `split`, or name a dataset of the hub"
+    )
+
+
+def test_a_file_of_two_splits_is_refused(hub: Hub):
+    card = "---\nconfigs:\n- config_name: all\n  data_files:\n  - {split: a, path: data/*}\n"
+    hub.push("team/texts", {"README.md": f"{card}  - {{split: b, path: data/test*}}\n---".encode()})
+
+    assert refusal() == (
+        f"raw.files '{NAME}': data/test-00000-of-00001.parquet: expected a file of one split, "
+        "found one of a and of b; name one of them as raw.split"
+    )
+    assert list(listed(split="b").sources) == ["data/test-00000-of-00001.parquet"]
+
+
+def test_a_gated_dataset_says_where_to_ask(hub: Hub, tmp_path: Path):
+    hub.gated.add("team/texts")
+
+    with pytest.raises(ConfigError) as raised:
+        fetched(listed(), tmp_path)
+
+    assert str(raised.value) == (
+        f"raw.files '{NAME}': expected a dataset of the hub that can be read, found one whose "
+        f"authors decide who may read it; accept its terms at {hub.url}/datasets/team/texts and "
+        "set HF_TOKEN"
+    )
+
+
+def test_a_busy_hub_is_asked_again(hub: Hub, caplog):
+    hub.statuses = [503, 503]
+
+    assert len(listed().sources) == 3
+    assert caplog.messages[0].startswith(f"{NAME}: HfHubHTTPError: Server error '503")
+
+
+def test_a_hub_that_does_not_answer_is_an_error(hub: Hub, monkeypatch, tmp_path: Path):
+    listed(tmp_path)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
+
+    said = refusal(FetchError)
+
+    assert said.startswith(f"raw.files '{NAME}': expected an answer of http://127.0.0.1:1, found ")
+    assert said.endswith("; run again when it answers; HF_ENDPOINT names another hub")
+
+
+OFFLINE = """
+import sys
+from pathlib import Path
+from tokflow.documents import format_of_name
+from tokflow.raw import RawConfig, list_raw, read_raw_files
+store, config = Path(sys.argv[1]), RawConfig(files=sys.argv[2])
+try:
+    listing = list_raw(config, base=Path("/"), store=store, format_of=format_of_name)
+    files = read_raw_files(listing.sources.values(), store=store).values()
+    print(*(file.path.read_text() for file in files))
+except Exception as error:
+    print(error)
+"""
+
+
+def test_offline_the_files_are_those_of_the_last_run(hub: Hub, tmp_path: Path):
+    fetched(listed(tmp_path / "store"), tmp_path / "store")
+    requests(hub)
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", OFFLINE, str(tmp_path / store), NAME],
+            env=environment, capture_output=True, text=True, check=True,
+        ).stdout.strip()
+        for store in ("store", "none")
+    ]  # fmt: skip
+
+    assert said == [
+        "three one two",
+        f"raw.files '{NAME}': expected an answer of {hub.url}, found HF_HUB_OFFLINE, and no list "
+        "of its files from an earlier run; run again when it answers; HF_ENDPOINT names another "
+        "hub",
+    ]
+    assert requests(hub) == []
+
+
+def test_a_damaged_memory_of_the_hub_is_made_again(hub: Hub, tmp_path: Path):
+    before = listed(tmp_path)
+    (tmp_path / "hub.json").write_text(json.dumps({"team/texts@main": {"commit": "x"}}))
+
+    assert listed(tmp_path) == before

@@ -1,0 +1,155 @@
+"""Which files are of which split, as `load_dataset` has it."""
+
+import pytest
+
+from tokflow.documents import format_of_name
+from tokflow.errors import ConfigError
+from tokflow.raw.source_splits import SourceSplits, card_of, find_splits
+
+GLUE = """---
+license: mit
+configs:
+- config_name: cola
+  data_files:
+  - split: train
+    path: cola/train-*
+- config_name: sst2
+  default: true
+  data_files:
+  - split: train
+    path: sst2/train-*
+  - split: test
+    path:
+    - sst2/test-*
+    - sst2/more/test.parquet
+---
+# GLUE
+"""
+GLUE_FILES = (
+    "README.md",
+    "cola/train-00000-of-00001.parquet",
+    "sst2/more/test.parquet",
+    "sst2/test-00000-of-00001.parquet",
+    "sst2/train-00000-of-00001.parquet",
+)
+
+
+def splits(*paths: str, card: str = "", config: str | None = None) -> SourceSplits:
+    fields = card_of(card, where="here")
+    return find_splits(paths, fields, config=config, where="here", format_of=format_of_name)
+
+
+def refusal(*paths: str, card: str = "", config: str | None = None) -> str:
+    with pytest.raises(ConfigError) as raised:
+        splits(*paths, card=card, config=config)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (
+            ("data/test-00000-of-00001.parquet", "data/extra-00000-of-00001.parquet"),
+            {"test": 0, "extra": 1},
+        ),
+        (("a/train/0.jsonl", "a/dev_set/0.jsonl", "b.jsonl"), {"train": 0, "validation": 1}),
+        (("my-train.csv", "my.val.csv", "eval 2.csv"), {"train": 0, "validation": 1, "test": 2}),
+        (("texts.txt", "__other__/a.txt", ".hidden/b.txt"), {"train": 0}),
+        (("trainer.txt",), {"train": 0}),
+    ],
+)
+def test_names_say_the_splits_where_no_card_does(files: tuple[str, ...], expected: dict[str, int]):
+    found = splits("README.md", *files, card="# no fields").files
+
+    assert found == {split: (files[number],) for split, number in expected.items()}
+    assert list(found) == list(expected)
+
+
+def test_the_card_says_the_configs_and_their_splits():
+    assert splits(*GLUE_FILES, card=GLUE).files == {
+        "train": ("sst2/train-00000-of-00001.parquet",),
+        "test": ("sst2/test-00000-of-00001.parquet", "sst2/more/test.parquet"),
+    }
+    assert splits(*GLUE_FILES, card=GLUE, config="cola").files == {
+        "train": ("cola/train-00000-of-00001.parquet",)
+    }
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        "data_files: en/*.jsonl",
+        "data_files: [en/a.jsonl, en/b.jsonl]",
+        "data_dir: en",
+        "data_dir: en/\n  data_files: '*'",
+        "data_files: {train: en/*}",
+    ],
+)
+def test_data_files_and_data_dir_are_written_in_several_ways(fields: str):
+    card = f"---\nconfigs:\n- config_name: en\n  {fields}\n---\n"
+
+    found = splits("en/a.jsonl", "en/b.jsonl", "de/a.jsonl", card=card)
+
+    assert found == SourceSplits({"train": ("en/a.jsonl", "en/b.jsonl")}, {})
+
+
+def test_an_unknown_config_is_refused_with_those_that_there_are():
+    card = GLUE.replace("  default: true\n", "")
+
+    assert refusal(*GLUE_FILES, card=GLUE, config="sst") == (
+        "here: raw.config: expected one of cola, sst2, found 'sst'; did you mean 'sst2'?"
+    )
+    assert refusal(*GLUE_FILES, card=card) == (
+        "here: raw.config: expected one of cola, sst2, found none, and no default; name one of them"
+    )
+
+
+def test_a_config_is_a_folder_where_no_card_names_configs():
+    """As in the branch refs/convert/parquet of every dataset."""
+    found = splits("sst2/train/0000.parquet", "cola/train/0000.parquet", config="sst2")
+
+    assert found.files == {"train": ("sst2/train/0000.parquet",)}
+
+
+def test_the_format_that_most_files_have_is_read_and_the_others_are_named():
+    found = splits("train.jsonl", "test.jsonl", "train.csv", "extra.jsonl", "logo.png")
+
+    assert found.files == {"train": ("train.jsonl",), "test": ("test.jsonl",)}
+    assert found.left_out == {
+        "train.csv": "csv, where most files are jsonl",
+        "extra.jsonl": "a file of no split",
+    }
+
+
+def test_what_holds_no_documents_is_refused_by_name():
+    assert refusal("README.md", "train/cat.png") == (
+        "here: expected data files of a format that documents are read from, found README.md, "
+        "train/cat.png; name the files by a pattern, or set revision: refs/convert/parquet, where "
+        "the hub has many datasets as parquet"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        ("data_files: [{split: train}]", "{'split': 'train'}"),
+        (
+            "data_files: hf://datasets/other/name/*",
+            "'hf://datasets/other/name/*', a place elsewhere",
+        ),
+        ("data_files: ../secret.txt", "'../secret.txt', a place elsewhere"),
+    ],
+)
+def test_a_card_that_cannot_be_followed_is_refused(fields: str, found: str):
+    card = f"---\nconfigs:\n- config_name: en\n  {fields}\n---\n"
+
+    assert refusal("a.jsonl", card=card) == (
+        "here: data_files in README.md: expected a pattern, a list of them, or a list of {split, "
+        f"path}}, found {found}; name the files by a pattern instead, as "
+        "hf://datasets/org/name/data/*.parquet"
+    )
+
+
+def test_a_card_that_is_no_yaml_is_refused():
+    with pytest.raises(ConfigError, match=r"here: README.md: expected YAML between its first two"):
+        card_of("---\na: [\n---\n", where="here")
