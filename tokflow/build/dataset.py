@@ -104,7 +104,7 @@ class Dataset(Config):
     @property
     def names(self) -> SourceNames:
         """Names that exports have for the raw files, the columns read and the tokenizer."""
-        return source_names(self.name, self.raw, self.documents, self.tokenizer)
+        return source_names(self.name, self.raw, self.documents, self.tokenizer, self.split)
 
     def check(self) -> None:
         """Refuse sections that do not go together; give exports the names left to the dataset."""

@@ -3,7 +3,6 @@
 import fnmatch
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -311,7 +310,7 @@ class BuildGraph:
             "eos_id": encoding.eos_id,
             "bos_id": encoding.bos_id,
             "tokenizer_fingerprint": tokenizer.fingerprint,
-            "names": asdict(self.dataset.names),
+            "names": self.dataset.names.fields(),
             **shuffle_fields(shuffle.of_documents, DOCUMENT_ORDER),
             **shuffle.of_export.document_fields(),
         }

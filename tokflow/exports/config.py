@@ -19,6 +19,7 @@ from tokflow.exports.part import check_eos_first
 from tokflow.raw import RawConfig, redact
 from tokflow.raw.urls import is_url
 from tokflow.sequences.config import PackingConfig
+from tokflow.split.rule import PartConfig, SplitConfig
 from tokflow.split.shuffle import ExportOrder
 from tokflow.store.atomic import check_name
 from tokflow.store.config import Config
@@ -104,9 +105,14 @@ def with_names(config: ExportConfig, names: SourceNames) -> ExportConfig:
 
 
 def source_names(
-    dataset: str, raw: RawConfig, documents: DocumentsConfig, tokenizer: TokenizerConfig
+    dataset: str,
+    raw: RawConfig,
+    documents: DocumentsConfig,
+    tokenizer: TokenizerConfig,
+    split: SplitConfig,
 ) -> SourceNames:
-    """Return the names that a dataset's YAML has for its raw files, columns and tokenizer."""
+    """Return the names that a dataset's YAML has for its raw files, columns and tokenizer, and how
+    documents were drawn for validation."""
     first, *others = raw.files
     more = f" and {len(others):,} more" if others else ""
     is_remote = is_url(first) and not first.startswith("file:")
@@ -118,7 +124,16 @@ def source_names(
         source=(redact(first) if is_remote else PurePath(first).name) + more,
         columns=documents.columns,
         tokenizer=PurePath(name).name if is_path else name,
+        **_draw(split),
     )
+
+
+def _draw(split: SplitConfig) -> dict[str, Any]:
+    """Return how a split draws documents for validation; {} where it does not."""
+    part = split.parts.get("validation", PartConfig())
+    fraction = part.fraction or part.hash_fraction
+    drawn = {"drawn_fraction": fraction, "is_drawn": True, "seed": split.seed}
+    return drawn if fraction else {}
 
 
 def export_recipe(

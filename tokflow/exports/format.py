@@ -3,7 +3,7 @@
 import importlib
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -74,6 +74,20 @@ class SourceNames:
     """The columns of a record that were read."""
     tokenizer: str
     """An encoding, an id on the hub or a file; `bytes`; of one that was trained, for what."""
+    drawn_fraction: float = 0.0
+    """Share of the documents that was drawn for validation; 0: none was drawn."""
+    is_drawn: bool = False
+    """Documents were drawn for validation, and not taken in order."""
+    seed: int = 42
+    """Seed of the draw; of none, 42."""
+
+    def fields(self) -> dict[str, Any]:
+        """Return the names and, where documents were drawn for validation, how."""
+        fields = asdict(self)
+        if not self.is_drawn:
+            for name in ("drawn_fraction", "is_drawn", "seed"):
+                del fields[name]
+        return fields
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,11 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tokflow.audit.convert import convert_export
 from tokflow.errors import ConfigError
-from tokflow.exports import FORMATS, Export
+from tokflow.exports import FORMATS, Export, ExportConfig
 from tokflow_tests.exports.exporting import export
 from tokflow_tests.outputs import content, parts
-from tokflow_tests.tiny import EOS, declare
+from tokflow_tests.tiny import EOS, build, declare
 
 ARCHAI = FORMATS["archai"]
 
@@ -68,6 +69,27 @@ def test_the_config_names_what_was_tokenized_without_being_told(tmp_path: Path):
         "gpt2",
     )
     assert config.options.mapping_column_name == ("title", "body")
+
+
+def test_the_config_says_how_documents_were_drawn_without_being_told(tmp_path: Path):
+    split = {"parts": {"train": {"fraction": 0.75}, "validation": {"fraction": 0.25}}, "seed": 7}
+    dataset = declare(tmp_path, {"a.jsonl": [*"abcd"]}, exports=["archai", "bin"], split=split)
+    build(dataset)
+    bin_ = dataset.folder / "exports/bin/latest"
+    converted = convert_export(bin_, ExportConfig.read("archai", where=""))
+
+    for folder in (dataset.folder / "exports/archai/latest", converted):
+        config = json.loads((folder / "config.json").read_text())
+        drawn = {name: config[name] for name in ("validation_split", "shuffle", "seed")}
+        assert drawn == {"validation_split": 0.25, "shuffle": True, "seed": 7}
+
+
+def test_a_split_that_draws_nothing_is_told_as_it_always_was(tmp_path: Path):
+    folder, manifest = export(declare(tmp_path, {"a.jsonl": ["ab"]}, exports=["archai"]))
+
+    config = json.loads((folder / "config.json").read_text())
+    assert (config["validation_split"], config["shuffle"], config["seed"]) == (0.0, False, 42)
+    assert set(manifest.details["names"]) == {"source", "columns", "tokenizer"}
 
 
 def test_the_names_that_the_config_says_decide_the_export(tmp_path: Path):

@@ -41,18 +41,22 @@ class ArchaiOptions(Config):
     `bytes` or `trained (<dataset>)`."""
     mapping_column_name: Listed[str] | None = None
     """The columns that were tokenized; default: those that the dataset reads."""
-    validation_split: float = 0.0
-    """Share of the documents drawn for validation; 0: the dataset had parts of its own."""
-    shuffle: bool = False
-    """True where documents were shuffled before they were drawn."""
-    seed: int = 42
-    """Seed of that."""
+    validation_split: float | None = None
+    """Share of the documents drawn for validation; default: as `split` has it, 0 where the dataset
+    had parts of its own."""
+    shuffle: bool | None = None
+    """True where documents were shuffled before they were drawn; default: if they were drawn."""
+    seed: int | None = None
+    """Seed of that; default: that of `split`, or 42 where nothing was drawn."""
 
 
 NAMED = {
     "dataset_file_path": "source",
     "tokenizer_name": "tokenizer",
     "mapping_column_name": "columns",
+    "validation_split": "drawn_fraction",
+    "shuffle": "is_drawn",
+    "seed": "seed",
 }
 
 
@@ -68,9 +72,9 @@ def finish(parts: Sequence[Part], options: ArchaiOptions, folder: Path) -> None:
         "dataset_file_path": options.dataset_file_path or "",
         "tokenizer": {"name_or_path": options.tokenizer_name or "", "model_max_length": None},
         "mapping_column_name": list(options.mapping_column_name or ()),
-        "validation_split": options.validation_split,
-        "shuffle": options.shuffle,
-        "seed": options.seed,
+        "validation_split": options.validation_split or 0.0,
+        "shuffle": bool(options.shuffle),
+        "seed": 42 if options.seed is None else options.seed,
         "use_eos_token": parts[0].eos_id is not None,
     }
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
