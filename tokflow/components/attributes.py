@@ -35,6 +35,8 @@ def _or_several(schema: dict[str, Any]) -> dict[str, Any]:
     models["PartOfDataset"] = part
     for model in models.values():
         model.pop("required", None)
+        fields = model.get("properties", {})
+        fields.update({name: _or_null(field) for name, field in fields.items()})
     del part["properties"]["name"]
     part_of_dataset = {"$ref": "#/$defs/PartOfDataset"}
     each = {"anyOf": [part_of_dataset, {"type": "null"}]}
@@ -53,6 +55,12 @@ def _or_several(schema: dict[str, Any]) -> dict[str, Any]:
         "properties": schema["properties"] | several,
         "anyOf": [{"required": schema["required"]}, {"required": ["datasets"]}],
     }
+
+
+def _or_null(field: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a field that null may stand for, as what takes a default back."""
+    said = {key: field[key] for key in ("title", "description") if key in field}
+    return {**said, "anyOf": [field, {"type": "null"}]}
 
 
 def _with_template(field: dict[str, Any]) -> dict[str, Any]:
