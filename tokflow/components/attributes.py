@@ -59,7 +59,7 @@ def _or_several(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _or_null(field: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of a field that null may stand for, as what takes a default back."""
-    said = {key: field[key] for key in ("title", "description") if key in field}
+    said: dict[str, Any] = {key: field[key] for key in ("title", "description") if key in field}
     return {**said, "anyOf": [field, {"type": "null"}]}
 
 
