@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from math import inf
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.lines import described_parts, described_sequences
@@ -186,12 +185,7 @@ def _not_tokenized(dataset: Dataset, built: BuildResult) -> Iterator[str]:
     if num_left_out := _counts(built, "tokens")["num_left_out"]:
         yield f"left out by {dataset.documents.transform}: {counted(num_left_out, 'record')}"
     limit = dataset.documents.limit
-    if limited := [
-        one.output.name
-        for one, counts in shards
-        if counts["num_documents"] >= (limit.documents or inf)
-        or counts["num_chars"] >= (limit.characters or inf)
-    ]:
+    if limited := [one.output.name for one, counts in shards if limit.after(counts) is None]:
         yield f"not read: anything past documents.limit in {first_five(limited)}"
     for one in built.of("tokenizer"):
         num, asked = one.manifest.counts["vocab_size"], vocab_size_asked(one.manifest)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +49,21 @@ class Spans:
         return list(zip(self.starts[kept].tolist(), self.stops[kept].tolist(), strict=True))
 
 
+class BatchTokens(Protocol):
+    """The tokens of the documents of a batch, as they are stored."""
+
+    @property
+    def num_tokens(self) -> npt.NDArray[np.int64]:
+        """Tokens of each document; (num_documents,)."""
+
+    def slice(self, start: int, end: int) -> "BatchTokens":
+        """Return those of the documents `start` to `end`."""
+
+    @staticmethod
+    def joined(batches: Sequence[Any]) -> "BatchTokens":
+        """Return those of several batches, one after another."""
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Documents of one raw file in their order. Every array has shape (num_documents,)."""
@@ -66,6 +82,8 @@ class Batch:
     records: npt.NDArray[np.int64] | None = None
     """Of documents that a transform made: the ordinal in its raw file of the record that each is
     of, ascending; None where the row says it."""
+    tokens: BatchTokens | None = None
+    """Where a limit of tokens is counted; else None, and the tokens are made after the reading."""
 
     def slice(self, start: int, end: int) -> "Batch":
         """Return the documents `start` to `end` of the batch, without a copy."""
@@ -76,6 +94,7 @@ class Batch:
             None if self.loss_spans is None else self.loss_spans.slice(start, end),
             None if self.spelt is None else self.spelt.slice(start, end),
             None if self.records is None else self.records[start:end],
+            None if self.tokens is None else self.tokens.slice(start, end),
         )
 
     @staticmethod
@@ -86,6 +105,7 @@ class Batch:
         loss_spans = [some.loss_spans for some in batches if some.loss_spans is not None]
         spelt = [some.spelt for some in batches if some.spelt is not None]
         records = [some.records for some in batches if some.records is not None]
+        tokens = [some.tokens for some in batches if some.tokens is not None]
         return Batch(
             np.concatenate([some.rows for some in batches]),
             pa.concat_arrays([some.texts for some in batches]),
@@ -93,6 +113,7 @@ class Batch:
             Spans.joined(loss_spans) if loss_spans else None,
             Spans.joined(spelt) if spelt else None,
             np.concatenate(records) if records else None,
+            tokens[0].joined(tokens) if tokens else None,
         )
 
 

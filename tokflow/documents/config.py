@@ -1,6 +1,7 @@
 """The `documents` section of a dataset: how the documents of a raw file are found."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
@@ -16,7 +17,10 @@ OnBadDocument: TypeAlias = Literal["error", "reject"]
 
 
 class Limit(Config):
-    """Limits of reading one raw file, and the largest document; by default all is read."""
+    """Limits of reading one raw file, and the largest document; by default all is read.
+
+    Of several limits the one that is reached first ends the reading.
+    """
 
     section: ClassVar[str] = "documents.limit"
 
@@ -25,6 +29,13 @@ class Limit(Config):
     leaves out."""
     characters: Annotated[int | None, Field(ge=1)] = None
     """Unicode code points to read from each raw file; the document that reaches it is whole."""
+    tokens: Annotated[int | None, Field(ge=1)] = None
+    """Tokens to make of each raw file, as they are stored: with the BOS and EOS of every document,
+    of an empty one too. The document that reaches it is whole, so there are up to a document
+    more. A tokenizer of kind `trained` is trained without this limit."""
+    count_empty: bool = True
+    """False: `documents` counts those that have text. Empty ones are read, and stored, all the
+    same, and their BOS and EOS are among the `tokens`."""
     document_bytes: Annotated[int, Field(ge=1)] = 1_000_000_000
     """A document of more bytes is bad, and so is a line (csv: a record) that holds one; counted
     after decompression. It is never in memory whole, unless in a parquet page or Arrow batch."""
@@ -32,7 +43,31 @@ class Limit(Config):
     @property
     def ends_early(self) -> bool:
         """True if a raw file may be left before its end."""
-        return self.documents is not None or self.characters is not None
+        return any(of is not None for of in (self.documents, self.characters, self.tokens))
+
+    def after(self, counts: Mapping[str, int]) -> Self | None:
+        """Return what is left of the limits after token shards with these counts; None where one
+        of them is reached."""
+        num_documents = counts["num_documents"]
+        num_documents -= 0 if self.count_empty else counts["num_empty_documents"]
+        taken = {
+            "documents": num_documents,
+            "characters": counts["num_chars"],
+            "tokens": counts["num_tokens"],
+        }
+        limits = {name: getattr(self, name) for name in taken}
+        left = {name: of - taken[name] for name, of in limits.items() if of is not None}
+        return None if any(of <= 0 for of in left.values()) else self.model_copy(update=left)
+
+    def check(self) -> None:
+        """Refuse `count_empty` where nothing is counted."""
+        if not self.count_empty and self.documents is None:
+            raise ConfigError(
+                where="count_empty",
+                expected="true, or a limit of documents, which alone it is about",
+                found="false",
+                remedy="set documents.limit.documents, or leave count_empty out",
+            )
 
 
 class DocumentsConfig(Config):

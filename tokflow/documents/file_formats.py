@@ -112,9 +112,10 @@ def deciding_fields(config: DocumentsConfig, num_bytes: Mapping[Path, int]) -> d
     """Return what decides which documents the raw files of these sizes hold, as plain JSON.
 
     The fields that no reader of their formats looks at are not in it, nor is a limit that no
-    document of such a file can reach, and `format: auto` is what it stands for. `on_bad_document`
-    and `max_rejects` are not, for they decide whether there is an output and not what is in it;
-    `is_accepted` asks them. Without files: what may decide those of any format and size.
+    document of such a file can reach, nor one of tokens that is not set, and `format: auto` is what
+    it stands for. `on_bad_document` and `max_rejects` are not, for they decide whether there is an
+    output and not what is in it; `is_accepted` asks them. Without files: what may decide those of
+    any format and size.
     """
     fields = config.model_dump()
     if config.transform is None:
@@ -125,6 +126,10 @@ def deciding_fields(config: DocumentsConfig, num_bytes: Mapping[Path, int]) -> d
     fields["format"] = sorted(formats)
     for name in (*_ACCEPTANCE, *(() if formats & {"txt", "auto"} else _OF_TXT)):
         del fields[name]
+    if config.limit.tokens is None:
+        del fields["limit"]["tokens"]
+    if config.limit.count_empty:
+        del fields["limit"]["count_empty"]
     if num_bytes and all(_is_within_limit(*file, config) for file in num_bytes.items()):
         del fields["limit"]["document_bytes"]
     return fields

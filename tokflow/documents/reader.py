@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from tokflow.documents.batch import Batch, Reject
-from tokflow.documents.config import DocumentsConfig, Limit
+from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.file_formats import reader_of
 from tokflow.documents.file_range import OpenRange
+from tokflow.documents.limits import Encode, until
 from tokflow.documents.parsed import BadDocument, ParsedBatch, Render, ends_of
 from tokflow.documents.transform import transform_of
 from tokflow.errors import BadDocumentError, RawFileError
@@ -49,7 +50,8 @@ def read_documents(
     No batch is empty; a document larger than a batch is a batch of its own. Which documents
     there are, and their rows, depends on the file and the config alone. Each is either in a batch
     or given to `on_reject`, in file order. `render`, from `tokflow.tokenizers.chat`, makes texts of
-    messages. The path and the format are checked at once, the rest with the first batch.
+    messages. The path and the format are checked at once, the rest with the first batch. A limit of
+    tokens, which takes a tokenizer, does not hold here.
 
     Memory holds a few batches, or the largest document four times over, whatever the size of
     the file; of a parquet file two pages as well, and of an Arrow file a record batch.
@@ -84,10 +86,11 @@ def accepted_documents(
     on_reject: Callable[[Reject], None] | None = None,
     render: Render | None = None,
     within: OpenRange | None = None,
+    encode: Encode | None = None,
 ) -> Iterator[Batch]:
     """Return the documents of a raw file as `read_documents` does, in batches of any size.
 
-    What is read is added to `tally`.
+    What is read is added to `tally`. With `encode` a limit of tokens holds, too.
     """
     reader = reader_of(path, config)
     _require_readable(path)
@@ -97,7 +100,7 @@ def accepted_documents(
     make = render or transform_of(config)
     if make is not None:
         found = map(make, found)
-    parsed = _until(config.limit, _numbered(found))
+    parsed = until(config.limit, _numbered(found), encode)
     return _accepted(parsed, path, config, on_reject, within, tally)
 
 
@@ -127,33 +130,6 @@ def _numbered(parsed: Iterator[ParsedBatch]) -> Iterator[ParsedBatch]:
         rows, records = rows + found.num_rows, records + found.num_records
         del found  # which keeps the lines
         yield numbered
-
-
-def _until(limit: Limit, parsed: Iterator[ParsedBatch]) -> Iterator[ParsedBatch]:
-    """Yield what was found up to and with the document that reaches the limit."""
-    documents_left, characters_left = limit.documents, limit.characters
-    for found in parsed:
-        num_documents = len(found.batch.rows)
-        end = num_documents + 1  # where the limit is reached; not here
-        if documents_left is not None:
-            end = min(end, documents_left)
-            documents_left -= num_documents
-        if characters_left is not None:
-            so_far = np.cumsum(found.batch.num_chars)
-            end = min(end, int(np.searchsorted(so_far, characters_left)) + 1)
-            characters_left -= int(so_far[-1]) if num_documents else 0
-        if end <= num_documents:
-            yield _first_of(found, end)
-            return
-        yield found
-
-
-def _first_of(found: ParsedBatch, num_documents: int) -> ParsedBatch:
-    """Return the first documents, and what is bad or left out before the last of them."""
-    batch = found.batch.slice(0, num_documents)
-    last = batch.rows[-1]
-    bad = tuple(bad for bad in found.bad if bad.row < last)
-    return ParsedBatch(batch, bad, left_out=found.left_out[found.left_out < last])
 
 
 def _accepted(

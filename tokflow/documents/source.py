@@ -8,6 +8,7 @@ from pathlib import Path
 from tokflow.documents.batch import Batch, Reject
 from tokflow.documents.config import DocumentsConfig
 from tokflow.documents.file_range import Range
+from tokflow.documents.limits import Encode
 from tokflow.documents.parsed import Render
 from tokflow.documents.ranges import open_range
 from tokflow.documents.reader import BATCH_BYTES, Tally, accepted_documents, regulated
@@ -46,18 +47,26 @@ class DocumentSource:
         batch_bytes: int = BATCH_BYTES,
         on_reject: OnReject | None = None,
         render: Render | None = None,
+        encode: Encode | None = None,
     ) -> Iterator[Batch]:
         """Return the documents in batches, which may be of several files; see `read_documents`.
+
+        With `encode` a limit of tokens holds, too, and batches have the tokens that it made.
 
         `on_reject` hears of each bad document with its file, and with its row there or, of a range
         of it, in the range; `max_rejects` is of all files together, and limits are of each.
 
         Raises: as `read_documents`.
         """
-        return regulated(self._accepted(batch_bytes, on_reject, render), batch_bytes)
+        accepted = self._accepted(batch_bytes, on_reject, render, encode)
+        return regulated(accepted, batch_bytes)
 
     def _accepted(
-        self, batch_bytes: int, on_reject: OnReject | None, render: Render | None
+        self,
+        batch_bytes: int,
+        on_reject: OnReject | None,
+        render: Render | None,
+        encode: Encode | None,
     ) -> Iterator[Batch]:
         first = num_rejects = 0
         for path in self.paths:
@@ -72,8 +81,9 @@ class DocumentSource:
                 on_reject=heard,
                 render=render,
                 within=self._within,
+                encode=encode and _further(encode, first),
             ):
-                yield replace(batch, rows=batch.rows + first) if first else batch
+                yield _moved(batch, first)
             self.num_rows.append(tally.num_rows)
             self.num_left_out += tally.num_left_out
             self.num_records += tally.num_records
@@ -94,6 +104,16 @@ class DocumentSource:
     def num_lines(self) -> int:
         """Line ends of a range of one file, read so far; 0 where there is no such range."""
         return 0 if self._within is None else self._within.num_lines
+
+
+def _moved(batch: Batch, rows: int) -> Batch:
+    return replace(batch, rows=batch.rows + rows) if rows else batch
+
+
+def _further(encode: Encode, rows: int) -> Encode:
+    """Return the function for a file that has so many rows before it, by which errors call
+    documents."""
+    return lambda batch: _moved(encode(_moved(batch, rows)), -rows)
 
 
 def _naming(path: Path, on_reject: OnReject) -> Callable[[Reject], None]:

@@ -13,7 +13,7 @@ from tokflow.split.rule import NO_PART, FileSpans
 from tokflow.store.arrow import to_texts
 from tokflow.tokenizers.encoding import Encoding
 from tokflow.tokens.bos_eos import add_bos_eos
-from tokflow.tokens.encoder import engine_for
+from tokflow.tokens.encoder import DocumentEncoder, engine_for
 from tokflow.tokens.shard import BATCH_BYTES
 
 CUT_TOKENS_NAME = "cut_tokens.bin"
@@ -42,7 +42,7 @@ def write_cut_tokens(
     num_tokens = np.zeros(len(spans.part), dtype=np.int64)
     engine = engine_for(encoding, documents)
     with (folder / CUT_TOKENS_NAME).open("wb") as file:
-        for name, ordinals, texts in _texts_of_cut_spans(spans, raw, documents):
+        for name, ordinals, texts in _texts_of_cut_spans(spans, raw, documents, encoding):
             tokens = add_bos_eos(engine.encode(texts), encoding, name=_called(name))
             num_tokens[ordinals] = tokens.num_tokens
             is_taken = np.repeat(spans.part[ordinals] != NO_PART, tokens.num_tokens)
@@ -56,7 +56,7 @@ def _called(name: str) -> Callable[[int], str]:
 
 
 def _texts_of_cut_spans(
-    spans: FileSpans, raw: RawPartition, documents: DocumentsConfig
+    spans: FileSpans, raw: RawPartition, documents: DocumentsConfig, encoding: Encoding
 ) -> Iterator[tuple[str, npt.NDArray[np.int64], pa.LargeStringArray]]:
     """Yield ordinals of cut spans and their texts, in order: those of one document, which errors
     call by the name before them, that begin in the same BATCH_BYTES of its characters. No document
@@ -65,7 +65,9 @@ def _texts_of_cut_spans(
     document_of = spans.document[cut]
     first = 0
     source = DocumentSource(raw.paths, documents)
-    for batch in source.batches():
+    # Which documents of a group's later files there are depends on the limit of those before.
+    encode = DocumentEncoder(source, documents, encoding).for_limit if raw.is_group else None
+    for batch in source.batches(encode=encode):
         is_in_batch = (first <= document_of) & (document_of < first + len(batch.rows))
         for document in np.unique(document_of[is_in_batch]).tolist():
             ordinals = cut[document_of == document]

@@ -127,7 +127,9 @@ def tokenizer_recipe(
     }
     if config.kind == "trained":
         trained = ("vocab_size", "special_tokens", "max_characters", "pattern")
-        fields |= {name: getattr(config, name) for name in trained} | {"documents": documents}
+        limit = {name: of for name, of in documents["limit"].items() if name != "tokens"}
+        fields |= {name: getattr(config, name) for name in trained}
+        fields["documents"] = {**documents, "limit": limit}
     elif config.kind != "bytes" and not parents:
         fields["name"] = config.name
     if config.kind == "huggingface":

@@ -1,6 +1,6 @@
 """BOS and EOS added to the documents of a batch: never twice, and every one accounted for."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -44,6 +44,29 @@ class TokenBatch:
     """Ids that are EOS; 0 where documents do not end with it."""
     loss_mask: npt.NDArray[np.uint8] | None = None
     """Shape (num_tokens,); None where every token is supervised."""
+    eos_id: int | None = None
+    """The id that `num_eos` counts."""
+
+    def slice(self, start: int, end: int) -> "TokenBatch":
+        """Return the tokens of the documents `start` to `end`."""
+        first = int(self.num_tokens[:start].sum())
+        num_tokens = self.num_tokens[start:end]
+        kept = slice(first, first + int(num_tokens.sum()))
+        token_ids = self.token_ids[kept]
+        mask = None if self.loss_mask is None else self.loss_mask[kept]
+        return TokenBatch(token_ids, num_tokens, _count(token_ids, self.eos_id), mask, self.eos_id)
+
+    @staticmethod
+    def joined(batches: Sequence["TokenBatch"]) -> "TokenBatch":
+        """Return the tokens of several batches of one encoding, one after another."""
+        masks = [some.loss_mask for some in batches if some.loss_mask is not None]
+        return TokenBatch(
+            np.concatenate([some.token_ids for some in batches]),
+            np.concatenate([some.num_tokens for some in batches]),
+            sum(some.num_eos for some in batches),
+            np.concatenate(masks) if masks else None,
+            batches[0].eos_id,
+        )
 
 
 def add_bos_eos(
@@ -85,7 +108,7 @@ def add_bos_eos(
         of_eos = chat.is_supervised_to_its_end[needs_eos]
         loss_mask = _spread(chat.loss_mask, encoded.offsets, *needs, np.dtype(np.uint8), 0, of_eos)
     num_tokens = np.diff(encoded.offsets) + needs_bos + needs_eos
-    return TokenBatch(token_ids, num_tokens, num_eos, loss_mask)
+    return TokenBatch(token_ids, num_tokens, num_eos, loss_mask, eos_id)
 
 
 def _check_range(encoded: Encoded, tokenizer: Tokenizer) -> None:

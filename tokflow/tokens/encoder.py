@@ -1,14 +1,16 @@
 """Documents -> token ids, without BOS and EOS: texts by an engine, chats with a loss mask."""
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from tokflow.documents import Batch, DocumentsConfig, DocumentSource
+from tokflow.documents.limits import Encode
 from tokflow.errors import BadDocumentError
 from tokflow.store.integrity import check_files
 from tokflow.tokenizers.encoding import Encoding
 from tokflow.tokenizers.engines import Encoded, GatedEngine, open_engine
-from tokflow.tokens.bos_eos import ChatMarks
+from tokflow.tokens.bos_eos import ChatMarks, add_bos_eos
 from tokflow.tokens.chat import ChatEncoder
 from tokflow.tokens.special_counts import SpecialTokenCounter
 
@@ -33,6 +35,7 @@ class DocumentEncoder:
         self.encoding = encoding
         self.engine = engine_for(encoding, documents)
         self._chats = ChatEncoder(self.engine, encoding) if documents.is_chat else None
+        self._is_limited = documents.limit.tokens is not None
         self._counter = SpecialTokenCounter(encoding.tokenizer.special_tokens)
         self.num_special_tokens = 0
         """Special tokens that texts spell, so far."""
@@ -70,6 +73,20 @@ class DocumentEncoder:
         if self._chats is None:
             return self.engine.encode(batch.texts), None
         return self._chats.encode(batch, self.name_in(batch))
+
+    @property
+    def for_limit(self) -> Encode | None:
+        """What a limit of tokens is counted with; None where there is no such limit."""
+        return self._with_tokens if self._is_limited else None
+
+    def _with_tokens(self, batch: Batch) -> Batch:
+        """Return the batch with its tokens, BOS and EOS added.
+
+        Raises: as `encode` and `add_bos_eos`.
+        """
+        tokens, chat = self.encode(batch)
+        name = self.name_in(batch)
+        return replace(batch, tokens=add_bos_eos(tokens, self.encoding, chat=chat, name=name))
 
     def name_in(self, batch: Batch) -> Callable[[int], str]:
         """Return what errors call a document of the batch by its index."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +30,7 @@ from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.encoding import Encoding
 from tokflow.tokenizers.engines import Encoded, GatedEngine
 from tokflow.tokenizers.tokenizer import Tokenizer, TokenizerConfig
-from tokflow.tokens.bos_eos import ChatMarks, add_bos_eos
+from tokflow.tokens.bos_eos import ChatMarks, TokenBatch, add_bos_eos
 from tokflow.tokens.encoder import DocumentEncoder
 from tokflow.tokens.origins import Origins
 from tokflow.tokens.prefetch import read_ahead, write_behind
@@ -208,17 +208,18 @@ def write_token_shard(
     started = time.perf_counter()
     source = DocumentSource(raw.paths, documents, within=segment.range if segment else None)
     encoder = DocumentEncoder(source, documents, encoding)
-    render = open_renderer(documents, encoding.tokenizer)
     rejects: list[Reject] = []
-    on_reject = partial(_keep, rejects, raw)
-    batches = source.batches(batch_bytes=batch_bytes, on_reject=on_reject, render=render)
+    keep, render = partial(_keep, rejects, raw), open_renderer(documents, encoding.tokenizer)
+    batches = source.batches(
+        batch_bytes=batch_bytes, on_reject=keep, render=render, encode=encoder.for_limit
+    )
     number = segment.number if segment else None
     with ShardWriter(folder, documents, segment=number) as writer:
         _write_tokens(batches, encoder, writer, progress, is_small=raw.num_bytes < THREADED_BYTES)
     raw.check_unchanged(source.paths)
-    recipe = tokens_recipe(raw, documents, encoding.config, encoding.tokenizer)
+    whole = tokens_recipe(raw, documents, encoding.config, encoding.tokenizer)
     manifest = Manifest(
-        recipe=segment.recipe if segment else recipe,
+        recipe=segment.recipe if segment else whole,
         dataset=dataset,
         partition=raw.key,
         counts=_counts(writer, encoder, num_rejects=len(rejects)) | _records(documents, source),
@@ -242,22 +243,29 @@ def _write_tokens(
 ) -> None:
     """Read, encode, and add BOS and EOS and write, each overlapped with the next if it pays.
 
-    This thread, which the others wait for, does nothing but encode.
+    This thread, which the others wait for, does nothing but encode. Under a limit of tokens that is
+    done where documents are read.
     """
 
-    def finish(encoded: tuple[Batch, Encoded, ChatMarks | None]) -> None:
+    def encode(batch: Batch) -> tuple[Batch, Encoded | None, ChatMarks | None]:
+        return (batch, None, None) if batch.tokens else (batch, *encoder.encode(batch))
+
+    def finish(encoded: tuple[Batch, Encoded | None, ChatMarks | None]) -> None:
         batch, tokens, chat = encoded
-        name = encoder.name_in(batch)
-        writer.add(batch, add_bos_eos(tokens, encoder.encoding, chat=chat, name=name))
+        if tokens is None:
+            writer.add(batch, cast(TokenBatch, batch.tokens))
+        else:
+            name = encoder.name_in(batch)
+            writer.add(batch, add_bos_eos(tokens, encoder.encoding, chat=chat, name=name))
         progress(len(batch.rows), bytes_of(batch))
 
     if is_small:
         for batch in encoder.counted(batches):
-            finish((batch, *encoder.encode(batch)))
+            finish(encode(batch))
         return
     with write_behind(finish) as submit:
         for batch in read_ahead(encoder.counted(batches)):
-            submit((batch, *encoder.encode(batch)))
+            submit(encode(batch))
 
 
 def _counts(writer: ShardWriter, encoder: DocumentEncoder, *, num_rejects: int) -> dict[str, int]:

@@ -106,6 +106,8 @@ def test_what_auto_stands_for_and_an_error_that_does_not_occur_remake_nothing(tm
         ({"limit": Limit(document_bytes=100)}, "a.jsonl.gz", True),
         ({"limit": Limit(document_bytes=100)}, "a.parquet", True),
         ({"limit": Limit(documents=1)}, "a.jsonl", True),
+        ({"limit": Limit(tokens=1)}, "a.jsonl", True),
+        ({"limit": Limit(count_empty=True)}, "a.jsonl", False),
     ],
 )
 def test_a_field_decides_where_the_reader_of_the_file_looks_at_it(

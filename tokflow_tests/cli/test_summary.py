@@ -44,6 +44,8 @@ def test_only_files_in_which_the_limit_stopped_the_reading_are_said_to_have_a_re
 
     assert said(documents=5) == said(characters=24) == ["left out: nothing"]
     assert said(documents=4) == ["not read: anything past documents.limit in a.jsonl, b.jsonl"]
+    assert said(tokens=30) == ["left out: nothing"]
+    assert said(tokens=29) == ["not read: anything past documents.limit in a.jsonl"]
     assert said(characters=20) == ["not read: anything past documents.limit in a.jsonl"]
 
 

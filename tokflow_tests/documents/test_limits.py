@@ -7,7 +7,7 @@ import pytest
 
 from tokflow.documents import Batch, DocumentsConfig, Limit, Reject, read_documents
 from tokflow.documents.compression import zstd
-from tokflow.errors import BadDocumentError
+from tokflow.errors import BadDocumentError, ConfigError
 
 PLAIN = DocumentsConfig()
 
@@ -38,6 +38,7 @@ def read(path: Path, config: DocumentsConfig, **options) -> list[Batch]:
         (Limit(characters=5), ["aa", "bbb"]),
         (Limit(documents=1, characters=5), ["aa"]),
         (Limit(documents=2, characters=1), ["aa"]),
+        (Limit(documents=2, tokens=1), ["aa", "bbb"]),  # which are not made here
     ],
 )
 @pytest.mark.parametrize("batch_bytes", [1, 1000])
@@ -50,6 +51,19 @@ def test_reading_stops_after_the_document_that_reaches_the_limit(
     batches = read(path, DocumentsConfig(limit=limit), batch_bytes=batch_bytes)
 
     assert texts_in(batches) == expected
+
+
+def test_documents_that_are_empty_are_read_and_count_only_if_they_are_to(tmp_path: Path):
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(f'{{"text": "{text}"}}\n' for text in ["", "aa", "", "bb", "", "cc"]))
+
+    def texts(**limit) -> list[str]:
+        return texts_in(read(path, DocumentsConfig(limit=Limit(**limit))))
+
+    assert texts(documents=3) == ["", "aa", ""]
+    assert texts(documents=2, count_empty=False) == ["", "aa", "", "bb"]
+    with pytest.raises(ConfigError, match="count_empty: expected true, or a limit of documents"):
+        Limit(characters=9, count_empty=False)
 
 
 def test_a_limit_counts_over_batches_and_not_the_rejects(tmp_path: Path):

@@ -100,9 +100,9 @@ class _Run:
 
     def build(self, files: Sequence[RawFile]) -> None:
         """Write the raw files, build, and compare everything."""
-        self.documents = {
-            file.key: documents_of(file, self.config.get("documents", {})) for file in files
-        }
+        documents, tokenizer = self.config.get("documents", {}), self.config["tokenizer"]
+        encode = partial(tokens_of, reference=self.reference, config=tokenizer)
+        self.documents = {file.key: documents_of(file, documents, encode) for file in files}
         dataset = self._declare(files)
         expects_error = any(found.error_row is not None for found in self.documents.values())
         if self.case.is_command_line:

@@ -70,20 +70,28 @@ Pieces = dict[str, dict[str, list[Piece]]]
 """By part, NO_PART among them, and by raw file: its pieces in order."""
 
 
-def documents_of(file: RawFile, config: Config) -> Documents:
-    """Return what is read of a file: up to a limit, the bad documents set aside or an error."""
+def documents_of(
+    file: RawFile, config: Config, encode: Callable[[str], Sequence[int]] = str.encode
+) -> Documents:
+    """Return what is read of a file: up to a limit, the bad documents set aside or an error.
+
+    `encode` gives the tokens that a limit counts.
+    """
     limit = config.get("limit") or {}
     max_rejects = 0 if config.get("on_bad_document", "error") == "error" else None
     max_rejects = config.get("max_rejects", 1000) if max_rejects is None else max_rejects
-    num_chars = num_documents = 0
+    num_chars = num_documents = num_tokens = 0
     taken: list[_Row] = []
     rows = _rows(file, config)
     for row in rows:
         taken.append(row)
-        num_documents += row.kind == "document"
-        num_chars += len(row.text) if row.kind == "document" else 0
-        is_full = num_documents == limit.get("documents")
-        if row.kind == "document" and (is_full or num_chars >= limit.get("characters", 1e18)):
+        if row.kind != "document":
+            continue
+        num_documents += bool(row.text) or limit.get("count_empty", True)
+        num_chars += len(row.text)
+        num_tokens += len(encode(row.text)) if "tokens" in limit else 0
+        taken_so_far = {"documents": num_documents, "characters": num_chars, "tokens": num_tokens}
+        if any(num >= limit.get(name, 1e18) for name, num in taken_so_far.items()):
             break
     rejected = [(number, row.record) for number, row in enumerate(taken) if row.kind == "bad"]
     if len(rejected) > max_rejects:

@@ -1,7 +1,7 @@
 """Compare a token shard with its raw file, whose documents are read again."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -15,7 +15,7 @@ from tokflow.store.manifest import read_run
 from tokflow.tokenizers.chat.renderer import open_renderer
 from tokflow.tokenizers.encoding import Encoding
 from tokflow.tokenizers.engines import ReferenceEngine, open_reference
-from tokflow.tokens.bos_eos import add_bos_eos
+from tokflow.tokens.bos_eos import TokenBatch, add_bos_eos
 from tokflow.tokens.chat import ChatEncoder
 from tokflow.tokens.document_table import text_hashes
 from tokflow.tokens.shard import TokenShard
@@ -44,13 +44,13 @@ def verify_against_raw(
     token, and, where the tokenizer loses nothing, decoded and compared with the text. Reading
     stops after `max_characters`. `on_difference` hears of tokens of gigatoken that differ.
     """
-    tokenizer, table = encoding.tokenizer, shard.documents()
+    table, render = shard.documents(), open_renderer(documents, encoding.tokenizer)
     end = _end(to_numpy(table["num_chars"]), max_characters)
     chosen = np.unique(np.linspace(0, end - 1, num=min(num_samples, end)).astype(np.int64))
-    reference = open_reference(tokenizer, in_text=encoding.in_text(documents))
+    reference = open_reference(encoding.tokenizer, in_text=encoding.in_text(documents))
     sample = _Sample(shard=shard, encoding=encoding, reference=reference, chosen=chosen)
     num_read, problems, source = 0, list[str](), DocumentSource(raw.paths, documents)
-    for batch in source.batches(render=open_renderer(documents, tokenizer)):
+    for batch in source.batches(render=render, encode=_with_tokens_of(table)):
         first, num_read = num_read, num_read + len(batch.rows)
         of_batch = table.slice(first, len(batch.rows))
         problems += _document_problems(shard, first, batch, of_batch)
@@ -67,6 +67,20 @@ def verify_against_raw(
     if num_read == len(table) and not problems and max_characters is None:
         problems += _left_out_problems(shard, source)
     return problems or list(_member_problems(shard, source))
+
+
+def _with_tokens_of(table: pa.Table) -> Callable[[Batch], Batch]:
+    """Return a function that gives documents as many tokens as a shard has of them, none to those
+    that it has not, for a limit of tokens."""
+    rows, num_tokens = to_numpy(table["row"]), to_numpy(table["num_tokens"])
+
+    def with_tokens(batch: Batch) -> Batch:
+        found = np.zeros(len(batch.rows), dtype=np.int64)
+        _, stored, read = np.intersect1d(rows, batch.rows, return_indices=True)
+        found[read] = num_tokens[stored]
+        return replace(batch, tokens=TokenBatch(np.zeros(0, dtype=np.uint16), found, 0))
+
+    return with_tokens
 
 
 def _left_out_problems(shard: TokenShard, source: DocumentSource) -> Iterator[str]:

@@ -1,0 +1,134 @@
+"""A limit of tokens ends a shard with the document that reaches it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokflow.audit.verify.raw import verify_against_raw
+from tokflow.audit.verify.verification import verify_dataset
+from tokflow.build.dataset import Dataset
+from tokflow.build.graph import BuildGraph
+from tokflow.documents import DocumentsConfig, Limit, limits
+from tokflow.tokens import shard as shards
+from tokflow.tokens.encoder import DocumentEncoder
+from tokflow.tokens.shard import TokenShard
+from tokflow_tests.outputs import token_lists
+from tokflow_tests.tiny import EOS, build, declare, declare_texts, ids, tokenize
+
+A, BB, CCC = [97, EOS], [98, 98, EOS], [99, 99, 99, EOS]
+
+
+def shard_of(folder: Path, *texts: str, tokens: int, **documents: Any) -> TokenShard:
+    documents = {"limit": {"tokens": tokens}, **documents}
+    return tokenize(declare_texts(folder, texts, documents=documents))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "expected"),
+    [(1, [A]), (2, [A]), (3, [A, BB]), (5, [A, BB]), (6, [A, BB, CCC]), (99, [A, BB, CCC])],
+)
+@pytest.mark.parametrize("piece_bytes", [1, 1000])
+def test_the_document_that_reaches_the_limit_is_whole_and_the_last(
+    tokens: int,
+    expected: list[list[int]],
+    piece_bytes: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(limits, "MIN_ENCODED_BYTES", piece_bytes)
+
+    assert token_lists(shard_of(tmp_path, "a", "bb", "ccc", tokens=tokens)) == expected
+
+
+def test_eos_of_an_empty_document_counts(tmp_path: Path):
+    assert token_lists(shard_of(tmp_path, "", "", "a", "a", tokens=3)) == [[EOS], [EOS], A]
+
+
+def test_nothing_behind_the_limit_is_read_bad_or_an_error(tmp_path: Path):
+    spelt = declare_texts(
+        tmp_path,
+        ["a", "<|endoftext|>"],
+        documents={"limit": {"tokens": 2}},
+        special_tokens_in_text="error",
+    )
+    with (tmp_path / "raw/texts.jsonl").open("a") as file:
+        file.write("{malformed")
+
+    shard = tokenize(spelt)
+
+    assert token_lists(shard) == [A]
+    assert (shard.manifest.counts["num_rejects"], shard.manifest.counts["num_bytes"]) == (0, 1)
+
+
+def test_little_more_text_is_tokenized_than_the_limit_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    encoded, encode = [], DocumentEncoder.encode
+    monkeypatch.setattr(limits, "MIN_ENCODED_BYTES", 10)
+
+    def counted(self, batch):
+        encoded.append(len(batch.rows))
+        return encode(self, batch)
+
+    monkeypatch.setattr(DocumentEncoder, "encode", counted)
+
+    shard = shard_of(tmp_path, *["eight by"] * 1_000, tokens=90)
+
+    assert len(token_lists(shard)) == 10
+    assert sum(encoded) < 50
+
+
+def grouped(folder: Path, **more: Any) -> Dataset:
+    files = {"a.jsonl": ["aaa", "bb", "cc"], "b.jsonl": ["ddddd", "ee", "ff"]}
+    return declare(
+        folder,
+        files,
+        raw={"files": "raw/*", "group": 9},
+        documents={"limit": {"tokens": 7}},
+        **more,
+    )
+
+
+def test_each_file_of_a_group_has_its_limit_and_cut_documents_are_found_again(tmp_path: Path):
+    parts = {"train": {"start": 0, "characters": 8}, "validation": {"start": 8}}
+    dataset = grouped(tmp_path, split={"parts": parts, "boundary": "character"}, exports=["bin"])
+    build(dataset)
+
+    bin_file = tmp_path / "store/tiny/exports/bin/latest/val.bin"
+
+    shard = tokenize(dataset, "group/a.jsonl")
+    assert [len(tokens) for tokens in token_lists(shard)] == [4, 3, 6, 3]
+    assert [each["num_rows"] for each in shard.manifest.details["files"]] == [2, 2]
+    assert bin_file.read_bytes()[::2] == b"dd\x00ee\x00"
+    assert [of.problems for of in verify_dataset(dataset) if of.problems] == []
+
+
+@pytest.mark.parametrize("threaded_bytes", [0, 10**9])
+def test_the_bytes_do_not_depend_on_batches_and_threads(
+    threaded_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(shards, "THREADED_BYTES", threaded_bytes)
+    monkeypatch.setattr(limits, "MIN_ENCODED_BYTES", 1 + threaded_bytes)
+    dataset = declare_texts(
+        tmp_path, ["words of it"] * 3_000, documents={"limit": {"tokens": 12_001}}
+    )
+
+    shard = tokenize(dataset)
+
+    assert shard.manifest.counts["num_tokens"] == 12_012
+    assert shard.tokens().read().tolist() == ids(*["words of it"] * 1_001)
+
+
+def test_verify_tells_of_a_shard_that_ends_before_its_limit(tmp_path: Path):
+    shard = shard_of(tmp_path, "a", "bb", "ccc", tokens=2)
+    graph = BuildGraph(declare_texts(tmp_path, None))
+    raw, encoding = graph.raw("texts.jsonl"), graph.encoding
+
+    def problems(tokens: int) -> list[str]:
+        limited = DocumentsConfig(limit=Limit(tokens=tokens))
+        return verify_against_raw(raw, shard, limited, encoding)
+
+    assert problems(1) == problems(2) == []
+    [problem] = problems(3)
+    assert problem.endswith("expected all documents of the raw file, found 1")
