@@ -171,6 +171,7 @@ class BuildGraph:
             progress=progress,
             offline=self.offline,
             rehash=self.rehash,
+            as_read=self.dataset.documents.limit.ends_early,
         )
 
     def outputs(self, keys: Sequence[str] | None = None) -> Iterator[Output]:

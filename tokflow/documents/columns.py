@@ -20,7 +20,8 @@ import pyarrow as pa
 from tokflow.documents.config import DocumentsConfig, correct_column
 from tokflow.documents.file_range import OpenRange
 from tokflow.documents.parsed import ParsedBatch, parse, value_json
-from tokflow.errors import ConfigError, RawFileError
+from tokflow.errors import ConfigError, RawFileError, TokflowError
+from tokflow.raw.lazy import LazyPath
 from tokflow.store.arrow import texts_of, to_arrow
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def read_parquet(
 
     with undamaged(path):
         file = pq.ParquetFile(
-            path,
+            open_source(path) if isinstance(path, LazyPath) else path,
             pre_buffer=False,
             buffer_size=_READ_BUFFER_BYTES,
             page_checksum_verification=True,
@@ -105,7 +106,7 @@ def read_arrow(
     is_stream = is_arrow_stream(path)
     if is_stream and within is not None:
         raise ValueError(f"{path}: expected an Arrow file to read a range of, found a stream")
-    with pa.OSFile(str(path)) as source:
+    with open_source(path) as source:
         open_ = pa.ipc.open_stream if is_stream else pa.ipc.open_file
         with undamaged(path):
             schema = open_(source).schema
@@ -126,7 +127,7 @@ def list_text_columns(path: Path, *, is_parquet: bool) -> tuple[list[str], list[
     """
     import pyarrow.parquet as pq
 
-    with undamaged(path), pa.OSFile(str(path)) as source:
+    with undamaged(path), open_source(path) as source:
         if is_parquet:
             schema = pq.read_schema(source)
         else:
@@ -137,13 +138,20 @@ def list_text_columns(path: Path, *, is_parquet: bool) -> tuple[list[str], list[
     return texts, [name for name, type_ in leaves if _is_messages(type_)]
 
 
+def open_source(path: Path) -> pa.NativeFile:
+    """Open a file for Arrow; one that is fetched as it is read through Python."""
+    if isinstance(path, LazyPath):
+        return pa.PythonFile(path.open(), mode="r")
+    return pa.OSFile(str(path))
+
+
 def is_arrow_stream(path: Path) -> bool:
     """Return whether a file of Arrow is one stream of record batches, without their places."""
     with path.open("rb") as file:
         return file.read(len(_FILE_MAGIC)) != _FILE_MAGIC
 
 
-def _check_end(source: pa.OSFile, path: Path) -> None:
+def _check_end(source: pa.NativeFile, path: Path) -> None:
     """Raise RawFileError if the stream that was read ends without the mark of its end."""
     source.seek(source.tell() - len(_STREAM_END))
     if (end := source.read(len(_STREAM_END))) != _STREAM_END:
@@ -274,6 +282,8 @@ def undamaged(path: Path) -> Iterator[None]:
     """Make a RawFileError of what Arrow says of a file that it cannot read."""
     try:
         yield
+    except TokflowError:
+        raise
     except (pa.ArrowException, OSError) as error:
         raise _damaged_error(path, found=str(error)) from error
 

@@ -3,6 +3,7 @@
 raw/<key>/<sha256[:16]>/<file name>, manifest.json    a complete copy
 raw/<key>/.source.json                                the newest copy, and by what it is known
 raw/<key>/.part-<URL>, .part-<URL>.json               a download under way
+raw/<key>/.blocks-<identity[:16]>/<file name>/        what was read of a version; see `lazy`
 raw/<key>/.lock                                       held by the process that downloads
 """
 
@@ -19,9 +20,11 @@ from typing import Any
 
 from tokflow.errors import FetchError
 from tokflow.raw.hashes import Progress
+from tokflow.raw.lazy import LEAST_BYTES, LazyPath, RemoteVersion
 from tokflow.raw.listing import RawSource
 from tokflow.raw.partial import BLOCK_BYTES, PartialDownload
 from tokflow.raw.remote import RemoteFile, TransientError, Validator, remote_error
+from tokflow.raw.retries import Retries
 from tokflow.raw.urls import is_url, redact, split_url
 from tokflow.store.atomic import new_file, new_folder
 from tokflow.store.manifest import (
@@ -35,25 +38,29 @@ from tokflow.store.manifest import (
 )
 
 RAW_VERSION = 1
-NUM_TRIES = 5
-"""At a broken connection or a busy server, in a row; 4 MB that arrive begin the count again."""
-FIRST_WAIT_SECONDS = 1.0
-"""Doubled after each try, up to 30 s; a longer wait that the server asks for is kept."""
+NEWEST_NAME = ".source.json"
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Copy:
-    """A file in the store."""
+    """A file in the store, whole, or a `LazyPath` to what is fetched when it is read."""
 
     path: Path
     num_bytes: int
+    """Size of the whole file."""
     sha256: str
+    """Of the content; of a `LazyPath` the fingerprint of the version."""
     validator: Validator
     """The version of the file that it is a copy of."""
     is_new: bool
     """It was hashed on its way here just now, so there is no need to read it again."""
+
+    @property
+    def is_lazy(self) -> bool:
+        """True if it is fetched as it is read."""
+        return isinstance(self.path, LazyPath)
 
 
 def fetch(
@@ -62,6 +69,7 @@ def fetch(
     store: Path,
     progress: Progress | None = None,
     offline: bool = False,
+    as_read: bool = False,
 ) -> Copy:
     """Return the copy in `store` of the version of the file that is at its URL now.
 
@@ -71,15 +79,21 @@ def fetch(
     goes on where it was if the version is still the same and the server can. With `offline` the
     newest copy is taken without asking.
 
+    With `as_read` nothing is downloaded but what is read later, of a file of more than
+    `LEAST_BYTES` whose versions can be told apart and of which no whole copy is there.
+
     Raises: RawFileError if the server cannot be asked, although a copy may be there: the caller
     would not know that it is outdated.
     """
     folder = store / "raw" / source.key
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder / ".lock"):
-        newest = _read_newest(folder, source)
+        newest = _read_newest(folder, source, is_offline=offline)
+        if newest is not None and newest.is_lazy and not as_read:
+            newest = None
         if not offline:
-            fetching = _Fetching(source, store, folder, _remote_file(source), newest, progress)
+            remote = _remote_file(source)
+            fetching = _Fetching(source, store, folder, remote, newest, progress, as_read)
             return fetching.until_it_is_there()
         if newest is None:
             raise remote_error(
@@ -101,31 +115,28 @@ class _Fetching:
     remote: RemoteFile
     newest: Copy | None
     progress: Progress | None
+    as_read: bool
     furthest: int = field(default=0, init=False)
     """Most bytes that were on disk after a try."""
 
     def until_it_is_there(self) -> Copy:
-        num_tries, wait_seconds = 0, FIRST_WAIT_SECONDS
+        retries = Retries(self.source.url, self._gave_up)
         while True:
             before = self.furthest
             try:
                 return self.attempt()
             except TransientError as error:
-                if self.furthest >= before + BLOCK_BYTES:
-                    num_tries, wait_seconds = 0, FIRST_WAIT_SECONDS
-                num_tries += 1
-                if num_tries >= NUM_TRIES:
-                    raise self._gave_up(f"{error}, {num_tries} times in a row") from None
-                wait, where = max(wait_seconds, error.wait_seconds), redact(self.source.url)
-                _log.warning("%s: %s; trying again in %.1f s", where, error, wait)
-                time.sleep(wait)
-                wait_seconds = min(2 * wait_seconds, 30.0)
+                retries.wait(error, has_advanced=self.furthest >= before + BLOCK_BYTES)
 
     def attempt(self) -> Copy:
         validator = self.remote.probe()
         # Where nothing is told no two answers can be compared, and the file is read each time.
         if self.newest is not None and self.newest.validator == validator != Validator():
             return self.newest
+        if self.as_read and validator.is_strong and (validator.num_bytes or 0) > LEAST_BYTES:
+            copy = _lazy_copy(self.folder, self.source, validator, is_offline=False)
+            _write_newest(self.folder, self.source, copy)
+            return copy
         started = time.monotonic()
         path = self.folder / f".part-{_url_sha256(self.source)[:16]}"
         with PartialDownload.at(path, validator) as partial:
@@ -156,7 +167,6 @@ class _Fetching:
 
     def _publish(self, partial: PartialDownload, *, fetch_seconds: float) -> Copy:
         sha256, num_bytes, name = partial.sha256, partial.num_bytes, _file_name(self.source)
-        url = redact(self.source.url)
         folder = self.folder / sha256[:16]
         recipe = Recipe(stage="raw", version=RAW_VERSION, config={}, parents={"content": sha256})
         with new_folder(folder) as temporary:
@@ -168,25 +178,18 @@ class _Fetching:
                 details={} if self.source.hub is None else {"origin": self.source.hub.origin},
                 files={name: FileEntry(num_bytes=num_bytes, sha256=sha256)},
             )
-            run = {"url": url, "fetch_seconds": round(fetch_seconds, 3)}
+            run = {"url": redact(self.source.url), "fetch_seconds": round(fetch_seconds, 3)}
             write_manifest(temporary, manifest, run=run)
             partial.move_to(temporary / name)
-        fields = {
-            "url": url,
-            "url_sha256": _url_sha256(self.source),
-            "validator": asdict(partial.validator),
-            "sha256": sha256,
-            "num_bytes": num_bytes,
-        }
-        with new_file(self.folder / ".source.json") as path:
-            path.write_text(json.dumps(fields, indent=1) + "\n")
-        return Copy(
+        copy = Copy(
             path=folder / name,
             num_bytes=num_bytes,
             sha256=sha256,
             validator=partial.validator,
             is_new=True,
         )
+        _write_newest(self.folder, self.source, copy)
+        return copy
 
     def _gave_up(self, found: str) -> FetchError:
         remedy = "run again when the server answers; the bytes that arrived are kept"
@@ -198,22 +201,57 @@ class _Fetching:
         return FetchError(**remote_error(self.source.url, found, remedy=remedy).fields())
 
 
-def _read_newest(folder: Path, source: RawSource) -> Copy | None:
+def _read_newest(folder: Path, source: RawSource, *, is_offline: bool) -> Copy | None:
     """Return the newest copy; None if it is of another URL or incomplete, or not remembered."""
     try:
-        fields: dict[str, Any] = json.loads((folder / ".source.json").read_text())
+        fields: dict[str, Any] = json.loads((folder / NEWEST_NAME).read_text())
         if fields["url_sha256"] != _url_sha256(source):
             return None
+        validator = Validator(**fields["validator"])
+        if fields["sha256"] is None:
+            return _lazy_copy(folder, source, validator, is_offline=is_offline)
         copy = Copy(
             path=folder / fields["sha256"][:16] / _file_name(source),
             num_bytes=fields["num_bytes"],
             sha256=fields["sha256"],
-            validator=Validator(**fields["validator"]),
+            validator=validator,
             is_new=False,
         )
     except (FileNotFoundError, ValueError, TypeError, KeyError):
         return None  # without it the file is downloaded again
     return copy if is_intact(copy.path.parent) else None
+
+
+def _write_newest(folder: Path, source: RawSource, copy: Copy) -> None:
+    fields = {
+        "url": redact(source.url),
+        "url_sha256": _url_sha256(source),
+        "validator": asdict(copy.validator),
+        "sha256": None if copy.is_lazy else copy.sha256,
+        "num_bytes": copy.num_bytes,
+    }
+    with new_file(folder / NEWEST_NAME) as path:
+        path.write_text(json.dumps(fields, indent=1) + "\n")
+
+
+def _lazy_copy(
+    folder: Path, source: RawSource, validator: Validator, *, is_offline: bool
+) -> Copy:
+    version = RemoteVersion(
+        remote=_remote_file(source),
+        url=source.url,
+        url_sha256=_url_sha256(source),
+        validator=validator,
+        is_offline=is_offline,
+    )
+    fingerprint = version.fingerprint
+    return Copy(
+        path=LazyPath.of(folder / f".blocks-{fingerprint[:16]}" / _file_name(source), version),
+        num_bytes=version.num_bytes,
+        sha256=fingerprint,
+        validator=validator,
+        is_new=True,
+    )
 
 
 def _file_name(source: RawSource) -> str:

@@ -4,16 +4,22 @@ import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tokflow.errors import RawFileError
 from tokflow.raw.hashes import HashedFile, Progress, changed_error, hash_file, hash_files, stamp_of
 from tokflow.raw.keys import check_key
+from tokflow.raw.lazy import LazyPath
 from tokflow.raw.listing import RawSource, check_outside
+from tokflow.store.stamp import Stamp
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RawFile(HashedFile):
-    """One raw file that is on this disk; the sha256 of its content is its fingerprint."""
+    """One raw file; the sha256 of its content is its fingerprint.
+
+    It is on this disk, or its path is a `LazyPath`, and the fingerprint that of its version.
+    """
 
     key: str
     """The path below the folder that all patterns have in common."""
@@ -23,6 +29,12 @@ class RawFile(HashedFile):
         """Size when it was hashed."""
         return self.stamp.num_bytes
 
+    @property
+    def version(self) -> dict[str, Any] | None:
+        """By what a file is known that is fetched as it is read, as plain JSON; None of others."""
+        version = getattr(self.path, "version", None)
+        return None if version is None else version.identity
+
 
 def read_raw_files(
     sources: Iterable[RawSource],
@@ -31,13 +43,15 @@ def read_raw_files(
     progress: Progress | None = None,
     offline: bool = False,
     rehash: bool = False,
+    as_read: bool = False,
 ) -> dict[str, RawFile]:
     """Return the raw files by key, in the order of `sources`: hashed if they are of this machine,
     fetched to `store`, the dataset's folder, if they are not.
 
     A local file that is unchanged since it was hashed is not read again; a remote one of which
     the newest version is in the store costs one question to its server, or none with `offline`.
-    With `rehash` every file on this disk is read, whatever is remembered of it. Local files are
+    With `rehash` every file on this disk is read, whatever is remembered of it. With `as_read` of
+    a large file that is elsewhere only that is fetched which is read later. Local files are
     hashed in parallel, and `progress` then counts the bytes of all that were not hashed before;
     remote files are fetched one after the other, and it counts those of each.
 
@@ -56,7 +70,7 @@ def read_raw_files(
         if source.is_local:
             file = hashed[local[source.key]]
         else:
-            file = _fetch(source, store, progress, offline=offline, rehash=rehash)
+            file = _fetch(source, store, progress, offline=offline, rehash=rehash, as_read=as_read)
         raw_files[source.key] = RawFile(
             file.path, file.stamp, file.sha256, file.remembered, key=source.key
         )
@@ -68,8 +82,10 @@ def check_unchanged(raw: RawFile) -> None:
 
     Whoever has read `raw.path` calls this before using what was read. It compares size, mtime,
     ctime and inode; if ctime alone differs (as after chmod, or a backup by hard links) the
-    content is hashed again and decides.
+    content is hashed again and decides. What is fetched as it is read is never of two versions.
     """
+    if raw.version is not None:
+        return
     now = stamp_of(raw.path)
     if now == raw.stamp:
         return
@@ -80,11 +96,19 @@ def check_unchanged(raw: RawFile) -> None:
 
 
 def _fetch(
-    source: RawSource, store: Path, progress: Progress | None, *, offline: bool, rehash: bool
+    source: RawSource,
+    store: Path,
+    progress: Progress | None,
+    *,
+    offline: bool,
+    rehash: bool,
+    as_read: bool,
 ) -> HashedFile:
     from tokflow.raw.fetch import fetch  # local files need nothing of it
 
-    copy = fetch(source, store=store, progress=progress, offline=offline)
+    copy = fetch(source, store=store, progress=progress, offline=offline, as_read=as_read)
+    if copy.is_lazy:
+        return HashedFile(copy.path, Stamp(copy.num_bytes, 0, 0, 0), copy.sha256)
     if copy.is_new:
         return HashedFile(copy.path, stamp_of(copy.path), copy.sha256)
     for is_anew in (rehash, True):  # a wrong sha256 may only be remembered of it

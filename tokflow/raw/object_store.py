@@ -53,8 +53,8 @@ class StoredObject:
         )
 
     @contextmanager
-    def open_at(self, offset: int) -> Iterator[Body]:
-        """Open the file and skip to `offset`."""
+    def open_at(self, offset: int, stop: int | None = None) -> Iterator[Body]:
+        """Open the file and skip to `offset`; with `stop` nothing is read ahead."""
         file_system, path = _file_system(self.url)
         num_bytes = _call(lambda: file_system.size(path), self.url)
         if num_bytes is None:
@@ -64,10 +64,16 @@ class StoredObject:
                 expected="a size, without which a cut download looks whole",
                 remedy="download it by other means and name the local file under raw.files",
             )
-        file = _call(lambda: file_system.open(path, "rb", block_size=BLOCK_BYTES), self.url)
+        options = {"block_size": BLOCK_BYTES} | ({"cache_type": "none"} if stop else {})
+        file = _call(lambda: file_system.open(path, "rb", **options), self.url)
+
+        def read(size: int) -> bytes:
+            most = size if stop is None else min(size, stop - file.tell())
+            return _call(lambda: bytes(file.read(most)), self.url)
+
         with file:
             _call(lambda: file.seek(offset), self.url)
-            yield Body(offset, num_bytes, lambda size: _call(lambda: file.read(size), self.url))
+            yield Body(offset, num_bytes, read, is_bounded=stop is not None)
 
 
 def find_objects(url: str, folder: str, below: Sequence[str]) -> Matches:

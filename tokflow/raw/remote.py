@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Protocol
 
 from tokflow.errors import RawFileError
@@ -28,10 +28,15 @@ class Validator:
             return not self.etag.startswith("W/")
         return self.last_modified is not None
 
+    def agrees_with(self, other: "Validator") -> bool:
+        """Return whether both tell the same, as far as both tell anything."""
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return all(one == another for one, another in pairs if None not in (one, another))
+
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """The bytes of a file from `offset` to its end."""
+    """The bytes of a file from `offset` to its end, or to where they were asked for."""
 
     offset: int
     """The first byte: the one that was asked for, or 0 where the server cannot begin elsewhere."""
@@ -39,6 +44,10 @@ class Body:
     """Size of the whole file; None if the end is marked in another way, which `read` checks."""
     read: Callable[[int], bytes]
     """Returns up to so many bytes; none only at the end. Raises TransientError."""
+    validator: Validator | None = None
+    """The version that the bytes are of; None where the answer does not tell it."""
+    is_bounded: bool = False
+    """True if it ends where it was asked to, and not with the file."""
 
 
 class RemoteFile(Protocol):
@@ -47,8 +56,8 @@ class RemoteFile(Protocol):
     def probe(self) -> Validator:
         """Ask, without reading the content, which version is there now."""
 
-    def open_at(self, offset: int) -> AbstractContextManager[Body]:
-        """Open the file for reading once from `offset`."""
+    def open_at(self, offset: int, stop: int | None = None) -> AbstractContextManager[Body]:
+        """Open the file for reading once from `offset`, up to `stop` if that can be asked for."""
 
 
 class TransientError(Exception):

@@ -65,25 +65,28 @@ class WebFile:
             return _validator(response, self.url)
 
     @contextmanager
-    def open_at(self, offset: int) -> Iterator[Body]:
-        """Open one GET for the rest of the file, or all of it if the server cannot skip."""
-        with closing(_answer(self, "GET", offset)) as response:
+    def open_at(self, offset: int, stop: int | None = None) -> Iterator[Body]:
+        """Open one GET for the rest of the file or what is before `stop`, or all of it if the
+        server cannot skip."""
+        with closing(_answer(self, "GET", offset, stop)) as response:
             if not (offset and response.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE):
                 body = _body(response, self.url)
                 if body.offset in {0, offset}:
                     yield body
                     return
-        with self.open_at(0) as body_of_all:
-            yield body_of_all
+        with closing(_answer(self, "GET")) as response:
+            yield _body(response, self.url)
 
 
-def _answer(file: WebFile, method: str, offset: int = 0) -> urllib3.BaseHTTPResponse:
+def _answer(
+    file: WebFile, method: str, offset: int = 0, stop: int | None = None
+) -> urllib3.BaseHTTPResponse:
     """Return the answer at the end of all redirects, whatever its status.
 
     The password, or token, is sent to the scheme, host and port that the URL names, and not even
     to them once a redirect has led elsewhere.
     """
-    target, headers = _request(file.url, offset)
+    target, headers = _request(file.url, offset, stop)
     if file.authorization is not None:
         headers["Authorization"] = file.authorization
     named_hosts = file.named_hosts | {_host(target)}
@@ -143,12 +146,12 @@ def _is_public(text: str) -> bool:
     return address.is_global and not address.is_multicast
 
 
-def _request(url: str, offset: int) -> tuple[Url, dict[str, str]]:
-    """Return where to ask for the file from `offset`, and with which headers."""
+def _request(url: str, offset: int, stop: int | None) -> tuple[Url, dict[str, str]]:
+    """Return where to ask for the file from `offset` to `stop`, and with which headers."""
     parts = split_url(url)
     headers = {"Accept-Encoding": "identity", "Connection": "close", "User-Agent": "tokflow"}
-    if offset:
-        headers["Range"] = f"bytes={offset}-"
+    if offset or stop is not None:
+        headers["Range"] = f"bytes={offset}-{'' if stop is None else stop - 1}"
     if parts.userinfo:
         userinfo = urllib.parse.unquote(parts.userinfo).encode()
         headers["Authorization"] = f"Basic {base64.b64encode(userinfo).decode()}"
@@ -298,7 +301,10 @@ def _body(response: urllib3.BaseHTTPResponse, url: str) -> Body:
             found = "a connection that broke off" if is_cut else safe_text(reason, url)
             raise TransientError(found) from None
 
-    return Body(offset, num_bytes, read)
+    validator = _validator(response, url)
+    is_told = validator.etag is not None or validator.last_modified is not None
+    is_bounded = _last(response) not in {None, num_bytes and num_bytes - 1}
+    return Body(offset, num_bytes, read, validator if is_told else None, is_bounded)
 
 
 def _extent(response: urllib3.BaseHTTPResponse) -> tuple[int, int | None]:
@@ -313,6 +319,13 @@ def _extent(response: urllib3.BaseHTTPResponse) -> tuple[int, int | None]:
     if told[2] != "*":
         return int(told[1]), int(told[2])
     return int(told[1]), None if num_bytes is None else int(told[1]) + num_bytes
+
+
+def _last(response: urllib3.BaseHTTPResponse) -> int | None:
+    """Return the last byte of a range, if the body is one."""
+    told = re.match(r"bytes \d+-(\d+)/", response.headers.get("Content-Range", ""))
+    is_range = response.status == HTTPStatus.PARTIAL_CONTENT
+    return int(told[1]) if told and is_range else None
 
 
 def _check_encoding(response: urllib3.BaseHTTPResponse, url: str) -> None:

@@ -25,6 +25,7 @@ class Server:
     """One file on a web server, and how the server treats who asks for it."""
 
     content: bytes = CONTENT
+    name: str = "a.txt"
     etag: str | None = '"v1"'
     last_modified: str | None = None
     has_ranges: bool = True
@@ -43,6 +44,8 @@ class Server:
     after_get: list[bytes] = field(default_factory=list)
     """What the file becomes (with a new ETag) while the next GETs are answered."""
     requests: list[str] = field(default_factory=list)
+    num_sent: int = 0
+    """Bytes of the file that were sent."""
     authorizations: list[str | None] = field(default_factory=list)
     resumed: threading.Event = field(default_factory=threading.Event)
     port: int = 0
@@ -54,7 +57,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/dump/a.txt"
+        return f"http://127.0.0.1:{self.port}/dump/{self.name}"
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -87,17 +90,19 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
-        start = int(wanted[6:-1]) if wanted and spec.has_ranges else 0
-        start = max(0, start - spec.skew)
+        first, _, last = wanted[6:].partition("-") if spec.has_ranges else ("", "", "")
+        start = max(0, int(first or 0) - spec.skew)
+        stop = min(int(last) + 1, len(spec.content)) if last else len(spec.content)
         if start >= len(spec.content) and start:
             self.send_response(416)
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
-        self.send_response(206 if start else 200)
-        if start:
-            last = len(spec.content) - 1
-            self.send_header("Content-Range", f"bytes {start}-{last}/{last + 1}")
+        is_range = start > 0 or bool(last)
+        self.send_response(206 if is_range else 200)
+        if is_range:
+            total = len(spec.content)
+            self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{total}")
         for name, value in (
             ("ETag", spec.etag),
             ("Last-Modified", spec.last_modified),
@@ -108,9 +113,9 @@ class Handler(BaseHTTPRequestHandler):
         if spec.is_chunked:
             self.send_header("Transfer-Encoding", "chunked")
         elif spec.has_length:
-            self.send_header("Content-Length", str(len(spec.content) - start))
+            self.send_header("Content-Length", str(stop - start))
         self.end_headers()
-        self.send_body(body[start:])
+        self.send_body(body[start:stop])
 
     def send_body(self, body: bytes):
         spec = self.spec
@@ -127,7 +132,9 @@ class Handler(BaseHTTPRequestHandler):
         elif self.command == "GET" and spec.is_chunked:
             self.wfile.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body))
         else:
-            self.wfile.write(body)
+            for begin in range(0, len(body), 65_536):
+                self.wfile.write(body[begin : begin + 65_536])
+                spec.num_sent += len(body[begin : begin + 65_536])
 
 
 def source_of(url: str, key: str = "en/a.txt") -> RawSource:

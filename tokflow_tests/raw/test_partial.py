@@ -56,7 +56,7 @@ def test_a_file_that_ends_before_the_part_does_is_asked_for_whole(
 ):
     monkeypatch.setattr(f"{fetch.__module__}.BLOCK_BYTES", 1000)
     server.is_chunked, server.breaks = True, [3000]
-    monkeypatch.setattr("tokflow.raw.fetch.NUM_TRIES", 1)
+    monkeypatch.setattr("tokflow.raw.retries.NUM_TRIES", 1)
     with pytest.raises(RawFileError):
         fetched(server, tmp_path)
     server.content = CONTENT[:2000]

@@ -1,0 +1,218 @@
+"""A raw file elsewhere of which only what is read is fetched.
+
+    raw/<key>/.blocks-<identity[:16]>/<file name>/    the blocks of one version of it
+
+Readers get a path, and open it as any other.
+"""
+
+import hashlib
+import io
+import json
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path, PosixPath
+from typing import Any
+
+from tokflow.errors import FetchError, RawFileError
+from tokflow.raw.blocks import Blocks
+from tokflow.raw.remote import Body, RemoteFile, TransientError, Validator, remote_error
+from tokflow.raw.retries import Retries
+
+LEAST_BYTES = 2**20
+"""Fetched at once at first; twice as much each time that reading goes on where that ended."""
+MOST_BYTES = 2**24
+"""Fetched at once at most, so that no more than this is fetched in vain."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RemoteVersion:
+    """One version of a file elsewhere."""
+
+    remote: RemoteFile = field(repr=False)
+    url: str = field(repr=False)
+    url_sha256: str
+    """Of the URL without userinfo."""
+    validator: Validator
+    is_offline: bool = False
+    """True if no server may be asked."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of the whole file."""
+        return self.validator.num_bytes or 0
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """All by which it is told from other versions and other files, as plain JSON."""
+        return {"url_sha256": self.url_sha256, **asdict(self.validator)}
+
+    @property
+    def fingerprint(self) -> str:
+        """The sha256 of `identity`: in place of that of the content, which nobody has read."""
+        return hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()
+
+
+class LazyPath(PosixPath):
+    """The path of a raw file that is fetched as it is read: a folder of the blocks that were.
+
+    A path and no file, for readers take paths, open them, several times, and name them in errors,
+    and for it goes to worker processes. A path made from it, as of a block, is an ordinary one.
+    """
+
+    version: RemoteVersion | None = None
+
+    @classmethod
+    def of(cls, path: Path, version: RemoteVersion) -> "LazyPath":
+        """Return the path of a version whose blocks are in the folder `path`."""
+        lazy = cls(path)
+        lazy.version = version
+        return lazy
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LazyPath.of, (Path(str(self)), self.version)
+
+    def open(self, *mode: Any, **options: Any) -> Any:
+        """Open the file for reading its bytes, whatever the mode."""
+        if self.version is None:
+            return super().open(*mode, **options)
+        return LazyReader(self.version, Blocks(Path(str(self))))
+
+
+class LazyReader(io.RawIOBase):
+    """Reads a version of a file from its blocks, and fetches those that are not there.
+
+    Each read returns all that was asked for, up to the end of the file. What a server answers is
+    kept only if it is of that version.
+
+    Raises: RawFileError where another version is there now, where the disk is full, and where the
+    network is needed and must not be used; FetchError.
+    """
+
+    def __init__(self, version: RemoteVersion, blocks: Blocks) -> None:
+        self._version = version
+        self._blocks = blocks
+        self._position = 0
+        self._num_at_once = LEAST_BYTES
+        self._fetched_to: int | None = None
+        self._opened = ExitStack()
+        self._stream: tuple[Body, int] | None = None
+        """The answer of a server that knows no ranges, and the position that it is at."""
+
+    def readable(self) -> bool:
+        """Return that it can be read."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return that it can be read from anywhere."""
+        return True
+
+    def tell(self) -> int:
+        """Return the position of the next byte."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to a position, which fetches nothing."""
+        of = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._version.num_bytes}
+        self._position = max(0, of[whence] + offset)
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        """Read bytes into `buffer`, as many as it takes or the file has."""
+        view, done = memoryview(buffer).cast("B"), 0
+        stop = min(self._position + len(view), self._version.num_bytes)
+        while self._position < stop:
+            block = self._blocks.find(self._position)
+            if block is None:
+                self._fetch(self._position, stop)
+                continue
+            data = self._blocks.read(block, self._position, stop)
+            view[done : done + len(data)] = data
+            done += len(data)
+            self._position += len(data)
+        return done
+
+    def close(self) -> None:
+        """End what a server still sends."""
+        self._opened.close()
+        super().close()
+
+    def _fetch(self, start: int, stop: int) -> None:
+        """Fetch the bytes from `start` to `stop` or so, trying again where a server breaks off."""
+        goes_on = start == self._fetched_to
+        self._num_at_once = min(2 * self._num_at_once, MOST_BYTES) if goes_on else LEAST_BYTES
+        least = min(stop, start + MOST_BYTES)
+        ends = [self._version.num_bytes, max(least, start + self._num_at_once)]
+        ends += [] if (following := self._blocks.next_start(start)) is None else [following]
+        stop, retries = min(ends), Retries(self._version.url, self._gave_up)
+        self._fetched_to = stop
+        while (block := self._blocks.find(start)) is None or block.stop < stop:
+            start = start if block is None else block.stop
+            try:
+                self._attempt(start, stop)
+            except TransientError as error:
+                self._end_stream()
+                retries.wait(error, has_advanced=self._blocks.find(start) is not None)
+
+    def _attempt(self, start: int, stop: int) -> None:
+        """Keep the bytes from `start` to `stop`, and those that come before them in the answer."""
+        body, position = self._answer(start, stop)
+        while position < stop:
+            size = min(stop - position, MOST_BYTES)
+            data = _read_all(body, size)
+            if body.validator is None and self._version.remote.probe() != self._version.validator:
+                raise self._changed()
+            known = self._blocks.find(position)
+            if data and (known is None or known.stop < position + len(data)):
+                self._blocks.keep(position, data)
+            position += len(data)
+            if len(data) < size:
+                raise TransientError(f"{position:,} of {stop:,} bytes")
+        self._stream = body, position
+        if body.is_bounded:
+            self._end_stream()
+
+    def _answer(self, start: int, stop: int) -> tuple[Body, int]:
+        """Return an answer of the server, and the position it is at: `start`, or one before it."""
+        if self._version.is_offline:
+            raise remote_error(
+                self._version.url,
+                f"none of {start:,} to {stop:,}",
+                expected="the bytes to be read in the store, as asked not to use the network",
+                remedy="read it once without `offline`, as `tokflow run` does",
+            )
+        if self._stream is not None and self._stream[1] <= start:
+            return self._stream
+        self._end_stream()
+        body = self._opened.enter_context(self._version.remote.open_at(start, stop))
+        if body.validator is not None and not body.validator.agrees_with(self._version.validator):
+            raise self._changed()
+        return body, body.offset
+
+    def _end_stream(self) -> None:
+        self._stream = None
+        self._opened.close()
+
+    def _changed(self) -> RawFileError:
+        return remote_error(
+            self._version.url,
+            "another one",
+            expected=f"the version that was there when the run began, {self._version.num_bytes:,} "
+            "bytes",
+            remedy="run again, which reads the new version from its beginning",
+        )
+
+    def _gave_up(self, found: str) -> FetchError:
+        remedy = "run again when the server answers; the bytes that arrived are kept"
+        return FetchError(**remote_error(self._version.url, found, remedy=remedy).fields())
+
+
+def _read_all(body: Body, num_bytes: int) -> bytes:
+    """Return so many bytes, or what there is up to the end or up to where the answer breaks off."""
+    found = bytearray()
+    try:
+        while len(found) < num_bytes and (data := body.read(num_bytes - len(found))):
+            found += data
+    except TransientError:
+        if not found:
+            raise
+    return bytes(found)

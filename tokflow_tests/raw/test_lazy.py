@@ -1,0 +1,305 @@
+"""What is fetched of a file elsewhere that is fetched as it is read."""
+
+import gzip
+import io
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tokflow.documents import DocumentsConfig, Limit, read_documents
+from tokflow.errors import FetchError, RawFileError
+from tokflow.raw import RawFile, check_unchanged
+from tokflow.raw.lazy import LEAST_BYTES, MOST_BYTES
+from tokflow.store.zstd import zstd
+from tokflow_tests.raw.fetching import Server, read_raw_file, source_of
+
+NUM_DOCUMENTS, NUM_CHARS = 4000, 3000
+DIGITS = np.random.default_rng(1).bytes(NUM_DOCUMENTS * NUM_CHARS // 2).hex()
+TEXTS = [DIGITS[nth * NUM_CHARS :][:NUM_CHARS] for nth in range(NUM_DOCUMENTS)]
+"""12 MB, which compress to half of it."""
+
+JSONL = b"".join(json.dumps({"text": text}).encode() + b"\n" for text in TEXTS)
+TABLE = pa.table({"id": np.arange(NUM_DOCUMENTS), "text": TEXTS})
+
+
+def parquet() -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(TABLE, sink, row_group_size=1000)
+    return sink.getvalue()
+
+
+def arrow(new: Callable) -> bytes:
+    sink = io.BytesIO()
+    with new(sink, TABLE.schema) as writer:
+        writer.write_table(TABLE, max_chunksize=100)
+    return sink.getvalue()
+
+
+CONTENT: dict[str, Callable[[], bytes]] = {
+    "a.jsonl": lambda: JSONL,
+    "a.jsonl.gz": lambda: gzip.compress(JSONL, 1),
+    "a.jsonl.zst": lambda: zstd.compress(JSONL, 1),
+    "a.csv": lambda: "\n".join(["text", *TEXTS]).encode(),
+    "a.txt": lambda: "\n".join(TEXTS).encode(),
+    "a.parquet": parquet,
+    "a.arrow": lambda: arrow(pa.ipc.new_file),
+    "stream.arrow": lambda: arrow(pa.ipc.new_stream),
+}
+LINES = DocumentsConfig(document_per="line")
+
+
+def serve(server: Server, name: str) -> int:
+    """Let the server have a file; return its size."""
+    server.name, server.content = name, CONTENT[name]()
+    return len(server.content)
+
+
+def looked_at(server: Server, store: Path, **options) -> RawFile:
+    source = source_of(server.url, f"en/{server.name}")
+    return read_raw_file(source, store=store, as_read=True, **options)
+
+
+def first(raw: RawFile, num: int, config: DocumentsConfig = LINES) -> list[str]:
+    """Return the first documents, read as a limit has them read."""
+    config = config.model_copy(update={"limit": Limit(documents=num)})
+    return [text for batch in read_documents(raw.path, config) for text in batch.texts.to_pylist()]
+
+
+@pytest.mark.parametrize("name", CONTENT)
+def test_the_first_documents_cost_themselves_and_little_more(
+    name: str, server: Server, tmp_path: Path
+):
+    num_bytes = serve(server, name)
+    raw = looked_at(server, tmp_path)
+
+    found = first(raw, 100)
+
+    assert found == TEXTS[:100]
+    assert raw.num_bytes == num_bytes > 4 * LEAST_BYTES
+    assert server.num_sent <= 100 * NUM_CHARS + 3 * LEAST_BYTES
+
+
+@pytest.mark.parametrize("name", CONTENT)
+def test_nothing_is_fetched_twice_and_of_more_documents_only_the_rest(
+    name: str, server: Server, tmp_path: Path
+):
+    num_bytes = serve(server, name)
+    num_sent = []
+    for num in (100, 100, 2000, NUM_DOCUMENTS + 1):
+        assert first(looked_at(server, tmp_path), num) == TEXTS[:num]
+        num_sent.append(server.num_sent)
+
+    assert num_sent[0] == num_sent[1] < num_sent[2] < num_sent[3] <= num_bytes
+    assert server.requests.count("HEAD") == 4
+
+
+def test_what_is_fetched_doubles_up_to_a_bound(server: Server, tmp_path: Path):
+    server.name, server.content = "a.txt", b"x" * 60_000_000
+
+    with looked_at(server, tmp_path).path.open("rb") as file:
+        while file.read(300_000):
+            pass
+
+    gets = [each.removeprefix("GET bytes=").split("-") for each in server.requests[1:]]
+    sizes = [int(last) - int(start) + 1 for start, last in gets]
+    assert sizes[:5] == [LEAST_BYTES * 2**nth for nth in range(4)] + [MOST_BYTES]
+    assert sum(sizes) == server.num_sent == 60_000_000
+
+
+def test_of_a_server_without_ranges_the_answer_is_left_early(server: Server, tmp_path: Path):
+    server.name, server.content, server.has_ranges = "a.txt", b"line\n" * 12_000_000, False
+    raw = looked_at(server, tmp_path)
+
+    assert first(raw, 1000) == ["line"] * 1000
+    # What the sockets of both sides hold is sent in vain.
+    assert LEAST_BYTES <= server.num_sent <= 30_000_000
+    assert first(looked_at(server, tmp_path), 1000) == ["line"] * 1000
+    assert server.requests == ["HEAD", "GET bytes=0-1048575", "HEAD"]
+
+
+def test_of_a_server_without_ranges_the_end_costs_the_file_once(server: Server, tmp_path: Path):
+    num_bytes = serve(server, "a.parquet")
+    server.has_ranges = False
+
+    assert first(looked_at(server, tmp_path), 100) == TEXTS[:100]
+    assert first(looked_at(server, tmp_path), 2000) == TEXTS[:2000]
+    assert server.num_sent == num_bytes
+
+
+def test_an_object_of_a_store_is_asked_for_ranges(memory, tmp_path: Path, monkeypatch):
+    file_class = type(memory.open("/bucket/a.parquet", "wb"))
+    num_read = []
+    read = io.BytesIO.read
+
+    def counted(self, size: int = -1) -> bytes:
+        num_read.append(len(data := read(self, size)))
+        return data
+
+    memory.pipe("/bucket/a.parquet", parquet())
+    monkeypatch.setattr(file_class, "read", counted, raising=False)
+    source = source_of("memory://bucket/a.parquet", "a.parquet")
+
+    for _ in range(2):
+        raw = read_raw_file(source, store=tmp_path, as_read=True)
+        assert first(raw, 100) == TEXTS[:100]
+
+    assert 100 * NUM_CHARS < sum(num_read) <= 4 * LEAST_BYTES
+
+
+def test_another_version_is_another_raw_file(server: Server, tmp_path: Path):
+    serve(server, "a.jsonl")
+    old = looked_at(server, tmp_path)
+    first(old, 100)
+    server.content, server.etag = b'{"text": "new"}\n' * 1_000_000, '"v2"'
+
+    new = looked_at(server, tmp_path)
+
+    assert new.sha256 != old.sha256
+    assert first(new, 2) == ["new", "new"]
+    assert first(old, 100) == TEXTS[:100]  # from the store
+
+
+@pytest.mark.parametrize("has_etag", [True, False])
+def test_two_versions_are_never_mixed(has_etag: bool, server: Server, tmp_path: Path):
+    serve(server, "a.jsonl")
+    if not has_etag:
+        server.etag, server.last_modified = None, "Sun, 22 Nov 2026 18:00:00 GMT"
+    raw = looked_at(server, tmp_path)
+    first(raw, 100)
+    server.content = server.content.replace(b"a", b"b")
+    if has_etag:
+        server.etag = '"v2"'
+    else:
+        server.last_modified = "Sun, 22 Nov 2026 18:00:01 GMT"
+
+    with pytest.raises(RawFileError) as raised:
+        first(raw, 2000)
+
+    assert str(raised.value) == (
+        f"{server.url}: expected the version that was there when the run began, "
+        f"{raw.num_bytes:,} bytes, found another one; run again, which reads the new version "
+        "from its beginning"
+    )
+
+
+def test_an_object_that_changes_is_found_out_by_asking_again(memory, tmp_path: Path):
+    memory.pipe("/bucket/a.jsonl", JSONL)
+    source = source_of("memory://bucket/a.jsonl", "a.jsonl")
+    raw = read_raw_file(source, store=tmp_path, as_read=True)
+    memory.pipe("/bucket/a.jsonl", JSONL)
+
+    with pytest.raises(RawFileError, match="found another one"):
+        first(raw, 1)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
+def test_an_answer_that_breaks_off_is_gone_on_with(name: str, server: Server, tmp_path: Path):
+    num_bytes = serve(server, name)
+    server.breaks = [40_000, 0, 20_000]
+    server.statuses = [200, 200, 503]
+
+    assert first(looked_at(server, tmp_path), NUM_DOCUMENTS + 1) == TEXTS
+    # Of the parquet file one column of two is read.
+    assert num_bytes - 6000 <= server.num_sent + 60_000 <= num_bytes
+
+
+def test_a_server_that_answers_no_more_is_told_as_such(
+    server: Server, tmp_path: Path, monkeypatch
+):
+    serve(server, "a.parquet")
+    monkeypatch.setattr("tokflow.raw.retries.NUM_TRIES", 2)
+    raw = looked_at(server, tmp_path)
+    server.statuses = [503, 503]
+
+    with pytest.raises(FetchError, match="503 .*, 2 times in a row"):
+        first(raw, 1)
+
+
+def test_a_killed_run_leaves_whole_blocks_that_the_next_one_takes(server: Server, tmp_path: Path):
+    serve(server, "a.jsonl")
+    raw = looked_at(server, tmp_path)
+    first(raw, 100)
+    [block] = raw.path.iterdir()
+    torn = block.with_name(f".{block.name}.00000000.1.00000000.tmp")
+    torn.write_bytes(block.read_bytes()[:1000])
+
+    assert first(looked_at(server, tmp_path), 100) == TEXTS[:100]
+    assert server.num_sent == LEAST_BYTES
+
+
+def test_a_damaged_block_is_fetched_again(server: Server, tmp_path: Path, caplog):
+    serve(server, "a.jsonl")
+    raw = looked_at(server, tmp_path)
+    first(raw, 100)
+    [block] = raw.path.iterdir()
+    block.write_bytes(block.read_bytes()[:-1] + b"?")
+
+    assert first(raw, 100) == TEXTS[:100]
+    assert server.num_sent == 2 * LEAST_BYTES
+    assert "damaged, so these bytes are fetched again" in caplog.text
+
+
+def test_a_worker_process_gets_the_file_as_it_is(server: Server, tmp_path: Path):
+    serve(server, "a.jsonl")
+    raw = pickle.loads(pickle.dumps(looked_at(server, tmp_path)))
+
+    assert first(raw, 100) == TEXTS[:100]
+    check_unchanged(raw)
+
+
+def test_offline_the_store_has_what_was_read_and_no_more(server: Server, tmp_path: Path):
+    serve(server, "a.jsonl")
+    online = looked_at(server, tmp_path)
+    first(online, 100)
+
+    raw = looked_at(server, tmp_path, offline=True)
+
+    assert raw.sha256 == online.sha256
+    assert first(raw, 100) == TEXTS[:100]
+    with pytest.raises(RawFileError, match="as asked not to use the network"):
+        first(raw, 2000)
+    with pytest.raises(RawFileError, match="a complete copy"):
+        read_raw_file(source_of(server.url, "en/a.jsonl"), store=tmp_path, offline=True)
+
+
+@pytest.mark.parametrize("etag", [None, 'W/"v1"'])
+def test_a_file_whose_versions_cannot_be_told_apart_is_fetched_whole(
+    etag: str | None, server: Server, tmp_path: Path
+):
+    num_bytes = serve(server, "a.txt")
+    server.etag = etag
+
+    raw = looked_at(server, tmp_path)
+
+    assert raw.version is None
+    assert server.num_sent == num_bytes == raw.path.stat().st_size
+
+
+def test_a_small_file_is_fetched_whole_and_a_whole_copy_is_read(server: Server, tmp_path: Path):
+    small = looked_at(server, tmp_path)
+    serve(server, "a.txt")
+    whole = read_raw_file(source_of(server.url, "en/a.txt"), store=tmp_path)
+    num_sent = server.num_sent
+
+    raw = looked_at(server, tmp_path)
+
+    assert small.version is None
+    assert (raw.path, raw.sha256, raw.version) == (whole.path, whole.sha256, None)
+    assert server.num_sent == num_sent
+
+
+def test_a_password_is_in_the_memory_of_a_run_alone(server: Server, tmp_path: Path):
+    serve(server, "a.jsonl")
+    url = server.url.replace("//", "//me:hunter2@") + "?key=hunter2"
+    raw = read_raw_file(source_of(url, "a.jsonl"), store=tmp_path, as_read=True)
+    first(raw, 1)
+
+    kept = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not any(b"hunter2" in path.read_bytes() for path in kept)
+    assert "hunter2" not in repr(raw) + repr(raw.path) + json.dumps(raw.version)
