@@ -51,6 +51,9 @@ def _print(inspection: Inspection) -> None:
     parents = [f"{name} {parent[:16]}" for name, parent in manifest.parents.items()]
     for parent in shortened(parents, FILES_SHOWN):
         print(f"made from    {parent}")
+    if (version := manifest.details.get("raw_version")) is not None:
+        known_by = [version[name] for name in ("etag", "last_modified") if version[name]]
+        print(f"raw file     {size(version['num_bytes'])}, read up to a limit: {known_by[0]}")
     print()
     print_table(("count", ""), [(name, f"{num:,}") for name, num in manifest.counts.items()])
     print()

@@ -42,8 +42,11 @@ class Report:
 
 
 def report_raw(raw: RawPartition, sources: Sequence[RawSource]) -> Report:
-    """Return the report of the raw files of a partition, which are on this disk."""
-    metadata: dict[str, Any] = {"num_bytes": raw.num_bytes, "sha256": raw.sha256}
+    """Return the report of the raw files of a partition, which are on this disk, or are fetched as
+    they are read."""
+    version = None if raw.is_group else raw.files[0].version
+    metadata: dict[str, Any] = {"num_bytes": raw.num_bytes}
+    metadata |= {"version": version} if version else {"sha256": raw.sha256}
     if raw.is_group:
         metadata |= {"num_files": len(raw.files), "files": _files_listed(raw.files)}
     else:
@@ -80,11 +83,17 @@ def _files_listed(files: Sequence[RawFile]) -> dg.MetadataValue:
     return _table([_listed(file.key, file) for file in files])
 
 
+def _sha256(raw: RawFile | None) -> str:
+    if raw is None:
+        return "not fetched yet"
+    return raw.sha256[:16] if raw.version is None else "fetched as it is read"
+
+
 def _listed(key: str, raw: RawFile | None) -> dict[str, Any]:
     return {
         "raw_file": key,
         "num_bytes": raw.num_bytes if raw else 0,
-        "sha256": raw.sha256[:16] if raw else "not fetched yet",
+        "sha256": _sha256(raw),
     }
 
 

@@ -234,9 +234,7 @@ def _write_newest(folder: Path, source: RawSource, copy: Copy) -> None:
         path.write_text(json.dumps(fields, indent=1) + "\n")
 
 
-def _lazy_copy(
-    folder: Path, source: RawSource, validator: Validator, *, is_offline: bool
-) -> Copy:
+def _lazy_copy(folder: Path, source: RawSource, validator: Validator, *, is_offline: bool) -> Copy:
     version = RemoteVersion(
         remote=_remote_file(source),
         url=source.url,

@@ -32,7 +32,7 @@ class RawFile(HashedFile):
     @property
     def version(self) -> dict[str, Any] | None:
         """By what a file is known that is fetched as it is read, as plain JSON; None of others."""
-        version = getattr(self.path, "version", None)
+        version = self.path.version if isinstance(self.path, LazyPath) else None
         return None if version is None else version.identity
 
 

@@ -21,7 +21,7 @@ from tokflow.documents import (
 )
 from tokflow.errors import CorruptOutputError
 from tokflow.pools.pool import Advance, ignore
-from tokflow.raw import RawPartition
+from tokflow.raw import RawFile, RawPartition
 from tokflow.store.arrow import read_table, to_arrow, to_numpy
 from tokflow.store.integrity import Stored
 from tokflow.store.manifest import Manifest, Recipe, check_sizes, write_manifest
@@ -300,16 +300,26 @@ def _details(encoding: Encoding) -> dict[str, Any]:
 
 
 def _members(raw: RawPartition, source: DocumentSource) -> dict[str, Any]:
-    """Return which rows are of which file of a group; nothing of a partition that is one file."""
+    """Return which rows are of which file of a group; and by what a file is known of which no more
+    was fetched than was read: its sha256 is that of its version."""
     if not raw.is_group:
-        return {}
+        return _raw_version(raw.files[0])
     files = zip(map(raw.at, source.paths), source.num_rows, strict=True)
     return {
         "files": [
-            {"raw_file": file.key, "sha256": file.sha256, "num_rows": num_rows}
+            {
+                "raw_file": file.key,
+                "sha256": file.sha256,
+                "num_rows": num_rows,
+                **_raw_version(file),
+            }
             for file, num_rows in files
         ]
     }
+
+
+def _raw_version(file: RawFile) -> dict[str, Any]:
+    return {} if file.version is None else {"raw_version": file.version}
 
 
 def _lines(segment: ShardSegment | None, source: DocumentSource) -> dict[str, int]:

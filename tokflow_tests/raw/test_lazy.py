@@ -209,15 +209,13 @@ def test_an_answer_that_breaks_off_is_gone_on_with(name: str, server: Server, tm
     assert num_bytes - 6000 <= server.num_sent + 60_000 <= num_bytes
 
 
-def test_a_server_that_answers_no_more_is_told_as_such(
-    server: Server, tmp_path: Path, monkeypatch
-):
+def test_a_server_that_answers_no_more_is_told_as_such(server: Server, tmp_path: Path, monkeypatch):
     serve(server, "a.parquet")
     monkeypatch.setattr("tokflow.raw.retries.NUM_TRIES", 2)
     raw = looked_at(server, tmp_path)
     server.statuses = [503, 503]
 
-    with pytest.raises(FetchError, match="503 .*, 2 times in a row"):
+    with pytest.raises(FetchError, match=r"503 .*, 2 times in a row"):
         first(raw, 1)
 
 
