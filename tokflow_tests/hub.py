@@ -39,6 +39,8 @@ class Hub:
     """What to answer instead to the next requests."""
     asked: list[str] = field(default_factory=list)
     """`GET /path` of each request."""
+    num_sent: int = 0
+    """Bytes of all answers."""
     authorizations: list[tuple[str, str | None]] = field(default_factory=list)
     """Path and header of each request."""
     commits: dict[str, dict[str, dict[str, bytes]]] = field(default_factory=dict)
@@ -212,6 +214,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
+            self.hub.num_sent += len(body)
 
 
 def _entry(path: str, content: bytes) -> dict[str, object]:

@@ -240,6 +240,7 @@ def _lazy_copy(folder: Path, source: RawSource, validator: Validator, *, is_offl
         url=source.url,
         url_sha256=_url_sha256(source),
         validator=validator,
+        sha256=None if source.hub is None else source.hub.sha256,
         is_offline=is_offline,
     )
     fingerprint = version.fingerprint

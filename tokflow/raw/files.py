@@ -18,7 +18,8 @@ from tokflow.store.stamp import Stamp
 class RawFile(HashedFile):
     """One raw file; the sha256 of its content is its fingerprint.
 
-    It is on this disk, or its path is a `LazyPath`, and the fingerprint that of its version.
+    It is on this disk, or its path is a `LazyPath`, and the fingerprint, if nobody tells the sha256
+    of the content, that of its version.
     """
 
     key: str
@@ -30,10 +31,16 @@ class RawFile(HashedFile):
         return self.stamp.num_bytes
 
     @property
+    def is_lazy(self) -> bool:
+        """True if it is fetched as it is read."""
+        return isinstance(self.path, LazyPath)
+
+    @property
     def version(self) -> dict[str, Any] | None:
-        """By what a file is known that is fetched as it is read, as plain JSON; None of others."""
+        """By what a file is known the sha256 of whose content is not, as plain JSON; None of
+        others."""
         version = self.path.version if isinstance(self.path, LazyPath) else None
-        return None if version is None else version.identity
+        return None if version is None or version.sha256 is not None else version.identity
 
 
 def read_raw_files(
@@ -84,7 +91,7 @@ def check_unchanged(raw: RawFile) -> None:
     ctime and inode; if ctime alone differs (as after chmod, or a backup by hard links) the
     content is hashed again and decides. What is fetched as it is read is never of two versions.
     """
-    if raw.version is not None:
+    if raw.is_lazy:
         return
     now = stamp_of(raw.path)
     if now == raw.stamp:

@@ -13,7 +13,7 @@ import time
 import urllib.parse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -53,6 +53,11 @@ class HubFile:
     """Its sha256, or of a small file git's name of it: equal for equal content, at any commit."""
 
     @property
+    def sha256(self) -> str | None:
+        """The sha256 of the content, as the hub has it; None of a small file."""
+        return self.content_id if len(self.content_id) == 64 else None
+
+    @property
     def origin(self) -> dict[str, str]:
         """What a manifest says of its source."""
         return {"hub_id": self.repository, "commit": self.commit, "path": self.path}
@@ -62,11 +67,11 @@ class HubFile:
         return Validator(etag=self.content_id, num_bytes=self.num_bytes)
 
     @contextmanager
-    def open_at(self, offset: int) -> Iterator[Body]:
-        """Open it for reading once from `offset`."""
+    def open_at(self, offset: int, stop: int | None = None) -> Iterator[Body]:
+        """Open it for reading once from `offset`; at a commit there is one version of it."""
         try:
-            with self.web_file().open_at(offset) as body:
-                yield body
+            with self.web_file().open_at(offset, stop) as body:
+                yield replace(body, validator=replace(self.probe(), num_bytes=body.num_bytes))
         except RawFileError as error:
             if error.found.startswith(("HTTP status 401", "HTTP status 403")):
                 raise _forbidden(self.repository) from None

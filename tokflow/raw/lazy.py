@@ -33,6 +33,8 @@ class RemoteVersion:
     url_sha256: str
     """Of the URL without userinfo."""
     validator: Validator
+    sha256: str | None = None
+    """Of the content, where its source tells it."""
     is_offline: bool = False
     """True if no server may be asked."""
 
@@ -48,7 +50,9 @@ class RemoteVersion:
 
     @property
     def fingerprint(self) -> str:
-        """The sha256 of `identity`: in place of that of the content, which nobody has read."""
+        """The sha256 of the content, or in place of it that of `identity`."""
+        if self.sha256 is not None:
+            return self.sha256
         return hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()
 
 

@@ -1,5 +1,7 @@
 """Datasets of a hub on this machine, listed, pinned and fetched."""
 
+import hashlib
+import io
 import json
 import os
 import subprocess
@@ -7,9 +9,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from tokflow.documents import format_of_name
+from tokflow.documents import DocumentsConfig, Limit, format_of_name, read_documents
 from tokflow.errors import ConfigError, FetchError
 from tokflow.raw import Listing, RawConfig, RawFile, list_raw, read_raw_files
 from tokflow.store.manifest import read_manifest
@@ -267,3 +272,30 @@ def test_a_damaged_memory_of_the_hub_is_made_again(hub: Hub, tmp_path: Path):
     (tmp_path / "hub.json").write_text(json.dumps({"team/texts@main": {"commit": "x"}}))
 
     assert listed(tmp_path) == before
+
+
+def test_of_a_large_file_no_more_is_fetched_than_is_read_and_the_hub_tells_its_sha256(
+    hub: Hub, tmp_path: Path
+):
+    texts = [f"{nth} {np.random.default_rng(nth).bytes(1500).hex()}" for nth in range(2000)]
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"text": texts}), sink, row_group_size=500)
+    hub.push("team/large", {"train.parquet": sink.getvalue()})
+    hub.push("team/plain", {"train.txt": b"x" * 10**7})  # which git keeps itself
+    sources = [
+        source
+        for name in ("large", "plain")
+        for source in listed(files=f"hf://datasets/team/{name}").sources.values()
+    ]
+
+    raw = read_raw_files(sources, store=tmp_path, as_read=True)
+
+    table, text = raw["train.parquet"], raw["train.txt"]
+    config = DocumentsConfig(limit=Limit(documents=3))
+    [batch] = read_documents(table.path, config)
+    assert batch.texts.to_pylist() == texts[:3]
+    with text.path.open("rb") as file:
+        assert file.read(9) == b"x" * 9
+    assert hub.num_sent < 5_000_000 < 6_000_000 < table.num_bytes
+    assert table.sha256 == hashlib.sha256(sink.getvalue()).hexdigest()
+    assert (table.version, text.version["num_bytes"]) == (None, 10**7)
