@@ -15,7 +15,7 @@ from tokflow.store.integrity import check_files, checked
 from tokflow.store.manifest import Manifest, is_intact
 from tokflow.store.stored_outputs import StoredOutput, find_export
 
-DETAILS_OF_FORMAT = {"format", "keeps", "sequence_length", "pad_id", "left_out"}
+DETAILS_OF_FORMAT = {"format", "keeps", "sequence_length", "pad_id", "padding_side", "left_out"}
 """Details of an export that do not hold of it in any format."""
 
 LEFT_OUT = ("num_dropped_tokens", "num_dropped_documents", "num_truncated_documents")

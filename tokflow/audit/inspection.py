@@ -150,13 +150,19 @@ class _Beginning:
             begin = max(start, entry["position"])
             end = min(stop, entry["position"] + entry["num_tokens"])
             if begin < end:
+                yield from _padding(token_ids[shown:begin])
                 ids = tuple(token_ids[begin:end].tolist())
                 text = None if engine is None else engine.decode(ids)
                 document = f"{entry['raw_file']}:{entry['row']}"
                 yield Segment(document=document, token_ids=ids, text=text)
                 shown = end
-        if padding := tuple(token_ids[shown:stop].tolist()):
-            yield Segment(document=None, token_ids=padding, text=None, is_padding=True)
+        yield from _padding(token_ids[shown:stop])
+
+
+def _padding(token_ids: npt.NDArray[Any]) -> Iterator[Segment]:
+    """Yield the segment of these, unless there are none."""
+    if ids := tuple(token_ids.tolist()):
+        yield Segment(document=None, token_ids=ids, text=None, is_padding=True)
 
 
 def _beginnings(found: StoredOutput, num: int) -> Iterator[_Beginning]:

@@ -10,7 +10,8 @@ labels          list<int32>  the token where loss_mask is 1, else -100, which to
 seq_lengths     list<int32>  tokens of each segment, padding not among them
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
@@ -23,6 +24,7 @@ from tokflow.exports.format import Arrays, Layout
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import FileSizeOptions
+from tokflow.sequences.config import Side
 from tokflow.sequences.segments import Sequences, fill_sequences
 from tokflow.store.arrow import to_arrow, to_numpy
 
@@ -124,7 +126,11 @@ def written_positions(part: Part, padding: Padding) -> slice | None:
     """Return which positions of each sequence of a part are written; None: those of its tokens."""
     if padding == "none":
         return None
-    return slice(part.packed.longest if padding == "longest" else part.sequence_length)
+    if padding == "max":
+        return ALL_POSITIONS
+    longest, length = part.packed.longest, part.sequence_length
+    is_left = part.packing.padding_side == "left"
+    return slice(length - longest, length) if is_left else slice(longest)
 
 
 def make_columns(
@@ -189,44 +195,54 @@ def fields_of(lists: Mapping[str, Lists], export: Export) -> Arrays:
     attention_mask or segment_ids.
     """
     details = export.manifest.details
-    length = details["sequence_length"]
-    ids = _filled(lists, "input_ids", length, details["pad_id"])
-    segment_ids = _filled(lists, "segment_ids", length, 0)
+    filled = partial(_filled, lists, details)
+    ids, segment_ids = filled("input_ids", details["pad_id"]), filled("segment_ids", 0)
     if segment_ids is None and "seq_lengths" in lists:
-        segment_ids = _segments_of(*lists["seq_lengths"], length)
-    position_ids = _filled(lists, "position_ids", length, 0)
+        segment_ids = _segments_of(*lists["seq_lengths"], details)
+    position_ids = filled("position_ids", 0)
     if position_ids is None and segment_ids is not None:
         position_ids = _positions_of(segment_ids)
     found = {
         "token_ids": None if ids is None else ids.astype(details["dtype"]),
         "segment_ids": segment_ids,
         "position_ids": position_ids,
-        "loss_mask": _loss_mask_of(lists, segment_ids, length),
+        "loss_mask": _loss_mask_of(filled, segment_ids),
     }
     return {name: values for name in details["keeps"] if (values := found[name]) is not None}
 
 
 def _filled(
-    lists: Mapping[str, Lists], name: str, length: int, fill: int
+    lists: Mapping[str, Lists], details: Mapping[str, Any], name: str, fill: int
 ) -> npt.NDArray[Any] | None:
     """Return a column as rows of one length; None where there is no such column."""
     if name not in lists:
         return None
-    values, num_values = lists[name]
+    length, (values, num_values) = details["sequence_length"], lists[name]
     if len(values) == len(num_values) * length:
         return values.reshape(-1, length)
     out = np.full((len(num_values), length), fill, dtype=values.dtype)
-    out[np.arange(length) < num_values[:, None]] = values
+    is_told = np.arange(length) < num_values[:, None]
+    out[is_told[:, ::-1] if _side_of(details) == "left" else is_told] = values
     return out
 
 
+def _side_of(details: Mapping[str, Any]) -> Side:
+    side: Side = details.get("padding_side", "right")
+    return side
+
+
 def _segments_of(
-    lengths: npt.NDArray[Any], num_segments: npt.NDArray[np.int64], sequence_length: int
+    lengths: npt.NDArray[Any], num_segments: npt.NDArray[np.int64], details: Mapping[str, Any]
 ) -> npt.NDArray[np.int32]:
     row = np.repeat(np.arange(len(num_segments)), num_segments)
     no_ids = np.zeros(int(lengths.sum()), dtype=np.uint16)
     return fill_sequences(
-        no_ids, row, lengths, sequence_length=sequence_length, pad_id=0
+        no_ids,
+        row,
+        lengths,
+        sequence_length=details["sequence_length"],
+        pad_id=0,
+        padding_side=_side_of(details),
     ).segment_ids
 
 
@@ -238,10 +254,10 @@ def _positions_of(segment_ids: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
 
 
 def _loss_mask_of(
-    lists: Mapping[str, Lists], segment_ids: npt.NDArray[Any] | None, length: int
+    filled: Callable[[str, int], npt.NDArray[Any] | None], segment_ids: npt.NDArray[Any] | None
 ) -> npt.NDArray[np.bool_] | None:
     for name, none in (("loss_mask", 0), ("labels", NO_LABEL), ("attention_mask", 0)):
-        if (values := _filled(lists, name, length, none)) is not None:
+        if (values := filled(name, none)) is not None:
             is_loss_token: npt.NDArray[np.bool_] = values != none
             return is_loss_token
     return None if segment_ids is None else segment_ids != 0

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tokflow.sequences.config import PackingConfig
 from tokflow.split.spans import Split
 from tokflow.store.arrow import make_table, repeated, to_arrow, to_numpy
 from tokflow.store.tables import Columns, TableWriter
@@ -105,29 +106,31 @@ def index_tables(part: str, origins: Origins, columns: Columns) -> Iterator[pa.T
 
 
 def index_of_segments(
-    part: str, split: Split, columns: Columns, sequence_length: int
+    part: str, split: Split, columns: Columns, packing: PackingConfig
 ) -> Iterator[pa.Table]:
     """Yield the index of segments of one partition, given INDEX_COLUMNS of them, the ordinals of
     sequences counted in the part. `column`, where a segment begins in its sequence, is computed if
     it is not given."""
     sequence, num_tokens = columns["sequence"], columns["num_tokens"]
     has_column = "column" in columns
-    column = columns["column"] if has_column else columns_of_segments(sequence, num_tokens)
+    column = columns["column"] if has_column else columns_of_segments(sequence, num_tokens, packing)
     row = to_numpy(split.shard.documents(["row"])["row"])[columns["document"]]
     kept = {name: columns[name] for name in ("num_tokens", "char_start", "token_in_piece")}
-    of_index = {"position": sequence * sequence_length + column, "row": row, **kept}
+    of_index = {"position": sequence * packing.stored_length + column, "row": row, **kept}
     return index_tables(part, split.shard.origins, of_index)
 
 
 def columns_of_segments(
-    sequence: npt.NDArray[np.int64], num_tokens: npt.NDArray[np.int64]
+    sequence: npt.NDArray[np.int64], num_tokens: npt.NDArray[np.int64], packing: PackingConfig
 ) -> npt.NDArray[np.int64]:
-    """Return where in its sequence each segment begins."""
-    starts: npt.NDArray[np.int64] = np.cumsum(num_tokens) - num_tokens
-    is_first = np.diff(sequence, prepend=-1) != 0
-    row_lengths = np.diff(np.flatnonzero(is_first), append=len(sequence))
-    starts -= np.repeat(starts[is_first], row_lengths)
-    return starts
+    """Return where in its sequence each segment begins; all segments of the sequences are given."""
+    ends: npt.NDArray[np.int64] = np.cumsum(num_tokens)
+    starts = ends - num_tokens
+    first = np.flatnonzero(np.diff(sequence, prepend=-1))
+    begin = starts[first]
+    if packing.padding_side == "left":
+        begin = np.append(begin[1:], ends[-1:]) - packing.stored_length
+    return starts - np.repeat(begin, np.diff(first, append=len(sequence)))
 
 
 def in_order_of_positions(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:

@@ -92,14 +92,13 @@ class PartSequences:
         if self._shuffled is not None:
             yield from self._shuffled.index()
             return
-        length = self.packing.stored_length
         for file, first_sequence in zip(self.files, self._firsts, strict=False):
             columns = file.segments(self.part, INDEX_COLUMNS)
             columns["sequence"] = columns["sequence"] + first_sequence
-            yield from index_of_segments(self.part, file.split, columns, length)
+            yield from index_of_segments(self.part, file.split, columns, self.packing)
         # Sequences made of tails hold documents of many files.
         yield from in_order_of_positions(
-            self._tails.index(self.files, self.part, length, first_sequence=self._firsts[-1])
+            self._tails.index(self.files, self.part, self.packing, first_sequence=self._firsts[-1])
         )
 
     @property
@@ -153,7 +152,10 @@ class PartSequences:
 
     def _sequences_as_stored(self, within: range) -> Iterator[Sequences]:
         length = self.packing.stored_length
-        fill = partial(fill_sequences, sequence_length=length, pad_id=self.pad_id)
+        side = self.packing.padding_side
+        fill = partial(
+            fill_sequences, sequence_length=length, pad_id=self.pad_id, padding_side=side
+        )
         for number, file in enumerate(self.files):
             if not (own := self._own(within, number)):
                 continue

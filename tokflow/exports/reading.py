@@ -92,13 +92,13 @@ class Export:
         return length
 
     def of_part(self, part: str) -> "Export":
-        """Return it with the sequence_length and the pad_id of a part, which need not be those of
-        the others. Raises: ConfigError."""
+        """Return it with the sequence_length, pad_id and padding_side of a part, which need not be
+        those of the others. Raises: ConfigError."""
         self.check_part(part)
         own = {
             name: value[part]
             for name, value in self.manifest.details.items()
-            if name in ("sequence_length", "pad_id") and isinstance(value, dict)
+            if name in ("sequence_length", "pad_id", "padding_side") and isinstance(value, dict)
         }
         details = {**self.manifest.details, **own}
         return replace(self, manifest=replace(self.manifest, details=details)) if own else self

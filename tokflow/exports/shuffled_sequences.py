@@ -56,7 +56,10 @@ class ShuffledSequences:
     def sequences(self, within: range, at_once: int) -> Iterator[Sequences]:
         """Yield the sequences of some places in order, `at_once` at a time or fewer."""
         length = self.packing.stored_length
-        fill = partial(fill_sequences, sequence_length=length, pad_id=self.pad_id)
+        side = self.packing.padding_side
+        fill = partial(
+            fill_sequences, sequence_length=length, pad_id=self.pad_id, padding_side=side
+        )
         step = at_once * max(1, TOKENS_GATHERED // (at_once * length))
         for places in _ranges(within, step):
             gathered = self._gathered(places)
@@ -118,7 +121,7 @@ class ShuffledSequences:
         self, number: int, own: npt.NDArray[np.int64], at: npt.NDArray[np.int64]
     ) -> Iterator[pa.Table]:
         """Yield the index of some sequences of a file, or of tails, at their places."""
-        length, is_of_file = self.packing.stored_length, number < len(self.files)
+        is_of_file = number < len(self.files)
         columns = self.tails.columns
         if is_of_file:
             columns = self.files[number].segments(self.part, INDEX_COLUMNS)
@@ -127,10 +130,10 @@ class ShuffledSequences:
         if is_of_file:
             chosen = {name: values[segments] for name, values in columns.items()}
             split = self.files[number].split
-            return index_of_segments(self.part, split, {**chosen, "sequence": place}, length)
+            return index_of_segments(self.part, split, {**chosen, "sequence": place}, self.packing)
         tails = self.tails.chosen(segments)
         tails = replace(tails, columns={**tails.columns, "sequence": place})
-        return tails.index(self.files, self.part, length)
+        return tails.index(self.files, self.part, self.packing)
 
     def _by_file(
         self, places: range

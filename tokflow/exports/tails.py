@@ -42,13 +42,18 @@ class Tails:
             yield ordinal, self.chosen(some).columns
 
     def index(
-        self, files: Sequence[FileSequences], part: str, length: int, *, first_sequence: int = 0
+        self,
+        files: Sequence[FileSequences],
+        part: str,
+        packing: PackingConfig,
+        *,
+        first_sequence: int = 0,
     ) -> Iterator[pa.Table]:
-        """Yield the index of the segments of each file, given the tokens of a sequence and the
-        ordinal of the first among all of the part."""
+        """Yield the index of the segments of each file, given the ordinal of the first sequence
+        among all of the part."""
         for ordinal, columns in self.of_files():
             columns["sequence"] = columns["sequence"] + first_sequence
-            yield from index_of_segments(part, files[ordinal].split, columns, length)
+            yield from index_of_segments(part, files[ordinal].split, columns, packing)
 
     def tokens(
         self, files: Sequence[FileSequences]
@@ -97,7 +102,7 @@ def make_tails(files: Sequence[FileSequences], part: str, packing: PackingConfig
         columns={
             "sequence": segments.sequence,
             "num_tokens": segments.num_tokens,
-            "column": columns_of_segments(segments.sequence, segments.num_tokens),
+            "column": columns_of_segments(segments.sequence, segments.num_tokens, packing),
             "token_start": span_start[segments.span] + segments.token_in_span,
             "document": tails["document"][segments.span],
             "char_start": tails["char_start"][segments.span],

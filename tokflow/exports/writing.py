@@ -17,7 +17,7 @@ from tokflow.exports.formats import FORMATS
 from tokflow.exports.index import INDEX_NAME, write_index
 from tokflow.exports.new_files import take_hashed
 from tokflow.exports.part import Part, inputs_of
-from tokflow.sequences.config import PackingConfig, one_or_each
+from tokflow.sequences.config import PackingConfig, Side, one_or_each
 from tokflow.store.integrity import checked
 from tokflow.store.manifest import Manifest, Recipe, checksums, read_run, write_manifest
 from tokflow.store.stored_outputs import StoredOutput
@@ -119,10 +119,13 @@ def _details(
     """Return what a reader must know of the files."""
     layout = config.layout
     lost = _lost(parts, layout, details)
-    packed = {
+    packed: dict[str, Any] = {
         "sequence_length": one_or_each({part.name: part.sequence_length for part in parts}),
         "pad_id": one_or_each({part.name: part.pad_id for part in parts}),
     }
+    sides: dict[str, Side] = {part.name: part.packing.padding_side for part in parts}
+    if "left" in sides.values():
+        packed["padding_side"] = one_or_each(sides)
     return {
         **details,
         "format": config.format,

@@ -15,6 +15,10 @@ from tokflow.store.config_errors import check_keys, within
 Strategy: TypeAlias = Literal["concat", "greedy", "first_fit", "best_fit", "pool", "one_document"]
 Overlong: TypeAlias = Literal["split", "truncate", "drop"]
 Tail: TypeAlias = Literal["pad", "drop"]
+Side: TypeAlias = Literal["left", "right"]
+
+SIDES = {"padding_side": "right", "truncation_side": "right"}
+"""Fields that recipes have where they are other than this."""
 
 MAX_SEQUENCE_LENGTH = 2**24
 """Sixteen times the longest context that is trained today; a sequence must fit into memory."""
@@ -60,9 +64,10 @@ class PackingConfig(Config):
     section: ClassVar[str] = "packing"
 
     strategy: Strategy = "concat"
-    """concat: documents end to end, cut into sequences. greedy (next-fit), first_fit, best_fit
-    (best-fit decreasing) and pool (best-fit decreasing within `pool_size` documents): documents
-    side by side, none cut that fits into one sequence. one_document: each begins a sequence."""
+    """concat: documents end to end, cut into sequences (EasyDeL calls that greedy). greedy
+    (next-fit), first_fit, best_fit (best-fit decreasing) and pool (best-fit decreasing within
+    `pool_size` documents): documents side by side, none cut that fits into one sequence.
+    one_document: each begins a sequence."""
     sequence_length: Annotated[
         int, Field(ge=1, le=MAX_SEQUENCE_LENGTH), "a usual length is 1024 or 2048"
     ] = 1024
@@ -76,6 +81,9 @@ class PackingConfig(Config):
     overlong: Overlong = "split"
     """Treatment of a document longer than a sequence: split goes on in further sequences, truncate
     keeps one sequence of it, drop leaves it out."""
+    truncation_side: Side = "right"
+    """Where `overlong: truncate` takes tokens away: right keeps the first of a document, without
+    its EOS; left the last."""
     tail: Tail = "pad"
     """Treatment of a part's last sequence if it is not full. It is made of the leftover tokens of
     all files, so there is one in the whole dataset; with one_document there is none."""
@@ -91,6 +99,8 @@ class PackingConfig(Config):
         "an id that the model knows or ignores, stored as int32",
     ] = None
     """Token id that fills a sequence; default: the EOS id, or 0 where there is none."""
+    padding_side: Side = "right"
+    """Where a sequence that is not full has its padding: behind its tokens, or before them."""
     parts: dict[str, ChangesOfPart] = Field(default_factory=dict)
     """Parts of the split that are packed otherwise, each with the fields that are other ones:
     `{validation: {sequence_length: 512}}`."""
@@ -180,17 +190,21 @@ class PackingConfig(Config):
         """Return what fields decide something, and of each part those that are other ones."""
         own = fields_of(self)
         parts = {name: _others(own, fields_of(self.of_part(name))) for name in self.parts}
-        parts = {name: of for name, of in parts.items() if of}
+        usual = {name: side for name, side in SIDES.items() if name not in own}
+        parts = {name: others for name, of in parts.items() if (others := _others(usual, of))}
+        own = _others(SIDES, own)
         return {**own, "parts": parts} if parts else own
 
     def _fields_of_file(self) -> dict[str, Any]:
         # The finished sequences of concat are all full.
         of_full = ("min_sample_length",) if self.strategy == "concat" else ()
-        return self._fields_of_export("tail", "pad_id", *of_full)
+        return self._fields_of_export("tail", "pad_id", "padding_side", *of_full)
 
     def _fields_of_export(self, *ignored: str) -> dict[str, Any]:
         of_pool = () if self.strategy == "pool" else ("pool_size",)
-        return {name: of for name, of in self._own().items() if name not in {*ignored, *of_pool}}
+        of_truncated = () if self.overlong == "truncate" else ("truncation_side",)
+        left_out = {*ignored, *of_pool, *of_truncated}
+        return {name: of for name, of in self._own().items() if name not in left_out}
 
     def _own(self) -> dict[str, Any]:
         """Return all fields but `parts`."""

@@ -94,11 +94,14 @@ def pack_spans(num_tokens: npt.NDArray[np.int64], config: PackingConfig) -> Pack
     """Return the sequences of one file, given the tokens of each of its spans, and its tail."""
     kept, counts = _limited(num_tokens, config)
     packed = PACKERS[config.strategy](kept, config)
-    num_cut = _num_cut(kept, packed.segments)
-    counts += PackingCounts(num_cut_documents=num_cut)
-    is_short = _fill(packed.segments) < config.min_sample_length
+    found = packed.segments
+    counts += PackingCounts(num_cut_documents=_num_cut(kept, found))
+    if config.truncation_side == "left":
+        before = (num_tokens - kept)[found.span]
+        found = replace(found, token_in_span=found.token_in_span + before)
+    is_short = _fill(found) < config.min_sample_length
     is_short[packed.num_sequences :] = False
-    return _without(replace(packed, counts=counts), is_short)
+    return _without(replace(packed, segments=found, counts=counts), is_short)
 
 
 def pack_tails(tails: Segments, config: PackingConfig) -> PackingResult:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.sequences.config import PackingConfig, one_or_each
+from tokflow.sequences.config import PackingConfig, Side, one_or_each
 from tokflow.sequences.packing import PackingResult, Segments, pack_spans
 from tokflow.split.spans import SPANS_NAME, PartSpans, Split
 from tokflow.store.arrow import make_table, repeated
@@ -159,15 +159,15 @@ def fill_sequences(
     *,
     sequence_length: int,
     pad_id: int,
+    padding_side: Side = "right",
     loss_mask: npt.NDArray[np.uint8] | None = None,
 ) -> Sequences:
     """Return the sequences of segments, filled from `token_ids`, where these stand end to end.
 
     `sequence` and `num_tokens`: the ordinal and the size of each segment. The first sequence is
     the one of the first segment; every one up to the last has a segment. `loss_mask` has a value
-    for each token; without it every token is a loss token.
-
-    For segments of 3 and 1 tokens in sequence 0 and of 2 in sequence 1, of length 4:
+    for each token; by default it is a loss token. For sequences of 4, with segments of 3 and 1
+    tokens in the first and of 2 in the second:
 
         token_ids     [a a a b]  [b b . .]
         segment_ids   [1 1 1 2]  [1 1 0 0]
@@ -175,14 +175,14 @@ def fill_sequences(
     """
     ordinal = sequence - sequence[:1]
     fill = np.bincount(ordinal, weights=num_tokens).astype(np.int64)
-    shape = (len(fill), sequence_length)
     is_full = (fill == sequence_length).all()
-    is_token = np.ones(shape, bool) if is_full else np.arange(sequence_length) < fill[:, None]
+    column = np.arange(sequence_length)[:: -1 if padding_side == "left" else 1]
+    is_token = np.ones((len(fill), len(column)), bool) if is_full else column < fill[:, None]
 
     def placed(values: npt.NDArray[Any], rest: int = 0) -> npt.NDArray[Any]:
         if is_full:
-            return values.reshape(shape)
-        out = np.full(shape, rest, dtype=values.dtype)
+            return values.reshape(is_token.shape)
+        out = np.full(is_token.shape, rest, dtype=values.dtype)
         out[is_token] = values
         return out
 

@@ -143,10 +143,11 @@ class _Details:
     dtype: Literal["<u2", "<u4"] = "<u2"
     vocab_size: Count = 0
     sequence_length: Count | dict[str, Count] | None = None
-    """Of each part, where they differ; so is pad_id."""
+    """Of each part, where they differ; so are pad_id and padding_side."""
     eos_id: Count | None = None
     bos_id: Count | None = None
     pad_id: Count | dict[str, Count] | None = None
+    padding_side: Literal["left", "right"] | dict[str, Literal["left", "right"]] = "right"
     parts: list[Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_-]+\Z")]] | None = None
     format: str = ""
     tokenizer_fingerprint: str = ""

@@ -78,6 +78,17 @@ def test_a_row_that_is_not_full_ends_in_padding(tmp_path: Path):
     assert last.token_ids == (256,) * 28
 
 
+def test_a_row_padded_on_the_left_begins_with_padding(tmp_path: Path):
+    packing = {"sequence_length": 50, "padding_side": "left"}
+    build_dataset(declare_small(tmp_path, packing=packing))
+
+    inspection = inspect_output(tmp_path / STORE / "exports/parquet")
+
+    first, *others = inspection.excerpts[1].segments
+    assert (first.is_padding, first.token_ids) == (True, (256,) * 28)
+    assert not any(segment.is_padding for segment in others)
+
+
 @pytest.mark.parametrize("path", ["exports/bin", "exports/bin/latest/train.bin", "split/a.jsonl"])
 def test_a_stream_shows_its_first_tokens(path: str, store: Path):
     inspection = inspect_output(store / path, num_sequences=1)

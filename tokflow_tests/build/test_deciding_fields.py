@@ -118,6 +118,27 @@ def test_a_field_decides_where_the_reader_of_the_file_looks_at_it(
     assert (changed != deciding_fields(DocumentsConfig(), {Path(name): 100})) == is_deciding
 
 
+@pytest.mark.parametrize(
+    ("packing", "stages"),
+    [
+        ({"truncation_side": "left"}, []),
+        ({"padding_side": "left"}, ["export"]),
+        ({"overlong": "truncate", "truncation_side": "left"}, ["sequences", "sequences", "export"]),
+    ],
+)
+def test_a_side_decides_where_something_is_added_or_taken_away_there(
+    packing: dict[str, Any], stages: list[str], folder: Path
+):
+    usual = {"sequence_length": 4}
+    if "overlong" in packing:
+        usual["overlong"] = packing["overlong"]
+    build(dataset(folder, packing=usual, exports=["parquet", "bin"]))
+
+    built = build(dataset(folder, packing={**usual, **packing}, exports=["parquet", "bin"]))
+
+    assert [stage for stage, _ in new(built)] == stages
+
+
 def test_what_dagster_shows_and_how_it_runs_makes_nothing_again(folder: Path):
     build(dataset(folder))
 

@@ -5,6 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tokflow.audit.verify.export import verify_export
 from tokflow.build.results import StageResult
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS, Export
@@ -153,6 +154,8 @@ def test_columns_that_cannot_be_are_refused(columns: list[str], message: str):
     assert str(raised.value) == f"columns: {message}"
 
 
+ONE_DOCUMENT = {"strategy": "one_document", "sequence_length": 5}
+
 ROWS = {
     "none": [[*b"ab", EOS], [*b"cde", EOS], [EOS]],
     "longest": [[*b"ab", EOS, PAD], [*b"cde", EOS], [EOS, PAD, PAD, PAD]],
@@ -160,13 +163,23 @@ ROWS = {
 }
 
 
+LEFT = {
+    "none": ROWS["none"],
+    "longest": [[PAD, *b"ab", EOS], [*b"cde", EOS], [PAD, PAD, PAD, EOS]],
+    "max": [[PAD, PAD, *b"ab", EOS], [PAD, *b"cde", EOS], [PAD, PAD, PAD, PAD, EOS]],
+}
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("padding", ROWS)
-def test_rows_are_as_long_as_padding_says_in_every_format_that_has_it(padding: str, tmp_path: Path):
+def test_rows_are_as_long_as_padding_says_in_every_format_that_has_it(
+    padding: str, side: str, tmp_path: Path
+):
     formats = [name for name in FORMATS if "padding" in FORMATS[name].options.model_fields]
     dataset = declare(
         tmp_path,
         {"a.jsonl": ["ab", "cde", "", "fg"]},
-        packing={"strategy": "one_document", "sequence_length": 5, "pad_id": PAD},
+        packing={**ONE_DOCUMENT, "pad_id": PAD, "padding_side": side},
         split={"parts": {"train": {"documents": 3}, "validation": {"start": 3}}},
         exports=[{"format": name, "padding": padding} for name in formats],
     )
@@ -174,9 +187,11 @@ def test_rows_are_as_long_as_padding_says_in_every_format_that_has_it(padding: s
     built = build(dataset)
 
     for name in formats:
-        assert rows_in(built.export(name), "train") == ROWS[padding], name
-        [[*tokens]] = rows_in(built.export(name), "validation")
-        assert tokens == [*b"fg", EOS, *[PAD] * (2 if padding == "max" else 0)]
+        made, pads = built.export(name), [PAD] * (2 if padding == "max" else 0)
+        assert rows_in(made, "train") == (LEFT if side == "left" else ROWS)[padding], name
+        row = [*pads, *b"fg", EOS] if side == "left" else [*b"fg", EOS, *pads]
+        assert rows_in(made, "validation") == [row], name
+        assert verify_export(made.folder, made.manifest) == []
     assert len(formats) == 5
 
 
@@ -192,6 +207,24 @@ def rows_in(made: StageResult, part: str) -> list[list[int]]:
     found = readers.READERS[format_](export)
     assert isinstance(found, readers.Rows)
     return found.fields["token_ids"]
+
+
+def test_each_part_is_read_with_its_own_side(tmp_path: Path):
+    packing = {**ONE_DOCUMENT, "pad_id": PAD, "parts": {"validation": {"padding_side": "left"}}}
+    split = {"parts": {"train": {"documents": 1}, "validation": {"start": 1}}}
+
+    folder, manifest = export_as(
+        "parquet",
+        tmp_path,
+        ["a", "b"],
+        attributes={"packing": packing, "split": split},
+        padding="none",
+    )
+
+    found = {part: [*Export(folder, manifest).read(part)] for part in split["parts"]}
+    assert found["train"][0]["token_ids"].tolist() == [[*b"a", EOS, PAD, PAD, PAD]]
+    assert found["validation"][0]["token_ids"].tolist() == [[PAD, PAD, PAD, *b"b", EOS]]
+    assert verify_export(folder, manifest) == []
 
 
 @pytest.mark.parametrize("format_", ["parquet", "arrow", "easydel"])

@@ -200,6 +200,13 @@ CASES = {
         files={"a.jsonl": ["ab", "cdefg", "h", ""], "b.jsonl": ["ijk"], "c.jsonl": ["l", "mn"]},
         attributes={"packing": {"sequence_length": 4, "strategy": "best_fit"}},
     ),
+    "rows padded on the left, of documents truncated there": Case(
+        files={"a.jsonl": ["ab", "cdefg", "h", ""], "b.jsonl": ["ijk"], "c.jsonl": ["l", "mn"]},
+        attributes={
+            "packing": {"sequence_length": 5, "strategy": "greedy", "overlong": "truncate"}
+            | {"padding_side": "left", "truncation_side": "left"}
+        },
+    ),
     "a stream that overlaps": Case(
         files={"a.jsonl": ["ab", "cdefg", "h"], "b.jsonl": ["ijk"], "c.jsonl": ["l", "mn"]},
         attributes={"packing": {"sequence_length": 4, "overlap": 2, "overlong": "truncate"}},

@@ -273,6 +273,10 @@ def _packing(random: Random) -> dict[str, Any]:
         config["label_token"] = True
     if random.random() < 0.25:
         config["overlong"] = random.choice(("truncate", "drop"))
+    if random.random() < 0.25:
+        config["truncation_side"] = random.choice(("left", "right"))
+    if random.random() < 0.25:
+        config["padding_side"] = random.choice(("left", "right"))
     if random.random() < 0.25 and ("overlong" not in config or config["strategy"] == "concat"):
         config["overlap"] = random.randrange(config["sequence_length"])
     if random.random() < 0.25:

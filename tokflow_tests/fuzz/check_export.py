@@ -257,8 +257,11 @@ def _check_rows(
     length = row_length(made.packing)
     num_rows = len(found.fields.get("token_ids", ()))
     rows: list[list[tuple[int, int, int]]] = [[] for _ in range(num_rows)]
+    fills = Counter(run.position // length for run in runs for _ in range(run.num_tokens))
+    is_left = made.packing.get("padding_side") == "left"
     for run in runs:
         row, column = divmod(run.position, length)
+        column -= length - fills[row] if is_left else 0
         if row >= num_rows or column != sum(size for *_, size in rows[row]):
             raise DifferenceError(f"{where}: index: {run} is not behind the run before it")
         piece = number.get((run.file, run.row, run.char_start))

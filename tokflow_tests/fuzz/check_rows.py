@@ -16,6 +16,7 @@ from tokflow_tests.fuzz.packing import (
     kept_of,
     pack,
     row_length,
+    start_of,
 )
 from tokflow_tests.fuzz.readers import Rows
 
@@ -56,17 +57,20 @@ def _check_fields(
     for number, row in enumerate(rows):
         sizes = [run.size for run in row]
         rest = 0 if is_unpadded(made.options) else length - sum(sizes)
+        before = rest if made.packing.get("padding_side") == "left" else 0
+        after = rest - before
         tokens = [t for run in row for t in pieces[run.piece].tokens[run.start :][: run.size]]
         segments = [n for n, size in enumerate(sizes, start=1) for _ in range(size)]
         expected = {
-            "token_ids": [*tokens, *[pad_id] * rest],
-            "segment_ids": [*segments, *[0] * rest],
-            "position_ids": [*(n for size in sizes for n in range(size)), *[0] * rest],
-            "attention_mask": [*[1] * len(tokens), *[0] * rest],
-            "loss_mask": [*[1] * len(tokens), *[0] * rest],
-            "labels": [*tokens, *[NO_LABEL] * rest],
+            "token_ids": [*[pad_id] * before, *tokens, *[pad_id] * after],
+            "labels": [*[NO_LABEL] * before, *tokens, *[NO_LABEL] * after],
             "seq_lengths": sizes,
         }
+        positions = [n for size in sizes for n in range(size)]
+        ones = [1] * len(tokens)
+        of_tokens = {"segment_ids": segments, "position_ids": positions}
+        for name, values in {**of_tokens, "attention_mask": ones, "loss_mask": ones}.items():
+            expected[name] = [*[0] * before, *values, *[0] * after]
         for name, values in found.fields.items():
             same(f"{where}: row {number}: {name}", expected=expected[name], found=values[number])
     names = {"token_ids", *_columns(made.options)} if rows else {*found.fields}
@@ -101,11 +105,17 @@ def _check_any_packing(
         order = [run.piece for run in row]
         same(f"{where}: row {number}: order", expected=sorted(order), found=order)
         for run in row:
-            kept = kept_of(len(pieces[run.piece].tokens), config)
-            if run.size < min(length, kept - run.start):
+            size = len(pieces[run.piece].tokens)
+            kept, start = kept_of(size, config), start_of(size, config)
+            if run.size < min(length, start + kept - run.start):
                 raise DifferenceError(f"{where}: row {number}: {run} is cut, and need not be")
     step = length - config.get("overlap", 0) - bool(config.get("label_token"))
-    starts = [run for row in rows for run in row if run.start % step]
+    starts = [
+        run
+        for row in rows
+        for run in row
+        if (run.start - start_of(len(pieces[run.piece].tokens), config)) % step
+    ]
     if starts:
         raise DifferenceError(f"{where}: {starts[0]} begins at no multiple of {step}")
     if config["strategy"] == "best_fit" or config.get("pool_size", 10_000) >= 10_000:

@@ -46,6 +46,12 @@ def kept_of(num_tokens: int, config: Config) -> int:
     return length if overlong == "truncate" else 0
 
 
+def start_of(num_tokens: int, config: Config) -> int:
+    """Return how many tokens of a document `overlong` takes away from before those it keeps."""
+    kept = kept_of(num_tokens, config)
+    return num_tokens - kept if kept and config.get("truncation_side") == "left" else 0
+
+
 def pack(files: Sequence[Sequence[int]], config: Config) -> Packed:
     """Return the rows of a part, of pieces of so many tokens in each file: those of each file,
     then those of all tails, as if these were one more file."""
@@ -55,7 +61,10 @@ def pack(files: Sequence[Sequence[int]], config: Config) -> Packed:
     first = 0
     least = config.get("min_sample_length", 1)
     for lengths in files:
-        runs = [Run(first + n, 0, kept_of(size, config)) for n, size in enumerate(lengths)]
+        runs = [
+            Run(first + n, start_of(size, config), kept_of(size, config))
+            for n, size in enumerate(lengths)
+        ]
         finished, tail = _packed(runs, config)
         rows += [row for row in finished if _fill(row) >= least]
         left_out += [row for row in finished if _fill(row) < least]

@@ -53,6 +53,24 @@ def test_what_decides_nothing_of_a_part_is_in_no_recipe():
     assert PackingConfig(**pool.fields_of_file()).of_part("validation").pool_size == 7
 
 
+def test_a_side_is_in_a_recipe_where_it_is_not_the_usual_one_or_not_that_of_all():
+    left = {"padding_side": "left"}
+    one = read(**left, parts={"validation": {"padding_side": "right"}})
+    other = read(parts={"validation": left})
+
+    fields = [packing.for_parts(PARTS).fields_of_export() for packing in (one, other, read())]
+
+    assert [of.get("padding_side") for of in fields] == ["left", None, None]
+    assert [of.get("parts") for of in fields[:2]] == [
+        {"validation": {"padding_side": "right"}},
+        {"validation": left},
+    ]
+    assert not {"padding_side", "truncation_side"} & {*fields[2], *one.fields_of_file()}
+    for packing, of in zip((one, other), fields, strict=False):
+        again = PackingConfig(**of)
+        assert [again.of_part(name) for name in PARTS] == [packing.of_part(n) for n in PARTS]
+
+
 def test_other_fields_hold_for_every_part_that_they_do_not_name():
     packing = read(overlap=1, parts={"train": {"sequence_length": 8, "pad_id": 5}})
 

@@ -190,6 +190,16 @@ def test_truncate_keeps_one_row_of_a_longer_document(strategy: Strategy):
     assert packed.counts == PackingCounts(num_truncated_documents=1, num_dropped_tokens=5)
 
 
+@pytest.mark.parametrize("strategy", PACKERS)
+def test_truncated_on_the_left_a_longer_document_keeps_its_last_tokens(strategy: Strategy):
+    config = of_4(strategy=strategy, overlong="truncate", truncation_side="left")
+
+    packed = pack_spans(int64(9, 2), config)
+
+    assert columns(packed) == [[0, 1], [0, 1], [5, 0], [4, 2], [0, 0]]
+    assert packed.counts == PackingCounts(num_truncated_documents=1, num_dropped_tokens=5)
+
+
 def test_what_is_kept_of_a_truncated_document_may_be_cut_by_concat_and_counts_in_both():
     packed = pack_spans(int64(3, 9), of_4(strategy="concat", overlong="truncate"))
 

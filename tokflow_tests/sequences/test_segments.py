@@ -15,13 +15,14 @@ from tokflow_tests.outputs import content, index_of, int64, parts, rows_of
 from tokflow_tests.tiny import EOS, build, declare, ids
 
 
-def make(token_ids: list[int], sequence: list[int], num_tokens: list[int]):
+def make(token_ids: list[int], sequence: list[int], num_tokens: list[int], **how: Any):
     return fill_sequences(
         np.array(token_ids, dtype="<u2"),
         int64(*sequence),
         int64(*num_tokens),
         sequence_length=4,
         pad_id=9,
+        **how,
     )
 
 
@@ -32,6 +33,15 @@ def test_segments_are_counted_in_each_row_and_positions_in_each_segment():
     assert rows.segment_ids.tolist() == [[1, 1, 1, 2], [1, 1, 2, 0]]
     assert rows.position_ids.tolist() == [[0, 1, 2, 0], [0, 1, 0, 0]]
     assert rows.loss_mask.tolist() == [[True] * 4, [True, True, True, False]]
+
+
+def test_padded_on_the_left_a_row_ends_with_its_last_token():
+    rows = make([1, 1, 1, 2, 3, 3, 4], [0, 0, 1, 1], [3, 1, 2, 1], padding_side="left")
+
+    assert rows.token_ids.tolist() == [[1, 1, 1, 2], [9, 3, 3, 4]]
+    assert rows.segment_ids.tolist() == [[1, 1, 1, 2], [0, 1, 1, 2]]
+    assert rows.position_ids.tolist() == [[0, 1, 2, 0], [0, 0, 1, 0]]
+    assert rows.loss_mask.tolist() == [[True] * 4, [False, True, True, True]]
 
 
 def test_rows_keep_the_type_of_the_tokens():
