@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from tokflow_tests.hub import Hub, serve_hub
 from tokflow_tests.texts import find_shared
 
 
@@ -31,3 +32,15 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
     monkeypatch.setenv("DAGSTER_HOME", str(folder))
     return folder
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A hub of datasets on this machine, which HF_ENDPOINT names; nobody is logged in."""
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "none"))
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.setattr("tokflow.raw.hub.FIRST_WAIT_SECONDS", 0.01)
+    with serve_hub() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        yield hub

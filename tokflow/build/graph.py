@@ -1,6 +1,5 @@
 """Outputs that a dataset must have: their recipes and folders, computed, never guessed."""
 
-import fnmatch
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tokflow.build.dataset import Dataset
+from tokflow.build.files_of_parts import part_of, taken_by_parts
 from tokflow.build.output import FILE_STAGES, Output, Stage
 from tokflow.documents import format_of, format_of_name
 from tokflow.errors import (
@@ -16,7 +16,6 @@ from tokflow.errors import (
     RawFileError,
     TokflowError,
     first_five,
-    nearest,
 )
 from tokflow.exports import ExportConfig, Part, export_recipe
 from tokflow.exports.part import make_parts
@@ -31,7 +30,7 @@ from tokflow.raw import (
     read_raw_files,
 )
 from tokflow.sequences.segments import FileSequences, open_sequences, sequences_recipe
-from tokflow.split.rule import FilePosition, SplitConfig, part_of_file
+from tokflow.split.rule import FilePosition, SplitConfig
 from tokflow.split.shuffle import DOCUMENT_ORDER, shuffle_fields
 from tokflow.split.spans import Split, open_split, split_recipe
 from tokflow.store.manifest import Recipe
@@ -82,8 +81,7 @@ class BuildGraph:
         )
         for key, source in listing.sources.items():
             format_of(Path(source.url if source.is_local else key), dataset.documents)
-        _check_files_of_parts(dataset.split, list(listing.sources))
-        return listing
+        return taken_by_parts(listing, dataset.split)
 
     @cached_property
     def folder(self) -> Path:
@@ -106,7 +104,7 @@ class BuildGraph:
             self.sources,
             dataset.raw.group,
             is_alone=partial(is_large, documents=dataset.documents),
-            kind_of=partial(part_of_file, config=dataset.split),
+            kind_of=partial(part_of, sources=self.sources, config=dataset.split),
         )
 
     def selected_keys(self, partitions: Sequence[str] | None) -> list[str]:
@@ -266,6 +264,10 @@ class BuildGraph:
             return FilePosition()
         return self._positions[key]
 
+    def split_config(self, key: str) -> SplitConfig:
+        """Return the split of one file, which knows the split of its source that it is of."""
+        return self.dataset.split.of_file(self.partitions[key][0].source_split)
+
     def open_tokens(self, key: str) -> TokenShard:
         """Return the token shard of one file, which must have been made."""
         return open_token_shard(self.tokens(key).open())
@@ -347,7 +349,7 @@ def _recipe_of_split(graph: BuildGraph, key: str) -> Recipe:
     first_file = graph.partitions[key][0].key
     dataset, position = graph.dataset, graph.position(key)
     seed = dataset.shuffle.of_documents
-    return split_recipe(tokens, dataset.split, position, first_file, shuffle_seed=seed)
+    return split_recipe(tokens, graph.split_config(key), position, first_file, shuffle_seed=seed)
 
 
 def _recipe_of_export(graph: BuildGraph, name: str) -> Recipe:
@@ -367,14 +369,3 @@ RECIPES: Mapping[Stage, Callable[[BuildGraph, str], Recipe]] = {
     "export": _recipe_of_export,
 }
 """The recipe of each stage's outputs, by the function that stands beside the stage."""
-
-
-def _check_files_of_parts(config: SplitConfig, keys: Sequence[str]) -> None:
-    for name, part in config.parts.items():
-        if part.files is not None and not fnmatch.filter(keys, part.files):
-            raise ConfigError(
-                where=f"split.parts.{name}.files",
-                expected="a pattern that matches the key of a raw file",
-                found=f"{part.files!r}, and the raw files are {first_five(keys)}",
-                remedy=nearest(part.files, keys) or "correct the pattern",
-            )

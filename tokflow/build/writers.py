@@ -40,7 +40,7 @@ def _split(graph: BuildGraph, key: str) -> Write:
     return partial(
         write_split,
         graph.open_tokens(key),
-        dataset.split,
+        graph.split_config(key),
         dataset=dataset.name,
         position=graph.position(key),
         encode_cut=cut_encoder(graph, key),

@@ -77,7 +77,7 @@ def fetch(
     if it tells no more; always downloaded if it tells nothing), and only another version is
     downloaded, to a folder of its own. A download that broke off, or whose process was killed,
     goes on where it was if the version is still the same and the server can. With `offline` the
-    newest copy is taken without asking.
+    newest copy is taken without asking; of a file of the hub, the one that was listed.
 
     With `as_read` nothing is downloaded but what is read later, of a file of more than
     `LEAST_BYTES` whose versions can be told apart and of which no whole copy is there.
@@ -91,6 +91,8 @@ def fetch(
         newest = _read_newest(folder, source, is_offline=offline)
         if newest is not None and newest.is_lazy and not as_read:
             newest = None
+        if source.hub is not None and newest and newest.validator != source.hub.probe():
+            newest = None  # of another version than the one that is listed
         if not offline:
             remote = _remote_file(source)
             fetching = _Fetching(source, store, folder, remote, newest, progress, as_read)

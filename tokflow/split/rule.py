@@ -19,7 +19,7 @@ from tokflow.store.atomic import check_name
 from tokflow.store.config import Config
 from tokflow.tokens.document_table import hashes_as_array
 
-Form = Literal["characters", "documents", "fraction", "hash_fraction", "files"]
+Form = Literal["characters", "documents", "fraction", "hash_fraction", "files", "source_split"]
 
 _FORMS_OF_RANGES = ("characters", "documents")
 
@@ -47,6 +47,9 @@ class PartConfig(Config):
     and go, and equal texts are always in the same part."""
     files: str | None = None
     """Whole raw files, a pattern over their keys such as `val-*.parquet`."""
+    source_split: str | None = None
+    """Whole raw files: those of a split that the source itself has, as a dataset of the hub or a
+    folder of `save_to_disk`. A split that no part takes is not read."""
 
     @property
     def form(self) -> Form | None:
@@ -64,7 +67,7 @@ class PartConfig(Config):
             raise ConfigError(
                 where="",
                 expected="one form per part: {start, characters}, {start, documents}, "
-                "{fraction}, {hash_fraction} or {files}",
+                "{fraction}, {hash_fraction}, {files} or {source_split}",
                 found=" and ".join([*self._forms, *(["start"] if has_start else [])]),
                 remedy="keep one",
             )
@@ -101,6 +104,17 @@ class SplitConfig(Config):
             ranges[name] = (start, None if size is None else start + size)
         return ranges
 
+    def of_file(self, source_split: str | None) -> "SplitConfig":
+        """Return the split of a raw file that is of a split of its source: the part that takes that
+        has all of it, and the others nothing. Parts of other forms stay as they are."""
+        if self.form != "source_split":
+            return self
+        parts = {
+            name: PartConfig(start=0, characters=None if part.source_split == source_split else 0)
+            for name, part in self.parts.items()
+        }
+        return self.model_copy(update={"parts": parts, "scope": "file"})
+
     def check(self) -> None:
         """Refuse names that cannot be, parts of two forms, and parts that overlap."""
         _check_part_names(self.parts)
@@ -114,6 +128,8 @@ class SplitConfig(Config):
             )
         if self.form in _FORMS_OF_RANGES:
             _check_ranges(self.ranges(), unit=self.form)
+        elif self.form == "source_split":
+            _check_distinct({name: str(part.source_split) for name, part in self.parts.items()})
         elif self.form != "files":
             _check_total(sum(getattr(part, self.form) for part in self.parts.values()))
 
@@ -133,7 +149,8 @@ def _check_same_form(parts: Mapping[str, PartConfig], form: Form) -> None:
     forms = {part.form for part in parts.values()} - {None}
     if len(forms) > 1:
         found = " and ".join(sorted(map(str, forms)))
-        remedy = f"declare all parts by {', '.join(get_args(Form)[:-1])} or files"
+        *others, last = get_args(Form)
+        remedy = f"declare all parts by {', '.join(others)} or {last}"
         raise _error_of_parts("the same form in all parts", found, remedy)
     for name, part in parts.items():
         if part.form is None and form not in _FORMS_OF_RANGES:
@@ -143,6 +160,14 @@ def _check_same_form(parts: Mapping[str, PartConfig], form: Form) -> None:
                 found="none",
                 remedy=f"add `{form}:`",
             )
+
+
+def _check_distinct(source_splits: Mapping[str, str]) -> None:
+    by_split = {split: name for name, split in source_splits.items()}
+    for name, split in source_splits.items():
+        if by_split[split] != name:
+            found = f"{split} of the source in {name} and in {by_split[split]}"
+            raise _error_of_parts("parts that do not overlap", found, "keep one of them")
 
 
 def _check_total(total: float) -> None:

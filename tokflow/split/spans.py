@@ -223,6 +223,9 @@ def open_split(stored: Stored, shard: TokenShard) -> Split:
 def _deciding_config(config: SplitConfig, position: FilePosition, key: str) -> dict[str, Any]:
     """Return what decides the split of one file: for some forms its key, too."""
     fields = config.model_dump()
+    for part in fields["parts"].values():
+        if part["source_split"] is None:  # as of a raw file, which knows the part that takes it
+            del part["source_split"]
     fields["parts"] = [[name, part] for name, part in fields["parts"].items()]  # their order counts
     if config.scope == "dataset":
         decides = _DECIDING_POSITION[config.form]
@@ -248,6 +251,7 @@ _DECIDING_POSITION: dict[Form, tuple[str, ...]] = {
     "fraction": ("first_document", "total_documents"),
     "hash_fraction": (),
     "files": (),
+    "source_split": (),
 }
 """All that a file must know of the files before it; the rest may change without a trace."""
 

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ from tokflow.documents import DocumentsConfig, Limit, format_of_name, read_docum
 from tokflow.errors import ConfigError, FetchError
 from tokflow.raw import Listing, RawConfig, RawFile, list_raw, read_raw_files
 from tokflow.store.manifest import read_manifest
-from tokflow_tests.hub import Hub, serve_hub
+from tokflow_tests.hub import Hub
 
 NAME = "hf://datasets/team/texts"
 FILES = {
@@ -29,16 +28,9 @@ FILES = {
 }
 
 
-@pytest.fixture
-def hub(monkeypatch, tmp_path: Path) -> Iterator[Hub]:
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "none"))
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    monkeypatch.setattr("tokflow.raw.hub.FIRST_WAIT_SECONDS", 0.01)
-    with serve_hub() as hub:
-        monkeypatch.setenv("HF_ENDPOINT", hub.url)
-        hub.push("team/texts", FILES)
-        yield hub
+@pytest.fixture(autouse=True)
+def texts(hub: Hub) -> None:
+    hub.push("team/texts", FILES)
 
 
 def listed(store: Path | None = None, files: object = NAME, **fields: object) -> Listing:

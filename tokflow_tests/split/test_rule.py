@@ -254,6 +254,25 @@ def test_whole_files_go_where_their_key_matches():
     assert part_of(["a", "b"], parts=parts, key="test.jsonl") == [NO_PART, NO_PART]
 
 
+SOURCE_PARTS = {"train": {"source_split": "train"}, "rest": {"source_split": "test"}}
+
+
+@pytest.mark.parametrize(("split", "part"), [("train", 0), ("test", 1), (None, NO_PART)])
+def test_whole_files_go_where_their_source_has_them(split: str | None, part: int):
+    config = SplitConfig(parts=SOURCE_PARTS, scope="dataset").of_file(split)
+
+    assert part_of(["a", "", "b"], **config.model_dump()) == [part, part, part]
+
+
+def test_a_split_of_the_source_is_of_one_part():
+    parts = {"a": {"source_split": "train"}, "b": {"source_split": "train"}}
+
+    assert error_of(parts=parts) == (
+        "split.parts: expected parts that do not overlap, found train of the source in a and in b; "
+        "keep one of them"
+    )
+
+
 @pytest.mark.parametrize(
     "parts",
     [
@@ -298,7 +317,7 @@ def test_a_part_after_an_open_one_is_refused():
 def test_a_part_of_two_forms_is_refused():
     assert error_of(parts={"train": {"start": 1, "fraction": 0.5}}) == (
         "split.parts: expected one form per part: {start, characters}, {start, documents}, "
-        "{fraction}, {hash_fraction} or {files}, found fraction and start; keep one"
+        "{fraction}, {hash_fraction}, {files} or {source_split}, found fraction and start; keep one"
     )
 
 
@@ -307,7 +326,7 @@ def test_parts_of_different_forms_are_refused():
 
     assert error_of(parts=parts) == (
         "split.parts: expected the same form in all parts, found documents and fraction; "
-        "declare all parts by characters, documents, fraction, hash_fraction or files"
+        "declare all parts by characters, documents, fraction, hash_fraction, files or source_split"
     )
 
 
