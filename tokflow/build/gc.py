@@ -12,7 +12,14 @@ from tokflow.errors import CorruptOutputError, MissingOutputError
 from tokflow.store.atomic import LATEST, is_leftover, remove_empty
 from tokflow.store.manifest import MANIFEST_NAME, is_output_name
 from tokflow.store.segments import is_segments_folder
-from tokflow.store.stored_outputs import STAGE_FOLDERS, StoredOutput, Unreadable, made_in, walk
+from tokflow.store.stored_outputs import (
+    BLOCKS_PREFIX,
+    STAGE_FOLDERS,
+    StoredOutput,
+    Unreadable,
+    made_in,
+    walk,
+)
 
 LEFTOVER_SECONDS = 86_400
 """What another machine has not finished is garbage when nothing in it has changed for so long."""
@@ -25,8 +32,9 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
     What the dataset refers to now always stays, and so do the `keep` outputs of each stage and
     file, or export, that were made last (it counts among them), and what `latest` of an export
     leads to that is still declared. Conversions stay, which were asked for by hand; so do raw files
-    that were fetched, and what a newer tokflow made. Damaged outputs go, and unfinished segments,
-    and what killed processes left, of other machines a day later.
+    that were fetched whole, and what a newer tokflow made. Damaged outputs go, and unfinished
+    segments, what was read of another version of a raw file, or of one that is there whole, and
+    what killed processes left, of other machines a day later.
 
     Raises: MissingOutputError where the dataset is not built: what it refers to is not known.
     """
@@ -42,6 +50,8 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
         )
     unfinished = sorted(_unfinished(dataset.folder))
     used = {planned.folder for planned in plan.planned}
+    raw_files = map(plan.graph.raw_file, plan.graph.sources)
+    used |= {raw.path.parent for raw in raw_files if raw.is_lazy}
     stored = [found for stage in STAGE_FOLDERS for found in walk(dataset.folder / stage)]
     damaged = [
         found.folder
@@ -64,14 +74,21 @@ def _unfinished(folder: Path) -> Iterator[Path]:
     """Yield what no run has finished in the folder of a dataset; outputs are not entered."""
     for inner, folders, files in os.walk(folder):
         for path in (Path(inner, name) for name in (*folders, *files) if name.startswith(".")):
-            if is_segments_folder(path) or is_leftover(path, seconds=LEFTOVER_SECONDS):
+            if _is_unfinished(path):
                 yield path
         folders[:] = [name for name in folders if not _is_written_whole(Path(inner, name))]
 
 
+def _is_unfinished(path: Path) -> bool:
+    is_of_run = is_segments_folder(path) or path.name.startswith(BLOCKS_PREFIX)
+    return is_of_run or is_leftover(path, seconds=LEFTOVER_SECONDS)
+
+
 def _is_written_whole(folder: Path) -> bool:
-    """Return whether a folder is an output, or what is to become one, and no key's folder."""
+    """Return whether a folder is an output, or what is to become one, or blocks of a raw file, and
+    no key's folder."""
     is_temporary = folder.name.startswith(".") and folder.suffix == ".tmp"
+    is_temporary = is_temporary or folder.name.startswith(BLOCKS_PREFIX)
     return is_temporary or is_output_name(folder.name) or is_segments_folder(folder)
 
 

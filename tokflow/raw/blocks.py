@@ -39,8 +39,8 @@ class Blocks:
     """The blocks of one version of a file, in a folder that need not be there."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._blocks = _list_blocks(folder)
+        self._folder = Path(str(folder))
+        self._blocks = _list_blocks(self._folder)
         self._last: Block | None = None
         self._whole = set[Path]()
         """Those that were hashed."""

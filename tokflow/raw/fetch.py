@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tokflow.errors import FetchError
+from tokflow.raw.blocks import Blocks
 from tokflow.raw.hashes import Progress
 from tokflow.raw.lazy import LEAST_BYTES, LazyPath, RemoteVersion
 from tokflow.raw.listing import RawSource
@@ -36,6 +37,7 @@ from tokflow.store.manifest import (
     is_intact,
     write_manifest,
 )
+from tokflow.store.stored_outputs import BLOCKS_PREFIX
 
 RAW_VERSION = 1
 NEWEST_NAME = ".source.json"
@@ -136,7 +138,7 @@ class _Fetching:
         if self.newest is not None and self.newest.validator == validator != Validator():
             return self.newest
         if self.as_read and validator.is_strong and (validator.num_bytes or 0) > LEAST_BYTES:
-            copy = _lazy_copy(self.folder, self.source, validator, is_offline=False)
+            copy = self._lazy_copy(validator)
             _write_newest(self.folder, self.source, copy)
             return copy
         started = time.monotonic()
@@ -149,6 +151,7 @@ class _Fetching:
         return self._publish(partial, fetch_seconds=time.monotonic() - started)
 
     def _download(self, partial: PartialDownload) -> None:
+        self._take_blocks(partial)
         if not partial.is_complete:
             with self.remote.open_at(partial.num_bytes) as body:
                 if body.offset != partial.num_bytes:
@@ -166,6 +169,16 @@ class _Fetching:
         if self.remote.probe() != partial.validator:
             partial.restart()
             raise TransientError("another version of the file after the download than before")
+
+    def _take_blocks(self, partial: PartialDownload) -> None:
+        """Append what was read of this version before, up to the first byte that was not."""
+        blocks = Blocks(self._lazy_copy(partial.validator).path)
+        while (block := blocks.find(partial.num_bytes)) is not None:
+            partial.append(blocks.read(block, partial.num_bytes, block.stop))
+            partial.total = partial.validator.num_bytes
+
+    def _lazy_copy(self, validator: Validator) -> Copy:
+        return _lazy_copy(self.folder, self.source, validator, is_offline=False)
 
     def _publish(self, partial: PartialDownload, *, fetch_seconds: float) -> Copy:
         sha256, num_bytes, name = partial.sha256, partial.num_bytes, _file_name(self.source)
@@ -247,7 +260,9 @@ def _lazy_copy(folder: Path, source: RawSource, validator: Validator, *, is_offl
     )
     fingerprint = version.fingerprint
     return Copy(
-        path=LazyPath.of(folder / f".blocks-{fingerprint[:16]}" / _file_name(source), version),
+        path=LazyPath.of(
+            folder / f"{BLOCKS_PREFIX}{fingerprint[:16]}" / _file_name(source), version
+        ),
         num_bytes=version.num_bytes,
         sha256=fingerprint,
         validator=validator,

@@ -79,7 +79,7 @@ class LazyPath(PosixPath):
         """Open the file for reading its bytes, whatever the mode."""
         if self.version is None:
             return super().open(*mode, **options)
-        return LazyReader(self.version, Blocks(Path(str(self))))
+        return LazyReader(self.version, Blocks(self))
 
 
 class LazyReader(io.RawIOBase):

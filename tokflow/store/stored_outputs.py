@@ -30,6 +30,9 @@ from tokflow.store.verdicts import VERDICTS_NAME
 STAGE_FOLDERS = ("tokenizer", "tokens", "split", "sequences", "exports")
 """The folders of a dataset that hold what a run makes, in the order of the stages."""
 
+BLOCKS_PREFIX = ".blocks-"
+"""Of folders with what was read of raw files that are fetched as they are read."""
+
 FILES_BESIDE = {"hashes.jsonl", "hub.json", "checks.jsonl", "failures.json", "recorded.json"}
 """Files that tokflow keeps beside outputs, passed by without a word."""
 
@@ -247,6 +250,8 @@ def _hidden(path: Path) -> Iterator[PassedBy]:
     """Yield what is to be said of something hidden, which is never entered."""
     if path.name.endswith(".tmp"):
         yield PassedBy(path, "unfinished")
+    elif path.name.startswith(BLOCKS_PREFIX):
+        yield PassedBy(path, "what was read of a raw file elsewhere; reading it again checks it")
     elif path.is_dir() and path.name != VERDICTS_NAME:
         yield PassedBy(path, "hidden")
 

@@ -102,7 +102,9 @@ def test_without_the_limit_the_file_is_fetched_whole(server: Server, tmp_path: P
     assert bin_of(dataset) == tokens_of(4000)
     raw = BuildGraph(dataset).raw_file("a.jsonl")
     assert raw.sha256 == hashlib.sha256(server.content).hexdigest()
+    assert server.num_sent == len(server.content)  # the beginning was there
     assert problems_of(dataset) == []
+    assert [path.name[:8] for path in find_garbage(dataset, keep=9)] == [".blocks-"]
 
 
 def test_another_version_is_built_anew_and_never_mixed(server: Server, tmp_path: Path):
@@ -116,6 +118,9 @@ def test_another_version_is_built_anew_and_never_mixed(server: Server, tmp_path:
     assert "expected the version that was there when the run began" in str(failed.error)
     assert bin_of(dataset) == tokens_of(2000).replace(b"x\0t\0", b"s\0t\0")
     assert problems_of(dataset) == []
+    [blocks] = find_garbage(dataset, keep=9)
+    used = BuildGraph(dataset).raw_file("a.jsonl").path.parent
+    assert {blocks, used} == set((dataset.folder / "raw/a.jsonl").glob(".blocks-*"))
 
 
 def test_workers_fetch_what_they_read(server: Server, tmp_path: Path, monkeypatch):
