@@ -46,7 +46,8 @@ class Ancestry:
         stage, names = PARENT_STAGES.get(manifest.stage, ""), {}
         if manifest.stage == "export":
             is_packed = Export(output.folder, manifest).layout.is_packed
-            stage = "sequences" if is_packed else "split"
+            is_of_files = order_of(manifest).documents is None
+            stage = "sequences" if is_packed and is_of_files else "split"
             names = {key: key for key in raw_files or sorted(manifest.parents)}
         elif stage:
             names = {str(manifest.partition): stage}
@@ -153,6 +154,7 @@ class Ancestry:
             files,
             PackingConfig(**packing),
             order=order_of(manifest) if manifest.stage == "export" else ExportOrder(),
+            is_packed="packing" in manifest.config or manifest.stage == "sequences",
         )
 
 

@@ -239,7 +239,8 @@ class Checker:
         if stage == "export":
             config = self._graph.export_config(name)
             yield self._graph.export(config)
-            names, stage = [*self._graph.inputs(config)], stage_of_inputs(config)
+            shuffle = self._graph.dataset.shuffle
+            names, stage = [*self._graph.inputs(config)], stage_of_inputs(config, shuffle)
         for each in FILE_STAGES[: FILE_STAGES.index(stage) + 1]:
             for key in names:
                 yield self._graph.output(each, key)

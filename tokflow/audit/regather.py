@@ -73,12 +73,19 @@ def gather_parts(
             packed = folder / f"{number:06d}" / "sequences"
             packed.mkdir(parents=True)
             split = _write_split(found, flat, raw_file, index, packed.parent)
-            if packing is None:
+            if packing is None or order.documents is not None:
                 files.append(split)
             else:
                 write_sequences(split, packing, packed, dataset=found.manifest.dataset)
                 files.append(open_sequences(read_output(packed), split))
-    return make_parts(details["parts"], details, files, packing or PackingConfig(), order=order)
+    return make_parts(
+        details["parts"],
+        details,
+        files,
+        packing or PackingConfig(),
+        order=order,
+        is_packed=packing is not None,
+    )
 
 
 def _flat(found: StoredOutput, part: str, folder: Path) -> dict[str, TokenSource]:

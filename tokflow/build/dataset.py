@@ -118,7 +118,6 @@ class Dataset(Config):
             packing=self.packing,
         )
         check_exports(self.exports, declared)
-        _check_shuffle(self.shuffle, self.exports)
         exports = tuple(with_names(export, self.names) for export in self.exports)
         object.__setattr__(self, "exports", exports)
 
@@ -164,17 +163,6 @@ def _check_chat(documents: DocumentsConfig, tokenizer: TokenizerConfig, split: S
             expected="a chat template, for the tokenizer is trained on what it writes",
             found="none",
             remedy="set it to Jinja text or to the path of a .jinja file",
-        )
-
-
-def _check_shuffle(shuffle: ShuffleConfig, exports: Sequence[ExportConfig]) -> None:
-    packed = [export.name for export in exports if export.layout.is_packed]
-    if shuffle.documents == "dataset" and packed:
-        raise ConfigError(
-            where="shuffle.documents",
-            expected="file, for there is an export of sequences",
-            found=f"'dataset', and {packed[0]} in `exports`",
-            remedy="set `documents: file` and `sequences: true`, or name formats of streams alone",
         )
 
 

@@ -31,7 +31,7 @@ from tokflow.raw import (
 )
 from tokflow.sequences.segments import FileSequences, open_sequences, sequences_recipe
 from tokflow.split.rule import FilePosition, SplitConfig
-from tokflow.split.shuffle import DOCUMENT_ORDER, shuffle_fields
+from tokflow.split.shuffle import DOCUMENT_ORDER, ShuffleConfig, shuffle_fields
 from tokflow.split.spans import Split, open_split, split_recipe
 from tokflow.store.manifest import Recipe
 from tokflow.store.verdicts import write_verdict
@@ -219,7 +219,7 @@ class BuildGraph:
 
     def inputs(self, config: ExportConfig) -> dict[str, Output]:
         """Return the outputs that an export is made from, by partition key."""
-        stage = stage_of_inputs(config)
+        stage = stage_of_inputs(config, self.dataset.shuffle)
         return {key: self.output(stage, key) for key in self.partitions}
 
     def tokenizer_source(self) -> TokenizerSource:
@@ -285,7 +285,8 @@ class BuildGraph:
 
         Raises: MissingOutputError that names the first files that have not.
         """
-        dataset, stage = self.dataset, stage_of_inputs(config)
+        dataset = self.dataset
+        stage = stage_of_inputs(config, dataset.shuffle)
         missing = [key for key, output in self.inputs(config).items() if not output.is_made]
         if missing:
             raise MissingOutputError(
@@ -302,6 +303,7 @@ class BuildGraph:
             files,
             dataset.packing,
             order=dataset.shuffle.of_export,
+            is_packed=config.layout.is_packed,
         )
 
     def export_details(self) -> dict[str, Any]:
@@ -334,9 +336,10 @@ class BuildGraph:
         return positions
 
 
-def stage_of_inputs(config: ExportConfig) -> Stage:
+def stage_of_inputs(config: ExportConfig, shuffle: ShuffleConfig) -> Stage:
     """Return the stage whose outputs an export is made from."""
-    return "sequences" if config.layout.is_packed else "split"
+    is_of_files = shuffle.documents != "dataset"
+    return "sequences" if config.layout.is_packed and is_of_files else "split"
 
 
 def _recipe_of_tokens(graph: BuildGraph, key: str) -> Recipe:

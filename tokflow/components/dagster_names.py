@@ -4,6 +4,7 @@ import dagster as dg
 
 from tokflow.build.dagster_fields import dagster_name
 from tokflow.build.dataset import Dataset
+from tokflow.build.graph import stage_of_inputs
 from tokflow.build.output import FILE_STAGES
 
 PARTITIONED = ("raw", *FILE_STAGES)
@@ -40,8 +41,7 @@ def parents(
         of_stage = {"split": own}
     elif stage == "export":
         config = next(config for config in dataset.exports if config.name == name)
-        is_packed = config.layout.made_of == "sequences"
-        of_stage = {"sequences" if is_packed else "split": all_files, "files": None}
+        of_stage = {stage_of_inputs(config, dataset.shuffle): all_files, "files": None}
     return {asset_key(dataset, parent): mapping for parent, mapping in of_stage.items()}
 
 

@@ -16,6 +16,7 @@ from tokflow.exports.format import Declared, Layout, SourceNames
 from tokflow.exports.formats import FORMATS, check_format
 from tokflow.exports.index import INDEX_VERSION
 from tokflow.exports.part import check_eos_first
+from tokflow.exports.shuffled_documents import GROUP_TOKENS
 from tokflow.raw import RawConfig, redact
 from tokflow.raw.urls import is_url
 from tokflow.sequences.config import PackingConfig
@@ -147,6 +148,7 @@ def export_recipe(
     fields: dict[str, Any] = {"format": config.format, "options": config.options.model_dump()}
     if config.layout.is_packed:
         fields["packing"] = packing.fields_of_export()
+        fields |= {} if order.documents is None else {"group_tokens": GROUP_TOKENS}
     fields |= order.fields(is_packed=config.layout.is_packed)
     fields |= known_changes("export", config.format)
     version = FORMATS[config.format].version + INDEX_VERSION

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tokflow.exports.packed_file import PackedFile
 from tokflow.sequences.config import PackingConfig
-from tokflow.split.spans import Split
 from tokflow.store.arrow import make_table, repeated, to_arrow, to_numpy
 from tokflow.store.tables import Columns, TableWriter
 from tokflow.tokens.origins import Origins
@@ -106,18 +106,18 @@ def index_tables(part: str, origins: Origins, columns: Columns) -> Iterator[pa.T
 
 
 def index_of_segments(
-    part: str, split: Split, columns: Columns, packing: PackingConfig
+    part: str, file: PackedFile, columns: Columns, packing: PackingConfig
 ) -> Iterator[pa.Table]:
-    """Yield the index of segments of one partition, given INDEX_COLUMNS of them, the ordinals of
-    sequences counted in the part. `column`, where a segment begins in its sequence, is computed if
-    it is not given."""
+    """Yield the index of segments of one file or group, given INDEX_COLUMNS of them, the ordinals
+    of sequences counted in the part. `column`, where a segment begins in its sequence, is computed
+    if it is not given."""
     sequence, num_tokens = columns["sequence"], columns["num_tokens"]
     has_column = "column" in columns
     column = columns["column"] if has_column else columns_of_segments(sequence, num_tokens, packing)
-    row = to_numpy(split.shard.documents(["row"])["row"])[columns["document"]]
+    row = file.rows()[columns["document"]]
     kept = {name: columns[name] for name in ("num_tokens", "char_start", "token_in_piece")}
     of_index = {"position": sequence * packing.stored_length + column, "row": row, **kept}
-    return index_tables(part, split.shard.origins, of_index)
+    return index_tables(part, file.origins, of_index)
 
 
 def columns_of_segments(

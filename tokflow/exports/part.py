@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from tokflow.errors import ConfigError
 from tokflow.exports.batching import offsets_of
+from tokflow.exports.document_groups import groups_of
 from tokflow.exports.index import index_tables
 from tokflow.exports.part_sequences import TOKENS_AT_ONCE, PartSequences
 from tokflow.exports.partition_documents import PartitionDocuments
@@ -276,37 +277,47 @@ def make_parts(
     packing: PackingConfig,
     *,
     order: ExportOrder,
+    is_packed: bool,
 ) -> list[Part]:
     """Return the parts of these names, their tokens described as a manifest's details have it.
 
-    `files`: the sequences of every raw file or, for formats of streams, its split.
+    `files`: the sequences of every raw file or, for formats of streams and where documents of all
+    files are shuffled, its split.
     """
     names = list(names)
-    sequences_of = [of for of in files if isinstance(of, FileSequences)]
+    files_of = [of for of in files if isinstance(of, FileSequences)]
     splits = [of.split if isinstance(of, FileSequences) else of for of in files]
-    packing_of = {name: packing.of_part(name) for name in names}
     seed = order.documents
     shuffled = {} if seed is None else make_shuffled(names, splits, seed)
+
+    def packed(name: str) -> PartSequences:
+        own = packing.of_part(name)
+        fields: dict[str, Any] = {"packing": own, "pad_id": _pad_id(own, details)}
+        made = PartSequences(part=name, files=files_of, shuffle_seed=order.sequences, **fields)
+        return _in_groups(made, shuffled[name]) if shuffled and is_packed else made
+
     return [
         Part(
             name=name,
             file_name=name,
             splits=splits,
             shuffled=shuffled.get(name),
-            packed=PartSequences(
-                part=name,
-                files=sequences_of,
-                packing=packing_of[name],
-                pad_id=_pad_id(packing_of[name], details),
-                shuffle_seed=order.sequences,
-            ),
+            packed=packed(name),
             eos_id=details["eos_id"],
             bos_id=details["bos_id"],
             vocab_size=details["vocab_size"],
             dtype=np.dtype(details["dtype"]),
         )
-        for name in packing_of
+        for name in names
     ]
+
+
+def _in_groups(sequences: PartSequences, shuffled: ShuffledDocuments) -> PartSequences:
+    """Return the sequences that groups of shuffled documents are packed into."""
+    is_kept = sequences.shuffle_seed is not None
+    groups = groups_of(shuffled, sequences.packing, is_kept=is_kept)
+    inputs: list[Stored] = [*(split.shard for split in shuffled.splits), *shuffled.splits]
+    return replace(sequences, files=groups, inputs=inputs)
 
 
 def _pad_id(packing: PackingConfig, details: Mapping[str, Any]) -> int:
@@ -319,7 +330,8 @@ def inputs_of(parts: Sequence[Part]) -> list[Stored]:
     """Return the outputs that the parts are read from: of every file its tokens, split and, where
     there are some, sequences."""
     first = parts[0]  # all parts are of the same files
-    return [*(split.shard for split in first.splits), *first.splits, *first.packed.files]
+    packed = (of for of in first.packed.files if isinstance(of, FileSequences))
+    return [*(split.shard for split in first.splits), *first.splits, *packed]
 
 
 def check_eos_first(*, has_eos: bool, has_bos: bool, where: str) -> None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from tokflow.exports.batching import cut, equal_sizes
 from tokflow.exports.index import INDEX_COLUMNS, in_order_of_positions, index_of_segments
+from tokflow.exports.packed_file import PackedFile
 from tokflow.exports.shuffled_sequences import ShuffledSequences
 from tokflow.exports.tails import Tails, make_tails
 from tokflow.sequences.config import PackingConfig
@@ -30,11 +31,14 @@ class PartSequences:
     """The sequences of one part, of which nothing is read before it is asked for."""
 
     part: str
-    files: Sequence[FileSequences]
+    files: Sequence[PackedFile]
     packing: PackingConfig
     pad_id: int
     shuffle_seed: int | None = None
     """None: sequences are in the order of the files, those made of tails last."""
+    inputs: Sequence[Stored] = ()
+    """The outputs that any of `files` may be read from, where these are groups of the documents of
+    all; else each is read by itself."""
 
     @property
     def num_sequences(self) -> int:
@@ -95,7 +99,7 @@ class PartSequences:
         for file, first_sequence in zip(self.files, self._firsts, strict=False):
             columns = file.segments(self.part, INDEX_COLUMNS)
             columns["sequence"] = columns["sequence"] + first_sequence
-            yield from index_of_segments(self.part, file.split, columns, self.packing)
+            yield from index_of_segments(self.part, file, columns, self.packing)
         # Sequences made of tails hold documents of many files.
         yield from in_order_of_positions(
             self._tails.index(self.files, self.part, self.packing, first_sequence=self._firsts[-1])
@@ -106,28 +110,31 @@ class PartSequences:
         return max(1, TOKENS_AT_ONCE // self.packing.stored_length)
 
     def _count(self, name: str) -> int:
-        return sum(file.manifest.counts[f"{self.part}.{name}"] for file in self.files)
+        return sum(file.counts[f"{self.part}.{name}"] for file in self.files)
 
     def inputs_within(self, within: range) -> list[Stored]:
         """Return the outputs that the sequences within are made from: token shard, split and
         sequences of each file that has a token in them; of those made of tails, the sequences of
         all files, which were packed together; of a shuffle, all."""
+        if self.inputs:
+            return [*self.inputs]
         if self._shuffled is not None:
             within = range(self.num_sequences)
         made_of_tails = self._own(within, len(self.files))
         edges = made_of_tails.start, made_of_tails.stop
         segments = slice(*np.searchsorted(self._tails.columns["sequence"], edges))
         tails_of = set(self._tails.file[segments].tolist())
-        numbers = range(len(self.files))
-        read = [self.files[n] for n in numbers if n in tails_of or self._own(within, n)]
+        files = [file for file in self.files if isinstance(file, FileSequences)]
+        read = [file for n, file in enumerate(files) if n in tails_of or self._own(within, n)]
         splits = [file.split for file in read]
-        packed = self.files if made_of_tails else read
+        packed = files if made_of_tails else read
         return [*(split.shard for split in splits), *splits, *packed]
 
     @cached_property
     def _shuffled(self) -> ShuffledSequences | None:
-        """The sequences in the order of the seed, if there is one."""
-        if self.shuffle_seed is None:
+        """The sequences in the order of the seed or, where groups have the tokens of all files, in
+        that of the groups; None where files are read one after another."""
+        if self.shuffle_seed is None and not self.inputs:
             return None
         return ShuffledSequences(
             part=self.part,
@@ -159,7 +166,7 @@ class PartSequences:
         for number, file in enumerate(self.files):
             if not (own := self._own(within, number)):
                 continue
-            source, masks = file.split.token_source(), file.split.loss_mask_source()
+            source, masks = file.source.token_source(), file.source.loss_mask_source()
             columns = file.segments(self.part, ("sequence", "token_start", "num_tokens"))
             sequence, starts, lengths = columns.values()
             for some in self._batches(sequence, own):

@@ -22,7 +22,13 @@ TOKENS_GATHERED = 2**24
 """Tokens gathered at one go, for each of which every file is opened once: 35 MB, 70 of ids of 4
 bytes, and a third of it for where they are."""
 
+GROUP_TOKENS = 2**26
+"""Most tokens of a group of documents, which has between half of it and all: 130 MB, or 270 of ids
+of 4 bytes, and 200,000 documents of some hundred words. A file that comes or goes moves no other
+document to another group until the groups become twice as many, or half."""
+
 KEY_BITS = 63
+"""Of the keys of documents."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,11 +44,17 @@ class ShuffledDocuments:
     seed: int
     digest: str
     """Of the splits and the seed: orders of one digest are one."""
+    group_bits: int
+    """How many bits of its key tell the group of a document."""
 
-    @property
-    def num_tokens(self) -> int:
-        """Tokens of the part."""
-        return sum(split.manifest.counts[f"{self.part}.num_tokens"] for split in self.splits)
+    def token_source(self) -> GatheredTokens:
+        """Return what `start` of its table points into."""
+        return GatheredTokens(self.splits)
+
+    def loss_mask_source(self) -> GatheredTokens | None:
+        """Return the loss mask of these tokens; None where every token counts."""
+        has_loss_mask = any(split.shard.has_loss_mask for split in self.splits)
+        return GatheredTokens(self.splits, of_loss_mask=True) if has_loss_mask else None
 
     def documents(self) -> Iterator[PartitionDocuments]:
         """Yield the documents in order, some at a time."""
@@ -58,7 +70,7 @@ class ShuffledDocuments:
 
     def stream(self, num_tokens: int) -> Iterator[npt.NDArray[np.unsignedinteger]]:
         """Yield the tokens, documents end to end, `num_tokens` at a time or fewer."""
-        return self._stream(GatheredTokens(self.splits), num_tokens)
+        return self._stream(self.token_source(), num_tokens)
 
     def stream_loss_mask(self, num_tokens: int) -> Iterator[npt.NDArray[np.uint8]]:
         """Yield the loss mask of `stream`, in arrays of the same sizes."""
@@ -78,7 +90,7 @@ class ShuffledDocuments:
             _tables.clear()
         of_parts = _tables.setdefault(self.digest, {})
         if self.part not in of_parts:
-            of_parts[self.part] = _make_table(self.part, self.splits, self.seed)
+            of_parts[self.part] = _make_table(self)
         return of_parts[self.part]
 
 
@@ -96,7 +108,10 @@ class DocumentTable:
     char_start: npt.NDArray[np.int64] | None
     """Code points of the document before it; None where no document was cut."""
 
-    def char_start_of(self, some: slice) -> npt.NDArray[np.int64]:
+    group_edges: npt.NDArray[np.int64]
+    """The first document of each group, and how many there are; (num_groups + 1,)."""
+
+    def char_start_of(self, some: slice | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return `char_start` of some of them."""
         if self.char_start is None:
             return np.zeros_like(self.row[some])
@@ -114,12 +129,21 @@ def make_shuffled(
     outputs = [f"{split.folder} {split.manifest.fingerprint}" for split in splits]
     digest = hashlib.sha256("\n".join([str(seed), *outputs]).encode()).hexdigest()
     return {
-        name: ShuffledDocuments(part=name, splits=splits, seed=seed, digest=digest)
+        name: ShuffledDocuments(
+            part=name, splits=splits, seed=seed, digest=digest, group_bits=_bits(name, splits)
+        )
         for name in names
     }
 
 
-def _make_table(part: str, splits: Sequence[Split], seed: int) -> DocumentTable:
+def _bits(part: str, splits: Sequence[Split]) -> int:
+    """Return as few bits as leave no more than GROUP_TOKENS to a group."""
+    num_tokens = sum(split.manifest.counts[f"{part}.num_tokens"] for split in splits)
+    return (max(0, num_tokens - 1) // GROUP_TOKENS).bit_length()
+
+
+def _make_table(of: ShuffledDocuments) -> DocumentTable:
+    part, splits = of.part, of.splits
     names = f"{part}.num_documents", f"{part}.num_cut_pieces"
     num = sum(split.manifest.counts[name] for split in splits for name in names)
     key, start, num_tokens, row = (np.empty(num, dtype=np.int64) for _ in range(4))
@@ -133,7 +157,7 @@ def _make_table(part: str, splits: Sequence[Split], seed: int) -> DocumentTable:
         some = slice(first, first := first + len(spans.document))
         of_spans = rows[spans.document]
         again = repetitions_of(of_spans, spans.char_start)
-        key[some] = document_keys(origins, of_spans, seed, again)
+        key[some] = document_keys(origins, of_spans, of.seed, again)
         start[some] = spans.token_start + edge
         num_tokens[some], char_start[some] = spans.num_tokens, spans.char_start
         row[some] = of_spans + first_row
@@ -141,10 +165,13 @@ def _make_table(part: str, splits: Sequence[Split], seed: int) -> DocumentTable:
         first_rows += [own + first_row for own in origins.first_rows]
         first_row += max(int(rows.max(initial=-1)), origins.first_rows[-1]) + 1
     order = np.argsort(key, kind="stable")  # two of one key stay in the order of their files
+    inner_edges = np.arange(1, 1 << of.group_bits) << (KEY_BITS - of.group_bits)
+    group_edges = [0, *np.searchsorted(key, inner_edges, sorter=order).tolist(), num]
     return DocumentTable(
         origins=Origins(raw_files, first_rows),
         start=start[order],
         num_tokens=num_tokens[order],
         row=row[order],
         char_start=char_start[order] if char_start.any() else None,
+        group_edges=np.array(group_edges, dtype=np.int64),
     )

@@ -1,9 +1,9 @@
 """The sequences of one part over all files in the order of a seed."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import accumulate, pairwise
+from itertools import accumulate, groupby, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +15,10 @@ from tokflow.exports.index import (
     in_order_of_positions,
     index_of_segments,
 )
+from tokflow.exports.packed_file import PackedFile
 from tokflow.exports.tails import Tails
 from tokflow.sequences.config import PackingConfig
-from tokflow.sequences.segments import FileSequences, Sequences, fill_sequences
+from tokflow.sequences.segments import Sequences, fill_sequences
 from tokflow.split.permutation import Permutation
 from tokflow.tokens.token_source import TokenSource
 
@@ -35,11 +36,12 @@ class ShuffledSequences:
     """
 
     part: str
-    files: Sequence[FileSequences]
+    files: Sequence[PackedFile]
     tails: Tails
     packing: PackingConfig
     pad_id: int
-    seed: int
+    seed: int | None
+    """None: in the order of the files, each as it is without a shuffle."""
     _tables: dict[int, "_Table"] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
@@ -48,10 +50,12 @@ class ShuffledSequences:
         of_files = (file.num_sequences(self.part) for file in self.files)
         return list(accumulate([*of_files, self.tails.num_sequences], initial=0))
 
-    @cached_property
-    def order(self) -> Permutation:
-        """Of each place, the ordinal that its sequence has without a shuffle."""
-        return Permutation(self.firsts[-1], self.seed, f"sequences:{self.part}")
+    def _numbers_at(self, places: range) -> npt.NDArray[np.int64]:
+        """Return of each place the ordinal that its sequence has without a shuffle."""
+        ordinals = np.arange(places.start, places.stop)
+        if self.seed is None:
+            return ordinals
+        return Permutation(self.firsts[-1], self.seed, f"sequences:{self.part}").at(ordinals)
 
     def sequences(self, within: range, at_once: int) -> Iterator[Sequences]:
         """Yield the sequences of some places in order, `at_once` at a time or fewer."""
@@ -72,20 +76,19 @@ class ShuffledSequences:
                 yield fill(token_ids, place, lengths, loss_mask=mask)
 
     def _gathered(self, places: range) -> "_Gathered":
-        """Return the segments of the sequences at some places; each file is read once, forwards."""
+        """Return the segments of the sequences at some places; each source is read once."""
         place, num_tokens, tokens, masks = [], [], [], []
-        for number, own, at in self._by_file(places):
-            table = self._table(number)
-            segments, counts = _segments_of(own, table.edges)
-            lengths = table.num_tokens[segments].astype(np.int64)
+        found = self._by_file(places)
+        for _, of_files in groupby(found, key=lambda of_file: self._source_id(of_file[0])):
+            number, (at, starts, lengths) = self._segments_at(of_files)
             if number < len(self.files):
-                taken, split = (table.token_start[segments], lengths), self.files[number].split
-                source, masked = split.token_source(), split.loss_mask_source()
-                token_ids = source.take(*taken)
-                mask = None if masked is None else masked.take(*taken)
+                source = self.files[number].source
+                masked = source.loss_mask_source()
+                token_ids = source.token_source().take(starts, lengths)
+                mask = None if masked is None else masked.take(starts, lengths)
             else:
-                token_ids, mask = self.tails.chosen(segments).tokens(self.files)
-            place.append(np.repeat(at, counts))
+                token_ids, mask = self.tails.chosen(starts).tokens(self.files)
+            place.append(at)
             num_tokens.append(lengths)
             tokens.append(token_ids)
             masks += [] if mask is None else [mask]
@@ -98,6 +101,27 @@ class ShuffledSequences:
             tokens=TokenSource((np.concatenate(tokens),)),
             masks=TokenSource((np.concatenate(masks),)) if masks else None,
         )
+
+    def _source_id(self, number: int) -> int:
+        """Return what tells the source of a file's tokens from those of others."""
+        return id(self.files[number].source) if number < len(self.files) else 0
+
+    def _segments_at(
+        self, of_files: Iterable[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64]]]
+    ) -> tuple[int, list[npt.NDArray[np.int64]]]:
+        """Return the segments of sequences of several files, as `_by_file` yields them: the last of
+        these, and the place, the first token and the tokens of each; in the order of the places."""
+        number, several = 0, []
+        for number, own, at in of_files:
+            table = self._table(number)
+            segments, counts = _segments_of(own, table.edges)
+            lengths = table.num_tokens[segments].astype(np.int64)
+            several.append((np.repeat(at, counts), table.token_start[segments], lengths))
+        columns = [np.concatenate(column) for column in zip(*several, strict=True)]
+        if len(several) > 1:
+            order = np.argsort(columns[0], kind="stable")
+            columns = [column[order] for column in columns]
+        return number, columns
 
     def index(self) -> Iterator[pa.Table]:
         """Yield the index in order, each table of some millions of segments; for each of them the
@@ -113,9 +137,7 @@ class ShuffledSequences:
     @property
     def _most_segments(self) -> int:
         """No fewer segments than there are: each begins a document or a sequence."""
-        names = (f"{self.part}.num_documents", f"{self.part}.num_cut_pieces")
-        counts = [file.split.manifest.counts for file in self.files]
-        return self.firsts[-1] + sum(of_file[name] for of_file in counts for name in names)
+        return self.firsts[-1] + sum(file.num_spans(self.part) for file in self.files)
 
     def _index_of(
         self, number: int, own: npt.NDArray[np.int64], at: npt.NDArray[np.int64]
@@ -129,8 +151,8 @@ class ShuffledSequences:
         place = np.repeat(at, counts)
         if is_of_file:
             chosen = {name: values[segments] for name, values in columns.items()}
-            split = self.files[number].split
-            return index_of_segments(self.part, split, {**chosen, "sequence": place}, self.packing)
+            chosen = {**chosen, "sequence": place}
+            return index_of_segments(self.part, self.files[number], chosen, self.packing)
         tails = self.tails.chosen(segments)
         tails = replace(tails, columns={**tails.columns, "sequence": place})
         return tails.index(self.files, self.part, self.packing)
@@ -140,7 +162,7 @@ class ShuffledSequences:
     ) -> Iterator[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
         """Yield the ordinal of each file that has sequences at some places, which of its own they
         are, ascending, and their places; the ordinal after the last file is that of tails."""
-        numbers, firsts = self.order.at(np.arange(places.start, places.stop)), self.firsts
+        numbers, firsts = self._numbers_at(places), self.firsts
         ascending = np.argsort(numbers)
         edges = np.searchsorted(numbers[ascending], firsts)
         for number in np.flatnonzero(np.diff(edges)).tolist():
@@ -151,9 +173,12 @@ class ShuffledSequences:
         """Return the segments of a file, or of tails; they are read once."""
         if number not in self._tables:
             columns = self.tails.columns
+            columns = {**columns, "token_start": np.arange(len(columns["sequence"]))}
             if number < len(self.files):
                 names = ("sequence", "token_start", "num_tokens")
                 columns = self.files[number].segments(self.part, names)
+            if self.seed is None:  # none is asked for again
+                self._tables.clear()
             self._tables[number] = _Table(
                 edges=self._edges(number, columns["sequence"]),
                 token_start=columns["token_start"],
@@ -173,7 +198,7 @@ class _Table:
     edges: npt.NDArray[np.int64]
     """The first segment of each sequence, and how many there are; (num_sequences + 1,)."""
     token_start: npt.NDArray[np.int64]
-    """In the token source of the file; (num_segments,)."""
+    """In the source of the file; of tails, which of their segments it is; (num_segments,)."""
     num_tokens: npt.NDArray[np.int32]
 
 

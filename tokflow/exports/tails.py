@@ -9,9 +9,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.exports.index import columns_of_segments, index_of_segments
+from tokflow.exports.packed_file import PackedFile
 from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.packing import PackingCounts, Segments, pack_tails
-from tokflow.sequences.segments import SEGMENTS_COLUMNS, FileSequences
+from tokflow.sequences.segments import SEGMENTS_COLUMNS
 from tokflow.store.tables import Columns
 from tokflow.tokens.token_source import TokenSource
 
@@ -43,7 +44,7 @@ class Tails:
 
     def index(
         self,
-        files: Sequence[FileSequences],
+        files: Sequence[PackedFile],
         part: str,
         packing: PackingConfig,
         *,
@@ -53,18 +54,18 @@ class Tails:
         among all of the part."""
         for ordinal, columns in self.of_files():
             columns["sequence"] = columns["sequence"] + first_sequence
-            yield from index_of_segments(part, files[ordinal].split, columns, packing)
+            yield from index_of_segments(part, files[ordinal], columns, packing)
 
     def tokens(
-        self, files: Sequence[FileSequences]
+        self, files: Sequence[PackedFile]
     ) -> tuple[npt.NDArray[np.unsignedinteger], npt.NDArray[np.uint8] | None]:
         """Return the tokens of the segments, and their loss mask, if they have one."""
         taken, taken_masks = [], []
         for ordinal, columns in self.of_files():
-            split = files[ordinal].split
+            source = files[ordinal].source
             segments = columns["token_start"], columns["num_tokens"]
-            taken.append(split.token_source().take(*segments))
-            if (masks := split.loss_mask_source()) is not None:
+            taken.append(source.token_source().take(*segments))
+            if (masks := source.loss_mask_source()) is not None:
                 taken_masks.append(masks.take(*segments))
         return self._in_order(taken), self._in_order(taken_masks) if taken_masks else None
 
@@ -78,7 +79,7 @@ class Tails:
         return TokenSource((joined,)).take(starts, lengths)
 
 
-def make_tails(files: Sequence[FileSequences], part: str, packing: PackingConfig) -> Tails:
+def make_tails(files: Sequence[PackedFile], part: str, packing: PackingConfig) -> Tails:
     """Return the sequences made of the tails of all files, packed as one more file would be."""
     of_files = [file.tail(part) for file in files]
     num_of_file = [len(tail["num_tokens"]) for tail in of_files]

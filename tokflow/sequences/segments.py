@@ -1,7 +1,7 @@
 """Sequences of one file: for each part, a table of the segments that stand in them."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,11 @@ import pyarrow as pa
 from tokflow.sequences.config import PackingConfig, Side, one_or_each
 from tokflow.sequences.packing import PackingResult, Segments, pack_spans
 from tokflow.split.spans import SPANS_NAME, PartSpans, Split
-from tokflow.store.arrow import make_table, repeated
+from tokflow.store.arrow import make_table, repeated, to_numpy
 from tokflow.store.integrity import Stored, checked
 from tokflow.store.manifest import Manifest, Recipe, check_sizes, checksums, write_manifest
 from tokflow.store.tables import Columns, parquet_options, read_part
+from tokflow.tokens.origins import Origins
 from tokflow.tokens.writer import DOCUMENTS_NAME
 
 SEQUENCES_VERSION = 2
@@ -86,6 +87,30 @@ class FileSequences:
     manifest: Manifest
     split: Split
 
+    @property
+    def source(self) -> Split:
+        """The tokens that segments are taken from."""
+        return self.split
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Those of its manifest."""
+        return self.manifest.counts
+
+    @property
+    def origins(self) -> Origins:
+        """The raw files that `rows` are of."""
+        return self.split.shard.origins
+
+    def rows(self) -> npt.NDArray[np.int64]:
+        """Return the row of each document of the token shard."""
+        return to_numpy(self.split.shard.documents(["row"])["row"])
+
+    def num_spans(self, part: str) -> int:
+        """Return how many documents of a part there are; a span of a cut one counts as such."""
+        names = f"{part}.num_documents", f"{part}.num_cut_pieces"
+        return sum(self.split.manifest.counts[name] for name in names)
+
     def num_sequences(self, part: str) -> int:
         """Return the number of finished sequences of a part; its tail is not among them."""
         return self.manifest.counts[f"{part}.num_sequences"]
@@ -128,7 +153,7 @@ def write_sequences(split: Split, config: PackingConfig, folder: Path, *, datase
             packing = config.of_part(part)
             packed = pack_spans(spans.num_tokens, packing)
             tables.append(_segments_table(part, spans, packed.segments))
-            counts |= _counts(part, packed, lengths[part])
+            counts |= counts_of(part, packed, lengths[part])
     pq.write_table(
         pa.concat_tables(tables), folder / SEGMENTS_NAME, **parquet_options(SEGMENTS_SCHEMA)
     )
@@ -226,7 +251,8 @@ def _segments_table(part: str, spans: PartSpans, segments: Segments) -> pa.Table
     )
 
 
-def _counts(part: str, packed: PackingResult, sequence_length: int) -> dict[str, int]:
+def counts_of(part: str, packed: PackingResult, sequence_length: int) -> dict[str, int]:
+    """Return the counts of a part's sequences, as the manifest has them."""
     segments = packed.segments
     is_tail = segments.sequence >= packed.num_sequences
     in_sequences = int(segments.num_tokens[~is_tail].sum())

@@ -14,7 +14,7 @@ from tokflow.build.gc import find_garbage
 from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset
 from tokflow.errors import CorruptOutputError
-from tokflow.exports import export_segments
+from tokflow.exports import export_segments, shuffled_documents
 from tokflow.exports.export_segments import ExportSegment, segments_of_export
 from tokflow_tests.outputs import content
 from tokflow_tests.tiny import declare
@@ -59,7 +59,13 @@ def files_of(dataset: Dataset) -> dict[str, bytes]:
 
 @pytest.mark.parametrize(
     ("strategy", "jobs", "shuffle"),
-    [("concat", 1, {}), ("best_fit", 2, {}), ("greedy", 2, {"sequences": True})],
+    [
+        ("concat", 1, {}),
+        ("best_fit", 2, {}),
+        ("greedy", 2, {"sequences": True}),
+        ("concat", 2, {"documents": "dataset"}),
+        ("best_fit", 1, {"documents": "dataset", "sequences": True}),
+    ],
 )
 def test_no_byte_depends_on_how_many_tasks_write_an_export(
     strategy: str,
@@ -68,6 +74,7 @@ def test_no_byte_depends_on_how_many_tasks_write_an_export(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ):
+    monkeypatch.setattr(shuffled_documents, "GROUP_TOKENS", 100)
     packing = {"sequence_length": 8, "strategy": strategy}
     dataset = dataset_in(tmp_path, ROWS, packing=packing, shuffle=shuffle)
     assert build_dataset(dataset, jobs=1).failed == ()

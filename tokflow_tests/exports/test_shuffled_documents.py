@@ -1,3 +1,4 @@
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,18 @@ from tokflow.audit.verify.verification import verify_dataset, verify_path
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
 from tokflow.build.plan import make_plan
-from tokflow.exports import ExportConfig, shuffled_documents
+from tokflow.exports import (
+    ExportConfig,
+    part_sequences,
+    shuffled_documents,
+    shuffled_sequences,
+)
 from tokflow.exports.reading import open_export
+from tokflow.split.permutation import Permutation
 from tokflow.split.shuffle import document_keys, repetitions_of
 from tokflow.tokens.origins import Origins
 from tokflow_tests.chats import CHATS, chat_dataset
-from tokflow_tests.outputs import content, int64, parts
+from tokflow_tests.outputs import content, int64, parts, rows_of
 from tokflow_tests.tiny import EOS, build, declare, write_raw
 
 SHUFFLE = {"seed": 5, "documents": "dataset"}
@@ -34,6 +41,10 @@ FILES = {
 }
 
 STREAMS = ["bin", "megatron", "olmo", "llmc"]
+
+ROWS = ["parquet", "jsonl"]
+
+STRATEGIES = ["concat", "greedy", "first_fit", "best_fit", "pool", "one_document"]
 
 
 def declared(folder: Path, files: Any = FILES, **attributes: Any) -> Dataset:
@@ -72,17 +83,25 @@ def test_documents_of_a_part_are_in_one_order_of_all_files(tmp_path: Path):
 
 @pytest.mark.parametrize("split", SPLITS.values(), ids=SPLITS)
 @pytest.mark.parametrize("group", [None, 2], ids=["file", "group"])
-def test_index_trace_and_verify_lead_through_every_stream(
-    split: dict[str, Any], group: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("sequences", [False, True], ids=["", "sequences"])
+def test_index_trace_and_verify_lead_through(
+    split: dict[str, Any],
+    group: int | None,
+    sequences: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ):
+    monkeypatch.setattr(shuffled_documents, "GROUP_TOKENS", 30)
     monkeypatch.setattr(shuffled_documents, "TOKENS_GATHERED", 13)
     monkeypatch.setattr(shuffled_documents, "DOCUMENTS_AT_ONCE", 7)
     raw = {"files": "raw/*.jsonl", **({"group": group} if group else {})}
-    dataset = declared(tmp_path, split=split, exports=STREAMS, raw=raw)
+    exports = ROWS if sequences else [*STREAMS, *ROWS]
+    shuffle = {**SHUFFLE, "sequences": sequences}
+    dataset = declared(tmp_path, split=split, exports=exports, raw=raw, shuffle=shuffle)
     built = build(dataset)
 
-    for name, part in parts(dataset, "bin").items():
-        for format_ in STREAMS:
+    for name, part in parts(dataset).items():
+        for format_ in exports:
             origins = trace_tokens(built.export(format_).folder, part=name, start=0, stop=10**6)
             assert sum(origin.num_tokens for origin in origins) == part.num_tokens
             for origin in origins:
@@ -91,14 +110,79 @@ def test_index_trace_and_verify_lead_through_every_stream(
     assert problems_of(dataset) == []
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("packing", [{}, {"overlap": 2, "label_token": True}], ids=["", "overlap"])
+def test_groups_of_the_order_are_packed_as_files_that_hold_them(
+    strategy: str, packing: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(shuffled_documents, "GROUP_TOKENS", 60)
+    monkeypatch.setattr(shuffled_sequences, "TOKENS_GATHERED", 30)
+    monkeypatch.setattr(part_sequences, "TOKENS_AT_ONCE", 30)
+    fields = {
+        "packing": {"sequence_length": 8, "strategy": strategy, **packing},
+        "exports": ["parquet"],
+        "split": {},
+    }
+    build(dataset := declared(tmp_path, **fields))
+    [part] = parts(dataset).values()
+    groups = {
+        f"{number}.jsonl": texts
+        for number, texts in enumerate(in_groups([*chain(*FILES.values())], num_groups=4))
+    }
+    as_files = declared(tmp_path / "groups", groups, shuffle={}, **fields)
+    build(as_files)
+
+    [expected] = parts(as_files).values()
+
+    assert rows_of(part) == rows_of(expected)
+    assert rows_of(part, 1) == rows_of(expected)
+    assert part.packed.packing_counts == expected.packed.packing_counts
+
+
+def in_groups(documents: list[str], num_groups: int) -> list[list[str]]:
+    """Return documents in order, those whose keys begin with the same bits together."""
+    groups: list[list[str]] = [[] for _ in range(num_groups)]
+    for name, texts in FILES.items():
+        keys = document_keys(Origins([name], [0]), np.arange(len(texts)), 5)
+        for text, key in zip(texts, keys.tolist(), strict=True):
+            groups[key * num_groups >> 63].append(text)
+    assert sum(map(len, groups)) == len(documents)
+    return [in_order(group) for group in groups]
+
+
+def test_both_shuffles_put_the_rows_of_groups_into_the_order_of_the_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(shuffled_documents, "GROUP_TOKENS", 60)
+    monkeypatch.setattr(shuffled_sequences, "TOKENS_GATHERED", 30)
+    fields = {"exports": ["parquet"], "packing": {"sequence_length": 7, "strategy": "best_fit"}}
+    build(declared(tmp_path, **fields))
+    groups = parts(declared(tmp_path, None, **fields))
+    both = parts(declared(tmp_path, None, shuffle={**SHUFFLE, "sequences": True}, **fields))
+
+    for name, part in groups.items():
+        rows = rows_of(part)
+        order = Permutation(len(rows), 5, f"sequences:{name}").at(np.arange(len(rows)))
+        assert rows_of(both[name]) == [rows[place] for place in order]
+
+
 def test_convert_keeps_the_order(tmp_path: Path):
-    dataset = declared(tmp_path, exports=["bin", "megatron"])
+    exports = ["bin", "megatron", "parquet", "jsonl"]
+    dataset = declared(tmp_path, exports=exports, packing={"sequence_length": 7})
     built = build(dataset)
 
-    folder = convert_export(built.export("bin").folder, ExportConfig.read("megatron", where="test"))
+    for source, target in [("bin", "megatron"), ("parquet", "jsonl"), ("parquet", "bin")]:
+        config = ExportConfig.read(target, where="test")
+        folder = convert_export(built.export(source).folder, config)
 
-    expected, found = content(built.export("megatron").folder), content(folder)
-    assert {**found, "manifest.json": b""} == {**expected, "manifest.json": b""}
+        expected, found = content(built.export(target).folder), content(folder)
+        assert {**found, "manifest.json": b""} == {**expected, "manifest.json": b""}
+    packed = ExportConfig.read("jsonl", where="test")
+    folder = convert_export(built.export("bin").folder, packed, packing=dataset.packing)
+    assert (
+        content(folder)["train-00000-of-00001.jsonl"]
+        == (content(built.export("jsonl").folder)["train-00000-of-00001.jsonl"])
+    )
     assert problems_of(dataset) == []
 
 
