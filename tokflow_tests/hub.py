@@ -39,6 +39,8 @@ class Hub:
     """What to answer instead to the next requests."""
     asked: list[str] = field(default_factory=list)
     """`GET /path` of each request."""
+    is_lying: bool = False
+    """It gives other bytes of files than their sha256 promises."""
     num_sent: int = 0
     """Bytes of all answers."""
     authorizations: list[tuple[str, str | None]] = field(default_factory=list)
@@ -102,7 +104,8 @@ class _Handler(BaseHTTPRequestHandler):
         if hub.statuses and (status := hub.statuses.pop(0)) != 200:
             self.send(b"", status=status)
         elif match := re.fullmatch(r"/lfs/([0-9a-f]{64})", path):
-            self.send_content(self.content(match[1]), f'"{match[1]}"')
+            content = self.content(match[1])
+            self.send_content(content[::-1] if hub.is_lying else content, f'"{match[1]}"')
         elif hub.token and authorization != f"Bearer {hub.token}":
             self.refuse(401, "RepoNotFound")
         elif match := re.fullmatch(r"/api/datasets/([^/]+/[^/]+)(?:/revision/(.+))?", path):

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, NamedTuple
 
 from pydantic import BeforeValidator, ByteSize, TypeAdapter
 
-from tokflow.errors import ConfigError
+from tokflow.errors import ConfigError, first_five
 from tokflow.raw.globs import escaped
 from tokflow.raw.urls import hub_dataset, redact
 from tokflow.store.config import Config
@@ -72,19 +72,21 @@ class RawConfig(Config):
     ]
     """Paths, globs (`*`, `?`, `[...]`, `**`) and URLs (`file`, `http`, `https`, and what fsspec
     knows, as `s3`, `gs`, `hf`); one file is one partition. A folder such as `x.parquet`, which
-    Spark, Dask and Hive write, stands for the data files in it. Hidden files match only a pattern
-    that names the dot. `[[]` stands for a bracket in a name; a `Path` in Python is no pattern.
-    `hf://datasets/org/name` is a dataset of the Hugging Face hub: its card says which files are
-    read, or without one their names, as `load_dataset` has it. HF_TOKEN and HF_ENDPOINT count."""
+    Spark, Dask and Hive write, stands for the data files in it; another folder is read as
+    `load_dataset` reads it or, if `save_to_disk` wrote it, `load_from_disk`. Hidden files match
+    only a pattern that names the dot. `[[]` stands for a bracket in a name; a `Path` in Python is
+    no pattern. `hf://datasets/org/name` is a dataset of the Hugging Face hub, of which the files
+    are read that its card or their names say, as `load_dataset` does; HF_TOKEN and HF_ENDPOINT
+    count."""
     config: str | None = None
-    """Of a dataset of the hub: the config, as `load_dataset(name, config)` has it; default: the
-    only one, or the one that its card calls default."""
+    """Of a dataset, a folder or one of the hub: the config, as `load_dataset(name, config)` has
+    it; default: the only one, or the one that its card calls default."""
     split: Annotated[
         tuple[str, ...] | None,
         BeforeValidator(_as_names, json_schema_input_type=str | list[str] | None),
     ] = None
-    """Of a dataset of the hub: the split that is read, or a list of them; default: all. They
-    become parts by `split.parts`, as {train: {source_split: train}}."""
+    """Of a dataset: the split that is read, or a list of them; default: all. They become
+    parts by `split.parts`, as {train: {source_split: train}}."""
     revision: str | None = None
     """Of a dataset of the hub: a branch, a tag or a commit; default: main, of which each run reads
     the newest commit. The manifest of each file names the commit that it was fetched from."""
@@ -95,14 +97,11 @@ class RawConfig(Config):
     such as `1 GB`, or so many files, such as `500`. Default: each file is a partition."""
 
     def check(self) -> None:
-        """Refuse what is said of a dataset of the hub where none is named."""
-        if any(map(hub_dataset, self.files)):
-            return
-        for name in ("config", "split", "revision"):
-            if getattr(self, name) is not None:
-                raise ConfigError(
-                    where=name,
-                    expected="a dataset of the hub in `files`, as hf://datasets/org/name",
-                    found=", ".join(map(redact, self.files[:5])),
-                    remedy=f"remove `{name}`, or name a dataset of the hub",
-                )
+        """Refuse a revision where no dataset of the hub is named."""
+        if self.revision is not None and not any(map(hub_dataset, self.files)):
+            raise ConfigError(
+                where="revision",
+                expected="a dataset of the hub in `files`, as hf://datasets/org/name",
+                found=first_five([redact(file) for file in self.files]),
+                remedy="remove `revision`, or name a dataset of the hub",
+            )

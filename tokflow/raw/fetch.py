@@ -93,8 +93,6 @@ def fetch(
         newest = _read_newest(folder, source, is_offline=offline)
         if newest is not None and newest.is_lazy and not as_read:
             newest = None
-        if source.hub is not None and newest and newest.validator != source.hub.probe():
-            newest = None  # of another version than the one that is listed
         if not offline:
             remote = _remote_file(source)
             fetching = _Fetching(source, store, folder, remote, newest, progress, as_read)
@@ -169,6 +167,11 @@ class _Fetching:
         if self.remote.probe() != partial.validator:
             partial.restart()
             raise TransientError("another version of the file after the download than before")
+        promised = None if self.source.hub is None else self.source.hub.sha256
+        if promised not in (None, partial.sha256):
+            found = f"sha256 {partial.sha256[:16]}… where the hub says {promised[:16]}…"
+            partial.restart()
+            raise TransientError(found)
 
     def _take_blocks(self, partial: PartialDownload) -> None:
         """Append what was read of this version before, up to the first byte that was not."""
@@ -223,6 +226,8 @@ def _read_newest(folder: Path, source: RawSource, *, is_offline: bool) -> Copy |
         if fields["url_sha256"] != _url_sha256(source):
             return None
         validator = Validator(**fields["validator"])
+        if source.hub is not None and validator != source.hub.probe():
+            return None  # of another version than the one that is listed
         if fields["sha256"] is None:
             return _lazy_copy(folder, source, validator, is_offline=is_offline)
         copy = Copy(

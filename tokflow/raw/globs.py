@@ -211,7 +211,7 @@ def _read_as(format_: str, folder: str, below: Matches, format_of: FormatOf) -> 
     shown = {
         path: kind
         for path, kind in below.items()
-        if kind != FOLDER and not _is_passed_over(path[len(folder) + 1 :])
+        if kind != FOLDER and not is_passed_over(path[len(folder) + 1 :])
     }
     for path, kind in shown.items():
         if kind == FILE and format_of(posixpath.basename(path)) != format_:
@@ -227,7 +227,7 @@ def _is_below(path: str, folders: set[str]) -> bool:
     return False
 
 
-def _is_passed_over(path: str) -> bool:
+def is_passed_over(path: str) -> bool:
     """Return whether Spark passes over a path in the folder; `_column=value` is a folder to it."""
     return any(
         name.startswith(".") or (name.startswith("_") and "=" not in name)

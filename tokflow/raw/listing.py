@@ -3,14 +3,15 @@
 import os
 import posixpath
 import urllib.parse
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING
 
 from tokflow.errors import ConfigError, first_five
 from tokflow.raw.config import RawConfig
+from tokflow.raw.dataset_matches import NO_ORIGIN, Origin, Origins, folder_matches, hub_matches
 from tokflow.raw.globs import (
     FILE,
     FOLDER,
@@ -46,18 +47,6 @@ class RawSource:
     """The file at its commit, if it is of a dataset of the hub; its URL names no commit."""
     source_split: str | None = field(default=None, repr=False)
     """The split that it is of, where its source has splits."""
-
-
-class Origin(NamedTuple):
-    """What is known of a file that a dataset is made of, by its source."""
-
-    source_split: str | None = None
-    hub: "HubFile | None" = None
-
-
-NO_ORIGIN = Origin()
-Origins: TypeAlias = Mapping[str, Origin]
-"""By path, of the files of which something is known."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,16 +86,16 @@ def list_raw(
     Files of several hosts (or buckets) have the host before their path. A file that two patterns
     match is listed once. Only patterns with a wildcard, and datasets of the hub, touch the
     network; `store` remembers what the hub said. `format_of` says by its name whether a folder
-    stands for the files in it, as `open_folders` has it.
+    stands for the files in it, as `open_folders` has it; other folders are datasets.
 
     Raises: ConfigError for a path that does not exist, a pattern without a match, two files with
-    one key, an unsafe key and a file inside `store`; RawFileError for a folder without rights, and
-    for a hub that does not answer.
+    one key, an unsafe key and a file in `store`; RawFileError for a folder without rights or a hub
+    that does not answer.
     """
-    patterns = [_read_pattern(text, base) for text in config.files]
+    patterns = [_opened(_read_pattern(text, base), format_of) for text in config.files]
+    _check_datasets(config, patterns)
     hosts = frozenset(_host(pattern.origin) for pattern in patterns if _is_web(pattern.origin))
-    sources: dict[str, RawSource] = {}
-    left_out: dict[str, str] = {}
+    sources, left_out = dict[str, RawSource](), dict[str, str]()
     for pattern in patterns:
         root = _root(pattern, patterns)
         matches, origins = _matches(pattern, config, store, format_of)
@@ -133,6 +122,25 @@ def _source(
         hub=origin.hub,
         source_split=origin.source_split,
     )
+
+
+def _opened(pattern: "_Pattern", format_of: FormatOf) -> "_Pattern":
+    """Return a pattern that names a folder as one that says itself what its files are."""
+    is_path = not pattern.origin and not pattern.is_glob
+    if not is_path or format_of(pattern.path) is not None or not Path(pattern.path).is_dir():
+        return pattern
+    return replace(pattern, folder=pattern.path, below=(), is_dataset=True)
+
+
+def _check_datasets(config: RawConfig, patterns: Sequence["_Pattern"]) -> None:
+    for name in ("config", "split"):
+        if getattr(config, name) is not None and not any(of.is_dataset for of in patterns):
+            raise ConfigError(
+                where=f"raw.{name}",
+                expected="a folder or a dataset of the hub, as hf://datasets/org/name",
+                found=first_five([redact(of.text) for of in patterns]),
+                remedy=f"remove raw.{name}, or name a dataset",
+            )
 
 
 def _root(pattern: "_Pattern", patterns: Sequence["_Pattern"]) -> str:
@@ -174,8 +182,8 @@ class _Pattern:
     """The fixed part, nothing of it escaped, absolute on this machine or below the origin."""
     below: tuple[str, ...]
     """Names and wildcards for the levels below `folder`; the last one is for files."""
-    is_hub_dataset: bool = False
-    """It names a dataset of the hub, which says itself what its files are."""
+    is_dataset: bool = False
+    """It names a folder, or a dataset of the hub, which says itself what its files are."""
 
     @property
     def is_glob(self) -> bool:
@@ -188,7 +196,7 @@ class _Pattern:
     def url_of(self, path: str) -> str:
         if not self.origin:
             return path
-        if self.is_hub_dataset:
+        if self.is_dataset:
             return self.origin + path
         written = self.text.split("://", 1)[1]
         start = self.text.removesuffix(written) + written.partition("/")[0]
@@ -201,10 +209,8 @@ def _read_pattern(text: str, base: Path) -> _Pattern:
     if not is_url(text):
         return _local_pattern(text, os.path.expanduser(text), base)  # noqa: PTH111
     if (dataset := hub_dataset(text)) is not None:
-        folder = f"/{dataset[0]}"
-        return _Pattern(
-            text=text, origin="hf://datasets", folder=folder, below=(), is_hub_dataset=True
-        )
+        folder, origin = f"/{dataset[0]}", "hf://datasets"
+        return _Pattern(text=text, origin=origin, folder=folder, below=(), is_dataset=True)
     try:
         url = split_url(text)
     except ValueError as error:
@@ -279,10 +285,13 @@ def _matches(
 ) -> tuple[Matches, Origins]:
     """Return the files that match, those of the folders that do, and what else does; and what is
     known of the origin of some."""
-    if pattern.is_hub_dataset:
-        from tokflow.raw.hub_matches import hub_matches  # with urllib3 and ssl
-
+    if pattern.is_dataset and pattern.origin:
         return hub_matches(pattern.text, config, store=store, format_of=format_of)
+    if pattern.is_dataset:
+        matches, origins = folder_matches(pattern.path, config, format_of=format_of)
+        if not origins:
+            _check_file(pattern)
+        return matches, origins
     return _matches_of_names(pattern, format_of), {}
 
 

@@ -17,6 +17,9 @@ from tokflow.raw.globs import FormatOf
 CARD = "README.md"
 """The file that may say, between two lines of `---`, which configs there are."""
 
+OF_NO_SPLIT = "a file of no split"
+"""The reason why a file is left out whose name says no split, where others do."""
+
 _SHARDED = re.compile(r"data/([^./][^/]*)-[0-9]{5}-of-[0-9]{5}[^/]*\.[^/]*")
 """Files that `push_to_hub` writes."""
 _WORDS = {
@@ -79,7 +82,7 @@ def find_splits(
     if not card.get("configs"):
         taken = {path for files in found.values() for path in files}
         others = (path for path in below if path not in taken and _name(path) not in _IGNORED)
-        left_out |= {path: "a file of no split" for path in others if format_of(_name(path))}
+        left_out |= {path: OF_NO_SPLIT for path in others if format_of(_name(path))}
     if not kept:
         raise ConfigError(
             where=where,

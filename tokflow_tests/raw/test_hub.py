@@ -175,9 +175,13 @@ def test_what_is_not_there_is_refused_by_name(hub: Hub):
         "raw.revision: expected one revision of team/texts, found 'v2', and 'v1' in raw.files; "
         "keep one of them"
     )
+    assert refusal(files="data/*.txt", revision="main") == (
+        "raw.revision: expected a dataset of the hub in `files`, as hf://datasets/org/name, found "
+        "data/*.txt; remove `revision`, or name a dataset of the hub"
+    )
     assert refusal(files="data/*.txt", split="train") == (
-        "raw.split: expected a dataset of the hub in `files`, as hf://datasets/org/name, found "
-        "data/*.txt; remove `split`, or name a dataset of the hub"
+        "raw.split: expected a folder or a dataset of the hub, as hf://datasets/org/name, found "
+        "data/*.txt; remove raw.split, or name a dataset"
     )
 
 
@@ -203,6 +207,20 @@ def test_a_gated_dataset_says_where_to_ask(hub: Hub, tmp_path: Path):
         f"authors decide who may read it; accept its terms at {hub.url}/datasets/team/texts and "
         "set HF_TOKEN"
     )
+
+
+def test_bytes_that_are_not_those_of_the_commit_are_refused(hub: Hub, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("tokflow.raw.retries.FIRST_WAIT_SECONDS", 0.01)
+    hub.is_lying = True
+
+    with pytest.raises(FetchError) as raised:
+        fetched(listed(split="test"), tmp_path)
+
+    assert str(raised.value).startswith(
+        f"{NAME}/data/test-00000-of-00001.parquet: expected a file that can be read, found sha256 "
+    )
+    hub.is_lying = False
+    assert len(fetched(listed(split="test"), tmp_path)) == 1
 
 
 def test_a_busy_hub_is_asked_again(hub: Hub, caplog):

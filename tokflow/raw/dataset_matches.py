@@ -1,0 +1,143 @@
+"""The files that a `raw` section asks for of a dataset: of the Hugging Face hub, or a folder."""
+
+import posixpath
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from tokflow.errors import ConfigError, first_five, nearest
+from tokflow.raw.config import RawConfig
+from tokflow.raw.globs import FILE, FOLDER, FormatOf, Matches, is_passed_over, list_folder
+from tokflow.raw.saved_folders import read_saved_splits
+from tokflow.raw.source_splits import CARD, OF_NO_SPLIT, SourceSplits, card_of, find_splits
+from tokflow.raw.urls import hub_dataset
+
+if TYPE_CHECKING:
+    from tokflow.raw.hub import HubFile
+
+DEFAULT_REVISION = "main"
+
+
+class Origin(NamedTuple):
+    """What is known of a file by the dataset that it is of."""
+
+    source_split: str | None = None
+    hub: "HubFile | None" = None
+
+
+NO_ORIGIN = Origin()
+Origins: TypeAlias = Mapping[str, Origin]
+"""By path, of the files of which something is known."""
+
+
+def hub_matches(
+    url: str, config: RawConfig, *, store: Path | None, format_of: FormatOf
+) -> tuple[Matches, Origins]:
+    """Return the files of the config and the splits asked for, by `/org/name/path`, what else
+    looks like data, and which split and commit each file is of.
+
+    Raises: ConfigError for a repository, revision, config or split that is not there, with those
+    that are; FetchError if the hub does not answer.
+    """
+    from tokflow.raw.hub import list_repository  # with urllib3 and ssl
+
+    repository = list_repository(*_named(url, config.revision), store=store)
+    where = f"raw.files 'hf://datasets/{repository.name}'"
+    splits = find_splits(
+        repository.files, repository.card, config=config.config, where=where, format_of=format_of
+    )
+    return _asked(splits, config, f"/{repository.name}", where, hub_file=repository.files.get)
+
+
+def folder_matches(
+    folder: str, config: RawConfig, *, format_of: FormatOf
+) -> tuple[Matches, Origins]:
+    """Return the files of a folder of this machine, as `hub_matches` those of a repository.
+
+    What `save_to_disk` wrote is read as it says itself; any other folder as `load_dataset` reads
+    it, but for files that look like data and are of no split, which are an error. Nothing hidden
+    is looked at, nor what begins with `_`. A folder without data files is left as it is.
+
+    Raises: ConfigError; RawFileError for a folder that cannot be read.
+    """
+    where = f"raw.files {folder!r}"
+    below = {path[len(folder) + 1 :]: kind for path, kind in list_folder(folder).items()}
+    below = {path: kind for path, kind in below.items() if not is_passed_over(path)}
+    files = [path for path, kind in below.items() if kind == FILE]
+    if not any(format_of(posixpath.basename(path)) for path in files):
+        return {folder: FOLDER}, {}
+    splits = read_saved_splits(Path(folder), files, config.config)
+    if splits is None:
+        text = Path(folder, CARD).read_text(errors="replace") if CARD in files else ""
+        card = card_of(text, where=where)
+        splits = find_splits(files, card, config=config.config, where=where, format_of=format_of)
+        _check_complete(splits, folder, where=where)
+    matches, origins = _asked(splits, config, folder, where)
+    others = {f"{folder}/{path}": kind for path, kind in below.items() if kind != FILE}
+    return others | matches, origins
+
+
+def _named(url: str, revision: str | None) -> tuple[str, str]:
+    name, written = hub_dataset(url) or (url, None)
+    if written and revision and written != revision:
+        raise ConfigError(
+            where="raw.revision",
+            expected=f"one revision of {name}",
+            found=f"{revision!r}, and {written!r} in raw.files",
+            remedy="keep one of them",
+        )
+    return name, revision or written or DEFAULT_REVISION
+
+
+def _asked(
+    splits: SourceSplits,
+    config: RawConfig,
+    folder: str,
+    where: str,
+    hub_file: Callable[[str], "HubFile | None"] = lambda _: None,
+) -> tuple[Matches, Origins]:
+    """Return the files of the splits asked for, by their paths, which begin with `folder`."""
+    origins: dict[str, Origin] = {}
+    for split in _asked_splits(splits, config.split, where=where):
+        for path in splits.files[split]:
+            first = origins.setdefault(f"{folder}/{path}", Origin(split, hub_file(path)))
+            _check_one_split(path, first, split, where=where)
+    left_out = {f"{folder}/{path}": kind for path, kind in splits.left_out.items()}
+    return left_out | dict.fromkeys(origins, FILE), origins
+
+
+def _asked_splits(
+    splits: SourceSplits, asked: Sequence[str] | None, *, where: str
+) -> Sequence[str]:
+    known = list(splits.files)
+    for split in asked or ():
+        if split not in known:
+            raise ConfigError(
+                where=f"{where}: raw.split",
+                expected=f"one of {', '.join(known)}",
+                found=repr(split),
+                remedy=nearest(split, known) or "name one of them",
+            )
+    return asked or known
+
+
+def _check_one_split(path: str, first: Origin, split: str, *, where: str) -> None:
+    if first.source_split != split:
+        raise ConfigError(
+            where=f"{where}: {path}",
+            expected="a file of one split",
+            found=f"one of {first.source_split} and of {split}",
+            remedy="name one of them as raw.split",
+        )
+
+
+def _check_complete(splits: SourceSplits, folder: str, *, where: str) -> None:
+    of_none = [path for path, reason in splits.left_out.items() if reason == OF_NO_SPLIT]
+    if of_none:
+        raise ConfigError(
+            where=where,
+            expected=f"files that are all of a split by their names, as some are of "
+            f"{' and '.join(splits.files)}",
+            found=f"others: {first_five(of_none)}",
+            remedy=f"write {folder}/* for all of its files, or a pattern for some",
+        )
