@@ -7,7 +7,8 @@ from itertools import islice
 from pathlib import Path
 
 from tokflow.build.dataset import Dataset
-from tokflow.build.plan import make_plan
+from tokflow.build.graph import BuildGraph
+from tokflow.build.plan import Plan, make_plan
 from tokflow.errors import CorruptOutputError, MissingOutputError
 from tokflow.store.atomic import LATEST, is_leftover, remove_empty
 from tokflow.store.manifest import MANIFEST_NAME, is_output_name
@@ -33,8 +34,8 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
     file, or export, that were made last (it counts among them), and what `latest` of an export
     leads to that is still declared. Conversions stay, which were asked for by hand; so do raw files
     that were fetched whole, and what a newer tokflow made. Damaged outputs go, and unfinished
-    segments, what was read of another version of a raw file, or of one that is there whole, and
-    what killed processes left, of other machines a day later.
+    segments, what killed processes left, of other machines a day later, and what was read of
+    another version of a raw file, or of one that is there whole.
 
     Raises: MissingOutputError where the dataset is not built: what it refers to is not known.
     """
@@ -43,15 +44,10 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
         raise MissingOutputError(
             where=dataset.name,
             expected="a dataset that is built, to know what it refers to",
-            found=f"{len(plan.missing):,} of {len(plan.planned):,} outputs missing"
-            if plan.missing
-            else f"{plan.bad[0].name}, which cannot be read",
+            found=_what_is_missing(plan),
             remedy="run `tokflow run` first",
         )
-    unfinished = sorted(_unfinished(dataset.folder))
-    used = {planned.folder for planned in plan.planned}
-    raw_files = map(plan.graph.raw_file, plan.graph.sources)
-    used |= {raw.path.parent for raw in raw_files if raw.is_lazy}
+    used = {planned.folder for planned in plan.planned} | _used_blocks(plan.graph)
     stored = [found for stage in STAGE_FOLDERS for found in walk(dataset.folder / stage)]
     damaged = [
         found.folder
@@ -67,7 +63,20 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
         for found in islice(made_in(folder), keep, None)
         if found.folder.resolve() not in published and not found.is_converted
     ]
+    unfinished = sorted(_unfinished(dataset.folder))
     return {path: _num_bytes(path) for path in [*older, *damaged, *unfinished] if path not in used}
+
+
+def _what_is_missing(plan: Plan) -> str:
+    if plan.missing:
+        return f"{len(plan.missing):,} of {len(plan.planned):,} outputs missing"
+    return f"{plan.bad[0].name}, which cannot be read"
+
+
+def _used_blocks(graph: BuildGraph) -> set[Path]:
+    """Return the folders with what was read of raw files that are fetched as they are read."""
+    raw_files = map(graph.raw_file, graph.sources)
+    return {raw.path.parent for raw in raw_files if raw.is_lazy}
 
 
 def _unfinished(folder: Path) -> Iterator[Path]:

@@ -90,9 +90,7 @@ def fetch(
     folder = store / "raw" / source.key
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder / ".lock"):
-        newest = _read_newest(folder, source, is_offline=offline)
-        if newest is not None and newest.is_lazy and not as_read:
-            newest = None
+        newest = _read_newest(folder, source, is_offline=offline, as_read=as_read)
         if not offline:
             remote = _remote_file(source)
             fetching = _Fetching(source, store, folder, remote, newest, progress, as_read)
@@ -219,8 +217,11 @@ class _Fetching:
         return FetchError(**remote_error(self.source.url, found, remedy=remedy).fields())
 
 
-def _read_newest(folder: Path, source: RawSource, *, is_offline: bool) -> Copy | None:
-    """Return the newest copy; None if it is of another URL or incomplete, or not remembered."""
+def _read_newest(
+    folder: Path, source: RawSource, *, is_offline: bool, as_read: bool
+) -> Copy | None:
+    """Return the newest copy; None if it is of another URL, not remembered, or incomplete and not
+    to be fetched `as_read`."""
     try:
         fields: dict[str, Any] = json.loads((folder / NEWEST_NAME).read_text())
         if fields["url_sha256"] != _url_sha256(source):
@@ -229,7 +230,8 @@ def _read_newest(folder: Path, source: RawSource, *, is_offline: bool) -> Copy |
         if source.hub is not None and validator != source.hub.probe():
             return None  # of another version than the one that is listed
         if fields["sha256"] is None:
-            return _lazy_copy(folder, source, validator, is_offline=is_offline)
+            lazy = _lazy_copy(folder, source, validator, is_offline=is_offline)
+            return lazy if as_read else None
         copy = Copy(
             path=folder / fields["sha256"][:16] / _file_name(source),
             num_bytes=fields["num_bytes"],
