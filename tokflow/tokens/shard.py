@@ -160,6 +160,7 @@ def tokens_recipe(
             "documents": deciding_fields(documents, raw.sizes if raw else {}),
             "eos": config.eos,
             "bos": config.bos,
+            **eos_fields(config),
             "special_tokens_in_text": "control" if is_control else "ordinary",
             **({"engine": "reference"} if is_wrong else {}),
             **({"range_bytes": ranges.RANGE_BYTES} if is_in_ranges else {}),
@@ -169,6 +170,12 @@ def tokens_recipe(
         if raw and tokenizer
         else {},
     )
+
+
+def eos_fields(config: TokenizerConfig) -> dict[str, bool]:
+    """Return the field that says that documents of no tokens stay so, where others have more."""
+    has_either = config.eos == "last" or config.bos == "first"
+    return {"eos_of_empty": False} if has_either and not config.eos_of_empty else {}
 
 
 def refused(
@@ -276,7 +283,10 @@ def _counts(writer: ShardWriter, encoder: DocumentEncoder, *, num_rejects: int) 
     }
     if encoder.encoding.eos_id is None:
         return counts
-    ending = encoder.encoding.eos_per_document * counts["num_documents"]
+    num_ended = counts["num_documents"]
+    if not encoder.encoding.config.eos_of_empty:
+        num_ended -= writer.num_without_tokens
+    ending = encoder.encoding.eos_per_document * num_ended
     return {**counts, "num_eos": writer.num_eos, "num_eos_in_text": writer.num_eos - ending}
 
 
