@@ -23,7 +23,8 @@ def statistics_of(built: BuildResult) -> dict[str, Any]:
     """Return what is known of all outputs of a build, as plain JSON.
 
     text: sums over the token shards, {} where there is none; parts: a row for each part over all
-    splits; exports: by name a row for each part. A build of some files tells of these alone.
+    splits; mixture, of one that is built whole: a row for each source and part; exports: by name a
+    row for each part. A build of some files tells of these alone.
     """
     splits = [made.manifest for made in built.of("split")]
     return {
@@ -31,6 +32,7 @@ def statistics_of(built: BuildResult) -> dict[str, Any]:
         "parts": part_statistics(
             splits[0].details["parts"] if splits else (), [split.counts for split in splits]
         ),
+        **({"mixture": of_mixture} if (of_mixture := mixture_statistics(built)) else {}),
         "exports": {
             made.output.name: [
                 {"part": part, **export_statistics(made.manifest.counts, part)}
@@ -39,6 +41,26 @@ def statistics_of(built: BuildResult) -> dict[str, Any]:
             for made in built.of("export")
         },
     }
+
+
+def mixture_statistics(built: BuildResult) -> list[dict[str, Any]]:
+    """Return a row for each source and part of a mixture that is built: tokens and epochs as
+    planned and as they came out."""
+    splits = {made.output.name: made.output for made in built.of("split")}
+    graph = next(iter(splits.values())).graph if splits else None
+    if graph is None or graph.mixture is None or len(splits) < len(graph.partitions):
+        return []
+    return rows_of_mixture(graph.mixture.realised(splits))
+
+
+def rows_of_mixture(details: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Return the `mixture` of an export's details as rows, of parts in which there is anything."""
+    return [
+        {"source": source, "part": part, **numbers}
+        for source, parts in details.items()
+        for part, numbers in parts.items()
+        if numbers["available_tokens"]
+    ]
 
 
 def text_statistics(shards: Iterable[Mapping[str, int]]) -> dict[str, int | float]:

@@ -1,7 +1,8 @@
 """Summary at the end of a run: files, exports, what was left out, and how to load a batch."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.lines import described_parts, described_sequences
@@ -111,6 +112,8 @@ def _print_statistics(built: BuildResult) -> None:
             f"{counted(text['num_chars'], 'character')}, {size(text['num_bytes'])}, "
             f"{counted(text['num_tokens'], 'token')}, {text['bytes_per_token']:.2f} bytes a token"
         )
+    if of_mixture := statistics.get("mixture"):
+        _print_mixture(of_mixture)
     if rows := statistics["parts"]:
         print()
         print_table(
@@ -125,6 +128,29 @@ def _print_statistics(built: BuildResult) -> None:
                 for row in rows
             ],
         )
+
+
+def _print_mixture(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print how much of each source a mixture was to take, and takes."""
+    total = Counter[str]()
+    for row in rows:
+        total[row["part"]] += row["tokens"]
+    print()
+    print_table(
+        ("source", "part", "planned tokens", "tokens", "share", "planned epochs", "epochs"),
+        [
+            (
+                row["source"],
+                row["part"],
+                f"{row['planned_tokens']:,}",
+                f"{row['tokens']:,}",
+                f"{100 * row['tokens'] / max(total[row['part']], 1):.2f} %",
+                f"{row['planned_epochs']:,.2f}",
+                f"{row['epochs']:,.2f}",
+            )
+            for row in rows
+        ],
+    )
 
 
 def _export_row(made: StageResult) -> Sequence[str]:

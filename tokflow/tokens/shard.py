@@ -62,6 +62,8 @@ class TokenShard:
 
     folder: Path
     manifest: Manifest
+    num_passes: int = 1
+    """Of a shard in a mixture: how often its documents come, as so many files of a group."""
 
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
@@ -112,14 +114,20 @@ class TokenShard:
         return TokenSource(tuple(mapped(self.folder / each, dtype) for each in self.names(name)))
 
     def documents(self, columns: list[str] | None = None) -> pa.Table:
-        """Return documents.parquet, one row per document in the order of files and rows."""
+        """Return documents.parquet, one row per document in the order of files and rows, and all
+        of it again for each further pass of a mixture."""
         tables, bases = [], dict.fromkeys(COUNTED_FROM, 0)
         for name, counts in zip(self.names(DOCUMENTS_NAME), self.segments, strict=True):
             tables.append(_moved(read_table(self.folder / name, columns), bases))
             for column, num in COUNTED_FROM.items():
                 bases[column] += counts.get(num, 0)
-        return pa.concat_tables(tables)
+        table = pa.concat_tables(tables)
+        passes = ({"row": number * ROWS_OF_PASS} for number in range(self.num_passes))
+        return pa.concat_tables(_moved(table, rows) for rows in passes)
 
+
+ROWS_OF_PASS = 2**40
+"""Rows that a pass of a mixture takes up, more than any file has."""
 
 COUNTED_FROM = {
     "row": "num_rows",
