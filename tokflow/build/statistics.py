@@ -6,6 +6,7 @@ from typing import Any
 
 from tokflow.build.results import BuildResult
 from tokflow.split.spans import LONGEST
+from tokflow.store.manifest import Manifest
 
 OF_TEXT = (
     "num_documents",
@@ -35,7 +36,7 @@ def statistics_of(built: BuildResult) -> dict[str, Any]:
         **({"mixture": of_mixture} if (of_mixture := mixture_statistics(built)) else {}),
         "exports": {
             made.output.name: [
-                {"part": part, **export_statistics(made.manifest.counts, part)}
+                {"part": part, **export_statistics(made.manifest, part)}
                 for part in made.manifest.details["parts"]
             ]
             for made in built.of("export")
@@ -101,8 +102,9 @@ def part_statistics(
 _OF_SPLIT = ("num_documents", "num_cut_pieces", "num_chars", "num_tokens")
 
 
-def export_statistics(counts: Mapping[str, int], part: str) -> dict[str, int | float]:
-    """Return what an export with these counts holds of a part, and how full its sequences are."""
+def export_statistics(export: Manifest, part: str) -> dict[str, int | float]:
+    """Return what an export holds of a part, and how full its sequences are."""
+    counts = written_counts(export)
     num_tokens = counts[f"{part}.num_tokens"]
     packed: dict[str, int | float] = {}
     if (num_sequences := counts.get(f"{part}.num_sequences")) is not None:
@@ -110,6 +112,13 @@ def export_statistics(counts: Mapping[str, int], part: str) -> dict[str, int | f
         packed = {"num_sequences": num_sequences, "fill_fraction": ratio(num_tokens, num_slots)}
     dropped = counts[f"{part}.num_dropped_tokens"]
     return {"num_exported_tokens": num_tokens, "num_dropped_tokens": dropped, **packed}
+
+
+def written_counts(export: Manifest) -> Mapping[str, int]:
+    """Return the counts of an export, without padding where its rows end at their last token."""
+    if export.config.get("options", {}).get("padding") is not False:
+        return export.counts
+    return {name: 0 if name.endswith(".num_padding") else n for name, n in export.counts.items()}
 
 
 def ratio(part: int, whole: int) -> float:

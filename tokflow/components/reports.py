@@ -234,7 +234,7 @@ def _export(made: StageResult) -> dict[str, Any]:
         "dtype": graph.tokenizer.dtype.name,
         "num_tokens": num_tokens,
         "num_bytes": manifest.num_bytes,
-        "parts": _table([row | export_statistics(counts, row["part"]) for row in rows]),
+        "parts": _table([row | export_statistics(manifest, row["part"]) for row in rows]),
         "dagster/row_count": num_rows,
         **({"mixture": _table(rows_of_mixture(mixture))} if mixture else {}),
         "files": _files(made),
