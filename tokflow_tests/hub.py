@@ -96,8 +96,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def answer(self):
         hub, parts = self.hub, urllib.parse.urlsplit(self.path)
-        path, self.query = urllib.parse.unquote(parts.path), urllib.parse.parse_qs(parts.query)
-        hub.asked.append(f"{self.command} {path}")
+        path, self.query = parts.path, urllib.parse.parse_qs(parts.query)
+        hub.asked.append(f"{self.command} {urllib.parse.unquote(path)}")
         authorization = self.headers.get("Authorization")
         hub.authorizations.append((path, authorization))
         self.body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -109,13 +109,13 @@ class _Handler(BaseHTTPRequestHandler):
         elif hub.token and authorization != f"Bearer {hub.token}":
             self.refuse(401, "RepoNotFound")
         elif match := re.fullmatch(r"/api/datasets/([^/]+/[^/]+)(?:/revision/(.+))?", path):
-            self.answer_info(match[1], match[2] or "main")
+            self.answer_info(match[1], urllib.parse.unquote(match[2] or "main"))
         elif match := re.fullmatch(r"/api/datasets/([^/]+/[^/]+)/tree/([^/]+)(?:/(.+))?", path):
-            self.answer_tree(match[1], match[2], match[3] or "")
+            self.answer_tree(*map(urllib.parse.unquote, match.groups("")))
         elif match := re.fullmatch(r"/api/datasets/([^/]+/[^/]+)/paths-info/([^/]+)", path):
-            self.answer_paths(match[1], match[2])
+            self.answer_paths(*map(urllib.parse.unquote, match.groups()))
         elif match := re.fullmatch(r"/datasets/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
-            self.answer_file(*match.groups())
+            self.answer_file(*map(urllib.parse.unquote, match.groups()))
         else:
             self.refuse(404, "RepoNotFound")
 
@@ -172,6 +172,7 @@ class _Handler(BaseHTTPRequestHandler):
     def answer_file(self, name: str, revision: str, path: str):
         if (commit := self.commit(name, revision)) is None:
             return
+        headers = {"X-Repo-Commit": commit}
         content = self.hub.commits[name][commit].get(path)
         if content is None:
             self.refuse(404, "EntryNotFound")
@@ -179,10 +180,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.refuse(403, "GatedRepo")
         elif "lfs" in (entry := _entry(path, content)):
             sha256 = entry["lfs"]["oid"]
-            headers = {"X-Linked-Etag": f'"{sha256}"', "X-Linked-Size": str(len(content))}
+            headers |= {"X-Linked-Etag": f'"{sha256}"', "X-Linked-Size": str(len(content))}
             self.send(b"", status=302, Location=f"{self.hub.cdn}/lfs/{sha256}", **headers)
         else:
-            self.send_content(content, f'"{entry["oid"]}"', **{"X-Repo-Commit": commit})
+            self.send_content(content, f'"{entry["oid"]}"', **headers)
 
     def content(self, sha256: str) -> bytes:
         trees = (tree for commits in self.hub.commits.values() for tree in commits.values())

@@ -1,6 +1,7 @@
 """`tokflow inspect`: an output for people: counts, files, the first sequences decoded."""
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,8 @@ def _print(inspection: Inspection) -> None:
     parents = [f"{name} {parent[:16]}" for name, parent in manifest.parents.items()]
     for parent in shortened(parents, FILES_SHOWN):
         print(f"made from    {parent}")
+    for name, commit in _commits(manifest.details).items():
+        print(f"of the hub   {name} at {commit}")
     if (version := manifest.details.get("raw_version")) is not None:
         known_by = [version[name] for name in ("etag", "last_modified") if version[name]]
         print(f"raw file     {size(version['num_bytes'])}, read up to a limit: {known_by[0]}")
@@ -69,6 +72,13 @@ def _print(inspection: Inspection) -> None:
         print_styled((excerpt.name, "bold"), f": {tokens} of {segments}")
         for number, segment in enumerate(excerpt.segments):
             _print_segment(segment, number)
+
+
+def _commits(details: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return the commits of what an output is made of and the hub had, by its names there."""
+    origin = details.get("origin", {})
+    of_origin = {origin["hub_id"]: origin["commit"]} if "commit" in origin else {}
+    return {**of_origin, **details.get("commits", {})}
 
 
 def _print_segment(segment: Segment, number: int) -> None:

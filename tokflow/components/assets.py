@@ -45,7 +45,8 @@ def make_assets(dataset: Dataset) -> list[dg.AssetsDefinition]:
     """Return the assets of a dataset, parents first."""
     kind, packing = dataset.tokenizer.kind, dataset.packing
     lengths = {part: packing.of_part(part).stored_length for part in dataset.split.parts}
-    raw = {"files": [redact(file) for file in dataset.raw.files]}
+    raw = dataset.raw.model_dump(include={"config", "split", "revision"}, exclude_none=True)
+    raw["files"] = [redact(file) for file in dataset.raw.files]
     rows: list[tuple[str, set[str], Any, str]] = [
         ("raw", {"file"}, raw, "Each raw file as it is: read where it stands, or fetched."),
         ("files", {"file"}, raw, "The list of raw files with their checksums: what exports hold."),

@@ -40,13 +40,15 @@ def digest_of(*values: Any) -> str:
 def inputs_digest(changes: FileChanges) -> str:
     """Return a digest of what decides the outputs of a dataset: files, config and code.
 
-    Files elsewhere count by their names alone.
+    Files elsewhere count by their names alone, and those of the hub by their content there.
 
     Raises: TokflowError where the tokenizer's own files cannot be found.
     """
     graph = changes.graph
+    of_hub = [(key, of.hub.content_id) for key, of in graph.sources.items() if of.hub is not None]
     return digest_of(
         sorted(graph.sources),
+        *of_hub,
         sorted(changes.stamps.items()),
         _tokenizer_stamps(graph),
         graph.dataset,

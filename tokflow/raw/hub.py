@@ -22,7 +22,7 @@ from tokflow.errors import ConfigError, FetchError, RawFileError
 from tokflow.raw.remote import Body, TransientError, Validator
 from tokflow.raw.source_splits import CARD, card_of
 from tokflow.raw.urls import safe_text
-from tokflow.raw.web import WebFile
+from tokflow.raw.web import TIMEOUT_SECONDS, WebFile
 from tokflow.store.atomic import new_file
 
 _T = TypeVar("_T")
@@ -129,7 +129,8 @@ def list_repository(name: str, revision: str, *, store: Path | None) -> HubRepos
         raise _unreachable(f"raw.files 'hf://datasets/{name}'", found)
     api = HfApi(endpoint=_endpoint(), library_name="tokflow")
     asked = partial(_asked, name=name, revision=revision)
-    commit = str(asked(lambda: api.dataset_info(name, revision=revision, expand=["sha"]).sha))
+    about = partial(api.dataset_info, name, revision=revision, timeout=TIMEOUT_SECONDS)
+    commit = str(asked(lambda: about(expand=["sha"])).sha)
     if known is None or known.commit != commit:
         files = {file.path: file for file in asked(lambda: list(_files(api, name, commit)))}
         text = asked(lambda: _read(files[CARD])) if CARD in files else ""

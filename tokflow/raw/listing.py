@@ -1,6 +1,5 @@
 """The raw files of a dataset, found by its patterns, with the key of each."""
 
-import os
 import posixpath
 import urllib.parse
 from collections.abc import Sequence
@@ -18,13 +17,13 @@ from tokflow.raw.globs import (
     FormatOf,
     Matches,
     find_below,
-    has_wildcard,
     list_folder,
     open_folders,
     unescaped,
 )
 from tokflow.raw.keys import check_key
-from tokflow.raw.urls import hub_dataset, is_url, redact, split_url
+from tokflow.raw.patterns import Pattern, host_of, is_web, read_pattern
+from tokflow.raw.urls import redact
 
 if TYPE_CHECKING:
     from tokflow.raw.hub import HubFile
@@ -68,6 +67,12 @@ class Listing:
     left_out: tuple[LeftOut, ...] = ()
     """The other things, sorted by path."""
 
+    @property
+    def commits(self) -> dict[str, str]:
+        """The commit of each dataset of the hub that is read, by its name."""
+        hub_files = (source.hub for source in self.sources.values() if source.hub is not None)
+        return {file.repository: file.commit for file in hub_files}
+
 
 def list_raw(
     config: RawConfig, *, base: Path, store: Path | None = None, format_of: FormatOf
@@ -92,9 +97,9 @@ def list_raw(
     one key, an unsafe key and a file in `store`; RawFileError for a folder without rights or a hub
     that does not answer.
     """
-    patterns = [_opened(_read_pattern(text, base), format_of) for text in config.files]
+    patterns = [_opened(read_pattern(text, base), format_of) for text in config.files]
     _check_datasets(config, patterns)
-    hosts = frozenset(_host(pattern.origin) for pattern in patterns if _is_web(pattern.origin))
+    hosts = frozenset(host_of(pattern.origin) for pattern in patterns if is_web(pattern.origin))
     sources, left_out = dict[str, RawSource](), dict[str, str]()
     for pattern in patterns:
         root = _root(pattern, patterns)
@@ -112,7 +117,7 @@ def list_raw(
 
 
 def _source(
-    path: str, pattern: "_Pattern", root: str, *, named_hosts: frozenset[str], origin: Origin
+    path: str, pattern: Pattern, root: str, *, named_hosts: frozenset[str], origin: Origin
 ) -> RawSource:
     return RawSource(
         key=_key(path, pattern, root),
@@ -124,15 +129,16 @@ def _source(
     )
 
 
-def _opened(pattern: "_Pattern", format_of: FormatOf) -> "_Pattern":
+def _opened(pattern: Pattern, format_of: FormatOf) -> Pattern:
     """Return a pattern that names a folder as one that says itself what its files are."""
     is_path = not pattern.origin and not pattern.is_glob
     if not is_path or format_of(pattern.path) is not None or not Path(pattern.path).is_dir():
         return pattern
-    return replace(pattern, folder=pattern.path, below=(), is_dataset=True)
+    folder = pattern.path.rstrip("/") or "/"
+    return replace(pattern, folder=folder, below=(), is_dataset=True)
 
 
-def _check_datasets(config: RawConfig, patterns: Sequence["_Pattern"]) -> None:
+def _check_datasets(config: RawConfig, patterns: Sequence[Pattern]) -> None:
     for name in ("config", "split"):
         if getattr(config, name) is not None and not any(of.is_dataset for of in patterns):
             raise ConfigError(
@@ -143,7 +149,7 @@ def _check_datasets(config: RawConfig, patterns: Sequence["_Pattern"]) -> None:
             )
 
 
-def _root(pattern: "_Pattern", patterns: Sequence["_Pattern"]) -> str:
+def _root(pattern: Pattern, patterns: Sequence[Pattern]) -> str:
     """Return the folder that keys are relative to; none where they begin with a host."""
     if pattern.origin and any(other.origin != pattern.origin for other in patterns):
         return ""
@@ -172,116 +178,8 @@ def check_outside(source: RawSource, store: Path | None) -> None:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Pattern:
-    text: str = field(repr=False)
-    """As the user wrote it."""
-    origin: str
-    """Scheme and host; empty for this machine."""
-    folder: str
-    """The fixed part, nothing of it escaped, absolute on this machine or below the origin."""
-    below: tuple[str, ...]
-    """Names and wildcards for the levels below `folder`; the last one is for files."""
-    is_dataset: bool = False
-    """It names a folder, or a dataset of the hub, which says itself what its files are."""
-
-    @property
-    def is_glob(self) -> bool:
-        return not _is_web(self.origin) and has_wildcard("/".join(self.below))
-
-    @property
-    def path(self) -> str:
-        return posixpath.join(self.folder, *map(unescaped, self.below))
-
-    def url_of(self, path: str) -> str:
-        if not self.origin:
-            return path
-        if self.is_dataset:
-            return self.origin + path
-        written = self.text.split("://", 1)[1]
-        start = self.text.removesuffix(written) + written.partition("/")[0]
-        if self.is_glob:
-            return start + path
-        return self.text if _is_web(self.origin) else unescaped(self.text)
-
-
-def _read_pattern(text: str, base: Path) -> _Pattern:
-    if not is_url(text):
-        return _local_pattern(text, os.path.expanduser(text), base)  # noqa: PTH111
-    if (dataset := hub_dataset(text)) is not None:
-        folder, origin = f"/{dataset[0]}", "hf://datasets"
-        return _Pattern(text=text, origin=origin, folder=folder, below=(), is_dataset=True)
-    try:
-        url = split_url(text)
-    except ValueError as error:
-        raise ConfigError(
-            where=f"raw.files {redact(text)!r}",
-            expected="a URL as scheme://host/path",
-            found=str(error),
-            remedy="correct the URL; in a user name or password write %2F for '/'",
-        ) from None
-    if url.scheme in {"file", "local"}:
-        return _local_pattern(text, urllib.parse.unquote(url.path), base)
-    if "*" in (url.host + url.path if _is_web(url.origin) else url.host):
-        raise ConfigError(
-            where=f"raw.files {redact(text)!r}",
-            expected="the URL of one file, as http has no folders to list"
-            if _is_web(url.origin)
-            else "a host or bucket without a wildcard",
-            found="'*'",
-            remedy="name each URL in a list",
-        )
-    names = url.path.split("/")[1:] or [""]
-    fixed = len(names) - 1 if _is_web(url.origin) else _num_fixed(names)
-    return _Pattern(
-        text=text,
-        origin=url.origin,
-        folder="/" + "/".join(map(unescaped, names[:fixed])),
-        below=tuple(names[fixed:]),
-    )
-
-
-def _local_pattern(text: str, path: str, base: Path) -> _Pattern:
-    """Return the pattern without `.`, `..` and empty components.
-
-    What comes before `..` is resolved first, because the folder above a link is not the one
-    above what the link leads to.
-    """
-    names = [name for name in path.split("/") if name not in {"", "."}] or [""]
-    fixed = _num_fixed(names)
-    if ".." in names[fixed:]:
-        raise ConfigError(
-            where=f"raw.files {text!r}",
-            expected="a file's name at the end and '..' only before the first wildcard",
-            found="'..'",
-            remedy="write the pattern without '..'",
-        )
-    start = "/" if path.startswith("/") else os.fspath(base.absolute())
-    above = [unescaped(name) for name in names[:fixed]]
-    folder = os.path.normpath(os.path.join(start, *above))  # noqa: PTH118
-    if ".." in above:
-        last = fixed - above[::-1].index("..")
-        head = os.path.realpath(os.path.join(start, *above[:last]))  # noqa: PTH118
-        folder = os.path.join(head, *above[last:])  # noqa: PTH118
-    return _Pattern(text=text, origin="", folder=folder, below=tuple(names[fixed:]))
-
-
-def _num_fixed(names: list[str]) -> int:
-    """Return how many leading components have no wildcard; the last one is never counted."""
-    wild = (number for number, name in enumerate(names[:-1]) if has_wildcard(name))
-    return next(wild, len(names) - 1)
-
-
-def _is_web(origin: str) -> bool:
-    return origin.startswith(("http://", "https://"))
-
-
-def _host(origin: str) -> str:
-    return str(urllib.parse.urlsplit(origin).hostname)
-
-
 def _matches(
-    pattern: _Pattern, config: RawConfig, store: Path | None, format_of: FormatOf
+    pattern: Pattern, config: RawConfig, store: Path | None, format_of: FormatOf
 ) -> tuple[Matches, Origins]:
     """Return the files that match, those of the folders that do, and what else does; and what is
     known of the origin of some."""
@@ -295,7 +193,7 @@ def _matches(
     return _matches_of_names(pattern, format_of), {}
 
 
-def _matches_of_names(pattern: _Pattern, format_of: FormatOf) -> Matches:
+def _matches_of_names(pattern: Pattern, format_of: FormatOf) -> Matches:
     if pattern.is_glob:
         matches = _find(pattern, pattern.folder, pattern.below)
     elif not pattern.origin and Path(pattern.path).is_dir():
@@ -316,7 +214,7 @@ def _matches_of_names(pattern: _Pattern, format_of: FormatOf) -> Matches:
     return opened
 
 
-def _find(pattern: _Pattern, folder: str, below: Sequence[str]) -> Matches:
+def _find(pattern: Pattern, folder: str, below: Sequence[str]) -> Matches:
     if not pattern.origin:
         return find_below(folder, below)
     from tokflow.raw.object_store import find_objects
@@ -324,7 +222,7 @@ def _find(pattern: _Pattern, folder: str, below: Sequence[str]) -> Matches:
     return find_objects(pattern.url_of(folder), folder, below)
 
 
-def _check_file(pattern: _Pattern) -> None:
+def _check_file(pattern: Pattern) -> None:
     path = Path(pattern.path)
     if path.is_file():
         return
@@ -343,7 +241,7 @@ def _check_file(pattern: _Pattern) -> None:
     )
 
 
-def _no_match(pattern: _Pattern) -> ConfigError:
+def _no_match(pattern: Pattern) -> ConfigError:
     folder = pattern.origin + pattern.folder
     there = _names_in(pattern)
     found = "no such folder" if there is None else first_five([repr(name) for name in there])
@@ -358,7 +256,7 @@ def _no_match(pattern: _Pattern) -> ConfigError:
     )
 
 
-def _names_in(pattern: _Pattern) -> list[str] | None:
+def _names_in(pattern: Pattern) -> list[str] | None:
     """Return what is in the folder below which nothing matches; None if it is not there."""
     if pattern.origin:
         from tokflow.raw.object_store import names_in
@@ -373,10 +271,10 @@ def _names_in(pattern: _Pattern) -> list[str] | None:
         return None
 
 
-def _key(path: str, pattern: _Pattern, root: str) -> str:
+def _key(path: str, pattern: Pattern, root: str) -> str:
     host = pattern.origin.partition("://")[2]
     key = path[len(root) :].removeprefix("/") if root else host + path
-    if _is_web(pattern.origin):
+    if is_web(pattern.origin):
         return urllib.parse.unquote(key, errors="surrogateescape")
     return key
 

@@ -8,6 +8,7 @@ import pytest
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
 from tokflow.build.plan import make_plan
+from tokflow.cli import inspect
 from tokflow.errors import ConfigError
 from tokflow_tests.hub import Hub
 from tokflow_tests.outputs import parts, tokens_of
@@ -60,6 +61,18 @@ def test_a_new_commit_builds_what_is_new_in_it_alone(hub: Hub, tmp_path: Path):
         *((stage, TEST) for stage in ("tokens", "split", "sequences")),
         ("export", "bin"),
     ]
+
+
+def test_an_export_names_the_commit_and_inspect_shows_it(hub: Hub, tmp_path: Path, capsys):
+    dataset = declared(tmp_path)
+    build(dataset)
+    commit = hub.branches["team/texts"]["main"]
+    output = BuildGraph(dataset).export(dataset.exports[0])
+
+    inspect.main(output.folder, sequences=1, trust_remote_code=False, json=False)
+
+    assert output.manifest().details["commits"] == {"team/texts": commit}
+    assert f"of the hub   team/texts at {commit}" in capsys.readouterr().out
 
 
 def test_another_name_of_a_split_is_another_recipe_of_no_file(tmp_path: Path):

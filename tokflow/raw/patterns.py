@@ -1,0 +1,130 @@
+"""Patterns of raw files: paths, globs and URLs, read as a user writes them."""
+
+import os
+import posixpath
+import urllib.parse
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tokflow.errors import ConfigError
+from tokflow.raw.globs import has_wildcard, unescaped
+from tokflow.raw.urls import hub_dataset, is_url, redact, split_url
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pattern:
+    """A pattern as it is looked for: what is fixed of it, and what is not."""
+
+    text: str = field(repr=False)
+    """As the user wrote it."""
+    origin: str
+    """Scheme and host; empty for this machine."""
+    folder: str
+    """The fixed part, nothing of it escaped, absolute on this machine or below the origin."""
+    below: tuple[str, ...]
+    """Names and wildcards for the levels below `folder`; the last one is for files."""
+    is_dataset: bool = False
+    """It names a folder, or a dataset of the hub, which says itself what its files are."""
+
+    @property
+    def is_glob(self) -> bool:
+        """True if it has a wildcard."""
+        return not is_web(self.origin) and has_wildcard("/".join(self.below))
+
+    @property
+    def path(self) -> str:
+        """The path that it names, if it has no wildcard."""
+        return posixpath.join(self.folder, *map(unescaped, self.below))
+
+    def url_of(self, path: str) -> str:
+        """Return the absolute path, or the URL, of something at `path` that matches."""
+        if not self.origin:
+            return path
+        if self.is_dataset:
+            return self.origin + path
+        written = self.text.split("://", 1)[1]
+        start = self.text.removesuffix(written) + written.partition("/")[0]
+        if self.is_glob:
+            return start + path
+        return self.text if is_web(self.origin) else unescaped(self.text)
+
+
+def read_pattern(text: str, base: Path) -> Pattern:
+    """Return the pattern that `text` is, of which a relative path starts at `base`.
+
+    Raises: ConfigError for a URL that cannot be, and one with a wildcard where none can be.
+    """
+    if not is_url(text):
+        return _local_pattern(text, os.path.expanduser(text), base)  # noqa: PTH111
+    if (dataset := hub_dataset(text)) is not None:
+        folder, origin = f"/{dataset[0]}", "hf://datasets"
+        return Pattern(text=text, origin=origin, folder=folder, below=(), is_dataset=True)
+    try:
+        url = split_url(text)
+    except ValueError as error:
+        raise ConfigError(
+            where=f"raw.files {redact(text)!r}",
+            expected="a URL as scheme://host/path",
+            found=str(error),
+            remedy="correct the URL; in a user name or password write %2F for '/'",
+        ) from None
+    if url.scheme in {"file", "local"}:
+        return _local_pattern(text, urllib.parse.unquote(url.path), base)
+    if "*" in (url.host + url.path if is_web(url.origin) else url.host):
+        raise ConfigError(
+            where=f"raw.files {redact(text)!r}",
+            expected="the URL of one file, as http has no folders to list"
+            if is_web(url.origin)
+            else "a host or bucket without a wildcard",
+            found="'*'",
+            remedy="name each URL in a list",
+        )
+    names = url.path.split("/")[1:] or [""]
+    fixed = len(names) - 1 if is_web(url.origin) else _num_fixed(names)
+    return Pattern(
+        text=text,
+        origin=url.origin,
+        folder="/" + "/".join(map(unescaped, names[:fixed])),
+        below=tuple(names[fixed:]),
+    )
+
+
+def _local_pattern(text: str, path: str, base: Path) -> Pattern:
+    """Return the pattern without `.`, `..` and empty components.
+
+    What comes before `..` is resolved first, because the folder above a link is not the one
+    above what the link leads to.
+    """
+    names = [name for name in path.split("/") if name not in {"", "."}] or [""]
+    fixed = _num_fixed(names)
+    if ".." in names[fixed:]:
+        raise ConfigError(
+            where=f"raw.files {text!r}",
+            expected="a file's name at the end and '..' only before the first wildcard",
+            found="'..'",
+            remedy="write the pattern without '..'",
+        )
+    start = "/" if path.startswith("/") else os.fspath(base.absolute())
+    above = [unescaped(name) for name in names[:fixed]]
+    folder = os.path.normpath(os.path.join(start, *above))  # noqa: PTH118
+    if ".." in above:
+        last = fixed - above[::-1].index("..")
+        head = os.path.realpath(os.path.join(start, *above[:last]))  # noqa: PTH118
+        folder = os.path.join(head, *above[last:])  # noqa: PTH118
+    return Pattern(text=text, origin="", folder=folder, below=tuple(names[fixed:]))
+
+
+def _num_fixed(names: list[str]) -> int:
+    """Return how many leading components have no wildcard; the last one is never counted."""
+    wild = (number for number, name in enumerate(names[:-1]) if has_wildcard(name))
+    return next(wild, len(names) - 1)
+
+
+def is_web(origin: str) -> bool:
+    """Return whether files of this scheme and host are reached by http or https."""
+    return origin.startswith(("http://", "https://"))
+
+
+def host_of(origin: str) -> str:
+    """Return the host of a scheme and host."""
+    return str(urllib.parse.urlsplit(origin).hostname)
