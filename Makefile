@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-dg test-slow test-crash test-integrity test-interop fuzz bench bench-large \
-	bench-growth bench-jobs bench-fixed bench-formats bench-packing bench-peers lock clean
+	bench-growth bench-jobs bench-fixed bench-formats bench-packing bench-peers examples lock clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -22,6 +22,9 @@ help: ## List these targets
 demo: $(READY) ## Build a real dataset from the Python sources of this machine (60 MB)
 	@$(BIN)/python -m tokflow.build.demo data/raw/demo
 	@$(BIN)/tokflow run demo
+
+examples: $(READY) ## Five workflows on small data, read by their own readers (NAMES='sst2 lance' picks some)
+	@$(BIN)/python -m examples $(NAMES) $(ARGS)
 
 test: $(READY) ## Lint, types and tests (all but the slow ones)
 	@$(BIN)/ruff check --quiet .

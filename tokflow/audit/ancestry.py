@@ -10,6 +10,8 @@ from tokflow.exports.part import make_parts
 from tokflow.raw import group_key
 from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, open_sequences
+from tokflow.split.mixed_split import open_mixed_split, source_and_key
+from tokflow.split.mixture import mixture_of
 from tokflow.split.shuffle import ExportOrder, order_of
 from tokflow.split.spans import Split, open_split
 from tokflow.store.manifest import read_expected
@@ -44,6 +46,10 @@ class Ancestry:
         one of each raw file, or of `raw_files` alone."""
         manifest = output.manifest
         stage, names = PARENT_STAGES.get(manifest.stage, ""), {}
+        if mixture_of(manifest.config) is not None:  # a split, made from one of a source
+            source, key = source_and_key(str(manifest.partition))
+            place = output.dataset_folder.parent / source / "split" / key
+            return [self._output(place, "split", manifest.parents["split"])]
         if manifest.stage == "export":
             is_packed = Export(output.folder, manifest).layout.is_packed
             is_of_files = order_of(manifest).documents is None
@@ -94,12 +100,23 @@ class Ancestry:
             fingerprint = manifest.details["tokenizer_fingerprint"]
         else:
             fingerprint = self.shard(output).manifest.parents["tokenizer"]
-        folder = output.dataset_folder / "tokenizer"
+        made = (each for of in self._datasets(output) for each in self._tokenizers_of(of))
+        return next((each for each in made if each.fingerprint == fingerprint), None)
+
+    def _datasets(self, output: StoredOutput) -> list[Path]:
+        """Return the folders of the dataset of an output and, of a mixture, of its sources."""
+        folder, manifest = output.dataset_folder, output.manifest
+        names = list(manifest.details.get("mixture", ()))
+        if manifest.stage in ("split", "sequences"):
+            names.append(self.shard(output).manifest.dataset)
+        return [folder, *(folder.parent / name for name in names)]
+
+    def _tokenizers_of(self, dataset_folder: Path) -> list[Tokenizer]:
+        folder = dataset_folder / "tokenizer"
         if folder not in self._tokenizers:
             made = [tokenizer_of(found.manifest, found.folder) for found in made_in(folder)]
             self._tokenizers[folder] = made
-        made = self._tokenizers[folder]
-        return next((each for each in made if each.fingerprint == fingerprint), None)
+        return self._tokenizers[folder]
 
     def shard(self, output: StoredOutput) -> TokenShard:
         """Return the token shard that an output of one raw file is, or is made from."""
@@ -108,6 +125,8 @@ class Ancestry:
 
     def split(self, output: StoredOutput) -> Split:
         """Return the split that an output of one raw file is, or is made from."""
+        if mixture_of(output.manifest.config) is not None:
+            return open_mixed_split(output, self.split(self.parents(output)[0]))
         if output.manifest.stage == "split":
             return open_split(output, self.shard(output))
         return self.split(self.parents(output)[0])
@@ -160,10 +179,14 @@ class Ancestry:
 
 def _partitions_with(export: StoredOutput, raw_file: str) -> Iterator[str]:
     """Yield the partitions that may hold a raw file: the group, a run of sorted keys, with it, and
-    its own."""
-    partitions = sorted(export.manifest.parents)
+    its own; of a mixture those of its source."""
+    partitions, prefix = sorted(export.manifest.parents), ""
+    if "mixture" in export.manifest.details:
+        name, raw_file = source_and_key(raw_file)
+        prefix = f"{name}/"
+        partitions = [of.removeprefix(prefix) for of in partitions if of.startswith(prefix)]
     are_groups = all(key.startswith(group_key("")) for key in partitions)
     if are_groups and (number := bisect_right(partitions, group_key(raw_file))):
-        yield partitions[number - 1]
-    if raw_file in export.manifest.parents:
-        yield raw_file
+        yield prefix + partitions[number - 1]
+    if raw_file in partitions:
+        yield prefix + raw_file

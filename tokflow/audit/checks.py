@@ -17,10 +17,11 @@ import pyarrow as pa
 
 from tokflow.audit.verify.export import verify_export
 from tokflow.audit.verify.raw import verify_against_raw
-from tokflow.audit.verify.remade import verify_sequences, verify_split
+from tokflow.audit.verify.remade import verify_mixed_split, verify_sequences, verify_split
 from tokflow.audit.verify.tokens import verify_tokens
-from tokflow.build.graph import BuildGraph, stage_of_inputs
+from tokflow.build.graph import BuildGraph
 from tokflow.build.output import FILE_STAGES, Output, Stage
+from tokflow.build.recipes import stage_of_inputs
 from tokflow.errors import TokflowError, message_of
 from tokflow.exports.part import Part, inputs_of
 from tokflow.split.leakage import find_shared_texts
@@ -113,8 +114,18 @@ def _tokens_equal_reference(graph: BuildGraph, keys: Sequence[str]) -> list[str]
 
 
 def _split_closes(graph: BuildGraph, keys: Sequence[str]) -> list[str]:
-    """Every character of every document is in one part or in none."""
-    return [problem for key in keys for problem in verify_split(graph.open_split(key))]
+    """Every character of every document is in one part or in none; of a mixture, every part has
+    the documents and tokens that it takes of its source."""
+    if graph.mixture is None:
+        return [problem for key in keys for problem in verify_split(graph.open_split(key))]
+    sources = ((key, *graph.mixture.at(key)) for key in keys)
+    return [
+        problem
+        for key, graph_of_source, of_source in sources
+        for problem in verify_mixed_split(
+            graph.open_split(key), graph_of_source.open_split(of_source)
+        )
+    ]
 
 
 def _split_shares_no_text(graph: BuildGraph, keys: Sequence[str]) -> list[str]:

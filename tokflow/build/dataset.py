@@ -14,6 +14,7 @@ from tokflow.exports.config import ExportConfig, check_exports, source_names, wi
 from tokflow.exports.format import Declared, SourceNames
 from tokflow.raw import RawConfig
 from tokflow.sequences.config import PackingConfig
+from tokflow.split.mixture import MixtureConfig
 from tokflow.split.rule import SplitConfig
 from tokflow.split.shuffle import ShuffleConfig
 from tokflow.store.config import Config, Listed, expanded
@@ -54,6 +55,9 @@ class Dataset(Config):
     """The tokenizer that makes the tokens."""
     split: SplitConfig = SplitConfig()
     """The parts (train, validation and so on) and the text of each; default: all to train."""
+    mixture: MixtureConfig | None = None
+    """Other datasets of the same tokenizer that this one is made of, in place of `raw`,
+    `documents`, `tokenizer` and `split`."""
     packing: PackingConfig = PackingConfig()
     """The packing of tokens into sequences."""
     shuffle: ShuffleConfig = ShuffleConfig()
@@ -90,11 +94,17 @@ class Dataset(Config):
     everything is one step, and starts processes of its own."""
 
     _base: Path = pydantic.PrivateAttr(default_factory=Path)
+    _sources: tuple["Dataset", ...] = pydantic.PrivateAttr(default=())
 
     @property
     def base(self) -> Path:
         """Folder that relative paths start from."""
         return self._base
+
+    @property
+    def sources(self) -> tuple["Dataset", ...]:
+        """The datasets that a mixture is made of; none of others."""
+        return self._sources
 
     @property
     def folder(self) -> Path:
@@ -183,33 +193,31 @@ def _template_text(template: str, base: Path, *, where: str) -> str:
 
 
 def load_datasets(
-    path: Path, *, base: Path | None = None, store: Path | None = None
+    path: Path, *, base: Path | None = None, store: Path | None = None, only: str | None = None
 ) -> list[Dataset]:
     """Return the datasets that a YAML file declares, as components or by their attributes alone.
 
     Relative paths in it start at `base`, by default the root of the project that the file is in or,
-    if it is in none, the file's own folder. `store` takes the place of the one in the file.
+    if it is in none, the file's own folder. `store` takes the place of the one in the file. `only`:
+    the name of the dataset to load; none where there is none of that name.
 
     Raises: ConfigError with the line of a syntax error, or the key that is wrong and the
     nearest that exists.
     """
     from tokflow.build.project import find_project  # 0.03 s that workers need not pay
-    from tokflow.build.several import each_dataset
+    from tokflow.build.several import datasets_in
     from tokflow.build.templates import resolve_templates, showing_templates
-    from tokflow.build.yaml_file import attributes_of, place_of, read_documents
 
     if base is None:
         project = find_project(path.resolve().parent)
         base = project.root if project else path.resolve().parent
     datasets = []
-    for index, fields in enumerate(read_documents(path)):
-        place = place_of(path, index)
-        if "type" in fields or "attributes" in fields:
-            fields = attributes_of(fields, where=place)
-        for where, attributes in each_dataset(fields, where=place):
+    for where, attributes in datasets_in(path):
+        if only in (None, attributes.get("name")):
             resolved = resolve_templates(attributes, base=base, where=where)
             with showing_templates(attributes, resolved):
-                datasets.append(make_dataset(resolved, base=base, store=store, where=where))
+                made = make_dataset(resolved, base=base, store=store, where=where, file=path)
+                datasets.append(made)
     return datasets
 
 
@@ -230,12 +238,27 @@ def load_dataset(path: Path, *, base: Path | None = None, store: Path | None = N
 
 
 def make_dataset(
-    attributes: Mapping[str, Any], *, base: Path, store: Path | None = None, where: str
+    attributes: Mapping[str, Any],
+    *,
+    base: Path,
+    store: Path | None = None,
+    where: str,
+    file: Path | None = None,
 ) -> Dataset:
     """Return the dataset that plain values declare, as YAML gives them.
 
-    `where` is what messages call the place they came from; for the others see `Dataset.at`.
+    `where` is what messages call the place they came from; for the others see `Dataset.at`. `file`:
+    the YAML that they stand in, whose other datasets a mixture may be made of.
 
     Raises: ConfigError.
     """
-    return Dataset.read(attributes, where=where).at(base, store=store, where=where)
+    if attributes.get("mixture") is None:
+        return Dataset.read(attributes, where=where).at(base, store=store, where=where)
+    from tokflow.build.mixture_sources import check_store, from_sources, load_sources
+
+    sources = load_sources(attributes, base=base, store=store, where=where, file=file)
+    values = from_sources(attributes, sources)
+    dataset = Dataset.read(values, where=where).at(base, store=store, where=where)
+    dataset._sources = sources
+    check_store(dataset, where)
+    return dataset

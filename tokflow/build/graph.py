@@ -1,6 +1,6 @@
 """Outputs that a dataset must have: their recipes and folders, computed, never guessed."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
@@ -8,7 +8,9 @@ from typing import Any, NoReturn
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.files_of_parts import part_of, taken_by_parts
-from tokflow.build.output import FILE_STAGES, Output, Stage
+from tokflow.build.mixture import Mixture
+from tokflow.build.output import FILE_STAGES, MIXTURE_STAGES, Output, Stage
+from tokflow.build.recipes import RECIPES, stage_of_inputs
 from tokflow.documents import format_of, format_of_name
 from tokflow.errors import (
     ConfigError,
@@ -17,7 +19,7 @@ from tokflow.errors import (
     TokflowError,
     first_five,
 )
-from tokflow.exports import ExportConfig, Part, export_recipe
+from tokflow.exports import ExportConfig, Part
 from tokflow.exports.part import make_parts
 from tokflow.raw import (
     Listing,
@@ -29,16 +31,17 @@ from tokflow.raw import (
     partitions_of,
     read_raw_files,
 )
-from tokflow.sequences.segments import FileSequences, open_sequences, sequences_recipe
+from tokflow.sequences.segments import FileSequences, open_sequences
+from tokflow.split.mixed_split import open_mixed_split
 from tokflow.split.rule import FilePosition, SplitConfig
-from tokflow.split.shuffle import DOCUMENT_ORDER, ShuffleConfig, shuffle_fields
-from tokflow.split.spans import Split, open_split, split_recipe
+from tokflow.split.shuffle import DOCUMENT_ORDER, shuffle_fields
+from tokflow.split.spans import Split, open_split
 from tokflow.store.manifest import Recipe
 from tokflow.store.verdicts import write_verdict
 from tokflow.tokenizers.encoding import Encoding, resolve_encoding
 from tokflow.tokenizers.sources import TokenizerSource, select_training_keys
 from tokflow.tokenizers.tokenizer import Tokenizer, tokenizer_of
-from tokflow.tokens.shard import TokenShard, open_token_shard, tokens_recipe
+from tokflow.tokens.shard import TokenShard, open_token_shard
 from tokflow.tokens.shard_segments import is_large
 
 
@@ -51,11 +54,18 @@ class BuildGraph:
     """
 
     def __init__(self, dataset: Dataset, *, offline: bool = False, rehash: bool = False) -> None:
-        self.dataset = dataset
+        self.dataset: Dataset = dataset
         self.offline = offline
         self.rehash = rehash
         self.has_new_verdict = False
         """True if gigatoken was found wrong since, so that other tokens are expected now."""
+        self.mixture: Mixture | None = None
+        """The sources of a mixture; None of a dataset with raw files of its own."""
+        if dataset.mixture is not None:
+            graphs = [
+                BuildGraph(source, offline=offline, rehash=rehash) for source in dataset.sources
+            ]
+            self.mixture = Mixture(dataset, dataset.mixture, graphs)
         self._raw_files: dict[str, RawFile] = {}
         self._outputs: dict[tuple[Stage, str], Output] = {}
 
@@ -63,6 +73,10 @@ class BuildGraph:
         """Return the graph of a build after a plan: raw files that are elsewhere are looked at
         again, and all that is known of this disk stays known."""
         graph = BuildGraph(self.dataset)
+        if self.mixture is not None:
+            graphs = [of.online() for of in self.mixture.graphs.values()]
+            graph.mixture = Mixture(self.dataset, self.mixture.config, graphs)
+            return graph
         graph.listing = self.listing
         raw_files = self._raw_files.items()
         graph._raw_files = {key: raw for key, raw in raw_files if self.sources[key].is_local}
@@ -75,6 +89,8 @@ class BuildGraph:
         Raises: ConfigError, also for a file of no format that documents are read from, and for a
         part of the split that takes files of which there is none.
         """
+        if self.mixture is not None:
+            return self.mixture.listing
         dataset = self.dataset
         listing = list_raw(
             dataset.raw, base=dataset.base, store=dataset.folder, format_of=format_of_name
@@ -99,6 +115,8 @@ class BuildGraph:
 
         Raises: as `listing`, and ConfigError where they cannot be grouped as `raw.group` says.
         """
+        if self.mixture is not None:
+            return self.mixture.partitions
         dataset = self.dataset
         return partitions_of(
             self.sources,
@@ -129,6 +147,9 @@ class BuildGraph:
 
         Raises: RawFileError.
         """
+        if self.mixture is not None:
+            graph, key = self.mixture.at(key)
+            return graph.raw(key)
         sources = self.partitions.get(key) or self._unknown(key)
         return RawPartition(key, tuple(self.raw_file(source.key) for source in sources))
 
@@ -137,6 +158,9 @@ class BuildGraph:
 
         Raises: RawFileError.
         """
+        if self.mixture is not None:
+            graph, key = self.mixture.at(key)
+            return graph.raw_file(key)
         if key not in self._raw_files:
             self._read([self.sources[key] if key in self.sources else self._unknown(key)])
         return self._raw_files[key]
@@ -157,6 +181,10 @@ class BuildGraph:
 
         If one of them is bad nothing is raised here: `raw` does when it is asked for it.
         """
+        if self.mixture is not None:
+            for graph in self.mixture.graphs.values():
+                graph.read_raw_files(list(graph.partitions), progress=progress)
+            return
         sources = [source for key in keys for source in self.partitions[key]]
         new = [of for of in sources if of.is_local and of.key not in self._raw_files]
         with suppress(TokflowError, OSError):
@@ -174,9 +202,11 @@ class BuildGraph:
 
     def outputs(self, keys: Sequence[str] | None = None) -> Iterator[Output]:
         """Yield every output of the partitions `keys`, by default of all, and of the dataset, in
-        the order of the stages and of the keys: what an output is made from comes before it."""
-        yield self.tokenizer_output
-        for stage in FILE_STAGES:
+        the order of the stages and of the keys: what an output is made from comes before it. Those
+        of the sources of a mixture are not among them."""
+        if self.mixture is None:
+            yield self.tokenizer_output
+        for stage in FILE_STAGES if self.mixture is None else MIXTURE_STAGES:
             for key in self.partitions if keys is None else keys:
                 yield self.output(stage, key)
         for config in self.dataset.exports:
@@ -187,7 +217,10 @@ class BuildGraph:
         return RECIPES[stage](self, name)
 
     def output(self, stage: Stage, name: str) -> Output:
-        """Return one output: of a raw file by its key, an export by its name."""
+        """Return one output: of a raw file by its key, an export by its name. The tokenizer and
+        the tokens of a mixture are those of its sources."""
+        if self.mixture is not None and stage in ("tokenizer", "tokens"):
+            return self.mixture.output(stage, name)
         if (known := self._outputs.get((stage, name))) is None:
             known = self._outputs[stage, name] = Output(self, stage, name)
         return known
@@ -224,6 +257,8 @@ class BuildGraph:
 
     def tokenizer_source(self) -> TokenizerSource:
         """Return what the tokenizer is made from."""
+        if self.mixture is not None:
+            return self.mixture.first.tokenizer_source()
         config = self.dataset.tokenizer
         is_trained = config.kind == "trained"  # others are made without a look at the raw files
         keys = select_training_keys(config, list(self.sources)) if is_trained else []
@@ -270,10 +305,15 @@ class BuildGraph:
 
     def open_tokens(self, key: str) -> TokenShard:
         """Return the token shard of one file, which must have been made."""
+        if self.mixture is not None:
+            return self.open_split(key).shard
         return open_token_shard(self.tokens(key).open())
 
     def open_split(self, key: str) -> Split:
         """Return the split of one file, which must have been made."""
+        if self.mixture is not None:
+            graph, of_source = self.mixture.at(key)
+            return open_mixed_split(self.split(key).open(), graph.open_split(of_source))
         return open_split(self.split(key).open(), self.open_tokens(key))
 
     def open_sequences(self, key: str) -> FileSequences:
@@ -319,7 +359,14 @@ class BuildGraph:
             **({"commits": commits} if (commits := self.listing.commits) else {}),
             **shuffle_fields(shuffle.of_documents, DOCUMENT_ORDER),
             **shuffle.of_export.document_fields(),
+            **self._mixture_details(),
         }
+
+    def _mixture_details(self) -> dict[str, Any]:
+        if self.mixture is None:
+            return {}
+        splits = {key: self.split(key) for key in self.partitions}
+        return {"mixture": self.mixture.realised(splits)}
 
     @cached_property
     def _positions(self) -> dict[str, FilePosition]:
@@ -335,41 +382,3 @@ class BuildGraph:
             first_char += of_file["num_chars"]
             first_document += of_file["num_documents"]
         return positions
-
-
-def stage_of_inputs(config: ExportConfig, shuffle: ShuffleConfig) -> Stage:
-    """Return the stage whose outputs an export is made from."""
-    is_of_files = shuffle.documents != "dataset"
-    return "sequences" if config.layout.is_packed and is_of_files else "split"
-
-
-def _recipe_of_tokens(graph: BuildGraph, key: str) -> Recipe:
-    dataset = graph.dataset
-    return tokens_recipe(graph.raw(key), dataset.documents, dataset.tokenizer, graph.tokenizer)
-
-
-def _recipe_of_split(graph: BuildGraph, key: str) -> Recipe:
-    tokens = graph.tokens(key).fingerprint
-    first_file = graph.partitions[key][0].key
-    dataset, position = graph.dataset, graph.position(key)
-    seed = dataset.shuffle.of_documents
-    return split_recipe(tokens, graph.split_config(key), position, first_file, shuffle_seed=seed)
-
-
-def _recipe_of_export(graph: BuildGraph, name: str) -> Recipe:
-    config = graph.export_config(name)
-    parents = {key: output.fingerprint for key, output in graph.inputs(config).items()}
-    dataset = graph.dataset
-    return export_recipe(config, dataset.packing, parents, order=dataset.shuffle.of_export)
-
-
-RECIPES: Mapping[Stage, Callable[[BuildGraph, str], Recipe]] = {
-    "tokenizer": lambda graph, _: graph.tokenizer_source().recipe,
-    "tokens": _recipe_of_tokens,
-    "split": _recipe_of_split,
-    "sequences": lambda graph, key: sequences_recipe(
-        graph.split(key).fingerprint, graph.dataset.packing
-    ),
-    "export": _recipe_of_export,
-}
-"""The recipe of each stage's outputs, by the function that stands beside the stage."""

@@ -18,7 +18,8 @@ from typing import Any
 from tokflow.build.dataset import Dataset
 from tokflow.build.failures import note_failures
 from tokflow.build.graph import BuildGraph
-from tokflow.build.output import Output, Stage, by_stage
+from tokflow.build.mixture import Mixture
+from tokflow.build.output import STAGES, Output, Stage, by_stage
 from tokflow.build.results import BuildResult, Reporter, StageFailure, StageResult
 from tokflow.build.tasks import is_small, make_outputs
 from tokflow.documents.ranges import text_bytes_of
@@ -130,6 +131,7 @@ def build_dataset(
     graph: BuildGraph | None = None,
     jobs: int | None = None,
     share: Share | None = None,
+    until: Stage = "export",
 ) -> BuildResult:
     """Make every output of `dataset` that is not there yet, for all files or some.
 
@@ -138,19 +140,17 @@ def build_dataset(
     plan made just now, so that raw files are not looked for again. `jobs`: how many processes work
     at once, as many as cores by default (`TOKFLOW_JOBS` sets another); what is made does not depend
     on it. `share`: the share of the files that is done here, up to what needs no other file, and no
-    export; shares may be done at the same time, on other machines, and twice.
+    export; shares may be done at the same time, on other machines, and twice. `until`: the last
+    stage. What a mixture's sources lack is made first, up to their splits.
+
+    Raises: ConfigError where they cannot be mixed.
     """
     started = time.perf_counter()
     graph = BuildGraph(dataset) if graph is None else graph.online()
     keys = graph.selected_keys(partitions)
     with open_pool(jobs) as pool:
-        build = _Build(
-            graph,
-            reporter or Reporter(),
-            pool,
-            is_partial=partitions is not None,
-            is_share=share is not None,
-        )
+        how = {"is_partial": partitions is not None, "is_share": share is not None}
+        build = _Build(graph, reporter or Reporter(), pool, until=until, **how)
         tried = keys if share is None else share.of(keys)
         build.run(tried)
     note_failures(graph, build.failed, tried=tried)
@@ -161,6 +161,37 @@ def build_dataset(
         left_out=graph.listing.left_out,
         seconds=time.perf_counter() - started,
     )
+
+
+def _build_sources(
+    mixture: Mixture, reporter: Reporter, pool: Pool, *, is_share: bool
+) -> list[StageFailure]:
+    """Make what the sources of a mixture lack, up to their splits; return what failed.
+
+    Raises: ConfigError where their tokenizers are not one, before anything is tokenized, where they
+    cannot be mixed as the config says, and for a share of a mixture.
+    """
+    if is_share:
+        raise ConfigError(
+            where="--shard",
+            expected="a dataset with raw files of its own",
+            found=f"{mixture.dataset.name}, a mixture, which is made of all files of its sources",
+            remedy=f"run the shards of {', '.join(mixture.graphs)}, then this one whole",
+        )
+    missing, failed = mixture.missing, list[StageFailure]()
+    for source in missing:
+        make_tokenizer(source)
+    if missing:
+        mixture.check_tokenizers()
+    for source in missing:
+        build = _Build(source, reporter, pool, is_partial=False, is_share=False, until="split")
+        build.run(list(source.partitions))
+        note_failures(source, build.failed)
+        name = source.dataset.name
+        failed += [StageFailure(of.stage, f"{name}/{of.name}", of.error) for of in build.failed]
+    if not failed:
+        mixture.plan()
+    return failed
 
 
 class _Build:
@@ -174,18 +205,25 @@ class _Build:
         *,
         is_partial: bool,
         is_share: bool,
+        until: Stage,
     ) -> None:
         self.graph = graph
         self.reporter = reporter
         self.pool = pool
         self.is_partial = is_partial
         self.is_share = is_share
+        self.until = until
         self.partitions: dict[str, RawPartition] = {}
         """Those of which nothing has failed so far."""
         self.made: dict[tuple[Stage, str], StageResult] = {}
         self.failed: list[StageFailure] = []
 
     def run(self, keys: Sequence[str]) -> None:
+        if (mixture := self.graph.mixture) is not None:
+            how = {"is_share": self.is_share}
+            self.failed += _build_sources(mixture, self.reporter, self.pool, **how)
+            if self.failed:
+                return
         self.reporter.stage("raw", num_outputs=len(keys), num_bytes=0)
         with ThreadPoolExecutor(max_workers=1) as hashing:
             hashing.submit(self.graph.read_raw_files, keys)
@@ -234,6 +272,8 @@ class _Build:
     def _may_begin(self, stage: Stage) -> bool:
         """Return whether a stage can begin: what all of it is made from is there."""
         partitions = self.graph.partitions
+        if STAGES.index(stage) > STAGES.index(self.until):
+            return False
         if stage == "tokens":
             return ("tokenizer", "tokenizer") in self.made
         needs_all = stage == "export" or self.graph.dataset.split.scope == "dataset"
@@ -273,6 +313,8 @@ class _Build:
         the tokenizer is made.
         """
         made = None
+        if self.graph.mixture is not None:  # it tokenizes nothing
+            return None
         dataset = self.graph.dataset
         if any((dataset.folder / "tokens" / key).is_dir() for key in keys):
             return None

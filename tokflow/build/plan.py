@@ -8,14 +8,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.failures import PastFailure, failure_key, read_failures
 from tokflow.build.graph import BuildGraph
-from tokflow.build.output import FILE_STAGES, Output, Stage
+from tokflow.build.mixture import Mixture
+from tokflow.build.output import FILE_STAGES, STAGES, Output, Stage
 from tokflow.build.results import StageFailure
 from tokflow.build.staleness import Cause, why
-from tokflow.errors import CorruptOutputError, MissingOutputError, TokflowError
+from tokflow.errors import ConfigError, CorruptOutputError, MissingOutputError, TokflowError
 from tokflow.raw import LeftOut
 from tokflow.store.manifest import RUN_NAME, Recipe, read_run
 from tokflow.store.stored_outputs import newest_first, newest_output
@@ -99,6 +101,17 @@ class Plan:
         return self.graph.dataset
 
     @property
+    def of_mixture(self) -> dict[str, dict[str, dict[str, Any]]]:
+        """The tokens that a mixture is to take of each source and part; {} as long as something of
+        its sources is missing, and of other datasets."""
+        if self.graph.mixture is None or self.bad:
+            return {}
+        try:
+            return self.graph.mixture.plan()
+        except TokflowError:
+            return {}
+
+    @property
     def left_out(self) -> tuple[LeftOut, ...]:
         """Files that the patterns of the raw files match and that are not read."""
         return self.graph.listing.left_out
@@ -179,22 +192,44 @@ class _Planner:
         self.asked_again: set[Stage] = {"tokenizer", *(("tokens",) if is_counted else ())}
         """Stages whose manifests are needed for what comes after them."""
 
-    def look_at_all(self, keys: Sequence[str], *, is_partial: bool) -> int:
+    def look_at_all(self, keys: Sequence[str], *, is_partial: bool, until: Stage = "export") -> int:
         """Plan the outputs of raw files and of the dataset; return how many other files are not
         built."""
         partitions = self.graph.partitions
-        for key in partitions:
+        if self.graph.mixture is not None:
+            self._look_at_sources(self.graph.mixture)
+        for key in partitions if self.graph.mixture is None else ():
             self._look_at_raw(key)
         chosen = set(keys)
         elsewhere = [key for key in partitions if key not in chosen]
         num_elsewhere = sum(not self.graph.sequences(key).is_made for key in elsewhere)
+        if self.bad and self.graph.mixture is not None:
+            return num_elsewhere
         bad = {failure.name for failure in self.bad}
         for output in self.graph.outputs([key for key in keys if key not in bad]):
             if output.stage == "export" and is_partial and num_elsewhere:
                 break
+            if STAGES.index(output.stage) > STAGES.index(until):
+                break
             if not self._look_at(output):
                 break
         return num_elsewhere
+
+    def _look_at_sources(self, mixture: Mixture) -> None:
+        """Plan what is made of the sources of a mixture, up to their splits, and see whether they
+        can be mixed so."""
+        for name, graph in mixture.graphs.items():
+            of_source = _Planner(graph)
+            of_source.asked_again |= {"tokens", "split"}
+            of_source.look_at_all(list(graph.partitions), is_partial=False, until="split")
+            self.planned += of_source.planned
+            self.bad += of_source.bad
+            self.sizes |= {f"{name}/{key}": num for key, num in of_source.sizes.items()}
+        if not any(planned.cause for planned in self.planned):
+            try:
+                mixture.plan()
+            except ConfigError as error:
+                self.bad.append(StageFailure("split", mixture.dataset.name, error))
 
     def _look_at_raw(self, key: str) -> None:
         try:
@@ -229,6 +264,8 @@ class _Planner:
 
     def _awaited(self) -> str:
         """Return what must be made before a fingerprint can be known."""
+        if self.graph.mixture is not None:
+            return "the splits of its sources"
         if any(planned.stage == "tokenizer" and planned.cause for planned in self.planned):
             return "the tokenizer"
         if self.unfetched:

@@ -1,12 +1,30 @@
 """Several datasets in one YAML: `datasets:` by their names, and the `defaults:` that they share."""
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from tokflow.errors import ConfigError
 from tokflow.store.config_errors import check_keys
 
 KEYS = ("defaults", "datasets")
+
+OF_SOURCES = ("raw", "documents", "tokenizer", "split")
+"""Sections that a mixture has from its sources, and not from the defaults."""
+
+
+def datasets_in(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what messages call each dataset that a YAML file declares, and its attributes.
+
+    Raises: ConfigError.
+    """
+    from tokflow.build.yaml_file import attributes_of, place_of, read_documents
+
+    for index, fields in enumerate(read_documents(path)):
+        place = place_of(path, index)
+        if "type" in fields or "attributes" in fields:
+            fields = attributes_of(fields, where=place)
+        yield from each_dataset(fields, where=place)
 
 
 def each_dataset(
@@ -15,7 +33,8 @@ def each_dataset(
     """Yield what messages call each dataset that the attributes declare, and its own attributes.
 
     What a dataset says takes the place of the default, in a section (`raw`, `documents`, ...) field
-    by field; null brings back what tokflow has without one. Its name is its key in `datasets`.
+    by field; null brings back what tokflow has without one. Its name is its key in `datasets`. A
+    mixture has no default of what its sources have.
     Attributes without `datasets` are those of one dataset.
 
     Raises: ConfigError.
@@ -41,6 +60,8 @@ def each_dataset(
 
 
 def _merged(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    if "mixture" in own:
+        defaults = {name: of for name, of in defaults.items() if name not in OF_SOURCES}
     result = {**defaults, **own}
     for section in own.keys() & defaults.keys():
         both = defaults[section], own[section]

@@ -6,6 +6,7 @@ from typing import Any
 
 from tokflow.build.results import BuildResult
 from tokflow.split.spans import LONGEST
+from tokflow.store.manifest import Manifest
 
 OF_TEXT = (
     "num_documents",
@@ -23,7 +24,8 @@ def statistics_of(built: BuildResult) -> dict[str, Any]:
     """Return what is known of all outputs of a build, as plain JSON.
 
     text: sums over the token shards, {} where there is none; parts: a row for each part over all
-    splits; exports: by name a row for each part. A build of some files tells of these alone.
+    splits; mixture, of one that is built whole: a row for each source and part; exports: by name a
+    row for each part. A build of some files tells of these alone.
     """
     splits = [made.manifest for made in built.of("split")]
     return {
@@ -31,14 +33,35 @@ def statistics_of(built: BuildResult) -> dict[str, Any]:
         "parts": part_statistics(
             splits[0].details["parts"] if splits else (), [split.counts for split in splits]
         ),
+        **({"mixture": of_mixture} if (of_mixture := mixture_statistics(built)) else {}),
         "exports": {
             made.output.name: [
-                {"part": part, **export_statistics(made.manifest.counts, part)}
+                {"part": part, **export_statistics(made.manifest, part)}
                 for part in made.manifest.details["parts"]
             ]
             for made in built.of("export")
         },
     }
+
+
+def mixture_statistics(built: BuildResult) -> list[dict[str, Any]]:
+    """Return a row for each source and part of a mixture that is built: tokens and epochs as
+    planned and as they came out."""
+    splits = {made.output.name: made.output for made in built.of("split")}
+    graph = next(iter(splits.values())).graph if splits else None
+    if graph is None or graph.mixture is None or len(splits) < len(graph.partitions):
+        return []
+    return rows_of_mixture(graph.mixture.realised(splits))
+
+
+def rows_of_mixture(details: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Return the `mixture` of an export's details as rows, of parts in which there is anything."""
+    return [
+        {"source": source, "part": part, **numbers}
+        for source, parts in details.items()
+        for part, numbers in parts.items()
+        if numbers["available_tokens"]
+    ]
 
 
 def text_statistics(shards: Iterable[Mapping[str, int]]) -> dict[str, int | float]:
@@ -79,8 +102,9 @@ def part_statistics(
 _OF_SPLIT = ("num_documents", "num_cut_pieces", "num_chars", "num_tokens")
 
 
-def export_statistics(counts: Mapping[str, int], part: str) -> dict[str, int | float]:
-    """Return what an export with these counts holds of a part, and how full its sequences are."""
+def export_statistics(export: Manifest, part: str) -> dict[str, int | float]:
+    """Return what an export holds of a part, and how full its sequences are."""
+    counts = written_counts(export)
     num_tokens = counts[f"{part}.num_tokens"]
     packed: dict[str, int | float] = {}
     if (num_sequences := counts.get(f"{part}.num_sequences")) is not None:
@@ -88,6 +112,13 @@ def export_statistics(counts: Mapping[str, int], part: str) -> dict[str, int | f
         packed = {"num_sequences": num_sequences, "fill_fraction": ratio(num_tokens, num_slots)}
     dropped = counts[f"{part}.num_dropped_tokens"]
     return {"num_exported_tokens": num_tokens, "num_dropped_tokens": dropped, **packed}
+
+
+def written_counts(export: Manifest) -> Mapping[str, int]:
+    """Return the counts of an export, without padding where its rows end at their last token."""
+    if export.config.get("options", {}).get("padding") is not False:
+        return export.counts
+    return {name: 0 if name.endswith(".num_padding") else n for name, n in export.counts.items()}
 
 
 def ratio(part: int, whole: int) -> float:

@@ -14,6 +14,7 @@ from tokflow.exports.part import Part
 from tokflow.exports.writing import join_export, write_export
 from tokflow.sequences.segments import write_sequences
 from tokflow.split.cut_tokens import CutEncoder, write_cut_tokens
+from tokflow.split.mixed_split import write_mixed_split
 from tokflow.split.spans import write_split
 from tokflow.store.stored_outputs import StoredOutput
 from tokflow.store.verdicts import spread_verdict
@@ -37,6 +38,15 @@ def _tokens(graph: BuildGraph, key: str) -> Write:
 
 def _split(graph: BuildGraph, key: str) -> Write:
     dataset = graph.dataset
+    if graph.mixture is not None:
+        source, of_source = graph.mixture.at(key)
+        return partial(
+            write_mixed_split,
+            source.open_split(of_source),
+            graph.mixture.portion(key),
+            dataset=dataset.name,
+            shuffle_seed=dataset.shuffle.of_documents,
+        )
     return partial(
         write_split,
         graph.open_tokens(key),
@@ -71,7 +81,7 @@ class ExportWriter:
     parts: Sequence[Part]
     config: ExportConfig
     of_manifest: Mapping[str, Any]
-    """Keyword arguments that are the manifest's share: dataset, parents, details."""
+    """Keyword arguments that are the manifest's portion: dataset, parents, details."""
 
     def __call__(self, folder: Path, *, segment: ExportSegment | None = None) -> None:
         """Write the export, or a segment of it, as `write_export` does."""

@@ -8,6 +8,7 @@ import yaml
 
 from tokflow.audit.convert import convert_export, own_packing
 from tokflow.build.lines import described_tokens
+from tokflow.build.statistics import written_counts
 from tokflow.cli.terminal import (
     print_json,
     shown_path,
@@ -79,7 +80,7 @@ def _print_folder(folder: Path, format_: str, *, as_json: bool) -> None:
             }
         )
         return
-    counts = manifest.counts
+    counts = written_counts(manifest)
     for part in manifest.details["parts"]:
         print(f"{format_}: {part} {described_tokens(counts, part)}")
     if packing := manifest.config.get("packing"):

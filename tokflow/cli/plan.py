@@ -8,6 +8,7 @@ from typing import Any
 
 from tokflow.build.failures import PastFailure
 from tokflow.build.plan import Plan, PlannedOutput, make_plan
+from tokflow.build.statistics import rows_of_mixture
 from tokflow.cli.selection import Paths, Words, select
 from tokflow.cli.terminal import (
     counted,
@@ -53,6 +54,7 @@ def _document(plan: Plan) -> dict[str, Any]:
         "library_changes": plan.library_changes,
         "num_bytes": plan.num_bytes,
         "estimated_seconds": round(plan.estimated_seconds, 2),
+        **({"mixture": rows} if (rows := rows_of_mixture(plan.of_mixture)) else {}),
         "missing": [_planned(of) for of in plan.missing],
         "bad": [bad.as_document() for bad in plan.bad],
     }
@@ -89,6 +91,7 @@ def _print(plan: Plan) -> None:
         if len(missing) > ROWS_SHOWN:
             print(f"and {len(missing) - ROWS_SHOWN:,} more")
         _print_failures([of.failure for of in missing if of.failure])
+    _print_mixture(plan)
     if plan.num_remote:
         print(
             f"{counted(plan.num_remote, 'file')} not on this disk: a run asks whether they changed"
@@ -101,6 +104,15 @@ def _print(plan: Plan) -> None:
         print(change)
     for bad in plan.bad:
         print_error(str(bad.explained), bad.error)
+
+
+def _print_mixture(plan: Plan) -> None:
+    rows = [
+        (of["source"], of["part"], f"{of['planned_tokens']:,}", f"{of['planned_epochs']:,.2f}")
+        for of in rows_of_mixture(plan.of_mixture)
+    ]
+    if rows:
+        print_table(("source", "part", "planned tokens", "planned epochs"), rows)
 
 
 def _print_failures(failures: Sequence[PastFailure]) -> None:

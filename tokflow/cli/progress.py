@@ -113,6 +113,7 @@ def raw_per_text(plan: Plan) -> float:
     from tokflow.documents.text_size import declared_text_bytes
 
     documents = plan.dataset.documents
-    sizes = [of for planned in largest for of in plan.graph.raw(planned.name).sizes.items()]
+    raws = [planned.output.graph.raw(planned.name) for planned in largest]
+    sizes = [of for raw in raws for of in raw.sizes.items()]
     num_text_bytes = sum(declared_text_bytes(*of, documents) for of in sizes[:FILES_ASKED])
     return sum(num_bytes for _, num_bytes in sizes[:FILES_ASKED]) / max(num_text_bytes, 1)

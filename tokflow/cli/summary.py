@@ -1,14 +1,15 @@
 """Summary at the end of a run: files, exports, what was left out, and how to load a batch."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.lines import described_parts, described_sequences
 from tokflow.build.output import FILE_STAGES, Stage
 from tokflow.build.plan import Plan
 from tokflow.build.results import BuildResult, StageResult
-from tokflow.build.statistics import statistics_of
+from tokflow.build.statistics import statistics_of, written_counts
 from tokflow.cli.terminal import (
     counted,
     described_left_out,
@@ -111,6 +112,8 @@ def _print_statistics(built: BuildResult) -> None:
             f"{counted(text['num_chars'], 'character')}, {size(text['num_bytes'])}, "
             f"{counted(text['num_tokens'], 'token')}, {text['bytes_per_token']:.2f} bytes a token"
         )
+    if of_mixture := statistics.get("mixture"):
+        _print_mixture(of_mixture)
     if rows := statistics["parts"]:
         print()
         print_table(
@@ -127,6 +130,29 @@ def _print_statistics(built: BuildResult) -> None:
         )
 
 
+def _print_mixture(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print how much of each source a mixture was to take, and takes."""
+    total = Counter[str]()
+    for row in rows:
+        total[row["part"]] += row["tokens"]
+    print()
+    print_table(
+        ("source", "part", "planned tokens", "tokens", "share", "planned epochs", "epochs"),
+        [
+            (
+                row["source"],
+                row["part"],
+                f"{row['planned_tokens']:,}",
+                f"{row['tokens']:,}",
+                f"{100 * row['tokens'] / max(total[row['part']], 1):.2f} %",
+                f"{row['planned_epochs']:,.2f}",
+                f"{row['epochs']:,.2f}",
+            )
+            for row in rows
+        ],
+    )
+
+
 def _export_row(made: StageResult) -> Sequence[str]:
     counts, parts = made.manifest.counts, made.manifest.details["parts"]
     tokens = ", ".join(f"{part} {counts[f'{part}.num_tokens']:,}" for part in parts)
@@ -139,7 +165,7 @@ def packed(built: BuildResult) -> Iterator[str]:
     the packed exports, or where there is none one for the sequences of all files."""
     names: dict[str, list[str]] = {}
     for made in built.of("export"):
-        counts = made.manifest.counts
+        counts = written_counts(made.manifest)
         for part in made.manifest.details["parts"]:
             if f"{part}.num_sequences" in counts:
                 line = f"{part} {described_sequences(counts, part)}"

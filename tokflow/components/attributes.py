@@ -6,6 +6,7 @@ from typing import Any
 import pydantic
 
 from tokflow.build.dataset import Dataset
+from tokflow.build.several import OF_SOURCES
 
 TEMPLATE = {"type": "string", "pattern": r"\{[{%]"}
 """Schema of what may stand for a number or a choice."""
@@ -27,8 +28,8 @@ class Attributes(pydantic.RootModel[dict[str, Any]]):
 
 
 def _or_several(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a dataset, or of `datasets` of which each is a part of one, as
-    `defaults` is."""
+    """Return the schema of a dataset, a mixture among them, or of `datasets` of which each is a
+    part of one, as `defaults` is."""
     text = json.dumps(schema).replace("#/$defs/", "#/$defs/PartOf")
     part = json.loads(text)
     models = {f"PartOf{name}": model for name, model in part.pop("$defs").items()}
@@ -53,7 +54,11 @@ def _or_several(schema: dict[str, Any]) -> dict[str, Any]:
         **{key: schema[key] for key in schema if key != "required"},
         "$defs": schema["$defs"] | models,
         "properties": schema["properties"] | several,
-        "anyOf": [{"required": schema["required"]}, {"required": ["datasets"]}],
+        "anyOf": [
+            {"required": schema["required"]},
+            {"required": ["datasets"]},
+            {"required": [*(of for of in schema["required"] if of not in OF_SOURCES), "mixture"]},
+        ],
     }
 
 

@@ -4,8 +4,8 @@ import dagster as dg
 
 from tokflow.build.dagster_fields import dagster_name
 from tokflow.build.dataset import Dataset
-from tokflow.build.graph import stage_of_inputs
 from tokflow.build.output import FILE_STAGES
+from tokflow.build.recipes import stage_of_inputs
 
 PARTITIONED = ("raw", *FILE_STAGES)
 """The assets that have one partition for each raw file, parents first."""

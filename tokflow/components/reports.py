@@ -14,7 +14,7 @@ import pyarrow as pa
 from tokflow.audit.inspection import visible
 from tokflow.build.output import Output
 from tokflow.build.results import StageResult
-from tokflow.build.statistics import export_statistics, part_statistics, ratio
+from tokflow.build.statistics import export_statistics, part_statistics, ratio, rows_of_mixture
 from tokflow.errors import counted
 from tokflow.exports import Part
 from tokflow.raw import LeftOut, RawFile, RawPartition, RawSource, redact
@@ -229,14 +229,15 @@ def _export(made: StageResult) -> dict[str, Any]:
     )
     exported = graph.parts(graph.export_config(made.output.name))
     splits = [split.manifest.counts for split in exported[0].splits]
-    rows = part_statistics(parts, splits)
+    rows, mixture = part_statistics(parts, splits), manifest.details.get("mixture")
     return {
         "format": manifest.details["format"],
         "dtype": graph.tokenizer.dtype.name,
         "num_tokens": num_tokens,
         "num_bytes": manifest.num_bytes,
-        "parts": _table([row | export_statistics(counts, row["part"]) for row in rows]),
+        "parts": _table([row | export_statistics(manifest, row["part"]) for row in rows]),
         "dagster/row_count": num_rows,
+        **({"mixture": _table(rows_of_mixture(mixture))} if mixture else {}),
         "files": _files(made),
         "preview": dg.MetadataValue.md(_preview_of_part(exported[0], graph.tokenizer)),
     }

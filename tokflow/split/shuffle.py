@@ -117,6 +117,8 @@ def document_keys(
     rows: npt.NDArray[np.int64],
     seed: int,
     repetitions: npt.NDArray[np.int64] | None = None,
+    *,
+    purpose: str = "documents",
 ) -> npt.NDArray[np.int64]:
     """Return a number for each document, given its row in a token shard: sorted by it, documents
     are in the order of the seed.
@@ -131,7 +133,7 @@ def document_keys(
     begin = [hashlib.blake2b(key.encode(), digest_size=8).digest() for key in origins.raw_files]
     begins = np.frombuffer(b"".join(begin), dtype="<u8")
     place = (begins[number] + (rows - first[number]).astype(np.uint64)) % np.uint64(MAX_SIZE)
-    keys = Permutation(MAX_SIZE, seed, "documents").at(place.astype(np.int64))
+    keys = Permutation(MAX_SIZE, seed, purpose).at(place.astype(np.int64))
     if repetitions is None:
         return keys
     for nth in np.unique(repetitions[repetitions > 0]).tolist():

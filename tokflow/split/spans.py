@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tokflow.split.cut_tokens import CUT_TOKENS_NAME, CutEncoder
+from tokflow.split.cut_tokens import CUT_LOSS_MASK_NAME, CUT_TOKENS_NAME, CutEncoder
 from tokflow.split.rule import (
     NO_PART,
     NOT_TAKEN,
@@ -146,9 +146,15 @@ class Split:
     def loss_mask_source(self) -> TokenSource | None:
         """Return the loss mask of the tokens, uint8; None where every token counts.
 
-        The documents of a shard with a mask are never cut.
+        The documents of a shard with a mask are cut by a mixture alone.
         """
-        return self.shard.loss_mask() if self.shard.has_loss_mask else None
+        if not self.shard.has_loss_mask:
+            return None
+        mask = self.shard.loss_mask()
+        if CUT_LOSS_MASK_NAME not in self.manifest.files:
+            return mask
+        cut = np.fromfile(self.folder / CUT_LOSS_MASK_NAME, dtype=np.uint8)
+        return TokenSource((*mask.files, cut))
 
 
 def split_recipe(
@@ -197,14 +203,14 @@ def write_split(
     if spans.is_cut.any():
         num_tokens = np.where(spans.is_cut, encode_cut(spans, folder), num_tokens)
     order, names = _order(spans, shard, shuffle_seed), tuple(config.parts)
-    rows = _span_table(spans, order, table, num_tokens, shard.num_tokens, names)
+    rows = span_table(spans, order, table, num_tokens, shard.num_tokens, names)
     pq.write_table(rows, folder / SPANS_NAME, **parquet_options(SPANS_SCHEMA))
     decides = shard.manifest.fingerprint, config, position, first_file
     manifest = Manifest(
         recipe=split_recipe(*decides, shuffle_seed=shuffle_seed),
         dataset=dataset,
         partition=shard.manifest.partition,
-        counts=_counts(spans, num_tokens, names),
+        counts=span_counts(spans, num_tokens, names),
         details={"parts": list(config.parts), "dtype": shard.dtype.str},
         files=checksums(folder),
     )
@@ -266,7 +272,7 @@ def _order(spans: FileSpans, shard: TokenShard, seed: int | None) -> npt.NDArray
     return order[np.lexsort((keys, spans.part[order]))]
 
 
-def _span_table(
+def span_table(
     spans: FileSpans,
     order: npt.NDArray[np.int64],
     table: pa.Table,
@@ -288,6 +294,7 @@ def _span_table(
     is_new = np.ones(len(part), dtype=bool)
     is_new[1:] = (part[1:] != part[:-1]) | is_cut[1:] | is_cut[:-1]
     is_new[1:] |= document[1:] != document[:-1] + 1
+    is_new[1:] |= token_start[order][1:] != (token_start + num_tokens)[order][:-1]
     first = np.flatnonzero(is_new)
     return make_table(
         {
@@ -304,7 +311,7 @@ def _span_table(
     )
 
 
-def _counts(
+def span_counts(
     spans: FileSpans, num_tokens: npt.NDArray[np.int64], names: tuple[str, ...]
 ) -> dict[str, int]:
     """Count for each part, and for what no part takes, the documents, characters and tokens.

@@ -43,6 +43,9 @@ class TokenizerConfig(Config):
     """last: the EOS id ends each document; none: nothing ends it."""
     bos: Literal["first", "none"] = "none"
     """first: the BOS id begins each document; none: nothing begins it."""
+    eos_of_empty: bool = True
+    """False: a document whose text gives no tokens has no EOS and no BOS, so none at all; it is
+    counted and stays in the index of documents."""
     eos_token: str | None = None
     """The vocabulary's name for EOS, a special token or any other; default: what the tokenizer
     itself names."""

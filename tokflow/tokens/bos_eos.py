@@ -82,6 +82,8 @@ def add_bos_eos(
     with BOS or ends with EOS gets no second one; anywhere else such an id in a text is an error,
     so that there is one EOS per document. `name` is what the error calls a document by its index.
 
+    Without `eos_of_empty` a document of no tokens stays so.
+
     An EOS that is added to a chat is supervised if the text is to its end; BOS is not.
 
     Raises: TokenizerError; also where an id is not below vocab_size: nothing ever wraps.
@@ -90,8 +92,8 @@ def add_bos_eos(
     _check_range(encoded, tokenizer)
     is_control = encoding.config.special_tokens_in_text == "control"
     may_be_in_text = is_control or (chat is not None and chat.is_rendered)
-    num = len(encoded.offsets) - 1
-    needs_bos, needs_eos = (np.full(num, id_ is not None) for id_ in (bos_id, eos_id))
+    is_taken = (np.diff(encoded.offsets) > 0) | encoding.config.eos_of_empty
+    needs_bos, needs_eos = (is_taken & (id_ is not None) for id_ in (bos_id, eos_id))
     if may_be_in_text:
         needs_bos &= ~_is_at(encoded, encoded.offsets[:-1], bos_id)
         needs_eos &= ~_is_ended(encoded, encoding, chat)

@@ -62,6 +62,8 @@ class TokenShard:
 
     folder: Path
     manifest: Manifest
+    num_passes: int = 1
+    """Of a shard in a mixture: how often its documents come, as so many files of a group."""
 
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
@@ -112,14 +114,20 @@ class TokenShard:
         return TokenSource(tuple(mapped(self.folder / each, dtype) for each in self.names(name)))
 
     def documents(self, columns: list[str] | None = None) -> pa.Table:
-        """Return documents.parquet, one row per document in the order of files and rows."""
+        """Return documents.parquet, one row per document in the order of files and rows, and all
+        of it again for each further pass of a mixture."""
         tables, bases = [], dict.fromkeys(COUNTED_FROM, 0)
         for name, counts in zip(self.names(DOCUMENTS_NAME), self.segments, strict=True):
             tables.append(_moved(read_table(self.folder / name, columns), bases))
             for column, num in COUNTED_FROM.items():
                 bases[column] += counts.get(num, 0)
-        return pa.concat_tables(tables)
+        table = pa.concat_tables(tables)
+        passes = ({"row": number * ROWS_OF_PASS} for number in range(self.num_passes))
+        return pa.concat_tables(_moved(table, rows) for rows in passes)
 
+
+ROWS_OF_PASS = 2**40
+"""Rows that a pass of a mixture takes up, more than any file has."""
 
 COUNTED_FROM = {
     "row": "num_rows",
@@ -160,6 +168,7 @@ def tokens_recipe(
             "documents": deciding_fields(documents, raw.sizes if raw else {}),
             "eos": config.eos,
             "bos": config.bos,
+            **eos_fields(config),
             "special_tokens_in_text": "control" if is_control else "ordinary",
             **({"engine": "reference"} if is_wrong else {}),
             **({"range_bytes": ranges.RANGE_BYTES} if is_in_ranges else {}),
@@ -169,6 +178,12 @@ def tokens_recipe(
         if raw and tokenizer
         else {},
     )
+
+
+def eos_fields(config: TokenizerConfig) -> dict[str, bool]:
+    """Return the field that says that documents of no tokens stay so, where others have more."""
+    has_either = config.eos == "last" or config.bos == "first"
+    return {"eos_of_empty": False} if has_either and not config.eos_of_empty else {}
 
 
 def refused(
@@ -276,7 +291,10 @@ def _counts(writer: ShardWriter, encoder: DocumentEncoder, *, num_rejects: int) 
     }
     if encoder.encoding.eos_id is None:
         return counts
-    ending = encoder.encoding.eos_per_document * counts["num_documents"]
+    num_ended = counts["num_documents"]
+    if not encoder.encoding.config.eos_of_empty:
+        num_ended -= writer.num_without_tokens
+    ending = encoder.encoding.eos_per_document * num_ended
     return {**counts, "num_eos": writer.num_eos, "num_eos_in_text": writer.num_eos - ending}
 
 

@@ -59,6 +59,8 @@ class ShardWriter:
         self.counts = {f"num_{name}": 0 for name in names}
         self.num_eos = 0
         """Ids that are EOS, also of texts."""
+        self.num_without_tokens = 0
+        """Documents that have no token, not even an EOS."""
 
     def __enter__(self) -> "ShardWriter":
         return self
@@ -89,6 +91,7 @@ class ShardWriter:
         counts["num_bytes"] += bytes_of(batch)
         counts["num_tokens"] += len(tokens.token_ids)
         self.num_eos += tokens.num_eos
+        self.num_without_tokens += int(np.count_nonzero(num_tokens == 0))
         if tokens.loss_mask is not None:
             counts["num_loss_tokens"] += int(np.count_nonzero(tokens.loss_mask))
 

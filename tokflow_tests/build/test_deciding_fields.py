@@ -118,6 +118,17 @@ def test_a_field_decides_where_the_reader_of_the_file_looks_at_it(
     assert (changed != deciding_fields(DocumentsConfig(), {Path(name): 100})) == is_deciding
 
 
+@pytest.mark.parametrize(("eos", "is_deciding"), [("last", True), ("none", False)])
+def test_the_end_of_empty_documents_decides_where_documents_end(
+    eos: str, is_deciding: bool, folder: Path
+):
+    build(dataset(folder, tokenizer={"eos": eos}))
+
+    built = build(dataset(folder, tokenizer={"eos": eos, "eos_of_empty": False}))
+
+    assert bool(new(built)) == is_deciding
+
+
 @pytest.mark.parametrize(
     ("packing", "stages"),
     [

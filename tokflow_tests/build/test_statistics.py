@@ -1,7 +1,10 @@
 from pathlib import Path
 
+import pytest
+
+from tokflow.build.lines import described
 from tokflow.build.pipeline import build_dataset
-from tokflow.build.statistics import statistics_of
+from tokflow.build.statistics import export_statistics, statistics_of
 from tokflow_tests.tiny import build, declare_small
 
 
@@ -41,6 +44,18 @@ def test_statistics_are_of_the_text_of_each_part_and_of_each_export(tmp_path: Pa
             row["num_exported_tokens"] / 8 / row["num_sequences"], 4
         )
     assert "fill_fraction" not in statistics["exports"]["bin"][0]
+
+
+@pytest.mark.parametrize("padding", ["none", "max"])
+def test_rows_that_end_at_their_last_token_are_full(padding: str, tmp_path: Path):
+    packing = {"strategy": "one_document", "sequence_length": 20}
+    exports = [{"format": "parquet", "padding": padding}]
+    [made] = build(declare_small(tmp_path, packing=packing, exports=exports)).of("export")
+
+    fill = export_statistics(made.manifest, "train")["fill_fraction"]
+
+    assert fill == (1.0 if padding == "none" else round(72 / 200, 4))
+    assert (" tokens of padding" in described(made)) == (padding == "max")
 
 
 def test_a_build_of_one_file_tells_of_that_file(tmp_path: Path):

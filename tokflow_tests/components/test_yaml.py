@@ -257,7 +257,8 @@ def test_the_schema_allows_several_datasets_each_a_part_of_one():
     assert (raw["$ref"], null) == ("#/$defs/PartOfRawConfig", {"type": "null"})
     assert "files" in schema["$defs"]["RawConfig"]["required"]
     assert "required" not in schema["$defs"]["PartOfRawConfig"]
-    one, several = schema["anyOf"]
+    one, several, mixture = schema["anyOf"]
+    assert mixture == {"required": ["name", "mixture"]}
     assert "required" not in schema
     assert (set(one["required"]), several["required"]) == (
         {"name", "raw", "tokenizer"},

@@ -196,6 +196,16 @@ CASES = {
             | {"strategy": "one_document", "min_sample_length": 3}
         },
     ),
+    "empty documents that are not ended": Case(
+        files={
+            "a.jsonl": ["", "ab", "", "cdefg"],
+            "b.jsonl": [""],
+            "c.jsonl": ["h", ""],
+            "d.jsonl": [""],
+        },
+        attributes={"tokenizer": {"kind": "bytes", "eos_of_empty": False}},
+        encode=lambda text: ids(text) if text else [],
+    ),
     "documents side by side": Case(
         files={"a.jsonl": ["ab", "cdefg", "h", ""], "b.jsonl": ["ijk"], "c.jsonl": ["l", "mn"]},
         attributes={"packing": {"sequence_length": 4, "strategy": "best_fit"}},

@@ -179,6 +179,8 @@ def _tokenizer(random: Random, reference: Reference) -> dict[str, Any]:
         config["bos"] = "first"
     if reference.special_tokens and random.random() < 0.3:
         config["special_tokens_in_text"] = "control"
+    if random.random() < 0.2:
+        config["eos_of_empty"] = False
     if random.random() < 0.1:
         config["engine"] = "reference"
     if config["kind"] == "file" and random.random() < 0.1:

@@ -175,6 +175,8 @@ def tokens_of(text: str, reference: Reference, config: Config) -> tuple[int, ...
     """Return the tokens of a text, with BOS and EOS; none of them twice where the text has it."""
     is_control = config.get("special_tokens_in_text") == "control"
     ids = reference.encode(text, is_control=is_control)
+    if not ids and not config.get("eos_of_empty", True):
+        return ()
     has_bos = config.get("bos", "none") == "first"
     has_eos = config.get("eos", "last") == "last"
     before = has_bos and not (ids and ids[0] == reference.bos_id)

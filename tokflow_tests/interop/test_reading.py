@@ -168,6 +168,14 @@ def easydel_shards(known: Known, part: str) -> Mapping[str, Any]:
     }
 
 
+def easydel_lists(known: Known, part: str) -> Mapping[str, Any]:
+    """Expect rows that end at their last token, and no attention_mask."""
+    names = ["input_ids", "segment_ids", "position_ids"]
+    columns = known.columns(part, padding=False)
+    lists = {each: columns[each] for name in names for each in (name, f"{name}.lengths")}
+    return {**lists, "columns": names}
+
+
 def easydel_rest(known: Known, part: str) -> Mapping[str, Any]:
     return {"rows": known.rows(part)["token_ids"][5:]}
 
@@ -304,6 +312,9 @@ READINGS = [
     Reading("every row of every shard", "easydel", "rows segment_ids position_ids is_token",
              kinds=TWO, export={"sequences_per_file": 7, "sequences_per_group": 3},
              also=easydel_shards),
+    Reading("rows of their own length, without a mask", "easydel", "", kinds=TWO,
+             export={"padding": "none", "attention_mask": False}, reader={"is_ragged": True},
+             also=easydel_lists),
     Reading("begins at any row", "easydel", "", export={"sequences_per_group": 3},
              reader={"start_at": 5}, also=easydel_rest, parts=TRAIN),
     Reading("every row", "mds", "", kinds=TWO,
@@ -337,6 +348,10 @@ READINGS = [
              export={"sequences_per_group": 3}, reader={"how": "parquet"}, also=both_parts),
     Reading("rows of their own length", "datasets", "input_ids labels seq_lengths", "jsonl",
              export=UNPADDED, reader={"how": "json", **FILES}),
+    *(Reading("rows of their own length", "datasets", "input_ids segment_ids position_ids", format_,
+               export={"padding": "none", "attention_mask": False}, reader={"how": "folder"},
+               also=both_parts)
+      for format_ in ("parquet", "arrow")),
     *(Reading(f"a builder, {codec}", "datasets", ROW, "arrow", kinds=(kind,),
                export={"compression": codec, "sequences_per_file": 5},
                reader={"how": "arrow", **FILES})
@@ -390,7 +405,7 @@ def test_a_peer_reads_what_is_known(
 
     assert_same(found, case.also(known, part))
     if case.peer == "datasets":
-        columns = known.columns(part, padding="seq_lengths" not in case.fields)
+        columns = known.columns(part, padding=case.export.get("padding", True) is True)
         lists = [each for name in case.fields.split() for each in (name, f"{name}.lengths")]
         assert_same(found, {name: columns[name] for name in lists})
     else:

@@ -27,9 +27,11 @@ def running(handler: type[BaseHTTPRequestHandler]) -> Iterator[QuietServer]:
     with QuietServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
+        try:
+            yield server
+        finally:  # or the thread keeps the process alive
+            server.shutdown()
+            thread.join()
 
 
 def make_certificate(folder: Path, *names: str) -> tuple[Path, ssl.SSLContext]:

@@ -50,6 +50,16 @@ def test_the_largest_id_is_written_as_it_is(vocab_size: int):
     assert made.num_eos == 2
 
 
+def test_a_document_of_no_tokens_stays_so_where_empty_ones_are_not_ended():
+    config = TokenizerConfig(kind="bytes", bos="first", eos_of_empty=False)
+
+    made = finish(make_encoded([], [1], []), config, make_bytes_tokenizer())
+
+    assert made.token_ids.tolist() == [BOS, 1, EOS]
+    assert made.num_tokens.tolist() == [0, 3, 0]
+    assert made.num_eos == 1
+
+
 @pytest.mark.parametrize("eos", ["last", "none"])
 def test_an_id_past_the_vocabulary_is_an_error_and_never_wraps(eos: str):
     tokenizer = make_bytes_tokenizer(vocab_size=65_536)

@@ -13,6 +13,7 @@ from tokflow.audit.verify.problems import first_other_row, unequal
 from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, write_sequences
 from tokflow.split.cut_tokens import CUT_TOKENS_NAME, CutEncoder
+from tokflow.split.mixed_split import remake_mixed_split
 from tokflow.split.rule import NO_PART, NOT_TAKEN, FileSpans
 from tokflow.split.shuffle import shuffle_seed_of
 from tokflow.split.spans import LONGEST, SPANS_NAME, Split, config_of_split, write_split
@@ -49,6 +50,14 @@ def verify_split(split: Split, encode_cut: CutEncoder | None = None) -> list[str
         )
         unknown |= {f"{name}.{LONGEST}" for name in names} - counts.keys()
         return [*problems, *_differences(split, Path(folder), unknown)]
+
+
+def verify_mixed_split(split: Split, source: Split) -> list[str]:
+    """Return what is wrong with a split of a mixture: made again from the split of its source it is
+    another."""
+    with TemporaryDirectory(prefix="tokflow.") as folder:
+        remake_mixed_split(split, source, Path(folder))
+        return [*_differences(split, Path(folder))]
 
 
 def verify_sequences(sequences: FileSequences) -> list[str]:

@@ -127,7 +127,7 @@ def _id_problems(
     details, tokens = shard.manifest.details, shard.tokens()
     where = _path_of(shard, TOKENS_NAME)
     yield from too_large(where, tokens, details["vocab_size"])
-    ends = starts + counts
+    ends, is_ended = starts + counts, (counts > 0) | _ends_empty(shard)
     if len(ends) and (ends.max() > len(tokens) or counts.min() < 0):
         return  # said already by the offsets
     for role, wanted, position in (
@@ -141,7 +141,7 @@ def _id_problems(
             has_it = _is_within(tokens, wanted, starts, ends)
         else:
             has_it[has_it] = tokens.at(position[has_it]) == wanted
-        if len(wrong := np.flatnonzero(~has_it)):
+        if len(wrong := np.flatnonzero(is_ended & ~has_it)):
             yield (
                 f"{where}: document {wrong[0]:,}: expected the {role} id {wanted:,} "
                 f"{'at its end' if role == 'EOS' else 'first'} ({len(wrong):,} such)"
@@ -177,8 +177,17 @@ def _eos_problems(shard: TokenShard) -> Iterator[str]:
         return
     found = sum(int(np.count_nonzero(batch == eos_id)) for _, batch in _batches(shard.tokens()))
     each = 2 if details["bos_id"] == eos_id else 1
-    expected = each * counts["num_documents"] + counts["num_eos_in_text"]
+    num_ended = counts["num_documents"]
+    if not _ends_empty(shard):
+        num_tokens = to_numpy(shard.documents(["num_tokens"])["num_tokens"])
+        num_ended -= int(np.count_nonzero(num_tokens == 0))
+    expected = each * num_ended + counts["num_eos_in_text"]
     yield from unequal(_path_of(shard, TOKENS_NAME), num_eos=(expected, found))
+
+
+def _ends_empty(shard: TokenShard) -> bool:
+    """Say whether documents of no tokens are ended, too."""
+    return bool(shard.manifest.config.get("eos_of_empty", True))
 
 
 def _mask_problems(shard: TokenShard) -> Iterator[str]:

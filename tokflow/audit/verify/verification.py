@@ -11,7 +11,7 @@ from tokflow.audit.regather import gather_parts
 from tokflow.audit.verify.export import verify_export
 from tokflow.audit.verify.problems import unlisted_files
 from tokflow.audit.verify.raw import verify_against_raw
-from tokflow.audit.verify.remade import verify_sequences, verify_split
+from tokflow.audit.verify.remade import verify_mixed_split, verify_sequences, verify_split
 from tokflow.audit.verify.tokens import verify_tokenizer, verify_tokens
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
@@ -29,6 +29,7 @@ from tokflow.exports import Export
 from tokflow.raw.hashes import CACHE_NAME
 from tokflow.sequences.segments import SEQUENCES_VERSION
 from tokflow.split.cut_tokens import CUT_TOKENS_NAME
+from tokflow.split.mixture import mixture_of
 from tokflow.split.shuffle import order_of
 from tokflow.split.spans import SPLIT_VERSION
 from tokflow.store.manifest import broken_files, read_run
@@ -242,6 +243,9 @@ class _Verifier:
 
     def _split(self, found: StoredOutput) -> Result:
         split = self._ancestry.split(found)
+        if mixture_of(found.manifest.config) is not None:
+            source = self._ancestry.split(self._ancestry.parents(found)[0])
+            return verify_mixed_split(split, source), []
         if self._graph is not None:
             return verify_split(split, cut_encoder(self._graph, str(found.manifest.partition))), []
         is_cut = CUT_TOKENS_NAME in found.manifest.files

@@ -11,13 +11,21 @@ from peer_command import run
 NAMES = {"input_ids": "rows", "attention_mask": "is_token"}
 
 
-def read(folder, part, *, start_at=0):
-    """Return the rows of all shards; of each the first `start_at` are left out."""
+def read(folder, part, *, start_at=0, is_ragged=False):
+    """Return the rows of all shards; of each the first `start_at` are left out.
+
+    is_ragged: each column end to end, and as `<name>.lengths` what each row has.
+    """
     source = ParquetShardedSource(str(folder / part / "*.parquet"))
     rows = [row for name in source.shard_names for row in source.open_shard_at_row(name, start_at)]
     if start_at == 0:
         assert rows == [row for name in source.shard_names for row in source.open_shard(name)]
         assert len(rows) == len(source)
+    if is_ragged:
+        columns = {name: [row[name] for row in rows] for name in rows[0]}
+        lengths = {f"{name}.lengths": [*map(len, of)] for name, of in columns.items()}
+        columns = {name: np.concatenate(of) for name, of in columns.items()}
+        return {**columns, **lengths, "columns": np.array([*columns])}
     infos = [source.get_shard_info(name) for name in source.shard_names]
     return {
         **{NAMES.get(name, name): np.array([row[name] for row in rows]) for name in rows[0]},

@@ -1,0 +1,270 @@
+"""The split of a mixture over one file of a source: spans of the source's split, some repeated."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tokflow.split.cut_tokens import CUT_LOSS_MASK_NAME, CUT_TOKENS_NAME
+from tokflow.split.mixture import mixture_of
+from tokflow.split.permutation import PERMUTATION_VERSION
+from tokflow.split.rule import FileSpans
+from tokflow.split.shuffle import document_keys, shuffle_fields, shuffle_seed_of
+from tokflow.split.spans import (
+    SPAN_COLUMNS,
+    SPANS_NAME,
+    SPANS_SCHEMA,
+    SPLIT_VERSION,
+    Split,
+    span_counts,
+    span_table,
+)
+from tokflow.store.arrow import to_numpy
+from tokflow.store.integrity import Stored, checked
+from tokflow.store.manifest import Manifest, Recipe, check_sizes, checksums, write_manifest
+from tokflow.store.tables import parquet_options
+from tokflow.tokens.shard import ROWS_OF_PASS, TokenShard
+from tokflow.tokens.writer import DOCUMENTS_NAME
+
+MIXTURE_VERSION = 1
+"""Raised when the same input would give other bytes of a mixture's split."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Portion:
+    """What a mixture takes of one partition of a source."""
+
+    key: str
+    """The partition of the mixture: `<source>/<partition of the source>`."""
+    tokens: Mapping[str, int]
+    """Of each part of the mixture, in order."""
+    seed: int
+    """Of the choice of documents where a pass is not whole."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Taken:
+    """Spans that a mixture takes; arrays (num_spans,), int64 but for `is_cut`."""
+
+    document: npt.NDArray[np.int64]
+    """In the documents of all passes."""
+    char_start: npt.NDArray[np.int64]
+    num_chars: npt.NDArray[np.int64]
+    """0 of a document that the budget cut, whose characters are not counted."""
+    token_start: npt.NDArray[np.int64]
+    """In the token source of the source's split."""
+    num_tokens: npt.NDArray[np.int64]
+    is_cut: npt.NDArray[np.bool_]
+    is_ended: npt.NDArray[np.bool_]
+    """The budget cut it: EOS stands in place of its last token."""
+
+    def __getitem__(self, which: slice | npt.NDArray[np.int64]) -> "_Taken":
+        return _Taken(**{name: getattr(self, name)[which] for name in self.__slots__})
+
+    @staticmethod
+    def joined(several: list["_Taken"]) -> "_Taken":
+        """Return all of several, one after another."""
+        names = _Taken.__slots__
+        return _Taken(**{n: np.concatenate([getattr(of, n) for of in several]) for n in names})
+
+
+def mixed_split_recipe(split: str, portion: Portion, *, shuffle_seed: int | None = None) -> Recipe:
+    """Return what decides a mixture's split over the source's split with fingerprint `split`."""
+    fields = {
+        "key": portion.key,
+        "tokens": [[name, num] for name, num in portion.tokens.items()],  # their order counts
+        "seed": portion.seed,
+        "version": [MIXTURE_VERSION, PERMUTATION_VERSION],
+    }
+    return Recipe(
+        stage="split",
+        version=SPLIT_VERSION,
+        config={"mixture": fields, **shuffle_fields(shuffle_seed)},
+        parents={"split": split},
+    )
+
+
+def portion_of(manifest: Manifest) -> Portion:
+    """Return what a mixture's split was made with."""
+    fields = mixture_of(manifest.config) or {}
+    return Portion(key=fields["key"], tokens=dict(fields["tokens"]), seed=fields["seed"])
+
+
+def write_mixed_split(
+    source: Split, portion: Portion, folder: Path, *, dataset: str, shuffle_seed: int | None = None
+) -> None:
+    """Write a mixture's split over one file of a source into the empty `folder`, manifest last.
+
+    A part has whole passes over the spans that the source's split has there, and of one more those
+    that come first by a key of `portion.seed`; the last is cut where the tokens end, and has its
+    EOS there: what is less than a token with BOS and EOS is left. Passes follow one another in file
+    order, unless `shuffle_seed` orders all of them.
+
+    Raises: CorruptOutputError where a file that it is made from is damaged.
+    """
+    import pyarrow.parquet as pq  # late: it imports ssl and every file system
+
+    started = time.perf_counter()
+    shard, names = shard_in_mixture(source, portion), tuple(portion.tokens)
+    with checked(source, source.shard, only={SPANS_NAME, *source.shard.names(DOCUMENTS_NAME)}):
+        of_parts = [_taken(source, portion, name) for name in names]
+    part = np.repeat(np.arange(len(names)), [len(of.document) for of in of_parts])
+    taken = _Taken.joined(of_parts)
+    _write_cut_tokens(source, taken, folder)
+    fields = {name: getattr(taken, name) for name in FileSpans.__slots__ if name != "part"}
+    spans = FileSpans(part=part, **fields)
+    table, num_tokens = shard.documents(["row", *SPAN_COLUMNS]), taken.num_tokens
+    order = _order(spans, shard, table, shuffle_seed)
+    rows = span_table(spans, order, table, num_tokens, shard.num_tokens, names)
+    pq.write_table(rows, folder / SPANS_NAME, **parquet_options(SPANS_SCHEMA))
+    manifest = Manifest(
+        recipe=mixed_split_recipe(source.manifest.fingerprint, portion, shuffle_seed=shuffle_seed),
+        dataset=dataset,
+        partition=portion.key,
+        counts=span_counts(spans, num_tokens, names),
+        details={"parts": list(names), "dtype": shard.dtype.str},
+        files=checksums(folder),
+    )
+    write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
+
+
+def remake_mixed_split(split: Split, source: Split, folder: Path) -> None:
+    """Write a split of a mixture once more, from the source's split that it was made from."""
+    manifest = split.manifest
+    seed = shuffle_seed_of(manifest)
+    write_mixed_split(
+        source, portion_of(manifest), folder, dataset=manifest.dataset, shuffle_seed=seed
+    )
+
+
+def open_mixed_split(stored: Stored, source: Split) -> Split:
+    """Return a split of a mixture that is in a store, made from `source`, a source's split.
+
+    Raises: CorruptOutputError where a file is missing or cut short.
+    """
+    check_sizes(stored.folder, stored.manifest)
+    shard = shard_in_mixture(source, portion_of(stored.manifest))
+    return Split(stored.folder, stored.manifest, shard)
+
+
+def shard_in_mixture(source: Split, portion: Portion) -> TokenShard:
+    """Return the token shard of a source's file as a mixture has it: each pass over its documents
+    is as one more raw file of a group, `code/a.jsonl`, `code@2/a.jsonl` and so on."""
+    shard, num_passes = source.shard, _num_passes(source, portion)
+    origins, (name, _, _) = shard.origins, portion.key.partition("/")
+    edges = [*origins.first_rows, ROWS_OF_PASS]
+    files = [
+        {
+            "raw_file": f"{name}@{number}/{key}" if number > 1 else f"{name}/{key}",
+            "num_rows": stop - start,
+        }
+        for number in range(1, num_passes + 1)
+        for key, start, stop in zip(origins.raw_files, edges[:-1], edges[1:], strict=True)
+    ]
+    details = {**shard.manifest.details, "files": files}
+    manifest = replace(shard.manifest, partition=portion.key, details=details)
+    return TokenShard(shard.folder, manifest, num_passes)
+
+
+def source_and_key(key: str) -> tuple[str, str]:
+    """Return the source and its key of a partition, or a raw file, of a mixture: `code` and
+    `a.jsonl` of `code/a.jsonl` and of `code@2/a.jsonl`."""
+    name, _, rest = key.partition("/")
+    return name.partition("@")[0], rest
+
+
+def _num_passes(source: Split, portion: Portion) -> int:
+    """Return how many passes there are of the part that has most; at least 1."""
+    counts = source.manifest.counts
+    available = {name: counts.get(f"{name}.num_tokens", 0) for name in portion.tokens}
+    return max([1, *(-(-num // available[n]) for n, num in portion.tokens.items() if available[n])])
+
+
+def _taken(source: Split, portion: Portion, part: str) -> _Taken:
+    """Return the spans that one part of the mixture takes, pass by pass."""
+    spans = _spans_of(source, part)
+    available = int(spans.num_tokens.sum())
+    passes, rest = divmod(portion.tokens[part], available) if available else (0, 0)
+    num_documents = source.shard.manifest.counts["num_documents"]
+    taken = [spans] * passes + [_drawn(source, portion, spans, rest)] * bool(rest)
+    moved = [
+        replace(of, document=of.document + number * num_documents)
+        for number, of in enumerate(taken)
+    ]
+    return _Taken.joined([spans[:0], *moved])
+
+
+def _spans_of(source: Split, part: str) -> _Taken:
+    """Return the spans that the source's split has in a part, each of one document; none where it
+    has no such part."""
+    table = source.shard.documents(["num_chars"])
+    spans, rows = source.spans(part), source.span_table(part)
+    is_cut = np.repeat(to_numpy(rows["is_cut"]), to_numpy(rows["num_documents"]))
+    num_chars = to_numpy(table["num_chars"])[spans.document]
+    num_chars[is_cut] = to_numpy(rows["num_chars"])[to_numpy(rows["is_cut"])]
+    return _Taken(
+        document=spans.document,
+        char_start=spans.char_start,
+        num_chars=num_chars,
+        token_start=spans.token_start,
+        num_tokens=spans.num_tokens,
+        is_cut=is_cut,
+        is_ended=np.zeros_like(is_cut),
+    )
+
+
+def _drawn(source: Split, portion: Portion, spans: _Taken, num_tokens: int) -> _Taken:
+    """Return the spans that come first by the key of the seed, in file order; the last is cut where
+    so many tokens end."""
+    rows = to_numpy(source.shard.documents(["row"])["row"])[spans.document]
+    origins = shard_in_mixture(source, portion).origins
+    keys = document_keys(origins, rows, portion.seed, purpose="mixture")
+    order = np.argsort(keys, kind="stable")
+    ends = np.cumsum(spans.num_tokens[order])
+    num_whole = int(np.searchsorted(ends, num_tokens, side="right"))
+    chosen = np.sort(order[:num_whole])
+    left = num_tokens - (int(ends[num_whole - 1]) if num_whole else 0)
+    details = source.shard.manifest.details
+    num_special = sum(details[name] is not None for name in ("eos_id", "bos_id"))
+    if left <= num_special:
+        return spans[chosen]
+    last = order[num_whole : num_whole + 1]
+    cut = replace(
+        spans[last],
+        num_chars=np.zeros(1, dtype=np.int64),
+        num_tokens=np.array([left]),
+        is_cut=np.ones(1, dtype=bool),
+        is_ended=np.array([details["eos_id"] is not None]),
+    )
+    drawn = _Taken.joined([spans[chosen], cut])
+    return drawn[np.argsort(np.concatenate([chosen, last]), kind="stable")]
+
+
+def _write_cut_tokens(source: Split, taken: _Taken, folder: Path) -> None:
+    """Write the tokens of cut spans, and of chats their loss mask, in the order of the spans."""
+    if not taken.is_cut.any():
+        return
+    cut = taken[np.flatnonzero(taken.is_cut)]
+    ended = (np.cumsum(cut.num_tokens) - 1)[cut.is_ended]
+    with checked(source, source.shard):
+        tokens = np.array(source.token_source().take(cut.token_start, cut.num_tokens))
+        tokens[ended] = source.shard.manifest.details["eos_id"] or 0
+        tokens.tofile(folder / CUT_TOKENS_NAME)
+        if (masks := source.loss_mask_source()) is not None:
+            mask = np.array(masks.take(cut.token_start, cut.num_tokens))
+            mask[ended] = 0  # the reply did not end there
+            mask.tofile(folder / CUT_LOSS_MASK_NAME)
+
+
+def _order(
+    spans: FileSpans, shard: TokenShard, table: pa.Table, seed: int | None
+) -> npt.NDArray[np.int64]:
+    """Return the spans in the order in which the table has them, by part."""
+    if seed is None:
+        return np.arange(len(spans.part))
+    rows = to_numpy(table["row"])[spans.document]
+    return np.lexsort((document_keys(shard.origins, rows, seed), spans.part))

@@ -1,0 +1,339 @@
+"""Mixtures, built: their tokens can be read, for those of `bytes` are bytes of UTF-8."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tokflow.audit.convert import convert_export
+from tokflow.audit.trace import trace_tokens
+from tokflow.audit.verify.verification import verify_dataset, verify_path
+from tokflow.build.dataset import Dataset, load_dataset, load_datasets
+from tokflow.build.graph import BuildGraph
+from tokflow.build.pipeline import build_dataset
+from tokflow.build.plan import make_plan
+from tokflow.errors import ConfigError
+from tokflow.exports import ExportConfig
+from tokflow.exports.reading import open_export
+from tokflow_tests.cli.commands import run
+from tokflow_tests.tiny import EOS, build, write_texts
+
+CODE = {"a.jsonl": ["aa", "ab", "ac", "ad"], "b.jsonl": ["ba", "bb"]}
+"""18 tokens."""
+
+PROSE = {"c.jsonl": [f"p{n:02d}" for n in range(20)], "d.jsonl": ["val1", "val2"]}
+"""80 tokens and 10."""
+
+SPLIT = {"parts": {"train": {"files": "[a-c].jsonl"}, "validation": {"files": "d.jsonl"}}}
+
+
+def declare_source(folder: Path, name: str, files: dict[str, list[str]], **more: Any) -> Path:
+    for key, texts in files.items():
+        write_texts(folder / name / key, texts)
+    fields = {
+        "name": name,
+        "raw": {"files": f"{name}/*.jsonl"},
+        "tokenizer": {"kind": "bytes"},
+        "store": "store",
+        **more,
+    }
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(fields, sort_keys=False))
+    return path
+
+
+def declare_mixture(folder: Path, mixture: dict[str, Any], **more: Any) -> Dataset:
+    """Return a mixture of CODE and PROSE, rows of 4 tokens, source by source in file order."""
+    for name, files, own in (("code", CODE, {}), ("prose", PROSE, {"split": SPLIT})):
+        if not (folder / f"{name}.yaml").exists():
+            declare_source(folder, name, files, **own)
+    for name, source in mixture["sources"].items():
+        source["config"] = f"{name}.yaml"
+    fields = {
+        "name": "mixed",
+        "mixture": mixture,
+        "packing": {"sequence_length": 4},
+        "shuffle": {},
+        "exports": ["bin", "parquet"],
+        "store": "store",
+        **more,
+    }
+    path = folder / "mixed.yaml"
+    path.write_text(yaml.safe_dump(fields, sort_keys=False))
+    return load_dataset(path)
+
+
+def documents_of(dataset: Dataset, part: str, name: str = "bin") -> list[str]:
+    folder = BuildGraph(dataset).export(BuildGraph(dataset).export_config(name)).folder
+    tokens = [token for some in open_export(folder).tokens(part) for token in some.tolist()]
+    return bytes(token if token != EOS else 32 for token in tokens).decode().split()
+
+
+def test_a_mixture_builds_its_sources_and_repeats_one_as_often_as_it_says(tmp_path: Path):
+    sources = {"code": {"epochs": 2}, "prose": {"epochs": 1}}
+    dataset = declare_mixture(tmp_path, {"sources": sources})
+
+    built = build(dataset)
+
+    assert documents_of(dataset, "train") == [
+        *CODE["a.jsonl"] * 2,
+        *CODE["b.jsonl"] * 2,
+        *PROSE["c.jsonl"],
+    ]
+    assert documents_of(dataset, "validation") == PROSE["d.jsonl"]
+    assert make_plan(dataset).is_up_to_date
+    assert not (tmp_path / "store/code/sequences").exists()
+    details = built.export("bin").manifest.details["mixture"]
+    assert details["code"]["train"] == {
+        "planned_tokens": 36,
+        "planned_epochs": 2.0,
+        "available_tokens": 18,
+        "tokens": 36,
+        "epochs": 2.0,
+    }
+
+
+def test_realised_tokens_are_the_planned_ones_and_the_last_document_keeps_its_eos(tmp_path: Path):
+    sources = {"code": {"weight": 0.6, "max_epochs": 4}, "prose": {"weight": 0.4}}
+    dataset = declare_mixture(tmp_path, {"sources": sources, "tokens": 78})
+
+    built = build(dataset)
+
+    details = built.export("bin").manifest.details["mixture"]
+    assert [details[name]["train"]["tokens"] for name in sources] == [47, 31]  # 46.8 and 31.2
+    documents = documents_of(dataset, "train")
+    code = [text for text in documents if not text.startswith("p")]
+    assert sorted(map(len, code)) == [1] + [2] * 15  # two passes, 3 documents, 1 token and EOS
+    assert {code.count(text) for text in CODE["a.jsonl"] + CODE["b.jsonl"]} == {2, 3}
+    prose = [text for text in documents if text.startswith("p")]
+    assert len(set(prose)) == len(prose) == 8  # 7 whole and one of 2 tokens and EOS
+    assert sorted(map(len, prose)) == [2] + [3] * 7
+
+
+def test_every_output_of_a_mixture_verifies_and_leads_to_its_source(tmp_path: Path):
+    sources = {"code": {"epochs": 2.5}, "prose": {"epochs": 0.5}}
+    dataset = declare_mixture(tmp_path, {"sources": sources})
+    built = build(dataset)
+
+    found = [*verify_dataset(dataset), *verify_path(tmp_path / "store/mixed")]
+
+    assert [problem for of in found for problem in (*of.problems, *of.notes)] == []
+    for name in ("bin", "parquet"):
+        folder = built.export(name).folder
+        [*origins] = trace_tokens(folder, part="train", start=0, stop=120)
+        texts = CODE | PROSE
+        assert {origin.raw_file for origin in origins} >= {"code/a.jsonl", "code@2/a.jsonl"}
+        for origin in origins:
+            text = texts[origin.raw_file.partition("/")[2]][origin.row]
+            assert origin.text == text[origin.char_start : origin.char_stop]
+
+
+def test_another_tokenizer_is_refused_by_name_before_anything_is_tokenized(tmp_path: Path):
+    declare_source(tmp_path, "code", CODE)
+    path = declare_source(tmp_path, "prose", PROSE)
+    fields = yaml.safe_load(path.read_text())
+    path.write_text(yaml.safe_dump({**fields, "tokenizer": {"kind": "bytes", "eos": "none"}}))
+    dataset = declare_mixture(
+        tmp_path, {"sources": {"code": {"epochs": 1}, "prose": {"epochs": 1}}}
+    )
+
+    with pytest.raises(ConfigError) as caught:
+        build_dataset(dataset)
+
+    assert "mixture.sources.prose: expected the EOS of code, 256" in str(caught.value)
+    assert not (tmp_path / "store/code/tokens").exists()
+
+
+def test_a_plan_says_what_the_sources_lack_and_what_cannot_be_mixed(tmp_path: Path):
+    sources = {"code": {"weight": 1}, "prose": {"weight": 1}}
+    dataset = declare_mixture(tmp_path, {"sources": sources, "tokens": 60})
+
+    before = make_plan(dataset)
+    with pytest.raises(ConfigError) as caught:
+        build_dataset(dataset)
+    after = make_plan(dataset)
+
+    waiting = {of.stage: of.reason for of in before.missing if of.output.dataset == "mixed"}
+    assert waiting["split"] == "missing (waits for the splits of its sources)"
+    assert {of.output.dataset for of in before.missing if of.stage == "tokens"} == {"code", "prose"}
+    needed = "30 of its 18 tokens are 1.67 epochs"
+    assert needed in str(caught.value)
+    assert [needed in str(bad.error) for bad in after.bad] == [True]
+    assert {of.stage for of in after.planned} == {"tokenizer", "tokens", "split"}
+
+
+def test_other_weights_remake_no_token_and_a_new_file_of_a_source_is_taken_up(tmp_path: Path):
+    declare_mixture(tmp_path, {"sources": {"code": {"epochs": 1}, "prose": {"epochs": 1}}})
+    mixture = {"sources": {"code": {"epochs": 2}, "prose": {"epochs": 1}}}
+    build(load_dataset(tmp_path / "mixed.yaml"))
+
+    changed = make_plan(declare_mixture(tmp_path, mixture))
+    write_texts(tmp_path / "code/z.jsonl", ["za"])
+    added = make_plan(load_dataset(tmp_path / "mixed.yaml"))
+    build(load_dataset(tmp_path / "mixed.yaml"))
+
+    assert [(of.output.dataset, of.stage, of.name) for of in changed.missing] == [
+        ("mixed", "split", "code/a.jsonl"),
+        ("mixed", "split", "code/b.jsonl"),
+        ("mixed", "sequences", "code/a.jsonl"),
+        ("mixed", "sequences", "code/b.jsonl"),
+        ("mixed", "export", "bin"),
+        ("mixed", "export", "parquet"),
+    ]
+    assert [of.name for of in added.missing if of.stage == "tokens"] == ["z.jsonl"]
+    assert documents_of(load_dataset(tmp_path / "mixed.yaml"), "train").count("za") == 2
+
+
+SHUFFLES: list[dict[str, Any] | None] = [
+    None,
+    {"seed": 3, "documents": "file"},
+    {"seed": 3, "documents": "file", "sequences": True},
+    {"seed": 3, "documents": "dataset"},
+]
+
+
+@pytest.mark.parametrize("shuffle", SHUFFLES)
+def test_a_shuffle_of_a_mixture_loses_and_repeats_nothing_more(
+    tmp_path: Path, shuffle: dict[str, Any] | None
+):
+    mixture = {"sources": {"code": {"epochs": 3}, "prose": {"epochs": 1}}}
+    plain = declare_mixture(tmp_path, mixture)
+    build(plain)
+    expected = documents_of(plain, "train")
+    more = {} if shuffle is None else {"shuffle": shuffle}
+    path = tmp_path / "mixed.yaml"
+    fields = yaml.safe_load(path.read_text())
+    del fields["shuffle"]
+    path.write_text(yaml.safe_dump({**fields, **more}))
+    shuffled = load_dataset(path)
+
+    build(shuffled)
+
+    found = documents_of(shuffled, "train")
+    assert sorted(found) == sorted(expected)
+    assert found != expected
+    assert [problem for of in verify_dataset(shuffled) for problem in of.problems] == []
+    if shuffle is None:
+        assert shuffled.shuffle.documents == "dataset"
+    elif shuffle["documents"] == "file":
+        assert len({found.index(text) for text in CODE["a.jsonl"]}) == 4
+        assert found[:4] != found[4:8]  # passes have orders of their own, or are one among another
+
+
+def test_an_export_of_a_mixture_converts_with_every_repetition(tmp_path: Path):
+    dataset = declare_mixture(tmp_path, {"sources": {"code": {"epochs": 2.5}}})
+    folder = build(dataset).export("bin").folder
+
+    converted = convert_export(folder, ExportConfig.model_validate("npy"))
+
+    tokens = [token for some in open_export(converted).tokens("train") for token in some.tolist()]
+    found = bytes(token if token != EOS else 32 for token in tokens).decode().split()
+    assert sorted(found) == sorted(documents_of(dataset, "train"))
+    assert [problem for of in verify_path(converted) for problem in of.problems] == []
+
+
+def test_what_a_source_cut_stays_cut_and_groups_are_partitions(tmp_path: Path):
+    split = {"boundary": "character", "parts": {"train": {"characters": 5}, "rest": {"start": 5}}}
+    declare_source(tmp_path, "code", CODE, split=split)
+    declare_source(tmp_path, "prose", PROSE, raw={"files": "prose/*.jsonl", "group": 2})
+    dataset = declare_mixture(
+        tmp_path, {"sources": {"code": {"epochs": 2}, "prose": {"epochs": 1.5}}}
+    )
+
+    built = build(dataset)
+
+    documents = documents_of(dataset, "train")
+    assert [text for text in documents if text[0] in "ab"] == ["aa", "ab", "a"] * 2 + [
+        *["ba", "bb"] * 2  # of another file, 4 characters
+    ]
+    assert documents_of(dataset, "rest") == ["c", "ad"]
+    assert [problem for of in verify_dataset(dataset) for problem in of.problems] == []
+    assert {key.partition("/")[0] for key in built.partitions} == {"code", "prose"}
+    folder = built.export("bin").folder
+    [*origins] = trace_tokens(folder, part="train", start=0, stop=150)
+    assert {of.raw_file for of in origins} >= {"prose/c.jsonl", "prose@2/c.jsonl"}
+    for of in origins:
+        text = (CODE | PROSE)[of.raw_file.partition("/")[2]][of.row]
+        assert of.text == text[of.char_start : of.char_stop]
+
+
+def test_a_chat_that_the_budget_cuts_keeps_its_loss_mask(tmp_path: Path):
+    reply = "{% generation %}{{ m.content }}{% endgeneration %}"
+    template = f"{{% for m in messages %}}{reply}{{% endfor %}}"
+    folder = tmp_path / "chats"
+    folder.mkdir()
+    chats = [{"messages": [{"role": "assistant", "content": f"chat{n}"}]} for n in range(4)]
+    (folder / "a.jsonl").write_text("".join(json.dumps(chat) + "\n" for chat in chats))
+    documents = {"messages": "messages", "chat_template": template}
+    declare_source(tmp_path, "chats", {}, documents=documents)
+    dataset = declare_mixture(tmp_path, {"sources": {"chats": {"tokens": 15}}}, exports=["parquet"])
+
+    built = build(dataset)
+
+    counts = built.export("parquet").manifest.counts
+    assert counts["train.num_tokens"] == 15
+    assert 0 < counts["train.num_loss_tokens"] < 15
+    assert [problem for of in verify_dataset(dataset) for problem in of.problems] == []
+
+
+@pytest.mark.parametrize(
+    ("mixture", "more", "expected"),
+    [
+        ({"sources": {"code": {"epochs": 1}}, "part": "rest"}, {}, "expected a part 'rest'"),
+        ({"sources": {"code": {"epochs": 1}}}, {"split": SPLIT}, "`split:` beside `mixture:`"),
+        ({"sources": {"code": {"epochs": 1}}}, {"store": "else"}, "the store of the mixture"),
+        ({"sources": {"code": {"epochs": 1}}}, {"name": "code"}, "found the mixture itself"),
+        ({"sources": {"outer": {"epochs": 1}}}, {}, "found a mixture"),
+    ],
+)
+def test_a_mixture_that_cannot_be_is_refused_when_it_is_read(
+    tmp_path: Path, mixture: dict[str, Any], more: dict[str, Any], expected: str
+):
+    (tmp_path / "outer.yaml").write_text("name: outer\nmixture: {sources: {code: {epochs: 1}}}\n")
+
+    with pytest.raises(ConfigError) as caught:
+        declare_mixture(tmp_path, mixture, **more)
+
+    assert expected in str(caught.value)
+
+
+def test_a_source_is_found_by_its_name_in_the_same_file_and_takes_no_default_from_there(
+    tmp_path: Path,
+):
+    write_texts(tmp_path / "code/a.jsonl", CODE["a.jsonl"])
+    write_texts(tmp_path / "prose/c.jsonl", PROSE["c.jsonl"])
+    sources = {"code": {"epochs": 1}, "prose": {"epochs": 0.5}}
+    declared: dict[str, Any] = {
+        "defaults": {"tokenizer": {"kind": "bytes"}, "store": "store", "exports": ["bin"]},
+        "datasets": {
+            "code": {"raw": {"files": "code/*.jsonl"}},
+            "prose": {"raw": {"files": "prose/*.jsonl"}},
+            "mixed": {"mixture": {"sources": sources}},
+        },
+    }
+    path = tmp_path / "all.yaml"
+    path.write_text(yaml.safe_dump(declared, sort_keys=False))
+
+    _, _, mixed = load_datasets(path)
+    build(mixed)
+
+    assert len(documents_of(mixed, "train")) == 14
+    declared["datasets"]["mixed"]["mixture"]["sources"] = {"none": {"epochs": 1}}
+    path.write_text(yaml.safe_dump(declared, sort_keys=False))
+    with pytest.raises(ConfigError, match="found none called 'none' in"):
+        load_datasets(path)
+
+
+def test_the_terminal_says_what_was_planned_and_what_came_out(tmp_path: Path):
+    sources = {"code": {"weight": 0.6, "max_epochs": 4}, "prose": {"weight": 0.4}}
+    declare_mixture(tmp_path, {"sources": sources, "tokens": 78}, exports=["bin"])
+
+    result = run("run", "--config", tmp_path / "mixed.yaml")
+
+    said = [line.split() for line in result.stdout.splitlines()]
+    assert result.exit_code == 0
+    assert ["code", "train", "47", "47", "60.26", "%", "2.61", "2.61"] in said
+    assert ["prose", "train", "31", "31", "39.74", "%", "0.39", "0.39"] in said
+    assert ["prose", "validation", "10", "10", "100.00", "%", "1.00", "1.00"] in said

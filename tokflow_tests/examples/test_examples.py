@@ -1,0 +1,165 @@
+"""Each example on small data: built, read by its consumer, and equal to what its original makes."""
+
+import io
+import json
+import pickle
+import runpy
+from collections.abc import Callable, Iterable
+from fnmatch import fnmatch
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import tiktoken
+
+from examples.running import EXAMPLES, HERE, prepare
+from examples.small import HUB, small_hub
+from tokflow.build.dataset import load_datasets
+from tokflow.build.pipeline import build_dataset
+from tokflow_tests.tiny import build
+
+EOS = 50_256
+
+
+@pytest.fixture(scope="module")
+def example(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterable[Callable]:
+    """Return the folder of an example that is built, once for all tests."""
+
+    @cache
+    def built(name: str) -> Path:
+        folder = tmp_path_factory.mktemp("examples") / name
+        for dataset in load_datasets(prepare(name, folder)):
+            build(dataset)
+        return folder
+
+    with pytest.MonkeyPatch.context() as patch, small_hub() as hub:
+        patch.setenv("TIKTOKEN_CACHE_DIR", str(shared / "tiktoken-cache"))
+        patch.setenv("HF_ENDPOINT", hub)
+        yield built
+
+
+def test_every_folder_is_an_example_with_its_yaml_consumer_and_readme():
+    folders = {path.name for path in HERE.iterdir() if (path / "dataset.yaml").exists()}
+
+    assert folders == set(EXAMPLES)
+    for name in EXAMPLES:
+        files = {path.name for path in (HERE / name).iterdir()} - {"__pycache__"}
+        assert files == {"README.md", "consume.py", "dataset.yaml"}
+        code = (HERE / name / "consume.py").read_text()
+        assert len([line for line in code.splitlines() if line.strip()]) < 30
+        table = (HERE / name / "README.md").read_text()
+        assert "differs, and why |\n|---|---|---|---|\n" in table
+
+
+SAID = {
+    "c_code": [
+        "train: 159 samples of 1536, 1 dumps",
+        "validation: 20 samples of 512, 1 dumps",
+    ],
+    "tinystories": [
+        "tinystories train: 71,465 tokens, a batch (32, 128), 0 ends",
+        "tinystories validation: 7,482 tokens, a batch (32, 128), 0 ends",
+        "tinystories_eos train: 72,065 tokens, a batch (32, 128), 40 ends",
+        "tinystories_eos validation: 7,542 tokens, a batch (32, 128), 35 ends",
+    ],
+    "sst2": [
+        "train: 179 rows of 192, the first "
+        "[24717, 649, 3200, 507, 422, 262, 21694, 4991, 220, 50256]",
+    ],
+}
+"""By example, lines that its consumer prints."""
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_consumer_of_each_example_reads_what_was_built(
+    name: str,
+    example: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    folder = example(name)
+    monkeypatch.chdir(folder)
+    capsys.readouterr()
+
+    runpy.run_path("consume.py", run_name="__main__")
+
+    assert set(SAID[name]) <= set(capsys.readouterr().out.splitlines())
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_second_run_of_each_example_makes_nothing(name: str, example: Callable[[str], Path]):
+    for dataset in load_datasets(example(name) / "dataset.yaml"):
+        built = build_dataset(dataset)
+
+        assert (built.num_new, built.failed) == (0, ())
+
+
+def encoded(texts: Iterable[str], *, eos: bool = True) -> list[int]:
+    """Return what a loop over the texts with tiktoken makes."""
+    encode = tiktoken.get_encoding("gpt2").encode_ordinary
+    return [token for text in texts for token in [*encode(text), *([EOS] if eos else [])]]
+
+
+def of_hub(name: str, pattern: str, column: str) -> list[str]:
+    """Return the texts of some files of a dataset of the hub."""
+    files = {path: content for path, content in HUB[name]().items() if fnmatch(path, pattern)}
+    tables = [pq.read_table(io.BytesIO(content)) for _, content in sorted(files.items())]
+    return [text for table in tables for text in table[column].to_pylist()]
+
+
+def test_pickles_of_c_code_are_rows_of_exactly_these_characters(example: Callable[[str], Path]):
+    folder = example("c_code")
+    [raw] = folder.glob("data/raw/c_code/*.parquet")
+    contents = pq.read_table(raw)["content"].to_pylist()
+    latest = folder / "data/store/c_code/exports/pickle/latest"
+    for part, start, stop, length, least in (
+        ("train", 0, 500_000, 1536, 1000),
+        ("validation", 500_000, 520_500, 512, 300),
+    ):
+        ids = encoded(cut(contents, start, stop))
+
+        samples = [ids[at : at + length] for at in range(0, len(ids), length)]
+        samples = [sample for sample in samples if len(sample) >= least]
+        samples[-1] += [50_257] * (length - len(samples[-1]))
+
+        assert pickle.loads((latest / part / "dump-0.pkl").read_bytes()) == samples
+        metadata = json.loads((latest / part / "dump-meta_data.json").read_text())
+        sizes = {"num_samples": len(samples), "num_tokens": len(samples) * length}
+        assert metadata == {"dump-0.pkl": sizes}
+
+
+def cut(texts: Iterable[str], start: int, stop: int) -> Iterable[str]:
+    """Yield what of each text is within some characters of all of them."""
+    position = 0
+    for text in texts:
+        inside = text[max(0, start - position) : max(0, stop - position)]
+        position += len(text)
+        if inside:
+            yield inside
+
+
+def test_bins_of_tinystories_are_those_of_the_notebook(example: Callable[[str], Path]):
+    store = example("tinystories") / "data/store"
+    for name, eos in (("tinystories", False), ("tinystories_eos", True)):
+        for part in ("train", "validation"):
+            ids = encoded(of_hub("roneneldan/TinyStories", f"data/{part}-*", "text"), eos=eos)
+
+            written = np.fromfile(store / name / f"exports/bin/latest/{part}.bin", np.uint16)
+            assert written.tolist() == ids
+
+
+def test_the_cache_of_sst2_is_archais_of_the_same_sentences(example: Callable[[str], Path]):
+    store = example("sst2") / "data/store"
+    latest = store / "sst2/exports/archai/latest"
+    for part in ("train", "validation", "test"):
+        ids = encoded(of_hub("nyu-mll/glue", f"sst2/{part}-*", "sentence"))
+
+        assert np.load(latest / f"{part}.npy").tolist() == ids
+
+    config = json.loads((latest / "config.json").read_text())
+    assert (config["mapping_column_name"], config["use_eos_token"]) == (["sentence"], True)
+    assert (config["validation_split"], config["shuffle"]) == (0.0, False)
+    config = json.loads((store / "sst2_drawn/exports/archai/latest/config.json").read_text())
+    assert (config["validation_split"], config["shuffle"], config["seed"]) == (0.1, True, 42)
