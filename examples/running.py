@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from examples.small import SMALLER, small_hub, write_small
 
-EXAMPLES = ("c_code", "tinystories", "sst2")
+EXAMPLES = ("c_code", "tinystories", "sst2", "several")
 HERE = Path(__file__).parent
 
 

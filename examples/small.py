@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 SMALLER = {
     "lance": {"500_000": "500"},
+    "several": {"32_000": "600"},
     "c_code": {"100_000_000": "500_000", "102_000_000": "520_500", "2_000_000": "20_500"},
 }
 """By example, what its YAML has in place of what it says."""

@@ -1,5 +1,6 @@
 """Each example on small data: built, read by its consumer, and equal to what its original makes."""
 
+import gzip
 import io
 import json
 import pickle
@@ -10,6 +11,8 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 import tiktoken
@@ -18,6 +21,7 @@ from examples.running import EXAMPLES, HERE, prepare
 from examples.small import HUB, small_hub
 from tokflow.build.dataset import load_datasets
 from tokflow.build.pipeline import build_dataset
+from tokflow.store.manifest import read_manifest
 from tokflow_tests.tiny import build
 
 EOS = 50_256
@@ -67,6 +71,10 @@ SAID = {
     "sst2": [
         "train: 179 rows of 192, the first "
         "[24717, 649, 3200, 507, 422, 262, 21694, 4991, 220, 50256]",
+    ],
+    "several": [
+        "articles: 108 rows, 169073 tokens, 108 segments",
+        "both: 194 rows, 387110 tokens, 306 segments",
     ],
 }
 """By example, lines that its consumer prints."""
@@ -163,3 +171,45 @@ def test_the_cache_of_sst2_is_archais_of_the_same_sentences(example: Callable[[s
     assert (config["validation_split"], config["shuffle"]) == (0.0, False)
     config = json.loads((store / "sst2_drawn/exports/archai/latest/config.json").read_text())
     assert (config["validation_split"], config["shuffle"], config["seed"]) == (0.1, True, 42)
+
+
+def test_rows_of_several_are_their_documents_truncated(example: Callable[[str], Path]):
+    folder = example("several")
+    [raw] = folder.glob("data/raw/several/articles/*.gz")
+    texts = [json.loads(line)["content"] for line in gzip.decompress(raw.read_bytes()).splitlines()]
+    expected = sorted(encoded([text])[:2048] for text in texts)
+    articles = folder / "data/store/articles/exports"
+
+    rows = {name: rows_of(articles / name / "latest") for name in ("parquet", "arrow", "jsonl")}
+
+    assert any(len(row) == 2048 for row in expected)
+    for found in rows.values():
+        assert sorted(row["input_ids"] for row in found) == expected
+        assert all(row["attention_mask"] == [1] * len(row["input_ids"]) for row in found)
+        assert [row["input_ids"] for row in found] == [row["input_ids"] for row in rows["parquet"]]
+
+
+def rows_of(folder: Path) -> list[dict]:
+    """Return the rows of an export's files, train before validation."""
+    rows = []
+    for path in sorted(path for path in folder.iterdir() if path.name.startswith(("train", "val"))):
+        if path.suffix == ".zst":
+            lines = pa.input_stream(path, compression="zstd").read().splitlines()
+            rows += [json.loads(line) for line in lines]
+        else:
+            rows += ds.dataset(path, format=path.suffix[1:]).to_table().to_pylist()
+    return rows
+
+
+def test_a_mixture_of_several_has_the_shares_that_were_planned(example: Callable[[str], Path]):
+    latest = example("several") / "data/store/both/exports/parquet/latest"
+    sources = read_manifest(latest).details["mixture"]
+
+    taken = {name: sources[name]["train"]["tokens"] for name in ("articles", "code_gpt2")}
+
+    share = taken["articles"] / sum(taken.values())
+    assert abs(share - 0.6) * sum(taken.values()) <= 2048
+    assert 1 < sources["code_gpt2"]["train"]["epochs"] <= 2
+    assert sum(sum(row["attention_mask"]) for row in rows_of(latest)) == sum(
+        part["tokens"] for parts in sources.values() for part in parts.values()
+    )
