@@ -17,7 +17,7 @@ from tokflow.cli.terminal import (
 from tokflow.errors import shortened
 from tokflow.sequences.config import described
 from tokflow.split.shuffle import shuffled_by
-from tokflow.store.manifest import read_run
+from tokflow.store.manifest import Manifest, read_run
 
 FILES_SHOWN = 20
 
@@ -49,11 +49,7 @@ def _print(inspection: Inspection) -> None:
             print(f"{role:<11}  {token_id:,}" + (f" {token!r}" if token else ""))
     for name, seed in shuffled_by(manifest).items():
         print(f"shuffled     {name}, seed {seed}")
-    parents = [f"{name} {parent[:16]}" for name, parent in manifest.parents.items()]
-    for parent in shortened(parents, FILES_SHOWN):
-        print(f"made from    {parent}")
-    for name, commit in _commits(manifest.details).items():
-        print(f"of the hub   {name} at {commit}")
+    _print_origins(manifest)
     if (version := manifest.details.get("raw_version")) is not None:
         known_by = [version[name] for name in ("etag", "last_modified") if version[name]]
         print(f"raw file     {size(version['num_bytes'])}, read up to a limit: {known_by[0]}")
@@ -72,6 +68,14 @@ def _print(inspection: Inspection) -> None:
         print_styled((excerpt.name, "bold"), f": {tokens} of {segments}")
         for number, segment in enumerate(excerpt.segments):
             _print_segment(segment, number)
+
+
+def _print_origins(manifest: Manifest) -> None:
+    parents = [f"{name} {parent[:16]}" for name, parent in manifest.parents.items()]
+    for parent in shortened(parents, FILES_SHOWN):
+        print(f"made from    {parent}")
+    for name, commit in _commits(manifest.details).items():
+        print(f"of the hub   {name} at {commit}")
 
 
 def _commits(details: Mapping[str, Any]) -> Mapping[str, str]:

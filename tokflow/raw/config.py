@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, ByteSize, TypeAdapter
 
 from tokflow.errors import ConfigError, first_five
 from tokflow.raw.globs import escaped
-from tokflow.raw.urls import hub_dataset, redact
+from tokflow.raw.urls import hub_url, redact
 from tokflow.store.config import Config
 
 
@@ -98,7 +98,7 @@ class RawConfig(Config):
 
     def check(self) -> None:
         """Refuse a revision where no dataset of the hub is named."""
-        if self.revision is not None and not any(map(hub_dataset, self.files)):
+        if self.revision is not None and not any(map(hub_url, self.files)):
             raise ConfigError(
                 where="revision",
                 expected="a dataset of the hub in `files`, as hf://datasets/org/name",

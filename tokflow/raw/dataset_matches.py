@@ -1,19 +1,29 @@
 """The files that a `raw` section asks for of a dataset: of the Hugging Face hub, or a folder."""
 
+import os
 import posixpath
+import re
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from tokflow.errors import ConfigError, first_five, nearest
 from tokflow.raw.config import RawConfig
-from tokflow.raw.globs import FILE, FOLDER, FormatOf, Matches, is_passed_over, list_folder
+from tokflow.raw.globs import (
+    FILE,
+    FOLDER,
+    FormatOf,
+    Matches,
+    escaped,
+    is_passed_over,
+    list_folder,
+)
 from tokflow.raw.saved_folders import read_saved_splits
 from tokflow.raw.source_splits import CARD, OF_NO_SPLIT, SourceSplits, card_of, find_splits
-from tokflow.raw.urls import hub_dataset
+from tokflow.raw.urls import hub_url
 
 if TYPE_CHECKING:
-    from tokflow.raw.hub import HubFile
+    from tokflow.raw.hub import HubFile, HubRepository
 
 DEFAULT_REVISION = "main"
 
@@ -30,18 +40,33 @@ Origins: TypeAlias = Mapping[str, Origin]
 """By path, of the files of which something is known."""
 
 
-def hub_matches(
-    url: str, config: RawConfig, *, store: Path | None, format_of: FormatOf
+def repository_of(url: str, config: RawConfig, *, store: Path | None) -> "HubRepository":
+    """Return the repository that a URL of the hub names, at the revision of the URL or config.
+
+    Raises: ConfigError for two revisions, or one that is not there; FetchError if the hub does not
+    answer.
+    """
+    from tokflow.raw.hub import list_repository  # with urllib3 and ssl
+
+    name, written, _ = hub_url(url) or (url, None, "")
+    if written and config.revision and written != config.revision:
+        raise ConfigError(
+            where="raw.revision",
+            expected=f"one revision of {name}",
+            found=f"{config.revision!r}, and {written!r} in raw.files",
+            remedy="keep one of them",
+        )
+    return list_repository(name, config.revision or written or DEFAULT_REVISION, store=store)
+
+
+def repository_matches(
+    repository: "HubRepository", config: RawConfig, *, format_of: FormatOf
 ) -> tuple[Matches, Origins]:
     """Return the files of the config and the splits asked for, by `/org/name/path`, what else
     looks like data, and which split and commit each file is of.
 
-    Raises: ConfigError for a repository, revision, config or split that is not there, with those
-    that are; FetchError if the hub does not answer.
+    Raises: ConfigError for a config or split that is not there, with those that are.
     """
-    from tokflow.raw.hub import list_repository  # with urllib3 and ssl
-
-    repository = list_repository(*_named(url, config.revision), store=store)
     where = f"raw.files 'hf://datasets/{repository.name}'"
     splits = find_splits(
         repository.files, repository.card, config=config.config, where=where, format_of=format_of
@@ -49,10 +74,32 @@ def hub_matches(
     return _asked(splits, config, f"/{repository.name}", where, hub_file=repository.files.get)
 
 
+def find_in_repository(
+    repository: "HubRepository", folder: str, below: Sequence[str]
+) -> dict[str, str]:
+    """Return the files and folders of a repository that match below `/org/name/folder`.
+
+    Hidden names match as on an object store: any, if one name of the pattern begins with a dot.
+    """
+    from fsspec.utils import glob_translate
+
+    last = ("*",) if below[-1] == "**" else ()
+    regex = re.compile(glob_translate("/".join((escaped(folder), *below, *last))))
+    files = dict.fromkeys((f"/{repository.name}/{path}" for path in repository.files), FILE)
+    folders = {posixpath.dirname(path) for path in files}
+    folders |= {os.fspath(above) for path in folders for above in PurePosixPath(path).parents}
+    return {
+        path: kind
+        for path, kind in {**dict.fromkeys(folders, FOLDER), **files}.items()
+        if regex.match(path)
+        and (any(name.startswith(".") for name in below) or "/." not in path[len(folder) :])
+    }
+
+
 def folder_matches(
     folder: str, config: RawConfig, *, format_of: FormatOf
 ) -> tuple[Matches, Origins]:
-    """Return the files of a folder of this machine, as `hub_matches` those of a repository.
+    """Return the files of a folder of this machine, as `repository_matches` those of a repository.
 
     What `save_to_disk` wrote is read as it says itself; any other folder as `load_dataset` reads
     it, but for files that look like data and are of no split, which are an error. Nothing hidden
@@ -75,18 +122,6 @@ def folder_matches(
     matches, origins = _asked(splits, config, folder, where)
     others = {f"{folder}/{path}": kind for path, kind in below.items() if kind != FILE}
     return others | matches, origins
-
-
-def _named(url: str, revision: str | None) -> tuple[str, str]:
-    name, written = hub_dataset(url) or (url, None)
-    if written and revision and written != revision:
-        raise ConfigError(
-            where="raw.revision",
-            expected=f"one revision of {name}",
-            found=f"{revision!r}, and {written!r} in raw.files",
-            remedy="keep one of them",
-        )
-    return name, revision or written or DEFAULT_REVISION
 
 
 def _asked(

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 
 from tokflow.errors import ConfigError, first_five
 from tokflow.raw.config import RawConfig
-from tokflow.raw.dataset_matches import NO_ORIGIN, Origin, Origins, folder_matches, hub_matches
+from tokflow.raw.dataset_matches import (
+    NO_ORIGIN,
+    Origin,
+    Origins,
+    find_in_repository,
+    folder_matches,
+    repository_matches,
+    repository_of,
+)
 from tokflow.raw.globs import (
     FILE,
     FOLDER,
@@ -22,11 +30,11 @@ from tokflow.raw.globs import (
     unescaped,
 )
 from tokflow.raw.keys import check_key
-from tokflow.raw.patterns import Pattern, host_of, is_web, read_pattern
+from tokflow.raw.patterns import HUB, Pattern, host_of, is_web, read_pattern
 from tokflow.raw.urls import redact
 
 if TYPE_CHECKING:
-    from tokflow.raw.hub import HubFile
+    from tokflow.raw.hub import HubFile, HubRepository
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -183,14 +191,36 @@ def _matches(
 ) -> tuple[Matches, Origins]:
     """Return the files that match, those of the folders that do, and what else does; and what is
     known of the origin of some."""
-    if pattern.is_dataset and pattern.origin:
-        return hub_matches(pattern.text, config, store=store, format_of=format_of)
+    if pattern.origin == HUB:
+        repository = repository_of(pattern.text, config, store=store)
+        if pattern.is_dataset:
+            return repository_matches(repository, config, format_of=format_of)
+        return _matches_in(repository, pattern, format_of)
     if pattern.is_dataset:
         matches, origins = folder_matches(pattern.path, config, format_of=format_of)
         if not origins:
             _check_file(pattern)
         return matches, origins
     return _matches_of_names(pattern, format_of), {}
+
+
+def _matches_in(
+    repository: "HubRepository", pattern: Pattern, format_of: FormatOf
+) -> tuple[Matches, Origins]:
+    find = partial(find_in_repository, repository)
+    opened = open_folders(
+        find(pattern.folder, pattern.below),
+        list_below=partial(find, below=("**",)),
+        format_of=format_of,
+        are_entered="**" in pattern.below[-2:],
+    )
+    start = len(f"/{repository.name}/")
+    files = {path: repository.files[path[start:]] for path, kind in opened.items() if kind == FILE}
+    if not files:
+        below = find(pattern.folder, ("*",)).items()
+        names = [posixpath.basename(path) + "/" * (kind == FOLDER) for path, kind in below]
+        raise _no_match(pattern, sorted(names) or None)
+    return opened, {path: Origin(hub=file) for path, file in files.items()}
 
 
 def _matches_of_names(pattern: Pattern, format_of: FormatOf) -> Matches:
@@ -208,7 +238,7 @@ def _matches_of_names(pattern: Pattern, format_of: FormatOf) -> Matches:
     )
     files = {path for path, kind in opened.items() if kind == FILE}
     if pattern.is_glob and not files:
-        raise _no_match(pattern)
+        raise _no_match(pattern, _names_in(pattern))
     if not pattern.is_glob and not pattern.origin and files <= {pattern.path}:
         _check_file(pattern)
     return opened
@@ -241,9 +271,9 @@ def _check_file(pattern: Pattern) -> None:
     )
 
 
-def _no_match(pattern: Pattern) -> ConfigError:
+def _no_match(pattern: Pattern, there: Sequence[str] | None) -> ConfigError:
+    """Return the error for a pattern that matches no file; `there`: the names in its folder."""
     folder = pattern.origin + pattern.folder
-    there = _names_in(pattern)
     found = "no such folder" if there is None else first_five([repr(name) for name in there])
     remedy = "correct the pattern"
     if not pattern.origin and Path(pattern.path).exists():

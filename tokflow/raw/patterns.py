@@ -8,7 +8,10 @@ from pathlib import Path
 
 from tokflow.errors import ConfigError
 from tokflow.raw.globs import has_wildcard, unescaped
-from tokflow.raw.urls import hub_dataset, is_url, redact, split_url
+from tokflow.raw.urls import hub_url, is_url, redact, split_url
+
+HUB = "hf://datasets"
+"""The scheme and host of datasets of the Hugging Face hub."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,7 +43,7 @@ class Pattern:
         """Return the absolute path, or the URL, of something at `path` that matches."""
         if not self.origin:
             return path
-        if self.is_dataset:
+        if self.origin == HUB:
             return self.origin + path
         written = self.text.split("://", 1)[1]
         start = self.text.removesuffix(written) + written.partition("/")[0]
@@ -56,9 +59,8 @@ def read_pattern(text: str, base: Path) -> Pattern:
     """
     if not is_url(text):
         return _local_pattern(text, os.path.expanduser(text), base)  # noqa: PTH111
-    if (dataset := hub_dataset(text)) is not None:
-        folder, origin = f"/{dataset[0]}", "hf://datasets"
-        return Pattern(text=text, origin=origin, folder=folder, below=(), is_dataset=True)
+    if (of_hub := hub_url(text)) is not None:
+        return _hub_pattern(text, of_hub[0], of_hub[2])
     try:
         url = split_url(text)
     except ValueError as error:
@@ -86,6 +88,19 @@ def read_pattern(text: str, base: Path) -> Pattern:
         origin=url.origin,
         folder="/" + "/".join(map(unescaped, names[:fixed])),
         below=tuple(names[fixed:]),
+    )
+
+
+def _hub_pattern(text: str, name: str, path: str) -> Pattern:
+    """Return the pattern of a dataset of the hub, or of files in it; it names no revision."""
+    names = path.split("/") if path else []
+    fixed = _num_fixed(names) if names else 0
+    return Pattern(
+        text=text,
+        origin=HUB,
+        folder="/".join(["", name, *map(unescaped, names[:fixed])]),
+        below=tuple(names[fixed:]),
+        is_dataset=not names,
     )
 
 

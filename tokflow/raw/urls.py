@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _HOST = re.compile(r"([^\s@:\[]*|\[[0-9A-Fa-f:.]+\])(:(?P<port>\d+))?")
-_HUB_DATASET = re.compile(
-    r"hf://datasets/([^/@*?[]+/[^/@*?[]+)(?:@(refs/(?:convert|pr)/[^/*]+|[^/*]+))?/?"
+_HUB = re.compile(
+    r"hf://datasets/([^/@*?[]+/[^/@*?[]+)(?:@(refs/(?:convert|pr)/[^/*?[]+|[^/*?[]+))?(/.*)?"
 )
 
 
@@ -56,14 +56,13 @@ def split_url(url: str) -> Url:
     return Url(scheme=scheme, userinfo=userinfo, host=host, path=slash + path, query=query)
 
 
-def hub_dataset(url: str) -> tuple[str, str | None] | None:
-    """Return the name `org/name`, and the revision if it has one, of a URL that names a dataset of
-    the Hugging Face hub and no files in it; None for any other.
-
-    Not in it are `hf://datasets/org/name/data/*.parquet`, which names files.
-    """
-    match = _HUB_DATASET.fullmatch(url)
-    return None if match is None else (match[1], urllib.parse.unquote(match[2] or "") or None)
+def hub_url(url: str) -> tuple[str, str | None, str] | None:
+    """Return the name `org/name`, the revision if it has one, and the path in it of a URL that
+    names a dataset of the Hugging Face hub, or files in one; None for any other."""
+    match = _HUB.fullmatch(url)
+    if match is None:
+        return None
+    return match[1], urllib.parse.unquote(match[2] or "") or None, (match[3] or "").strip("/")
 
 
 def redact(url: str) -> str:

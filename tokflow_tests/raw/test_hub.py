@@ -144,6 +144,42 @@ def test_several_datasets_have_their_names_before_their_keys(hub: Hub):
     ]
 
 
+TRAIN = ["train-00000-of-00002.parquet", "train-00001-of-00002.parquet"]
+TEST = "test-00000-of-00001.parquet"
+
+
+@pytest.mark.parametrize(
+    ("files", "keys"),
+    [
+        (f"{NAME}/data/train-*.parquet", TRAIN),
+        (f"{NAME}@main/**/*est*.parquet", [f"data/{TEST}"]),
+        (f"{NAME}/data/{TEST}", [TEST]),
+        (f"{NAME}/table.parquet", ["table.parquet/part-0.parquet"]),
+        ([f"{NAME}/data/test*", f"{NAME}/notes/*.txt"], [f"data/{TEST}", "notes/a.txt"]),
+    ],
+)
+def test_files_of_a_dataset_are_named_by_patterns_too(files: object, keys: list[str], hub: Hub):
+    others = dict.fromkeys(["notes/a.txt", "notes/.b.txt", "table.parquet/part-0.parquet"], b"")
+    hub.push("team/texts", others)
+
+    sources = listed(files=files).sources
+
+    assert list(sources) == keys
+    assert {of.hub.commit for of in sources.values()} == {hub.branches["team/texts"]["main"]}
+
+
+def test_a_pattern_without_a_match_in_a_dataset_names_what_is_there(hub: Hub):
+    assert refusal(files=f"{NAME}/data/*.jsonl") == (
+        f"raw.files '{NAME}/data/*.jsonl': expected at least one file that matches in "
+        f"{NAME}/data, found 'test-00000-of-00001.parquet', 'train-00000-of-00002.parquet', "
+        "'train-00001-of-00002.parquet'; correct the pattern"
+    )
+    assert refusal(files=f"{NAME}/text/train.txt") == (
+        f"raw.files '{NAME}/text/train.txt': expected at least one file that matches in "
+        f"{NAME}/text, found no such folder; correct the pattern"
+    )
+
+
 def test_the_token_goes_to_the_hub_and_to_no_other_host(
     hub: Hub, tmp_path: Path, monkeypatch, caplog
 ):
