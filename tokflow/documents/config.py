@@ -112,6 +112,10 @@ class DocumentsConfig(Config):
     transform_version: int | str | None = None
     """With `transform`: any text or number, to be changed with what the function calls elsewhere:
     modules that its own imports, a library, a model. Another one makes the tokens again."""
+    keep_columns: Listed[str] = ()
+    """Further columns to keep as text, such as [url, license]: the index of every export has them
+    for each document, but that of a converted one. A string stays as it is, any other value is
+    JSON, null what is not there. They are read by themselves, after the text. Not for txt."""
     chat_template: str | None = None
     """With `messages`: a Jinja template, or the path of a .jinja file that holds it, as
     transformers' chat templates. Default: the one that the tokenizer brings along."""
@@ -153,6 +157,7 @@ class DocumentsConfig(Config):
             self._problem_of_text(),
             self._problem_of_txt(),
             self._problem_of_transform(),
+            self._problem_of_kept(),
         ):
             if problem is not None:
                 name, expected = problem
@@ -252,6 +257,18 @@ class DocumentsConfig(Config):
             return "join", "null, for the transform gets each column and joins them"
         return None
 
+    def _problem_of_kept(self) -> tuple[str, str] | None:
+        names = self.keep_columns
+        if "" in names or len(set(names)) < len(names):
+            return "keep_columns", "names of columns, each once"
+        if OWN_COLUMNS & {*names}:
+            return "keep_columns", f"no column that exports have: {', '.join(sorted(OWN_COLUMNS))}"
+        return ("keep_columns", "none, for txt has no columns") if self._is_kept_of_txt else None
+
+    @property
+    def _is_kept_of_txt(self) -> bool:
+        return bool(self.keep_columns) and self.format == "txt"
+
     def _problem_of_txt(self) -> tuple[str, str] | None:
         if self.document_per != "file" and self.format not in ("auto", "txt"):
             return "document_per", f"file, for {self.format} has its own records"
@@ -264,6 +281,8 @@ class DocumentsConfig(Config):
 
 def correct_column(config: DocumentsConfig, *, unit: Literal["column", "field"] = "column") -> str:
     """Return what to do where a column, or a field of its records, is not in the file."""
+    if config.transform == KEPT:
+        return "correct documents.keep_columns"
     if config.messages is not None:
         return "set documents.messages to the field that holds the chat"
     if config.is_chat:
@@ -272,4 +291,15 @@ def correct_column(config: DocumentsConfig, *, unit: Literal["column", "field"] 
 
 
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+
+KEPT = "tokflow:keep_columns"
+"""Stands for a transform in the config that the columns which are kept are read by."""
+
+OWN_COLUMNS = {
+    *("part", "position", "num_tokens", "raw_file", "row", "char_start", "token_in_piece"),
+    *("input_ids", "attention_mask", "segment_ids", "position_ids", "loss_mask", "labels"),
+    "seq_lengths",
+}
+"""The columns of an export's index and of its rows, whose names no other column can have there."""
+
 _WHAT_IS_READ = ("text", "messages", "prompt", "completion")

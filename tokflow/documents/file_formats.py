@@ -126,6 +126,8 @@ def deciding_fields(config: DocumentsConfig, num_bytes: Mapping[Path, int]) -> d
     fields["format"] = sorted(formats)
     for name in (*_ACCEPTANCE, *(() if formats & {"txt", "auto"} else _OF_TXT)):
         del fields[name]
+    if not config.keep_columns:
+        del fields["keep_columns"]
     if config.limit.tokens is None:
         del fields["limit"]["tokens"]
     if config.limit.count_empty:

@@ -5,9 +5,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from tokflow.documents.batch import Batch, Reject
 from tokflow.documents.config import DocumentsConfig
-from tokflow.documents.file_range import Range
+from tokflow.documents.file_range import OpenRange, Range
 from tokflow.documents.limits import Encode
 from tokflow.documents.parsed import Render
 from tokflow.documents.ranges import open_range
@@ -30,8 +33,8 @@ class DocumentSource:
         is_of_files = within is not None and len(paths) > 1
         self.paths = tuple(paths[within.start : within.stop] if within and is_of_files else paths)
         """The files that are read."""
-        is_of_bytes = within is not None and not is_of_files
-        self._within = open_range(paths[0], config, within) if within and is_of_bytes else None
+        self._range = None if is_of_files else within
+        self._within = self.open_range()
         self._first_rows: list[int] = []
         self.num_rows: list[int] = []
         """Documents, bad ones and records left out by a transform, of each file that was read to
@@ -99,6 +102,22 @@ class DocumentSource:
         if batch.records is not None:
             in_file = int(batch.records[index])
         return self.paths[number], in_file + num_before
+
+    def open_range(self) -> OpenRange | None:
+        """Return the range of the one file that is read, to be read once; None: all of the file."""
+        within = self._range
+        return None if within is None else open_range(self.paths[0], self._config, within)
+
+    def records_of(self, batch: Batch) -> Iterator[tuple[Path, npt.NDArray[np.int64]]]:
+        """Yield of each file that a batch has documents of the ordinals of their records, counted
+        from its beginning, or from that of the range."""
+        first = np.array(self._first_rows)
+        numbers = np.searchsorted(first, batch.rows, side="right") - 1
+        for number in np.unique(numbers).tolist():
+            chosen = numbers == number
+            rows = batch.rows[chosen] - first[number]
+            records = rows // self._config.documents_per_record
+            yield self.paths[number], records if batch.records is None else batch.records[chosen]
 
     @property
     def num_lines(self) -> int:

@@ -1,6 +1,6 @@
 """The index of an export: from each segment of its tokens back to the document it is of."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +46,15 @@ INDEX_ROWS_AT_ONCE = 2**20
 """Rows of one table while the index is made."""
 
 
-def write_index(path: Path, parts: Iterable[Iterable[pa.Table]]) -> None:
-    """Write the tables of each part, which are in the order of their positions.
+def write_index(path: Path, parts: Iterable[Iterable[pa.Table]], kept: Sequence[str] = ()) -> None:
+    """Write the tables of each part, which are in the order of their positions; `kept` names the
+    columns behind those of the schema.
 
     The bytes depend on the rows alone. A row group has rows of one part, and INDEX_ROWS_PER_GROUP
     of them but for the last.
     """
-    with TableWriter(path, INDEX_SCHEMA, rows_per_group=INDEX_ROWS_PER_GROUP) as writer:
+    schema = pa.schema([*INDEX_SCHEMA, *(pa.field(name, pa.string()) for name in kept)])
+    with TableWriter(path, schema, rows_per_group=INDEX_ROWS_PER_GROUP) as writer:
         for tables in parts:
             for table in tables:
                 writer.add(table)

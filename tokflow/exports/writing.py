@@ -15,6 +15,7 @@ from tokflow.exports.export_segments import ExportSegment, join_files, taken_cou
 from tokflow.exports.format import Layout
 from tokflow.exports.formats import FORMATS
 from tokflow.exports.index import INDEX_NAME, write_index
+from tokflow.exports.kept import KeptOfDocuments
 from tokflow.exports.new_files import take_hashed
 from tokflow.exports.part import Part, inputs_of
 from tokflow.sequences.config import PackingConfig, Side, one_or_each
@@ -100,7 +101,8 @@ def _write_files(
         return {f"{part.name}.{name}": num for name, num in (part.taken or {}).items()}
     if segment is None:
         _write_parts(counted, config, folder)
-    write_index(folder / INDEX_NAME, (index_of(part, config.layout) for part in parts))
+    kept = kept_of(parts[0])
+    write_index(folder / INDEX_NAME, (index_of(part, config.layout) for part in parts), kept.names)
     return {} if segment else _counts_of_all(counted, config)
 
 
@@ -193,7 +195,13 @@ def _lost(parts: Sequence[Part], layout: Layout, details: Mapping[str, Any]) -> 
 
 
 def index_of(part: Part, layout: Layout) -> Iterator[pa.Table]:
-    """Yield the index of a part in the order of the files' tokens."""
+    """Yield the index of a part in the order of the files' tokens, with the columns that are kept
+    of each document."""
     if layout.is_packed:
-        return part.packed.index()
-    return part.stream_index(eos_first=layout.eos_first)
+        return kept_of(part).added(part.packed.index())
+    return kept_of(part).added(part.stream_index(eos_first=layout.eos_first))
+
+
+def kept_of(part: Part) -> KeptOfDocuments:
+    """Return the columns that are kept of the documents of a part."""
+    return KeptOfDocuments([split.shard for split in part.splits])

@@ -80,11 +80,9 @@ def add_bos_eos(
 
     Where texts may spell control tokens, or a chat template writes them, a document that begins
     with BOS or ends with EOS gets no second one; anywhere else such an id in a text is an error,
-    so that there is one EOS per document. `name` is what the error calls a document by its index.
-
-    Without `eos_of_empty` a document of no tokens stays so.
-
-    An EOS that is added to a chat is supervised if the text is to its end; BOS is not.
+    so that there is one EOS per document; without `eos_of_empty` one of no tokens has neither.
+    `name` is what the error calls a document by its index. An EOS that is added to a chat is
+    supervised if the text is to its end; BOS is not.
 
     Raises: TokenizerError; also where an id is not below vocab_size: nothing ever wraps.
     """

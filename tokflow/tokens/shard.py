@@ -38,6 +38,7 @@ from tokflow.tokens.shard_segments import NUM_LINES, ShardSegment, may_have_segm
 from tokflow.tokens.token_source import TokenSource, mapped
 from tokflow.tokens.writer import (
     DOCUMENTS_NAME,
+    KEPT_NAME,
     LOSS_MASK_NAME,
     TOKENS_NAME,
     ShardWriter,
@@ -124,6 +125,15 @@ class TokenShard:
         table = pa.concat_tables(tables)
         passes = ({"row": number * ROWS_OF_PASS} for number in range(self.num_passes))
         return pa.concat_tables(_moved(table, rows) for rows in passes)
+
+    @property
+    def keep_columns(self) -> tuple[str, ...]:
+        """The columns of the raw files that are kept for each document."""
+        return tuple(self.manifest.config.get("documents", {}).get("keep_columns", ()))
+
+    def kept_columns(self) -> pa.Table:
+        """Return kept_columns.parquet, one row per document in the order of files and rows."""
+        return pa.concat_tables([read_table(self.folder / of) for of in self.names(KEPT_NAME)])
 
 
 ROWS_OF_PASS = 2**40
@@ -229,7 +239,7 @@ def write_token_shard(
         batch_bytes=batch_bytes, on_reject=keep, render=render, encode=encoder.for_limit
     )
     number = segment.number if segment else None
-    with ShardWriter(folder, documents, segment=number) as writer:
+    with ShardWriter(folder, source, documents, segment=number) as writer:
         _write_tokens(batches, encoder, writer, progress, is_small=raw.num_bytes < THREADED_BYTES)
     raw.check_unchanged(source.paths)
     whole = tokens_recipe(raw, documents, encoding.config, encoding.tokenizer)

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tokflow.documents import Batch, DocumentsConfig, Reject
+from tokflow.documents import Batch, DocumentsConfig, DocumentSource, Reject
+from tokflow.documents.kept_columns import KeptColumns
 from tokflow.store.arrow import make_table
 from tokflow.store.hashed_writer import HashedWriter
 from tokflow.store.manifest import FileEntry, checksum
@@ -26,6 +27,7 @@ from tokflow.tokens.document_table import (
 TOKENS_NAME = "tokens.bin"
 LOSS_MASK_NAME = "loss_mask.bin"
 DOCUMENTS_NAME = "documents.parquet"
+KEPT_NAME = "kept_columns.parquet"
 REJECTS_NAME = "rejects.jsonl"
 
 
@@ -41,7 +43,12 @@ class ShardWriter:
     """The open files of a token shard, or of one segment of it, with counts of what went in."""
 
     def __init__(
-        self, folder: Path, documents: DocumentsConfig, *, segment: int | None = None
+        self,
+        folder: Path,
+        source: DocumentSource,
+        documents: DocumentsConfig,
+        *,
+        segment: int | None = None,
     ) -> None:
         self._folder, self._segment = folder, segment
         self._schema = DOCUMENTS_SCHEMA if documents.transform is None else RECORDS_SCHEMA
@@ -54,6 +61,12 @@ class ShardWriter:
         self._table = self._closing.enter_context(
             TableWriter(self._path(DOCUMENTS_NAME), self._schema, rows_per_group=ROWS_PER_GROUP)
         )
+        self._kept = KeptColumns(source, documents) if documents.keep_columns else None
+        if self._kept is not None:
+            path, schema = self._path(KEPT_NAME), self._kept.schema
+            self._kept_table = self._closing.enter_context(
+                TableWriter(path, schema, rows_per_group=ROWS_PER_GROUP)
+            )
         names = ["documents", "empty_documents", "chars", "bytes", "tokens"]
         names += ["loss_tokens"] if has_loss_mask else []
         self.counts = {f"num_{name}": 0 for name in names}
@@ -85,6 +98,8 @@ class ShardWriter:
         if batch.records is not None:
             columns["record"] = batch.records
         self._table.add(make_table(columns, self._schema))
+        if self._kept is not None:
+            self._kept_table.add(self._kept.of(batch))
         counts["num_documents"] += len(batch.rows)
         counts["num_empty_documents"] += int(np.count_nonzero(num_chars == 0))
         counts["num_chars"] += int(num_chars.sum())
@@ -99,6 +114,7 @@ class ShardWriter:
         """Write rejects.jsonl if there are any; return size and sha256 of all files, now closed."""
         entries = {self._path(name).name: file.entry() for name, file in self._files.items()}
         written = [self._path(DOCUMENTS_NAME)]
+        written += [] if self._kept is None else [self._path(KEPT_NAME)]
         if rejects:
             written.append(self._path(REJECTS_NAME))
             written[-1].write_bytes(b"".join(map(reject_line, rejects)))

@@ -101,6 +101,7 @@ def test_what_auto_stands_for_and_an_error_that_does_not_occur_remake_nothing(tm
         ({"format": "txt"}, "a.jsonl", True),
         ({"on_bad_document": "reject", "max_rejects": 1}, "a.csv", False),
         ({"text": "body"}, "a.csv", True),
+        ({"keep_columns": ("url",)}, "a.csv", True),
         ({"limit": Limit(document_bytes=100)}, "a.jsonl", False),
         ({"limit": Limit(document_bytes=99)}, "a.jsonl", True),
         ({"limit": Limit(document_bytes=100)}, "a.jsonl.gz", True),

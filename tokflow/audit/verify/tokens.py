@@ -16,7 +16,13 @@ from tokflow.tokenizers.tokenizer import Tokenizer, check_content
 from tokflow.tokens.document_table import DOCUMENTS_SCHEMA
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.token_source import TokenSource
-from tokflow.tokens.writer import DOCUMENTS_NAME, LOSS_MASK_NAME, REJECTS_NAME, TOKENS_NAME
+from tokflow.tokens.writer import (
+    DOCUMENTS_NAME,
+    KEPT_NAME,
+    LOSS_MASK_NAME,
+    REJECTS_NAME,
+    TOKENS_NAME,
+)
 
 
 def verify_tokens(shard: TokenShard) -> list[str]:
@@ -25,7 +31,8 @@ def verify_tokens(shard: TokenShard) -> list[str]:
     Compares documents.parquet, tokens.bin and rejects.jsonl with each other and with the counts:
     offsets contiguous from 0, rows ascending and, together with the rejects, without a gap, ids
     below vocab_size, BOS and EOS where each document begins and ends, as many EOS as there are
-    documents and as the counts say were in the texts, a loss mask of 0 and 1.
+    documents and as the counts say were in the texts, a loss mask of 0 and 1, as many values of the
+    columns that are kept as documents.
     """
     names = DOCUMENTS_SCHEMA.names[:-1]
     table = shard.documents(names)
@@ -36,6 +43,7 @@ def verify_tokens(shard: TokenShard) -> list[str]:
         *_id_problems(shard, columns["token_offset"], columns["num_tokens"]),
         *_eos_problems(shard),
         *_mask_problems(shard),
+        *_kept_problems(shard),
     ]
 
 
@@ -206,6 +214,14 @@ def _mask_problems(shard: TokenShard) -> Iterator[str]:
             )
     num_loss_tokens = shard.manifest.counts["num_loss_tokens"]
     yield from unequal(where, num_loss_tokens=(num_loss_tokens, num_found))
+
+
+def _kept_problems(shard: TokenShard) -> Iterator[str]:
+    if shard.keep_columns:
+        where, found = _path_of(shard, KEPT_NAME), shard.kept_columns()
+        expected = (shard.manifest.counts["num_documents"], list(shard.keep_columns))
+        if expected != (len(found), found.schema.names):
+            yield f"{where}: expected {expected}, found {(len(found), found.schema.names)}"
 
 
 def verify_tokenizer(tokenizer: Tokenizer) -> list[str]:

@@ -1,0 +1,67 @@
+"""Columns of raw files that a dataset keeps, for the documents of an export's index."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tokflow.store.arrow import to_arrow, to_numpy
+from tokflow.tokens.shard import ROWS_OF_PASS, TokenShard
+
+SHARDS_IN_MEMORY = 16
+"""Whose columns are kept in memory; of an index in the order of its files, one at a time is asked
+for."""
+
+
+class KeptOfDocuments:
+    """The kept columns of the documents of some token shards, which are read when asked for."""
+
+    def __init__(self, shards: Sequence[TokenShard]) -> None:
+        names = (name for shard in shards for name in shard.keep_columns)
+        self.names = tuple(dict.fromkeys(names))
+        """Of those that any shard keeps; others have null."""
+        self._shard_of = {file: of for of in shards for file in of.origins.raw_files}
+        self._read = lru_cache(SHARDS_IN_MEMORY)(self._read_shard)
+
+    def added(self, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        """Yield tables of an index with the columns behind their own."""
+        for table in tables:
+            yield self._with_columns(table) if self.names and len(table) else self._empty(table)
+
+    def _empty(self, table: pa.Table) -> pa.Table:
+        for name in self.names:
+            table = table.append_column(name, pa.nulls(len(table), pa.string()))
+        return table
+
+    def _with_columns(self, table: pa.Table) -> pa.Table:
+        files = table["raw_file"].combine_chunks().dictionary_encode()
+        codes, rows = to_numpy(files.indices), to_numpy(table["row"])
+        order = np.argsort(codes, kind="stable")
+        edges = np.searchsorted(codes[order], np.arange(1, len(files.dictionary)))
+        of_files = zip(files.dictionary.to_pylist(), np.split(order, edges), strict=True)
+        found = pa.concat_tables([self._of_file(file, rows[at]) for file, at in of_files])
+        found = found.take(to_arrow(np.argsort(order)))
+        for name in self.names:
+            table = table.append_column(name, found[name])
+        return table
+
+    def _of_file(self, raw_file: str, rows: npt.NDArray[np.int64]) -> pa.Table:
+        """Return the columns of documents of one raw file, given their rows in it."""
+        shard = self._shard_of[raw_file]
+        if not shard.keep_columns:
+            return self._empty(pa.table({"row": to_arrow(rows)})).select(self.names)
+        of_shard, kept = self._read(raw_file)
+        first = shard.origins.row_of(raw_file, 0)
+        return kept.take(to_arrow(np.searchsorted(of_shard, rows % ROWS_OF_PASS + first)))
+
+    def _read_shard(self, raw_file: str) -> tuple[npt.NDArray[np.int64], pa.Table]:
+        """Return the row of each document of the shard that a raw file is in, and its columns."""
+        shard = self._shard_of[raw_file]
+        kept = shard.kept_columns()
+        for name in self.names:
+            if name not in kept.schema.names:
+                kept = kept.append_column(name, pa.nulls(len(kept), pa.string()))
+        rows = to_numpy(shard.documents(["row"])["row"])[: len(kept)]
+        return rows, kept.select(self.names).combine_chunks()

@@ -1,0 +1,171 @@
+"""Columns that are kept of raw files stand beside the documents that are of the same record."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tokflow.audit.verify.verification import verify_dataset
+from tokflow.build.dataset import Dataset
+from tokflow.build.pipeline import build_dataset
+from tokflow.documents import ranges
+from tokflow.documents.config import OWN_COLUMNS, DocumentsConfig
+from tokflow.errors import ConfigError
+from tokflow.exports.columns import TYPES
+from tokflow.exports.index import INDEX_SCHEMA
+from tokflow.tokens import shard_segments
+from tokflow_tests.outputs import index_of
+from tokflow_tests.tiny import build, declare
+
+KEPT: dict[str, Any] = {"keep_columns": ["url", "meta.n"], "on_bad_document": "reject"}
+
+TRANSFORM = """
+def made(text):
+    if text.endswith("2"):
+        return None
+    return [text, text.upper()] if text.endswith("4") else text
+"""
+
+
+def records(stem: str, num: int = 9) -> list[dict[str, Any]]:
+    """Return records whose text is their url; of every fifth it is no text."""
+    found = [{"text": f"{stem}-{n}", "url": f"{stem}-{n}", "meta": {"n": n}} for n in range(num)]
+    return [{**of, "text": None} if n % 5 == 3 else of for n, of in enumerate(found)]
+
+
+def write(folder: Path, num: int = 9) -> None:
+    (folder / "raw").mkdir()
+    (folder / "made_of.py").write_text(TRANSFORM)
+    for stem in "abc":
+        lines = [json.dumps(record) + "\n" for record in records(stem, num)]
+        (folder / f"raw/{stem}.jsonl").write_text("".join(lines))
+
+
+def check_index(dataset: Dataset, num_documents: int) -> None:
+    """Compare the text of each document with the url that the index has for it."""
+    folder = (dataset.folder / "exports/bin/latest").resolve()
+    tokens = np.fromfile(folder / "train.bin", "<u2")
+    rows = index_of(folder, "train")
+    for row in rows:
+        text = bytes(tokens[row["position"] :][: row["num_tokens"] - 1].astype(np.uint8)).decode()
+        assert text.lower() == row["url"]
+        assert row["url"].endswith(f"-{row['meta.n']}")
+    assert len(rows) == num_documents
+    assert [of.problems for of in verify_dataset(dataset) if of.problems] == []
+
+
+@pytest.mark.parametrize(
+    ("attributes", "num_documents"),
+    [
+        ({}, 21),
+        ({"documents": {**KEPT, "text": ["text", "url"]}}, 48),
+        ({"documents": {**KEPT, "transform": "made_of:made"}}, 21),
+        ({"documents": {**KEPT, "limit": {"documents": 4}}}, 12),
+        ({"shuffle": {"seed": 1, "documents": "dataset"}}, 21),
+        ({"raw": {"files": "raw/*.jsonl", "group": 2}}, 21),
+    ],
+    ids=["plain", "two columns", "transform", "limit", "shuffle", "group"],
+)
+def test_the_index_has_of_each_document_the_columns_of_its_record(
+    attributes: dict[str, Any], num_documents: int, tmp_path: Path
+):
+    write(tmp_path)
+    dataset = declare(tmp_path, {}, **{"documents": KEPT, "exports": ["bin"], **attributes})
+
+    build(dataset)
+
+    check_index(dataset, num_documents)
+
+
+@pytest.mark.parametrize("group", [None, 3])
+def test_segments_of_a_shard_keep_the_columns_of_their_own_records(
+    group: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(shard_segments, "WHOLE_RANGES", 1)
+    monkeypatch.setattr(ranges, "RANGE_BYTES", 500)
+    write(tmp_path, num=50)
+    raw = {"files": "raw/*.jsonl", "group": group}
+
+    built = build(dataset := declare(tmp_path, {}, raw=raw, documents=KEPT, exports=["bin"]))
+
+    shards = [made for made in built.made if made.output.stage == "tokens"]
+    assert all(len(shard.manifest.details["segments"]) > 1 for shard in shards)
+    check_index(dataset, 120)
+
+
+VALUES = {
+    "text": ["ab", "", "c"],
+    "url": ['q"\n', None, "ü"],
+    "n": [1, 2, None],
+    "tags": [["x", "y"], [], None],
+}
+
+
+@pytest.mark.parametrize("format_", ["jsonl", "csv", "parquet", "arrow"])
+def test_a_string_is_kept_as_it_is_and_any_other_value_as_json(format_: str, tmp_path: Path):
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    table, path = pa.table(VALUES), raw / f"a.{format_}"
+    if format_ == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+    elif format_ == "csv":
+        path.write_text('text,url,n,tags\nab,"q""\n",1,"[""x"",""y""]"\n"",,2,[]\nc,ü,,\n')
+    elif format_ == "parquet":
+        pq.write_table(table, path)
+    else:
+        with pa.ipc.new_file(str(path), table.schema) as file:
+            file.write_table(table)
+    documents = {"keep_columns": ["url", "n", "tags"]}
+
+    built = build(declare(tmp_path, {}, raw={"files": "raw/*"}, documents=documents))
+
+    [shard] = [made for made in built.made if made.output.stage == "tokens"]
+    kept = pq.read_table(shard.folder / "kept_columns.parquet").to_pydict()
+    null = "" if format_ == "csv" else None
+    assert kept["url"] == ['q"\n', null, "ü"]
+    assert kept["n"] == ["1", "2", null]
+    tags = [of and of.replace(" ", "") for of in kept["tags"]]
+    assert tags == ['["x","y"]', "[]", null]
+
+
+def test_a_column_that_is_not_there_is_named(tmp_path: Path):
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/a.csv").write_text("text,url\na,b\n")
+    raw, documents = {"files": "raw/*"}, {"keep_columns": ["ulr"]}
+
+    [failed] = build_dataset(declare(tmp_path, {}, raw=raw, documents=documents)).failed
+
+    assert "correct documents.keep_columns" in str(failed.explained)
+    assert "'ulr'" in str(failed.explained)
+
+
+def test_txt_has_no_columns_to_keep(tmp_path: Path):
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/a.txt").write_text("a")
+
+    raw, documents = {"files": "raw/*"}, {"keep_columns": ["url"]}
+    [failed] = build_dataset(declare(tmp_path, {}, raw=raw, documents=documents)).failed
+
+    assert "a format with columns, of which documents.keep_columns keeps some, found txt" in str(
+        failed.explained
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["url", "url"], "keep_columns: expected names of columns, each once"),
+        (["labels"], "keep_columns: expected no column that exports have: attention_mask,"),
+    ],
+)
+def test_names_that_cannot_stand_in_an_export_are_refused(names: list[str], said: str):
+    with pytest.raises(ConfigError, match=said):
+        DocumentsConfig(keep_columns=names)
+
+
+def test_the_names_that_are_taken_are_those_of_index_and_rows():
+    assert {*INDEX_SCHEMA.names, *TYPES} == OWN_COLUMNS
