@@ -104,7 +104,7 @@ def _tokens_equal_reference(graph: BuildGraph, keys: Sequence[str]) -> list[str]
         for problem in verify_against_raw(
             graph.raw(key),
             graph.open_tokens(key),
-            graph.dataset.documents,
+            graph.documents(key),
             graph.encoding,
             num_samples=SAMPLED_DOCUMENTS,
             max_characters=SAMPLED_CHARACTERS,

@@ -128,6 +128,7 @@ class Dataset(Config):
             packing=self.packing,
         )
         check_exports(self.exports, declared)
+        _check_limit(self.documents, self.raw, self.tokenizer)
         exports = tuple(with_names(export, self.names) for export in self.exports)
         object.__setattr__(self, "exports", exports)
 
@@ -173,6 +174,26 @@ def _check_chat(documents: DocumentsConfig, tokenizer: TokenizerConfig, split: S
             expected="a chat template, for the tokenizer is trained on what it writes",
             found="none",
             remedy="set it to Jinja text or to the path of a .jinja file",
+        )
+
+
+def _check_limit(documents: DocumentsConfig, raw: RawConfig, tokenizer: TokenizerConfig) -> None:
+    if documents.limit.scope == "file":
+        return
+    if raw.group is not None:
+        raise ConfigError(
+            where="raw.group",
+            expected="null, for documents.limit.scope is dataset, which takes files one by one",
+            found="groups of files",
+            remedy="leave raw.group out, or set documents.limit.scope: file",
+        )
+    if tokenizer.kind == "trained" and tokenizer.files is None:
+        raise ConfigError(
+            where="tokenizer.files",
+            expected="a pattern of the files to train on, for documents.limit.scope is dataset: "
+            "the files that it takes are not known before there is a tokenizer",
+            found="none",
+            remedy="name them, as in `files: part-000*.parquet`",
         )
 
 

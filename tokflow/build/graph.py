@@ -1,17 +1,18 @@
 """Outputs that a dataset must have: their recipes and folders, computed, never guessed."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
 from tokflow.build.dataset import Dataset
-from tokflow.build.files_of_parts import part_of, taken_by_parts
+from tokflow.build.limited import NAME_OR_RUN, LimitedFiles
 from tokflow.build.mixture import Mixture
-from tokflow.build.output import FILE_STAGES, MIXTURE_STAGES, Output, Stage
+from tokflow.build.output import MIXTURE_STAGES, STAGES, Output, Stage
+from tokflow.build.partitions import group_files, list_files, positions_of
 from tokflow.build.recipes import RECIPES, stage_of_inputs
-from tokflow.documents import format_of, format_of_name
+from tokflow.documents import DocumentsConfig
 from tokflow.errors import (
     ConfigError,
     MissingOutputError,
@@ -27,8 +28,6 @@ from tokflow.raw import (
     RawFile,
     RawPartition,
     RawSource,
-    list_raw,
-    partitions_of,
     read_raw_files,
 )
 from tokflow.sequences.segments import FileSequences, open_sequences
@@ -42,7 +41,6 @@ from tokflow.tokenizers.encoding import Encoding, resolve_encoding
 from tokflow.tokenizers.sources import TokenizerSource, select_training_keys
 from tokflow.tokenizers.tokenizer import Tokenizer, tokenizer_of
 from tokflow.tokens.shard import TokenShard, open_token_shard
-from tokflow.tokens.shard_segments import is_large
 
 
 class BuildGraph:
@@ -91,13 +89,7 @@ class BuildGraph:
         """
         if self.mixture is not None:
             return self.mixture.listing
-        dataset = self.dataset
-        listing = list_raw(
-            dataset.raw, base=dataset.base, store=dataset.folder, format_of=format_of_name
-        )
-        for key, source in listing.sources.items():
-            format_of(Path(source.url if source.is_local else key), dataset.documents)
-        return taken_by_parts(listing, dataset.split)
+        return list_files(self.dataset)
 
     @cached_property
     def folder(self) -> Path:
@@ -109,21 +101,46 @@ class BuildGraph:
         """The raw files by their keys, sorted."""
         return self.listing.sources
 
-    @cached_property
+    @property
     def partitions(self) -> dict[str, tuple[RawSource, ...]]:
-        """The raw files of each partition by its key, in the order of all outputs.
+        """The raw files of each partition by its key, in the order of all outputs: those listed or,
+        with a limit of the whole dataset, those that it is known to take. Raises: as `listed`."""
+        return self.listed if self.limited is None else self.limited.partitions
+
+    @cached_property
+    def limited(self) -> LimitedFiles | None:
+        """The files that a limit of the whole dataset takes; None without such a limit."""
+        is_limited = self.dataset.documents.limit.scope == "dataset"
+        return LimitedFiles(self) if is_limited else None
+
+    def take_more(self) -> list[str]:
+        """Return the keys of partitions that are known now that more tokens are there."""
+        before = self.partitions
+        if self.mixture is not None:
+            self.mixture.forget_partitions()
+            for name in ("listing", "listed"):
+                self.__dict__.pop(name, None)
+        elif self.limited is not None:
+            self.limited.advance()
+        return [key for key in self.partitions if key not in before]
+
+    def documents(self, key: str) -> DocumentsConfig:
+        """Return how the documents of a partition are read, up to the limit that is left to it."""
+        if self.mixture is not None:
+            graph, key = self.mixture.at(key)
+            return graph.documents(key)
+        documents, limited = self.dataset.documents, self.limited
+        return documents.model_copy(update={"limit": limited.of(key)}) if limited else documents
+
+    @cached_property
+    def listed(self) -> dict[str, tuple[RawSource, ...]]:
+        """The raw files of each partition that there may be, by its key, sorted.
 
         Raises: as `listing`, and ConfigError where they cannot be grouped as `raw.group` says.
         """
         if self.mixture is not None:
             return self.mixture.partitions
-        dataset = self.dataset
-        return partitions_of(
-            self.sources,
-            dataset.raw.group,
-            is_alone=partial(is_large, documents=dataset.documents),
-            kind_of=partial(part_of, sources=self.sources, config=dataset.split),
-        )
+        return group_files(self.dataset, self.sources)
 
     def selected_keys(self, partitions: Sequence[str] | None) -> list[str]:
         """Return the partition keys asked for, all by default, in the order of all outputs.
@@ -137,7 +154,7 @@ class BuildGraph:
                 where="--partition",
                 expected=f"a partition of {self.dataset.name}: {first_five(list(known))}",
                 found=repr(unknown[0]),
-                remedy="name one of them",
+                remedy="name one of them" if self.limited is None else NAME_OR_RUN,
             )
         chosen = set(known if partitions is None else partitions)
         return [key for key in known if key in chosen]
@@ -150,7 +167,7 @@ class BuildGraph:
         if self.mixture is not None:
             graph, key = self.mixture.at(key)
             return graph.raw(key)
-        sources = self.partitions.get(key) or self._unknown(key)
+        sources = self.listed.get(key) or self._unknown(key)
         return RawPartition(key, tuple(self.raw_file(source.key) for source in sources))
 
     def raw_file(self, key: str) -> RawFile:
@@ -185,7 +202,7 @@ class BuildGraph:
             for graph in self.mixture.graphs.values():
                 graph.read_raw_files(list(graph.partitions), progress=progress)
             return
-        sources = [source for key in keys for source in self.partitions[key]]
+        sources = [source for key in keys for source in self.listed[key]]
         new = [of for of in sources if of.is_local and of.key not in self._raw_files]
         with suppress(TokflowError, OSError):
             self._read(new, progress)
@@ -204,13 +221,20 @@ class BuildGraph:
         """Yield every output of the partitions `keys`, by default of all, and of the dataset, in
         the order of the stages and of the keys: what an output is made from comes before it. Those
         of the sources of a mixture are not among them."""
-        if self.mixture is None:
+        known = list(self.partitions) if keys is None else keys
+        for stage in STAGES[1:]:
+            yield from self.outputs_of(stage, known)
+
+    def outputs_of(self, stage: Stage, keys: Iterable[str]) -> Iterator[Output]:
+        """Yield the outputs of a stage, those of raw files for the partitions `keys`."""
+        if stage == "export":
+            yield from map(self.export, self.dataset.exports)
+        elif self.mixture is not None and stage not in MIXTURE_STAGES:
+            return
+        elif stage == "tokenizer":
             yield self.tokenizer_output
-        for stage in FILE_STAGES if self.mixture is None else MIXTURE_STAGES:
-            for key in self.partitions if keys is None else keys:
-                yield self.output(stage, key)
-        for config in self.dataset.exports:
-            yield self.export(config)
+        else:
+            yield from (self.output(stage, key) for key in keys)
 
     def recipe(self, stage: Stage, name: str) -> Recipe:
         """Return what decides an output, by the function that stands beside its stage."""
@@ -253,6 +277,8 @@ class BuildGraph:
     def inputs(self, config: ExportConfig) -> dict[str, Output]:
         """Return the outputs that an export is made from, by partition key."""
         stage = stage_of_inputs(config, self.dataset.shuffle)
+        if self.limited is not None:
+            self.limited.check_closed()
         return {key: self.output(stage, key) for key in self.partitions}
 
     def tokenizer_source(self) -> TokenizerSource:
@@ -266,7 +292,7 @@ class BuildGraph:
             config=config,
             base=self.dataset.base,
             raw_files={key: self.raw_file(key) for key in keys},
-            documents=self.dataset.documents,
+            documents=self.dataset.documents.for_training,
         )
 
     @cached_property
@@ -291,7 +317,8 @@ class BuildGraph:
         self.has_new_verdict = True
         del self.tokenizer
         self._outputs = {("tokenizer", "tokenizer"): self.tokenizer_output}
-        self.__dict__.pop("_positions", None)
+        for name in ("_positions", "limited"):
+            self.__dict__.pop(name, None)
 
     def position(self, key: str) -> FilePosition:
         """Return where a file stands in the dataset; with scope file it does not matter."""
@@ -370,15 +397,4 @@ class BuildGraph:
 
     @cached_property
     def _positions(self) -> dict[str, FilePosition]:
-        counts = {key: self.tokens(key).manifest().counts for key in self.partitions}
-        is_drawn = self.dataset.split.form == "fraction"
-        total = sum(of_file["num_documents"] for of_file in counts.values()) if is_drawn else 0
-        positions = {}
-        first_char = first_document = 0
-        for key, of_file in counts.items():
-            positions[key] = FilePosition(
-                first_char=first_char, first_document=first_document, total_documents=total
-            )
-            first_char += of_file["num_chars"]
-            first_document += of_file["num_documents"]
-        return positions
+        return positions_of(self)

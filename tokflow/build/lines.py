@@ -141,6 +141,11 @@ class Lines(Reporter):
         self._stage, self._num_files, self._num_done, self._new = stage, num_outputs, 0, []
         self._pace = Pace(num_bytes)
 
+    def more(self, *, num_outputs: int, num_bytes: int) -> None:
+        """Count them, too."""
+        self._num_files += num_outputs
+        self._pace.total += num_bytes
+
     def advance(self, num_documents: int, num_bytes: int) -> None:
         """Count text that was tokenized; say so if it is time."""
         self._pace.advance(num_documents, num_bytes)

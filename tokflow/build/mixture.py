@@ -60,6 +60,12 @@ class Mixture:
         }
         return dict(sorted(found.items()))
 
+    def forget_partitions(self) -> None:
+        """Let go of the partitions, of which a source whose limit is one of all its files has more
+        when it is built."""
+        for name in ("listing", "partitions"):
+            self.__dict__.pop(name, None)
+
     def at(self, key: str) -> tuple["BuildGraph", str]:
         """Return the graph of the source of a partition, or of a raw file, and its key there.
 

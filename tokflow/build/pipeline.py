@@ -11,15 +11,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.failures import note_failures
 from tokflow.build.graph import BuildGraph
+from tokflow.build.limited import in_taking_order, refuse_share
 from tokflow.build.mixture import Mixture
-from tokflow.build.output import STAGES, Output, Stage, by_stage
+from tokflow.build.output import STAGES, Output, Stage
 from tokflow.build.results import BuildResult, Reporter, StageFailure, StageResult
 from tokflow.build.tasks import is_small, make_outputs
 from tokflow.documents.ranges import text_bytes_of
@@ -113,14 +113,24 @@ def make_stage(
     results: dict[str, StageResult | Exception] = {}
     for each in stages:
         failed = {key for key in results if isinstance(results[key], Exception)}
-        outputs = [graph.output(each, key) for key in keys if key not in failed]
-        with closing(make_outputs(outputs, pool, advance=advance)) as made:
-            for output, result in made:
-                if isinstance(result, EngineDiffersError):
-                    graph.disqualify(f"{result.where}: {result.found}")
-                    return make_stage(graph, stage, keys, pool, advance=advance)
-                results[output.name] = result
+        for some in _made_together(graph, each, [key for key in keys if key not in failed]):
+            outputs = [graph.output(each, key) for key in some]
+            with closing(make_outputs(outputs, pool, advance=advance)) as made:
+                for output, result in made:
+                    if isinstance(result, EngineDiffersError):
+                        graph.disqualify(f"{result.where}: {result.found}")
+                        return make_stage(graph, stage, keys, pool, advance=advance)
+                    results[output.name] = result
+            graph.take_more()
     return results
+
+
+def _made_together(graph: BuildGraph, stage: Stage, keys: Sequence[str]) -> list[list[str]]:
+    """Return keys of which the outputs of a stage can be made at the same time: all of them, but
+    one by one where each may take what those before it have left."""
+    if stage == "tokens" and graph.limited is not None:
+        return [[key] for key in in_taking_order(keys, graph.dataset)]
+    return [list(keys)]
 
 
 def build_dataset(
@@ -146,14 +156,15 @@ def build_dataset(
     Raises: ConfigError where they cannot be mixed.
     """
     started = time.perf_counter()
+    if share is not None:
+        refuse_share(dataset, share)
     graph = BuildGraph(dataset) if graph is None else graph.online()
     keys = graph.selected_keys(partitions)
     with open_pool(jobs) as pool:
         how = {"is_partial": partitions is not None, "is_share": share is not None}
         build = _Build(graph, reporter or Reporter(), pool, until=until, **how)
-        tried = keys if share is None else share.of(keys)
-        build.run(tried)
-    note_failures(graph, build.failed, tried=tried)
+        build.run(keys if share is None else share.of(keys))
+    note_failures(graph, build.failed, tried=build.tried)
     return BuildResult(
         partitions=build.partitions,
         made=tuple(build.in_order()),
@@ -213,6 +224,8 @@ class _Build:
         self.is_partial = is_partial
         self.is_share = is_share
         self.until = until
+        self.tried: set[str] = set()
+        """The partitions that it has begun with."""
         self.partitions: dict[str, RawPartition] = {}
         """Those of which nothing has failed so far."""
         self.made: dict[tuple[Stage, str], StageResult] = {}
@@ -224,20 +237,32 @@ class _Build:
             self.failed += _build_sources(mixture, self.reporter, self.pool, **how)
             if self.failed:
                 return
+            keys = [*keys, *self._more_of_sources()]
         self.reporter.stage("raw", num_outputs=len(keys), num_bytes=0)
         with ThreadPoolExecutor(max_workers=1) as hashing:
             hashing.submit(self.graph.read_raw_files, keys)
             tokenizer = self._load_engine(keys)
-        for key in keys:
-            try:
-                self.partitions[key] = self.graph.raw(key)
-            except Exception as error:
-                self._fail("raw", key, error)
+        self._begin(keys)
         if tokenizer is not None:
             self.reporter.stage("tokenizer", num_outputs=1, num_bytes=0)
             self._add(tokenizer.output, tokenizer)
         while not self._make_all():
             self.made = {key: self.made[key] for key in self.made if key[0] == "tokenizer"}
+            known = self.graph.partitions  # of a limited dataset the first ones again
+            self.partitions = {key: of for key, of in self.partitions.items() if key in known}
+            self.tried &= known.keys()
+
+    def _more_of_sources(self) -> list[str]:
+        """Return the partitions of a mixture that are known now that its sources are there."""
+        return [] if self.is_partial else self.graph.take_more()
+
+    def _begin(self, keys: Sequence[str]) -> None:
+        self.tried.update(keys)
+        for key in keys:
+            try:
+                self.partitions[key] = self.graph.raw(key)
+            except Exception as error:
+                self._fail("raw", key, error)
 
     def _make_all(self) -> bool:
         """Make the outputs stage by stage, as far as it goes.
@@ -245,20 +270,40 @@ class _Build:
         Returns False where gigatoken turned out to be wrong: all tokens are others now, and so is
         what was made of them.
         """
-        for stage, outputs in groupby(self.graph.outputs(list(self.partitions)), by_stage):
-            if not self._may_begin(stage):
+        for stage in STAGES[1:]:
+            outputs = list(self.graph.outputs_of(stage, list(self.partitions)))
+            if outputs and not self._may_begin(stage):
                 break
             todo = [output for output in outputs if self._is_todo(output)]
-            if stage != "tokenizer" or todo:
+            if todo or (outputs and stage != "tokenizer"):
                 num_bytes = sum(self.partitions[of.name].num_bytes for of in todo if of.is_of_file)
                 self.reporter.stage(stage, num_outputs=len(todo), num_bytes=num_bytes)
-            with closing(make_outputs(todo, self.pool, advance=self.reporter.advance)) as results:
-                for output, result in results:
-                    if isinstance(result, EngineDiffersError):
-                        self.graph.disqualify(f"{result.where}: {result.found}")
-                        return False
-                    self._add(output, result)
+            while todo:
+                if not self._make(todo):
+                    return False
+                todo = self._more_tokens() if stage == "tokens" else []
         return True
+
+    def _make(self, todo: Sequence[Output]) -> bool:
+        """Make outputs; return False where gigatoken turned out to be wrong on one."""
+        with closing(make_outputs(todo, self.pool, advance=self.reporter.advance)) as results:
+            for output, result in results:
+                if isinstance(result, EngineDiffersError):
+                    self.graph.disqualify(f"{result.where}: {result.found}")
+                    return False
+                self._add(output, result)
+        return True
+
+    def _more_tokens(self) -> list[Output]:
+        """Return the tokens of files that a limit of the whole dataset takes after those that are
+        made now; none where it is reached, or only some files are to be built."""
+        keys = [] if self.is_partial else self.graph.take_more()
+        self._begin(keys)
+        more = [key for key in keys if key in self.partitions]
+        if more:
+            num_bytes = sum(self.partitions[key].num_bytes for key in more)
+            self.reporter.more(num_outputs=len(more), num_bytes=num_bytes)
+        return [self.graph.tokens(key) for key in more]
 
     def _add(self, output: Output, result: StageResult | Exception) -> None:
         if isinstance(result, StageResult):

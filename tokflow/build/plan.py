@@ -112,6 +112,12 @@ class Plan:
             return {}
 
     @property
+    def is_open(self) -> bool:
+        """True if more files may follow: `documents.limit`, of scope dataset, is not reached by
+        those of which the tokens are there."""
+        return self.graph.limited is not None and self.graph.limited.is_open
+
+    @property
     def left_out(self) -> tuple[LeftOut, ...]:
         """Files that the patterns of the raw files match and that are not read."""
         return self.graph.listing.left_out

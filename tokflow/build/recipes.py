@@ -23,8 +23,8 @@ def stage_of_inputs(config: ExportConfig, shuffle: ShuffleConfig) -> Stage:
 
 
 def _recipe_of_tokens(graph: "BuildGraph", key: str) -> Recipe:
-    dataset = graph.dataset
-    return tokens_recipe(graph.raw(key), dataset.documents, dataset.tokenizer, graph.tokenizer)
+    dataset, documents = graph.dataset, graph.documents(key)
+    return tokens_recipe(graph.raw(key), documents, dataset.tokenizer, graph.tokenizer)
 
 
 def _recipe_of_split(graph: "BuildGraph", key: str) -> Recipe:

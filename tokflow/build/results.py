@@ -91,6 +91,9 @@ class Reporter:
     def stage(self, stage: Stage, *, num_outputs: int, num_bytes: int) -> None:
         """A stage begins, with the raw bytes of the files it has to do."""
 
+    def more(self, *, num_outputs: int, num_bytes: int) -> None:
+        """The stage has so many more outputs to make, of files of so many raw bytes."""
+
     def advance(self, num_documents: int, num_bytes: int) -> None:
         """Documents with so many bytes of text were tokenized."""
 

@@ -13,6 +13,8 @@ Cause = Literal[
 ]
 
 
+_LIMIT = "documents.limit."
+
 _COMES_AND_GOES = re.compile(r"documents\..* is (new|gone)")
 """A field of `documents` that decides only by what else is so: a limit no document could reach."""
 
@@ -38,6 +40,11 @@ def why(newest: Manifest, expected: Recipe) -> tuple[Cause, tuple[str, ...]]:
     earlier = newest.config.get("position", {})
     if any(position[name] != earlier[name] for name in position.keys() & earlier.keys()):
         inputs["position"] = "the files before it"
+    if "scope" in expected.config.get("documents", {}).get("limit", {}):
+        # What is left of a limit of the dataset, which the files before it decide.
+        left = [field for field in fields if field.startswith(_LIMIT)]
+        fields = [field for field in fields if field not in left]
+        inputs |= {of: f"documents.limit leaves it {of.removeprefix(_LIMIT)}" for of in left}
     set_by_user = [field for field in fields if not _COMES_AND_GOES.fullmatch(field)]
     found: dict[Cause, Sequence[str]] = {
         "config changed": set_by_user if set_by_user or files or inputs else fields,

@@ -32,7 +32,7 @@ def _tokenizer(graph: BuildGraph, _: str) -> Write:
 def _tokens(graph: BuildGraph, key: str) -> Write:
     dataset, tokenizer = graph.dataset, graph.tokenizer
     spread_verdict(tokenizer.folder, tokenizer.fingerprint)
-    raw, documents = graph.raw(key), dataset.documents
+    raw, documents = graph.raw(key), graph.documents(key)
     return partial(write_token_shard, raw, documents, graph.encoding, dataset=dataset.name)
 
 
@@ -63,7 +63,7 @@ def cut_encoder(graph: BuildGraph, key: str) -> CutEncoder:
     return partial(
         write_cut_tokens,
         raw=graph.raw(key),
-        documents=graph.dataset.documents,
+        documents=graph.documents(key),
         encoding=graph.encoding,
     )
 

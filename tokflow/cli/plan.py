@@ -49,6 +49,7 @@ def _document(plan: Plan) -> dict[str, Any]:
         "num_outputs": len(plan.planned),
         "num_missing": len(plan.missing),
         "num_files": plan.num_files,
+        "more_may_follow": plan.is_open,
         "num_remote_files": plan.num_remote,
         "left_out": [asdict(left) for left in plan.left_out],
         "library_changes": plan.library_changes,
@@ -92,6 +93,8 @@ def _print(plan: Plan) -> None:
             print(f"and {len(missing) - ROWS_SHOWN:,} more")
         _print_failures([of.failure for of in missing if of.failure])
     _print_mixture(plan)
+    if plan.is_open:
+        print("more files follow, one after another, until documents.limit is reached")
     if plan.num_remote:
         print(
             f"{counted(plan.num_remote, 'file')} not on this disk: a run asks whether they changed"

@@ -74,6 +74,12 @@ class Bars(Errors):
                 "", total=self._pace.total, stage=stage, size="", speed="", name=""
             )
 
+    def more(self, *, num_outputs: int, num_bytes: int) -> None:
+        """Make the bar longer."""
+        self._pace.total += num_bytes
+        if self._bar is not None:
+            self._progress.update(self._bar, total=self._pace.total)
+
     def advance(self, num_documents: int, num_bytes: int) -> None:
         """Move the bar by text that was tokenized."""
         self._pace.advance(num_documents, num_bytes)

@@ -70,7 +70,7 @@ def _print_files(plan: Plan, built: BuildResult) -> None:
         if made.is_new and made.output.stage in FILE_STAGES:
             new.setdefault(made.output.name, []).append(made.output.stage)
     shards = {made.output.name: made for made in built.of("tokens")}
-    files = plan.graph.partitions
+    files = plan.graph.listed
     failed = {failed.name: failed.stage for failed in built.failed if failed.name in files}
     keys = sorted({*shards, *failed})
     if not keys:  # no tokenizer, no files
@@ -210,13 +210,27 @@ def _not_tokenized(dataset: Dataset, built: BuildResult) -> Iterator[str]:
         yield f"rejected: {counted(num_rejects, 'document')}: {first_five(lists)}"
     if num_left_out := _counts(built, "tokens")["num_left_out"]:
         yield f"left out by {dataset.documents.transform}: {counted(num_left_out, 'record')}"
-    limit = dataset.documents.limit
-    if limited := [one.output.name for one, counts in shards if limit.after(counts) is None]:
-        yield f"not read: anything past documents.limit in {first_five(limited)}"
+    yield from _behind_limit([one for one, _ in shards])
     for one in built.of("tokenizer"):
         num, asked = one.manifest.counts["vocab_size"], vocab_size_asked(one.manifest)
         if asked is not None and num != asked:
             yield f"tokenizer: {num:,} ids of the {asked:,} asked for: the text has no more"
+
+
+def _behind_limit(shards: Sequence[StageResult]) -> Iterator[str]:
+    """Yield which files were left when they had reached a limit, and how many are behind them."""
+    graphs = {one.output.name: one.output.graph for one in shards}
+    counts = {one.output.name: one.manifest.counts for one in shards}
+    reached = [
+        key
+        for key, graph in graphs.items()
+        if graph.documents(key).limit.after(counts[key]) is None
+    ]
+    if reached:
+        graph = graphs[reached[0]]
+        num_behind = len(graph.listed) - len(graph.partitions)
+        behind = f", and {counted(num_behind, 'file')} behind it" if num_behind else ""
+        yield f"not read: anything past documents.limit in {first_five(reached)}{behind}"
 
 
 def _in_no_part(dataset: Dataset, built: BuildResult) -> Iterator[str]:

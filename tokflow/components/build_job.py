@@ -214,7 +214,7 @@ class _Recorder(Reporter):
         context: dg.OpExecutionContext,
         dataset: Dataset,
         shown: Reporter,
-        sync: Callable[[], object],
+        sync: Callable[..., object],
         *,
         recheck: bool,
     ) -> None:
@@ -224,6 +224,8 @@ class _Recorder(Reporter):
         self._sync = sync
         """Records the raw files as they are now."""
         self._recheck = recheck
+        self._waiting: list[StageResult] = []
+        """Tokens under a limit of the dataset, of which Dagster hears when all files are known."""
         self._graph: BuildGraph | None = None
         """That of the build, once it has made anything."""
         self._histories: dict[tuple[Stage, str], AssetHistory] = {}
@@ -246,7 +248,14 @@ class _Recorder(Reporter):
         for outputs in (self._made, self._recorded):
             for asset in [asset for asset in outputs if asset[0] == stage != "tokenizer"]:
                 del outputs[asset]
+        if stage == "tokens":
+            self._waiting = []
+        self._record_waiting()
         self._shown.stage(stage, num_outputs=num_outputs, num_bytes=num_bytes)
+
+    def more(self, *, num_outputs: int, num_bytes: int) -> None:
+        """Pass it on."""
+        self._shown.more(num_outputs=num_outputs, num_bytes=num_bytes)
 
     def advance(self, num_documents: int, num_bytes: int) -> None:
         """Pass it on."""
@@ -255,6 +264,19 @@ class _Recorder(Reporter):
     def made(self, made: StageResult) -> None:
         """Report the output, after what it is made from."""
         self._shown.made(made)
+        if made.output.stage == "tokens" and made.output.graph.limited is not None:
+            self._waiting.append(made)
+        else:
+            self._record(made)
+
+    def _record_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            self._sync(to_build=[made.output.name for made in waiting])
+        for made in waiting:
+            self._record(made)
+
+    def _record(self, made: StageResult) -> None:
         output = made.output
         if self._graph is None:
             self._graph = output.graph
@@ -289,6 +311,7 @@ class _Recorder(Reporter):
 
         Dagster is told of what was computed, and of the checks of what is new to it.
         """
+        self._record_waiting()
         todo = [asset for asset in self._made if asset not in self._failed]
         if self._graph is None or not todo:
             return [of for failed in self._failed.values() for of in failed]

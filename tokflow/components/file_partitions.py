@@ -83,13 +83,18 @@ def look_at_sources(
     cache = HashCache(dataset.folder)
     local = {key: Path(of.url) for key, of in graph.sources.items() if of.is_local}
     stamps = {key: stamp_of(path) for key, path in local.items() if path.is_file()}
-    unread = {key: of for key, of in stamps.items() if not cache.find(local[key], of)}
+    read = {source.key for of in graph.partitions.values() for source in of}
+    unread = {
+        key: of for key, of in stamps.items() if key in read and not cache.find(local[key], of)
+    }
+    is_open = graph.limited is not None and graph.limited.is_open
+    kept = graph.listed if is_open else graph.partitions  # those that may follow are no less there
     known = [of for key, of in graph.partitions.items() if key in registered]
     return FileChanges(
         graph=graph,
         stamps=stamps,
         added=tuple(key for key in graph.partitions if key not in registered),
-        removed=tuple(sorted(registered - set(graph.partitions))),
+        removed=tuple(sorted(registered - set(kept))),
         num_changed=sum(any(source.key in unread for source in of) for of in known),
         num_unread=len(unread),
         num_unread_bytes=sum(stamp.num_bytes for stamp in unread.values()),

@@ -44,7 +44,7 @@ def code_version(dataset: Dataset, stage: str, name: str = "") -> str:
         return LISTING_VERSION
     recipes: dict[str, Callable[[], Recipe]] = {
         "tokenizer": lambda: tokenizer_recipe(
-            dataset.tokenizer, deciding_fields(dataset.documents, {}), {}
+            dataset.tokenizer, deciding_fields(dataset.documents.for_training, {}), {}
         ),
         "tokens": lambda: tokens_recipe(None, dataset.documents, dataset.tokenizer, None),
         "split": lambda: split_recipe(

@@ -206,7 +206,7 @@ def _make_all(
 def _make(graph: BuildGraph, stage: str, name: str, lines: Lines) -> Report:
     """Look at one raw file or at all, or make the tokenizer or an export; return its report."""
     if stage == "raw":
-        return report_raw(graph.raw(name), graph.partitions[name])
+        return report_raw(graph.raw(name), graph.listed[name])
     if stage == "files":
         return report_files(known_files(graph), graph.listing.left_out)
     if stage == "tokenizer":

@@ -32,7 +32,14 @@ class Limit(Config):
     tokens: Annotated[int | None, Field(ge=1)] = None
     """Tokens to make of each raw file, as they are stored: with the BOS and EOS of every document,
     of an empty one too. The document that reaches it is whole, so there are up to a document
-    more. A tokenizer of kind `trained` is trained without this limit."""
+    more. A tokenizer of kind `trained` is trained without this limit, and without any whose
+    `scope` is dataset."""
+    scope: Literal["file", "dataset"] = "file"
+    """dataset: the limits are of all raw files together. They are taken in the order of their keys
+    (with a shuffle of documents in that of its seed) until the limit is reached, one after another:
+    each may take what those before it have left. Files behind that are neither fetched nor read,
+    and are no partitions of the dataset. A file more, or less, that comes before others makes the
+    tokens of these again."""
     count_empty: bool = True
     """False: `documents` counts those that have text. Empty ones are read, and stored, all the
     same, and their BOS and EOS are among the `tokens`."""
@@ -60,7 +67,14 @@ class Limit(Config):
         return None if any(of <= 0 for of in left.values()) else self.model_copy(update=left)
 
     def check(self) -> None:
-        """Refuse `count_empty` where nothing is counted."""
+        """Refuse `count_empty` and `scope` where nothing is counted."""
+        if self.scope == "dataset" and not self.ends_early:
+            raise ConfigError(
+                where="scope",
+                expected="file, or a limit of documents, characters or tokens",
+                found="'dataset'",
+                remedy="set one of them, or leave scope out",
+            )
         if not self.count_empty and self.documents is None:
             raise ConfigError(
                 where="count_empty",
@@ -179,6 +193,15 @@ class DocumentsConfig(Config):
         where = f"{where}: documents.transform"
         found._user_function = find_function(self.transform, base, where=where)
         return found
+
+    @property
+    def for_training(self) -> Self:
+        """The same, with the limits alone that hold where a tokenizer is trained: of each file, and
+        by no tokens."""
+        limit = self.limit.model_copy(update={"tokens": None})
+        if limit.scope == "dataset":
+            limit = Limit(document_bytes=limit.document_bytes)
+        return self.model_copy(update={"limit": limit})
 
     @property
     def user_function(self) -> UserFunction:

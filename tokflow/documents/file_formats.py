@@ -132,6 +132,8 @@ def deciding_fields(config: DocumentsConfig, num_bytes: Mapping[Path, int]) -> d
         del fields["limit"]["tokens"]
     if config.limit.count_empty:
         del fields["limit"]["count_empty"]
+    if config.limit.scope == "file":
+        del fields["limit"]["scope"]
     if num_bytes and all(_is_within_limit(*file, config) for file in num_bytes.items()):
         del fields["limit"]["document_bytes"]
     return fields

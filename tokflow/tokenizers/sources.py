@@ -127,9 +127,7 @@ def tokenizer_recipe(
     }
     if config.kind == "trained":
         trained = ("vocab_size", "special_tokens", "max_characters", "pattern")
-        limit = {name: of for name, of in documents["limit"].items() if name != "tokens"}
-        fields |= {name: getattr(config, name) for name in trained}
-        fields["documents"] = {**documents, "limit": limit}
+        fields |= {name: getattr(config, name) for name in trained} | {"documents": documents}
     elif config.kind != "bytes" and not parents:
         fields["name"] = config.name
     if config.kind == "huggingface":

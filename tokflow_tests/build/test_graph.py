@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tokflow.build import graph as build_graph
+from tokflow.build import partitions
 from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset
 from tokflow.build.plan import make_plan
@@ -20,7 +20,7 @@ EXPORTS = ["bin", "parquet", "pickle"]
 def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Return how often each manifest is read, and how often raw files are looked for."""
     counts: Counter[str] = Counter()
-    read, list_raw = manifest._read, build_graph.list_raw
+    read, list_raw = manifest._read, partitions.list_raw
 
     def counted_read(path: str) -> bytes:
         data = read(path)
@@ -33,7 +33,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         return list_raw(*arguments, **named)
 
     monkeypatch.setattr(manifest, "_read", counted_read)
-    monkeypatch.setattr(build_graph, "list_raw", counted_list)
+    monkeypatch.setattr(partitions, "list_raw", counted_list)
     return counts
 
 

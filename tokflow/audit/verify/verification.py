@@ -126,8 +126,8 @@ def verify_dataset(dataset: Dataset) -> Iterator[Verification]:
         if isinstance(found, Unreadable) or is_copy:
             yield verifier.verify_any(found)
     graph.read_raw_files(list(graph.partitions))
-    for key in graph.sources:
-        yield from _verify_remembered(graph, key)
+    for source in (source for sources in graph.partitions.values() for source in sources):
+        yield from _verify_remembered(graph, source.key)
     for output in graph.outputs():
         yield verifier.verify_expected(output)
         if output.stage == "tokenizer" and not output.is_made:
@@ -288,7 +288,7 @@ class _Verifier:
         return [], ["gigatoken made it, and was found wrong with its tokenizer: no run uses it"]
 
     def _compare_with_raw(self, found: StoredOutput, graph: BuildGraph) -> Result:
-        tokenizer, dataset = graph.tokenizer, graph.dataset
+        tokenizer = graph.tokenizer
         if self._broken_files(StoredOutput(tokenizer.folder, tokenizer.manifest)):
             return [], ["its tokenizer is damaged: not compared with the raw file"]
         notes = ["its raw file was hashed"]
@@ -301,7 +301,7 @@ class _Verifier:
         problems = verify_against_raw(
             graph.raw(key),
             graph.open_tokens(key),
-            dataset.documents,
+            graph.documents(key),
             graph.encoding,
             on_difference=disqualify,
         )

@@ -1,0 +1,60 @@
+"""Partitions of a dataset: its raw files as they are listed, grouped, and counted through."""
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tokflow.build.dataset import Dataset
+from tokflow.build.files_of_parts import part_of, taken_by_parts
+from tokflow.documents import format_of, format_of_name
+from tokflow.raw import Listing, RawSource, list_raw, partitions_of
+from tokflow.split.rule import FilePosition
+from tokflow.tokens.shard_segments import is_large
+
+if TYPE_CHECKING:
+    from tokflow.build.graph import BuildGraph
+
+
+def list_files(dataset: Dataset) -> Listing:
+    """Return everything that the patterns of a dataset match.
+
+    Raises: ConfigError, also for a file of no format that documents are read from, and for a part
+    of the split that takes files of which there is none.
+    """
+    listing = list_raw(
+        dataset.raw, base=dataset.base, store=dataset.folder, format_of=format_of_name
+    )
+    for key, source in listing.sources.items():
+        format_of(Path(source.url if source.is_local else key), dataset.documents)
+    return taken_by_parts(listing, dataset.split)
+
+
+def group_files(
+    dataset: Dataset, sources: dict[str, RawSource]
+) -> dict[str, tuple[RawSource, ...]]:
+    """Return the raw files of each partition by its key, sorted.
+
+    Raises: ConfigError where they cannot be grouped as `raw.group` says.
+    """
+    return partitions_of(
+        sources,
+        dataset.raw.group,
+        is_alone=partial(is_large, documents=dataset.documents),
+        kind_of=partial(part_of, sources=sources, config=dataset.split),
+    )
+
+
+def positions_of(graph: "BuildGraph") -> dict[str, FilePosition]:
+    """Return where each file stands in the dataset, whose tokens must have been made."""
+    counts = {key: graph.tokens(key).manifest().counts for key in graph.partitions}
+    is_drawn = graph.dataset.split.form == "fraction"
+    total = sum(of_file["num_documents"] for of_file in counts.values()) if is_drawn else 0
+    positions = {}
+    first_char = first_document = 0
+    for key, of_file in counts.items():
+        positions[key] = FilePosition(
+            first_char=first_char, first_document=first_document, total_documents=total
+        )
+        first_char += of_file["num_chars"]
+        first_document += of_file["num_documents"]
+    return positions

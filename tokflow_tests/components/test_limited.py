@@ -1,0 +1,91 @@
+"""Dagster's partitions, jobs and sensor where a limit of the dataset takes some of its files."""
+
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from tokflow.components import state as state_module
+from tokflow_tests.dagster_case import QUIET, Case, Sensor, failure, selection
+
+TAKEN = ["a.txt", "b.txt"]
+
+
+@pytest.fixture
+def limited(case: Case, monkeypatch: pytest.MonkeyPatch) -> Case:
+    """Return a dataset of three files of three documents, of which a limit takes four."""
+    monkeypatch.setattr(state_module, "CALM_SECONDS", 0.0)
+    case.attributes["documents"] = {
+        "document_per": "line",
+        "limit": {"documents": 4, "scope": "dataset"},
+    }
+    return case
+
+
+def build(case: Case) -> dg.ExecuteInProcessResult:
+    job = case.defs.resolve_job_def("small_build")
+    return job.execute_in_process(instance=case.instance, run_config=QUIET, raise_on_error=False)
+
+
+def test_the_build_job_takes_files_until_the_limit_and_records_these_alone(limited: Case):
+    result = build(limited)
+
+    assert result.success, failure(result)
+    assert limited.partitions() == TAKEN
+    assert limited.not_fresh() == {}
+    assert limited.event("files").metadata["num_files"].value == 2
+    assert limited.event("tokens", partition="b.txt").metadata["num_documents"].value == 1
+    second = build(limited)
+    assert [event for event in second.all_events if event.is_step_materialization] == []
+
+
+def test_partitions_are_those_that_the_limit_takes_now(limited: Case):
+    build(limited)
+    limited.write("a", "one\n")
+
+    result = build(limited)
+
+    assert result.success, failure(result)
+    assert limited.partitions() == ["a.txt", "b.txt"]
+    limited.remove("a")
+    assert build(limited).success
+    assert limited.partitions() == ["b.txt", "c.txt"]
+    assert limited.not_fresh() == {}
+    limited.attributes["documents"]["limit"]["documents"] = 3
+    assert build(limited).success
+    assert limited.partitions() == ["b.txt"]
+
+
+def test_the_sensor_asks_for_one_build_of_what_the_limit_takes(limited: Case):
+    limited.attributes |= {"exports": ["parquet"], "automation": True}
+    sensor = Sensor(limited)
+
+    assert sensor.settle() == ["small_build"]
+    assert limited.partitions() == TAKEN
+    limited.write("c", "behind the limit\n")
+    assert sensor.settle() == []
+    limited.write("a", "other\n")
+    assert sensor.settle() == ["small_build"]
+    assert limited.not_fresh() == {}
+
+
+def test_assets_are_made_of_the_partitions_that_are_known(limited: Case):
+    build(limited)
+    limited.attributes["documents"]["limit"]["documents"] = 5
+
+    result = limited.run(selection("tokens"), keys=TAKEN)
+
+    assert result.success, failure(result)
+    assert limited.event("tokens", partition="b.txt").metadata["num_documents"].value == 2
+
+
+def test_tokens_of_a_file_behind_the_limit_are_refused_by_name(limited: Case):
+    build(limited)
+    limited.instance.add_dynamic_partitions("small_files", ["c.txt"])
+
+    result = limited.run(selection("tokens"), keys=["c.txt"])
+
+    assert "c.txt: expected a file that documents.limit, of scope dataset, takes now" in failure(
+        result
+    )
+    assert not Path(limited.folder, "store/small/tokens/c.txt").exists()
