@@ -15,8 +15,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tokflow_tests.hub import Hub, serve_hub
+
 SMALLER = {
-    "lance": {"500_000": "500"},
+    "lance": {"500_000": "400"},
     "several": {"32_000": "600"},
     "c_code": {"100_000_000": "500_000", "102_000_000": "520_500", "2_000_000": "20_500"},
 }
@@ -50,15 +52,13 @@ def write_small(example: str, folder: Path) -> None:
 
 
 @contextmanager
-def small_hub() -> Iterator[str]:
-    """Yield the address of a hub on this machine, HF_ENDPOINT, that has small datasets by the
-    names of the real ones."""
-    from tokflow_tests.hub import serve_hub
-
+def small_hub() -> Iterator[Hub]:
+    """Yield a hub on this machine that has small datasets by the names of the real ones; its `url`
+    is for HF_ENDPOINT."""
     with serve_hub() as hub:
         for name, files in HUB.items():
             hub.push(name, files())
-        yield hub.url
+        yield hub
 
 
 def _c_code() -> dict[str, bytes]:
@@ -118,7 +118,7 @@ def _wikitext() -> dict[str, bytes]:
                 )
                 for _ in range(number)
             ]
-            num_files = 3 if split == "train" else 1
+            num_files = 4 if split == "train" else 1
             for shard in range(num_files):
                 name = f"{config}/{split}-{shard:05d}-of-{num_files:05d}.parquet"
                 files[name] = parquet({"text": texts[shard::num_files]})

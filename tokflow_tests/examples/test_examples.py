@@ -5,11 +5,13 @@ import io
 import json
 import pickle
 import runpy
+from collections import Counter
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 
+import lance
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -40,7 +42,7 @@ def example(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterable[
 
     with pytest.MonkeyPatch.context() as patch, small_hub() as hub:
         patch.setenv("TIKTOKEN_CACHE_DIR", str(shared / "tiktoken-cache"))
-        patch.setenv("HF_ENDPOINT", hub)
+        patch.setenv("HF_ENDPOINT", hub.url)
         yield built
 
 
@@ -58,6 +60,7 @@ def test_every_folder_is_an_example_with_its_yaml_consumer_and_readme():
 
 
 SAID = {
+    "lance": ["10 windows of 1024, a batch (8, 1024) int64"],
     "c_code": [
         "train: 159 samples of 1536, 1 dumps",
         "validation: 20 samples of 512, 1 dumps",
@@ -115,6 +118,28 @@ def of_hub(name: str, pattern: str, column: str) -> list[str]:
     files = {path: content for path, content in HUB[name]().items() if fnmatch(path, pattern)}
     tables = [pq.read_table(io.BytesIO(content)) for _, content in sorted(files.items())]
     return [text for table in tables for text in table[column].to_pylist()]
+
+
+def test_lance_has_documents_of_the_files_that_were_fetched_each_once(
+    example: Callable[[str], Path],
+):
+    folder = example("lance")
+    latest = folder / "data/store/wikitext/exports/lance/latest"
+    ids = lance.dataset(latest / "train.lance").to_table()["input_ids"].to_numpy()
+    documents = lance.dataset(latest / "train.documents.lance").to_table()["token_offset"]
+    found = [some.tolist() for some in np.split(ids, documents.to_numpy()[1:])]
+    below = folder.glob("data/store/wikitext/raw/**/*.parquet")
+    fetched = sorted(path for path in below if path.is_file())
+    texts = [text for path in fetched for text in pq.read_table(path)["text"].to_pylist()]
+
+    expected = [encoded([text], eos=False) for text in texts if text]
+
+    assert len(fetched) == 3
+    assert len([document for document in found if document]) == 400
+    left = Counter(map(tuple, expected)) - Counter(map(tuple, filter(None, found)))
+    assert sum(left.values()) == len(expected) - 400
+    in_order = [document for document in expected if document in found]
+    assert [*filter(None, found)] != in_order
 
 
 def test_pickles_of_c_code_are_rows_of_exactly_these_characters(example: Callable[[str], Path]):
