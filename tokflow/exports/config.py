@@ -18,7 +18,7 @@ from tokflow.exports.index import INDEX_VERSION
 from tokflow.exports.part import check_eos_first
 from tokflow.exports.shuffled_documents import GROUP_TOKENS
 from tokflow.raw import RawConfig, redact
-from tokflow.raw.urls import is_url
+from tokflow.raw.urls import hub_url, is_url
 from tokflow.sequences.config import PackingConfig
 from tokflow.split.rule import PartConfig, SplitConfig
 from tokflow.split.shuffle import ExportOrder
@@ -125,6 +125,7 @@ def source_names(
         source=(redact(first) if is_remote else PurePath(first).name) + more,
         columns=documents.columns,
         tokenizer=PurePath(name).name if is_path else name,
+        config_name=raw.config if hub_url(first) else None,
         **_draw(split),
     )
 

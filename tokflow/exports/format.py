@@ -74,6 +74,8 @@ class SourceNames:
     """The columns of a record that were read."""
     tokenizer: str
     """An encoding, an id on the hub or a file; `bytes`; of one that was trained, for what."""
+    config_name: str | None = None
+    """The config of a dataset of the hub, where one is named."""
     drawn_fraction: float = 0.0
     """Share of the documents that was drawn for validation; 0: none was drawn."""
     is_drawn: bool = False
@@ -82,11 +84,13 @@ class SourceNames:
     """Seed of the draw; of none, 42."""
 
     def fields(self) -> dict[str, Any]:
-        """Return the names and, where documents were drawn for validation, how."""
+        """Return the names that there are and, where documents were drawn for validation, how."""
         fields = asdict(self)
         if not self.is_drawn:
             for name in ("drawn_fraction", "is_drawn", "seed"):
                 del fields[name]
+        if self.config_name is None:
+            del fields["config_name"]
         return fields
 
 

@@ -192,6 +192,7 @@ def test_the_cache_of_sst2_is_archais_of_the_same_sentences(example: Callable[[s
         assert np.load(latest / f"{part}.npy").tolist() == ids
 
     config = json.loads((latest / "config.json").read_text())
+    assert (config["dataset_name"], config["dataset_config_name"]) == ("nyu-mll/glue", "sst2")
     assert (config["mapping_column_name"], config["use_eos_token"]) == (["sentence"], True)
     assert (config["validation_split"], config["shuffle"]) == (0.0, False)
     config = json.loads((store / "sst2_drawn/exports/archai/latest/config.json").read_text())

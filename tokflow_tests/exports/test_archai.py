@@ -84,6 +84,30 @@ def test_the_config_says_how_documents_were_drawn_without_being_told(tmp_path: P
         assert drawn == {"validation_split": 0.25, "shuffle": True, "seed": 7}
 
 
+@pytest.mark.parametrize(
+    ("files", "config", "data_files"),
+    [("", "sst2", None), ("", None, None), ("/sst2/*.parquet", None, "sst2/*.parquet")],
+)
+def test_the_config_names_a_dataset_of_the_hub_as_from_hub_does(
+    files: str, config: str | None, data_files: str | None, tmp_path: Path
+):
+    raw = {"files": f"hf://datasets/nyu-mll/glue@main{files}", "config": config}
+    dataset = declare(tmp_path, {}, exports=["archai"], raw=raw)
+
+    built = declare(tmp_path, {"a.jsonl": ["ab"]}, exports=["archai"])
+    build(built)
+    ARCHAI.finish([*parts(built, "archai").values()], dataset.exports[0].options, tmp_path)
+
+    written = json.loads((tmp_path / "config.json").read_text())
+    assert [*written.items()][:4] == [
+        ("dataset_name", "nyu-mll/glue"),
+        ("dataset_config_name", config),
+        ("data_dir", None),
+        ("data_files", data_files),
+    ]
+    assert "dataset_file_path" not in written
+
+
 def test_a_split_that_draws_nothing_is_told_as_it_always_was(tmp_path: Path):
     folder, manifest = export(declare(tmp_path, {"a.jsonl": ["ab"]}, exports=["archai"]))
 

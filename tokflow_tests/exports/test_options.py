@@ -24,6 +24,7 @@ NAMES: list[tuple[dict[str, Any], str]] = [
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("archai", {"dataset_file_path": 1}, "dataset_file_path: expected text, found 1"),
+    ("archai", {"dataset_config_name": 1}, "dataset_config_name: expected text, found 1"),
     ("archai", {"tokenizer_name": 1}, "tokenizer_name: expected text, found 1"),
     ("archai", {"mapping_column_name": [1]}, r"mapping_column_name\[0\]: expected text, found 1"),
     ("archai", {"validation_split": "some"}, "validation_split: expected a number, found 'some'"),

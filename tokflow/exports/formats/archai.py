@@ -14,13 +14,16 @@ Source: archai 1.0.0, datasets/nlp/fast_hf_dataset_provider.py lines 149-186, 24
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from tokflow.exports.format import Arrays, Format, fixed_layout
 from tokflow.exports.formats.npy import open_npy, write_npy
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
+from tokflow.raw.urls import hub_url
 from tokflow.store.config import Config, Listed
 
 PART_NAMES = ("train", "validation", "test")
@@ -36,6 +39,8 @@ class ArchaiOptions(Config):
 
     dataset_file_path: str | None = None
     """The data that was tokenized; default: `raw.files`, of a path its last name."""
+    dataset_config_name: Annotated[str | None, Field(exclude_if=lambda name: name is None)] = None
+    """Of a dataset of the hub its config; default: `raw.config`."""
     tokenizer_name: str | None = None
     """The tokenizer's name_or_path; default: `tokenizer.name`, of a path its last name; else
     `bytes` or `trained (<dataset>)`."""
@@ -52,6 +57,7 @@ class ArchaiOptions(Config):
 
 NAMED = {
     "dataset_file_path": "source",
+    "dataset_config_name": "config_name",
     "tokenizer_name": "tokenizer",
     "mapping_column_name": "columns",
     "validation_split": "drawn_fraction",
@@ -69,7 +75,7 @@ def write(part: Part, options: ArchaiOptions, folder: Path) -> None:
 def finish(parts: Sequence[Part], options: ArchaiOptions, folder: Path) -> None:
     """Write config.json."""
     config = {
-        "dataset_file_path": options.dataset_file_path or "",
+        **_source(options),
         "tokenizer": {"name_or_path": options.tokenizer_name or "", "model_max_length": None},
         "mapping_column_name": list(options.mapping_column_name or ()),
         "validation_split": options.validation_split or 0.0,
@@ -78,6 +84,22 @@ def finish(parts: Sequence[Part], options: ArchaiOptions, folder: Path) -> None:
         "use_eos_token": parts[0].eos_id is not None,
     }
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+
+
+def _source(options: ArchaiOptions) -> dict[str, str | None]:
+    """Return the fields that say what was tokenized: a dataset of the hub, as archai's `from_hub`
+    writes them, or files."""
+    path = options.dataset_file_path or ""
+    if (named := hub_url(path)) is None:
+        return {"dataset_file_path": path}
+    name, _, files = named
+    config = options.dataset_config_name
+    return {
+        "dataset_name": name,
+        "dataset_config_name": config,
+        "data_dir": None,
+        "data_files": files or None,
+    }
 
 
 def read(export: Export, part: str) -> Iterator[Arrays]:
