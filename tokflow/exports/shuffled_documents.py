@@ -143,35 +143,38 @@ def _bits(part: str, splits: Sequence[Split]) -> int:
 
 
 def _make_table(of: ShuffledDocuments) -> DocumentTable:
-    part, splits = of.part, of.splits
-    names = f"{part}.num_documents", f"{part}.num_cut_pieces"
-    num = sum(split.manifest.counts[name] for split in splits for name in names)
-    key, start, num_tokens, row = (np.empty(num, dtype=np.int64) for _ in range(4))
-    char_start = np.zeros(num, dtype=np.int64)
-    raw_files: list[str] = []
-    first_rows: list[int] = []
-    first = first_row = 0
-    for split, edge in zip(splits, GatheredTokens(splits).edges, strict=False):
+    names = f"{of.part}.num_documents", f"{of.part}.num_cut_pieces"
+    num = sum(split.manifest.counts[name] for split in of.splits for name in names)
+    keys, starts, sizes, rows = (np.empty(num, dtype=np.int64) for _ in range(4))
+    char_starts: npt.NDArray[np.int64] | None = None
+    raw_files, first_rows, first, first_row = list[str](), list[int](), 0, 0
+    for split, edge in zip(of.splits, GatheredTokens(of.splits).edges, strict=False):
         table, origins = split.shard.documents(["row", *SPAN_COLUMNS]), split.shard.origins
-        spans, rows = split.spans(part, table), to_numpy(table["row"])
+        spans, of_table = split.spans(of.part, table), to_numpy(table["row"])
         some = slice(first, first := first + len(spans.document))
-        of_spans = rows[spans.document]
-        again = repetitions_of(of_spans, spans.char_start)
-        key[some] = document_keys(origins, of_spans, of.seed, again)
-        start[some] = spans.token_start + edge
-        num_tokens[some], char_start[some] = spans.num_tokens, spans.char_start
-        row[some] = of_spans + first_row
+        row = of_table[spans.document]
+        repetitions = repetitions_of(row, spans.char_start)
+        keys[some] = document_keys(origins, row, of.seed, repetitions)
+        starts[some], sizes[some] = spans.token_start + edge, spans.num_tokens
+        rows[some] = row + first_row
+        if spans.char_start.any():
+            char_starts = np.zeros(num, dtype=np.int64) if char_starts is None else char_starts
+            char_starts[some] = spans.char_start
         raw_files += origins.raw_files
         first_rows += [own + first_row for own in origins.first_rows]
-        first_row += max(int(rows.max(initial=-1)), origins.first_rows[-1]) + 1
-    order = np.argsort(key, kind="stable")  # two of one key stay in the order of their files
+        first_row += max(int(of_table.max(initial=-1)), origins.first_rows[-1]) + 1
+    order = np.argsort(keys, kind="stable")  # two of one key stay in the order of their files
     inner_edges = np.arange(1, 1 << of.group_bits) << (KEY_BITS - of.group_bits)
-    group_edges = [0, *np.searchsorted(key, inner_edges, sorter=order).tolist(), num]
+    group_edges = [0, *np.searchsorted(keys, inner_edges, sorter=order).tolist(), num]
+    del keys  # before others take its room
+    starts = starts[order]
+    sizes = sizes[order]
+    rows = rows[order]
     return DocumentTable(
         origins=Origins(raw_files, first_rows),
-        start=start[order],
-        num_tokens=num_tokens[order],
-        row=row[order],
-        char_start=char_start[order] if char_start.any() else None,
+        start=starts,
+        num_tokens=sizes,
+        row=rows,
+        char_start=None if char_starts is None else char_starts[order],
         group_edges=np.array(group_edges, dtype=np.int64),
     )
