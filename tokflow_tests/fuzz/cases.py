@@ -295,9 +295,12 @@ def _packing(random: Random) -> dict[str, Any]:
 def _shuffle(random: Random) -> dict[str, Any]:
     """Return the section of a shuffle, which a third of the cases has."""
     choices = ({"documents": "file"}, {"sequences": True}, {"documents": "file", "sequences": True})
-    if random.random() > 0.33:
+    if random.random() > 0.4:
         return {}
-    return {"shuffle": {"seed": random.randrange(3), **random.choice(choices)}}
+    chosen = random.choice(choices)
+    if "documents" in chosen and random.random() < 0.6:
+        chosen = {**chosen, "documents": "dataset"}
+    return {"shuffle": {"seed": random.randrange(3), **chosen}}
 
 
 def _exports(

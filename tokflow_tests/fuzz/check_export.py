@@ -122,7 +122,7 @@ class CheckedExport:
                 return None
             left[part] = {}
             for key, pieces in of_files.items():
-                sizes = [(p, len(held.get((key, p.row, p.char_start), ()))) for p in pieces]
+                sizes = [(p, len(held.get((p.file, p.row, p.char_start), ()))) for p in pieces]
                 some = [replace(p, tokens=p.tokens[:size]) for p, size in sizes if size]
                 if some:
                     left[part][key] = some

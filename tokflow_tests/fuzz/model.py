@@ -3,6 +3,7 @@
 import fnmatch
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -238,19 +239,26 @@ def pieces_of(
 
 
 def shuffled(pieces: Pieces, shuffle: Config) -> Pieces:
-    """Return the pieces of each part and file in the order of the seed, if that shuffles them."""
+    """Return the pieces of each part and file, or of all files as of one, in the order of the seed,
+    if that shuffles them."""
     if "documents" not in shuffle:
         return pieces
 
-    def in_order(key: str, some: list[Piece]) -> list[Piece]:
-        rows = np.array([piece.row for piece in some], dtype=np.int64)
-        keys = document_keys(Origins([key], [0]), rows, shuffle.get("seed", 0))
-        return [some[at] for at in np.argsort(keys, kind="stable")]
+    def key_of(piece: Piece) -> int:
+        row = np.array([piece.row], dtype=np.int64)
+        return int(document_keys(Origins([piece.file], [0]), row, shuffle.get("seed", 0))[0])
 
+    if shuffle["documents"] == "dataset":
+        of_all = {part: chain(*of_files.values()) for part, of_files in pieces.items()}
+        return {part: {ALL_FILES: sorted(some, key=key_of)} for part, some in of_all.items()}
     return {
-        part: {key: in_order(key, some) for key, some in of_files.items()}
+        part: {key: sorted(some, key=key_of) for key, some in of_files.items()}
         for part, of_files in pieces.items()
     }
+
+
+ALL_FILES = "all"
+"""The file whose pieces are those of all, where they are in one order."""
 
 
 def form_of(split: Config | None) -> str:
