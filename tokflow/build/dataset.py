@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 import pydantic
 
 from tokflow.build.dagster_fields import KeyPrefix, Name, Owners, PoolName, Tags
+from tokflow.build.output import FILE_STAGES, Stage
 from tokflow.build.schedule import Cron, Scan, Timezone
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError
@@ -110,6 +111,14 @@ class Dataset(Config):
     def folder(self) -> Path:
         """Folder of all outputs of the dataset."""
         return self.store / self.name
+
+    @property
+    def own_stages(self) -> tuple[Stage, ...]:
+        """The stages with an output of each raw file that it has of its own. Where the documents of
+        all files are in one order, exports are made of splits, and no file is packed by itself."""
+        without = {"tokens"} if self.mixture is not None else set[Stage]()
+        without |= {"sequences"} if self.shuffle.documents == "dataset" else set()
+        return tuple(stage for stage in FILE_STAGES if stage not in without)
 
     @property
     def names(self) -> SourceNames:

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from tokflow.build.dataset import Dataset
 from tokflow.build.limited import NAME_OR_RUN, LimitedFiles
 from tokflow.build.mixture import Mixture
-from tokflow.build.output import MIXTURE_STAGES, STAGES, Output, Stage
+from tokflow.build.output import STAGES, Output, Stage
 from tokflow.build.partitions import group_files, list_files, positions_of
 from tokflow.build.recipes import RECIPES, stage_of_inputs
 from tokflow.documents import DocumentsConfig
@@ -229,11 +229,9 @@ class BuildGraph:
         """Yield the outputs of a stage, those of raw files for the partitions `keys`."""
         if stage == "export":
             yield from map(self.export, self.dataset.exports)
-        elif self.mixture is not None and stage not in MIXTURE_STAGES:
-            return
-        elif stage == "tokenizer":
+        elif stage == "tokenizer" and self.mixture is None:
             yield self.tokenizer_output
-        else:
+        elif stage in self.dataset.own_stages:
             yield from (self.output(stage, key) for key in keys)
 
     def recipe(self, stage: Stage, name: str) -> Recipe:
@@ -265,6 +263,10 @@ class BuildGraph:
     def sequences(self, key: str) -> Output:
         """Return the sequences of one file."""
         return self.output("sequences", key)
+
+    def is_built(self, key: str) -> bool:
+        """Return whether all of one file is made that exports are made from."""
+        return self.output(self.dataset.own_stages[-1], key).is_made
 
     def export(self, config: ExportConfig) -> Output:
         """Return one export of all files."""

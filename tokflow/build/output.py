@@ -23,9 +23,6 @@ STAGES: tuple[Stage, ...] = get_args(Stage)
 FILE_STAGES: tuple[Stage, ...] = ("tokens", "split", "sequences")
 """The stages with an output of each raw file."""
 
-MIXTURE_STAGES: tuple[Stage, ...] = ("split", "sequences")
-"""Those of them that a mixture has of its own."""
-
 
 def by_stage(output: "Output") -> Stage:
     """Return the stage of an output, by which outputs are grouped."""

@@ -330,8 +330,8 @@ class _Build:
                 self._fail("split", "all files", self._waits_for(waiting))
             return not waiting
         if stage == "export":
-            is_packed = all(self.graph.sequences(key).is_made for key in partitions)
-            is_whole = not self.failed and (is_packed or not self.is_partial)
+            is_built = all(map(self.graph.is_built, partitions))
+            is_whole = not self.failed and (is_built or not self.is_partial)
             return is_whole and self.reporter.may_export()
         return True
 

@@ -208,7 +208,7 @@ class _Planner:
             self._look_at_raw(key)
         chosen = set(keys)
         elsewhere = [key for key in partitions if key not in chosen]
-        num_elsewhere = sum(not self.graph.sequences(key).is_made for key in elsewhere)
+        num_elsewhere = sum(not self.graph.is_built(key) for key in elsewhere)
         if self.bad and self.graph.mixture is not None:
             return num_elsewhere
         bad = {failure.name for failure in self.bad}

@@ -8,7 +8,13 @@ from tokflow.build.dagster_fields import dagster_name
 from tokflow.build.dataset import Dataset
 from tokflow.build.schedule import longest_pause
 from tokflow.components.checks import check_specs
-from tokflow.components.dagster_names import PARTITIONED, asset_key, parents, partition_set
+from tokflow.components.dagster_names import (
+    PARTITIONED,
+    asset_key,
+    asset_keys,
+    parents,
+    partition_set,
+)
 from tokflow.components.history import code_version
 from tokflow.components.reports import column_schema
 from tokflow.components.steps import make_body
@@ -76,7 +82,8 @@ def make_assets(dataset: Dataset) -> list[dg.AssetsDefinition]:
             "part of each file.",
         ),
     ]
-    assets = [_asset(dataset, stage, "", *described) for stage, *described in rows]
+    known = asset_keys(dataset)
+    assets = [_asset(dataset, row[0], "", *row[1:]) for row in rows if (row[0], "") in known]
     return assets + [_export(dataset, config) for config in dataset.exports]
 
 

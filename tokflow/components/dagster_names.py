@@ -20,7 +20,7 @@ def asset_key(dataset: Dataset, stage: str, name: str = "") -> dg.AssetKey:
 
 def asset_keys(dataset: Dataset) -> dict[tuple[str, str], dg.AssetKey]:
     """Return the keys of all assets by their stage and, of exports, their name."""
-    stages = ("raw", "files", "tokenizer", *FILE_STAGES)
+    stages = ("raw", "files", "tokenizer", *dataset.own_stages)
     assets = [(stage, "") for stage in stages] + [("export", of.name) for of in dataset.exports]
     return {asset: asset_key(dataset, *asset) for asset in assets}
 

@@ -34,7 +34,8 @@ class GatheredTokens:
     ) -> npt.NDArray[Any]:
         """Return the tokens of many spans or segments, end to end; each file is read once,
         forwards."""
-        found = np.empty(lengths.sum(), dtype=self._dtype)
+        dtype = np.dtype(np.uint8) if self.of_loss_mask else self.splits[0].shard.dtype
+        found = np.ones(lengths.sum(), dtype=dtype)  # of a split without a mask every token counts
         at = np.cumsum(lengths) - lengths
         some = np.flatnonzero(lengths)
         order = some[np.argsort(starts[some])]
@@ -42,6 +43,8 @@ class GatheredTokens:
         for number in np.flatnonzero(np.diff(of_splits)).tolist():
             here = order[of_splits[number] : of_splits[number + 1]]
             source = self._source(self.splits[number])
+            if source is None:
+                continue
             source.fill(found, at[here], starts[here] - self.edges[number], lengths[here])
             source.release()
         return found
@@ -49,9 +52,5 @@ class GatheredTokens:
     def release(self) -> None:
         """Do nothing: what was read is given back already."""
 
-    @property
-    def _dtype(self) -> np.dtype[Any]:
-        return np.dtype(np.uint8) if self.of_loss_mask else self.splits[0].shard.dtype
-
-    def _source(self, split: Split) -> TokenSource:
-        return split.shard.loss_mask() if self.of_loss_mask else split.token_source()
+    def _source(self, split: Split) -> TokenSource | None:
+        return split.loss_mask_source() if self.of_loss_mask else split.token_source()

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tokflow.exports.gathered_tokens import GatheredTokens
 from tokflow.exports.partition_documents import PartitionDocuments
-from tokflow.split.shuffle import document_keys, repetitions_of
+from tokflow.split.shuffle import document_keys
 from tokflow.split.spans import SPAN_COLUMNS, Split
 from tokflow.store.arrow import to_numpy
 from tokflow.tokens.origins import Origins
@@ -153,8 +153,7 @@ def _make_table(of: ShuffledDocuments) -> DocumentTable:
         spans, of_table = split.spans(of.part, table), to_numpy(table["row"])
         some = slice(first, first := first + len(spans.document))
         row = of_table[spans.document]
-        repetitions = repetitions_of(row, spans.char_start)
-        keys[some] = document_keys(origins, row, of.seed, repetitions)
+        keys[some] = document_keys(origins, row, of.seed)
         starts[some], sizes[some] = spans.token_start + edge, spans.num_tokens
         rows[some] = row + first_row
         if spans.char_start.any():

@@ -116,7 +116,6 @@ def document_keys(
     origins: Origins,
     rows: npt.NDArray[np.int64],
     seed: int,
-    repetitions: npt.NDArray[np.int64] | None = None,
     *,
     purpose: str = "documents",
 ) -> npt.NDArray[np.int64]:
@@ -125,40 +124,11 @@ def document_keys(
 
     It is the document's place among 2**63, which the seed, its raw file and its row there decide:
     so documents that come or go do not move the others, and those of a part, of a file, of a group
-    or of any files have one order. `repetitions`: how often each was there before, where one is
-    there several times; each repetition has an order of its own.
+    or of any files have one order.
     """
     first = np.array(origins.first_rows, dtype=np.int64)
     number = np.searchsorted(first, rows, side="right") - 1
     begin = [hashlib.blake2b(key.encode(), digest_size=8).digest() for key in origins.raw_files]
     begins = np.frombuffer(b"".join(begin), dtype="<u8")
     place = (begins[number] + (rows - first[number]).astype(np.uint64)) % np.uint64(MAX_SIZE)
-    keys = Permutation(MAX_SIZE, seed, purpose).at(place.astype(np.int64))
-    if repetitions is None:
-        return keys
-    for nth in np.unique(repetitions[repetitions > 0]).tolist():
-        again = np.flatnonzero(repetitions == nth)
-        order = Permutation(MAX_SIZE, seed, f"documents {nth}")
-        keys[again] = order.at(place[again].astype(np.int64))
-    return keys
-
-
-def repetitions_of(
-    rows: npt.NDArray[np.int64], char_start: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64] | None:
-    """Return how often each span of a document was there before; None where none is there twice.
-
-    For spans a b a a: [0 0 1 2].
-    """
-    step, is_later = np.diff(rows), np.diff(char_start) > 0
-    if ((step > 0) | ((step == 0) & is_later)).all():  # as in the order of a file
-        return None
-    order = np.lexsort((char_start, rows))  # stable
-    is_new = np.ones(len(rows), dtype=bool)
-    is_new[1:] = (np.diff(rows[order]) != 0) | (np.diff(char_start[order]) != 0)
-    if is_new.all():
-        return None
-    first = np.flatnonzero(is_new)[np.cumsum(is_new) - 1]
-    found = np.empty(len(rows), dtype=np.int64)
-    found[order] = np.arange(len(rows)) - first
-    return found
+    return Permutation(MAX_SIZE, seed, purpose).at(place.astype(np.int64))

@@ -570,3 +570,16 @@ def test_a_shuffle_makes_stale_what_it_decides(case: Case):
         f"split:{key}" for key in KEYS
     }
     assert not [name for name in of_documents if name.startswith("tokens")]
+
+
+def test_documents_of_all_files_in_one_order_are_exported_from_splits(case: Case):
+    case.attributes["exports"] = ["bin", "parquet"]
+    case.attributes["shuffle"] = {"seed": 1, "documents": "dataset"}
+    assert case.run(keys=KEYS).success
+    assert case.not_fresh() == {}
+    stages = {key.path[-1] for key in case.defs.resolve_asset_graph().get_all_asset_keys()}
+
+    case.attributes["shuffle"] = {"seed": 2, "documents": "dataset"}
+
+    assert case.not_fresh() == {"exports/bin": "STALE", "exports/parquet": "STALE"}
+    assert {"split"} == stages & {"split", "sequences"}

@@ -19,10 +19,10 @@ from tokflow.exports import (
 )
 from tokflow.exports.reading import open_export
 from tokflow.split.permutation import Permutation
-from tokflow.split.shuffle import document_keys, repetitions_of
+from tokflow.split.shuffle import document_keys
 from tokflow.tokens.origins import Origins
 from tokflow_tests.chats import CHATS, chat_dataset
-from tokflow_tests.outputs import content, int64, parts, rows_of
+from tokflow_tests.outputs import content, parts, rows_of
 from tokflow_tests.tiny import EOS, build, declare, write_raw
 
 SHUFFLE = {"seed": 5, "documents": "dataset"}
@@ -197,7 +197,7 @@ def test_a_file_that_comes_leaves_the_order_of_the_others_and_makes_none_of_thei
     after = documents_in(built.export("bin").folder, "rest")
     assert [text for text in after if text in before] == before
     new = [made.output.name for made in built.made if made.is_new]
-    assert new == ["a.jsonl", "a.jsonl", "a.jsonl", "bin"]
+    assert new == ["a.jsonl", "a.jsonl", "bin"]
 
 
 def test_each_file_has_its_share_of_every_stretch_of_the_order(tmp_path: Path):
@@ -253,16 +253,3 @@ def test_manifests_say_the_seed_and_the_scope(tmp_path: Path):
     order = {"seed": 5, "version": 1, "scope": "dataset"}
     assert manifest.config["document_order"] == manifest.details["document_order"] == order
     assert "shuffle" not in BuildGraph(dataset).split("x.jsonl").manifest().config
-
-
-def test_each_repetition_of_a_document_has_a_key_of_its_own():
-    rows, starts = int64(3, 4, 3, 3, 4), int64(0, 0, 0, 0, 7)
-    again = repetitions_of(rows, starts)
-    keys = document_keys(Origins(["a"], [0]), rows, 5, again)
-
-    assert again is not None
-    assert again.tolist() == [0, 0, 1, 2, 0]
-    assert len({*keys[[0, 1, 2, 3]].tolist()}) == 4
-    assert keys[[0, 1]].tolist() == document_keys(Origins(["a"], [0]), int64(3, 4), 5).tolist()
-    assert repetitions_of(int64(1, 2, 2), int64(0, 0, 9)) is None
-    assert repetitions_of(int64(2, 1), int64(0, 0)) is None
