@@ -128,8 +128,10 @@ class DocumentsConfig(Config):
     modules that its own imports, a library, a model. Another one makes the tokens again."""
     keep_columns: Listed[str] = ()
     """Further columns to keep as text, such as [url, license]: the index of every export has them
-    for each document, but that of a converted one. A string stays as it is, any other value is
-    JSON, null what is not there. They are read by themselves, after the text. Not for txt."""
+    for each document, and so have the rows of parquet, arrow, jsonl, hf_dataset and easydel with
+    `strategy: one_document`; a converted export has them not. A string stays as it is, any other
+    value is JSON, null what is not there. They are read by themselves, after the text. Not for
+    txt."""
     chat_template: str | None = None
     """With `messages`: a Jinja template, or the path of a .jinja file that holds it, as
     transformers' chat templates. Default: the one that the tokenizer brings along."""

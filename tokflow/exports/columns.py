@@ -21,6 +21,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from tokflow.errors import ConfigError
 from tokflow.exports.format import Arrays, Layout
+from tokflow.exports.kept import KeptOfSequences
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import FileSizeOptions
@@ -117,9 +118,10 @@ def with_loss_mask(columns: Sequence[str], part: Part) -> tuple[str, ...]:
     return names if told or not part.has_loss_mask else (*names, "loss_mask")
 
 
-def schema_of(names: Iterable[str]) -> pa.Schema:
-    """Return the schema of a table with these columns."""
-    return pa.schema([pa.field(name, pa.list_(TYPES[name])) for name in names])
+def schema_of(names: Iterable[str], kept: Iterable[str] = ()) -> pa.Schema:
+    """Return the schema of a table with these columns, and those that are `kept` of documents."""
+    lists = [pa.field(name, pa.list_(TYPES[name])) for name in names]
+    return pa.schema([*lists, *(pa.field(name, pa.string()) for name in kept)])
 
 
 def written_positions(part: Part, padding: Padding) -> slice | None:
@@ -134,15 +136,20 @@ def written_positions(part: Part, padding: Padding) -> slice | None:
 
 
 def make_columns(
-    sequences: Sequences, schema: pa.Schema, written: slice | None = ALL_POSITIONS
+    sequences: Sequences,
+    schema: pa.Schema,
+    written: slice | None = ALL_POSITIONS,
+    kept: KeptOfSequences | None = None,
 ) -> pa.Table:
-    """Return the columns of `schema`, of each sequence the positions that are `written`."""
-    arrays = []
-    for name in schema.names:
+    """Return the columns of `schema`, of each sequence the positions that are `written`; behind
+    them those that are kept of documents."""
+    arrays: list[Any] = []
+    for name in schema.names[: len(schema) - len(kept.names if kept else ())]:
         values, num_values = lists_of(sequences, name, written)
         offsets = np.zeros(len(sequences) + 1, dtype=np.int32)
         np.cumsum(num_values, out=offsets[1:])
         arrays.append(pa.ListArray.from_arrays(to_arrow(offsets), to_arrow(values)))
+    arrays += kept.next(len(sequences)).columns if kept else []
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
@@ -178,7 +185,7 @@ def _segment_lengths(segment_ids: npt.NDArray[np.int32], is_token: npt.NDArray[n
 def read_columns(table: pa.Table | pa.RecordBatch, export: Export) -> Arrays:
     """Return the fields that an export keeps, from a table of its columns; see `fields_of`."""
     lists: dict[str, Lists] = {}
-    for name in table.schema.names:
+    for name in (name for name in table.schema.names if name in TYPES):
         column = table.column(name)
         column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
         num_values = np.diff(to_numpy(column.offsets)).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Columns of raw files that a dataset keeps, for the documents of an export's index."""
+"""Columns of raw files that a dataset keeps, for the documents of an export."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tokflow.exports.part import Part
 from tokflow.store.arrow import to_arrow, to_numpy
 from tokflow.tokens.shard import ROWS_OF_PASS, TokenShard
 
@@ -65,3 +66,38 @@ class KeptOfDocuments:
                 kept = kept.append_column(name, pa.nulls(len(kept), pa.string()))
         rows = to_numpy(shard.documents(["row"])["row"])[: len(kept)]
         return rows, kept.select(self.names).combine_chunks()
+
+
+def kept_of(part: Part) -> KeptOfDocuments:
+    """Return the columns that are kept of the documents of a part."""
+    return KeptOfDocuments([split.shard for split in part.splits])
+
+
+class KeptOfSequences:
+    """The kept columns of a part's sequences, of those `within`, where each is of one document."""
+
+    def __init__(self, part: Part) -> None:
+        kept = kept_of(part)
+        is_of_one = part.packing.strategy == "one_document"
+        self.names = kept.names if is_of_one else ()
+        first = 0 if part.within is None else part.within.start
+        # An entry of the index is then a sequence.
+        self._tables = kept.added(_from(part.packed.index(), first))
+        self._waiting = pa.table({name: pa.array([], pa.string()) for name in self.names})
+
+    def next(self, num: int) -> pa.Table:
+        """Return the columns of the next `num` sequences; of none where no column is kept."""
+        while self.names and len(self._waiting) < num:
+            more = next(self._tables).select(self.names)
+            self._waiting = pa.concat_tables([self._waiting, more])
+        taken = self._waiting.slice(0, num)
+        self._waiting = self._waiting.slice(num)
+        return taken.combine_chunks()
+
+
+def _from(tables: Iterator[pa.Table], first: int) -> Iterator[pa.Table]:
+    """Yield what stands in the tables behind `first` rows."""
+    for table in tables:
+        if first < len(table):
+            yield table.slice(first)
+        first = max(0, first - len(table))

@@ -15,7 +15,7 @@ from tokflow.exports.export_segments import ExportSegment, join_files, taken_cou
 from tokflow.exports.format import Layout
 from tokflow.exports.formats import FORMATS
 from tokflow.exports.index import INDEX_NAME, write_index
-from tokflow.exports.kept import KeptOfDocuments
+from tokflow.exports.kept import kept_of
 from tokflow.exports.new_files import take_hashed
 from tokflow.exports.part import Part, inputs_of
 from tokflow.sequences.config import PackingConfig, Side, one_or_each
@@ -200,8 +200,3 @@ def index_of(part: Part, layout: Layout) -> Iterator[pa.Table]:
     if layout.is_packed:
         return kept_of(part).added(part.packed.index())
     return kept_of(part).added(part.stream_index(eos_first=layout.eos_first))
-
-
-def kept_of(part: Part) -> KeptOfDocuments:
-    """Return the columns that are kept of the documents of a part."""
-    return KeptOfDocuments([split.shard for split in part.splits])

@@ -12,14 +12,17 @@ import pytest
 from tokflow.audit.verify.verification import verify_dataset
 from tokflow.build.dataset import Dataset
 from tokflow.build.pipeline import build_dataset
+from tokflow.build.results import StageResult
 from tokflow.documents import ranges
 from tokflow.documents.config import OWN_COLUMNS, DocumentsConfig
 from tokflow.errors import ConfigError
+from tokflow.exports import FORMATS, export_segments
 from tokflow.exports.columns import TYPES
 from tokflow.exports.index import INDEX_SCHEMA
 from tokflow.tokens import shard_segments
+from tokflow_tests.fuzz import readers
 from tokflow_tests.outputs import index_of
-from tokflow_tests.tiny import build, declare
+from tokflow_tests.tiny import EOS, build, declare
 
 KEPT: dict[str, Any] = {"keep_columns": ["url", "meta.n"], "on_bad_document": "reject"}
 
@@ -169,3 +172,48 @@ def test_names_that_cannot_stand_in_an_export_are_refused(names: list[str], said
 
 def test_the_names_that_are_taken_are_those_of_index_and_rows():
     assert {*INDEX_SCHEMA.names, *TYPES} == OWN_COLUMNS
+
+
+@pytest.mark.parametrize("within", [None, "several processes"])
+@pytest.mark.parametrize("shuffle", [{}, {"sequences": True}, {"documents": "dataset"}])
+def test_rows_of_one_document_have_its_columns_in_every_format_of_columns(
+    shuffle: dict[str, Any],
+    within: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    write(tmp_path)
+    formats = [name for name in FORMATS if "padding" in FORMATS[name].options.model_fields]
+    options = {"sequences_per_file": 5, "padding": "none"}
+    packing = {"sequence_length": 4, "strategy": "one_document", "padding_side": "left"}
+    if within:
+        monkeypatch.setattr(export_segments, "SEGMENT_TOKENS", 20)
+
+    dataset = declare(
+        tmp_path,
+        {},
+        documents=KEPT,
+        packing=packing,
+        shuffle=shuffle,
+        exports=[{"format": name, **options} for name in formats],
+    )
+    built = build(dataset)
+
+    for name in formats:
+        found = rows_in(built.export(name), "train")
+        for tokens, url, n in zip(*found, strict=True):
+            assert tokens == [*url.encode(), EOS]
+            assert url.endswith(f"-{n}")
+        assert len(found[0]) == 21
+    assert [of.problems for of in verify_dataset(dataset) if of.problems] == []
+
+
+def rows_in(made: StageResult, part: str) -> list[list[Any]]:
+    """Return the tokens of rows, and their two columns."""
+    format_ = made.manifest.details["format"]
+    export = readers.Export(
+        folder=made.folder, options={"format": format_}, part=part, parts=[part], dtype="<u2"
+    )
+    found = readers.READERS[format_](export)
+    assert isinstance(found, readers.Rows)
+    return [found.fields[name] for name in ("token_ids", "url", "meta.n")]

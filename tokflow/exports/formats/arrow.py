@@ -3,7 +3,7 @@
     <part>-<i>-of-<n>.arrow    Arrow's IPC file format (Feather V2), which begins with ARROW1:
                                a footer leads to each record batch
     columns     those of parquet, in the same types and lengths: input_ids, attention_mask,
-                segment_ids, position_ids and, of chats, loss_mask
+                segment_ids, position_ids and, of chats, loss_mask; and those that are kept
     lost        nothing
 
 `pyarrow.ipc.open_file(pyarrow.memory_map(path)).get_batch(i)` reads one batch and copies nothing
@@ -31,6 +31,7 @@ from tokflow.exports.columns import (
     written_positions,
 )
 from tokflow.exports.format import Arrays, Format
+from tokflow.exports.kept import KeptOfSequences
 from tokflow.exports.new_files import open_hashed
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
@@ -55,7 +56,8 @@ class ArrowOptions(RowOptions):
 
 def write(part: Part, options: ArrowOptions, folder: Path) -> None:
     """Write the shards of a part."""
-    schema = schema_of(with_loss_mask(options.columns, part))
+    kept = KeptOfSequences(part)
+    schema = schema_of(with_loss_mask(options.columns, part), kept.names)
     written = written_positions(part, options.padding)
     codec = None if options.compression == "none" else options.compression
     ipc = pa.ipc.IpcWriteOptions(compression=codec)
@@ -66,7 +68,7 @@ def write(part: Part, options: ArrowOptions, folder: Path) -> None:
     ):
         with open_hashed(path) as file, pa.ipc.new_file(file, schema, options=ipc) as writer:
             for batch in batches:
-                writer.write_table(make_columns(batch, schema, written))
+                writer.write_table(make_columns(batch, schema, written, kept))
 
 
 def read(export: Export, part: str) -> Iterator[Arrays]:

@@ -7,10 +7,15 @@
     position_ids    list<int32>  0 at each segment's first token; unless it is left out
     labels          list<int32>  of chats alone: the token if it is a loss token, else -100;
                                  EasyDeL's trainers make completion_mask of it
+    url             string       and whatever else `documents.keep_columns` names, where the
+                                 strategy is one_document
     lost            nothing
 
 EasyDeL makes Python lists of a whole row group, and begins anywhere in the group it finds that
 in: hence groups are small. Name `<folder>/train/*.parquet` as data_files, with type: parquet.
+
+EasyDeL's packing `greedy` is `strategy: concat` here: documents end to end, each ended by EOS, cut
+where a row is full. Its `first_fit` sorts what it buffers: `best_fit` is nearest to it.
 
 Source: easydel 0.3.0, data/sources/base.py lines 192-340, data/execution/save.py lines 121-190,
 trainers/supervised_fine_tuning_trainer/sft_trainer.py lines 227-272, infra/loss_utils.py 1613-1677.

@@ -6,6 +6,7 @@
     <part>/data-<i>-of-<n>.arrow        Arrow's IPC stream format, without footer; `datasets`
                                         maps it and keeps no copy in memory
     input_ids and the columns of the option; lists of one length unless `padding: none`
+    and, where the strategy is one_document, those of `documents.keep_columns`, strings
     lost        what no column tells of
 
 TRL's SFTTrainer takes `columns: [seq_lengths]` with `padding: none` for rows packed already, and
@@ -40,6 +41,7 @@ from tokflow.exports.columns import (
     written_positions,
 )
 from tokflow.exports.format import Arrays, Format
+from tokflow.exports.kept import KeptOfSequences
 from tokflow.exports.new_files import open_hashed
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
@@ -80,9 +82,11 @@ class HfDatasetOptions(FileSizeOptions):
 def write(part: Part, options: HfDatasetOptions, folder: Path) -> None:
     """Write the folder of a part."""
     names = with_loss_mask(options.columns, part)
+    kept = KeptOfSequences(part)
     features = {name: _feature(name, options.feature_type) for name in names}
+    features |= {name: {"dtype": "string", "_type": "Value"} for name in kept.names}
     metadata = {"huggingface": json.dumps({"info": {"features": features}})}
-    schema = schema_of(names).with_metadata(metadata)
+    schema = schema_of(names, kept.names).with_metadata(metadata)
     size = sum(TYPES[name].bit_width // 8 * part.sequence_length + 4 for name in names)
     at_once = min(MAX_BATCH_ROWS, sequences_within(MAX_BATCH_BYTES, size))
     hasher = xxhash.xxh3_64(json.dumps([part.name, metadata]).encode())
@@ -93,7 +97,7 @@ def write(part: Part, options: HfDatasetOptions, folder: Path) -> None:
         names_of_files.append(path.name)
         with open_hashed(path) as file, pa.ipc.new_stream(file, schema) as writer:
             for batch in batches:
-                table = make_columns(batch, schema, written)
+                table = make_columns(batch, schema, written, kept)
                 writer.write_table(table)
                 _hash_table(hasher, table)
     texts = {"citation": "", "description": "", "homepage": "", "license": ""}
@@ -121,6 +125,9 @@ def _hash_table(hasher: xxhash.xxh3_64, table: pa.Table) -> None:
     """Hash the lists of a table: 0.1 s for a gigabyte."""
     for column in table.columns:
         for chunk in column.chunks:
+            if pa.types.is_string(chunk.type):
+                hasher.update(json.dumps(chunk.to_pylist()).encode())
+                continue
             hasher.update(to_numpy(chunk.offsets).data)
             hasher.update(to_numpy(chunk.values).data)
 

@@ -3,7 +3,8 @@
     <part>-<i>-of-<n>.jsonl    also .jsonl.gz (one member, mtime 0) and .jsonl.zst (one frame)
     {"input_ids":[464,2068],"segment_ids":[1,1]}
                input_ids and the columns of the option; no blanks, a newline behind each object;
-               lists of one length unless `padding: none`
+               lists of one length unless `padding: none`; behind them, as text or null, those
+               of `documents.keep_columns`, where the strategy is one_document
     lost       what no column tells of
 
 `datasets.load_dataset("json", data_files=...)`, pandas.read_json(lines=True) and pyarrow.json
@@ -17,7 +18,7 @@ Source: jsonlines.org; RFC 8259; RFC 1952 for .gz.
 
 import gzip
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, pairwise
 from pathlib import Path
@@ -43,6 +44,7 @@ from tokflow.exports.columns import (
     written_positions,
 )
 from tokflow.exports.format import Arrays, Format
+from tokflow.exports.kept import KeptOfSequences
 from tokflow.exports.new_files import open_hashed
 from tokflow.exports.options import check_level
 from tokflow.exports.part import Part
@@ -89,12 +91,13 @@ class JsonlOptions(FileSizeOptions):
 def write(part: Part, options: JsonlOptions, folder: Path) -> None:
     """Write the shards of a part."""
     columns, suffix = with_loss_mask(options.columns, part), _suffix(options.compression)
+    kept = KeptOfSequences(part)
     written = written_positions(part, options.padding)
     at_once = sequences_within(TOKENS_AT_ONCE, part.sequence_length)
     for path, batches in files_by_size(part, options, folder / part.name, suffix, at_once=at_once):
         with _opened(path, options) as file:
             for batch in batches:
-                file.write(_lines(batch, columns, written))
+                file.write(_lines(batch, columns, written, kept))
 
 
 def _suffix(compression: str) -> str:
@@ -117,9 +120,15 @@ def _opened(path: Path, options: JsonlOptions) -> Iterator[IO[bytes]]:
             yield plain
 
 
-def _lines(sequences: Sequences, columns: Sequence[str], written: slice | None) -> bytes:
-    lists = [_of_sequences(*lists_of(sequences, name, written)) for name in columns]
-    records = [dict(zip(columns, values, strict=True)) for values in zip(*lists, strict=True)]
+def _lines(
+    sequences: Sequences, columns: Sequence[str], written: slice | None, kept: KeptOfSequences
+) -> bytes:
+    lists: list[Iterable[Any]] = [
+        _of_sequences(*lists_of(sequences, name, written)) for name in columns
+    ]
+    lists += [column.to_pylist() for column in kept.next(len(sequences)).columns]
+    names = (*columns, *kept.names)
+    records = [dict(zip(names, values, strict=True)) for values in zip(*lists, strict=True)]
     return msgspec.json.Encoder().encode_lines(records)
 
 
@@ -136,19 +145,19 @@ def read(export: Export, part: str) -> Iterator[Arrays]:
     Raises: CorruptOutputError for lines that are no such objects, RawFileError where the
     compressed data is damaged.
     """
-    decoder = msgspec.json.Decoder(dict[str, list[int]])
+    decoder = msgspec.json.Decoder(dict[str, list[int] | str | None])
     columns: list[str] = []
     for path in paths_by_size(export, part, _suffix(export.options.compression)):
         with damage_named(path, expected="objects of lists of numbers, one per line"):
             blocks = read_blocks(path, block_bytes=READ_BYTES)
             for batch in cut(blocks, b"\n", max_bytes=sys.maxsize):
                 records = [decoder.decode(line) for line in batch.lines]
-                columns = columns or [*records[0]]
+                columns = columns or [name for name in records[0] if name in TYPES]
                 lists = {column: _lists(records, column) for column in columns}
                 yield fields_of(lists, export)
 
 
-def _lists(records: Sequence[Mapping[str, Sequence[int]]], column: str) -> Lists:
+def _lists(records: Sequence[Mapping[str, Any]], column: str) -> Lists:
     lists = [record[column] for record in records]
     num_values = np.array([*map(len, lists)], dtype=np.int64)
     dtype = TYPES[column].to_pandas_dtype()

@@ -7,6 +7,8 @@
     position_ids    list<int32>  0 at each segment's first token
     loss_mask       list<int8>   of chats alone: 1 at loss tokens, 0 at others; of other
                                  documents every token is one, as attention_mask says
+    url             string       and whatever else `documents.keep_columns` names, where the
+                                 strategy is one_document
     lost            nothing
 
 Row groups are small, so that a loader can start anywhere at little cost.
@@ -30,6 +32,7 @@ from tokflow.exports.columns import (
     written_positions,
 )
 from tokflow.exports.format import Arrays, Format
+from tokflow.exports.kept import KeptOfSequences
 from tokflow.exports.part import Part
 from tokflow.exports.reading import Export
 from tokflow.exports.sequence_files import (
@@ -74,16 +77,18 @@ def write_groups(
     group."""
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
-    schema = schema_of(columns)
+    kept = KeptOfSequences(part)
+    schema = schema_of(columns, kept.names)
     # Ids hardly repeat within a page; the other columns are nearly all repetition.
     repeating = [f"{name}.list.element" for name in columns if name not in OF_IDS]
-    settings: dict[str, Any] = {"use_dictionary": repeating, "write_statistics": False}
+    settings: dict[str, Any] = {"use_dictionary": [*repeating, *kept.names]}
+    settings["write_statistics"] = False
     settings["compression"] = options.compression
     written = written_positions(part, options.padding)
     for path, batches in files:
         with pq.ParquetWriter(path, schema, **settings) as writer:
             for batch in batches:
-                writer.write_table(make_columns(batch, schema, written))
+                writer.write_table(make_columns(batch, schema, written, kept))
 
 
 def read(export: Export, part: str) -> Iterator[Arrays]:
