@@ -4,6 +4,7 @@ import os
 import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -40,23 +41,32 @@ Origins: TypeAlias = Mapping[str, Origin]
 """By path, of the files of which something is known."""
 
 
-def repository_of(url: str, config: RawConfig, *, store: Path | None) -> "HubRepository":
-    """Return the repository that a URL of the hub names, at the revision of the URL or config.
+def repositories(config: RawConfig, store: Path | None) -> Callable[[str], "HubRepository"]:
+    """Return a function from a URL of the hub to the repository that it names, at the revision of
+    the URL or the config; it asks for each once, so that all files of one are of one commit.
 
-    Raises: ConfigError for two revisions, or one that is not there; FetchError if the hub does not
-    answer.
+    The function raises: ConfigError for two revisions, or one that is not there; FetchError if the
+    hub does not answer.
     """
-    from tokflow.raw.hub import list_repository  # with urllib3 and ssl
 
-    name, written, _ = hub_url(url) or (url, None, "")
-    if written and config.revision and written != config.revision:
-        raise ConfigError(
-            where="raw.revision",
-            expected=f"one revision of {name}",
-            found=f"{config.revision!r}, and {written!r} in raw.files",
-            remedy="keep one of them",
-        )
-    return list_repository(name, config.revision or written or DEFAULT_REVISION, store=store)
+    @cache
+    def listed(name: str, revision: str) -> "HubRepository":
+        from tokflow.raw.hub import list_repository  # with urllib3 and ssl
+
+        return list_repository(name, revision, store=store)
+
+    def repository_of(url: str) -> "HubRepository":
+        name, written, _ = hub_url(url) or (url, None, "")
+        if written and config.revision and written != config.revision:
+            raise ConfigError(
+                where="raw.revision",
+                expected=f"one revision of {name}",
+                found=f"{config.revision!r}, and {written!r} in raw.files",
+                remedy="keep one of them",
+            )
+        return listed(name, config.revision or written or DEFAULT_REVISION)
+
+    return repository_of
 
 
 def repository_matches(

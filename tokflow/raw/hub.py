@@ -6,10 +6,8 @@ content, so a new commit changes only what is different in it.
 """
 
 import json
-import logging
 import os
 import re
-import time
 import urllib.parse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,6 +18,7 @@ from typing import Any, TypeVar
 
 from tokflow.errors import ConfigError, FetchError, RawFileError
 from tokflow.raw.remote import Body, TransientError, Validator
+from tokflow.raw.retries import Retries
 from tokflow.raw.source_splits import CARD, card_of
 from tokflow.raw.urls import safe_text
 from tokflow.raw.web import TIMEOUT_SECONDS, WebFile
@@ -28,15 +27,10 @@ from tokflow.store.atomic import new_file
 _T = TypeVar("_T")
 
 MEMORY_NAME = "hub.json"
-NUM_TRIES = 4
-"""At a busy hub, or one that does not answer; the waits are 1, 2 and 4 s."""
-FIRST_WAIT_SECONDS = 1.0
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 _READABLE = "a dataset of the hub that can be read"
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,19 +155,16 @@ def _read(file: HubFile) -> str:
 
 def _asked(ask: Callable[[], _T], name: str, revision: str) -> _T:
     """Return what the hub answers, asked again where it may answer later."""
-    wait_seconds = FIRST_WAIT_SECONDS
-    for num_tries in range(1, NUM_TRIES + 1):
+    where = f"hf://datasets/{name}"
+    retries = Retries(where, partial(_unreachable, f"raw.files '{where}'"))
+    while True:
         try:
             return ask()
         except Exception as error:
             problem = _problem(error, name, revision)
-            if not isinstance(problem, FetchError) or num_tries == NUM_TRIES:
-                raise problem from None
-            where = f"hf://datasets/{name}"
-            _log.warning("%s: %s; trying again in %.1f s", where, problem.found, wait_seconds)
-        time.sleep(wait_seconds)
-        wait_seconds *= 2
-    raise AssertionError  # the last try has returned or raised
+        if not isinstance(problem, FetchError):
+            raise problem from None
+        retries.wait(TransientError(problem.found), has_advanced=False)
 
 
 def _problem(error: Exception, name: str, revision: str) -> Exception:

@@ -2,7 +2,7 @@
 
 import posixpath
 import urllib.parse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -16,8 +16,8 @@ from tokflow.raw.dataset_matches import (
     Origins,
     find_in_repository,
     folder_matches,
+    repositories,
     repository_matches,
-    repository_of,
 )
 from tokflow.raw.globs import (
     FILE,
@@ -109,15 +109,15 @@ def list_raw(
     _check_datasets(config, patterns)
     hosts = frozenset(host_of(pattern.origin) for pattern in patterns if is_web(pattern.origin))
     sources, left_out = dict[str, RawSource](), dict[str, str]()
+    repository_of = repositories(config, store)
     for pattern in patterns:
         root = _root(pattern, patterns)
-        matches, origins = _matches(pattern, config, store, format_of)
+        matches, origins = _matches(pattern, config, repository_of, format_of)
         for path, kind in sorted(matches.items()):
             if kind != FILE:
                 left_out[pattern.url_of(path)] = kind
                 continue
-            origin = origins.get(path, NO_ORIGIN)
-            source = _source(path, pattern, root, named_hosts=hosts, origin=origin)
+            source = _source(path, pattern, root, hosts, origins.get(path, NO_ORIGIN))
             check_outside(source, store)  # before the key, which an output's name would not be
             check_key(source.key)
             _check_same(source, sources.setdefault(source.key, source))
@@ -125,7 +125,7 @@ def list_raw(
 
 
 def _source(
-    path: str, pattern: Pattern, root: str, *, named_hosts: frozenset[str], origin: Origin
+    path: str, pattern: Pattern, root: str, named_hosts: frozenset[str], origin: Origin
 ) -> RawSource:
     return RawSource(
         key=_key(path, pattern, root),
@@ -187,12 +187,15 @@ def check_outside(source: RawSource, store: Path | None) -> None:
 
 
 def _matches(
-    pattern: Pattern, config: RawConfig, store: Path | None, format_of: FormatOf
+    pattern: Pattern,
+    config: RawConfig,
+    repository_of: "Callable[[str], HubRepository]",
+    format_of: FormatOf,
 ) -> tuple[Matches, Origins]:
     """Return the files that match, those of the folders that do, and what else does; and what is
     known of the origin of some."""
     if pattern.origin == HUB:
-        repository = repository_of(pattern.text, config, store=store)
+        repository = repository_of(pattern.text)
         if pattern.is_dataset:
             return repository_matches(repository, config, format_of=format_of)
         return _matches_in(repository, pattern, format_of)

@@ -8,7 +8,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Any
 
 from tokflow.errors import ConfigError, first_five, nearest
@@ -251,7 +250,7 @@ def _num_hidden(path: str) -> int:
 
 def _num_special(path: str) -> int:
     """Return how many folders begin with `__`, which are passed over as those with a dot."""
-    return sum(name.startswith("__") for name in PurePosixPath(path).parent.parts)
+    return sum(name.startswith("__") for name in path.split("/")[:-1])
 
 
 def _of_one_format(

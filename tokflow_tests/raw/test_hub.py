@@ -161,10 +161,12 @@ TEST = "test-00000-of-00001.parquet"
 def test_files_of_a_dataset_are_named_by_patterns_too(files: object, keys: list[str], hub: Hub):
     others = dict.fromkeys(["notes/a.txt", "notes/.b.txt", "table.parquet/part-0.parquet"], b"")
     hub.push("team/texts", others)
+    requests(hub)
 
     sources = listed(files=files).sources
 
     assert list(sources) == keys
+    assert sum("/revision/" in asked for asked in requests(hub)) == 1
     assert {of.hub.commit for of in sources.values()} == {hub.branches["team/texts"]["main"]}
 
 
