@@ -13,12 +13,13 @@ from tokflow.documents.file_formats import SUFFIXES
 from tokflow.errors import ConfigError, first_five
 from tokflow.raw import RawConfig, escaped, list_raw, redact
 from tokflow.raw.globs import FILE, find_below, has_wildcard, unescaped
-from tokflow.raw.urls import is_url
+from tokflow.raw.urls import hub_url, is_url
 from tokflow.store.config import expanded
 
 
 def patterns_of(named: Sequence[str], *, here: Path, store: Path) -> tuple[str, ...]:
-    """Return absolute patterns that match the raw files that are named.
+    """Return absolute patterns that match the raw files that are named; a dataset of the hub alone
+    is one.
 
     A folder stands for the files below it of one format: the one with the most bytes. Several
     files that are all of their suffix in a folder, as a shell makes them of a glob, are a glob
@@ -29,11 +30,13 @@ def patterns_of(named: Sequence[str], *, here: Path, store: Path) -> tuple[str, 
     match outputs.
     """
     patterns: list[str] = []
+    if len(named) == 1 and hub_url(named[0]) is not None:
+        return (named[0],)
     for name in named:
         if is_url(name):
             raise ConfigError(
                 where=redact(name),
-                expected="raw files of this machine, to look at them",
+                expected="raw files of this machine, or a dataset of the hub alone, to look at",
                 found="a URL",
                 remedy="download one of the files, name that, and put the URL into `raw.files` "
                 "of what is written",

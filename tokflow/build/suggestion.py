@@ -3,8 +3,9 @@
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from tokflow.documents import (
@@ -19,7 +20,7 @@ from tokflow.documents import (
 from tokflow.documents.compression import read_blocks
 from tokflow.documents.text_columns import RECORDS, text_columns
 from tokflow.errors import BadDocumentError, ConfigError, first_five
-from tokflow.raw import LeftOut, RawConfig, list_raw
+from tokflow.raw import LeftOut, Listing, RawConfig, escaped, list_raw, read_raw_files
 
 ENOUGH_DOCUMENTS = 100
 """Of fewer the share that is drawn for a part may be none, so parts are by characters."""
@@ -35,6 +36,8 @@ TRAINING_CHARACTERS = 200_000_000
 """Of all raw files together, for a tokenizer; more make it no better, but slower to train."""
 NO_UTF8 = "expected valid UTF-8"
 """Begins the reason of a reject."""
+USUAL_SPLITS = ("train", "validation", "test")
+"""In the order of parts."""
 END_OF_TEXT = "<|endoftext|>"
 """Stands between the documents of many a txt file."""
 
@@ -87,9 +90,13 @@ def suggest(patterns: Sequence[str], *, text: str | None = None) -> Suggestion:
     The beginning of the first file that has documents is read for its columns, and of all files
     as much as it takes to know how many documents there are; see `ENOUGH_DOCUMENTS`.
 
+    Of a dataset of the hub the smallest file is fetched and looked at, and its splits become parts.
+
     Raises: ConfigError where no column holds text; RawFileError; BadDocumentError.
     """
     listed = list_raw(RawConfig(files=tuple(patterns)), base=Path("/"), format_of=format_of_name)
+    if listed.commits:
+        return _of_hub(listed, text)
     paths = [Path(source.url) for source in listed.sources.values()]
     num_bytes = sum(path.stat().st_size for path in paths)
     found = next(filter(None, (_look(path, text) for path in paths)), None)
@@ -99,11 +106,10 @@ def suggest(patterns: Sequence[str], *, text: str | None = None) -> Suggestion:
     if count.rejects:
         found.documents["on_bad_document"] = "reject"
         found.documents.update(_max_rejects(count, paths))
-    is_much = num_bytes > TRAINING_CHARACTERS
     return Suggestion(
         documents=found.documents,
         split=_split(count, num_bytes),
-        max_characters=max(100_000, TRAINING_CHARACTERS // len(paths)) if is_much else None,
+        max_characters=_max_characters(num_bytes, len(paths)),
         formats=tuple(sorted({format_of(path, DocumentsConfig()) for path in paths})),
         num_files=len(paths),
         num_bytes=num_bytes,
@@ -112,6 +118,33 @@ def suggest(patterns: Sequence[str], *, text: str | None = None) -> Suggestion:
         first_reject=count.first_reject,
         left_out=listed.left_out,
     )
+
+
+def _of_hub(listed: Listing, text: str | None) -> Suggestion:
+    """Return what fits the files of a dataset of the hub, of which one is fetched."""
+    sizes = {key: of.hub.num_bytes for key, of in listed.sources.items() if of.hub is not None}
+    smallest = listed.sources[min(sizes, key=sizes.__getitem__)]
+    with TemporaryDirectory() as folder:
+        [raw] = read_raw_files([smallest], store=Path(folder)).values()
+        found = suggest([escaped(str(raw.path))], text=text)
+    known = {of.source_split for of in listed.sources.values() if of.source_split}
+    splits = [*(each for each in USUAL_SPLITS if each in known), *sorted(known - set(USUAL_SPLITS))]
+    of_source = {"parts": {split: {"source_split": split} for split in splits}}
+    num_bytes = sum(sizes.values())
+    return replace(
+        found,
+        split=found.split if len(splits) < 2 else of_source,
+        max_characters=_max_characters(num_bytes, len(sizes)),
+        num_files=len(sizes),
+        num_bytes=num_bytes,
+        left_out=listed.left_out,
+    )
+
+
+def _max_characters(num_bytes: int, num_files: int) -> int | None:
+    """Return how much of each file a tokenizer is trained on; None for all of it."""
+    is_much = num_bytes > TRAINING_CHARACTERS
+    return max(100_000, TRAINING_CHARACTERS // num_files) if is_much else None
 
 
 class _Found(NamedTuple):

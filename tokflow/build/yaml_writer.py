@@ -44,6 +44,10 @@ Shares of the documents by a hash of their text: a text stays in its part when f
 go, and equal texts are in one part. Other forms: {fraction: 0.9}, {start: 0, documents: 1_000},
 {start: 0, characters: 1_000_000}, {files: "val-*.parquet"}."""
 
+SOURCE_SPLITS = """\
+The splits that the source itself has; one that no part takes is not fetched. Other forms:
+{hash_fraction: 0.99}, {fraction: 0.9}, {start: 0, characters: 1_000_000}."""
+
 PACKING = """\
 Tokens to rows for the model: documents end to end, each ended by EOS, in rows of 1,024.
 Other strategies: best_fit, pool, first_fit, greedy, one_document."""
@@ -72,13 +76,12 @@ def dataset_yaml(
     tokenizer: dict[str, Any] = {"kind": "trained", "vocab_size": 8192}
     if suggested.max_characters is not None:
         tokenizer["max_characters"] = suggested.max_characters
-    is_by_characters = "scope" in suggested.split
     attributes = [
         f"name: {_plain(name)} # {NAME}\n",
         _section(RAW, "raw", {"files": files[0] if len(files) == 1 else list(files)}),
         _section(_about_documents(suggested), "documents", suggested.documents),
         _section(_about_tokenizer(suggested), "tokenizer", tokenizer),
-        _section(CHARACTERS if is_by_characters else HASHES, "split", suggested.split),
+        _section(_about_split(suggested.split), "split", suggested.split),
         _section(PACKING, "packing", {"strategy": "concat", "sequence_length": 1024}),
         f"{_comment(EXPORTS)}exports:\n  - bin # {BIN}\n  - parquet # {PARQUET}\n",
         f"{_comment(STORE)}store: {DEFAULT_STORE}\n",
@@ -101,6 +104,13 @@ def _about_documents(suggested: Suggestion) -> str:
         lines.append("Records that are no document are set aside, listed and counted, such as")
         lines.append(printable(suggested.first_reject))
     return "\n".join(lines)
+
+
+def _about_split(split: Mapping[str, Any]) -> str:
+    if "scope" in split:
+        return CHARACTERS
+    is_of_source = any("source_split" in part for part in split["parts"].values())
+    return SOURCE_SPLITS if is_of_source else HASHES
 
 
 def _named(columns: Sequence[str]) -> str:

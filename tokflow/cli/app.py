@@ -145,7 +145,9 @@ def init(
     files: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE...", help="Raw files of this machine: paths, globs in quotes, or folders."
+            metavar="FILE...",
+            help="Raw files of this machine: paths, globs in quotes, or folders; or a dataset of "
+            "the hub, hf://datasets/org/name.",
         ),
     ],
     name: Annotated[

@@ -14,6 +14,7 @@ import pytest
 
 from tokflow.store.zstd import zstd
 from tokflow_tests.cli.commands import json_of, run
+from tokflow_tests.hub import Hub
 from tokflow_tests.projects import declare_in, make_project
 
 RECORDS = [{"id": f"{n}", "body": f"Once there was a number {n}. " * 9} for n in range(150)]
@@ -208,3 +209,22 @@ def test_a_file_that_cannot_be_looked_at_leaves_nothing(tmp_path: Path):
     assert result.exit_code == 1
     assert "a.jsonl, row 0, line 1, byte 0: expected a JSON object" in result.stderr
     assert not (tmp_path / "new").exists()
+
+
+def test_a_dataset_of_the_hub_is_looked_at_by_its_smallest_file(hub: Hub, tmp_path: Path):
+    write(tmp_path / "a.parquet")
+    pq.write_table(pa.table({"body": ["small"] * 3}), tmp_path / "b.parquet")
+    files = {"train-0": "a", "train-1": "a", "test-0": "b"}
+    content = {name: (tmp_path / f"{file}.parquet").read_bytes() for name, file in files.items()}
+    hub.push("team/number-tales", {f"{name}.parquet": of for name, of in content.items()})
+
+    found = json_of("init", "hf://datasets/team/number-tales")
+    fetched = hub.downloads()
+    made = run("run", "--config", "number-tales.yaml")
+
+    assert (found["name"], found["num_files"]) == ("number-tales", 3)
+    assert found["documents"] == {"text": "body"}
+    assert list(found["split"]["parts"]) == ["train", "test"]
+    assert fetched == ["test-0.parquet"]
+    assert made.exit_code == 0, made.output
+    assert "      test: {source_split: test}\n" in Path("number-tales.yaml").read_text()
