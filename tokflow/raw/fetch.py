@@ -251,6 +251,7 @@ def _write_newest(folder: Path, source: RawSource, copy: Copy) -> None:
         "validator": asdict(copy.validator),
         "sha256": None if copy.is_lazy else copy.sha256,
         "num_bytes": copy.num_bytes,
+        **({} if source.hub is None else {"origin": source.hub.origin}),
     }
     with new_file(folder / NEWEST_NAME) as path:
         path.write_text(json.dumps(fields, indent=1) + "\n")

@@ -16,6 +16,7 @@ from tokflow.exports import FORMATS
 from tokflow.raw.hashes import hash_file
 from tokflow.store.manifest import read_run
 from tokflow_tests.dagster_case import QUIET, Case, failure, selection
+from tokflow_tests.raw.fetching import Handler, Server
 from tokflow_tests.raw.servers import running
 from tokflow_tests.tiny import declare
 from tokflow_tests.wrong_engine import use_wrong_engine
@@ -468,6 +469,24 @@ def test_a_fetch_that_fails_is_tried_again_and_a_step_that_is_terminated_is_not(
     # With a policy Dagster would begin a step that a user has terminated again.
     jobs = case.defs.get_repository_def().get_all_jobs()
     assert {op.retry_policy for job in jobs for op in job.all_node_defs} == {None}
+
+
+def test_a_raw_file_that_is_fetched_as_it_is_read_is_reported_by_its_version(case: Case):
+    spec = Server(content=b"a line of text\n" * 200_000)
+    case.attributes["documents"]["limit"] = {"documents": 3}
+    with running(type("SpecHandler", (Handler,), {"spec": spec})) as server:
+        spec.port = server.server_port
+        case.attributes["raw"] = {"files": spec.url}
+
+        assert case.run(keys=["a.txt"]).success
+
+    metadata = case.event("raw", partition="a.txt").metadata
+    version = metadata["version"].value
+    assert (version["etag"], version["num_bytes"]) == ('"v1"', 3_000_000)
+    assert "sha256" not in metadata
+    [listed] = case.event("files").metadata["files"].records
+    assert listed.data["sha256"] == "fetched as it is read"
+    assert spec.num_sent < 2_000_000
 
 
 def test_a_bad_document_of_a_server_is_not_fetched_again(case: Case):

@@ -347,3 +347,5 @@ def test_of_a_large_file_no_more_is_fetched_than_is_read_and_the_hub_tells_its_s
     assert hub.num_sent < 5_000_000 < 6_000_000 < table.num_bytes
     assert table.sha256 == hashlib.sha256(sink.getvalue()).hexdigest()
     assert (table.version, text.version["num_bytes"]) == (None, 10**7)
+    newest = json.loads((tmp_path / "raw/train.parquet/.source.json").read_text())
+    assert newest["origin"]["commit"] == hub.branches["team/large"]["main"]
