@@ -2,7 +2,7 @@
 
 python -m examples            all of them, in a folder that is removed
 python -m examples sst2       some
-python -m examples --keep DIR where what was made stays
+python -m examples --keep DIR where what was made stays, and nothing is yet
 """
 
 import argparse
@@ -15,16 +15,18 @@ from examples.running import EXAMPLES, run_example
 
 def main():
     parser = argparse.ArgumentParser(prog="python -m examples", description=__doc__)
-    parser.add_argument("names", nargs="*", choices=[[], *EXAMPLES], metavar="NAME")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(EXAMPLES))
     parser.add_argument("--keep", type=Path, metavar="DIR")
     arguments = parser.parse_args()
     with contextlib.ExitStack() as stack:
         made = tempfile.TemporaryDirectory(prefix="tokflow-examples.")
         folder = arguments.keep or Path(stack.enter_context(made))
-        times = {
-            name: run_example(name, folder / name, say=print)
-            for name in arguments.names or EXAMPLES
-        }
+        names = arguments.names or EXAMPLES
+        if unknown := sorted({*names} - {*EXAMPLES}):
+            parser.error(f"{unknown[0]!r} is none of {', '.join(EXAMPLES)}")
+        if there := [name for name in names if (folder / name).exists()]:
+            parser.error(f"--keep: {folder / there[0]} is there already")
+        times = {name: run_example(name, folder / name, say=print) for name in names}
     print(f"\n{'example':12} {'built':>8} {'again':>8} {'read':>8}")
     for name, seconds in times.items():
         print(f"{name:12}", *(f"{of:6.1f} s" for of in seconds))

@@ -117,7 +117,14 @@ def _print_statistics(built: BuildResult) -> None:
     if rows := statistics["parts"]:
         print()
         print_table(
-            ("part", "documents", "characters", "tokens", "characters a token", "longest document"),
+            (
+                "part",
+                "documents",
+                "characters",
+                "tokens",
+                "characters a token",
+                "tokens of the longest",
+            ),
             [
                 (
                     row["part"],

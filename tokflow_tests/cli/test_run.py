@@ -40,7 +40,9 @@ def test_a_run_says_what_it_made_and_ends_with_tables(config: Path):
     assert table[4] == (
         "3 files: 10 documents (1 empty), 56 characters, 62 B, 72 tokens, 0.86 bytes a token"
     )
-    assert re.fullmatch("part +documents +characters +tokens +.* a token +longest.*", table[6])
+    assert re.fullmatch(
+        "part +documents +characters +tokens +.* a token +tokens of the longest", table[6]
+    )
     assert table[7].split() == ["train", "10", "56", "72", "0.78", "15"]
     assert table[9].split() == ["export", "tokens", "bytes", "path"]
     assert re.fullmatch(rf"bin +train 72 +\d\.\d kB  {folder}/bin/latest", table[10])
