@@ -1,9 +1,9 @@
 """Trace tokens of an export back to raw file, row and characters."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tokflow.audit.ancestry import Ancestry
 from tokflow.errors import ConfigError, MissingOutputError, UntrustedCodeError
 from tokflow.exports import INDEX_NAME, Export
-from tokflow.exports.index import read_index
+from tokflow.exports.index import INDEX_SCHEMA, read_index
 from tokflow.split.spans import SPANS_NAME, Split
 from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import check_files
@@ -52,6 +52,8 @@ class TokenOrigin:
     """With a transform: the ordinal in the raw file of the record that the document was made of,
     in whose text, as the function returned it, characters count; None without, and where the
     store is not there."""
+    kept: Mapping[str, str | None] = field(default_factory=dict)
+    """The columns of the raw file that `documents.keep_columns` names."""
 
 
 def trace_tokens(
@@ -128,6 +130,7 @@ def _origin(entry: dict[str, Any], start: int, stop: int) -> TokenOrigin:
         raw_file=entry["raw_file"],
         row=entry["row"],
         token_in_text=entry["token_in_piece"] + begin - entry["position"],
+        kept={name: value for name, value in entry.items() if name not in INDEX_SCHEMA.names},
     )
 
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tokflow.audit.trace import trace_tokens
 from tokflow.audit.verify.verification import verify_dataset
 from tokflow.build.dataset import Dataset
 from tokflow.build.pipeline import build_dataset
@@ -84,6 +85,15 @@ def test_the_index_has_of_each_document_the_columns_of_its_record(
     check_index(dataset, num_documents)
 
 
+def test_a_trace_has_the_columns_of_its_document(tmp_path: Path):
+    write(tmp_path)
+    built = build(declare(tmp_path, {}, documents=KEPT, exports=["bin"]))
+
+    [origin] = trace_tokens(built.export("bin").folder, part="train", start=5, stop=6)
+
+    assert (origin.text, origin.kept) == ("-", {"url": "a-1", "meta.n": "1"})
+
+
 @pytest.mark.parametrize("group", [None, 3])
 def test_segments_of_a_shard_keep_the_columns_of_their_own_records(
     group: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -133,6 +143,19 @@ def test_a_string_is_kept_as_it_is_and_any_other_value_as_json(format_: str, tmp
     assert kept["n"] == ["1", "2", null]
     tags = [of and of.replace(" ", "") for of in kept["tags"]]
     assert tags == ['["x","y"]', "[]", null]
+
+
+def test_records_are_told_apart_behind_a_bad_one_of_many_lines(tmp_path: Path):
+    bad = '"' + "\n" * 1_500 + '"\n'
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/a.csv").write_text(f"text,url\na,of a\n{bad}b,of b\n")
+    documents = {"keep_columns": ["url"], "on_bad_document": "reject", "max_rejects": 2_000}
+
+    raw = {"files": "raw/*"}
+    built = build(declare(tmp_path, {}, raw=raw, documents=documents, exports=["bin"]))
+
+    rows = index_of(built.export("bin").folder, "train")
+    assert [(row["row"], row["url"]) for row in rows] == [(0, "of a"), (1502, "of b")]
 
 
 def test_a_column_that_is_not_there_is_named(tmp_path: Path):
