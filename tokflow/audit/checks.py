@@ -21,7 +21,6 @@ from tokflow.audit.verify.remade import verify_mixed_split, verify_sequences, ve
 from tokflow.audit.verify.tokens import verify_tokens
 from tokflow.build.graph import BuildGraph
 from tokflow.build.output import FILE_STAGES, Output, Stage
-from tokflow.build.recipes import stage_of_inputs
 from tokflow.errors import TokflowError, message_of
 from tokflow.exports.part import Part, inputs_of
 from tokflow.split.leakage import find_shared_texts
@@ -46,8 +45,8 @@ MAX_READ_BYTES = 2_000_000_000
 class OutputCheck:
     """One check of the outputs of a stage."""
 
-    find: Callable[[BuildGraph, Sequence[str]], list[str]]
-    """From partition keys (of an export, its name) to sentences, none if all is well.
+    find: Callable[[BuildGraph, Sequence[Output]], list[str]]
+    """From outputs to sentences, none if all is well.
 
     Its docstring is the check's description in the web UI.
     """
@@ -88,23 +87,23 @@ class CheckOutcome:
         return self.num_remembered < self.num_checked
 
 
-def _tokens_close(graph: BuildGraph, keys: Sequence[str]) -> list[str]:
+def _tokens_close(graph: BuildGraph, outputs: Sequence[Output]) -> list[str]:
     """Documents in = documents + rejects + left out; characters, tokens and bytes add up; every id
     is below vocab_size; BOS and EOS are where they belong."""
-    return [problem for key in keys for problem in verify_tokens(graph.open_tokens(key))]
+    return [problem for of in outputs for problem in verify_tokens(graph.open_tokens(of.name))]
 
 
-def _tokens_equal_reference(graph: BuildGraph, keys: Sequence[str]) -> list[str]:
+def _tokens_equal_reference(graph: BuildGraph, outputs: Sequence[Output]) -> list[str]:
     """A sample of documents, read again from the raw file, has the tokens of the reference
     tokenizer and, where that loses nothing, decodes to its text."""
     tokenizer = graph.tokenizer
     return [
         problem
-        for key in keys
+        for output in outputs
         for problem in verify_against_raw(
-            graph.raw(key),
-            graph.open_tokens(key),
-            graph.documents(key),
+            graph.raw(output.name),
+            graph.open_tokens(output.name),
+            graph.documents(output.name),
             graph.encoding,
             num_samples=SAMPLED_DOCUMENTS,
             max_characters=SAMPLED_CHARACTERS,
@@ -113,12 +112,12 @@ def _tokens_equal_reference(graph: BuildGraph, keys: Sequence[str]) -> list[str]
     ]
 
 
-def _split_closes(graph: BuildGraph, keys: Sequence[str]) -> list[str]:
+def _split_closes(graph: BuildGraph, outputs: Sequence[Output]) -> list[str]:
     """Every character of every document is in one part or in none; of a mixture, every part has
     the documents and tokens that it takes of its source."""
     if graph.mixture is None:
-        return [problem for key in keys for problem in verify_split(graph.open_split(key))]
-    sources = ((key, *graph.mixture.at(key)) for key in keys)
+        return [problem for of in outputs for problem in verify_split(graph.open_split(of.name))]
+    sources = ((of.name, *graph.mixture.at(of.name)) for of in outputs)
     return [
         problem
         for key, graph_of_source, of_source in sources
@@ -128,23 +127,24 @@ def _split_closes(graph: BuildGraph, keys: Sequence[str]) -> list[str]:
     ]
 
 
-def _split_shares_no_text(graph: BuildGraph, keys: Sequence[str]) -> list[str]:
+def _split_shares_no_text(graph: BuildGraph, outputs: Sequence[Output]) -> list[str]:
     """No text of 32 characters or more is in two parts of the files of this run."""
-    return find_shared_texts([graph.open_split(key) for key in keys])
+    return find_shared_texts([graph.open_split(of.name) for of in outputs])
 
 
-def _sequences_close(graph: BuildGraph, keys: Sequence[str]) -> list[str]:
+def _sequences_close(graph: BuildGraph, outputs: Sequence[Output]) -> list[str]:
     """Every token of every part is in exactly one sequence, is a leftover token of the file, or is
     counted as dropped or repeated."""
-    return [problem for key in keys for problem in verify_sequences(graph.open_sequences(key))]
+    packed = (graph.open_sequences(of.name, of.packing) for of in outputs)
+    return [problem for of_file in packed for problem in verify_sequences(of_file)]
 
 
-def _export_is_complete(graph: BuildGraph, names: Sequence[str]) -> list[str]:
+def _export_is_complete(graph: BuildGraph, outputs: Sequence[Output]) -> list[str]:
     """The files can be read, and hold the tokens of the split but for those that the config drops
     by name."""
-    config = graph.export_config(names[0])
-    folder, manifest = graph.export(config).folder, graph.export(config).manifest()
-    parts = graph.parts(config)
+    [export] = outputs
+    folder, manifest = export.folder, export.manifest()
+    parts = graph.parts(graph.export_config(export.name))
     reads_files = manifest.num_bytes <= MAX_READ_BYTES
     problems = verify_export(folder, manifest, parts, reads_files=reads_files)
     return (_damage_of(parts) or problems) if problems else []
@@ -174,7 +174,7 @@ CHECKS: Mapping[str, Mapping[str, OutputCheck]] = {
 class _Group:
     """Outputs that a check looks at together: one, or all of a run."""
 
-    names: tuple[str, ...]
+    outputs: tuple[Output, ...]
     place: str
     """By what it is remembered: the output's folder below the dataset's, or how many there are."""
     digest: str | None
@@ -183,7 +183,7 @@ class _Group:
     @property
     def name(self) -> str:
         """The output; "" of several."""
-        return self.names[0] if len(self.names) == 1 else ""
+        return self.outputs[0].name if len(self.outputs) == 1 else ""
 
 
 class Checker:
@@ -194,30 +194,26 @@ class Checker:
 
     def __init__(self, graph: BuildGraph, *, recheck: bool = False) -> None:
         """`recheck`: compute everything, whatever is remembered."""
-        self.dataset = graph.dataset
-        self._graph = graph
+        self.graph = graph
         self._recheck = recheck
         self._memory = CheckMemory(graph.folder)
         self._looks: dict[Output, str] = {}
         """Fingerprints of outputs, and how their files look on disk."""
 
     def outcomes(
-        self, stage: Stage, names: Sequence[str], *, only: Container[str] | None = None
+        self, stage: Stage, outputs: Sequence[Output], *, only: Container[str] | None = None
     ) -> Iterator[CheckOutcome]:
-        """Yield the outcome of each check of a stage, or of those called `only`.
-
-        `names`: the outputs, by partition key, or the export's name.
-        """
+        """Yield the outcome of each check of a stage, or of those called `only`, in `outputs`."""
         for name, check in CHECKS.get(stage, {}).items():
             if only is None or name in only:
-                yield self._outcome(stage, name, check, names)
+                yield self._outcome(stage, name, check, outputs)
 
     def _outcome(
-        self, stage: Stage, name: str, check: OutputCheck, outputs: Sequence[str]
+        self, stage: Stage, name: str, check: OutputCheck, outputs: Sequence[Output]
     ) -> CheckOutcome:
         """Return what a check finds now, or found before in the same."""
         together = [tuple(outputs)] if check.covers == "all" else [(each,) for each in outputs]
-        groups = [self._group(stage, check, names) for names in together]
+        groups = [self._group(stage, check, some) for some in together]
         findings = {of: self._remembered(name, check, of) for of in groups}
         due = [of for of in groups if findings[of] is None]
         looked_at = self._sampled(name, due) if check.covers == "sample" else due
@@ -230,31 +226,29 @@ class Checker:
             check=check,
             findings={of.name: told for of, told in findings.items() if told},
             num_checked=len(outputs),
-            num_remembered=len(outputs) - sum(len(of.names) for of in due),
+            num_remembered=len(outputs) - sum(len(of.outputs) for of in due),
         )
 
-    def _group(self, stage: Stage, check: OutputCheck, names: tuple[str, ...]) -> _Group:
-        place, digest = f"{stage} of {len(names):,}", None
+    def _group(self, stage: Stage, check: OutputCheck, outputs: tuple[Output, ...]) -> _Group:
+        place, digest = f"{stage} of {len(outputs):,}", None
         with suppress(TokflowError, OSError):
-            if len(names) == 1:
-                folder = self._graph.output(stage, names[0]).folder
-                place = folder.relative_to(self._graph.folder).as_posix()
-            looks = [self._look(of) for name in names for of in self._looked_at(stage, name)]
+            if len(outputs) == 1:
+                place = outputs[0].folder.relative_to(self.graph.folder).as_posix()
+            looks = [self._look(of) for output in outputs for of in self._looked_at(output)]
             text = "\n".join([str(check.version), *looks])
             digest = hashlib.sha256(text.encode()).hexdigest()[:32]
-        return _Group(names, place, digest)
+        return _Group(outputs, place, digest)
 
-    def _looked_at(self, stage: Stage, name: str) -> Iterator[Output]:
+    def _looked_at(self, output: Output) -> Iterator[Output]:
         """Yield all outputs that the checks of one look at: itself, and what it is made from."""
-        names = [name]
-        if stage == "export":
-            config = self._graph.export_config(name)
-            yield self._graph.export(config)
-            shuffle = self._graph.dataset.shuffle
-            names, stage = [*self._graph.inputs(config)], stage_of_inputs(config, shuffle)
-        for each in FILE_STAGES[: FILE_STAGES.index(stage) + 1]:
-            for key in names:
-                yield self._graph.output(each, key)
+        made_of = [output]
+        if output.stage == "export":
+            yield output
+            inputs = self.graph.inputs(self.graph.export_config(output.name))
+            made_of = [*inputs.values()]
+        for each in FILE_STAGES[: FILE_STAGES.index(made_of[0].stage)] if made_of else ():
+            yield from (self.graph.output(each, of.name) for of in made_of)
+        yield from made_of
 
     def _look(self, output: Output) -> str:
         if output not in self._looks:
@@ -275,7 +269,7 @@ class Checker:
 
     def _compute(self, name: str, check: OutputCheck, of: _Group) -> list[str]:
         try:
-            findings = check.find(self._graph, of.names)
+            findings = check.find(self.graph, of.outputs)
         except (TokflowError, OSError, pa.ArrowException) as error:  # too damaged to be read
             findings = [message_of(error, where=name)]
         if findings or check.covers != "sample":

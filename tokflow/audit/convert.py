@@ -37,9 +37,10 @@ def convert_export(
     were shuffled within a group of raw files are shuffled within each file here, for an export does
     not tell its groups; and sequences made of a stream are in its order, for a stream does not tell
     of the dataset's `shuffle.sequences`. `packing` is for formats of sequences; by default it is
-    the export's own, or where it has none PackingConfig's defaults. Without `output` the folder
-    stands beside the export's and is found again by its fingerprint; what is there already is not
-    made again. Checksums are compared before the export is read, and again where that changed.
+    the export's own, or where it has none PackingConfig's defaults, with `config.packing`. Without
+    `output` the folder stands beside the export's and is found again by its fingerprint; what is
+    there already is not made again. Checksums are compared before the export is read, and again
+    where that changed.
 
     Raises: MissingOutputError where there is no export; CorruptOutputError where it is damaged;
     ConfigError where its format cannot be read, where it lost what the new one keeps, where it has
@@ -49,7 +50,7 @@ def convert_export(
     _check_kept(found, config)
     if names := found.manifest.details.get("names"):
         config = with_names(config, SourceNames(**names))
-    used = packing or own_packing(found) or PackingConfig()
+    used = packing or (own_packing(found) or PackingConfig()).changed(config.packing or {})
     if output is not None:
         _check_output(found, output)
         _write(found, config, used, output)

@@ -11,7 +11,7 @@ from tokflow.build.output import FILE_STAGES, Stage
 from tokflow.build.schedule import Cron, Scan, Timezone
 from tokflow.documents import DocumentsConfig
 from tokflow.errors import ConfigError
-from tokflow.exports.config import ExportConfig, check_exports, source_names, with_names
+from tokflow.exports.config import ExportConfig, check_exports, packing_of, source_names, with_names
 from tokflow.exports.format import Declared, SourceNames
 from tokflow.raw import RawConfig
 from tokflow.sequences.config import PackingConfig
@@ -124,6 +124,28 @@ class Dataset(Config):
     def names(self) -> SourceNames:
         """Names that exports have for the raw files, the columns read and the tokenizer."""
         return source_names(self.name, self.raw, self.documents, self.tokenizer, self.split)
+
+    @property
+    def packings(self) -> dict[str, PackingConfig]:
+        """Every packing whose sequences are other ones: the dataset's own, called "", and others by
+        the first export that has it; none where no file is packed by itself."""
+        if "sequences" not in self.own_stages:
+            return {}
+        found = {"": self.packing}
+        for export in self.exports:
+            packing = self.packing_of(export)
+            if all(packing.fields_of_file() != of.fields_of_file() for of in found.values()):
+                found[export.name] = packing
+        return found
+
+    def packing_name(self, export: ExportConfig) -> str:
+        """Return which of `packings` has the sequences that an export is made of."""
+        fields = self.packing_of(export).fields_of_file()
+        return next(name for name, of in self.packings.items() if of.fields_of_file() == fields)
+
+    def packing_of(self, export: ExportConfig) -> PackingConfig:
+        """Return the packing of an export."""
+        return packing_of(export, self.packing, tuple(self.split.parts))
 
     def check(self) -> None:
         """Refuse sections that do not go together; give exports the names left to the dataset."""

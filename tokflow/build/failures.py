@@ -36,6 +36,8 @@ class PastFailure:
     stage: Stage
     name: str
     message: str
+    packing: str = ""
+    """Of sequences: as in `Output`."""
     time: str
     """When it failed, in UTC, such as `2026-11-22T03:00:07+00:00`."""
 
@@ -48,10 +50,10 @@ def read_failures(folder: Path) -> dict[str, PastFailure]:
     return {}
 
 
-def failure_key(graph: BuildGraph, stage: Stage, name: str) -> str | None:
+def failure_key(graph: BuildGraph, stage: Stage, name: str, packing: str = "") -> str | None:
     """Return by what a failure of an output is known again; None where nothing tells that.
 
-    `name`: as that of an `Output`, of stage raw a partition key.
+    `name`, `packing`: as those of an `Output`, of stage raw a partition key.
     """
     dataset = graph.dataset
     try:
@@ -59,7 +61,7 @@ def failure_key(graph: BuildGraph, stage: Stage, name: str) -> str | None:
             decides = [source.url for source in graph.partitions[name]]
         else:
             errors = dataset.documents.model_dump_json(), dataset.tokenizer.model_dump_json()
-            decides = [graph.output(stage, name).fingerprint, *errors]
+            decides = [graph.output(stage, name, packing).fingerprint, *errors]
     except (TokflowError, OSError, LookupError, StopIteration):  # of an export that is gone, say
         return None
     return hashlib.sha256(json.dumps([stage, name, *decides]).encode()).hexdigest()[:32]
@@ -90,9 +92,12 @@ def _note(
     now = datetime.now(UTC).isoformat(timespec="seconds")
     for each in failed:
         is_known = each.stage == "raw" or _has_all_raw(graph, each.stage, each.name, has_raw)
-        if is_known and (key := failure_key(graph, each.stage, each.name)):
-            message = str(each.explained)
-            kept[key] = PastFailure(stage=each.stage, name=each.name, message=message, time=now)
+        output = each.stage, each.name, each.packing
+        if is_known and (key := failure_key(graph, *output)):
+            stage, name, packing = output
+            kept[key] = PastFailure(
+                stage=stage, name=name, packing=packing, message=str(each.explained), time=now
+            )
     if kept != known:
         _write(graph.folder / FAILURES_NAME, kept)
 
@@ -103,8 +108,8 @@ def _is_still_true(graph: BuildGraph, key: str, of: PastFailure, has_raw: Contai
         return of.name not in has_raw and failure_key(graph, of.stage, of.name) == key
     if not _has_all_raw(graph, of.stage, of.name, has_raw):
         return of.name in graph.partitions or of.stage not in FILE_STAGES
-    is_same = failure_key(graph, of.stage, of.name) == key
-    return is_same and not graph.output(of.stage, of.name).is_made
+    is_same = failure_key(graph, of.stage, of.name, of.packing) == key
+    return is_same and not graph.output(of.stage, of.name, of.packing).is_made
 
 
 def _has_all_raw(graph: BuildGraph, stage: Stage, name: str, has_raw: Container[str]) -> bool:

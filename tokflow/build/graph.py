@@ -4,9 +4,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from tokflow.build.dataset import Dataset
+from tokflow.build.export_details import export_details
 from tokflow.build.limited import NAME_OR_RUN, LimitedFiles
 from tokflow.build.mixture import Mixture
 from tokflow.build.output import STAGES, Output, Stage
@@ -30,10 +31,10 @@ from tokflow.raw import (
     RawSource,
     read_raw_files,
 )
+from tokflow.sequences.config import PackingConfig
 from tokflow.sequences.segments import FileSequences, open_sequences
 from tokflow.split.mixed_split import open_mixed_split
 from tokflow.split.rule import FilePosition, SplitConfig
-from tokflow.split.shuffle import DOCUMENT_ORDER, shuffle_fields
 from tokflow.split.spans import Split, open_split
 from tokflow.store.manifest import Recipe
 from tokflow.store.verdicts import write_verdict
@@ -65,7 +66,7 @@ class BuildGraph:
             ]
             self.mixture = Mixture(dataset, dataset.mixture, graphs)
         self._raw_files: dict[str, RawFile] = {}
-        self._outputs: dict[tuple[Stage, str], Output] = {}
+        self._outputs: dict[tuple[Stage, str, str], Output] = {}
 
     def online(self) -> "BuildGraph":
         """Return the graph of a build after a plan: raw files that are elsewhere are looked at
@@ -232,20 +233,26 @@ class BuildGraph:
         elif stage == "tokenizer" and self.mixture is None:
             yield self.tokenizer_output
         elif stage in self.dataset.own_stages:
-            yield from (self.output(stage, key) for key in keys)
+            for packing in self.packings if stage == "sequences" else ("",):
+                yield from (self.output(stage, key, packing) for key in keys)
 
-    def recipe(self, stage: Stage, name: str) -> Recipe:
+    def recipe(self, output: Output) -> Recipe:
         """Return what decides an output, by the function that stands beside its stage."""
-        return RECIPES[stage](self, name)
+        return RECIPES[output.stage](self, output.name, output.packing)
 
-    def output(self, stage: Stage, name: str) -> Output:
-        """Return one output: of a raw file by its key, an export by its name. The tokenizer and
-        the tokens of a mixture are those of its sources."""
+    def output(self, stage: Stage, name: str, packing: str = "") -> Output:
+        """Return one output: of a raw file by its key, sequences by their packing too, an export by
+        its name. The tokenizer and the tokens of a mixture are those of its sources."""
         if self.mixture is not None and stage in ("tokenizer", "tokens"):
             return self.mixture.output(stage, name)
-        if (known := self._outputs.get((stage, name))) is None:
-            known = self._outputs[stage, name] = Output(self, stage, name)
+        if (known := self._outputs.get((stage, name, packing))) is None:
+            known = self._outputs[stage, name, packing] = Output(self, stage, name, packing)
         return known
+
+    @cached_property
+    def packings(self) -> dict[str, PackingConfig]:
+        """Every packing whose sequences are other ones, by name; see `Dataset.packings`."""
+        return self.dataset.packings
 
     @property
     def tokenizer_output(self) -> Output:
@@ -260,13 +267,14 @@ class BuildGraph:
         """Return the split of one file."""
         return self.output("split", key)
 
-    def sequences(self, key: str) -> Output:
+    def sequences(self, key: str, packing: str = "") -> Output:
         """Return the sequences of one file."""
-        return self.output("sequences", key)
+        return self.output("sequences", key, packing)
 
     def is_built(self, key: str) -> bool:
         """Return whether all of one file is made that exports are made from."""
-        return self.output(self.dataset.own_stages[-1], key).is_made
+        last = self.outputs_of(self.dataset.own_stages[-1], [key])
+        return all(output.is_made for output in last)
 
     def export(self, config: ExportConfig) -> Output:
         """Return one export of all files."""
@@ -279,9 +287,10 @@ class BuildGraph:
     def inputs(self, config: ExportConfig) -> dict[str, Output]:
         """Return the outputs that an export is made from, by partition key."""
         stage = stage_of_inputs(config, self.dataset.shuffle)
+        packing = self.dataset.packing_name(config) if stage == "sequences" else ""
         if self.limited is not None:
             self.limited.check_closed()
-        return {key: self.output(stage, key) for key in self.partitions}
+        return {key: self.output(stage, key, packing) for key in self.partitions}
 
     def tokenizer_source(self) -> TokenizerSource:
         """Return what the tokenizer is made from."""
@@ -318,7 +327,7 @@ class BuildGraph:
         write_verdict(self.tokenizer.folder, self.tokenizer.fingerprint, difference)
         self.has_new_verdict = True
         del self.tokenizer
-        self._outputs = {("tokenizer", "tokenizer"): self.tokenizer_output}
+        self._outputs = {("tokenizer", "tokenizer", ""): self.tokenizer_output}
         for name in ("_positions", "limited"):
             self.__dict__.pop(name, None)
 
@@ -345,18 +354,18 @@ class BuildGraph:
             return open_mixed_split(self.split(key).open(), graph.open_split(of_source))
         return open_split(self.split(key).open(), self.open_tokens(key))
 
-    def open_sequences(self, key: str) -> FileSequences:
+    def open_sequences(self, key: str, packing: str = "") -> FileSequences:
         """Return the sequences of one file, which must have been made."""
-        return open_sequences(self.sequences(key).open(), self.open_split(key))
+        return open_sequences(self.sequences(key, packing).open(), self.open_split(key))
 
     def parts(self, config: ExportConfig) -> Sequence[Part]:
         """Return what an export is made from; every listed file must have been built.
 
         Raises: MissingOutputError that names the first files that have not.
         """
-        dataset = self.dataset
+        dataset, inputs = self.dataset, self.inputs(config)
         stage = stage_of_inputs(config, dataset.shuffle)
-        missing = [key for key, output in self.inputs(config).items() if not output.is_made]
+        missing = [key for key, output in inputs.items() if not output.is_made]
         if missing:
             raise MissingOutputError(
                 where=f"{dataset.name}/exports/{config.name}",
@@ -364,38 +373,18 @@ class BuildGraph:
                 found=f"{len(missing):,} not built: {first_five(missing)}",
                 remedy=f"materialize {dataset.name}/{stage} for them, or run `tokflow run`",
             )
-        open_file = self.open_sequences if stage == "sequences" else self.open_split
-        files = [open_file(key) for key in self.partitions]
+        files = [
+            self.open_sequences(key, of.packing) if stage == "sequences" else self.open_split(key)
+            for key, of in inputs.items()
+        ]
         return make_parts(
             dataset.split.parts,
-            self.export_details(),
+            export_details(self),
             files,
-            dataset.packing,
+            dataset.packing_of(config),
             order=dataset.shuffle.of_export,
             is_packed=config.layout.is_packed,
         )
-
-    def export_details(self) -> dict[str, Any]:
-        """Return what the manifest of each export says of its tokens."""
-        tokenizer, encoding, shuffle = self.tokenizer, self.encoding, self.dataset.shuffle
-        return {
-            "dtype": tokenizer.dtype.str,
-            "vocab_size": tokenizer.vocab_size,
-            "eos_id": encoding.eos_id,
-            "bos_id": encoding.bos_id,
-            "tokenizer_fingerprint": tokenizer.fingerprint,
-            "names": self.dataset.names.fields(),
-            **({"commits": commits} if (commits := self.listing.commits) else {}),
-            **shuffle_fields(shuffle.of_documents, DOCUMENT_ORDER),
-            **shuffle.of_export.document_fields(),
-            **self._mixture_details(),
-        }
-
-    def _mixture_details(self) -> dict[str, Any]:
-        if self.mixture is None:
-            return {}
-        splits = {key: self.split(key) for key in self.partitions}
-        return {"mixture": self.mixture.realised(splits)}
 
     @cached_property
     def _positions(self) -> dict[str, FilePosition]:

@@ -181,7 +181,9 @@ class Lines(Reporter):
         if self._num_done == self._num_files and self._new:
             seconds = sum(one.run.get("seconds", 0) for one in self._new)
             files = f"{counted(len(self._new), 'file')}: {described_parts(self._new)}"
-            self._say(f"{self._stage}: {files}, {seconds:,.1f} s")
+            packing = self._new[0].output.packing
+            stage = f"{self._stage} ({packing})" if packing else self._stage
+            self._say(f"{stage}: {files}, {seconds:,.1f} s")
 
 
 def described(made: StageResult) -> str:

@@ -24,9 +24,9 @@ FILE_STAGES: tuple[Stage, ...] = ("tokens", "split", "sequences")
 """The stages with an output of each raw file."""
 
 
-def by_stage(output: "Output") -> Stage:
-    """Return the stage of an output, by which outputs are grouped."""
-    return output.stage
+def by_step(output: "Output") -> tuple[Stage, str]:
+    """Return by what outputs are grouped that are made together: their stage and packing."""
+    return output.stage, output.packing
 
 
 @dataclass(frozen=True, eq=False)  # without slots, since it keeps its recipe
@@ -41,6 +41,8 @@ class Output:
     stage: Stage
     name: str
     """The partition key; of an export, its name; of the tokenizer, `tokenizer`."""
+    packing: str = ""
+    """Of sequences whose packing is not the dataset's: its name in `Dataset.packings`."""
 
     @cached_property
     def recipe(self) -> Recipe:
@@ -49,7 +51,7 @@ class Output:
         Raises: TokflowError, OSError where that cannot be known, such as a raw file that cannot
         be read or a tokenizer that has not been made.
         """
-        return self.graph.recipe(self.stage, self.name)
+        return self.graph.recipe(self)
 
     @property
     def is_of_file(self) -> bool:
@@ -93,7 +95,12 @@ class Output:
         """`tokens of a.jsonl`, `export bin` or `tokenizer`: how messages call it."""
         if self.stage == "tokenizer":
             return self.stage
-        return f"{self.stage} {'' if self.stage == 'export' else 'of '}{self.name}"
+        return f"{self.stage} {'' if self.stage == 'export' else 'of '}{self.label}"
+
+    @property
+    def label(self) -> str:
+        """Its name and, in brackets, that of the export whose packing it has."""
+        return f"{self.name} ({self.packing})" if self.packing else self.name
 
     @property
     def asset(self) -> str:
@@ -101,7 +108,13 @@ class Output:
         if self.stage == "export":
             return f"{self.dataset}/exports/{self.name}"
         partition = "" if self.stage == "tokenizer" else f" (partition {self.name})"
-        return f"{self.dataset}/{self.stage}{partition}"
+        return f"{'/'.join(filter(None, [self.dataset, self.stage, self.packing]))}{partition}"
+
+    @property
+    def asset_name(self) -> str:
+        """What its asset is called within the stage: of an export its name, of sequences that of
+        their packing."""
+        return self.name if self.stage == "export" else self.packing
 
     @property
     def is_made(self) -> bool:

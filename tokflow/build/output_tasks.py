@@ -65,7 +65,8 @@ class OutputTasks:
         """Return what is to be done; what makes that impossible is the result."""
         output = self.output
         try:
-            folder, write = output.folder, WRITERS[output.stage](output.graph, output.name)
+            make_write = WRITERS[output.stage]
+            folder, write = output.folder, make_write(output.graph, output.name, output.packing)
             inputs = _whole_inputs(write), bytes_read(output)
             task = Task(output.stage, output.name, folder, write, *inputs)
             self._segments = _segments_of(output, write)

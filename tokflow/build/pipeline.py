@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,9 @@ from tokflow.build.failures import note_failures
 from tokflow.build.graph import BuildGraph
 from tokflow.build.limited import in_taking_order, refuse_share
 from tokflow.build.mixture import Mixture
-from tokflow.build.output import STAGES, Output, Stage
+from tokflow.build.output import STAGES, Output, Stage, by_step
 from tokflow.build.results import BuildResult, Reporter, StageFailure, StageResult
+from tokflow.build.share import Share
 from tokflow.build.tasks import is_small, make_outputs
 from tokflow.documents.ranges import text_bytes_of
 from tokflow.errors import ConfigError, MissingOutputError, TokflowError, first_five
@@ -29,38 +30,6 @@ from tokflow.pools.pool import Advance, InProcess, Pool, ignore, open_pool
 from tokflow.raw import RawPartition
 from tokflow.tokenizers.engines import EngineDiffersError
 from tokflow.tokens.encoder import engine_for
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """One of several shares of a dataset's partitions, such as the third of 64."""
-
-    number: int
-    """From 1."""
-    of_shares: int
-
-    @classmethod
-    def read(cls, text: str) -> "Share":
-        """Return the share that a text such as `3/64` names.
-
-        Raises: ConfigError.
-        """
-        number, _, of_shares = text.partition("/")
-        if number.isdecimal() and of_shares.isdecimal() and 0 < int(number) <= int(of_shares):
-            return cls(int(number), int(of_shares))
-        raise ConfigError(
-            where="--shard",
-            expected="the number of a share, from 1, and how many there are, such as 3/64",
-            found=repr(text),
-            remedy="correct it; where jobs are counted from 0, add 1",
-        )
-
-    def of(self, keys: Sequence[str]) -> list[str]:
-        """Return the share of the keys: every 64th, from the third."""
-        return list(keys[self.number - 1 :: self.of_shares])
-
-    def __str__(self) -> str:
-        return f"{self.number}/{self.of_shares}"
 
 
 def make_tokenizer(graph: BuildGraph) -> StageResult:
@@ -99,9 +68,16 @@ def _only(results: Iterable[tuple[Any, StageResult | Exception]]) -> StageResult
 
 
 def make_stage(
-    graph: BuildGraph, stage: Stage, keys: Sequence[str], pool: Pool, *, advance: Advance = ignore
+    graph: BuildGraph,
+    stage: Stage,
+    keys: Sequence[str],
+    pool: Pool,
+    *,
+    packing: str = "",
+    advance: Advance = ignore,
 ) -> dict[str, StageResult | Exception]:
-    """Make the outputs of one stage of some raw files; return what came of each, by key.
+    """Make the outputs of one stage, and of one packing, of some raw files; return what came of
+    each, by key.
 
     Where gigatoken turns out to be wrong on one, that is kept in the store, and the reference makes
     the tokens of these files, again where a split is to be made. Shards of other files that were
@@ -114,12 +90,13 @@ def make_stage(
     for each in stages:
         failed = {key for key in results if isinstance(results[key], Exception)}
         for some in _made_together(graph, each, [key for key in keys if key not in failed]):
-            outputs = [graph.output(each, key) for key in some]
+            outputs = [graph.output(each, key, packing) for key in some]
             with closing(make_outputs(outputs, pool, advance=advance)) as made:
                 for output, result in made:
                     if isinstance(result, EngineDiffersError):
                         graph.disqualify(f"{result.where}: {result.found}")
-                        return make_stage(graph, stage, keys, pool, advance=advance)
+                        how: dict[str, Any] = {"packing": packing, "advance": advance}
+                        return make_stage(graph, stage, keys, pool, **how)
                     results[output.name] = result
             graph.take_more()
     return results
@@ -228,7 +205,7 @@ class _Build:
         """The partitions that it has begun with."""
         self.partitions: dict[str, RawPartition] = {}
         """Those of which nothing has failed so far."""
-        self.made: dict[tuple[Stage, str], StageResult] = {}
+        self.made: dict[Output, StageResult] = {}
         self.failed: list[StageFailure] = []
 
     def run(self, keys: Sequence[str]) -> None:
@@ -247,7 +224,7 @@ class _Build:
             self.reporter.stage("tokenizer", num_outputs=1, num_bytes=0)
             self._add(tokenizer.output, tokenizer)
         while not self._make_all():
-            self.made = {key: self.made[key] for key in self.made if key[0] == "tokenizer"}
+            self.made = {of: self.made[of] for of in self.made if of.stage == "tokenizer"}
             known = self.graph.partitions  # of a limited dataset the first ones again
             self.partitions = {key: of for key, of in self.partitions.items() if key in known}
             self.tried &= known.keys()
@@ -274,14 +251,20 @@ class _Build:
             outputs = list(self.graph.outputs_of(stage, list(self.partitions)))
             if outputs and not self._may_begin(stage):
                 break
-            todo = [output for output in outputs if self._is_todo(output)]
-            if todo or (outputs and stage != "tokenizer"):
-                num_bytes = sum(self.partitions[of.name].num_bytes for of in todo if of.is_of_file)
-                self.reporter.stage(stage, num_outputs=len(todo), num_bytes=num_bytes)
-            while todo:
-                if not self._make(todo):
-                    return False
-                todo = self._more_tokens() if stage == "tokens" else []
+            if not all(self._make_step(stage, [*of]) for _, of in groupby(outputs, by_step)):
+                return False
+        return True
+
+    def _make_step(self, stage: Stage, outputs: Sequence[Output]) -> bool:
+        """Make the outputs of a stage, of sequences those of one packing; return as `_make`."""
+        todo = [output for output in outputs if self._is_todo(output)]
+        if todo or stage != "tokenizer":
+            num_bytes = sum(self.partitions[of.name].num_bytes for of in todo if of.is_of_file)
+            self.reporter.stage(stage, num_outputs=len(todo), num_bytes=num_bytes)
+        while todo:
+            if not self._make(todo):
+                return False
+            todo = self._more_tokens() if stage == "tokens" else []
         return True
 
     def _make(self, todo: Sequence[Output]) -> bool:
@@ -307,10 +290,10 @@ class _Build:
 
     def _add(self, output: Output, result: StageResult | Exception) -> None:
         if isinstance(result, StageResult):
-            self.made[output.stage, output.name] = result
+            self.made[output] = result
             self.reporter.made(result)
             return
-        self._fail(output.stage, output.name, result)
+        self._fail(output.stage, output.name, result, output.packing)
         if output.is_of_file:
             del self.partitions[output.name]
 
@@ -320,7 +303,7 @@ class _Build:
         if STAGES.index(stage) > STAGES.index(self.until):
             return False
         if stage == "tokens":
-            return ("tokenizer", "tokenizer") in self.made
+            return self.graph.tokenizer_output in self.made
         needs_all = stage == "export" or self.graph.dataset.split.scope == "dataset"
         if self.is_share and needs_all and stage != "tokenizer":
             return False
@@ -347,7 +330,7 @@ class _Build:
 
     def _is_todo(self, output: Output) -> bool:
         is_lost = output.is_of_file and output.name not in self.partitions
-        return not is_lost and (output.stage, output.name) not in self.made
+        return not is_lost and output not in self.made
 
     def _load_engine(self, keys: Sequence[str]) -> StageResult | None:
         """Make the tokenizer and load its engine, or start the processes that will need it, while
@@ -380,9 +363,9 @@ class _Build:
     def in_order(self) -> Iterator[StageResult]:
         """Yield what is there now in the order of the stages and of the keys."""
         for output in self.graph.outputs() if self.made else ():
-            if (made := self.made.get((output.stage, output.name))) is not None:
+            if (made := self.made.get(output)) is not None:
                 yield made
 
-    def _fail(self, stage: Stage, name: str, error: Exception) -> None:
-        self.failed.append(StageFailure(stage, name, error))
+    def _fail(self, stage: Stage, name: str, error: Exception, packing: str = "") -> None:
+        self.failed.append(StageFailure(stage, name, error, packing))
         self.reporter.failed(self.failed[-1])

@@ -20,7 +20,7 @@ from tokflow.build.staleness import Cause, why
 from tokflow.errors import ConfigError, CorruptOutputError, MissingOutputError, TokflowError
 from tokflow.raw import LeftOut
 from tokflow.store.manifest import RUN_NAME, Recipe, read_run
-from tokflow.store.stored_outputs import newest_first, newest_output
+from tokflow.store.stored_outputs import StoredOutput, made_in, newest_first, newest_output
 from tokflow.store.versions import changed_since
 
 DEFAULT_SECONDS: dict[Stage, tuple[float, float]] = {
@@ -61,6 +61,11 @@ class PlannedOutput:
     def name(self) -> str:
         """The partition key; of an export, its name; of the tokenizer, `tokenizer`."""
         return self.output.name
+
+    @property
+    def packing(self) -> str:
+        """Of sequences whose packing is not the dataset's: its name."""
+        return self.output.packing
 
     @property
     def folder(self) -> Path | None:
@@ -310,7 +315,7 @@ class _Planner:
         """Return why an output, or the raw file that its tokens wait for, failed before."""
         is_unfetched = output.stage == "tokens" and output.name in self.unfetched
         stage: Stage = "raw" if is_unfetched else output.stage
-        return self.failures.get(failure_key(self.graph, stage, output.name) or "")
+        return self.failures.get(failure_key(self.graph, stage, output.name, output.packing) or "")
 
 
 def _cause(output: Output) -> tuple[Cause | None, tuple[str, ...]]:
@@ -322,7 +327,7 @@ def _cause(output: Output) -> tuple[Cause | None, tuple[str, ...]]:
     except CorruptOutputError as error:
         return "damaged", (str(error).partition("; ")[0],)
     except MissingOutputError:
-        newest = newest_output(output.place)
+        newest = _likest(output)
         if newest is None:
             return "missing", ()
         if newest.folder == output.folder:
@@ -331,6 +336,18 @@ def _cause(output: Output) -> tuple[Cause | None, tuple[str, ...]]:
             )
         return why(newest.manifest, output.recipe)
     return None, ()
+
+
+def _likest(output: Output) -> StoredOutput | None:
+    """Return the newest output of the same stage and file, and of the same config if there is one;
+    of sequences none that is of another packing of now."""
+    graph, config = output.graph, output.recipe.config
+    if output.stage != "sequences" or len(graph.packings) == 1:
+        return newest_output(output.place)
+    others = [graph.sequences(output.name, packing) for packing in graph.packings]
+    folders = {of.folder for of in others if of is not output}
+    found = [of for of in made_in(output.place) if of.folder not in folders]
+    return next((of for of in found if of.manifest.config == config), next(iter(found), None))
 
 
 def _seconds(stage: Stage, num_bytes: int, place: Path | None) -> float:

@@ -22,12 +22,12 @@ def stage_of_inputs(config: ExportConfig, shuffle: ShuffleConfig) -> Stage:
     return "sequences" if config.layout.is_packed and is_of_files else "split"
 
 
-def _recipe_of_tokens(graph: "BuildGraph", key: str) -> Recipe:
+def _recipe_of_tokens(graph: "BuildGraph", key: str, _: str) -> Recipe:
     dataset, documents = graph.dataset, graph.documents(key)
     return tokens_recipe(graph.raw(key), documents, dataset.tokenizer, graph.tokenizer)
 
 
-def _recipe_of_split(graph: "BuildGraph", key: str) -> Recipe:
+def _recipe_of_split(graph: "BuildGraph", key: str, _: str) -> Recipe:
     if graph.mixture is not None:
         source, of_source = graph.mixture.at(key)
         split, portion = source.split(of_source).fingerprint, graph.mixture.portion(key)
@@ -38,20 +38,23 @@ def _recipe_of_split(graph: "BuildGraph", key: str) -> Recipe:
     return split_recipe(tokens, graph.split_config(key), position, first_file, shuffle_seed=seed)
 
 
-def _recipe_of_export(graph: "BuildGraph", name: str) -> Recipe:
+def _recipe_of_sequences(graph: "BuildGraph", key: str, packing: str) -> Recipe:
+    return sequences_recipe(graph.split(key).fingerprint, graph.packings[packing])
+
+
+def _recipe_of_export(graph: "BuildGraph", name: str, _: str) -> Recipe:
     config = graph.export_config(name)
     parents = {key: output.fingerprint for key, output in graph.inputs(config).items()}
-    dataset = graph.dataset
-    return export_recipe(config, dataset.packing, parents, order=dataset.shuffle.of_export)
+    packing = graph.dataset.packing_of(config)
+    return export_recipe(config, packing, parents, order=graph.dataset.shuffle.of_export)
 
 
-RECIPES: Mapping[Stage, Callable[["BuildGraph", str], Recipe]] = {
-    "tokenizer": lambda graph, _: graph.tokenizer_source().recipe,
+RECIPES: Mapping[Stage, Callable[["BuildGraph", str, str], Recipe]] = {
+    "tokenizer": lambda graph, *_: graph.tokenizer_source().recipe,
     "tokens": _recipe_of_tokens,
     "split": _recipe_of_split,
-    "sequences": lambda graph, key: sequences_recipe(
-        graph.split(key).fingerprint, graph.dataset.packing
-    ),
+    "sequences": _recipe_of_sequences,
     "export": _recipe_of_export,
 }
-"""The recipe of each stage's outputs, by the function that stands beside the stage."""
+"""The recipe of each stage's outputs, by their name and packing, by the function that stands beside
+the stage."""

@@ -33,6 +33,8 @@ class StageFailure:
     stage: Stage
     name: str
     error: Exception
+    packing: str = ""
+    """Of sequences: as in `Output`."""
 
     @property
     def explained(self) -> TokflowError:

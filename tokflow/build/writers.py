@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from tokflow.build.export_details import export_details
 from tokflow.build.graph import BuildGraph
 from tokflow.build.output import Stage
 from tokflow.exports.config import ExportConfig
@@ -25,18 +26,18 @@ Write: TypeAlias = Callable[..., None]
 """The function that writes an output's files into an empty folder, but for that folder."""
 
 
-def _tokenizer(graph: BuildGraph, _: str) -> Write:
+def _tokenizer(graph: BuildGraph, *_: str) -> Write:
     return partial(write_tokenizer, graph.tokenizer_source(), dataset=graph.dataset.name)
 
 
-def _tokens(graph: BuildGraph, key: str) -> Write:
+def _tokens(graph: BuildGraph, key: str, _: str) -> Write:
     dataset, tokenizer = graph.dataset, graph.tokenizer
     spread_verdict(tokenizer.folder, tokenizer.fingerprint)
     raw, documents = graph.raw(key), graph.documents(key)
     return partial(write_token_shard, raw, documents, graph.encoding, dataset=dataset.name)
 
 
-def _split(graph: BuildGraph, key: str) -> Write:
+def _split(graph: BuildGraph, key: str, _: str) -> Write:
     dataset = graph.dataset
     if graph.mixture is not None:
         source, of_source = graph.mixture.at(key)
@@ -68,9 +69,9 @@ def cut_encoder(graph: BuildGraph, key: str) -> CutEncoder:
     )
 
 
-def _sequences(graph: BuildGraph, key: str) -> Write:
-    dataset = graph.dataset
-    return partial(write_sequences, graph.open_split(key), dataset.packing, dataset=dataset.name)
+def _sequences(graph: BuildGraph, key: str, packing: str) -> Write:
+    split, dataset = graph.open_split(key), graph.dataset.name
+    return partial(write_sequences, split, graph.packings[packing], dataset=dataset)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,17 +93,17 @@ class ExportWriter:
         join_export(self.parts, self.config, segments, folder, **self.of_manifest)
 
 
-def _export(graph: BuildGraph, name: str) -> Write:
+def _export(graph: BuildGraph, name: str, _: str) -> Write:
     config = graph.export_config(name)
     of_manifest = {
         "dataset": graph.dataset.name,
         "parents": graph.export(config).recipe.parents,
-        "details": graph.export_details(),
+        "details": export_details(graph),
     }
     return ExportWriter(parts=graph.parts(config), config=config, of_manifest=of_manifest)
 
 
-WRITERS: Mapping[Stage, Callable[[BuildGraph, str], Write]] = {
+WRITERS: Mapping[Stage, Callable[[BuildGraph, str, str], Write]] = {
     "tokenizer": _tokenizer,
     "tokens": _tokens,
     "split": _split,

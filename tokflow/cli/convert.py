@@ -35,13 +35,10 @@ def main(
     """Convert, and say what was written where."""
     check_format(to, where="--to")
     fields = _fields(options, "--option")
-    if "format" in fields:
-        raise ConfigError(
-            where="--option",
-            expected=f"options of {to} alone",
-            found="'format'",
-            remedy="name the format with --to",
-        )
+    for name, remedy in NO_OPTIONS.items():
+        if name in fields:
+            expected = f"options of {to} alone"
+            raise ConfigError(where="--option", expected=expected, found=repr(name), remedy=remedy)
     config = ExportConfig.read({**fields, "format": to}, where="--option")
     of_packing = _fields(packing, "--packing")
     if of_packing and config.layout.made_of != "sequences":
@@ -94,6 +91,10 @@ def _print_folder(folder: Path, format_: str, *, as_json: bool) -> None:
     print(f"{size(manifest.num_bytes)}: {shown_path(folder)}")
 
 
+NO_OPTIONS = {
+    "format": "name the format with --to",
+    "packing": "give its fields by --packing KEY=VALUE",
+}
 EXAMPLES = {"--option": "tokens_per_file=1000000", "--packing": "strategy=best_fit"}
 
 

@@ -64,6 +64,7 @@ def _document(plan: Plan) -> dict[str, Any]:
 def _planned(of: PlannedOutput) -> dict[str, Any]:
     names = ("stage", "name", "cause", "details", "fingerprint", "folder", "num_bytes")
     fields = {name: getattr(of, name) for name in (*names, "estimated_seconds")}
+    fields |= {"packing": of.packing} if of.packing else {}
     failure = of.failure and {"message": of.failure.message, "time": of.failure.time}
     return {**fields, "failure": failure}
 
@@ -84,10 +85,7 @@ def _print(plan: Plan) -> None:
         )
         print_table(
             ("stage", "name", "raw bytes", "about", "why"),
-            [
-                (of.stage, of.name, size(of.num_bytes), _duration(of.estimated_seconds), of.reason)
-                for of in missing[:ROWS_SHOWN]
-            ],
+            map(_row, missing[:ROWS_SHOWN]),
         )
         if len(missing) > ROWS_SHOWN:
             print(f"and {len(missing) - ROWS_SHOWN:,} more")
@@ -109,6 +107,11 @@ def _print(plan: Plan) -> None:
         print_error(str(bad.explained), bad.error)
 
 
+def _row(of: PlannedOutput) -> Sequence[str]:
+    about = _duration(of.estimated_seconds)
+    return of.stage, of.output.label, size(of.num_bytes), about, of.reason
+
+
 def _print_mixture(plan: Plan) -> None:
     rows = [
         (of["source"], of["part"], f"{of['planned_tokens']:,}", f"{of['planned_epochs']:,.2f}")
@@ -123,6 +126,7 @@ def _print_failures(failures: Sequence[PastFailure]) -> None:
     for of in failures:
         when = datetime.fromisoformat(of.time).astimezone().strftime("%Y-%m-%d %H:%M")
         output = of.stage if of.name == of.stage else f"{of.stage} {of.name}"
+        output += f" ({of.packing})" if of.packing else ""
         lines.append(f"{output} failed on {when}: {of.message}")
     for line in shortened(lines, FAILURES_SHOWN):
         print(line)

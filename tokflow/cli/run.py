@@ -16,9 +16,10 @@ from typing import Any
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
 from tokflow.build.output import Output
-from tokflow.build.pipeline import Share, build_dataset
+from tokflow.build.pipeline import build_dataset
 from tokflow.build.plan import Plan, PlannedOutput, make_plan
 from tokflow.build.results import BuildResult
+from tokflow.build.share import Share
 from tokflow.build.statistics import statistics_of
 from tokflow.build.tasks import SMALL_BYTES
 from tokflow.cli import STARTED
@@ -267,6 +268,7 @@ def _output(output: Output | PlannedOutput, *, is_new: bool) -> dict[str, Any]:
     return {
         "stage": output.stage,
         "name": output.name,
+        **({"packing": output.packing} if output.packing else {}),
         "fingerprint": output.fingerprint,
         "folder": str(output.folder),
         "is_new": is_new,

@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.lines import described_parts, described_sequences
-from tokflow.build.output import FILE_STAGES, Stage
+from tokflow.build.output import FILE_STAGES, Stage, by_step
 from tokflow.build.plan import Plan
 from tokflow.build.results import BuildResult, StageResult
 from tokflow.build.statistics import statistics_of, written_counts
@@ -68,7 +69,8 @@ def _print_files(plan: Plan, built: BuildResult) -> None:
     new: dict[str, list[str]] = {}
     for made in built.made:
         if made.is_new and made.output.stage in FILE_STAGES:
-            new.setdefault(made.output.name, []).append(made.output.stage)
+            stages = new.setdefault(made.output.name, [])
+            stages += [made.output.stage] if made.output.stage not in stages else []
     shards = {made.output.name: made for made in built.of("tokens")}
     files = plan.graph.listed
     failed = {failed.name: failed.stage for failed in built.failed if failed.name in files}
@@ -178,9 +180,14 @@ def packed(built: BuildResult) -> Iterator[str]:
                 line = f"{part} {described_sequences(counts, part)}"
                 names.setdefault(line, []).append(made.output.name)
     yield from (f"packed in {', '.join(of)}: {line}" for line, of in names.items())
-    sequences = built.of("sequences")
-    if sequences and not names:
-        yield f"packed in {counted(len(sequences), 'file')}: {described_parts(sequences)}"
+    for (_, packing), some in groupby([] if names else built.of("sequences"), _step):
+        sequences = [*some]
+        files = counted(len(sequences), "file") + (f" for {packing}" if packing else "")
+        yield f"packed in {files}: {described_parts(sequences)}"
+
+
+def _step(made: StageResult) -> tuple[Stage, str]:
+    return by_step(made.output)
 
 
 def _notices(built: BuildResult) -> Iterator[str]:

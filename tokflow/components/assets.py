@@ -22,7 +22,7 @@ from tokflow.components.workers import RESOURCE, WORKERS
 from tokflow.exports import FORMATS, ExportConfig
 from tokflow.exports.columns import schema_of
 from tokflow.raw import redact
-from tokflow.sequences.config import described, one_or_each
+from tokflow.sequences.config import PackingConfig, described, one_or_each
 from tokflow.tokens.document_table import DOCUMENTS_SCHEMA
 
 KINDS = {"tiktoken": "openai", "huggingface": "huggingface"}
@@ -49,8 +49,7 @@ EXPORT_COLUMNS = {
 
 def make_assets(dataset: Dataset) -> list[dg.AssetsDefinition]:
     """Return the assets of a dataset, parents first."""
-    kind, packing = dataset.tokenizer.kind, dataset.packing
-    lengths = {part: packing.of_part(part).stored_length for part in dataset.split.parts}
+    kind = dataset.tokenizer.kind
     raw = dataset.raw.model_dump(include={"config", "split", "revision"}, exclude_none=True)
     raw["files"] = [redact(file) for file in dataset.raw.files]
     rows: list[tuple[str, set[str], Any, str]] = [
@@ -74,17 +73,24 @@ def make_assets(dataset: Dataset) -> list[dg.AssetsDefinition]:
             dataset.split,
             f"Which text belongs to {', '.join(dataset.split.parts)}; no token is copied.",
         ),
-        (
-            "sequences",
-            {"parquet"},
-            dataset.packing,
-            f"Which tokens stand in which sequence of {described(one_or_each(lengths))}, for each "
-            "part of each file.",
-        ),
     ]
     known = asset_keys(dataset)
     assets = [_asset(dataset, row[0], "", *row[1:]) for row in rows if (row[0], "") in known]
+    assets += [_sequences(dataset, name, packing) for name, packing in dataset.packings.items()]
     return assets + [_export(dataset, config) for config in dataset.exports]
+
+
+def _sequences(dataset: Dataset, name: str, packing: PackingConfig) -> dg.AssetsDefinition:
+    lengths = {part: packing.of_part(part).stored_length for part in dataset.split.parts}
+    said = (
+        f"Which tokens stand in which sequence of {described(one_or_each(lengths))}, for each part "
+        "of each file."
+    )
+    if name:
+        packed = [of for of in dataset.exports if of.layout.is_packed]
+        exports = [of.name for of in packed if dataset.packing_name(of) == name]
+        said += f" For {', '.join(exports)}, which have a packing of their own."
+    return _asset(dataset, "sequences", name, {"parquet"}, packing, said)
 
 
 def _export(dataset: Dataset, config: ExportConfig) -> dg.AssetsDefinition:

@@ -20,7 +20,7 @@ from tokflow.audit.checks import Checker
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
 from tokflow.build.lines import Lines
-from tokflow.build.output import Stage
+from tokflow.build.output import Output, Stage
 from tokflow.build.pipeline import build_dataset
 from tokflow.build.results import BuildResult, Reporter, StageFailure, StageResult
 from tokflow.components.checks import check_result
@@ -230,9 +230,9 @@ class _Recorder(Reporter):
         """That of the build, once it has made anything."""
         self._histories: dict[tuple[Stage, str], AssetHistory] = {}
         """Of the assets of this stage, each as it was when the stage began."""
-        self._made: dict[tuple[Stage, str], list[str]] = {}
+        self._made: dict[tuple[Stage, str], list[Output]] = {}
         """Every output that is there, by asset."""
-        self._recorded: dict[tuple[Stage, str], list[str]] = {}
+        self._recorded: dict[tuple[Stage, str], list[Output]] = {}
         """Those that were new to Dagster."""
         self._failed: dict[tuple[Stage, str], list[dg.AssetCheckResult]] = {}
         """Checks that fail, of each asset that was checked."""
@@ -243,10 +243,10 @@ class _Recorder(Reporter):
         return sum(map(len, self._recorded.values()))
 
     def stage(self, stage: Stage, *, num_outputs: int, num_bytes: int) -> None:
-        """Begin, or begin again where gigatoken turned out to be wrong."""
+        """Begin, or begin again from the tokens on where gigatoken turned out to be wrong."""
         self._histories = {}
-        for outputs in (self._made, self._recorded):
-            for asset in [asset for asset in outputs if asset[0] == stage != "tokenizer"]:
+        for outputs in (self._made, self._recorded) if stage == "tokens" else ():
+            for asset in [asset for asset in outputs if asset[0] != "tokenizer"]:
                 del outputs[asset]
         if stage == "tokens":
             self._waiting = []
@@ -283,12 +283,12 @@ class _Recorder(Reporter):
             if not all(source.is_local for source in self._graph.sources.values()):
                 # What the build has fetched is known only now.
                 self._sync()
-        asset = (output.stage, output.name if output.stage == "export" else "")
-        self._made.setdefault(asset, []).append(output.name)
+        asset = (output.stage, output.asset_name)
+        self._made.setdefault(asset, []).append(output)
         history = self._histories.setdefault(asset, self._history(asset))
         partition = output.name if output.is_of_file else ""
         if history.unrecorded({partition: data_version(output)}):
-            self._recorded.setdefault(asset, []).append(output.name)
+            self._recorded.setdefault(asset, []).append(output)
             history.record({partition: report(made)}, self._context.log_event)
         elif output.stage == "export" and SCHEDULE_TAG in self._context.run.tags:
             # By its time Dagster knows that the night went well, though nothing has changed.

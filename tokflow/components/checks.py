@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 
 from tokflow.audit.checks import CHECKS, Checker, CheckOutcome
-from tokflow.components.dagster_names import asset_key
+from tokflow.components.dagster_names import asset_key, packing_of_asset
 from tokflow.components.reports import MAX_ROWS
 from tokflow.errors import shortened
 
@@ -29,10 +29,13 @@ def check_specs(stage: str, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
 
 
 def check_results(
-    checker: Checker, stage: Any, name: str, outputs: Sequence[str], only: Container[str]
+    checker: Checker, stage: Any, name: str, names: Sequence[str], only: Container[str]
 ) -> Iterator[dg.AssetCheckResult]:
-    """Yield the results of the checks called `only` of an asset, the export `name` for one."""
-    key = asset_key(checker.dataset, stage, name)
+    """Yield the results of the checks called `only` of an asset, the export `name` for one, in its
+    outputs of these names."""
+    key = asset_key(checker.graph.dataset, stage, name)
+    packing = packing_of_asset(stage, name)
+    outputs = [checker.graph.output(stage, each, packing) for each in names]
     for outcome in checker.outcomes(stage, outputs, only=only):
         yield check_result(key, outcome)
 

@@ -12,16 +12,24 @@ PARTITIONED = ("raw", *FILE_STAGES)
 
 
 def asset_key(dataset: Dataset, stage: str, name: str = "") -> dg.AssetKey:
-    """Return the key of one asset: `[<dataset>, <stage>]`, `[<dataset>, "exports", <name>]`, after
-    the prefix that the dataset asks for."""
-    own = ("exports", name) if stage == "export" else (stage,)
+    """Return the key of one asset: `[<dataset>, <stage>]`, `[<dataset>, "exports", <name>]` or
+    `[<dataset>, "sequences", <name of a packing>]`, after the prefix that the dataset asks for."""
+    own = ["exports" if stage == "export" else stage, *([name] if name else [])]
     return dg.AssetKey([*dataset.key_prefix, dataset.name, *own])
 
 
+def packing_of_asset(stage: str, name: str) -> str:
+    """Return the packing that an asset's outputs have: sequences are called by it."""
+    return name if stage == "sequences" else ""
+
+
 def asset_keys(dataset: Dataset) -> dict[tuple[str, str], dg.AssetKey]:
-    """Return the keys of all assets by their stage and, of exports, their name."""
+    """Return the keys of all assets by their stage and, of exports, their name, of sequences that
+    of their packing."""
     stages = ("raw", "files", "tokenizer", *dataset.own_stages)
-    assets = [(stage, "") for stage in stages] + [("export", of.name) for of in dataset.exports]
+    assets = [(stage, "") for stage in stages]
+    assets += [("sequences", packing) for packing in dataset.packings if packing]
+    assets += [("export", of.name) for of in dataset.exports]
     return {asset: asset_key(dataset, *asset) for asset in assets}
 
 
@@ -31,6 +39,7 @@ def parents(
     """Return what an asset is made from, and whether from all partitions or its own alone."""
     all_files, own = dg.AllPartitionMapping(), dg.IdentityPartitionMapping()
     of_stage: dict[str, dg.PartitionMapping | None] = {}
+    packing = ""
     if stage == "files" or (stage == "tokenizer" and dataset.tokenizer.kind == "trained"):
         of_stage = {"raw": all_files}
     elif stage == "tokens":
@@ -41,8 +50,13 @@ def parents(
         of_stage = {"split": own}
     elif stage == "export":
         config = next(config for config in dataset.exports if config.name == name)
-        of_stage = {stage_of_inputs(config, dataset.shuffle): all_files, "files": None}
-    return {asset_key(dataset, parent): mapping for parent, mapping in of_stage.items()}
+        parent = stage_of_inputs(config, dataset.shuffle)
+        packing = dataset.packing_name(config) if parent == "sequences" else ""
+        of_stage = {parent: all_files, "files": None}
+    return {
+        asset_key(dataset, parent, packing if parent == "sequences" else ""): mapping
+        for parent, mapping in of_stage.items()
+    }
 
 
 def partition_set(dataset: Dataset) -> dg.DynamicPartitionsDefinition:

@@ -222,11 +222,12 @@ def _known(instance: dg.DagsterInstance, plan: Plan) -> Iterator[tuple[str, bool
     listing = {"": report_files(files, graph.listing.left_out).data_version}
     versions: dict[tuple[str, str], dict[str, str]] = {("raw", ""): raw, ("files", ""): listing}
     for of in plan.planned:
-        asset = (of.stage, of.name if of.stage == "export" else "")
+        asset = (of.stage, of.output.asset_name)
         partition = of.name if of.output.is_of_file else ""
         versions.setdefault(asset, {})[partition] = data_version(of.output)
     for (stage, name), of_asset in versions.items():
-        yield name or stage, not AssetHistory(instance, dataset, stage, name).lacks(of_asset)
+        said = name if stage == "export" else "/".join(filter(None, (stage, name)))
+        yield said, not AssetHistory(instance, dataset, stage, name).lacks(of_asset)
 
 
 def _leaves(

@@ -38,7 +38,7 @@ LISTING_VERSION = "1"
 def code_version(dataset: Dataset, stage: str, name: str = "") -> str:
     """Return what the config and the code contribute to the recipes of a stage's outputs.
 
-    By the stage's own rule, without a look at any file. `name`: that of an export.
+    By the stage's own rule, without a look at any file. `name`: that of an export or a packing.
     """
     if stage in ("raw", "files"):
         return LISTING_VERSION
@@ -50,10 +50,10 @@ def code_version(dataset: Dataset, stage: str, name: str = "") -> str:
         "split": lambda: split_recipe(
             "", dataset.split, FilePosition(), "", shuffle_seed=dataset.shuffle.of_documents
         ),
-        "sequences": lambda: sequences_recipe("", dataset.packing),
+        "sequences": lambda: sequences_recipe("", dataset.packings[name]),
         "export": lambda: export_recipe(
-            BuildGraph(dataset).export_config(name),
-            dataset.packing,
+            config := BuildGraph(dataset).export_config(name),
+            dataset.packing_of(config),
             {},
             order=dataset.shuffle.of_export,
         ),
@@ -73,7 +73,7 @@ class AssetHistory:
     dataset: Dataset
     stage: str
     name: str = ""
-    """That of an export."""
+    """That of an export, or of sequences the name of their packing."""
 
     @property
     def key(self) -> dg.AssetKey:

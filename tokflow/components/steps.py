@@ -16,7 +16,7 @@ from tokflow.build.lines import Lines, now_and_then
 from tokflow.build.pipeline import make_export, make_stage, make_tokenizer
 from tokflow.build.results import StageFailure, StageResult
 from tokflow.components.checks import check_results
-from tokflow.components.dagster_names import PARTITIONED, build_job_name
+from tokflow.components.dagster_names import PARTITIONED, build_job_name, packing_of_asset
 from tokflow.components.file_partitions import known_files, known_partitions, record_raw
 from tokflow.components.history import AssetHistory
 from tokflow.components.reports import Report, report, report_files, report_raw
@@ -59,7 +59,7 @@ def make_body(dataset: Dataset, stage: Any, name: str = "") -> Body:
             return
         keys = _partitions(context, dataset) if stage in PARTITIONED else [name or stage]
         graph, history, is_again = _look(context, dataset, stage, name, keys)
-        reports, errors = _make_or_note(context, graph, stage, keys)
+        reports, errors = _make_or_note(context, graph, stage, name, keys)
         if _record_raw(context, graph, _fetched(graph, stage, keys)):
             history, is_again = AssetHistory(context.instance, dataset, stage, name), True
         if not errors:
@@ -99,14 +99,19 @@ def _failure(
 
 
 def _make_or_note(
-    context: dg.AssetExecutionContext, graph: BuildGraph, stage: Any, keys: Sequence[str]
+    context: dg.AssetExecutionContext,
+    graph: BuildGraph,
+    stage: Any,
+    name: str,
+    keys: Sequence[str],
 ) -> tuple[dict[str, Report], dict[str, Exception]]:
     """Make the outputs, and keep for a plan why some could not be made."""
+    packing = packing_of_asset(stage, name)
     with open_pool(getattr(context.resources, RESOURCE).jobs) as pool:
-        reports, errors = _make_all(context, graph, stage, keys, pool)
+        reports, errors = _make_all(context, graph, stage, packing, keys, pool)
         if graph.has_new_verdict:  # those that were made before it are to be made again
-            reports, errors = _make_all(context, graph, stage, keys, pool)
-    failed = [StageFailure(stage, key, error) for key, error in errors.items()]
+            reports, errors = _make_all(context, graph, stage, packing, keys, pool)
+    failed = [StageFailure(stage, key, error, packing) for key, error in errors.items()]
     note_failures(graph, failed, tried=keys if stage in PARTITIONED else None)
     return reports, errors
 
@@ -117,8 +122,10 @@ def _recheck(
     """Check an asset without making anything: of all files, since checks have no partitions, those
     that are built."""
     graph = BuildGraph(dataset, offline=True)
-    names = [name] if name else list(graph.partitions)
-    made = [each for each in names if graph.output(stage, each).is_made]
+    names, packing = [name], packing_of_asset(stage, name)
+    if stage in PARTITIONED:
+        names = list(graph.partitions)
+    made = [each for each in names if graph.output(stage, each, packing).is_made]
     yield from check_results(Checker(graph, recheck=True), stage, name, made or names, checks)
 
 
@@ -176,6 +183,7 @@ def _make_all(
     context: dg.AssetExecutionContext,
     graph: BuildGraph,
     stage: Any,
+    packing: str,
     keys: Sequence[str],
     pool: Pool,
 ) -> tuple[dict[str, Report], dict[str, Exception]]:
@@ -185,7 +193,8 @@ def _make_all(
     lines = Lines(context.log.info)
     if stage in PARTITIONED and stage != "raw":
         lines.stage(stage, num_outputs=len(keys), num_bytes=_num_bytes(graph, keys))
-        made = make_stage(graph, stage, keys, pool, advance=lines.advance)
+        how: dict[str, Any] = {"packing": packing, "advance": lines.advance}
+        made = make_stage(graph, stage, keys, pool, **how)
         for key, result in made.items():
             if isinstance(result, StageResult):
                 lines.made(result)

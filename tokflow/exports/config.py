@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import combinations
 from pathlib import PurePath
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import pydantic
+from pydantic import Field
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
@@ -19,12 +21,12 @@ from tokflow.exports.part import check_eos_first
 from tokflow.exports.shuffled_documents import GROUP_TOKENS
 from tokflow.raw import RawConfig, redact
 from tokflow.raw.urls import hub_url, is_url
-from tokflow.sequences.config import PackingConfig
+from tokflow.sequences.config import PackingChanges, PackingConfig
 from tokflow.split.rule import PartConfig, SplitConfig
 from tokflow.split.shuffle import ExportOrder
 from tokflow.store.atomic import check_name
 from tokflow.store.config import Config
-from tokflow.store.config_errors import check_keys, relocated
+from tokflow.store.config_errors import check_keys, relocated, within
 from tokflow.store.manifest import Recipe
 from tokflow.store.versions import known_changes
 from tokflow.tokenizers.tokenizer import TokenizerConfig
@@ -42,6 +44,19 @@ class ExportConfig(Config):
     """Its folder in the store and its asset; the format's name unless the YAML gives another."""
     options: Any
     """Those of the format."""
+    packing: Annotated[PackingChanges | None, Field(exclude_if=lambda of: of is None)] = None
+    """Of a format of sequences: the fields in which its packing differs from the dataset's. Exports
+    of equal packing share their sequences."""
+
+    def check(self) -> None:
+        """Refuse packing where nothing is packed."""
+        if self.packing is not None and not self.layout.is_packed:
+            raise ConfigError(
+                where="packing",
+                expected="none, for nothing is packed in a stream",
+                found=repr(self.packing),
+                remedy=f"leave it out, or name a format of sequences in place of {self.format}",
+            )
 
     @property
     def layout(self) -> Layout:
@@ -66,28 +81,49 @@ class ExportConfig(Config):
         format_ = check_format(name, where="")
         if format_.extra is not None:
             format_.extra.check(where="")
-        check_keys(given, [*format_.options.model_fields, "name", "format"], where="")
-        options = {key: given[key] for key in given if key not in ("name", "format")}
+        check_keys(given, [*format_.options.model_fields, *BESIDE_OPTIONS], where="")
+        options = {key: given[key] for key in given if key not in BESIDE_OPTIONS}
+        own = {key: given[key] for key in given if key in BESIDE_OPTIONS}
         called = given.get("name", name)
         check_name(called, where="name", becomes="a folder", marks="-_")
-        return {"format": name, "name": called, "options": format_.options.read(options, where="")}
+        return {**own, "name": called, "options": format_.options.read(options, where="")}
 
     @classmethod
     def __get_pydantic_json_schema__(
         cls, core_schema: CoreSchema, handler: pydantic.GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         """Return what a YAML may hold: a name, or one of the formats with its options."""
-        named = {"type": "string", "description": cls.model_fields["name"].description}
-        return {"anyOf": [{"enum": sorted(FORMATS)}, *(_schema_of(f, named) for f in FORMATS)]}
+        fields = cls.model_fields
+        named = {"type": "string", "description": fields["name"].description}
+        packed = pydantic.TypeAdapter(PackingChanges).json_schema()
+        packed |= {"description": fields["packing"].description}
+        of_each = (_schema_of(name, {"name": named, "packing": packed}) for name in FORMATS)
+        return {"anyOf": [{"enum": sorted(FORMATS)}, *of_each]}
 
 
-def _schema_of(name: str, named: JsonSchemaValue) -> JsonSchemaValue:
-    """Return the schema of one format: its options beside `format` and `name`."""
+BESIDE_OPTIONS = ("name", "format", "packing")
+"""The keys of an export in YAML that are no options of its format."""
+
+
+def _schema_of(name: str, beside: Mapping[str, JsonSchemaValue]) -> JsonSchemaValue:
+    """Return the schema of one format: its options beside `format` and the others."""
     format_ = FORMATS[name]
     schema = format_.options.model_json_schema()
-    own = {"format": {"const": name, "description": format_.description}, "name": named}
+    own = {"format": {"const": name, "description": format_.description}, **beside}
     properties = {**own, **schema.get("properties", {})}
     return {**schema, "properties": properties, "required": ["format"]}
+
+
+def packing_of(export: ExportConfig, packing: PackingConfig, parts: Sequence[str]) -> PackingConfig:
+    """Return the packing of an export of a dataset that has this packing and these parts.
+
+    Raises: ConfigError.
+    """
+    try:
+        return packing.changed(export.packing or {}).for_parts(parts)
+    except ConfigError as error:
+        with export_named(export):
+            raise within("packing", error) from error.__cause__
 
 
 def with_names(config: ExportConfig, names: SourceNames) -> ExportConfig:
@@ -171,13 +207,14 @@ def check_exports(exports: Sequence[ExportConfig], declared: Declared) -> None:
                 remedy="give one a `name:`",
             )
     for export in exports:
+        packing = packing_of(export, declared.packing, declared.parts)
         check_parts(export, declared.parts)
         format_ = FORMATS[export.format]
         with export_named(export):
             if export.layout.eos_first:
                 check_eos_first(has_eos=declared.has_eos, has_bos=declared.has_bos, where="")
             format_.file_names(export.options, declared.parts)
-            format_.check(export.options, declared)
+            format_.check(export.options, replace(declared, packing=packing))
 
 
 def check_parts(export: ExportConfig, parts: Sequence[str]) -> None:

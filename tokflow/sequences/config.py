@@ -149,6 +149,8 @@ class PackingConfig(Config):
 
         Raises: ConfigError.
         """
+        if not changes:
+            return self
         parts: object = changes.get("parts", {})
         if isinstance(parts, Mapping):
             known = {
@@ -189,7 +191,10 @@ class PackingConfig(Config):
     def _with_parts(self, fields_of: Callable[["PackingConfig"], dict[str, Any]]) -> dict[str, Any]:
         """Return what fields decide something, and of each part those that are other ones."""
         own = fields_of(self)
-        parts = {name: _others(own, fields_of(self.of_part(name))) for name in self.parts}
+        # What decides nothing of a part is as usual there: the others' may not go with its fields.
+        known = {name: of for name, of in PackingConfig()._own().items() if name in own}
+        of_parts = {name: {**known, **fields_of(self.of_part(name))} for name in self.parts}
+        parts = {name: _others(own, of) for name, of in of_parts.items()}
         usual = {name: side for name, side in SIDES.items() if name not in own}
         parts = {name: others for name, of in parts.items() if (others := _others(usual, of))}
         own = _others(SIDES, own)

@@ -3,6 +3,7 @@
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from tokflow.audit import checks
 from tokflow.audit.checks import CHECKS, Checker
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
+from tokflow.build.output import Output
 from tokflow.build.pipeline import make_tokens
 from tokflow_tests.tiny import build, declare, write_texts
 
@@ -25,13 +27,17 @@ def dataset(tmp_path: Path) -> Dataset:
     return dataset
 
 
+def outputs(graph: BuildGraph, stage: Any) -> list[Output]:
+    names = ["bin"] if stage == "export" else list(graph.partitions)
+    return [graph.output(stage, name) for name in names]
+
+
 def computed(dataset: Dataset, *, recheck: bool = False) -> dict[str, int]:
     """Return how many outputs each check has looked at now, of those that were to be checked."""
     graph = BuildGraph(dataset)
     found = {}
     for stage in CHECKS:
-        names = ["bin"] if stage == "export" else list(graph.partitions)
-        for outcome in Checker(graph, recheck=recheck).outcomes(stage, names):
+        for outcome in Checker(graph, recheck=recheck).outcomes(stage, outputs(graph, stage)):
             num_new = outcome.num_checked - outcome.num_remembered
             found[f"{stage}/{outcome.name}"] = num_new
     return {name: num_new for name, num_new in found.items() if num_new}
@@ -39,8 +45,7 @@ def computed(dataset: Dataset, *, recheck: bool = False) -> dict[str, int]:
 
 def problems(dataset: Dataset, stage: str, name: str) -> list[str]:
     graph = BuildGraph(dataset)
-    names = ["bin"] if stage == "export" else list(graph.partitions)
-    [outcome] = Checker(graph).outcomes(stage, names, only=[name])
+    [outcome] = Checker(graph).outcomes(stage, outputs(graph, stage), only=[name])
     return outcome.problems
 
 
@@ -151,7 +156,9 @@ def test_a_warning_is_remembered_with_what_it_found(dataset: Dataset, tmp_path: 
 def test_the_check_of_a_few_files_leaves_that_of_all_known(dataset: Dataset):
     computed(dataset)
 
-    list(Checker(BuildGraph(dataset)).outcomes("split", ["a.jsonl", "b.jsonl"]))
+    graph = BuildGraph(dataset)
+
+    list(Checker(graph).outcomes("split", [graph.split("a.jsonl"), graph.split("b.jsonl")]))
 
     assert computed(dataset) == {}
 
@@ -176,7 +183,7 @@ def test_what_is_not_there_is_a_finding_by_its_name(dataset: Dataset):
     shutil.rmtree(graph.tokens("b.jsonl").folder)
 
     [outcome] = Checker(graph).outcomes(
-        "tokens", list(graph.partitions), only=["accounting_closes"]
+        "tokens", outputs(graph, "tokens"), only=["accounting_closes"]
     )
 
     assert list(outcome.findings) == ["b.jsonl"]

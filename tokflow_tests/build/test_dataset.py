@@ -134,8 +134,8 @@ def test_an_unknown_key_is_refused_and_the_nearest_named(
 def test_an_unknown_key_that_is_like_none_is_to_be_removed():
     assert error_of(packing={"zzz": 1}) == (
         "defs.yaml: packing: expected one of the keys strategy, sequence_length, label_token, "
-        "overlap, overlong, tail, min_sample_length, pool_size, pad_id, parts, found 'zzz'; "
-        "remove it"
+        "overlap, overlong, truncation_side, tail, min_sample_length, pool_size, pad_id, "
+        "padding_side, parts, found 'zzz'; remove it"
     )
 
 

@@ -15,8 +15,9 @@ import pytest
 from tokflow.build import pipeline, tasks
 from tokflow.build.dataset import Dataset
 from tokflow.build.output_tasks import Task
-from tokflow.build.pipeline import Share, build_dataset
+from tokflow.build.pipeline import build_dataset
 from tokflow.build.results import Reporter
+from tokflow.build.share import Share
 from tokflow.build.tasks import make_tasks
 from tokflow.documents import ranges
 from tokflow.errors import BadDocumentError, ConfigError

@@ -12,8 +12,9 @@ from tokflow.build.dataset import Dataset, load_dataset
 from tokflow.build.gc import find_garbage
 from tokflow.build.graph import BuildGraph
 from tokflow.build.limited import in_taking_order
-from tokflow.build.pipeline import Share, build_dataset
+from tokflow.build.pipeline import build_dataset
 from tokflow.build.plan import make_plan
+from tokflow.build.share import Share
 from tokflow.errors import ConfigError
 from tokflow.raw import hashes
 from tokflow_tests.build.test_mixture import declare_source

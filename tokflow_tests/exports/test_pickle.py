@@ -6,7 +6,7 @@ import pytest
 
 from tokflow_tests.exports.exporting import export
 from tokflow_tests.outputs import index_of
-from tokflow_tests.tiny import EOS, build, declare, ids
+from tokflow_tests.tiny import EOS, build, declare, ids, write_texts
 
 
 def samples_of(folder: Path) -> list[list[int]]:
@@ -83,3 +83,51 @@ def test_a_dump_is_as_long_as_asked_for_whatever_is_written_at_once(
     dumps = [pickle.loads((folder / f"train/dump-{i}.pkl").read_bytes()) for i in range(2)]
     assert [len(dump) for dump in dumps] == [3, 2]
     assert [token for dump in dumps for row in dump for token in row] == ids("abcdefghijklmnopqrs")
+
+
+def load_dumps(folder: Path) -> list[list[int]]:
+    """Return the samples of a folder as PickledTrainerDataset does: its one JSON names the dumps,
+    which are all there is besides."""
+    [metadata] = folder.glob("*.json")
+    dumps = json.loads(metadata.read_text())
+    assert {path.name for path in folder.glob("*.pkl")} == {*dumps}
+    samples = []
+    for name, of in dumps.items():
+        loaded = pickle.loads((folder / name).read_bytes())
+        assert of == {"num_samples": len(loaded), "num_tokens": sum(map(len, loaded))}
+        samples += loaded
+    return samples
+
+
+def test_one_yaml_makes_the_dumps_of_training_and_of_validation(tmp_path: Path):
+    texts = [f"int f{n}(void) {{ return {n}; }}\n" * (n % 7) for n in range(200)]
+    write_texts(tmp_path / "raw/a.parquet", texts)
+    dataset = declare(
+        tmp_path,
+        raw={"files": "raw/*.parquet"},
+        split={
+            "boundary": "character",
+            "parts": {
+                "train": {"start": 0, "characters": 9_500},
+                "validation": {"start": 9_500, "characters": 1_300},
+            },
+        },
+        packing={
+            "pad_id": 32_014,
+            "parts": {
+                "train": {"sequence_length": 1_536, "min_sample_length": 1_000},
+                "validation": {"sequence_length": 512},
+            },
+        },
+        exports=[{"format": "pickle", "sequences_per_file": 4}],
+    )
+
+    folder, manifest = export(dataset)
+
+    train, validation = (load_dumps(folder / part) for part in ("train", "validation"))
+    assert [len(row) for row in train] == [1_536] * 6
+    assert [token for row in train for token in row] == ids(*texts)[: 6 * 1_536]
+    assert manifest.counts["train.num_dropped_tokens"] < 1_000
+    assert [len(row) for row in validation] == [512, 512, 512]
+    assert validation[-1][-1] == 32_014
+    assert manifest.counts["validation.num_dropped_tokens"] == 0

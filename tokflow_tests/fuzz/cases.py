@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from tokflow_tests.fuzz.exports import random_export
+from tokflow_tests.fuzz.exports import is_stream, random_export
 from tokflow_tests.fuzz.model import Documents, RawFile, documents_of, form_of
 from tokflow_tests.fuzz.raw_files import FORMATS, random_file
 from tokflow_tests.fuzz.references import NAMES, Reference, open_reference
@@ -78,6 +78,7 @@ def make_case(seed: int, folder: Path) -> Case:
     packing = _packing(random)
     parts = list(split["parts"]) if split else ["train"]
     exports = _exports(random, tokenizer, parts, read)
+    _add_packings(Random(f"packings {seed}"), packing, exports, parts)
     attributes = {
         "name": "fuzz",
         "raw": {"files": "raw/**/*"},
@@ -292,6 +293,32 @@ def _packing(random: Random) -> dict[str, Any]:
     return config
 
 
+OF_ANY_PACKING = {"label_token": False, "overlong": "split", "overlap": 0, "tail": "pad",
+                  "min_sample_length": 1, "pad_id": None, "pool_size": 10_000,
+                  "padding_side": "right", "truncation_side": "right"}  # fmt: skip
+
+
+def _add_packings(
+    random: Random, packing: dict[str, Any], exports: list[dict[str, Any]], parts: Sequence[str]
+) -> None:
+    """Let some parts and exports have fields of packing of their own: few, or all."""
+
+    def changes() -> dict[str, Any]:
+        if random.random() < 0.3:
+            return {"tail": random.choice(("pad", "drop")), "pad_id": random.choice((None, 0, 9))}
+        return {**OF_ANY_PACKING, **_packing(random)}
+
+    def of_parts() -> dict[str, Any]:
+        chosen = random.sample(parts, random.randint(1, len(parts)))
+        return {"parts": {part: changes() for part in chosen}}
+
+    if random.random() < 0.2:
+        packing |= of_parts()
+    for export in exports:
+        if not is_stream(export) and random.random() < 0.25:
+            export["packing"] = random.choice((changes(), of_parts(), {**changes(), **of_parts()}))
+
+
 def _shuffle(random: Random) -> dict[str, Any]:
     """Return the section of a shuffle, which a third of the cases has."""
     choices = ({"documents": "file"}, {"sequences": True}, {"documents": "file", "sequences": True})
@@ -334,7 +361,8 @@ def _conversions(
         known = random.choice((parts, ("train",)))  # so that some are refused
         entry = random_export(random, parts=known, has_first=_has_first(tokenizer))
         if exports and random.random() < 0.4:
-            entry = {k: v for k, v in random.choice(exports).items() if k != "name"}
+            of = random.choice(exports)
+            entry = {key: of[key] for key in of if key not in ("name", "packing")}
         given = random.choice((None, packing, _packing(random)))
         conversions.append(
             Conversion(source=random.choice(sources)["name"], entry=entry, packing=given)

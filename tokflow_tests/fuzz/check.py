@@ -40,6 +40,7 @@ from tokflow_tests.fuzz.model import (
     shuffled,
     tokens_of,
 )
+from tokflow_tests.fuzz.packing import packing_of_parts
 from tokflow_tests.fuzz.references import Reference, open_reference
 
 COMMAND_SECONDS = 300
@@ -207,8 +208,10 @@ class _Run:
             export = ExportToCheck(
                 folder=made.output.folder,
                 manifest=made.manifest,
-                options={key: value for key, value in entry.items() if key != "name"},
-                packing=self.config.get("packing", {}),
+                options={key: of for key, of in entry.items() if key not in ("name", "packing")},
+                packings=packing_of_parts(
+                    parts, self.config.get("packing", {}), entry.get("packing", {})
+                ),
                 shuffle_seed=self._sequence_seed,
                 parts=parts,
                 whole=parts,
@@ -246,12 +249,14 @@ class _Run:
             raise
         if is_refused or left is None:
             raise DifferenceError(f"convert {source.made.folder.parent.name} to {entry}: no error")
-        own = source.made.packing if not source.is_stream else {}
+        own = {} if source.is_stream else source.made.packings
         converted = ExportToCheck(
             folder=folder,
             manifest=None,
             options=entry,
-            packing=packing if packing is not None else own,
+            packings=packing_of_parts(left, packing)
+            if packing is not None
+            else {part: own.get(part, {}) for part in left},
             shuffle_seed=None if source.is_stream else self._sequence_seed,
             parts=left,
             whole=source.made.whole,
@@ -266,7 +271,7 @@ class _Run:
             return  # a stream does not tell that sequences are to be shuffled
         if not source.has_left_out and all(p.tokens for p in source.all_pieces):
             for other in exports.values():
-                if (other.made.options, other.made.packing) == (entry, converted.packing):
+                if (other.made.options, other.made.packings) == (entry, converted.packings):
                     _compare_files(other.made.folder, folder)
 
     def _may_move_eos(self, parts: Pieces) -> bool:

@@ -29,7 +29,8 @@ class ExportToCheck:
     manifest: Any
     """None: it is read from the folder."""
     options: Options
-    packing: Mapping[str, Any]
+    packings: Mapping[str, Mapping[str, Any]]
+    """By part."""
     shuffle_seed: int | None
     """Of the order of rows."""
     parts: Pieces
@@ -56,10 +57,9 @@ class ExportToCheck:
         """Whether EOS stands before each document and not behind it."""
         return is_eos_first(self.options) and self.config.get("bos") != "first"
 
-    @property
-    def pad_id(self) -> int:
-        """The id that fills a row."""
-        of_packing = self.packing.get("pad_id")
+    def pad_id(self, part: str) -> int:
+        """Return the id that fills a row of a part."""
+        of_packing = self.packings[part].get("pad_id")
         if of_packing is None:
             of_packing = self.reference.eos_id if self.config.get("eos") != "none" else 0
         own = self.options.get("pad_id") if self.options["format"] == "pickle" else None
@@ -254,11 +254,11 @@ def _check_rows(
     """Compare rows with the packing; return how many tokens they have, padding not counted."""
     pieces = made.pieces(part)
     number = {(p.file, p.row, p.char_start): n for n, p in enumerate(pieces)}
-    length = row_length(made.packing)
+    length = row_length(made.packings[part])
     num_rows = len(found.fields.get("token_ids", ()))
     rows: list[list[tuple[int, int, int]]] = [[] for _ in range(num_rows)]
     fills = Counter(run.position // length for run in runs for _ in range(run.num_tokens))
-    is_left = made.packing.get("padding_side") == "left"
+    is_left = made.packings[part].get("padding_side") == "left"
     for run in runs:
         row, column = divmod(run.position, length)
         column -= length - fills[row] if is_left else 0

@@ -9,6 +9,7 @@ from tokflow_tests.fuzz.exports import is_unpadded
 from tokflow_tests.fuzz.model import Piece
 from tokflow_tests.fuzz.packing import (
     EXACT,
+    Config,
     Packed,
     Row,
     Run,
@@ -33,31 +34,32 @@ def check_rows(
 ) -> None:
     """Compare the rows of a part; `indexed` is what the index says of each."""
     rows = [[Run(*run) for run in row] for row in indexed]
-    _check_fields(where, made, pieces, rows, found)
-    strategy = made.packing.get("strategy", "concat")
+    packing = made.packings[part]
+    _check_fields(where, made, part, pieces, rows, found)
+    strategy = packing.get("strategy", "concat")
     packed = None
     if strategy in EXACT:
         files = [[len(piece.tokens) for piece in some] for some in made.parts[part].values()]
-        packed = pack(files, made.packing)
+        packed = pack(files, packing)
         same(f"{where}: rows", expected=packed.rows, found=rows)
     else:
         _check_any_packing(where, made, part, pieces, rows)
-    expected = _counts(made, pieces, rows, packed)
+    expected = _counts(packing, pieces, rows, packed)
     counts = {name: made.counts[f"{part}.{name}"] for name in expected}
     same(f"{where}: counts", expected=expected, found=counts)
 
 
 def _check_fields(
-    where: str, made: Any, pieces: Sequence[Piece], rows: Sequence[Row], found: Rows
+    where: str, made: Any, part: str, pieces: Sequence[Piece], rows: Sequence[Row], found: Rows
 ) -> None:
     """Every column has, token by token, what the index says that stands there."""
-    length, pad_id = row_length(made.packing), made.pad_id
+    length, pad_id = row_length(made.packings[part]), made.pad_id(part)
     if made.options.get("padding") == "longest":
         length = max((sum(run.size for run in row) for row in rows), default=0)
     for number, row in enumerate(rows):
         sizes = [run.size for run in row]
         rest = 0 if is_unpadded(made.options) else length - sum(sizes)
-        before = rest if made.packing.get("padding_side") == "left" else 0
+        before = rest if made.packings[part].get("padding_side") == "left" else 0
         after = rest - before
         tokens = [t for run in row for t in pieces[run.piece].tokens[run.start :][: run.size]]
         segments = [n for n, size in enumerate(sizes, start=1) for _ in range(size)]
@@ -99,7 +101,7 @@ def _check_any_packing(
     where: str, made: Any, part: str, pieces: Sequence[Piece], rows: Sequence[Row]
 ) -> None:
     """What holds of best_fit and pool: nothing is cut that fits, and rows are full."""
-    config = made.packing
+    config = made.packings[part]
     length = row_length(config)
     for number, row in enumerate(rows):
         order = [run.piece for run in row]
@@ -129,10 +131,9 @@ def _check_any_packing(
 
 
 def _counts(
-    made: Any, pieces: Sequence[Piece], rows: Sequence[Row], packed: Packed | None
+    config: Config, pieces: Sequence[Piece], rows: Sequence[Row], packed: Packed | None
 ) -> dict[str, int]:
     """Return what the manifest must count, found from the rows alone."""
-    config = made.packing
     length = row_length(config)
     held = Counter(
         (run.piece, run.start + k) for row in rows for run in row for k in range(run.size)

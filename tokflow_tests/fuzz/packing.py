@@ -1,6 +1,6 @@
 """Which tokens stand in which row, found token by token."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,19 @@ class Packed:
     rows: list[Row]
     left_out: list[Row]
     """Rows with too few tokens, and the tail that is dropped."""
+
+
+def packing_of_parts(parts: Iterable[str], *layers: Config) -> dict[str, Config]:
+    """Return the packing of each part, as the layers have it: later ones count more, and in each
+    what it says of the part alone."""
+    packings: dict[str, Config] = {}
+    for part in parts:
+        packing: dict[str, Any] = {}
+        for layer in layers:
+            packing |= {name: value for name, value in layer.items() if name != "parts"}
+            packing |= layer.get("parts", {}).get(part, {})
+        packings[part] = packing
+    return packings
 
 
 def row_length(config: Config) -> int:

@@ -71,6 +71,29 @@ def test_a_side_is_in_a_recipe_where_it_is_not_the_usual_one_or_not_that_of_all(
         assert [again.of_part(name) for name in PARTS] == [packing.of_part(n) for n in PARTS]
 
 
+def test_a_recipe_gives_the_packing_back_though_fields_that_decide_nothing_are_not_in_it():
+    of_all = {"strategy": "best_fit", "overlong": "truncate", "truncation_side": "left"}
+    packing = read(
+        **of_all,
+        sequence_length=8,
+        min_sample_length=5,
+        parts={
+            "validation": {
+                "strategy": "concat",
+                "sequence_length": 4,
+                "min_sample_length": 2,
+                "overlong": "split",
+                "truncation_side": "right",
+            }
+        },
+    )
+
+    fields = packing.for_parts(PARTS).fields_of_file()
+
+    assert PackingConfig(**fields).fields_of_file() == fields
+    assert fields["parts"]["validation"]["min_sample_length"] == 1
+
+
 def test_other_fields_hold_for_every_part_that_they_do_not_name():
     packing = read(overlap=1, parts={"train": {"sequence_length": 8, "pad_id": 5}})
 

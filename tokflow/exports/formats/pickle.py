@@ -9,8 +9,9 @@ pickle runs whatever code it names: load only what you made yourself, or take pa
 
 Source: the README titled "How to fetch and tokenize the data" (the-stack, data/c) and its
 tokenize_data.py. Two of its options stand under `packing` and not beside `format: pickle`:
-`packing.min_sample_length`, and seq_length as `packing.sequence_length`. A row of exactly
-min_sample_length tokens is kept here, while that script wants more than so many.
+`packing.min_sample_length`, and seq_length as `packing.sequence_length`, either of which is another
+one for validation in `packing.parts`. A row of exactly min_sample_length tokens is kept here, while
+that script wants more than so many and, where a row has fewer, leaves out full rows at the end.
 """
 
 import json

@@ -1,0 +1,80 @@
+"""Assets of a dataset of which an export has a packing of its own."""
+
+import dagster as dg
+import pytest
+
+from tokflow.build.graph import BuildGraph
+from tokflow_tests.dagster_case import QUIET, Case, failure, selection
+
+KEYS = ["a.txt", "b.txt", "c.txt"]
+SHORT = {"format": "parquet", "name": "short", "packing": {"sequence_length": 8}}
+PICKLE = {"format": "pickle", "packing": {"sequence_length": 8, "pad_id": 1}}
+
+
+@pytest.fixture
+def case(case: Case) -> Case:
+    case.instance.add_dynamic_partitions("small_files", KEYS)
+    case.attributes["exports"] = ["parquet", SHORT, PICKLE]
+    return case
+
+
+def build(case: Case) -> dg.ExecuteInProcessResult:
+    job = case.defs.resolve_job_def("small_build")
+    return job.execute_in_process(instance=case.instance, run_config=QUIET, raise_on_error=False)
+
+
+def parents_of(case: Case, name: str) -> set[str]:
+    key = dg.AssetKey(["small", "exports", name])
+    [spec] = [of for of in case.defs.resolve_all_asset_specs() if of.key == key]
+    return {"/".join(of.asset_key.path[1:]) for of in spec.deps}
+
+
+def test_another_packing_is_an_asset_that_exports_of_it_share(case: Case):
+    keys = {"/".join(of.key.path[1:]) for of in case.defs.resolve_all_asset_specs()}
+
+    assert {key for key in keys if key.startswith("seq")} == {"sequences", "sequences/short"}
+    assert parents_of(case, "parquet") == {"sequences", "files"}
+    assert parents_of(case, "short") == parents_of(case, "pickle") == {"sequences/short", "files"}
+    dg.Definitions.validate_loadable(case.defs)
+
+
+def test_its_assets_are_built_checked_and_fresh(case: Case):
+    result = case.run(keys=KEYS)
+
+    assert result.success, failure(result)
+    assert case.not_fresh() == {}
+    graph = BuildGraph(case.dataset)
+    for key in KEYS:
+        found = case.data_version("sequences", "short", partition=key)
+        assert found == graph.sequences(key, "short").fingerprint
+        assert found != case.data_version("sequences", partition=key)
+    checked = {"/".join(of.asset_key.path[1:]) for of in result.get_asset_check_evaluations()}
+    assert {"sequences", "sequences/short", "exports/short"} <= checked
+    again = case.run(selection("sequences", "short"), keys=["b.txt"])
+    assert again.success, failure(again)
+    assert case.not_fresh() == {}
+
+
+def test_the_build_job_reports_and_checks_every_packing(case: Case):
+    result = build(case)
+
+    assert result.success, failure(result)
+    assert case.not_fresh() == {}
+    checked = {"/".join(of.asset_key.path[1:]) for of in result.get_asset_check_evaluations()}
+    assert {"sequences", "sequences/short", "exports/pickle"} <= checked
+    assert not [of for of in build(case).all_events if of.is_step_materialization]
+
+
+def test_another_length_of_an_export_makes_only_what_is_packed_as_it_stale(case: Case):
+    build(case)
+
+    case.attributes["exports"] = ["parquet", {**SHORT, "packing": {"sequence_length": 9}}, PICKLE]
+
+    assert {*case.not_fresh()} == {
+        *(f"sequences/short:{key}" for key in KEYS),
+        *(f"sequences/pickle:{key}" for key in KEYS),
+        "exports/short",
+        "exports/pickle",
+    }
+    assert build(case).success
+    assert case.not_fresh() == {}
