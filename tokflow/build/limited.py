@@ -11,6 +11,7 @@ from tokflow.documents import Limit
 from tokflow.errors import ConfigError, MissingOutputError, RawFileError, counted
 from tokflow.raw import RawSource
 from tokflow.split.permutation import MAX_SIZE, Permutation
+from tokflow.split.shuffle import ShuffleConfig
 
 if TYPE_CHECKING:
     from tokflow.build.graph import BuildGraph
@@ -32,7 +33,7 @@ class LimitedFiles:
 
     def __init__(self, graph: "BuildGraph") -> None:
         self._graph = graph
-        self._order = in_taking_order(graph.listed, graph.dataset)
+        self._order = in_taking_order(graph.listed, graph.dataset.shuffle)
         self._left: dict[str, Limit] = {}
         """What each of them may take, in the order in which they are taken."""
         self._is_open = True
@@ -105,10 +106,10 @@ class LimitedFiles:
             self._graph.read_raw_files(built)
 
 
-def in_taking_order(keys: Iterable[str], dataset: Dataset) -> list[str]:
+def in_taking_order(keys: Iterable[str], shuffle: ShuffleConfig) -> list[str]:
     """Return partition keys in the order in which a limit of the dataset takes them: sorted, or
     where documents are shuffled in the order of the seed, in which a new file moves no other."""
-    shuffle, keys = dataset.shuffle, sorted(keys)
+    keys = sorted(keys)
     if shuffle.documents is None:
         return keys
     digests = (hashlib.blake2b(key.encode(), digest_size=8).digest() for key in keys)

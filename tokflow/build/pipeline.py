@@ -106,7 +106,7 @@ def _made_together(graph: BuildGraph, stage: Stage, keys: Sequence[str]) -> list
     """Return keys of which the outputs of a stage can be made at the same time: all of them, but
     one by one where each may take what those before it have left."""
     if stage == "tokens" and graph.limited is not None:
-        return [[key] for key in in_taking_order(keys, graph.dataset)]
+        return [[key] for key in in_taking_order(keys, graph.dataset.shuffle)]
     return [list(keys)]
 
 

@@ -30,10 +30,10 @@ class Limit(Config):
     characters: Annotated[int | None, Field(ge=1)] = None
     """Unicode code points to read from each raw file; the document that reaches it is whole."""
     tokens: Annotated[int | None, Field(ge=1)] = None
-    """Tokens to make of each raw file, as they are stored: with the BOS and EOS of every document,
-    of an empty one too. The document that reaches it is whole, so there are up to a document
-    more. A tokenizer of kind `trained` is trained without this limit, and without any whose
-    `scope` is dataset."""
+    """Tokens to make of each raw file, as they are stored: with the BOS and EOS of every document
+    (`tokenizer.eos_of_empty` says whether an empty one has them). The document that reaches it is
+    whole, so there are up to a document more. A tokenizer of kind `trained` is trained without this
+    limit, and without any whose `scope` is dataset."""
     scope: Literal["file", "dataset"] = "file"
     """dataset: the limits are of all raw files together. They are taken in the order of their keys
     (with a shuffle of documents in that of its seed) until the limit is reached, one after another:

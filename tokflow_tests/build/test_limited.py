@@ -242,7 +242,7 @@ def test_any_number_of_workers_gives_the_same_bytes(
 def test_with_a_shuffle_of_documents_files_are_taken_in_the_order_of_the_seed(tmp_path: Path):
     files = {f"{number:02}.jsonl": [f"{number}", "x"] for number in range(12)}
     dataset = limited(tmp_path, files, documents=5, shuffle={"seed": 3, "documents": "file"})
-    order = in_taking_order(files, dataset)
+    order = in_taking_order(files, dataset.shuffle)
 
     build(dataset)
 
@@ -250,7 +250,7 @@ def test_with_a_shuffle_of_documents_files_are_taken_in_the_order_of_the_seed(tm
     assert [*texts_of(dataset)] == sorted(order[:3])
     assert len(texts_of(dataset)[order[2]]) == 1
     del files[order[5]]
-    assert in_taking_order(files, dataset) == [*order[:5], *order[6:]]
+    assert in_taking_order(files, dataset.shuffle) == [*order[:5], *order[6:]]
 
 
 @pytest.mark.parametrize(

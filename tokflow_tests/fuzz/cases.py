@@ -69,7 +69,7 @@ def make_case(seed: int, folder: Path) -> Case:
     reference = open_reference(tokenizer_of(seed), folder)
     documents = _documents(random)
     _add_transform(Random(f"transform {seed}"), documents)
-    _add_limit(Random(f"limit {seed}"), documents)
+    _add_limit(Random(f"limit {seed}"), documents, reference.fields["kind"])
     files = _files(random, documents)
     documents.pop("columns")
     read = {file.key: documents_of(file, documents) for file in files}
@@ -124,13 +124,16 @@ def _documents(random: Random) -> dict[str, Any]:
     return config
 
 
-def _add_limit(random: Random, config: dict[str, Any]) -> None:
-    """Let tokens end the reading, or empty documents not count; drawn apart, as a transform."""
+def _add_limit(random: Random, config: dict[str, Any], kind: str) -> None:
+    """Let tokens end the reading, or empty documents not count, or a limit be of all files; drawn
+    apart, as a transform."""
     if random.random() < 0.1:
         limit = config.setdefault("limit", {})
         limit["tokens"] = random.choice((1, 20, 100, 1_000))
     if "documents" in config.get("limit", {}) and random.random() < 0.3:
         config["limit"]["count_empty"] = False
+    if config.get("limit") and random.random() < 0.3 and kind != "trained":
+        config["limit"]["scope"] = "dataset"
 
 
 def _add_transform(random: Random, config: dict[str, Any]) -> None:

@@ -33,10 +33,10 @@ from tokflow_tests.fuzz.model import (
     Documents,
     Pieces,
     RawFile,
-    documents_of,
     draw_problems,
     form_of,
     pieces_of,
+    read_all,
     shuffled,
     tokens_of,
 )
@@ -103,7 +103,7 @@ class _Run:
         """Write the raw files, build, and compare everything."""
         documents, tokenizer = self.config.get("documents", {}), self.config["tokenizer"]
         encode = partial(tokens_of, reference=self.reference, config=tokenizer)
-        self.documents = {file.key: documents_of(file, documents, encode) for file in files}
+        self.documents = read_all(files, documents, encode, self.config.get("shuffle", {}))
         dataset = self._declare(files)
         expects_error = any(found.error_row is not None for found in self.documents.values())
         if self.case.is_command_line:

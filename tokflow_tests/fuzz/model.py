@@ -8,7 +8,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from tokflow.split.shuffle import document_keys
+from tokflow.build.limited import in_taking_order
+from tokflow.split.shuffle import ShuffleConfig, document_keys
 from tokflow.tokens.origins import Origins
 from tokflow_tests.fuzz import functions
 from tokflow_tests.fuzz.references import Reference
@@ -105,6 +106,32 @@ def documents_of(
         num_records=len({row.record for row in taken}),
         num_left_out=sum(row.kind == "left out" for row in taken),
     )
+
+
+def read_all(
+    files: Sequence[RawFile],
+    config: Config,
+    encode: Callable[[str], Sequence[int]],
+    shuffle: Config,
+) -> dict[str, Documents]:
+    """Return what is read of each file; under a limit of all files together, of those it takes."""
+    limit = dict(config.get("limit") or {})
+    if limit.get("scope") != "dataset":
+        return {file.key: documents_of(file, config, encode) for file in files}
+    read: dict[str, Documents] = {}
+    for key in in_taking_order((file.key for file in files), ShuffleConfig(**shuffle)):
+        [file] = [file for file in files if file.key == key]
+        found = read[key] = documents_of(file, {**config, "limit": limit}, encode)
+        texts = [text for _, text in found.accepted]
+        taken = {
+            "documents": sum(bool(text) or limit.get("count_empty", True) for text in texts),
+            "characters": sum(map(len, texts)),
+            "tokens": sum(len(encode(text)) for text in texts) if "tokens" in limit else 0,
+        }
+        limit |= {name: limit[name] - num for name, num in taken.items() if name in limit}
+        if found.error_row is not None or any(limit.get(name, 1) <= 0 for name in taken):
+            break
+    return {file.key: read[file.key] for file in files if file.key in read}
 
 
 class _Row(NamedTuple):

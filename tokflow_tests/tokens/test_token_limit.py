@@ -10,11 +10,12 @@ from tokflow.audit.verify.verification import verify_dataset
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
 from tokflow.documents import DocumentsConfig, Limit, limits
+from tokflow.errors import TokenizerError
 from tokflow.tokens import shard as shards
 from tokflow.tokens.encoder import DocumentEncoder
 from tokflow.tokens.shard import TokenShard
 from tokflow_tests.outputs import token_lists
-from tokflow_tests.tiny import EOS, build, declare, declare_texts, ids, tokenize
+from tokflow_tests.tiny import EOS, build, declare, declare_texts, ids, many_ids, tokenize
 
 A, BB, CCC = [97, EOS], [98, 98, EOS], [99, 99, 99, EOS]
 
@@ -132,3 +133,21 @@ def test_verify_tells_of_a_shard_that_ends_before_its_limit(tmp_path: Path):
     assert problems(1) == problems(2) == []
     [problem] = problems(3)
     assert problem.endswith("expected all documents of the raw file, found 1")
+
+
+def test_a_document_that_cannot_be_encoded_is_an_error_only_before_the_limit(tmp_path: Path):
+    (tmp_path / "tokenizer.json").write_text(many_ids())
+    how = {
+        "kind": "file",
+        "name": "tokenizer.json",
+        "eos_token": "w5",
+    }
+    texts = ["w1", "w2", "w5", "w3"]
+
+    def tokens(limit: int) -> list[list[int]]:
+        documents = {"limit": {"tokens": limit}}
+        return token_lists(tokenize(declare_texts(tmp_path, texts, documents=documents, **how)))
+
+    assert tokens(4) == [[1, 5], [2, 5]]
+    with pytest.raises(TokenizerError, match="document 2: expected the EOS id 5"):
+        tokens(5)
