@@ -96,7 +96,8 @@ class Plan:
     num_files: int
     """Raw files that the plan is about."""
     num_remote: int = 0
-    """Those of them that are elsewhere: taken as they were fetched last."""
+    """Those of them that are elsewhere and taken as they were fetched last: not those of the hub,
+    whose versions are listed."""
     num_elsewhere: int = 0
     """Other raw files that are not built, without which there is no export."""
 
@@ -183,7 +184,7 @@ def make_plan(
         planned=tuple(planner.planned),
         bad=tuple(planner.bad),
         num_files=sum(len(graph.partitions[key]) for key in keys),
-        num_remote=sum(not of.is_local for key in keys for of in graph.partitions[key]),
+        num_remote=sum(of.may_differ for key in keys for of in graph.partitions[key]),
         num_elsewhere=num_elsewhere,
     )
 

@@ -55,6 +55,11 @@ class RawSource:
     source_split: str | None = field(default=None, repr=False)
     """The split that it is of, where its source has splits."""
 
+    @property
+    def may_differ(self) -> bool:
+        """True if only its server knows which version is there now."""
+        return not self.is_local and self.hub is None
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeftOut:

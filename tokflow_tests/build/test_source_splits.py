@@ -55,12 +55,15 @@ def test_a_new_commit_builds_what_is_new_in_it_alone(hub: Hub, tmp_path: Path):
 
     plan = make_plan(dataset)
     built = build(dataset)
+    after = make_plan(dataset)
 
     assert [planned.name for planned in plan.missing if planned.stage == "tokens"] == [TEST]
     assert [(of.output.stage, of.output.name) for of in built.made if of.is_new] == [
         *((stage, TEST) for stage in ("tokens", "split", "sequences")),
         ("export", "bin"),
     ]
+    assert after.is_up_to_date
+    assert after.num_remote == 0
 
 
 def test_an_export_names_the_commit_and_inspect_shows_it(hub: Hub, tmp_path: Path, capsys):
