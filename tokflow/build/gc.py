@@ -75,8 +75,7 @@ def _what_is_missing(plan: Plan) -> str:
 
 def _used_blocks(graph: BuildGraph) -> set[Path]:
     """Return the folders with what was read of raw files that are fetched as they are read."""
-    raw_files = map(graph.raw_file, graph.sources)
-    return {raw.path.parent for raw in raw_files if raw.is_lazy}
+    return {raw.path.parent for raw in graph.known_raw_files if raw.is_lazy}
 
 
 def _unfinished(folder: Path) -> Iterator[Path]:

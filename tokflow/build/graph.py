@@ -171,6 +171,11 @@ class BuildGraph:
         sources = self.listed.get(key) or self._unknown(key)
         return RawPartition(key, tuple(self.raw_file(source.key) for source in sources))
 
+    @property
+    def known_raw_files(self) -> tuple[RawFile, ...]:
+        """Those that were looked at so far: of a plan, all that anything is made from."""
+        return tuple(self._raw_files.values())
+
     def raw_file(self, key: str) -> RawFile:
         """Return one raw file, fetched if it is elsewhere.
 

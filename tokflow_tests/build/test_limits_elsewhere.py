@@ -144,3 +144,16 @@ def test_a_group_knows_the_version_of_each_file(server: Server, tmp_path: Path):
     files = BuildGraph(dataset).tokens(key).manifest().details["files"]
     assert [of["raw_version"]["etag"] for of in files] == ['"v1"', '"v1"']
     assert problems_of(dataset) == []
+
+
+def test_files_behind_the_limit_of_a_dataset_are_asked_nothing(server: Server, tmp_path: Path):
+    raw = {"files": [f"{server.url[:-7]}{nth}/a.jsonl" for nth in range(3)]}
+    limit = {"documents": 4100, "scope": "dataset"}
+
+    build(dataset := limited(tmp_path, server, None, raw=raw, documents={"limit": limit}))
+
+    assert bin_of(dataset) == tokens_of(4000) + tokens_of(100)
+    assert len(server.content) < server.num_sent <= len(server.content) + LEAST_BYTES
+    assert server.requests.count("HEAD") == 2
+    assert problems_of(dataset) == []
+    assert find_garbage(dataset, keep=1) == {}
