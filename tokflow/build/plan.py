@@ -251,6 +251,8 @@ class _Planner:
                 self.bad.append(StageFailure("raw", key, error))
             else:
                 self.unfetched.add(key)
+                listed = [of.hub for of in self.graph.partitions[key] if of.hub is not None]
+                self.sizes[key] = sum(file.num_bytes for file in listed)
 
     def _look_at(self, output: Output) -> bool:
         """Plan an output; return whether anything can be planned after it."""

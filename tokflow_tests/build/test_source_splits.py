@@ -103,6 +103,18 @@ def test_groups_are_of_files_of_one_split(hub: Hub, tmp_path: Path):
     assert [len(sources) for sources in partitions.values()] == [3, 3]
 
 
+def test_the_sizes_that_the_hub_tells_are_planned_and_grouped_by(hub: Hub, tmp_path: Path):
+    names = [f"data/train-0000{number}-of-00005.txt" for number in range(5)]
+    hub.push("team/more", dict.fromkeys(names, b"x" * 1000))
+    raw = {"files": "hf://datasets/team/more", "group": "2 kB"}
+
+    plan = make_plan(declare(tmp_path, raw=raw))
+
+    assert [len(sources) for sources in plan.graph.partitions.values()] == [2, 2, 1]
+    assert plan.num_bytes == 5_000
+    assert hub.downloads() == []
+
+
 def test_a_part_of_an_unknown_split_is_refused(tmp_path: Path):
     unknown = {"train": {"source_split": "train"}, "test": {"source_split": "tset"}}
 
