@@ -436,8 +436,17 @@ def test_every_format_is_an_asset_that_dagster_builds_and_checks(case: Case):
 
 
 def test_an_export_of_rows_shows_its_columns(tmp_path: Path):
-    exports = ["arrow", {"format": "jsonl", "columns": ["labels"]}, "bin"]
-    dataset = declare(tmp_path, {"a.jsonl": ["ab"]}, exports=exports)
+    dataset = declare(
+        tmp_path,
+        {"a.jsonl": ["ab"]},
+        documents={"keep_columns": ["url"]},
+        packing={"strategy": "one_document"},
+        exports=[
+            {"format": "arrow", "attention_mask": False},
+            {"format": "jsonl", "columns": ["labels"]},
+            "bin",
+        ],
+    )
 
     shown = {}
     for asset in make_definitions(dataset).assets:
@@ -447,8 +456,8 @@ def test_an_export_of_rows_shows_its_columns(tmp_path: Path):
             shown[key.path[2]] = schema and [column.name for column in schema.columns]
 
     assert shown == {
-        "arrow": ["input_ids", "attention_mask", "segment_ids", "position_ids"],
-        "jsonl": ["input_ids", "labels"],
+        "arrow": ["input_ids", "segment_ids", "position_ids", "url"],
+        "jsonl": ["input_ids", "labels", "url"],
         "bin": None,
     }
 
