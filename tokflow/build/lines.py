@@ -125,8 +125,17 @@ class Lines(Reporter):
     What was there already has none. What takes long has a line every few seconds.
     """
 
-    def __init__(self, say: Say, fail: Callable[[StageFailure], None] | None = None) -> None:
+    def __init__(
+        self,
+        say: Say,
+        fail: Callable[[StageFailure], None] | None = None,
+        *,
+        dataset: str | None = None,
+    ) -> None:
+        """`dataset`: the one whose lines they are; those of a mixture's sources begin with their
+        names."""
         self._say = say
+        self._dataset = dataset
         self._fail = fail
         self._say_if_due = now_and_then(say)
         self._stage: Stage = "raw"
@@ -161,7 +170,7 @@ class Lines(Reporter):
         if made.is_new and stage in ("split", "sequences"):
             self._new.append(made)
         elif made.is_new and (stage != "tokens" or self._num_files <= FILES_SHOWN):
-            self._say(described(made))
+            self._say_of(made, described(made))
         if made.output.is_of_file and self._num_done < self._num_files:
             self._say_if_due(self._progress)
         self._end_stage()
@@ -183,7 +192,11 @@ class Lines(Reporter):
             files = f"{counted(len(self._new), 'file')}: {described_parts(self._new)}"
             packing = self._new[0].output.packing
             stage = f"{self._stage} ({packing})" if packing else self._stage
-            self._say(f"{stage}: {files}, {seconds:,.1f} s")
+            self._say_of(self._new[0], f"{stage}: {files}, {seconds:,.1f} s")
+
+    def _say_of(self, made: StageResult, line: str) -> None:
+        dataset = made.output.dataset
+        self._say(line if self._dataset in (None, dataset) else f"{dataset}: {line}")
 
 
 def described(made: StageResult) -> str:

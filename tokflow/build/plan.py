@@ -107,6 +107,11 @@ class Plan:
         return self.graph.dataset
 
     @property
+    def own(self) -> list[PlannedOutput]:
+        """The outputs of the dataset itself, without those of a mixture's sources."""
+        return [planned for planned in self.planned if planned.output.dataset == self.dataset.name]
+
+    @property
     def of_mixture(self) -> dict[str, dict[str, dict[str, Any]]]:
         """The tokens that a mixture is to take of each source and part; {} as long as something of
         its sources is missing, and of other datasets."""

@@ -64,6 +64,7 @@ def _document(plan: Plan) -> dict[str, Any]:
 def _planned(of: PlannedOutput) -> dict[str, Any]:
     names = ("stage", "name", "cause", "details", "fingerprint", "folder", "num_bytes")
     fields = {name: getattr(of, name) for name in (*names, "estimated_seconds")}
+    fields["dataset"] = of.output.dataset
     fields |= {"packing": of.packing} if of.packing else {}
     failure = of.failure and {"message": of.failure.message, "time": of.failure.time}
     return {**fields, "failure": failure}
@@ -85,7 +86,7 @@ def _print(plan: Plan) -> None:
         )
         print_table(
             ("stage", "name", "raw bytes", "about", "why"),
-            map(_row, missing[:ROWS_SHOWN]),
+            [_row(of, name) for of in missing[:ROWS_SHOWN]],
         )
         if len(missing) > ROWS_SHOWN:
             print(f"and {len(missing) - ROWS_SHOWN:,} more")
@@ -107,9 +108,11 @@ def _print(plan: Plan) -> None:
         print_error(str(bad.explained), bad.error)
 
 
-def _row(of: PlannedOutput) -> Sequence[str]:
+def _row(of: PlannedOutput, dataset: str) -> Sequence[str]:
+    """Return an output's line; one of a mixture's source begins with the name of that dataset."""
+    source = "" if of.output.dataset == dataset else f"{of.output.dataset}: "
     about = _duration(of.estimated_seconds)
-    return of.stage, of.output.label, size(of.num_bytes), about, of.reason
+    return of.stage, f"{source}{of.output.label}", size(of.num_bytes), about, of.reason
 
 
 def _print_mixture(plan: Plan) -> None:

@@ -32,7 +32,8 @@ class Errors(Reporter):
 
 def printed_lines(dataset: str) -> Lines:
     """Return what prints the lines of a log, and errors."""
-    return Lines(lambda line: print(f"{dataset}: {line}", flush=True), Errors().failed)
+    say = lambda line: print(f"{dataset}: {line}", flush=True)  # noqa: E731
+    return Lines(say, Errors().failed, dataset=dataset)
 
 
 class Bars(Errors):

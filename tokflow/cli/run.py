@@ -146,7 +146,7 @@ def _run(
     plan = make_plan(dataset, partitions=partitions, progress=hashing)
     is_partial = partitions is not None
     is_done = plan.is_up_to_date and not plan.num_remote and not recheck
-    if is_done and (not in_dagster or is_partial or is_recorded(dataset, plan.planned)):
+    if is_done and (not in_dagster or is_partial or is_recorded(dataset, plan.own)):
         for planned in plan.planned:
             if planned.stage == "export" and planned.folder is not None:
                 point_latest_to(planned.folder)  # as after going back to an earlier config

@@ -70,7 +70,7 @@ def make_assets(dataset: Dataset) -> list[dg.AssetsDefinition]:
         (
             "split",
             {"parquet"},
-            dataset.split,
+            dataset.mixture or dataset.split,
             f"Which text belongs to {', '.join(dataset.split.parts)}; no token is copied.",
         ),
     ]

@@ -26,7 +26,7 @@ from tokflow.build.results import BuildResult, Reporter, StageFailure, StageResu
 from tokflow.components.checks import check_result
 from tokflow.components.console import CONSOLE_CONFIG, console_logger
 from tokflow.components.dagster_names import asset_key, build_job_name
-from tokflow.components.file_partitions import look_at_sources, sync_files
+from tokflow.components.file_partitions import FileChanges, look_at_sources, sync_files
 from tokflow.components.history import AssetHistory
 from tokflow.components.instance import end_killed_runs, process_tags
 from tokflow.components.reports import data_version, report
@@ -156,15 +156,40 @@ def build_in_run(
     recheck: bool = False,
 ) -> RecordedBuild:
     """Bring the partitions up to date, build, report each output and check all of them, by default
-    those that are not known to pass.
+    those that are not known to pass; of a mixture first its sources, up to their splits.
 
     `graph`: an offline one. `reporter` hears of the build; by default the run's log does.
     """
-    started, dataset = time.perf_counter(), graph.dataset
-    context.instance.add_run_tags(context.run_id, process_tags(context.run_id))
-    changes = look_at_sources(context.instance, dataset, graph)
+    instance = context.instance
+    instance.add_run_tags(context.run_id, process_tags(context.run_id))
+    changes = look_at_sources(instance, graph.dataset, graph)
     if partitions is None:  # what it leaves need not be tried again
-        context.instance.add_run_tags(context.run_id, {INPUTS_TAG: inputs_digest(changes)})
+        instance.add_run_tags(context.run_id, {INPUTS_TAG: inputs_digest(changes)})
+    how: dict[str, Any] = {"jobs": jobs, "reporter": reporter, "recheck": recheck}
+    for source in graph.mixture.graphs.values() if graph.mixture is not None else ():
+        of_source = look_at_sources(instance, source.dataset, source)
+        recorded = _build_one(context, of_source, until="split", **how)
+        if recorded.failure is not None:
+            return recorded
+    if graph.mixture is not None:  # limits of its sources may take more files now
+        graph = BuildGraph(graph.dataset, offline=True)
+        changes = look_at_sources(instance, graph.dataset, graph)
+    return _build_one(context, changes, partitions=partitions, **how)
+
+
+def _build_one(
+    context: dg.OpExecutionContext,
+    changes: FileChanges,
+    *,
+    partitions: Sequence[str] | None = None,
+    jobs: int | None,
+    reporter: Reporter | None,
+    recheck: bool,
+    until: Stage = "export",
+) -> RecordedBuild:
+    """Build one dataset, whose files were looked at just now, up to a stage."""
+    started, graph = time.perf_counter(), changes.graph
+    dataset = graph.dataset
     sync = partial(
         sync_files,
         context.instance,
@@ -175,7 +200,8 @@ def build_in_run(
     context.log.info(str(sync(changes)))
     shown = reporter or Lines(context.log.info)
     recorder = _Recorder(context, dataset, shown, sync, recheck=recheck)
-    built = build_dataset(dataset, graph=graph, partitions=partitions, jobs=jobs, reporter=recorder)
+    what: dict[str, Any] = {"graph": graph, "partitions": partitions, "until": until}
+    built = build_dataset(dataset, jobs=jobs, reporter=recorder, **what)
     failed = recorder.check()
     built = replace(built, seconds=time.perf_counter() - started)
     files, new = counted(built.num_files, "file"), counted(built.num_new, "output")

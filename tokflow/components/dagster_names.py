@@ -26,8 +26,8 @@ def packing_of_asset(stage: str, name: str) -> str:
 def asset_keys(dataset: Dataset) -> dict[tuple[str, str], dg.AssetKey]:
     """Return the keys of all assets by their stage and, of exports, their name, of sequences that
     of their packing."""
-    stages = ("raw", "files", "tokenizer", *dataset.own_stages)
-    assets = [(stage, "") for stage in stages]
+    of_raw = ("raw", "files", "tokenizer") if dataset.mixture is None else ()
+    assets = [(stage, "") for stage in (*of_raw, *dataset.own_stages)]
     assets += [("sequences", packing) for packing in dataset.packings if packing]
     assets += [("export", of.name) for of in dataset.exports]
     return {asset: asset_key(dataset, *asset) for asset in assets}
@@ -44,6 +44,8 @@ def parents(
         of_stage = {"raw": all_files}
     elif stage == "tokens":
         of_stage = {"raw": own, "tokenizer": None}
+    elif stage == "split" and dataset.mixture is not None:
+        return {asset_key(source, "split"): all_files for source in dataset.sources}
     elif stage == "split":
         of_stage = {"tokens": all_files if dataset.split.scope == "dataset" else own}
     elif stage == "sequences":
@@ -52,7 +54,8 @@ def parents(
         config = next(config for config in dataset.exports if config.name == name)
         parent = stage_of_inputs(config, dataset.shuffle)
         packing = dataset.packing_name(config) if parent == "sequences" else ""
-        of_stage = {parent: all_files, "files": None}
+        of_stage = {parent: all_files}
+        of_stage |= {} if dataset.mixture is not None else {"files": None}
     return {
         asset_key(dataset, parent, packing if parent == "sequences" else ""): mapping
         for parent, mapping in of_stage.items()

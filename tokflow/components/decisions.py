@@ -117,9 +117,13 @@ def decide(
 def _under_way(instance: dg.DagsterInstance, dataset: Dataset) -> dg.DagsterRun | None:
     """Return a run that builds the dataset, or some of its assets, and has not ended."""
     end_killed_runs(instance)
-    keys = set(asset_keys(dataset).values())
+    both = (dataset, *dataset.sources)
+    keys, jobs = (
+        {key for of in both for key in asset_keys(of).values()},
+        set(map(build_job_name, both)),
+    )
     for run in instance.get_runs(dg.RunsFilter(statuses=NOT_ENDED)):
-        if run.job_name == build_job_name(dataset) or keys & (run.asset_selection or set()):
+        if run.job_name in jobs or keys & (run.asset_selection or set()):
             return run
     return None
 
@@ -221,7 +225,8 @@ def _known(instance: dg.DagsterInstance, plan: Plan) -> Iterator[tuple[str, bool
     raw = {key: of.sha256 for key, of in known_partitions(graph, files).items()}
     listing = {"": report_files(files, graph.listing.left_out).data_version}
     versions: dict[tuple[str, str], dict[str, str]] = {("raw", ""): raw, ("files", ""): listing}
-    for of in plan.planned:
+    versions = {} if graph.mixture is not None else versions
+    for of in plan.own:
         asset = (of.stage, of.output.asset_name)
         partition = of.name if of.output.is_of_file else ""
         versions.setdefault(asset, {})[partition] = data_version(of.output)

@@ -15,6 +15,7 @@ from tokflow.components.reports import report_files, report_raw
 from tokflow.errors import RawFileError, first_five
 from tokflow.raw import RawFile, RawPartition
 from tokflow.raw.hashes import HashCache, stamp_of
+from tokflow.split.mixed_split import source_and_key
 from tokflow.store.stamp import Stamp
 
 KEYS_AT_ONCE = 5_000
@@ -80,12 +81,15 @@ def look_at_sources(
     """
     graph = graph or BuildGraph(dataset, offline=True)
     registered = set(instance.get_dynamic_partitions(str(partition_set(dataset).name)))
-    cache = HashCache(dataset.folder)
+    caches = {of.name: HashCache(of.folder) for of in dataset.sources or (dataset,)}
     local = {key: Path(of.url) for key, of in graph.sources.items() if of.is_local}
     stamps = {key: stamp_of(path) for key, path in local.items() if path.is_file()}
+    names = {key: source_and_key(key)[0] if dataset.sources else dataset.name for key in stamps}
     read = {source.key for of in graph.partitions.values() for source in of}
     unread = {
-        key: of for key, of in stamps.items() if key in read and not cache.find(local[key], of)
+        key: of
+        for key, of in stamps.items()
+        if key in read and not caches[names[key]].find(local[key], of)
     }
     is_open = graph.limited is not None and graph.limited.is_open
     kept = graph.listed if is_open else graph.partitions  # those that may follow are no less there
@@ -122,18 +126,26 @@ def sync_files(
     Raises: ConfigError, RawFileError where the files cannot be listed; nothing is retired then.
     """
     changes = changes or look_at_sources(instance, dataset)
+    if dataset.sources:  # whose raw files are theirs to record
+        _update(instance, dataset, changes)
+        return SyncedFiles(added=changes.added, removed=changes.removed)
     raw_files = known_files(changes.graph)
     known = AssetHistory(instance, dataset, "raw").versions
     partitions = known_partitions(changes.graph, raw_files)
     build = set(to_build)
     to_record = {key: of for key, of in partitions.items() if key in known or key in build}
     recorded = record_raw(instance, changes.graph, to_record, log)
-    register(instance, dataset, changes.added)
-    for key in changes.removed:
-        instance.delete_dynamic_partition(str(partition_set(dataset).name), key)
+    _update(instance, dataset, changes)
     record_listing(instance, changes.graph, raw_files, log)
     changed = tuple(key for key in recorded if key in known and key not in changes.added)
     return SyncedFiles(added=changes.added, removed=changes.removed, changed=changed)
+
+
+def _update(instance: dg.DagsterInstance, dataset: Dataset, changes: FileChanges) -> None:
+    """Add the partitions that are new, and remove those that are gone."""
+    register(instance, dataset, changes.added)
+    for key in changes.removed:
+        instance.delete_dynamic_partition(str(partition_set(dataset).name), key)
 
 
 def register(instance: dg.DagsterInstance, dataset: Dataset, keys: Iterable[str]) -> None:

@@ -1,7 +1,7 @@
 """Dagster's history: the versions it knows of each output, and outputs entered without a run."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
 
@@ -14,6 +14,7 @@ from tokflow.components.reports import Report
 from tokflow.documents import deciding_fields
 from tokflow.exports import export_recipe
 from tokflow.sequences.segments import sequences_recipe
+from tokflow.split.mixed_split import Portion, mixed_split_recipe
 from tokflow.split.rule import FilePosition
 from tokflow.split.spans import split_recipe
 from tokflow.store.manifest import Recipe
@@ -47,9 +48,7 @@ def code_version(dataset: Dataset, stage: str, name: str = "") -> str:
             dataset.tokenizer, deciding_fields(dataset.documents.for_training, {}), {}
         ),
         "tokens": lambda: tokens_recipe(None, dataset.documents, dataset.tokenizer, None),
-        "split": lambda: split_recipe(
-            "", dataset.split, FilePosition(), "", shuffle_seed=dataset.shuffle.of_documents
-        ),
+        "split": lambda: _split_recipe(dataset),
         "sequences": lambda: sequences_recipe("", dataset.packings[name]),
         "export": lambda: export_recipe(
             config := BuildGraph(dataset).export_config(name),
@@ -59,6 +58,17 @@ def code_version(dataset: Dataset, stage: str, name: str = "") -> str:
         ),
     }
     return recipes[stage]().code_version
+
+
+def _split_recipe(dataset: Dataset) -> Recipe:
+    """Return what the config decides of the split of any file."""
+    seed = dataset.shuffle.of_documents
+    if dataset.mixture is None:
+        return split_recipe("", dataset.split, FilePosition(), "", shuffle_seed=seed)
+    portion = Portion(key="", tokens={}, seed=dataset.mixture.seed)
+    recipe = mixed_split_recipe("", portion, shuffle_seed=seed)
+    own = dataset.mixture.model_dump(exclude={"sources": {"__all__": {"config"}}})
+    return replace(recipe, config={**recipe.config, "mixture_config": own})
 
 
 @dataclass(frozen=True)  # without slots, since it keeps what it looked up

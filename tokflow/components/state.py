@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 
 from tokflow.build.graph import BuildGraph
+from tokflow.build.mixture import SOURCE_STAGES
 from tokflow.build.output import FILE_STAGES
 from tokflow.components.dagster_names import asset_keys
 from tokflow.components.file_partitions import FileChanges
@@ -44,7 +45,7 @@ def inputs_digest(changes: FileChanges) -> str:
 
     Raises: TokflowError where the tokenizer's own files cannot be found.
     """
-    graph = changes.graph
+    graph, sources = changes.graph, changes.graph.dataset.sources
     of_hub = [(key, of.hub.content_id) for key, of in graph.sources.items() if of.hub is not None]
     return digest_of(
         sorted(graph.sources),
@@ -54,6 +55,7 @@ def inputs_digest(changes: FileChanges) -> str:
         graph.dataset,
         graph.dataset.base,
         [code_version(graph.dataset, *asset) for asset in asset_keys(graph.dataset)],
+        *((of, [code_version(of, stage) for stage in SOURCE_STAGES]) for of in sources),
     )
 
 
@@ -81,6 +83,8 @@ def state_digest(instance: dg.DagsterInstance, changes: FileChanges) -> str:
 
 def _stored(graph: BuildGraph) -> Iterator[tuple[str, str, int]]:
     """Yield each folder of an output with the time when a file was last added to it or deleted."""
+    for source in graph.mixture.graphs.values() if graph.mixture else ():
+        yield from _stored(source)
     folder = graph.dataset.folder
     places = [folder / "tokenizer"]
     places += [folder / stage / key for stage in FILE_STAGES for key in graph.partitions]

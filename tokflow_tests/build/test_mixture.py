@@ -330,8 +330,11 @@ def test_the_terminal_says_what_was_planned_and_what_came_out(tmp_path: Path):
     sources = {"code": {"weight": 0.6, "max_epochs": 4}, "prose": {"weight": 0.4}}
     declare_mixture(tmp_path, {"sources": sources, "tokens": 78}, exports=["bin"])
 
+    plan = run("plan", "--config", tmp_path / "mixed.yaml")
     result = run("run", "--config", tmp_path / "mixed.yaml")
 
+    assert "code: a.jsonl" in plan.stdout
+    assert "mixed: code: tokens a.jsonl: 4 documents" in result.stdout
     said = [line.split() for line in result.stdout.splitlines()]
     assert result.exit_code == 0
     assert ["code", "train", "47", "47", "60.26", "%", "2.61", "2.61"] in said

@@ -1,0 +1,160 @@
+"""A mixture in Dagster: its assets are made from the splits of its sources."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
+from dagster._core.loader import LoadingContextForTest
+
+from tokflow.build.dataset import Dataset
+from tokflow.build.declared import find_declarations
+from tokflow.build.project import Project, find_project
+from tokflow.components import make_definitions, state
+from tokflow_tests.dagster_case import QUIET, RANGE
+from tokflow_tests.projects import attributes, declare_in, make_project
+
+SOURCES = {"code": {"epochs": 2}, "prose": {"epochs": 0.5}}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project with two datasets and a mixture of both."""
+    project = make_project(tmp_path)
+    for name in SOURCES:
+        (project / name).mkdir()
+        (project / name / "a.txt").write_text("".join(f"{name} {n}\n" for n in range(20)))
+        fields = {"raw": {"files": f"{name}/*.txt"}, "documents": {"document_per": "line"}}
+        declare_in(project, name, attributes(name, **fields))
+    return declare_mixture(project, SOURCES)
+
+
+def declare_mixture(project: Path, sources: dict[str, Any]) -> Path:
+    mixed = {
+        "mixture": {"sources": sources},
+        "shuffle": {},
+        "exports": ["bin", "parquet"],
+        "automation": True,
+    }
+    declare_in(project, "mixed", {"name": "mixed", "store": "store", **mixed})
+    return project
+
+
+def datasets_of(project: Path) -> dict[str, Dataset]:
+    found = find_project(project)
+    assert isinstance(found, Project)
+    return {of.name: of.load() for of in find_declarations(found)}
+
+
+def definitions_of(project: Path) -> dg.Definitions:
+    return make_definitions(*datasets_of(project).values())
+
+
+def materialized(instance: dg.DagsterInstance) -> set[str]:
+    keys = (
+        key for key in instance.all_asset_keys() if instance.get_latest_materialization_event(key)
+    )
+    return {key.to_user_string() for key in keys}
+
+
+def test_the_assets_of_a_mixture_are_made_from_the_splits_of_its_sources(project: Path):
+    graph = definitions_of(project).resolve_asset_graph()
+
+    own = {key.to_user_string() for key in graph.get_all_asset_keys() if key.path[0] == "mixed"}
+    split = graph.get(dg.AssetKey(["mixed", "split"]))
+    assert own == {
+        "mixed/split",
+        "mixed/sequences",
+        "mixed/exports/bin",
+        "mixed/exports/parquet",
+    }
+    assert {key.to_user_string() for key in split.parent_keys} == {"code/split", "prose/split"}
+
+
+def test_the_job_of_a_mixture_builds_and_records_its_sources_up_to_their_splits(project: Path):
+    with dg.instance_for_test() as instance:
+        job = definitions_of(project).resolve_job_def("mixed_build")
+
+        result = job.execute_in_process(instance=instance, run_config=QUIET, raise_on_error=False)
+        again = job.execute_in_process(instance=instance, run_config=QUIET, raise_on_error=False)
+
+        assert result.success
+        assert again.success
+        assert not again.asset_materializations_for_node("mixed_build_all")
+        assert materialized(instance) >= {"code/split", "prose/tokens", "mixed/exports/bin"}
+        assert "code/sequences" not in materialized(instance)
+        assert instance.get_dynamic_partitions("mixed_files") == ["code/a.txt", "prose/a.txt"]
+        event = instance.get_latest_materialization_event(dg.AssetKey(["mixed", "exports", "bin"]))
+        assert event is not None
+        assert event.asset_materialization is not None
+        table = event.asset_materialization.metadata["mixture"]
+        assert isinstance(table, dg.TableMetadataValue)
+        assert [row.data["epochs"] for row in table.records] == [2.0, 0.5]
+
+
+def test_the_assets_of_a_mixture_are_made_one_by_one_and_are_fresh(project: Path):
+    defs = definitions_of(project)
+    selection = dg.AssetSelection.groups("mixed")
+    both = dg.Definitions.merge(
+        defs, dg.Definitions(jobs=[dg.define_asset_job("one", selection=selection)])
+    )
+    with dg.instance_for_test() as instance:
+        for name in ("code", "prose"):
+            defs.resolve_job_def(f"{name}_build").execute_in_process(
+                instance=instance, run_config=QUIET
+            )
+        defs.resolve_job_def("mixed_scan").execute_in_process(instance=instance)
+        keys = instance.get_dynamic_partitions("mixed_files")
+
+        result = both.resolve_job_def("one").execute_in_process(
+            instance=instance,
+            tags=dict(zip(RANGE, (keys[0], keys[-1]), strict=True)),
+            run_config=QUIET,
+        )
+
+        assert result.success
+        assert not_fresh(instance, defs, keys) == {}
+        mixture = {**SOURCES, "code": {"epochs": 3}}
+        changed = definitions_of(declare_mixture(project, mixture))
+        stale = {key.partition(":")[0] for key in not_fresh(instance, changed, keys)}
+        assert stale == {"split"}
+
+
+def test_automation_builds_a_mixture_when_a_source_has_a_new_file(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(state, "CALM_SECONDS", 0.0)
+    asked: list[list[str]] = []
+    cursor = None
+    with dg.instance_for_test() as instance:
+        for new in (None, None, "b.txt", None):
+            if new is not None:
+                (project / "code" / new).write_text("more code\n")
+            defs = definitions_of(project)
+            context = dg.build_sensor_context(instance=instance, cursor=cursor)
+            ticked = defs.resolve_sensor_def("tokflow_files")(context)
+            assert isinstance(ticked, dg.SensorResult)
+            cursor, requests = ticked.cursor, ticked.run_requests or ()
+            asked.append([str(request.job_name) for request in requests])
+            for request in requests:
+                job = defs.resolve_job_def(str(request.job_name))
+                job.execute_in_process(instance=instance, run_config=QUIET, tags=dict(request.tags))
+
+    assert asked == [["mixed_build"], [], ["mixed_build"], []]
+
+
+def not_fresh(
+    instance: dg.DagsterInstance, defs: dg.Definitions, keys: Sequence[str]
+) -> dict[str, str]:
+    """Return the status of what the web UI does not show as fresh, of the mixture."""
+    graph = defs.get_repository_def().asset_graph
+    resolver = CachingStaleStatusResolver(instance, graph, LoadingContextForTest(instance))
+    found = {}
+    for key in sorted(of for of in graph.get_all_asset_keys() if of.path[0] == "mixed"):
+        for partition in keys if graph.get(key).is_partitioned else [None]:
+            status = resolver.get_status(key, partition)
+            if status != StaleStatus.FRESH:
+                found[f"{'/'.join(key.path[1:])}:{partition}"] = status.value
+    return found
