@@ -158,8 +158,12 @@ class LazyReader(io.RawIOBase):
                 retries.wait(error, has_advanced=self._blocks.find(start) is not None)
 
     def _attempt(self, start: int, stop: int) -> None:
-        """Keep the bytes from `start` to `stop`, and those that come before them in the answer."""
+        """Keep the bytes from `start` to `stop`, as far as one answer has them, and those that come
+        before them in it."""
         body, position = self._answer(start, stop)
+        stop = stop if body.stop is None else min(stop, body.stop)
+        if stop <= start:
+            raise TransientError(f"an answer that ends before byte {start:,}, which was asked for")
         while position < stop:
             size = min(stop - position, MOST_BYTES)
             data = _read_all(body, size)
@@ -172,7 +176,7 @@ class LazyReader(io.RawIOBase):
             if len(data) < size:
                 raise TransientError(f"{position:,} of {stop:,} bytes")
         self._stream = body, position
-        if body.is_bounded:
+        if body.stop is not None:
             self._end_stream()
 
     def _answer(self, start: int, stop: int) -> tuple[Body, int]:

@@ -73,7 +73,7 @@ class StoredObject:
 
         with file:
             _call(lambda: file.seek(offset), self.url)
-            yield Body(offset, num_bytes, read, is_bounded=stop is not None)
+            yield Body(offset, num_bytes, read, stop=stop)
 
 
 def find_objects(url: str, folder: str, below: Sequence[str]) -> Matches:

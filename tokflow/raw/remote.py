@@ -46,8 +46,8 @@ class Body:
     """Returns up to so many bytes; none only at the end. Raises TransientError."""
     validator: Validator | None = None
     """The version that the bytes are of; None where the answer does not tell it."""
-    is_bounded: bool = False
-    """True if it ends where it was asked to, and not with the file."""
+    stop: int | None = None
+    """The byte after the last of a range; None if it goes on to the end of the file."""
 
 
 class RemoteFile(Protocol):

@@ -18,7 +18,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from http.client import IncompleteRead
 
@@ -302,9 +302,10 @@ def _body(response: urllib3.BaseHTTPResponse, url: str) -> Body:
             raise TransientError(found) from None
 
     validator = _validator(response, url)
+    if response.headers.get("Content-Range", "").endswith("/*"):
+        validator = replace(validator, num_bytes=None)
     is_told = validator.etag is not None or validator.last_modified is not None
-    is_bounded = _last(response) not in {None, num_bytes and num_bytes - 1}
-    return Body(offset, num_bytes, read, validator if is_told else None, is_bounded)
+    return Body(offset, num_bytes, read, validator if is_told else None, _stop(response))
 
 
 def _extent(response: urllib3.BaseHTTPResponse) -> tuple[int, int | None]:
@@ -321,11 +322,11 @@ def _extent(response: urllib3.BaseHTTPResponse) -> tuple[int, int | None]:
     return int(told[1]), None if num_bytes is None else int(told[1]) + num_bytes
 
 
-def _last(response: urllib3.BaseHTTPResponse) -> int | None:
-    """Return the last byte of a range, if the body is one."""
+def _stop(response: urllib3.BaseHTTPResponse) -> int | None:
+    """Return the byte after the last of a range, if the body is one."""
     told = re.match(r"bytes \d+-(\d+)/", response.headers.get("Content-Range", ""))
     is_range = response.status == HTTPStatus.PARTIAL_CONTENT
-    return int(told[1]) if told and is_range else None
+    return int(told[1]) + 1 if told and is_range else None
 
 
 def _check_encoding(response: urllib3.BaseHTTPResponse, url: str) -> None:

@@ -29,6 +29,10 @@ class Server:
     etag: str | None = '"v1"'
     last_modified: str | None = None
     has_ranges: bool = True
+    most_of_range: int | None = None
+    """Bytes of a range that are sent at most."""
+    tells_size: bool = True
+    """False: an answer with a range does not tell how large the file is."""
     has_head: bool = True
     is_chunked: bool = False
     has_length: bool = True
@@ -93,6 +97,8 @@ class Handler(BaseHTTPRequestHandler):
         first, _, last = wanted[6:].partition("-") if spec.has_ranges else ("", "", "")
         start = max(0, int(first or 0) - spec.skew)
         stop = min(int(last) + 1, len(spec.content)) if last else len(spec.content)
+        if spec.most_of_range and last:
+            stop = min(stop, start + spec.most_of_range)
         if start >= len(spec.content) and start:
             self.send_response(416)
             self.send_header("Content-Length", "0")
@@ -101,7 +107,7 @@ class Handler(BaseHTTPRequestHandler):
         is_range = start > 0 or bool(last)
         self.send_response(206 if is_range else 200)
         if is_range:
-            total = len(spec.content)
+            total = len(spec.content) if spec.tells_size else "*"
             self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{total}")
         for name, value in (
             ("ETag", spec.etag),

@@ -236,6 +236,18 @@ def test_an_answer_that_breaks_off_is_gone_on_with(name: str, server: Server, tm
     assert num_bytes - 6000 <= server.num_sent + 60_000 <= num_bytes
 
 
+@pytest.mark.parametrize("tells_size", [True, False])
+def test_a_server_that_sends_less_of_a_range_at_once_is_asked_more_often(
+    tells_size: bool, server: Server, tmp_path: Path, caplog
+):
+    num_bytes = serve(server, "a.jsonl")
+    server.most_of_range, server.tells_size = 500_000, tells_size
+
+    assert first(looked_at(server, tmp_path), NUM_DOCUMENTS + 1) == TEXTS
+    assert server.num_sent == num_bytes
+    assert caplog.text == ""
+
+
 def test_a_server_that_answers_no_more_is_told_as_such(server: Server, tmp_path: Path, monkeypatch):
     serve(server, "a.parquet")
     monkeypatch.setattr("tokflow.raw.retries.NUM_TRIES", 2)
