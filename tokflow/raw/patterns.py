@@ -70,6 +70,13 @@ def read_pattern(text: str, base: Path) -> Pattern:
             found=str(error),
             remedy="correct the URL; in a user name or password write %2F for '/'",
         ) from None
+    if url.origin == HUB or (url.scheme == "hf" and url.path.count("/") < 2):
+        raise ConfigError(
+            where=f"raw.files {text!r}",
+            expected="a dataset of the hub as hf://datasets/org/name, or files in it",
+            found="another form of name",
+            remedy="write `datasets/`, and who owns it, as in hf://datasets/stanfordnlp/imdb",
+        )
     if url.scheme in {"file", "local"}:
         return _local_pattern(text, urllib.parse.unquote(url.path), base)
     if "*" in (url.host + url.path if is_web(url.origin) else url.host):

@@ -204,6 +204,17 @@ def test_the_token_goes_to_the_hub_and_to_no_other_host(
     assert "hf_secret" not in caplog.text
 
 
+@pytest.mark.parametrize(
+    "name", ["datasets/imdb", "datasets/imdb/*", "team/texts", "datasets/a/b@"]
+)
+def test_a_name_that_no_dataset_can_have_is_refused(name: str):
+    assert refusal(files=f"hf://{name}") == (
+        f"raw.files 'hf://{name}': expected a dataset of the hub as hf://datasets/org/name, or "
+        "files in it, found another form of name; write `datasets/`, and who owns it, as in "
+        "hf://datasets/stanfordnlp/imdb"
+    )
+
+
 def test_what_is_not_there_is_refused_by_name(hub: Hub):
     assert refusal(revision="v2") == (
         f"raw.files '{NAME}': expected a branch, a tag or a commit of team/texts, found 'v2'; "
