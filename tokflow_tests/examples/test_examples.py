@@ -199,11 +199,14 @@ def test_the_cache_of_sst2_is_archais_of_the_same_sentences(example: Callable[[s
     assert (config["validation_split"], config["shuffle"], config["seed"]) == (0.1, True, 42)
 
 
+def articles_in(folder: Path) -> list[str]:
+    [raw] = folder.glob("data/raw/several/articles/*.gz")
+    return [json.loads(line)["content"] for line in gzip.decompress(raw.read_bytes()).splitlines()]
+
+
 def test_rows_of_several_are_their_documents_truncated(example: Callable[[str], Path]):
     folder = example("several")
-    [raw] = folder.glob("data/raw/several/articles/*.gz")
-    texts = [json.loads(line)["content"] for line in gzip.decompress(raw.read_bytes()).splitlines()]
-    expected = sorted(encoded([text])[:2048] for text in texts)
+    expected = sorted(encoded([text])[:2048] for text in articles_in(folder))
     articles = folder / "data/store/articles/exports"
 
     rows = {name: rows_of(articles / name / "latest") for name in ("parquet", "arrow", "jsonl")}
@@ -213,6 +216,16 @@ def test_rows_of_several_are_their_documents_truncated(example: Callable[[str], 
         assert sorted(row["input_ids"] for row in found) == expected
         assert all(row["attention_mask"] == [1] * len(row["input_ids"]) for row in found)
         assert [row["input_ids"] for row in found] == [row["input_ids"] for row in rows["parquet"]]
+
+
+def test_packed_rows_of_several_lose_nothing(example: Callable[[str], Path]):
+    folder = example("several")
+
+    rows = rows_of(folder / "data/store/articles/exports/packed/latest")
+
+    written = [token for row in rows for token in row["input_ids"][: sum(row["attention_mask"])]]
+    assert Counter(written) == Counter(encoded(articles_in(folder)))
+    assert len(written) > 0.95 * 2048 * len(rows)
 
 
 def rows_of(folder: Path) -> list[dict]:
