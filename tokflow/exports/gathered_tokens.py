@@ -1,5 +1,6 @@
 """The tokens of many splits, read as if they lay end to end."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -10,6 +11,13 @@ import numpy.typing as npt
 
 from tokflow.split.spans import Split
 from tokflow.tokens.token_source import TokenSource
+
+
+def memory_bytes() -> int:
+    """Return the memory of this machine; where that cannot be known, more than any has."""
+    if not hasattr(os, "sysconf"):
+        return 2**63
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +44,7 @@ class GatheredTokens:
         forwards."""
         dtype = np.dtype(np.uint8) if self.of_loss_mask else self.splits[0].shard.dtype
         found = np.ones(lengths.sum(), dtype=dtype)  # of a split without a mask every token counts
+        is_large = self.edges[-1] * dtype.itemsize > memory_bytes() // 2
         at = np.cumsum(lengths) - lengths
         some = np.flatnonzero(lengths)
         order = some[np.argsort(starts[some])]
@@ -45,7 +54,10 @@ class GatheredTokens:
             source = self._source(self.splits[number])
             if source is None:
                 continue
-            source.fill(found, at[here], starts[here] - self.edges[number], lengths[here])
+            spans = starts[here] - self.edges[number], lengths[here]
+            if is_large:
+                source.expect(*spans)
+            source.fill(found, at[here], *spans)
             source.release()
         return found
 

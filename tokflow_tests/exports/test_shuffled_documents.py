@@ -13,6 +13,7 @@ from tokflow.build.graph import BuildGraph
 from tokflow.build.plan import make_plan
 from tokflow.exports import (
     ExportConfig,
+    gathered_tokens,
     part_sequences,
     shuffled_documents,
     shuffled_sequences,
@@ -184,6 +185,19 @@ def test_convert_keeps_the_order(tmp_path: Path):
         == (content(built.export("jsonl").folder)["train-00000-of-00001.jsonl"])
     )
     assert problems_of(dataset) == []
+
+
+def test_tokens_that_do_not_fit_into_memory_are_read_as_others_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    files = {f"{n}.jsonl": [f"{n}{row}" * 2_000 for row in range(6)] for n in "abc"}
+    build(dataset := declared(tmp_path, files, split={}))
+    [part] = parts(dataset, "bin").values()
+    expected = np.concatenate(list(part.stream()))
+
+    monkeypatch.setattr(gathered_tokens, "memory_bytes", lambda: 0)
+
+    assert np.concatenate(list(part.stream())).tolist() == expected.tolist()
 
 
 def test_a_file_that_comes_leaves_the_order_of_the_others_and_makes_none_of_their_outputs(
