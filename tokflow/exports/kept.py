@@ -55,7 +55,7 @@ class KeptOfDocuments:
             return self._empty(pa.table({"row": to_arrow(rows)})).select(self.names)
         of_shard, kept = self._read(raw_file)
         first = shard.origins.row_of(raw_file, 0)
-        return kept.take(to_arrow(np.searchsorted(of_shard, rows % ROWS_OF_PASS + first)))
+        return kept.take(to_arrow(np.searchsorted(of_shard, (rows + first) % ROWS_OF_PASS)))
 
     def _read_shard(self, raw_file: str) -> tuple[npt.NDArray[np.int64], pa.Table]:
         """Return the row of each document of the shard that a raw file is in, and its columns."""

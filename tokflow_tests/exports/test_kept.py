@@ -21,6 +21,7 @@ from tokflow.exports import FORMATS, export_segments
 from tokflow.exports.columns import TYPES
 from tokflow.exports.index import INDEX_SCHEMA
 from tokflow.tokens import shard_segments
+from tokflow_tests.build.test_mixture import declare_mixture, declare_source
 from tokflow_tests.fuzz import readers
 from tokflow_tests.outputs import index_of
 from tokflow_tests.tiny import EOS, build, declare
@@ -240,3 +241,17 @@ def rows_in(made: StageResult, part: str) -> list[list[Any]]:
     found = readers.READERS[format_](export)
     assert isinstance(found, readers.Rows)
     return [found.fields[name] for name in ("token_ids", "url", "meta.n")]
+
+
+def test_each_pass_of_a_mixture_has_the_columns_that_its_source_keeps(tmp_path: Path):
+    for name, documents in (("code", {"keep_columns": ["url"]}), ("prose", {})):
+        declare_source(tmp_path, name, {}, documents=documents)
+        (tmp_path / name).mkdir()
+        lines = [json.dumps({"text": f"{n}", "url": f"{name}-{n}"}) + "\n" for n in range(2)]
+        (tmp_path / name / "a.jsonl").write_text("".join(lines))
+    mixture = {"sources": {"code": {"epochs": 2}, "prose": {"epochs": 1}}}
+
+    built = build(declare_mixture(tmp_path, mixture, exports=["bin"]))
+
+    rows = index_of(built.export("bin").folder, "train")
+    assert [row["url"] for row in rows] == ["code-0", "code-1"] * 2 + [None, None]
