@@ -71,12 +71,7 @@ def read_pattern(text: str, base: Path) -> Pattern:
             remedy="correct the URL; in a user name or password write %2F for '/'",
         ) from None
     if url.origin == HUB or (url.scheme == "hf" and url.path.count("/") < 2):
-        raise ConfigError(
-            where=f"raw.files {text!r}",
-            expected="a dataset of the hub as hf://datasets/org/name, or files in it",
-            found="another form of name",
-            remedy="write `datasets/`, and who owns it, as in hf://datasets/stanfordnlp/imdb",
-        )
+        raise _no_dataset(text)
     if url.scheme in {"file", "local"}:
         return _local_pattern(text, urllib.parse.unquote(url.path), base)
     if "*" in (url.host + url.path if is_web(url.origin) else url.host):
@@ -95,6 +90,15 @@ def read_pattern(text: str, base: Path) -> Pattern:
         origin=url.origin,
         folder="/" + "/".join(map(unescaped, names[:fixed])),
         below=tuple(names[fixed:]),
+    )
+
+
+def _no_dataset(text: str) -> ConfigError:
+    return ConfigError(
+        where=f"raw.files {text!r}",
+        expected="a dataset of the hub as hf://datasets/org/name, or files in it",
+        found="another form of name",
+        remedy="write `datasets/`, and who owns it, as in hf://datasets/stanfordnlp/imdb",
     )
 
 
