@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from examples.small import SMALLER, small_hub, write_small
+from examples.small import SMALLER, environment_of, small_hub, write_small
 
 EXAMPLES = ("lance", "c_code", "tinystories", "sst2", "several")
 HERE = Path(__file__).parent
@@ -31,7 +31,7 @@ def run_example(name: str, folder: Path, *, say: Callable[[str], object]) -> Sec
     prepare(name, folder)
     tokflow = [sys.executable, "-m", "tokflow", "run", "--config", "dataset.yaml"]
     with small_hub() as hub:
-        environment = {**os.environ, "PYTHONPATH": str(HERE.parent), "HF_ENDPOINT": hub.url}
+        environment = {**os.environ, "PYTHONPATH": str(HERE.parent), **environment_of(hub)}
         run = partial(_seconds, folder=folder, environment=environment)
         built, said = run(tokflow)
         again, unchanged = run(tokflow)

@@ -61,6 +61,11 @@ def small_hub() -> Iterator[Hub]:
         yield hub
 
 
+def environment_of(hub: Hub) -> dict[str, str]:
+    """Return what a process needs to ask this hub, whatever it would ask otherwise."""
+    return {"HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0", "no_proxy": "127.0.0.1"}
+
+
 def _c_code() -> dict[str, bytes]:
     rng = random.Random("c_code")
     contents = [c_file(rng) for _ in range(220)]

@@ -20,7 +20,7 @@ import pytest
 import tiktoken
 
 from examples.running import EXAMPLES, HERE, prepare
-from examples.small import HUB, small_hub
+from examples.small import HUB, environment_of, small_hub
 from tokflow.build.dataset import load_datasets
 from tokflow.build.pipeline import build_dataset
 from tokflow.store.manifest import read_manifest
@@ -42,7 +42,8 @@ def example(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterable[
 
     with pytest.MonkeyPatch.context() as patch, small_hub() as hub:
         patch.setenv("TIKTOKEN_CACHE_DIR", str(shared / "tiktoken-cache"))
-        patch.setenv("HF_ENDPOINT", hub.url)
+        for name, value in environment_of(hub).items():
+            patch.setenv(name, value)
         yield built
 
 
@@ -57,6 +58,26 @@ def test_every_folder_is_an_example_with_its_yaml_consumer_and_readme():
         assert len([line for line in code.splitlines() if line.strip()]) < 30
         table = (HERE / name / "README.md").read_text()
         assert "differs, and why |\n|---|---|---|---|\n" in table
+
+
+NAMES = {
+    "lance": ["wikitext"],
+    "c_code": ["c_code"],
+    "tinystories": ["tinystories", "tinystories_eos"],
+    "sst2": ["sst2", "sst2_drawn"],
+    "several": ["articles", "code", "code_gpt2", "both"],
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_each_yaml_declares_datasets_of_the_real_size(name: str):
+    datasets = load_datasets(HERE / name / "dataset.yaml")
+
+    assert [dataset.name for dataset in datasets] == NAMES[name]
+    if name == "c_code":
+        assert datasets[0].split.parts["train"].characters == 100_000_000
+    if name == "lance":
+        assert datasets[0].documents.limit.documents == 500_000
 
 
 SAID = {
