@@ -15,7 +15,8 @@ from tokflow.documents.file_range import OpenRange
 from tokflow.documents.source import DocumentSource
 from tokflow.errors import ConfigError
 
-READ_BYTES = 1_000_000
+READ_BYTES = 250_000
+"""At once: of a file elsewhere no more is fetched than for the text, or little more."""
 
 
 class KeptColumns:

@@ -19,7 +19,7 @@ from tokflow.build.pipeline import build_dataset
 from tokflow.build.plan import make_plan
 from tokflow.raw.lazy import LEAST_BYTES
 from tokflow_tests.cli.commands import run
-from tokflow_tests.outputs import content
+from tokflow_tests.outputs import content, index_of
 from tokflow_tests.raw.fetching import Handler, Server
 from tokflow_tests.raw.servers import running
 from tokflow_tests.tiny import TINY, build, ids
@@ -157,3 +157,17 @@ def test_files_behind_the_limit_of_a_dataset_are_asked_nothing(server: Server, t
     assert server.requests.count("HEAD") == 2
     assert problems_of(dataset) == []
     assert find_garbage(dataset, keep=1) == {}
+
+
+def test_columns_that_are_kept_of_the_beginning_are_read_of_what_is_fetched_for_it(
+    server: Server, tmp_path: Path
+):
+    documents = {"limit": {"documents": 100}, "keep_columns": ["text"]}
+    dataset = limited(tmp_path, server, None, documents=documents)
+
+    built = build(dataset)
+
+    index = index_of(built.export("bin").folder, "train")
+    assert [row["text"] for row in index] == TEXTS[:100]
+    assert server.num_sent == LEAST_BYTES
+    assert problems_of(dataset) == []
