@@ -49,24 +49,32 @@ def repositories(config: RawConfig, store: Path | None) -> Callable[[str], "HubR
     hub does not answer.
     """
 
+    revisions: dict[str, str] = {}
+
     @cache
-    def listed(name: str, revision: str) -> "HubRepository":
+    def listed(name: str) -> "HubRepository":
         from tokflow.raw.hub import list_repository  # with urllib3 and ssl
 
-        return list_repository(name, revision, store=store)
+        return list_repository(name, revisions[name], store=store)
 
     def repository_of(url: str) -> "HubRepository":
         name, written, _ = hub_url(url) or (url, None, "")
-        if written and config.revision and written != config.revision:
-            raise ConfigError(
-                where="raw.revision",
-                expected=f"one revision of {name}",
-                found=f"{config.revision!r}, and {written!r} in raw.files",
-                remedy="keep one of them",
-            )
-        return listed(name, config.revision or written or DEFAULT_REVISION)
+        revision = written or config.revision or DEFAULT_REVISION
+        for other in (config.revision or revision, revisions.setdefault(name, revision)):
+            _check_one_revision(name, revision, other)
+        return listed(name)
 
     return repository_of
+
+
+def _check_one_revision(name: str, revision: str, other: str) -> None:
+    if revision != other:
+        raise ConfigError(
+            where="raw.files",
+            expected=f"one revision of {name}",
+            found=f"{revision!r} and {other!r}",
+            remedy="keep one of them; two are two datasets",
+        )
 
 
 def repository_matches(

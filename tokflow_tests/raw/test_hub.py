@@ -215,14 +215,24 @@ def test_a_name_that_no_dataset_can_have_is_refused(name: str):
     )
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"files": f"{NAME}@v1", "revision": "main"},
+        {"files": [f"{NAME}/data/train*", f"{NAME}@v1/data/test*"]},
+    ],
+)
+def test_a_dataset_has_one_revision(fields: dict[str, object]):
+    assert refusal(**fields) == (
+        "raw.files: expected one revision of team/texts, found 'v1' and 'main'; keep one of them; "
+        "two are two datasets"
+    )
+
+
 def test_what_is_not_there_is_refused_by_name(hub: Hub):
     assert refusal(revision="v2") == (
         f"raw.files '{NAME}': expected a branch, a tag or a commit of team/texts, found 'v2'; "
         "correct raw.revision; the default is main"
-    )
-    assert refusal(files=f"{NAME}@v1", revision="v2") == (
-        "raw.revision: expected one revision of team/texts, found 'v2', and 'v1' in raw.files; "
-        "keep one of them"
     )
     assert refusal(files="data/*.txt", revision="main") == (
         "raw.revision: expected a dataset of the hub in `files`, as hf://datasets/org/name, found "
