@@ -1,9 +1,12 @@
 """Mixtures, built: their tokens can be read, for those of `bytes` are bytes of UTF-8."""
 
 import json
+from collections import Counter
 from pathlib import Path
+from random import Random
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -340,3 +343,92 @@ def test_the_terminal_says_what_was_planned_and_what_came_out(tmp_path: Path):
     assert ["code", "train", "47", "47", "60.26", "%", "2.61", "2.61"] in said
     assert ["prose", "train", "31", "31", "39.74", "%", "0.39", "0.39"] in said
     assert ["prose", "validation", "10", "10", "100.00", "%", "1.00", "1.00"] in said
+
+
+def test_columns_that_a_source_keeps_stand_with_each_repetition(tmp_path: Path):
+    (tmp_path / "code").mkdir()
+    lines = [json.dumps({"text": text, "url": f"at {text}"}) for text in CODE["a.jsonl"]]
+    (tmp_path / "code/a.jsonl").write_text("\n".join(lines))
+    declare_source(tmp_path, "code", {}, documents={"keep_columns": ["url"]})
+    declare_source(tmp_path, "prose", {"c.jsonl": PROSE["c.jsonl"]})
+    sources = {"code": {"epochs": 2.5}, "prose": {"epochs": 1}}
+    packing = {"strategy": "one_document", "sequence_length": 8}
+    more = {"shuffle": {"documents": "dataset"}, "exports": ["parquet"]}
+    dataset = declare_mixture(tmp_path, {"sources": sources}, packing=packing, **more)
+
+    folder = build(dataset).export("parquet").folder
+
+    table = pq.read_table(next(folder.glob("train*.parquet")))
+    found = [
+        (bytes(token for token in row["input_ids"] if token != EOS).decode(), row["url"])
+        for row in table.to_pylist()
+    ]
+    assert len(found) == 30
+    for text, url in found:
+        assert url == (None if text.startswith("p") else f"at {text}")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_mixture_takes_what_it_plans_and_no_document_once_more_than_another(
+    tmp_path: Path, seed: int
+):
+    random = Random(seed)
+    texts: dict[str, list[str]] = {}
+    for name in ("one", "two"):
+        files = {
+            f"{number}.jsonl": [
+                f"{name}.{number}.{row}" + "x" * random.choice([0, 3, 40])
+                for row in range(random.randrange(1, 40))
+            ]
+            for number in range(random.randrange(1, 5))
+        }
+        texts[name] = [text for of_file in files.values() for text in of_file]
+        declare_source(tmp_path, name, files)
+    sources = {name: {"epochs": round(random.uniform(0.1, 3), 2)} for name in texts}
+    shuffle = random.choice([{}, {"documents": "dataset"}, {"documents": "file"}])
+    mixture = {"sources": sources, "seed": seed}
+    dataset = declare_mixture(tmp_path, mixture, shuffle=shuffle, exports=["bin"])
+
+    details = build(dataset).export("bin").manifest.details["mixture"]
+
+    found = Counter(documents_of(dataset, "train"))
+    for name, of_source in texts.items():
+        planned, taken = (details[name]["train"][key] for key in ("planned_tokens", "tokens"))
+        num_files = len({text.split(".")[1] for text in of_source})
+        assert planned == round(sources[name]["epochs"] * sum(len(t) + 1 for t in of_source))
+        assert planned - num_files <= taken <= planned  # of a file, at most an EOS alone is left
+        whole = int(sources[name]["epochs"])
+        assert {found[text] for text in of_source} <= {whole, whole + 1}
+        cut = [text for text in found if text.startswith(name[:1]) and text not in of_source]
+        assert len(cut) <= num_files
+    assert [problem for of in verify_dataset(dataset) for problem in of.problems] == []
+
+
+def test_more_tokens_take_all_that_fewer_take(tmp_path: Path):
+    taken = []
+    for num in (20, 40, 60):
+        dataset = declare_mixture(tmp_path, {"sources": {"prose": {"tokens": num}}})
+        build(dataset)
+        taken.append(set(documents_of(dataset, "train")))
+
+    assert [len(of) for of in taken] == [5, 10, 15]
+    assert taken[0] < taken[1] < taken[2]
+    other = declare_mixture(tmp_path, {"sources": {"prose": {"tokens": 40}}, "seed": 1})
+    build(other)
+    assert set(documents_of(other, "train")) != taken[1]
+
+
+def test_a_source_of_which_little_is_taken_is_spread_over_the_whole_order(tmp_path: Path):
+    declare_source(tmp_path, "code", {"a.jsonl": [f"c{n:03d}" for n in range(200)]})
+    declare_source(tmp_path, "prose", {"c.jsonl": [f"p{n:03d}" for n in range(800)]})
+    sources = {"code": {"epochs": 1}, "prose": {"epochs": 0.25}}
+    more = {"shuffle": {"documents": "dataset"}, "exports": ["bin"]}
+    dataset = declare_mixture(tmp_path, {"sources": sources}, **more)
+
+    build(dataset)
+
+    documents = documents_of(dataset, "train")
+    first, second = documents[:200], documents[200:]
+    num_prose = [sum(text.startswith("p") for text in half) for half in (first, second)]
+    assert sum(num_prose) == 200
+    assert 70 < num_prose[0] < 130  # all 200 if the documents were chosen by their own order
