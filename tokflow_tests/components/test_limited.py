@@ -1,10 +1,12 @@
 """Dagster's partitions, jobs and sensor where a limit of the dataset takes some of its files."""
 
+import os
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
+from tokflow.components import file_partitions, sync_files
 from tokflow.components import state as state_module
 from tokflow_tests.dagster_case import QUIET, Case, Sensor, failure, selection
 
@@ -56,14 +58,30 @@ def test_partitions_are_those_that_the_limit_takes_now(limited: Case):
     assert limited.partitions() == ["b.txt"]
 
 
-def test_the_sensor_asks_for_one_build_of_what_the_limit_takes(limited: Case):
+def test_partitions_that_may_follow_stay_until_the_files_before_them_are_built(limited: Case):
+    build(limited)
+    limited.write("a", "one\n")
+
+    synced = sync_files(limited.instance, limited.dataset)
+
+    assert (synced.changed, synced.removed) == (("a.txt",), ())
+    assert limited.partitions() == TAKEN
+
+
+def test_the_sensor_asks_for_one_build_of_what_the_limit_takes(
+    limited: Case, monkeypatch: pytest.MonkeyPatch
+):
     limited.attributes |= {"exports": ["parquet"], "automation": True}
+    for path in (limited.folder / "raw").iterdir():
+        os.utime(path, (1_700_000_000, 1_700_000_000))  # so that its checksum is kept
     sensor = Sensor(limited)
 
     assert sensor.settle() == ["small_build"]
     assert limited.partitions() == TAKEN
     limited.write("c", "behind the limit\n")
-    assert sensor.settle() == []
+    with monkeypatch.context() as patch:
+        patch.setattr(file_partitions, "QUICK_BYTES", 0)  # no file that is not read is a small one
+        assert sensor.settle() == []
     limited.write("a", "other\n")
     assert sensor.settle() == ["small_build"]
     assert limited.not_fresh() == {}
