@@ -71,6 +71,9 @@ def make_case(seed: int, folder: Path) -> Case:
     _add_transform(Random(f"transform {seed}"), documents)
     _add_limit(Random(f"limit {seed}"), documents, reference.fields["kind"])
     files = _files(random, documents)
+    kept = Random(f"kept {seed}")
+    if kept.random() < 0.2 and all(file.records is not None for file in files):
+        documents["keep_columns"] = kept.sample(documents["columns"], 1)
     documents.pop("columns")
     read = {file.key: documents_of(file, documents) for file in files}
     split = _split(random, read) if random.random() < 0.85 else None

@@ -24,6 +24,7 @@ from tokflow.exports import ExportConfig
 from tokflow.sequences.config import PackingConfig
 from tokflow_tests.fuzz.cases import Case
 from tokflow_tests.fuzz.check_export import CheckedExport, ExportToCheck, check_export
+from tokflow_tests.fuzz.check_kept import check_kept
 from tokflow_tests.fuzz.check_stages import assigned_parts, check_split, check_tokens
 from tokflow_tests.fuzz.check_trace import check_traces
 from tokflow_tests.fuzz.difference import DifferenceError, same
@@ -103,6 +104,7 @@ class _Run:
         """Write the raw files, build, and compare everything."""
         documents, tokenizer = self.config.get("documents", {}), self.config["tokenizer"]
         encode = partial(tokens_of, reference=self.reference, config=tokenizer)
+        self.files = files
         self.documents = read_all(files, documents, encode, self.config.get("shuffle", {}))
         dataset = self._declare(files)
         expects_error = any(found.error_row is not None for found in self.documents.values())
@@ -219,6 +221,8 @@ class _Run:
                 config=self.config["tokenizer"],
             )
             checked[name] = check_export(export)
+            of_documents = self.config.get("documents", {})
+            check_kept(made.output.folder, of_documents, self.files, self.documents)
             self.tally.exports += 1
             self.tally.tokens += checked[name].num_tokens
             self.tally.traces += check_traces(checked[name], self.random)
