@@ -10,7 +10,7 @@ from tokflow.audit.verify.verification import verify_dataset, verify_path
 from tokflow.build.dataset import Dataset
 from tokflow.build.gc import find_garbage
 from tokflow.build.graph import BuildGraph
-from tokflow.build.pipeline import build_dataset
+from tokflow.build.pipeline import build_dataset, make_split, make_tokens
 from tokflow.build.plan import make_plan
 from tokflow.build.results import BuildResult
 from tokflow.errors import ConfigError
@@ -132,15 +132,18 @@ def test_a_plan_says_why_each_packing_is_to_be_made(folder: Path):
 
 
 def test_a_file_that_changed_is_the_reason_for_both_packings(folder: Path):
-    dataset = declare(folder, {}, exports=["parquet", SHORT])
+    dataset = declared(folder, "parquet", SHORT)
     build(dataset)
     write_raw(folder, {"a.jsonl": ["other"]})
-    for key in BuildGraph(dataset).partitions:
-        build_dataset(dataset.model_copy(update={"exports": ()}), partitions=[key])
+    make_tokens(BuildGraph(dataset), "a.jsonl")
+    make_split(BuildGraph(dataset), "a.jsonl")
 
-    [planned] = [of for of in make_plan(dataset).missing if of.stage == "sequences"]
+    planned = [of for of in make_plan(dataset).missing if of.stage == "sequences"]
 
-    assert (planned.output.label, planned.reason) == ("a.jsonl (short)", "input changed (split)")
+    assert [(of.output.label, of.reason) for of in planned] == [
+        ("a.jsonl", "input changed (split)"),
+        ("a.jsonl (short)", "input changed (split)"),
+    ]
 
 
 def test_of_some_files_the_sequences_of_every_packing_are_made_and_no_export(folder: Path):
