@@ -160,7 +160,8 @@ class DocumentsConfig(Config):
     the lines after it.
     """
     limit: Limit = Limit()
-    """Limits of reading each raw file; half of a file costs half of the time."""
+    """Limits of reading each raw file; half of a file costs half of the time, and of one that is
+    elsewhere no more is fetched than is read, and a few MB."""
 
     _user_function: UserFunction | None = PrivateAttr(default=None)
 

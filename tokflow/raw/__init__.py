@@ -1,7 +1,8 @@
 """Find and fetch the raw files of a dataset.
 
 list_raw         what is there, by key, and what is left out; reads no content
-read_raw_files   on this disk, with the sha256 of the content; downloads what is elsewhere
+read_raw_files   on this disk, with the sha256 of the content; downloads what is elsewhere, or
+                 has it fetched as it is read
 check_unchanged  whoever read a raw file makes sure that it stayed the same meanwhile
 partitions_of    which of them each partition is made of
 """
