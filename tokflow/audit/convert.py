@@ -36,7 +36,8 @@ def convert_export(
     left out, which `details.left_out` of the manifest counts. Two more differences: documents that
     were shuffled within a group of raw files are shuffled within each file here, for an export does
     not tell its groups; and sequences made of a stream are in its order, for a stream does not tell
-    of the dataset's `shuffle.sequences`. `packing` is for formats of sequences; by default it is
+    of the dataset's `shuffle.sequences`. A mixture whose documents are not in one order over all
+    files comes pass by pass. `packing` is for formats of sequences; by default it is
     the export's own, or where it has none PackingConfig's defaults, with `config.packing`. Without
     `output` the folder stands beside the export's and is found again by its fingerprint; what is
     there already is not made again. Checksums are compared before the export is read, and again

@@ -74,8 +74,17 @@ def _print_origins(manifest: Manifest) -> None:
     parents = [f"{name} {parent[:16]}" for name, parent in manifest.parents.items()]
     for parent in shortened(parents, FILES_SHOWN):
         print(f"made from    {parent}")
+    _print_mixture(manifest.details.get("mixture", {}))
     for name, commit in _commits(manifest.details).items():
         print(f"of the hub   {name} at {commit}")
+
+
+def _print_mixture(sources: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> None:
+    """Print what an export has of each source of a mixture."""
+    for source, parts in sources.items():
+        for part, of in parts.items():
+            tokens = f"{of['tokens']:,} of {counted(of['planned_tokens'], 'planned token')}"
+            print(f"mixture      {part} of {source}: {tokens}, {of['epochs']:g} epochs")
 
 
 def _commits(details: Mapping[str, Any]) -> Mapping[str, str]:

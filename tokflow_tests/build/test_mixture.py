@@ -225,8 +225,12 @@ def test_a_shuffle_of_a_mixture_loses_and_repeats_nothing_more(
         assert found[:4] != found[4:8]  # passes have orders of their own, or are one among another
 
 
-def test_an_export_of_a_mixture_converts_with_every_repetition(tmp_path: Path):
-    dataset = declare_mixture(tmp_path, {"sources": {"code": {"epochs": 2.5}}})
+@pytest.mark.parametrize("documents", [None, "dataset"])
+def test_an_export_of_a_mixture_converts_with_every_repetition(
+    tmp_path: Path, documents: str | None
+):
+    shuffle = {"documents": documents} if documents else {}
+    dataset = declare_mixture(tmp_path, {"sources": {"code": {"epochs": 2.5}}}, shuffle=shuffle)
     folder = build(dataset).export("bin").folder
 
     converted = convert_export(folder, ExportConfig.model_validate("npy"))
@@ -234,6 +238,7 @@ def test_an_export_of_a_mixture_converts_with_every_repetition(tmp_path: Path):
     tokens = [token for some in open_export(converted).tokens("train") for token in some.tolist()]
     found = bytes(token if token != EOS else 32 for token in tokens).decode().split()
     assert sorted(found) == sorted(documents_of(dataset, "train"))
+    assert documents is None or found == documents_of(dataset, "train")
     assert [problem for of in verify_path(converted) for problem in of.problems] == []
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+import yaml
 from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
 from dagster._core.loader import LoadingContextForTest
 
@@ -71,6 +72,23 @@ def test_the_assets_of_a_mixture_are_made_from_the_splits_of_its_sources(project
         "mixed/exports/parquet",
     }
     assert {key.to_user_string() for key in split.parent_keys} == {"code/split", "prose/split"}
+
+
+def test_a_source_may_be_declared_outside_of_the_project(project: Path):
+    fields = {"raw": {"files": "far/*.txt"}, "documents": {"document_per": "line"}}
+    (project / "far").mkdir()
+    (project / "far" / "a.txt").write_text("from afar\n")
+    (project / "far.yaml").write_text(yaml.safe_dump(attributes("far", **fields)))
+    declare_mixture(project, {"far": {"epochs": 2, "config": "far.yaml"}})
+
+    with dg.instance_for_test() as instance:
+        defs = definitions_of(project)
+        job = defs.resolve_job_def("mixed_build")
+        result = job.execute_in_process(instance=instance, run_config=QUIET)
+
+        assert result.success
+        assert materialized(instance) >= {"far/split", "mixed/exports/bin"}
+        assert not_fresh(instance, defs, ["far/a.txt"]) == {}
 
 
 def test_the_job_of_a_mixture_builds_and_records_its_sources_up_to_their_splits(project: Path):
