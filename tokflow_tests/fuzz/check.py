@@ -202,7 +202,7 @@ class _Run:
                 same(f"part of {key}, row {row}, later", expected=part, found=assigned[key, row])
 
     def _check_exports(self, built: BuildResult, pieces: Pieces) -> dict[str, CheckedExport]:
-        checked = {}
+        checked, of_documents = {}, self.config.get("documents", {})
         parts = {name: of_files for name, of_files in pieces.items() if name != NO_PART}
         for entry in self.config["exports"]:
             name = entry["name"]
@@ -219,9 +219,9 @@ class _Run:
                 whole=parts,
                 reference=self.reference,
                 config=self.config["tokenizer"],
+                keep_columns=of_documents.get("keep_columns", ()),
             )
             checked[name] = check_export(export)
-            of_documents = self.config.get("documents", {})
             check_kept(made.output.folder, of_documents, self.files, self.documents)
             self.tally.exports += 1
             self.tally.tokens += checked[name].num_tokens
@@ -273,6 +273,8 @@ class _Run:
         self.tally.traces += check_traces(checked, self.random)
         if is_packed and converted.shuffle_seed != self._sequence_seed:
             return  # a stream does not tell that sequences are to be shuffled
+        if source.made.keep_columns:
+            return  # which a converted export has not
         if not source.has_left_out and all(p.tokens for p in source.all_pieces):
             for other in exports.values():
                 if (other.made.options, other.made.packings) == (entry, converted.packings):

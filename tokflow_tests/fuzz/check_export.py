@@ -40,6 +40,8 @@ class ExportToCheck:
     reference: Reference
     config: Mapping[str, Any]
     """Of the tokenizer."""
+    keep_columns: Sequence[str] = ()
+    """Of the documents."""
 
     @property
     def counts(self) -> Mapping[str, int]:
