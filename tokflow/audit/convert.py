@@ -38,11 +38,10 @@ def convert_export(
     were shuffled within a group of raw files are shuffled within each file here, for an export does
     not tell its groups; and sequences made of a stream are in its order, for a stream does not tell
     of the dataset's `shuffle.sequences`. A mixture whose documents are not in one order over all
-    files comes pass by pass. `packing` is for formats of sequences; by default it is
-    the export's own, or where it has none PackingConfig's defaults, with `config.packing`. Without
-    `output` the folder stands beside the export's and is found again by its fingerprint; what is
-    there already is not made again. Checksums are compared before the export is read, and again
-    where that changed.
+    files comes pass by pass. `packing` is for formats of sequences; by default it is the export's
+    own, or where it has none PackingConfig's defaults, with `config.packing`. Without `output` the
+    folder stands beside the export's and is found again by its fingerprint; what is there already
+    is not made again. Checksums are compared before the export is read, and where that changed.
 
     Raises: MissingOutputError where there is no export; CorruptOutputError where it is damaged;
     ConfigError where its format cannot be read, where it lost what the new one keeps, where it has

@@ -345,6 +345,8 @@ def test_the_terminal_says_what_was_planned_and_what_came_out(tmp_path: Path):
     assert "mixed: code: tokens a.jsonl: 4 documents" in result.stdout
     said = [line.split() for line in result.stdout.splitlines()]
     assert result.exit_code == 0
+    shown = run("inspect", tmp_path / "store/mixed/exports/bin").stdout
+    assert "train of code: 47 of 47 planned tokens, 2.6111 epochs" in shown
     assert ["code", "train", "47", "47", "60.26", "%", "2.61", "2.61"] in said
     assert ["prose", "train", "31", "31", "39.74", "%", "0.39", "0.39"] in said
     assert ["prose", "validation", "10", "10", "100.00", "%", "1.00", "1.00"] in said
