@@ -439,3 +439,16 @@ def test_a_source_of_which_little_is_taken_is_spread_over_the_whole_order(tmp_pa
     num_prose = [sum(text.startswith("p") for text in half) for half in (first, second)]
     assert sum(num_prose) == 200
     assert 70 < num_prose[0] < 130  # all 200 if the documents were chosen by their own order
+
+
+def test_a_source_whose_limit_is_of_all_files_gives_those_that_the_limit_takes(tmp_path: Path):
+    files = {f"{n}.jsonl": [f"{n}a", f"{n}b"] for n in range(4)}
+    limit = {"limit": {"documents": 3, "scope": "dataset"}}
+    declare_source(tmp_path, "code", files, documents=limit)
+    dataset = declare_mixture(tmp_path, {"sources": {"code": {"epochs": 2}}})
+
+    built = build(dataset)
+
+    assert documents_of(dataset, "train") == ["0a", "0b", "0a", "0b", "1a", "1a"]
+    assert sorted(built.partitions) == ["code/0.jsonl", "code/1.jsonl"]
+    assert make_plan(dataset).is_up_to_date
