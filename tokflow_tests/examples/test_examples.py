@@ -4,9 +4,10 @@ import gzip
 import io
 import json
 import pickle
+import re
 import runpy
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
@@ -26,25 +27,42 @@ from tokflow.build.pipeline import build_dataset
 from tokflow.store.manifest import read_manifest
 from tokflow_tests.tiny import build
 
-EOS = 50_256
 
+class Examples:
+    """The examples with one tokenizer, each built once for all tests."""
 
-@pytest.fixture(scope="module")
-def example(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterable[Callable]:
-    """Return the folder of an example that is built, once for all tests."""
+    def __init__(self, make_folder: Callable[[str], Path], tokenizer: str) -> None:
+        self.tokenizer = tokenizer
+        self.folder = cache(lambda name: self._built(name, make_folder("examples") / name))
 
-    @cache
-    def built(name: str) -> Path:
-        folder = tmp_path_factory.mktemp("examples") / name
-        for dataset in load_datasets(prepare(name, folder)):
+    def _built(self, name: str, folder: Path) -> Path:
+        path = prepare(name, folder)
+        if self.tokenizer == "bytes":
+            text = re.sub(r"kind: tiktoken,?\s+name: gpt2", "kind: bytes", path.read_text())
+            path.write_text(text)
+        for dataset in load_datasets(path):
             build(dataset)
         return folder
 
+    def encoded(self, texts: Iterable[str], *, eos: bool = True) -> list[int]:
+        """Return what a loop over the texts makes."""
+        if self.tokenizer == "bytes":
+            return [token for text in texts for token in [*text.encode(), *([256] if eos else [])]]
+        encode = tiktoken.get_encoding("gpt2").encode_ordinary
+        return [token for text in texts for token in [*encode(text), *([50_256] if eos else [])]]
+
+
+@pytest.fixture(scope="module", params=["gpt2", "bytes"])
+def examples(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Examples]:
     with pytest.MonkeyPatch.context() as patch, small_hub() as hub:
-        patch.setenv("TIKTOKEN_CACHE_DIR", str(shared / "tiktoken-cache"))
+        if request.param == "gpt2":
+            cache_ = request.getfixturevalue("shared") / "tiktoken-cache"
+            patch.setenv("TIKTOKEN_CACHE_DIR", str(cache_))
         for name, value in environment_of(hub).items():
             patch.setenv(name, value)
-        yield built
+        yield Examples(tmp_path_factory.mktemp, request.param)
 
 
 def test_every_folder_is_an_example_with_its_yaml_consumer_and_readme():
@@ -107,12 +125,13 @@ SAID = {
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_consumer_of_each_example_reads_what_was_built(
     name: str,
-    example: Callable[[str], Path],
+    examples: Examples,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ):
-    folder = example(name)
-    monkeypatch.chdir(folder)
+    if examples.tokenizer != "gpt2":
+        pytest.skip("the consumers decode GPT-2's ids")
+    monkeypatch.chdir(examples.folder(name))
     capsys.readouterr()
 
     runpy.run_path("consume.py", run_name="__main__")
@@ -121,17 +140,11 @@ def test_the_consumer_of_each_example_reads_what_was_built(
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_a_second_run_of_each_example_makes_nothing(name: str, example: Callable[[str], Path]):
-    for dataset in load_datasets(example(name) / "dataset.yaml"):
+def test_a_second_run_of_each_example_makes_nothing(name: str, examples: Examples):
+    for dataset in load_datasets(examples.folder(name) / "dataset.yaml"):
         built = build_dataset(dataset)
 
         assert (built.num_new, built.failed) == (0, ())
-
-
-def encoded(texts: Iterable[str], *, eos: bool = True) -> list[int]:
-    """Return what a loop over the texts with tiktoken makes."""
-    encode = tiktoken.get_encoding("gpt2").encode_ordinary
-    return [token for text in texts for token in [*encode(text), *([EOS] if eos else [])]]
 
 
 def of_hub(name: str, pattern: str, column: str) -> list[str]:
@@ -142,9 +155,9 @@ def of_hub(name: str, pattern: str, column: str) -> list[str]:
 
 
 def test_lance_has_documents_of_the_files_that_were_fetched_each_once(
-    example: Callable[[str], Path],
+    examples: Examples,
 ):
-    folder = example("lance")
+    folder = examples.folder("lance")
     latest = folder / "data/store/wikitext/exports/lance/latest"
     ids = lance.dataset(latest / "train.lance").to_table()["input_ids"].to_numpy()
     documents = lance.dataset(latest / "train.documents.lance").to_table()["token_offset"]
@@ -153,7 +166,7 @@ def test_lance_has_documents_of_the_files_that_were_fetched_each_once(
     fetched = sorted(path for path in below if path.is_file())
     texts = [text for path in fetched for text in pq.read_table(path)["text"].to_pylist()]
 
-    expected = [encoded([text], eos=False) for text in texts if text]
+    expected = [examples.encoded([text], eos=False) for text in texts if text]
 
     assert len(fetched) == 3
     assert len([document for document in found if document]) == 400
@@ -163,8 +176,8 @@ def test_lance_has_documents_of_the_files_that_were_fetched_each_once(
     assert [*filter(None, found)] != in_order
 
 
-def test_pickles_of_c_code_are_rows_of_exactly_these_characters(example: Callable[[str], Path]):
-    folder = example("c_code")
+def test_pickles_of_c_code_are_rows_of_exactly_these_characters(examples: Examples):
+    folder = examples.folder("c_code")
     [raw] = folder.glob("data/raw/c_code/*.parquet")
     contents = pq.read_table(raw)["content"].to_pylist()
     latest = folder / "data/store/c_code/exports/pickle/latest"
@@ -172,7 +185,7 @@ def test_pickles_of_c_code_are_rows_of_exactly_these_characters(example: Callabl
         ("train", 0, 500_000, 1536, 1000),
         ("validation", 500_000, 520_500, 512, 300),
     ):
-        ids = encoded(cut(contents, start, stop))
+        ids = examples.encoded(cut(contents, start, stop))
 
         samples = [ids[at : at + length] for at in range(0, len(ids), length)]
         samples = [sample for sample in samples if len(sample) >= least]
@@ -194,21 +207,23 @@ def cut(texts: Iterable[str], start: int, stop: int) -> Iterable[str]:
             yield inside
 
 
-def test_bins_of_tinystories_are_those_of_the_notebook(example: Callable[[str], Path]):
-    store = example("tinystories") / "data/store"
+def test_bins_of_tinystories_are_those_of_the_notebook(examples: Examples):
+    store = examples.folder("tinystories") / "data/store"
     for name, eos in (("tinystories", False), ("tinystories_eos", True)):
         for part in ("train", "validation"):
-            ids = encoded(of_hub("roneneldan/TinyStories", f"data/{part}-*", "text"), eos=eos)
+            ids = examples.encoded(
+                of_hub("roneneldan/TinyStories", f"data/{part}-*", "text"), eos=eos
+            )
 
             written = np.fromfile(store / name / f"exports/bin/latest/{part}.bin", np.uint16)
-            assert written.tolist() == ids
+            assert written.tolist() == examples.encoded(texts, eos=eos)
 
 
-def test_the_cache_of_sst2_is_archais_of_the_same_sentences(example: Callable[[str], Path]):
-    store = example("sst2") / "data/store"
+def test_the_cache_of_sst2_is_archais_of_the_same_sentences(examples: Examples):
+    store = examples.folder("sst2") / "data/store"
     latest = store / "sst2/exports/archai/latest"
     for part in ("train", "validation", "test"):
-        ids = encoded(of_hub("nyu-mll/glue", f"sst2/{part}-*", "sentence"))
+        ids = examples.encoded(of_hub("nyu-mll/glue", f"sst2/{part}-*", "sentence"))
 
         assert np.load(latest / f"{part}.npy").tolist() == ids
 
@@ -225,9 +240,9 @@ def articles_in(folder: Path) -> list[str]:
     return [json.loads(line)["content"] for line in gzip.decompress(raw.read_bytes()).splitlines()]
 
 
-def test_rows_of_several_are_their_documents_truncated(example: Callable[[str], Path]):
-    folder = example("several")
-    expected = sorted(encoded([text])[:2048] for text in articles_in(folder))
+def test_rows_of_several_are_their_documents_truncated(examples: Examples):
+    folder = examples.folder("several")
+    expected = sorted(examples.encoded([text])[:2048] for text in articles_in(folder))
     articles = folder / "data/store/articles/exports"
 
     rows = {name: rows_of(articles / name / "latest") for name in ("parquet", "arrow", "jsonl")}
@@ -239,13 +254,13 @@ def test_rows_of_several_are_their_documents_truncated(example: Callable[[str], 
         assert [row["input_ids"] for row in found] == [row["input_ids"] for row in rows["parquet"]]
 
 
-def test_packed_rows_of_several_lose_nothing(example: Callable[[str], Path]):
-    folder = example("several")
+def test_packed_rows_of_several_lose_nothing(examples: Examples):
+    folder = examples.folder("several")
 
     rows = rows_of(folder / "data/store/articles/exports/packed/latest")
 
     written = [token for row in rows for token in row["input_ids"][: sum(row["attention_mask"])]]
-    assert Counter(written) == Counter(encoded(articles_in(folder)))
+    assert Counter(written) == Counter(examples.encoded(articles_in(folder)))
     assert len(written) > 0.95 * 2048 * len(rows)
 
 
@@ -261,8 +276,8 @@ def rows_of(folder: Path) -> list[dict]:
     return rows
 
 
-def test_a_mixture_of_several_has_the_shares_that_were_planned(example: Callable[[str], Path]):
-    latest = example("several") / "data/store/both/exports/parquet/latest"
+def test_a_mixture_of_several_has_the_shares_that_were_planned(examples: Examples):
+    latest = examples.folder("several") / "data/store/both/exports/parquet/latest"
     sources = read_manifest(latest).details["mixture"]
 
     taken = {name: sources[name]["train"]["tokens"] for name in ("articles", "code_gpt2")}
