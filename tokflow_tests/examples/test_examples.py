@@ -211,9 +211,7 @@ def test_bins_of_tinystories_are_those_of_the_notebook(examples: Examples):
     store = examples.folder("tinystories") / "data/store"
     for name, eos in (("tinystories", False), ("tinystories_eos", True)):
         for part in ("train", "validation"):
-            ids = examples.encoded(
-                of_hub("roneneldan/TinyStories", f"data/{part}-*", "text"), eos=eos
-            )
+            texts = of_hub("roneneldan/TinyStories", f"data/{part}-*", "text")
 
             written = np.fromfile(store / name / f"exports/bin/latest/{part}.bin", np.uint16)
             assert written.tolist() == examples.encoded(texts, eos=eos)
