@@ -2,7 +2,6 @@
 
 import os
 import posixpath
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path, PurePosixPath
@@ -18,6 +17,7 @@ from tokflow.raw.globs import (
     escaped,
     is_passed_over,
     list_folder,
+    path_regex,
 )
 from tokflow.raw.saved_folders import read_saved_splits
 from tokflow.raw.source_splits import CARD, OF_NO_SPLIT, SourceSplits, card_of, find_splits
@@ -99,10 +99,8 @@ def find_in_repository(
 
     Hidden names match as on an object store: any, if one name of the pattern begins with a dot.
     """
-    from fsspec.utils import glob_translate
-
     last = ("*",) if below[-1] == "**" else ()
-    regex = re.compile(glob_translate("/".join((escaped(folder), *below, *last))))
+    regex = path_regex("/".join((escaped(folder), *below, *last)))
     files = dict.fromkeys((f"/{repository.name}/{path}" for path in repository.files), FILE)
     folders = {posixpath.dirname(path) for path in files}
     folders |= {os.fspath(above) for path in folders for above in PurePosixPath(path).parents}

@@ -38,6 +38,37 @@ def unescaped(pattern: str) -> str:
     return re.sub(r"\[([*?[])\]", r"\1", pattern)
 
 
+def path_regex(pattern: str) -> re.Pattern[str]:
+    """Return a regular expression of the whole paths that fsspec's `glob` finds for a pattern.
+
+    It ends soon on any path, whatever a stranger's card has for a pattern: what stands before a
+    wildcard is taken where it is first found, and is not looked for again, which changes no match.
+    """
+    *above, last = pattern.split("/")
+    runs = [""]  # of names between any number of folders
+    for name in above:
+        if name == "**":
+            runs.append("")
+        else:
+            runs[-1] += f"(?>{_name_regex(name)}/)"
+    runs[-1] += ".*" if last == "**" else _name_regex(last)
+    folders = "(?:[^/]++/)*?"
+    *before, behind = [runs[0], *(folders + run for run in runs[1:])]
+    return re.compile(f"(?s:{''.join(f'(?>{run})' for run in before)}{behind})\\Z")
+
+
+def _name_regex(pattern: str) -> str:
+    from fsspec.utils import glob_translate
+
+    within = "[^/]*"
+    regex: str = glob_translate(re.sub(r"\*+", "*", pattern))
+    regex = regex.removeprefix("(?s:").removesuffix(r")\Z")
+    *before, behind = regex.split(within)
+    first, *middle = before or [""]
+    atomic = "".join(f"(?>{within}?{fixed})" for fixed in middle)
+    return first + atomic + (within if before else "") + behind
+
+
 def find_below(folder: str, components: Sequence[str]) -> Matches:
     """Return what is below `folder` and has names that match `components`, one per level.
 

@@ -256,7 +256,7 @@ class _Memory:
         files = [[file.path, file.num_bytes, file.content_id] for file in found.files.values()]
         fields = {"commit": found.commit, "card": found.card, "files": files}
         self._known[f"{found.name}@{found.revision}"] = fields
-        with suppress(OSError):
+        with suppress(OSError, TypeError):  # JSON has no keys that are dates
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with new_file(self._path) as temporary:
                 temporary.write_text(json.dumps(self._known, default=str), encoding="utf-8")

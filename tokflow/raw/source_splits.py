@@ -11,13 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokflow.errors import ConfigError, first_five, nearest
-from tokflow.raw.globs import FormatOf
+from tokflow.raw.globs import FormatOf, path_regex
 
 CARD = "README.md"
 """The file that may say, between two lines of `---`, which configs there are."""
 
 OF_NO_SPLIT = "a file of no split"
 """The reason why a file is left out whose name says no split, where others do."""
+
+MAX_LETTERS = 2**22
+"""Of what a card says: beyond any that there is, and little to keep in memory and in a store."""
 
 _SHARDED = re.compile(r"data/([^./][^/]*)-[0-9]{5}-of-[0-9]{5}[^/]*\.[^/]*")
 """Files that `push_to_hub` writes."""
@@ -99,7 +102,8 @@ def find_splits(
 def card_of(text: str, *, where: str) -> dict[str, Any]:
     """Return what a card says, between its first two lines of `---`; nothing where it has none.
 
-    Raises: ConfigError for what is no YAML.
+    Raises: ConfigError for what is no YAML, and where its aliases, one of others, make a card of
+    more than MAX_LETTERS.
     """
     import yaml
 
@@ -108,8 +112,12 @@ def card_of(text: str, *, where: str) -> dict[str, Any]:
         return {}
     ends = (number for number, line in enumerate(lines) if line.rstrip() == "---")
     try:
-        fields = yaml.safe_load("\n".join(lines[: next(ends, 0)]))
-    except yaml.YAMLError as error:
+        loader = yaml.SafeLoader("\n".join(lines[: next(ends, 0)]))
+        node = loader.get_single_node()
+        if node is not None and _num_letters(node, {}) > MAX_LETTERS:
+            raise yaml.YAMLError(f"aliases that stand for more than {MAX_LETTERS:,} letters")
+        fields = loader.construct_document(node) if node is not None else None
+    except (yaml.YAMLError, RecursionError) as error:
         raise ConfigError(
             where=f"{where}: {CARD}",
             expected="YAML between its first two lines of `---`",
@@ -117,6 +125,18 @@ def card_of(text: str, *, where: str) -> dict[str, Any]:
             remedy="name another revision, or the files by a pattern",
         ) from None
     return fields if isinstance(fields, dict) else {}
+
+
+def _num_letters(node: Any, known: dict[int, int]) -> int:
+    """Return how many letters and values a node of YAML stands for, with each alias written out."""
+    if id(node) not in known:
+        known[id(node)] = MAX_LETTERS + 1  # of an alias within what it stands for
+        if isinstance(node.value, str):
+            known[id(node)] = 1 + len(node.value)
+        else:
+            pairs = (each if isinstance(each, tuple) else (each,) for each in node.value)
+            known[id(node)] = 1 + sum(_num_letters(of, known) for pair in pairs for of in pair)
+    return known[id(node)]
 
 
 def _config_of(
@@ -222,9 +242,7 @@ def _matching(paths: Sequence[str], patterns: Iterable[str]) -> tuple[str, ...]:
 
 
 def _matcher(pattern: str) -> Callable[[str], bool]:
-    from fsspec.utils import glob_translate
-
-    regex = re.compile(glob_translate(f"/{pattern}"))
+    regex = path_regex(f"/{pattern}")
     ignored = _IGNORED - {_name(pattern)}
     hidden, special = _num_hidden(pattern), _num_special(pattern)
 

@@ -1,9 +1,13 @@
 """Which files are of which split, as `load_dataset` has it."""
 
+import re
+
 import pytest
+from fsspec.utils import glob_translate
 
 from tokflow.documents import format_of_name
 from tokflow.errors import ConfigError
+from tokflow.raw.globs import path_regex
 from tokflow.raw.source_splits import SourceSplits, card_of, find_splits
 
 GLUE = """---
@@ -153,3 +157,54 @@ def test_a_card_that_cannot_be_followed_is_refused(fields: str, found: str):
 def test_a_card_that_is_no_yaml_is_refused():
     with pytest.raises(ConfigError, match=r"here: README.md: expected YAML between its first two"):
         card_of("---\na: [\n---\n", where="here")
+
+
+ALIASES = "".join(
+    f"x{n}: &x{n} [{', '.join([f'*x{n - 1}'] * 10) if n else 'a'}]\n" for n in range(9)
+)
+MERGES = "".join(
+    f"x{n}: &x{n} {{a{n}: b, <<: [{f'*x{n - 1}, ' * 10 * (n > 0)}]}}\n" for n in range(9)
+)
+
+
+@pytest.mark.parametrize("fields", [ALIASES, MERGES, "configs: &all [*all]\n"])
+def test_a_card_whose_aliases_multiply_is_refused(fields: str):
+    with pytest.raises(ConfigError, match="found aliases that stand for more than 4,194,304 lett"):
+        card_of(f"---\n{fields}---\n", where="here")
+
+
+def test_a_card_may_have_aliases_and_be_no_deeper_than_can_be_read():
+    assert card_of("---\na: &a [1]\nb: *a\n---\n", where="here") == {"a": [1], "b": [1]}
+    with pytest.raises(ConfigError, match=r"README.md: expected YAML"):
+        card_of(f"---\na: {'[' * 1_000}\n---\n", where="here")
+
+
+@pytest.mark.parametrize("pattern", ["*a" * 50 + "*b", "**/*a/" * 50 + "b"])
+def test_no_pattern_of_a_card_takes_long(pattern: str):
+    """As fsspec translates them neither came to an end in a minute."""
+    card = f"---\nconfigs:\n- config_name: en\n  data_files: ['{pattern}', 'b.txt']\n---\n"
+    paths = ("a" * 200, "a/" * 100 + "a", "b.txt")
+
+    assert splits(*paths, card=card).files == {"train": ("b.txt",)}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("*", ["a"]),
+        ("**", ["a", "x/a", "x/y/b.c"]),
+        ("**/a", ["a", "x/a"]),
+        ("x/**", ["x/a", "x/y/b.c"]),
+        ("x/**/?.c", ["x/y/b.c"]),
+        ("**/y/**/[!a]*", ["x/y/b.c"]),
+        ("x/*/*", ["x/y/b.c"]),
+        ("x", []),
+    ],
+)
+def test_a_pattern_matches_paths_as_in_fsspec(pattern: str, expected: list[str]):
+    paths = ["a", "x/a", "x/y/b.c"]
+    regex = re.compile(glob_translate(pattern))
+
+    found = [path for path in paths if path_regex(pattern).match(path)]
+
+    assert found == expected == [path for path in paths if regex.match(path)]
