@@ -23,11 +23,13 @@ class KeptColumns:
     """The values of `documents.keep_columns`, for batches of documents in their order.
 
     They are text: a string as it is, any other value as JSON; null where the record has none, or
-    one that cannot be decoded. Memory holds what is read at once of these columns.
+    one that cannot be decoded. A column that a file has not is an error; of JSON lines one that no
+    record has, where there are ten or more and no limit leaves the file early. Memory holds what is read at once of these columns.
     """
 
     def __init__(self, source: DocumentSource, config: DocumentsConfig) -> None:
         self._source = source
+        self._limit = config.limit
         self._config = DocumentsConfig(
             text=config.keep_columns,
             transform=KEPT,  # for which records are read; it is never called
@@ -45,6 +47,7 @@ class KeptColumns:
         rows = []
         for path, records in self._source.records_of(batch):
             if path != self._path:
+                self.check()
                 self._path = path
                 self._records = _records_of(path, self._config, self._source.open_range())
                 self._record, self._values = next(self._records, _END)
@@ -52,6 +55,15 @@ class KeptColumns:
         columns = zip(*rows, strict=True) if rows else ((),) * len(self.schema)
         arrays = [pa.array(column, type=pa.string()) for column in columns]
         return pa.Table.from_arrays(arrays, schema=self.schema)
+
+    def check(self) -> None:
+        """Read the file of the last batch to its end, unless a limit leaves it before that.
+
+        Raises: ConfigError where none of its records, ten or more, has one of the columns.
+        """
+        if not self._limit.ends_early:
+            for _ in self._records:
+                pass
 
     def _values_of(self, record: int) -> list[str | None]:
         while self._record < record:

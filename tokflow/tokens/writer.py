@@ -111,7 +111,12 @@ class ShardWriter:
             counts["num_loss_tokens"] += int(np.count_nonzero(tokens.loss_mask))
 
     def entries(self, rejects: Sequence[Reject]) -> dict[str, FileEntry]:
-        """Write rejects.jsonl if there are any; return size and sha256 of all files, now closed."""
+        """Write rejects.jsonl if there are any; return size and sha256 of all files, now closed.
+
+        Raises: ConfigError for a column to keep that the raw file turns out not to have.
+        """
+        if self._kept is not None:
+            self._kept.check()
         entries = {self._path(name).name: file.entry() for name, file in self._files.items()}
         written = [self._path(DOCUMENTS_NAME)]
         written += [] if self._kept is None else [self._path(KEPT_NAME)]

@@ -170,6 +170,31 @@ def test_a_column_that_is_not_there_is_named(tmp_path: Path):
     assert "'ulr'" in str(failed.explained)
 
 
+@pytest.mark.parametrize("group", [None, 3])
+@pytest.mark.parametrize("range_bytes", [500, 2**20])
+def test_a_field_that_no_record_has_is_named_but_a_rare_one_is_null(
+    range_bytes: int, group: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(shard_segments, "WHOLE_RANGES", 1)
+    monkeypatch.setattr(ranges, "RANGE_BYTES", range_bytes)
+    write(tmp_path, num=50)
+    with (tmp_path / "raw/a.jsonl").open("a") as file:
+        file.write('{"text": "last", "rare": 1}\n')
+    for name in "bc":
+        (tmp_path / f"raw/{name}.jsonl").write_text('{"text": "few"}\n' * 9)
+    raw = {"files": "raw/*.jsonl", "group": group}
+
+    for column in ("rare", "ulr"):
+        documents = {"keep_columns": [column], "on_bad_document": "reject"}
+        failed = build_dataset(declare(tmp_path, {}, raw=raw, documents=documents)).failed
+        assert len(failed) == (column == "ulr")
+
+    assert "a.jsonl: expected records with the key 'ulr', found none; the first has the keys" in (
+        said := str(failed[0].explained)
+    )
+    assert "'meta' (nearest: 'url'); correct documents.keep_columns" in said
+
+
 def test_txt_has_no_columns_to_keep(tmp_path: Path):
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw/a.txt").write_text("a")
