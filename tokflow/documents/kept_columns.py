@@ -24,7 +24,8 @@ class KeptColumns:
 
     They are text: a string as it is, any other value as JSON; null where the record has none, or
     one that cannot be decoded. A column that a file has not is an error; of JSON lines one that no
-    record has, where there are ten or more and no limit leaves the file early. Memory holds what is read at once of these columns.
+    record has, where there are ten or more and no limit leaves the file early. Memory holds what is
+    read at once of these columns.
     """
 
     def __init__(self, source: DocumentSource, config: DocumentsConfig) -> None:
