@@ -20,11 +20,7 @@ class Attributes(pydantic.RootModel[dict[str, Any]]):
     def model_json_schema(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Return the schema of one dataset or several, in which a template may stand for a number
         or choice."""
-        schema = Dataset.model_json_schema(*args, **kwargs)
-        for model in (schema, *schema["$defs"].values()):
-            fields = model.get("properties", {})
-            fields.update({name: _with_template(field) for name, field in fields.items()})
-        return _or_several(schema)
+        return _or_several(_with_templates(Dataset.model_json_schema(*args, **kwargs)))
 
 
 def _or_several(schema: dict[str, Any]) -> dict[str, Any]:
@@ -54,11 +50,13 @@ def _or_several(schema: dict[str, Any]) -> dict[str, Any]:
         **{key: schema[key] for key in schema if key != "required"},
         "$defs": schema["$defs"] | models,
         "properties": schema["properties"] | several,
-        "anyOf": [
-            {"required": schema["required"]},
-            {"required": ["datasets"]},
-            {"required": [*(of for of in schema["required"] if of not in OF_SOURCES), "mixture"]},
-        ],
+        # No anyOf: dg names what is missing, and takes a sample of an anyOf from its first choice.
+        "if": {"required": ["datasets"]},
+        "else": {
+            "required": [of for of in schema["required"] if of not in OF_SOURCES],
+            "if": {"required": ["mixture"]},
+            "else": {"required": [of for of in schema["required"] if of in OF_SOURCES]},
+        },
     }
 
 
@@ -66,6 +64,20 @@ def _or_null(field: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of a field that null may stand for, as what takes a default back."""
     said: dict[str, Any] = {key: field[key] for key in ("title", "description") if key in field}
     return {**said, "anyOf": [field, {"type": "null"}]}
+
+
+def _with_templates(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema in which a template may stand for each number and choice, at any depth."""
+    found = dict(schema)
+    for key in {"$defs", "properties"} & schema.keys():
+        of_each = schema[key].items()
+        found[key] = {name: _with_template(_with_templates(of)) for name, of in of_each}
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            found[key] = _with_template(_with_templates(schema[key]))
+    if "anyOf" in schema:
+        found["anyOf"] = [_with_templates(of) for of in schema["anyOf"]]
+    return found
 
 
 def _with_template(field: dict[str, Any]) -> dict[str, Any]:

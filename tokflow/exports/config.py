@@ -98,7 +98,7 @@ class ExportConfig(Config):
         packed = pydantic.TypeAdapter(PackingChanges).json_schema()
         packed |= {"description": fields["packing"].description}
         of_each = (_schema_of(name, {"name": named, "packing": packed}) for name in FORMATS)
-        return {"anyOf": [{"enum": sorted(FORMATS)}, *of_each]}
+        return {"anyOf": [{"type": "string", "enum": sorted(FORMATS)}, *of_each]}
 
 
 BESIDE_OPTIONS = ("name", "format", "packing")

@@ -1,6 +1,7 @@
 """The component as YAML declares it."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -228,7 +229,7 @@ def test_the_schema_allows_what_a_yaml_holds():
     files = schema["$defs"]["RawConfig"]["properties"]["files"]["anyOf"]
     assert [choice["type"] for choice in files] == ["string", "array"]
     assert schema["properties"]["exports"]["items"] == {"$ref": "#/$defs/ExportConfig"}
-    names, *formats = schema["$defs"]["ExportConfig"]["anyOf"]
+    names, *formats, _ = schema["$defs"]["ExportConfig"]["anyOf"]
     assert {"bin", "parquet", "pickle"} <= set(names["enum"])
     [parquet] = [one for one in formats if one["properties"]["format"]["const"] == "parquet"]
     assert {"format", "name", "sequences_per_group"} <= set(parquet["properties"])
@@ -247,6 +248,33 @@ def test_dagster_takes_templates_for_numbers_and_choices():
     assert schema["properties"]["name"]["type"] == "string"
 
 
+def test_no_number_and_no_choice_is_without_a_template_at_any_depth():
+    schema = TextDataset.get_model_cls().model_json_schema()
+
+    assert list(without_template(schema)) == []
+    for packing in ("PackingConfig", "PartOfPackingConfig"):
+        parts = schema["$defs"][packing]["properties"]["parts"]
+        part = parts.get("anyOf", [parts])[0]["additionalProperties"]["properties"]
+        template = {"type": "string", "pattern": r"\{[{%]"}
+        assert part["sequence_length"]["anyOf"][-1] == template
+
+
+def without_template(schema: dict[str, Any], *, has_text: bool = False) -> Iterator[dict[str, Any]]:
+    """Yield the schemas of numbers and choices for which no text may stand."""
+    choices = schema.get("anyOf", [])
+    has_text |= any(of.get("type") == "string" and "enum" not in of for of in (schema, *choices))
+    if not has_text and (
+        "enum" in schema or schema.get("type") in {"integer", "number", "boolean"}
+    ):
+        yield schema
+    for choice in choices:
+        yield from without_template(choice, has_text=has_text)
+    fields = [of for key in ("properties", "$defs") for of in schema.get(key, {}).values()]
+    inner = [schema.get(key) for key in ("items", "additionalProperties")]
+    for of in (*fields, *(of for of in inner if isinstance(of, dict))):
+        yield from without_template(of)
+
+
 def test_the_schema_allows_several_datasets_each_a_part_of_one():
     schema = TextDataset.get_model_cls().model_json_schema()
 
@@ -257,13 +285,13 @@ def test_the_schema_allows_several_datasets_each_a_part_of_one():
     assert (raw["$ref"], null) == ("#/$defs/PartOfRawConfig", {"type": "null"})
     assert "files" in schema["$defs"]["RawConfig"]["required"]
     assert "required" not in schema["$defs"]["PartOfRawConfig"]
-    one, several, mixture = schema["anyOf"]
-    assert mixture == {"required": ["name", "mixture"]}
-    assert "required" not in schema
-    assert (set(one["required"]), several["required"]) == (
-        {"name", "raw", "tokenizer"},
-        ["datasets"],
-    )
+    assert (schema["type"], "anyOf" in schema, "required" in schema) == ("object", False, False)
+    assert schema["if"] == {"required": ["datasets"]}
+    assert schema["else"] == {
+        "required": ["name"],
+        "if": {"required": ["mixture"]},
+        "else": {"required": ["raw", "tokenizer"]},
+    }
 
 
 def test_several_datasets_of_one_yaml_are_all_in_dagster(project: Path):

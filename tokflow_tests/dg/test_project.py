@@ -27,6 +27,14 @@ for spec in defs().resolve_all_asset_specs():
         print(spec.key.to_user_string(), file.file_path, file.line_number)
 """
 
+SAMPLE = """
+from dagster_shared.yaml_utils.sample_yaml import generate_sample_yaml
+from tokflow.components import TextDataset
+
+schema = TextDataset.get_model_cls().model_json_schema()
+print(generate_sample_yaml("tokflow.components.TextDataset", schema))
+"""
+
 COMPONENT = "tokflow.components.TextDataset"
 
 
@@ -60,6 +68,33 @@ def test_dg_knows_the_component_its_fields_and_what_it_scaffolds_with(project: P
     assert "Raw text in, LLM training data out" in shown
     assert '"description": "The formats to write."' in shown
     assert "Field or column that holds the text; by default the one" in shown
+    sample = project.run("python", "-c", SAMPLE)
+    assert "\n  raw:\n    files: '...'\n" in sample
+    assert "\n  exports:\n    - '...'\n" in sample
+
+
+def test_dg_names_what_a_dataset_lacks_and_takes_templates(project: Place):
+    path = project.folder / "src/shop/defs/wrong/defs.yaml"
+    said = {
+        "{name: wrong, tokenizer: {kind: bytes}}": "'raw' is a required property",
+        "{mixture: {sources: {tales: {weight: 1}}}}": "'name' is a required property",
+        "{name: wrong, mixture: {sources: {tales: {weight: 1}}}}": "",
+        "{datasets: {one: {raw: {files: x}, tokenizer: {kind: bytes}}}}": "",
+        "{name: wrong, raw: {files: x}, tokenizer: {kind: bytes}, exports: ['{{ env.FORMAT }}'], "
+        "packing: {parts: {validation: {sequence_length: '{{ env.LENGTH }}'}}}}": "",
+    }
+    found = {}
+    try:
+        for attributes, problem in said.items():
+            project.write(str(path), [f"type: {COMPONENT}", f"attributes: {attributes}"])
+            check = ("dg", "check", "yaml", "src/shop/defs/wrong")
+            found[attributes] = project.run(*check, status=1 if problem else 0)
+    finally:
+        path.unlink()
+        path.parent.rmdir()
+
+    for attributes, problem in said.items():
+        assert (problem or "validated successfully") in found[attributes]
 
 
 def test_what_dg_scaffolds_passes_its_checks_and_lists_own_assets_downstream(project: Place):
