@@ -102,13 +102,14 @@ def list_raw(
         hf://datasets/org/name                 data/a.parquet in it -> data/a.parquet
 
     Files of several hosts (or buckets) have the host before their path. A file that two patterns
-    match is listed once. Only patterns with a wildcard, and datasets of the hub, touch the
-    network; `store` remembers what the hub said. `format_of` says by its name whether a folder
-    stands for the files in it, as `open_folders` has it; other folders are datasets.
+    match is listed once, with the split that either knows. Only patterns with a wildcard, and
+    datasets of the hub, touch the network; `store` remembers what the hub said. `format_of` says
+    by its name whether a folder stands for the files in it, as `open_folders` has it; other
+    folders are datasets.
 
     Raises: ConfigError for a path that does not exist, a pattern without a match, two files with
-    one key, an unsafe key and a file in `store`; RawFileError for a folder without rights or a hub
-    that does not answer.
+    one key, a file of two splits, an unsafe key and a file in `store`; RawFileError for a folder
+    without rights or a hub that does not answer.
     """
     patterns = [_opened(read_pattern(text, base), format_of) for text in config.files]
     _check_datasets(config, patterns)
@@ -125,7 +126,7 @@ def list_raw(
             source = _source(path, pattern, root, hosts, origins.get(path, NO_ORIGIN))
             check_outside(source, store)  # before the key, which an output's name would not be
             check_key(source.key)
-            _check_same(source, sources.setdefault(source.key, source))
+            sources[source.key] = _one_source(sources.get(source.key, source), source)
     return Listing(sources=dict(sorted(sources.items())), left_out=_left_out(left_out, sources))
 
 
@@ -317,14 +318,22 @@ def _key(path: str, pattern: Pattern, root: str) -> str:
     return key
 
 
-def _check_same(source: RawSource, first: RawSource) -> None:
-    if source.url == first.url:
-        return
-    names = [redact(first.url), redact(source.url)]
-    raise ConfigError(
-        where="raw.files",
-        expected="a different key for each file",
-        found=f"{source.key!r} for both {names[0]} and {names[1]}"
-        + (" (they differ only in what is not shown)" if names[0] == names[1] else ""),
-        remedy="put the files in folders or datasets of their own",
-    )
+def _one_source(first: RawSource, again: RawSource) -> RawSource:
+    """Return a file that is found again as what is known of it by all patterns, in any order."""
+    if first.url != again.url:
+        names = [redact(first.url), redact(again.url)]
+        raise ConfigError(
+            where="raw.files",
+            expected="a different key for each file",
+            found=f"{again.key!r} for both {names[0]} and {names[1]}"
+            + (" (they differ only in what is not shown)" if names[0] == names[1] else ""),
+            remedy="put the files in folders or datasets of their own",
+        )
+    if None not in (splits := {first.source_split, again.source_split}) and len(splits) > 1:
+        raise ConfigError(
+            where="raw.files",
+            expected="folders that agree on the split of a file",
+            found=f"{again.key!r} of {first.source_split} and of {again.source_split}",
+            remedy="name one of the folders alone, or with a pattern as folder/* beside it",
+        )
+    return again if first.source_split is None else first

@@ -170,6 +170,11 @@ def test_files_of_a_dataset_are_named_by_patterns_too(files: object, keys: list[
     assert {of.hub.commit for of in sources.values()} == {hub.branches["team/texts"]["main"]}
 
 
+@pytest.mark.parametrize("files", [[NAME, f"{NAME}/data/{TEST}"], [f"{NAME}/data/{TEST}", NAME]])
+def test_a_file_that_is_named_beside_its_dataset_is_of_its_split(files: list[str], hub: Hub):
+    assert listed(files=files) == listed()
+
+
 def test_a_pattern_without_a_match_in_a_dataset_names_what_is_there(hub: Hub):
     assert refusal(files=f"{NAME}/data/*.jsonl") == (
         f"raw.files '{NAME}/data/*.jsonl': expected at least one file that matches in "

@@ -152,6 +152,21 @@ def test_a_folder_is_read_as_load_dataset_reads_it(tmp_path: Path):
     assert [left.found for left in listing.left_out] == ["csv, where most files are jsonl"]
 
 
+def test_the_order_of_patterns_decides_no_split(tmp_path: Path):
+    make_files(tmp_path, "imdb/train/0.jsonl", "imdb/test/0.jsonl")
+
+    for other in ("imdb/train/0.jsonl", "imdb/train/*", "imdb/**"):
+        for files in (["imdb", other], [other, "imdb"]):
+            assert splits(listed(tmp_path, files=files)) == {
+                "test/0.jsonl": "test",
+                "train/0.jsonl": "train",
+            }
+    for files in (["imdb", "imdb/test"], ["imdb/test", "imdb"]):  # all is `train` in the latter
+        assert refusal(ConfigError, tmp_path, files=files).startswith(
+            "raw.files: expected folders that agree on the split of a file, found 'test/0.jsonl' of"
+        )
+
+
 def test_a_folder_of_which_some_files_would_be_passed_over_is_refused(tmp_path: Path):
     make_files(tmp_path / "texts", "a.jsonl", "b.jsonl", "my_test.jsonl")
 
