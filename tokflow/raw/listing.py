@@ -102,10 +102,9 @@ def list_raw(
         hf://datasets/org/name                 data/a.parquet in it -> data/a.parquet
 
     Files of several hosts (or buckets) have the host before their path. A file that two patterns
-    match is listed once, with the split that either knows. Only patterns with a wildcard, and
-    datasets of the hub, touch the network; `store` remembers what the hub said. `format_of` says
-    by its name whether a folder stands for the files in it, as `open_folders` has it; other
-    folders are datasets.
+    match is listed once, with the split that either knows. Only datasets of the hub and patterns
+    with a wildcard touch the network; `store` remembers what the hub said. `format_of` says whether
+    the name of a folder stands for the files in it, as for `open_folders`; others are datasets.
 
     Raises: ConfigError for a path that does not exist, a pattern without a match, two files with
     one key, a file of two splits, an unsafe key and a file in `store`; RawFileError for a folder

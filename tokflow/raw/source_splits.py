@@ -181,7 +181,7 @@ def _patterns(data_files: object, paths: Sequence[str], *, where: str) -> _Patte
     except ValueError as error:
         raise ConfigError(
             where=f"{where}: data_files in {CARD}",
-            expected="a pattern, a list of them, or a list of {split, path}",
+            expected="a pattern, a list of them, or a list of {split, path}, each split once",
             found=str(error),
             remedy="name the files by a pattern instead, as hf://datasets/org/name/data/*.parquet",
         ) from None
@@ -198,8 +198,10 @@ def _declared(data_files: object) -> _Patterns:
     for each in given:
         if not isinstance(each, dict) or set(each) != {"split", "path"}:
             raise ValueError(repr(each))
-        paths = each["path"] if isinstance(each["path"], list) else [each["path"]]
-        patterns[str(each["split"])] = [str(path) for path in paths]
+        split, paths = str(each["split"]), each["path"]
+        if split in patterns:
+            raise ValueError(f"{split!r} twice")
+        patterns[split] = [str(path) for path in (paths if isinstance(paths, list) else [paths])]
     for pattern in (one for some in patterns.values() for one in some):
         if "://" in pattern or pattern.startswith("/") or ".." in pattern.split("/"):
             raise ValueError(f"{pattern!r}, a place elsewhere")

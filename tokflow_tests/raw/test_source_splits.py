@@ -142,6 +142,10 @@ def test_what_holds_no_documents_is_refused_by_name():
             "'hf://datasets/other/name/*', a place elsewhere",
         ),
         ("data_files: ../secret.txt", "'../secret.txt', a place elsewhere"),
+        (
+            "data_files: [{split: train, path: en/*}, {split: train, path: de/*}]",
+            "'train' twice",  # of which `datasets` reads none
+        ),
     ],
 )
 def test_a_card_that_cannot_be_followed_is_refused(fields: str, found: str):
@@ -149,7 +153,7 @@ def test_a_card_that_cannot_be_followed_is_refused(fields: str, found: str):
 
     assert refusal("a.jsonl", card=card) == (
         "here: data_files in README.md: expected a pattern, a list of them, or a list of {split, "
-        f"path}}, found {found}; name the files by a pattern instead, as "
+        f"path}}, each split once, found {found}; name the files by a pattern instead, as "
         "hf://datasets/org/name/data/*.parquet"
     )
 
