@@ -279,8 +279,10 @@ class _Build:
 
     def _more_tokens(self) -> list[Output]:
         """Return the tokens of files that a limit of the whole dataset takes after those that are
-        made now; none where it is reached, or only some files are to be built."""
-        keys = [] if self.is_partial else self.graph.take_more()
+        made now; none where it is reached, or only some files are to be built: then those that
+        follow are known now, and what is made of all files waits for them."""
+        known = self.graph.take_more()
+        keys = [] if self.is_partial else known
         self._begin(keys)
         more = [key for key in keys if key in self.partitions]
         if more:

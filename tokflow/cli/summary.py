@@ -291,6 +291,8 @@ def _why_no_exports(plan: Plan, built: BuildResult) -> str | None:
     state = "as they were" if any((of / LATEST).exists() for of in folders) else "not made"
     if built.failed:
         return f"exports: {state}, since not every file is built"
+    if plan.is_open:  # how many these are is not known
+        return f"exports: {state}; other files that documents.limit takes are not built yet"
     return f"exports: {state}; {counted(plan.num_elsewhere, 'other file')} not built yet"
 
 

@@ -220,10 +220,31 @@ def test_with_partitions_only_these_are_built_and_none_behind_them_is_known(tmp_
         "split",
         "sequences",
     }
+    assert not built.failed
+    assert [*built.partitions] == ["a.jsonl"]
     with pytest.raises(ConfigError, match="run without --partition to take the files that follow"):
         build_dataset(dataset, partitions=["c.jsonl"])
     with pytest.raises(ConfigError, match="--shard: expected a dataset whose files are built each"):
         build_dataset(dataset, share=Share(1, 2))
+
+
+@pytest.mark.parametrize("scope", ["file", "dataset"])
+def test_partitions_built_one_by_one_give_what_a_run_over_all_gives(scope: str, tmp_path: Path):
+    split = {"scope": scope, "parts": {of: {"fraction": 0.5} for of in ("train", "validation")}}
+    folders = [tmp_path / "one", tmp_path / "all"]
+    one, whole = (limited(folder, FILES, documents=5, split=split) for folder in folders)
+    build(whole)
+
+    stages = []
+    for key in ("a.jsonl", "b.jsonl", "a.jsonl"):
+        built = build_dataset(one, partitions=[key])
+        assert not built.failed
+        stages.append({made.output.stage for made in built.made if made.is_new})
+
+    assert "export" not in stages[0]
+    assert ("split" in stages[0]) == (scope == "file")
+    stores = [content(folder / "store/tiny") for folder in folders]
+    assert stores[0] == stores[1]
 
 
 def test_any_number_of_workers_gives_the_same_bytes(

@@ -66,6 +66,20 @@ def test_exports_that_wait_are_said_to_be_as_they_were_or_not_made(
             assert f"not built: {waiting}; see the errors above" in lines
 
 
+def test_exports_of_a_limited_dataset_wait_for_files_that_are_not_known_yet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    limit = {"documents": 5, "scope": "dataset"}
+    made = declare_small(tmp_path, documents={"limit": limit})
+    plan = make_plan(made, partitions=["a.jsonl"])
+
+    built = build_dataset(made, partitions=["a.jsonl"])
+    print_summary(plan, built, with_packing=False)
+
+    said = "exports: not made; other files that documents.limit takes are not built yet"
+    assert said in capsys.readouterr().out.splitlines()
+
+
 def test_where_only_an_export_failed_nothing_else_is_blamed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
