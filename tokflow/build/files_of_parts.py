@@ -2,10 +2,18 @@
 
 import fnmatch
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from tokflow.errors import ConfigError, first_five, nearest
 from tokflow.raw import LeftOut, Listing, RawSource, redact
 from tokflow.split.rule import SplitConfig, part_of_file
+
+if TYPE_CHECKING:
+    from tokflow.build.graph import BuildGraph
+
+
+_FORMS_OF_FILES = ("files", "source_split")
+"""Forms of parts that take raw files whole."""
 
 
 def taken_by_parts(listing: Listing, config: SplitConfig) -> Listing:
@@ -36,6 +44,17 @@ def part_of(key: str, *, sources: Mapping[str, RawSource], config: SplitConfig) 
     if config.form == "source_split":
         return sources[key].source_split
     return part_of_file(key, config)
+
+
+def parts_behind_limit(graph: "BuildGraph") -> list[str]:
+    """Return the parts that take whole files, of which `documents.limit` of the whole dataset takes
+    none, since it is reached before them."""
+    config = graph.dataset.split
+    if graph.limited is None or graph.limited.is_open or config.form not in _FORMS_OF_FILES:
+        return []
+    taken = {part_of(key, sources=graph.sources, config=config) for key in graph.partitions}
+    parts = enumerate(config.parts.items())
+    return [name for number, (name, part) in parts if (part.source_split or number) not in taken]
 
 
 def _named(source: RawSource) -> str:

@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from tokflow.build.dataset import Dataset
+from tokflow.build.files_of_parts import parts_behind_limit
 from tokflow.build.lines import described_parts, described_sequences
 from tokflow.build.output import FILE_STAGES, Stage, by_step
 from tokflow.build.plan import Plan
@@ -258,8 +259,14 @@ def _in_no_part(dataset: Dataset, built: BuildResult) -> Iterator[str]:
             f"in no part of the split: {counts['no_part.num_chars']:,} characters of "
             f"{counted(documents, 'document')}{of_cut} ({tokens})"
         )
+    behind = parts_behind_limit(built.of("split")[0].output.graph) if counts else []
     for part in dataset.split.parts if counts else ():
-        if not counts[f"{part}.num_chars"]:
+        if part in behind:
+            yield (
+                f"warning: {part}: no text falls into this part, since documents.limit is reached "
+                "before its files; raise it, or set its scope to file"
+            )
+        elif not counts[f"{part}.num_chars"]:
             yield f"{part}: no text falls into this part"
 
 

@@ -80,6 +80,33 @@ def test_exports_of_a_limited_dataset_wait_for_files_that_are_not_known_yet(
     assert said in capsys.readouterr().out.splitlines()
 
 
+@pytest.mark.parametrize("form", ["files", "source_split"])
+def test_a_part_whose_files_are_all_behind_the_limit_is_warned_of(form: str, tmp_path: Path):
+    taken = {"train": "train", "validation": "test", "other": "validation"}
+    of_part = {"files": "{}.jsonl", "source_split": "{}"}[form]
+    fields: dict[str, Any] = {
+        "raw": {"files": "raw"},
+        "split": {"parts": {part: {form: of_part.format(of)} for part, of in taken.items()}},
+        "exports": ["bin"],
+    }
+    write_raw(tmp_path, {"test.jsonl": ["a", "b"], "train.jsonl": ["c"], "validation.jsonl": [""]})
+
+    def said(num_documents: int, *keys: str) -> list[str]:
+        limit = {"documents": num_documents, "scope": "dataset"}
+        made = declare_small(tmp_path, documents={"limit": limit}, **fields)
+        lines = left_out(made, build_dataset(made, partitions=keys or None))
+        return [line for line in lines if "no text falls into" in line]
+
+    warning = (
+        "warning: {}: no text falls into this part, since documents.limit is reached before its "
+        "files; raise it, or set its scope to file"
+    )
+    assert not [line for line in said(3, "test.jsonl") if line.startswith("warning")]
+    assert said(2) == [warning.format("train"), warning.format("other")]
+    assert said(3) == [warning.format("other")]
+    assert said(4) == ["other: no text falls into this part"]
+
+
 def test_where_only_an_export_failed_nothing_else_is_blamed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
