@@ -48,7 +48,8 @@ class BuildGraph:
     """The outputs of a dataset, as its config and its raw files of this moment decide them.
 
     A snapshot: raw files are looked at once, when first asked for. With `offline`, those that are
-    elsewhere are taken as they were fetched last, and no server is asked. With `rehash` those on
+    elsewhere are taken as they were fetched last, and no server is asked for them, though for what
+    a pattern or a dataset of the hub matches now. With `rehash` those on
     this disk are hashed, whatever is remembered of them.
     """
 

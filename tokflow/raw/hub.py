@@ -122,7 +122,7 @@ def list_repository(name: str, revision: str, *, store: Path | None) -> HubRepos
         found = "HF_HUB_OFFLINE, and no list of its files from an earlier run"
         raise _unreachable(f"raw.files 'hf://datasets/{name}'", found)
     api = HfApi(endpoint=_endpoint(), library_name="tokflow")
-    asked = partial(_asked, name=name, revision=revision)
+    asked = partial(_asked, name=name, revision=revision, is_known=known is not None)
     about = partial(api.dataset_info, name, revision=revision, timeout=TIMEOUT_SECONDS)
     commit = str(asked(lambda: about(expand=["sha"])).sha)
     if known is None or known.commit != commit:
@@ -153,10 +153,10 @@ def _read(file: HubFile) -> str:
     return content.decode(errors="replace")
 
 
-def _asked(ask: Callable[[], _T], name: str, revision: str) -> _T:
+def _asked(ask: Callable[[], _T], name: str, revision: str, *, is_known: bool) -> _T:
     """Return what the hub answers, asked again where it may answer later."""
     where = f"hf://datasets/{name}"
-    retries = Retries(where, partial(_unreachable, f"raw.files '{where}'"))
+    retries = Retries(where, partial(_unreachable, f"raw.files '{where}'", is_known=is_known))
     while True:
         try:
             return ask()
@@ -198,18 +198,20 @@ def _forbidden(name: str) -> ConfigError:
     )
 
 
-def _unreachable(where: str, found: str) -> FetchError:
+def _unreachable(where: str, found: str, *, is_known: bool = False) -> FetchError:
+    """Return the error that tells of no answer; `is_known`: an earlier run had what was asked."""
+    offline = ", or set HF_HUB_OFFLINE=1 to take the files as the last run found them"
     return FetchError(
         where=where,
         expected=f"an answer of {_endpoint()}",
         found=found,
-        remedy="run again when it answers; HF_ENDPOINT names another hub",
+        remedy=f"run again when it answers{offline * is_known}; HF_ENDPOINT names another hub",
     )
 
 
 def _without_token(error: Exception) -> str:
     token = (_authorization() or "").rpartition(" ")[2]
-    text = safe_text(error, "hf://datasets")
+    text = re.sub(r" For more information check: \S+", "", safe_text(error, "hf://datasets"))
     return type(error).__name__ if token and token in text else text
 
 
@@ -236,7 +238,7 @@ class _Memory:
         self._path = store / MEMORY_NAME if store is not None else None
         self._known: dict[str, dict[str, Any]] = {}
         if self._path is not None:
-            with suppress(OSError, ValueError):
+            with suppress(OSError, ValueError, TypeError):
                 self._known = dict(json.loads(self._path.read_text(encoding="utf-8")))
 
     def find(self, name: str, revision: str) -> HubRepository | None:
@@ -247,7 +249,7 @@ class _Memory:
             return HubRepository(
                 name=name, revision=revision, commit=commit, files=files, card=fields["card"]
             )
-        except (KeyError, TypeError):
+        except (LookupError, TypeError):
             return None
 
     def keep(self, found: HubRepository) -> None:

@@ -292,16 +292,21 @@ def test_a_busy_hub_is_asked_again(hub: Hub, caplog):
 
     assert len(listed().sources) == 3
     assert caplog.messages[0].startswith(f"{NAME}: HfHubHTTPError: Server error '503")
+    assert "/api/datasets/team/texts/revision/main'; trying again in " in caplog.messages[0]
 
 
 def test_a_hub_that_does_not_answer_is_an_error(hub: Hub, monkeypatch, tmp_path: Path):
     listed(tmp_path)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
 
-    said = refusal(FetchError)
+    said, of_known = refusal(FetchError), refusal(FetchError, store=tmp_path)
 
     assert said.startswith(f"raw.files '{NAME}': expected an answer of http://127.0.0.1:1, found ")
     assert said.endswith("; run again when it answers; HF_ENDPOINT names another hub")
+    assert of_known.endswith(
+        "; run again when it answers, or set HF_HUB_OFFLINE=1 to take the files as the last run "
+        "found them; HF_ENDPOINT names another hub"
+    )
 
 
 OFFLINE = """
@@ -341,11 +346,17 @@ def test_offline_the_files_are_those_of_the_last_run(hub: Hub, tmp_path: Path):
     assert requests(hub) == []
 
 
-def test_a_damaged_memory_of_the_hub_is_made_again(hub: Hub, tmp_path: Path):
+@pytest.mark.parametrize(
+    "content",
+    ["{", "3", '{"team/texts@main": 3}', '{"team/texts@main": {"commit": 0, "files": [[]]}}'],
+)
+def test_a_damaged_memory_of_the_hub_is_made_again(content: str, hub: Hub, tmp_path: Path):
     before = listed(tmp_path)
-    (tmp_path / "hub.json").write_text(json.dumps({"team/texts@main": {"commit": "x"}}))
+    whole = (tmp_path / "hub.json").read_bytes()
+    (tmp_path / "hub.json").write_text(content)
 
     assert listed(tmp_path) == before
+    assert (tmp_path / "hub.json").read_bytes() == whole
 
 
 def test_of_a_large_file_no_more_is_fetched_than_is_read_and_the_hub_tells_its_sha256(
