@@ -42,7 +42,9 @@ def path_regex(pattern: str) -> re.Pattern[str]:
     """Return a regular expression of the whole paths that fsspec's `glob` finds for a pattern.
 
     It ends soon on any path, whatever a stranger's card has for a pattern: what stands before a
-    wildcard is taken where it is first found, and is not looked for again, which changes no match.
+    wildcard is taken where it is first found, and is not looked for again, which changes no match
+    but this: brackets may stand for a `/`, and in `*[!a]*` they do so for fsspec to match `x/y`;
+    here they stand for the `x`, which comes first, and nothing matches.
     """
     *above, last = pattern.split("/")
     runs = [""]  # of names between any number of folders

@@ -224,6 +224,8 @@ def _matches_in(
     )
     start = len(f"/{repository.name}/")
     files = {path: repository.files[path[start:]] for path, kind in opened.items() if kind == FILE}
+    if pattern.path in opened.keys() - files:
+        raise _no_file(pattern, opened[pattern.path], _for_files_in(pattern))
     if not files:
         below = find(pattern.folder, ("*",)).items()
         names = [posixpath.basename(path) + "/" * (kind == FOLDER) for path, kind in below]
@@ -268,12 +270,20 @@ def _check_file(pattern: Pattern) -> None:
     if unescaped(pattern.text) != pattern.text:
         remedy += "; a pattern has to be text, for a Path and `[*]` stand for themselves"
     if path.is_dir():
-        found, remedy = "a folder", f"write {pattern.text.rstrip('/')}/* for the files in it"
+        found, remedy = "a folder", _for_files_in(pattern)
     elif path.exists():
         found, remedy = "something that is no regular file", "copy its content into a file"
-    raise ConfigError(
+    raise _no_file(pattern, found, remedy)
+
+
+def _for_files_in(pattern: Pattern) -> str:
+    return f"write {pattern.text.rstrip('/')}/* for the files in it"
+
+
+def _no_file(pattern: Pattern, found: str, remedy: str) -> ConfigError:
+    return ConfigError(
         where=f"raw.files {pattern.text!r}",
-        expected=f"the file {pattern.path}",
+        expected=f"the file {pattern.origin}{pattern.path}",
         found=found,
         remedy=remedy,
     )

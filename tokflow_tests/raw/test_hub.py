@@ -187,6 +187,26 @@ def test_a_pattern_without_a_match_in_a_dataset_names_what_is_there(hub: Hub):
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("data", "a folder"),
+        ("data/", "a folder"),
+        ("x.parquet", "a folder without a parquet file"),
+    ],
+)
+def test_a_folder_in_a_dataset_is_refused_with_the_pattern_of_its_files(
+    name: str, found: str, hub: Hub
+):
+    hub.push("team/texts", {"x.parquet/_SUCCESS": b""})
+    path = name.rstrip("/")
+
+    assert refusal(files=f"{NAME}@main/{name}") == (
+        f"raw.files '{NAME}@main/{name}': expected the file {NAME}/{path}, found {found}; "
+        f"write {NAME}@main/{path}/* for the files in it"
+    )
+
+
 def test_the_token_goes_to_the_hub_and_to_no_other_host(
     hub: Hub, tmp_path: Path, monkeypatch, caplog
 ):

@@ -212,3 +212,8 @@ def test_a_pattern_matches_paths_as_in_fsspec(pattern: str, expected: list[str])
     found = [path for path in paths if path_regex(pattern).match(path)]
 
     assert found == expected == [path for path in paths if regex.match(path)]
+
+
+def test_unlike_in_fsspec_brackets_between_wildcards_stand_for_what_comes_first():
+    assert re.match(glob_translate("*[!a]*"), "x/y")
+    assert not path_regex("*[!a]*").match("x/y")
