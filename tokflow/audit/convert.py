@@ -33,8 +33,7 @@ def convert_export(
 
     Tokens, documents and their order are those of the export, so that the files are the ones
     that `tokflow run` makes of this format, but for documents without tokens and what the export
-    left out, which `details.left_out` of the manifest counts, and the columns that
-    `documents.keep_columns` names. Two more differences: documents that
+    left out, which `details.left_out` of the manifest counts. Two more differences: documents that
     were shuffled within a group of raw files are shuffled within each file here, for an export does
     not tell its groups; and sequences made of a stream are in its order, for a stream does not tell
     of the dataset's `shuffle.sequences`. A mixture whose documents are not in one order over all

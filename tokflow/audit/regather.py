@@ -6,7 +6,7 @@ made from may be gone, or on another machine.
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from tokflow.errors import ConfigError
 from tokflow.exports import INDEX_NAME, Export, Part
+from tokflow.exports.index import INDEX_SCHEMA
 from tokflow.exports.part import make_parts
 from tokflow.exports.reading import damaged_file
 from tokflow.sequences.config import PackingConfig
@@ -32,7 +33,7 @@ from tokflow.tokens.document_table import DOCUMENTS_SCHEMA
 from tokflow.tokens.origins import Origins
 from tokflow.tokens.shard import TokenShard
 from tokflow.tokens.token_source import TokenSource, mapped
-from tokflow.tokens.writer import DOCUMENTS_NAME, LOSS_MASK_NAME, TOKENS_NAME
+from tokflow.tokens.writer import DOCUMENTS_NAME, KEPT_NAME, LOSS_MASK_NAME, TOKENS_NAME
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -115,7 +116,8 @@ def _flat(found: StoredOutput, part: str, folder: Path) -> dict[str, TokenSource
 
 
 ROWS_AT_ONCE = 2**22
-"""Rows of the index in memory, those of some raw files: 200 MB. A row group is read once for them,
+"""Rows of the index in memory, those of some raw files: 200 MB, or an eighth of the rows where they
+have columns that are kept, as text. A row group is read once for them,
 so that an index in the order of a shuffle, where each has rows of all, is read few times."""
 
 
@@ -124,6 +126,9 @@ class _Index:
 
     def __init__(self, file: "pq.ParquetFile") -> None:
         self._file = file
+        self.kept = tuple(file.schema_arrow.names[len(INDEX_SCHEMA) :])
+        """The columns that are kept of the raw files' documents."""
+        self._at_once = ROWS_AT_ONCE // (8 if self.kept else 1)
         self._groups: dict[str, list[int]] = {}
         """The row groups of each raw file."""
         self._num_rows: Counter[str] = Counter()
@@ -144,19 +149,21 @@ class _Index:
             self._read_from(raw_file)
         found = self._entries.get((raw_file, part), [])
         none = np.zeros(0, dtype=np.int64)
-        return {name: np.concatenate([none, *(of[name] for of in found)]) for name in ENTRY_COLUMNS}
+        names = (*ENTRY_COLUMNS, *self.kept)
+        return {name: np.concatenate([none, *(of[name] for of in found)]) for name in names}
 
     def _read_from(self, raw_file: str) -> None:
         """Read the rows of a raw file, and of those after it that there is room for."""
         following = self.raw_files[bisect_left(self.raw_files, raw_file) :]
         ends = accumulate(self._num_rows[name] for name in following)
-        chosen = {name for name, end in zip(following, ends, strict=True) if end <= ROWS_AT_ONCE}
+        chosen = {name for name, end in zip(following, ends, strict=True) if end <= self._at_once}
         chosen.add(raw_file)
         self._entries, self._last = {}, max(chosen)
         for number in sorted({number for name in chosen for number in self._groups[name]}):
             group = self._file.read_row_group(number)
             part = group["part"][0].as_py()  # it is of one
             columns = {name: to_numpy(group[name]) for name in ENTRY_COLUMNS}
+            columns |= {name: group[name].to_numpy() for name in self.kept}
             for name, rows in _rows_of_names(group["raw_file"]):
                 if name in chosen:
                     some = {of: values[rows] for of, values in columns.items()}
@@ -196,16 +203,19 @@ def _write_split(
                     some.tofile(file)
         first = np.flatnonzero(_begins_span(entries))
         spans = {name: to_arrow(entries[name][first]) for name in ("row", "char_start")}
+        spans |= {name: pa.array(entries[name][first].tolist(), pa.string()) for name in index.kept}
         spans["num_tokens"] = to_arrow(np.add.reduceat(sizes, first) if len(first) else first)
         tables.append(pa.table({**spans, "part": repeated(part, len(first))}))
         num_cut = int(np.count_nonzero(entries["char_start"][first]))
         counts[f"{part}.num_documents"] = len(first) - num_cut
         counts[f"{part}.num_cut_pieces"] = num_cut
         counts[f"{part}.num_tokens"] = int(sizes.sum())
-    _write_tables(pa.concat_tables(tables), folder)
+    _write_tables(pa.concat_tables(tables), folder, index.kept)
     mask = folder / LOSS_MASK_NAME
+    documents = {"documents": {"keep_columns": list(index.kept)}}
     manifest = replace(
         found.manifest,
+        recipe=replace(found.manifest.recipe, config={**found.manifest.config, **documents}),
         partition=raw_file,
         counts={**counts, "num_tokens": sum(counts.values())},
         files={LOSS_MASK_NAME: checksum(mask)} if mask.is_file() else {},
@@ -213,9 +223,9 @@ def _write_split(
     return Split(folder, manifest, TokenShard(folder, manifest))
 
 
-def _write_tables(spans: pa.Table, folder: Path) -> None:
-    """Write of documents.parquet what an export is made of, and spans.parquet, with a document for
-    each span; characters, which the export does not tell, are zero."""
+def _write_tables(spans: pa.Table, folder: Path, kept: Sequence[str]) -> None:
+    """Write of documents.parquet what an export is made of, spans.parquet and the columns that are
+    kept, with a document for each span; characters, which the export does not tell, are zero."""
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
     num_tokens = to_numpy(spans["num_tokens"])
@@ -227,6 +237,8 @@ def _write_tables(spans: pa.Table, folder: Path) -> None:
     columns["is_cut"] = to_numpy(spans["char_start"]) > 0
     of_documents = [DOCUMENTS_SCHEMA.field(name) for name in ("row", "token_offset", "num_tokens")]
     schemas = {DOCUMENTS_NAME: pa.schema(of_documents), SPANS_NAME: SPANS_SCHEMA}
+    if kept:
+        schemas[KEPT_NAME] = pa.schema([pa.field(name, pa.string()) for name in kept])
     for name, schema in schemas.items():
         pq.write_table(make_table(columns, schema), folder / name, **parquet_options(schema))
 

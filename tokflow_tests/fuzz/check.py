@@ -266,6 +266,7 @@ class _Run:
             whole=source.made.whole,
             reference=self.reference,
             config=self.config["tokenizer"],
+            keep_columns=source.made.keep_columns,
         )
         checked = check_export(converted)
         self.tally.conversions += 1
@@ -273,8 +274,6 @@ class _Run:
         self.tally.traces += check_traces(checked, self.random)
         if is_packed and converted.shuffle_seed != self._sequence_seed:
             return  # a stream does not tell that sequences are to be shuffled
-        if source.made.keep_columns:
-            return  # which a converted export has not
         if not source.has_left_out and all(p.tokens for p in source.all_pieces):
             for other in exports.values():
                 if (other.made.options, other.made.packings) == (entry, converted.packings):
