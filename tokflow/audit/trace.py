@@ -160,13 +160,15 @@ class _TokenizedText:
     num_chars: int
     may_hold_special: bool
     """True if the text itself may hold EOS or BOS, as chats do."""
+    may_have_added: tuple[bool, bool]
+    """True if a BOS may have been put before it, and an EOS behind it."""
     record: int | None
     """The record that a transform made the document of."""
 
 
 def _open_text(split: Split, entry: dict[str, Any]) -> _TokenizedText:
     """Return the text that a row of the index is of."""
-    shard = split.shard
+    shard, config = split.shard, split.shard.manifest.config
     has_records = "num_records" in shard.manifest.counts
     table = shard.documents(["row", "num_chars", *(["record"] if has_records else [])])
     row = shard.origins.row_of(entry["raw_file"], entry["row"])
@@ -182,8 +184,8 @@ def _open_text(split: Split, entry: dict[str, Any]) -> _TokenizedText:
         token_ids=split.token_source().take(spans.token_start[at][:1], spans.num_tokens[at][:1]),
         char_start=entry["char_start"],
         num_chars=int(num_chars),
-        may_hold_special=shard.has_loss_mask
-        or shard.manifest.config["special_tokens_in_text"] == "control",
+        may_hold_special=shard.has_loss_mask or config["special_tokens_in_text"] == "control",
+        may_have_added=(config["bos"] == "first", config["eos"] == "last"),
         record=int(to_numpy(table["record"])[document]) if has_records else None,
     )
 
@@ -231,9 +233,10 @@ class _Decoder:
         A text may hold both itself, as chats do: what is left must be as long as the text.
         """
         token_ids = text.token_ids
-        begin = 1 if len(token_ids) and int(token_ids[0]) in self._special else 0
+        has_bos, has_eos = text.may_have_added
         end = len(token_ids)
-        end -= end > begin and int(token_ids[-1]) in self._special
+        begin = int(has_bos and end > 0 and int(token_ids[0]) in self._special)
+        end -= has_eos and end > begin and int(token_ids[-1]) in self._special
         whole = slice(begin, end, None)
         if not text.may_hold_special:
             return whole

@@ -132,6 +132,19 @@ def test_a_bos_that_a_cut_piece_spells_itself_stands_for_its_characters(tmp_path
     assert [first.text, second.text] == [bos, "a"]
 
 
+def test_a_bos_that_a_text_spells_at_its_end_is_not_taken_for_one_put_there(tmp_path: Path):
+    bos = "<|bos|>"
+    write_raw(tmp_path, {"a.jsonl": [f"ab{bos}"]})
+    (tmp_path / "tokenizer.json").write_text(byte_level_json())
+    tokenizer = {"kind": "file", "name": "tokenizer.json", "eos": "none", "bos": "first"}
+    tokenizer |= {"bos_token": bos, "special_tokens_in_text": "control"}
+    build_dataset(declare_small(tmp_path, tokenizer=tokenizer, split=WHOLE))
+
+    [origin] = traced(tmp_path / STORE / "exports/bin", "train", start=0, stop=4)
+
+    assert (origin.text, origin.added) == (f"ab{bos}", ("BOS",))
+
+
 def test_padding_leads_nowhere(tmp_path: Path):
     build_dataset(declare_small(tmp_path, packing={"sequence_length": 50}))
 
