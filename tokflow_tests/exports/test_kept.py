@@ -149,6 +149,19 @@ def test_a_string_is_kept_as_it_is_and_any_other_value_as_json(format_: str, tmp
     assert tags == ['["x","y"]', "[]", null]
 
 
+def test_a_string_that_is_no_text_is_null_and_those_beside_it_are_kept(tmp_path: Path):
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/a.jsonl").write_text(
+        r'{"text": "a", "url": "\ud800b", "n": 1, "tags": ["\udc00"], "of": "\u00e9"}' + "\n"
+    )
+    columns = ["url", "n", "tags", "of"]
+
+    built = build(declare(tmp_path, {}, documents={"keep_columns": columns}, exports=["bin"]))
+
+    [row] = index_of(built.export("bin").folder, "train")
+    assert [row[name] for name in columns] == [None, "1", r'["\udc00"]', "é"]
+
+
 def test_records_are_told_apart_behind_a_bad_one_of_many_lines(tmp_path: Path):
     bad = '"' + "\n" * 1_500 + '"\n'
     (tmp_path / "raw").mkdir()
