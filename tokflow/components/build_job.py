@@ -251,7 +251,8 @@ class _Recorder(Reporter):
         """Records the raw files as they are now."""
         self._recheck = recheck
         self._waiting: list[StageResult] = []
-        """Tokens under a limit of the dataset, of which Dagster hears when all files are known."""
+        """Of a limited dataset the tokenizer and the tokens: Dagster hears of them when all files
+        are known, and after these."""
         self._graph: BuildGraph | None = None
         """That of the build, once it has made anything."""
         self._histories: dict[tuple[Stage, str], AssetHistory] = {}
@@ -275,8 +276,9 @@ class _Recorder(Reporter):
             for asset in [asset for asset in outputs if asset[0] != "tokenizer"]:
                 del outputs[asset]
         if stage == "tokens":
-            self._waiting = []
-        self._record_waiting()
+            self._waiting = [of for of in self._waiting if of.output.stage == "tokenizer"]
+        else:
+            self._record_waiting()
         self._shown.stage(stage, num_outputs=num_outputs, num_bytes=num_bytes)
 
     def more(self, *, num_outputs: int, num_bytes: int) -> None:
@@ -290,7 +292,8 @@ class _Recorder(Reporter):
     def made(self, made: StageResult) -> None:
         """Report the output, after what it is made from."""
         self._shown.made(made)
-        if made.output.stage == "tokens" and made.output.graph.limited is not None:
+        is_limited = made.output.graph.limited is not None
+        if is_limited and made.output.stage in ("tokenizer", "tokens"):
             self._waiting.append(made)
         else:
             self._record(made)
@@ -298,7 +301,7 @@ class _Recorder(Reporter):
     def _record_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
         if waiting:
-            self._sync(to_build=[made.output.name for made in waiting])
+            self._sync(to_build=[of.output.name for of in waiting if of.output.is_of_file])
         for made in waiting:
             self._record(made)
 

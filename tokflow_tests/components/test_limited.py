@@ -6,9 +6,11 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from tokflow.build.graph import BuildGraph
 from tokflow.components import file_partitions, sync_files
 from tokflow.components import state as state_module
 from tokflow_tests.dagster_case import QUIET, Case, Sensor, failure, selection
+from tokflow_tests.wrong_engine import use_wrong_engine
 
 TAKEN = ["a.txt", "b.txt"]
 
@@ -39,6 +41,40 @@ def test_the_build_job_takes_files_until_the_limit_and_records_these_alone(limit
     assert limited.event("tokens", partition="b.txt").metadata["num_documents"].value == 1
     second = build(limited)
     assert [event for event in second.all_events if event.is_step_materialization] == []
+
+
+@pytest.mark.parametrize("files", ["a.txt", "b.txt", "c.txt"])
+def test_a_trained_tokenizer_is_fresh_after_the_first_build(files: str, limited: Case):
+    limited.attributes["tokenizer"] = {"kind": "trained", "vocab_size": 300, "files": files}
+
+    result = build(limited)
+
+    assert result.success, failure(result)
+    assert limited.partitions() == TAKEN
+    assert limited.not_fresh() == {}
+    second = build(limited)
+    assert [event for event in second.all_events if event.is_step_materialization] == []
+    limited.attributes["documents"]["limit"]["documents"] = 7
+    assert build(limited).success
+    assert limited.partitions() == [*TAKEN, "c.txt"]
+    assert limited.not_fresh() == {}
+
+
+def test_with_a_verdict_on_gigatoken_the_tokenizer_is_recorded_none_the_less(
+    limited: Case, monkeypatch: pytest.MonkeyPatch
+):
+    use_wrong_engine(monkeypatch)
+    limited.attributes["documents"]["limit"]["documents"] = 7
+    limited.attributes["tokenizer"] = {"kind": "trained", "vocab_size": 257, "files": "a.txt"}
+    limited.write("a", "strange\nx\ny\nz\nu\nv\n")  # whose first line is not compared
+    limited.write("b", "strange\n")
+
+    result = build(limited)
+
+    assert result.success, failure(result)
+    assert BuildGraph(limited.dataset).tokenizer.verdict is not None
+    assert limited.partitions() == TAKEN
+    assert limited.not_fresh() == {}
 
 
 def test_partitions_are_those_that_the_limit_takes_now(limited: Case):
