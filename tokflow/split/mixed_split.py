@@ -30,7 +30,7 @@ from tokflow.store.tables import parquet_options
 from tokflow.tokens.shard import ROWS_OF_PASS, TokenShard
 from tokflow.tokens.writer import DOCUMENTS_NAME
 
-MIXTURE_VERSION = 1
+MIXTURE_VERSION = 2
 """Raised when the same input would give other bytes of a mixture's split."""
 
 
@@ -101,8 +101,8 @@ def write_mixed_split(
 
     A part has whole passes over the spans that the source's split has there, and of one more those
     that come first by a key of `portion.seed`; the last is cut where the tokens end, and has its
-    EOS there: what is less than a token with BOS and EOS is left. Passes follow one another in file
-    order, unless `shuffle_seed` orders all of them.
+    EOS there, which may be all that it has: a part has the tokens of the portion exactly. Passes
+    follow one another in file order, unless `shuffle_seed` orders all of them.
 
     Raises: CorruptOutputError where a file that it is made from is damaged.
     """
@@ -229,8 +229,7 @@ def _drawn(source: Split, portion: Portion, spans: _Taken, num_tokens: int) -> _
     chosen = np.sort(order[:num_whole])
     left = num_tokens - (int(ends[num_whole - 1]) if num_whole else 0)
     details = source.shard.manifest.details
-    num_special = sum(details[name] is not None for name in ("eos_id", "bos_id"))
-    if left <= num_special:
+    if not left:
         return spans[chosen]
     last = order[num_whole : num_whole + 1]
     cut = replace(

@@ -402,12 +402,27 @@ def test_any_mixture_takes_what_it_plans_and_no_document_once_more_than_another(
     for name, of_source in texts.items():
         planned, taken = (details[name]["train"][key] for key in ("planned_tokens", "tokens"))
         num_files = len({text.split(".")[1] for text in of_source})
+        assert taken == planned
         assert planned == round(sources[name]["epochs"] * sum(len(t) + 1 for t in of_source))
-        assert planned - num_files <= taken <= planned  # of a file, at most an EOS alone is left
         whole = int(sources[name]["epochs"])
         assert {found[text] for text in of_source} <= {whole, whole + 1}
         cut = [text for text in found if text.startswith(name[:1]) and text not in of_source]
         assert len(cut) <= num_files
+    assert [problem for of in verify_dataset(dataset) for problem in of.problems] == []
+
+
+@pytest.mark.parametrize("bos", ["none", "first"])
+def test_a_source_of_many_files_is_not_short_of_what_each_of_them_leaves(tmp_path: Path, bos: str):
+    files = {f"{n}.jsonl": ["a" if bos == "first" else "ab"] * 40 for n in range(20)}
+    declare_source(tmp_path, "many", files, tokenizer={"kind": "bytes", "bos": bos})
+    sources = {"many": {"tokens": 20 * 61}}  # 20 documents of 3 tokens in each file, and 1 token
+    dataset = declare_mixture(tmp_path, {"sources": sources}, exports=["bin"])
+
+    export = build(dataset).export("bin")
+
+    taken = [token for some in open_export(export.folder).tokens("train") for token in some]
+    assert len(taken) == export.manifest.details["mixture"]["many"]["train"]["tokens"] == 1_220
+    assert taken.count(ord("a")) == 400
     assert [problem for of in verify_dataset(dataset) for problem in of.problems] == []
 
 
