@@ -23,7 +23,13 @@ class KeptOfDocuments:
         names = (name for shard in shards for name in shard.keep_columns)
         self.names = tuple(dict.fromkeys(names))
         """Of those that any shard keeps; others have null."""
-        self._shard_of = {file: of for of in shards for file in of.origins.raw_files}
+        self._shards = shards
+        self._places = {
+            file: (number, first_row)
+            for number, origins in enumerate(shard.origins for shard in shards)
+            for file, first_row in zip(origins.raw_files, origins.first_rows, strict=True)
+        }
+        """By raw file: which of the shards it is in, and with which of its rows it begins."""
         self._read = lru_cache(SHARDS_IN_MEMORY)(self._read_shard)
 
     def added(self, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -38,29 +44,29 @@ class KeptOfDocuments:
 
     def _with_columns(self, table: pa.Table) -> pa.Table:
         files = table["raw_file"].combine_chunks().dictionary_encode()
-        codes, rows = to_numpy(files.indices), to_numpy(table["row"])
-        order = np.argsort(codes, kind="stable")
-        edges = np.searchsorted(codes[order], np.arange(1, len(files.dictionary)))
-        of_files = zip(files.dictionary.to_pylist(), np.split(order, edges), strict=True)
-        found = pa.concat_tables([self._of_file(file, rows[at]) for file, at in of_files])
+        places = np.array([self._places[file] for file in files.dictionary.to_pylist()])
+        number, first = places[to_numpy(files.indices)].T
+        rows = to_numpy(table["row"]) + first
+        order = np.argsort(number, kind="stable")
+        numbers, edges = np.unique(number[order], return_index=True)
+        of_shards = zip(numbers.tolist(), np.split(order, edges[1:]), strict=True)
+        found = pa.concat_tables([self._of_shard(of, rows[at]) for of, at in of_shards])
         found = found.take(to_arrow(np.argsort(order)))
         for name in self.names:
             table = table.append_column(name, found[name])
         return table
 
-    def _of_file(self, raw_file: str, rows: npt.NDArray[np.int64]) -> pa.Table:
-        """Return the columns of documents of one raw file, given their rows in it."""
-        shard = self._shard_of[raw_file]
-        if not shard.keep_columns:
+    def _of_shard(self, number: int, rows: npt.NDArray[np.int64]) -> pa.Table:
+        """Return the columns of documents of one of the shards, given their rows in it."""
+        if not self._shards[number].keep_columns:
             return self._empty(pa.table({"row": to_arrow(rows)})).select(self.names)
-        of_shard, kept = self._read(raw_file)
-        first = shard.origins.row_of(raw_file, 0)
-        return kept.take(to_arrow(np.searchsorted(of_shard, (rows + first) % ROWS_OF_PASS)))
+        of_shard, kept = self._read(number)
+        return kept.take(to_arrow(np.searchsorted(of_shard, rows % ROWS_OF_PASS)))
 
-    def _read_shard(self, raw_file: str) -> tuple[npt.NDArray[np.int64], pa.Table]:
-        """Return the row of each document of the shard that a raw file is in, and its columns; in
-        the order of rows, which documents put together from an export need not have."""
-        shard = self._shard_of[raw_file]
+    def _read_shard(self, number: int) -> tuple[npt.NDArray[np.int64], pa.Table]:
+        """Return the row of each document of one of the shards, and its columns; in the order of
+        rows, which documents put together from an export need not have."""
+        shard = self._shards[number]
         kept = shard.kept_columns()
         for name in self.names:
             if name not in kept.schema.names:

@@ -1,6 +1,8 @@
 """Columns that are kept of raw files stand beside the documents that are of the same record."""
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from tokflow.exports.config import ExportConfig
 from tokflow.exports.index import INDEX_SCHEMA
 from tokflow.sequences.config import PackingConfig
 from tokflow.tokens import shard_segments
+from tokflow.tokens.shard import TokenShard
 from tokflow_tests.build.test_mixture import declare_mixture, declare_source
 from tokflow_tests.fuzz import readers
 from tokflow_tests.outputs import index_of
@@ -87,6 +90,28 @@ def test_the_index_has_of_each_document_the_columns_of_its_record(
     build(dataset)
 
     check_index(dataset, num_documents)
+
+
+def test_a_shard_is_read_once_for_documents_of_all_its_raw_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    write(tmp_path)
+    raw, shuffle = {"files": "raw/*.jsonl", "group": 2}, {"documents": "dataset"}
+    fields = {"raw": raw, "documents": KEPT, "shuffle": shuffle, "exports": ["bin"]}
+    built = build(dataset := declare(tmp_path, {}, **fields))
+    shutil.rmtree(built.export("bin").folder.parent)
+    read: list[str | None] = []
+
+    def kept_columns(shard: TokenShard, whole: Callable[..., Any] = TokenShard.kept_columns) -> Any:
+        read.append(shard.manifest.partition)
+        return whole(shard)
+
+    monkeypatch.setattr("tokflow.exports.kept.SHARDS_IN_MEMORY", 1)
+    monkeypatch.setattr(TokenShard, "kept_columns", kept_columns)
+    build_dataset(dataset, jobs=1)
+
+    assert len(read) == len(set(read)) == 2
+    check_index(dataset, 21)
 
 
 def test_a_trace_has_the_columns_of_its_document(tmp_path: Path):
