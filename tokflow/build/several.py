@@ -33,9 +33,9 @@ def each_dataset(
     """Yield what messages call each dataset that the attributes declare, and its own attributes.
 
     What a dataset says takes the place of the default, in a section (`raw`, `documents`, ...) field
-    by field; null brings back what tokflow has without one. Its name is its key in `datasets`. A
-    mixture has no default of what its sources have.
-    Attributes without `datasets` are those of one dataset.
+    by field; null brings back what tokflow has without one. A tokenizer of another kind has nothing
+    of the default's. Its name is its key in `datasets`. A mixture has no default of what its
+    sources have. Attributes without `datasets` are those of one dataset.
 
     Raises: ConfigError.
     """
@@ -66,7 +66,9 @@ def _merged(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, An
     for section in own.keys() & defaults.keys():
         both = defaults[section], own[section]
         if all(isinstance(of, Mapping) for of in both):
-            fields = {**both[0], **both[1]}
+            kinds = [of["kind"] for of in both if section == "tokenizer" and "kind" in of]
+            is_other = len(kinds) == 2 and kinds[0] != kinds[1]
+            fields = {**({} if is_other else both[0]), **both[1]}
             result[section] = {name: of for name, of in fields.items() if of is not None}
     return {name: of for name, of in result.items() if of is not None or name not in defaults}
 

@@ -94,14 +94,19 @@ class TokenizerConfig(Config):
                 found=repr(self.vocab_size),
                 remedy="raise it",
             )
-        if self.kind != "huggingface" and self.trust_remote_code:
-            raise ConfigError(
-                where="trust_remote_code",
-                expected="false, since only kind huggingface has code to run",
-                found=f"true with kind {self.kind}",
-                remedy="remove it",
-            )
+        self._check_of_kind()
         check_pattern(self.pattern)
+
+    def _check_of_kind(self) -> None:
+        for name, kinds in _OF_KINDS.items():
+            value = getattr(self, name)
+            if self.kind not in kinds and value != type(self).model_fields[name].default:
+                raise ConfigError(
+                    where=name,
+                    expected=f"none, for it is a field of kind {' and '.join(kinds)}",
+                    found=f"{value!r} with kind {self.kind}",
+                    remedy="remove it, or name that kind",
+                )
 
 
 _WHAT_NAME_IS = {
@@ -110,6 +115,15 @@ _WHAT_NAME_IS = {
     "file": "the path of a tokenizer.json",
     "sentencepiece": "the path of a .model file",
 }
+
+_OF_KINDS: Mapping[str, tuple[str, ...]] = {
+    "name": tuple(_WHAT_NAME_IS),
+    **dict.fromkeys(("revision", "trust_remote_code"), ("huggingface",)),
+    **dict.fromkeys(
+        ("vocab_size", "special_tokens", "files", "max_characters", "pattern"), ("trained",)
+    ),
+}
+"""Fields that not every kind has."""
 
 
 def fields_of_name(name: str) -> dict[str, str]:

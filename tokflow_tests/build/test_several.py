@@ -58,6 +58,19 @@ def test_a_dataset_says_what_differs_from_the_defaults_field_by_field(tmp_path: 
     assert [of.name for of in chars.exports] == ["parquet", "jsonl"]
 
 
+def test_a_tokenizer_of_another_kind_has_nothing_of_the_default_one(tmp_path: Path):
+    default = {"kind": "tiktoken", "name": "gpt2", "eos": "none"}
+    datasets = {
+        name: {"raw": {"files": "*.txt"}, "tokenizer": tokenizer}
+        for name, tokenizer in {"a": {"kind": "bytes"}, "b": {"kind": "tiktoken"}}.items()
+    }
+
+    a, b = load_datasets(write(tmp_path, datasets, defaults={"tokenizer": default}))
+
+    assert (a.tokenizer.name, a.tokenizer.eos) == (None, "last")
+    assert (b.tokenizer.name, b.tokenizer.eos) == ("gpt2", "none")
+
+
 @pytest.mark.parametrize(
     ("datasets", "more", "message"),
     [

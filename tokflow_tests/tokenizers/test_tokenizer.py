@@ -3,6 +3,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -67,6 +68,27 @@ def test_a_saved_tokenizer_is_opened_as_it_was(tmp_path: Path):
 def test_a_kind_that_needs_a_name_says_what_the_name_is(kind: str):
     with pytest.raises(ConfigError, match=rf"tokenizer.name: expected .* for kind {kind}, found n"):
         TokenizerConfig(kind=kind)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"kind": "bytes", "name": "gpt2"}, "name: expected none, for it is a field of kind tikt"),
+        (
+            {"kind": "bytes", "vocab_size": 9},
+            "vocab_size: expected none, for it is a field of kind "
+            "trained, found 9 with kind bytes; remove it",
+        ),
+        ({"kind": "tiktoken", "name": "gpt2", "revision": "x"}, "revision: expected none"),
+        ({"kind": "bytes", "trust_remote_code": True}, "trust_remote_code: expected none"),
+        ({"kind": "trained", "name": "gpt2"}, "name: expected none"),
+    ],
+)
+def test_a_field_of_another_kind_is_refused(fields: dict[str, Any], message: str):
+    with pytest.raises(ConfigError) as raised:
+        TokenizerConfig(**fields)
+
+    assert str(raised.value).startswith(f"tokenizer.{message}")
 
 
 def test_a_vocabulary_without_room_for_bytes_and_special_tokens_is_refused():

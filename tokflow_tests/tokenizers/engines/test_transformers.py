@@ -7,11 +7,10 @@ import pytest
 
 from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import make_tokenizer
-from tokflow.errors import ConfigError, TokenizerError
+from tokflow.errors import TokenizerError
 from tokflow.store.manifest import read_manifest
 from tokflow.tokenizers.engines import open_reference
 from tokflow.tokenizers.hub import files_to_take
-from tokflow.tokenizers.tokenizer import TokenizerConfig
 from tokflow_tests.outputs import token_lists
 from tokflow_tests.special import letter_ids, write_letters
 from tokflow_tests.tiny import declare_texts, save_tokenizer, tokenize
@@ -100,16 +99,6 @@ def test_trust_is_part_of_the_recipe_and_code_of_the_content(tmp_path: Path):
     assert outputs[0] != outputs[1]
     assert read_manifest(before.folder).config["trust_remote_code"] is True
     assert before.fingerprint != after.fingerprint
-
-
-def test_trust_without_a_kind_that_has_code_is_refused():
-    with pytest.raises(ConfigError) as caught:
-        TokenizerConfig(kind="bytes", trust_remote_code=True)
-
-    assert str(caught.value) == (
-        "tokenizer.trust_remote_code: expected false, since only kind huggingface has code to "
-        "run, found true with kind bytes; remove it"
-    )
 
 
 def test_code_of_another_repository_cannot_be_kept_and_is_refused(tmp_path: Path):
