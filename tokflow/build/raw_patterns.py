@@ -13,6 +13,7 @@ from tokflow.documents.file_formats import SUFFIXES
 from tokflow.errors import ConfigError, first_five
 from tokflow.raw import RawConfig, escaped, list_raw, redact
 from tokflow.raw.globs import FILE, find_below, has_wildcard, unescaped
+from tokflow.raw.saved_folders import is_saved
 from tokflow.raw.urls import hub_url, is_url
 from tokflow.store.config import expanded
 
@@ -21,7 +22,8 @@ def patterns_of(named: Sequence[str], *, here: Path, store: Path) -> tuple[str, 
     """Return absolute patterns that match the raw files that are named; a dataset of the hub alone
     is one.
 
-    A folder stands for the files below it of one format: the one with the most bytes. Several
+    A folder stands for the files below it of one format: the one with the most bytes; one that
+    `save_to_disk` wrote stands for itself. Several
     files that are all of their suffix in a folder, as a shell makes them of a glob, are a glob
     again, so that files which come later belong to the dataset. No pattern matches what will be
     in `store`: a folder that holds it stands for its other folders, each with a pattern.
@@ -45,7 +47,7 @@ def patterns_of(named: Sequence[str], *, here: Path, store: Path) -> tuple[str, 
         if not path.exists():
             escaped_here = Path(escaped(str(here)), expanded(name))
             patterns.append(os.path.normpath(escaped_here))
-        elif path.is_dir() and format_of_name(path.name) is None:
+        elif path.is_dir() and format_of_name(path.name) is None and not is_saved(path):
             patterns += _in_folder(path, store)
         else:
             patterns.append(escaped(str(path)))

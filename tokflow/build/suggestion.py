@@ -90,7 +90,8 @@ def suggest(patterns: Sequence[str], *, text: str | None = None) -> Suggestion:
     The beginning of the first file that has documents is read for its columns, and of all files
     as much as it takes to know how many documents there are; see `ENOUGH_DOCUMENTS`.
 
-    Of a dataset of the hub the smallest file is fetched and looked at, and its splits become parts.
+    Of a dataset of the hub the smallest file is fetched and looked at. Its splits become parts, as
+    those of a folder that `save_to_disk` wrote.
 
     Raises: ConfigError where no column holds text; RawFileError; BadDocumentError.
     """
@@ -108,7 +109,7 @@ def suggest(patterns: Sequence[str], *, text: str | None = None) -> Suggestion:
         found.documents.update(_max_rejects(count, paths))
     return Suggestion(
         documents=found.documents,
-        split=_split(count, num_bytes),
+        split=_of_source(listed) or _split(count, num_bytes),
         max_characters=_max_characters(num_bytes, len(paths)),
         formats=tuple(sorted({format_of(path, DocumentsConfig()) for path in paths})),
         num_files=len(paths),
@@ -127,18 +128,23 @@ def _of_hub(listed: Listing, text: str | None) -> Suggestion:
     with TemporaryDirectory() as folder:
         [raw] = read_raw_files([smallest], store=Path(folder)).values()
         found = suggest([escaped(str(raw.path))], text=text)
-    known = {of.source_split for of in listed.sources.values() if of.source_split}
-    splits = [*(each for each in USUAL_SPLITS if each in known), *sorted(known - set(USUAL_SPLITS))]
-    of_source = {"parts": {split: {"source_split": split} for split in splits}}
     num_bytes = sum(sizes.values())
     return replace(
         found,
-        split=found.split if len(splits) < 2 else of_source,
+        split=_of_source(listed) or found.split,
         max_characters=_max_characters(num_bytes, len(sizes)),
         num_files=len(sizes),
         num_bytes=num_bytes,
         left_out=listed.left_out,
     )
+
+
+def _of_source(listed: Listing) -> dict[str, Any] | None:
+    """Return the splits of the source as parts; None where it has one alone, or none."""
+    known = {of.source_split for of in listed.sources.values() if of.source_split}
+    splits = [*(each for each in USUAL_SPLITS if each in known), *sorted(known - set(USUAL_SPLITS))]
+    parts = {split: {"source_split": split} for split in splits}
+    return {"parts": parts} if len(splits) > 1 else None
 
 
 def _max_characters(num_bytes: int, num_files: int) -> int | None:

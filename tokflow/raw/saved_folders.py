@@ -17,6 +17,12 @@ from tokflow.raw.source_splits import SourceSplits
 _DICT, _STATE = "dataset_dict.json", "state.json"
 
 
+def is_saved(folder: Path) -> bool:
+    """Return whether `save_to_disk` wrote the folder. Raises: as `read_saved_splits`."""
+    named = [name for name in (_DICT, _STATE) if (folder / name).is_file()]
+    return read_saved_splits(folder, named, None) is not None
+
+
 def read_saved_splits(
     folder: Path, files: Sequence[str], config: str | None
 ) -> SourceSplits | None:

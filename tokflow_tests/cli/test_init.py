@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import lzma
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from tokflow.store.zstd import zstd
 from tokflow_tests.cli.commands import json_of, run
 from tokflow_tests.hub import Hub
 from tokflow_tests.projects import declare_in, make_project
+from tokflow_tests.raw.test_saved_folders import save_splits
 
 RECORDS = [{"id": f"{n}", "body": f"Once there was a number {n}. " * 9} for n in range(150)]
 
@@ -209,6 +211,19 @@ def test_a_file_that_cannot_be_looked_at_leaves_nothing(tmp_path: Path):
     assert result.exit_code == 1
     assert "a.jsonl, row 0, line 1, byte 0: expected a JSON object" in result.stderr
     assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_of_save_to_disk_stands_for_itself_and_its_splits(tmp_path: Path):
+    save_splits(tmp_path / "data/saved")
+    shutil.copy(tmp_path / "data/saved/train/data-00000-of-00001.arrow", "data/saved/cache-1.arrow")
+
+    found = json_of("init", "data/saved")
+
+    written = Path("saved.yaml").read_text()
+    assert "  files: data/saved\n" in written
+    assert "      train: {source_split: train}\n" in written
+    assert found["num_files"] == 2
+    assert json_of("run", "--config", "saved.yaml")["datasets"][0]["left_out"]
 
 
 def test_a_dataset_of_the_hub_is_looked_at_by_its_smallest_file(hub: Hub, tmp_path: Path):
