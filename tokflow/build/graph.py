@@ -117,13 +117,14 @@ class BuildGraph:
 
     def take_more(self) -> list[str]:
         """Return the keys of partitions that are known now that more tokens are there."""
+        if self.limited is not None:
+            return self.limited.advance()
+        if self.mixture is None:
+            return []
         before = self.partitions
-        if self.mixture is not None:
-            self.mixture.forget_partitions()
-            for name in ("listing", "listed"):
-                self.__dict__.pop(name, None)
-        elif self.limited is not None:
-            self.limited.advance()
+        self.mixture.forget_partitions()
+        for name in ("listing", "listed"):
+            self.__dict__.pop(name, None)
         return [key for key in self.partitions if key not in before]
 
     def documents(self, key: str) -> DocumentsConfig:

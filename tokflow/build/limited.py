@@ -41,22 +41,25 @@ class LimitedFiles:
 
     @property
     def partitions(self) -> dict[str, tuple[RawSource, ...]]:
-        """The raw files of each partition by its key, sorted."""
-        if not self._left:
-            self.advance()
-        if len(self._partitions) < len(self._left):
-            listed = self._graph.listed
-            self._partitions = {key: of for key, of in listed.items() if key in self._left}
+        """The raw files of each partition by its key, sorted; made anew where files were taken."""
+        if len(self._partitions) < len(self._known):
+            self._partitions = {key: self._graph.listed[key] for key in sorted(self._known)}
         return self._partitions
 
     @property
     def is_open(self) -> bool:
         """True if files may follow that are not known yet."""
-        return bool(self.partitions) and self._is_open
+        return bool(self._known) and self._is_open
+
+    @property
+    def _known(self) -> dict[str, Limit]:
+        if not self._left:
+            self._take()
+        return self._left
 
     def of(self, key: str) -> Limit:
         """Return what one file may take. Raises: RawFileError where it is not among them."""
-        if key not in self.partitions:
+        if key not in self._known:
             name = self._graph.dataset.name
             raise RawFileError(
                 where=f"{name}: {key}",
@@ -68,7 +71,7 @@ class LimitedFiles:
                 remedy=f"run `tokflow run` or the job {name}_build, which take the files in order "
                 "until the limit is reached",
             )
-        return self._left[key]
+        return self._known[key]
 
     def check_closed(self) -> None:
         """Raise MissingOutputError where files may follow that are not known yet."""
@@ -80,8 +83,13 @@ class LimitedFiles:
                 remedy="run `tokflow run`",
             )
 
-    def advance(self) -> None:
-        """Take the files that follow those whose tokens are there now."""
+    def advance(self) -> list[str]:
+        """Take the files that follow those whose tokens are there now; return their keys."""
+        num_before = len(self._known)
+        self._take()
+        return self._order[num_before : len(self._left)]
+
+    def _take(self) -> None:
         left: Limit | None = self._graph.dataset.documents.limit
         while self._is_open and left is not None:
             if self._left:

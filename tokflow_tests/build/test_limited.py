@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from tokflow.audit.verify.verification import verify_dataset
+from tokflow.build import graph as graph_module
 from tokflow.build.dataset import Dataset, load_dataset
 from tokflow.build.gc import find_garbage
 from tokflow.build.graph import BuildGraph
@@ -245,6 +246,29 @@ def test_partitions_built_one_by_one_give_what_a_run_over_all_gives(scope: str, 
     assert ("split" in stages[0]) == (scope == "file")
     stores = [content(folder / "store/tiny") for folder in folders]
     assert stores[0] == stores[1]
+
+
+def test_for_each_file_that_is_taken_the_others_are_not_gone_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    looked_at: list[str] = []
+
+    class Listed(dict[str, Any]):
+        def __getitem__(self, key: str) -> Any:
+            looked_at.append(key)
+            return super().__getitem__(key)
+
+        def items(self) -> Any:
+            looked_at.extend(self)
+            return super().items()
+
+    group_files = graph_module.group_files
+    monkeypatch.setattr(graph_module, "group_files", lambda *of: Listed(group_files(*of)))
+    files = {f"{number:02}.jsonl": ["x"] for number in range(40)}
+
+    build(limited(tmp_path, files, documents=30, exports=["bin"]))
+
+    assert len(looked_at) < 2 * 30
 
 
 def test_any_number_of_workers_gives_the_same_bytes(
