@@ -122,7 +122,7 @@ def _split_closes(graph: BuildGraph, outputs: Sequence[Output]) -> list[str]:
         problem
         for key, graph_of_source, of_source in sources
         for problem in verify_mixed_split(
-            graph.open_split(key), graph_of_source.open_split(of_source)
+            graph.open_split(key), graph_of_source.open_split(of_source), graph.tokenizer
         )
     ]
 

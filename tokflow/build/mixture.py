@@ -10,7 +10,7 @@ from tokflow.build.dataset import Dataset
 from tokflow.build.output import Output, Stage
 from tokflow.errors import ConfigError, RawFileError
 from tokflow.raw import Listing, RawSource
-from tokflow.split.mixed_split import Portion, source_and_key
+from tokflow.split.mixed_split import BUDGET_CUTS, Portion, source_and_key
 from tokflow.split.mixture import MixtureConfig, PartSize, epochs, plan_partitions, plan_sources
 from tokflow.store.config_errors import relocated
 
@@ -147,17 +147,21 @@ class Mixture:
 
     def realised(self, splits: Mapping[str, Output]) -> dict[str, dict[str, dict[str, Any]]]:
         """Return the plan with the tokens and epochs that the splits of the mixture, by partition,
-        have of each source."""
+        have of each source, and how many documents they cut."""
         taken: Counter[tuple[str, str]] = Counter()
+        cuts: Counter[tuple[str, str]] = Counter()
         for key, output in splits.items():
             counts = output.manifest().counts
             for part in self.dataset.split.parts:
-                taken[source_and_key(key)[0], part] += counts[f"{part}.num_tokens"]
+                place = source_and_key(key)[0], part
+                taken[place] += counts[f"{part}.num_tokens"]
+                cuts[place] += counts[f"{part}.{BUDGET_CUTS}"]
         found = self.plan()
         for name, parts in found.items():
             for part, of in parts.items():
                 of["tokens"] = taken[name, part]
                 of["epochs"] = epochs(taken[name, part], of["available_tokens"])
+                of[BUDGET_CUTS] = cuts[name, part]
         return found
 
     @cached_property

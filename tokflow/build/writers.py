@@ -46,6 +46,7 @@ def _split(graph: BuildGraph, key: str, _: str) -> Write:
             source.open_split(of_source),
             graph.mixture.portion(key),
             dataset=dataset.name,
+            tokenizer=graph.tokenizer,
             shuffle_seed=dataset.shuffle.of_documents,
         )
     return partial(

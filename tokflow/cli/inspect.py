@@ -84,7 +84,9 @@ def _print_mixture(sources: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> No
     for source, parts in sources.items():
         for part, of in parts.items():
             tokens = f"{of['tokens']:,} of {counted(of['planned_tokens'], 'planned token')}"
-            print(f"mixture      {part} of {source}: {tokens}, {of['epochs']:g} epochs")
+            num_cuts = of.get("num_budget_cuts", 0)  # an older tokflow did not count them
+            cut = f", {counted(num_cuts, 'document')} cut where the budget ends" if num_cuts else ""
+            print(f"mixture      {part} of {source}: {tokens}, {of['epochs']:g} epochs{cut}")
 
 
 def _commits(details: Mapping[str, Any]) -> Mapping[str, str]:

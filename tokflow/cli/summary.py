@@ -11,7 +11,7 @@ from tokflow.build.lines import described_parts, described_sequences
 from tokflow.build.output import FILE_STAGES, Stage, by_step
 from tokflow.build.plan import Plan
 from tokflow.build.results import BuildResult, StageResult
-from tokflow.build.statistics import statistics_of, written_counts
+from tokflow.build.statistics import mixture_statistics, statistics_of, written_counts
 from tokflow.cli.terminal import (
     counted,
     described_left_out,
@@ -22,6 +22,7 @@ from tokflow.cli.terminal import (
 )
 from tokflow.errors import first_five
 from tokflow.exports import Export
+from tokflow.split.mixed_split import BUDGET_CUTS
 from tokflow.split.spans import LONGEST
 from tokflow.store.atomic import LATEST
 from tokflow.tokenizers.auto_tokenizer import describe_rebuilt
@@ -203,7 +204,12 @@ def _notices(built: BuildResult) -> Iterator[str]:
 
 def left_out(dataset: Dataset, built: BuildResult) -> list[str]:
     """Return a line for each thing of the raw files that is not in the exports."""
-    lines = [*_not_tokenized(dataset, built), *_in_no_part(dataset, built), *_not_exported(built)]
+    lines = [
+        *_not_tokenized(dataset, built),
+        *_in_no_part(dataset, built),
+        *_not_mixed(built),
+        *_not_exported(built),
+    ]
     return lines or ["left out: nothing"]
 
 
@@ -268,6 +274,20 @@ def _in_no_part(dataset: Dataset, built: BuildResult) -> Iterator[str]:
             )
         elif not counts[f"{part}.num_chars"]:
             yield f"{part}: no text falls into this part"
+
+
+def _not_mixed(built: BuildResult) -> Iterator[str]:
+    """Yield what of its sources a mixture does not take, and how many documents it cuts."""
+    rows = mixture_statistics(built)
+    for row in rows:
+        source, part, available = row["source"], row["part"], row["available_tokens"]
+        if num := max(0, available - row["tokens"]):
+            yield f"not taken of {source}: {num:,} of its {available:,} tokens of {part}"
+    cuts = [f"{row[BUDGET_CUTS]:,} of {row['source']}" for row in rows if row[BUDGET_CUTS]]
+    if cuts:
+        num_cuts = sum(row[BUDGET_CUTS] for row in rows)
+        end = "its tokens end" if num_cuts == 1 else "their tokens end"
+        yield f"cut where {end}: {counted(num_cuts, 'document')} ({', '.join(cuts)})"
 
 
 def _not_exported(built: BuildResult) -> Iterator[str]:

@@ -10,9 +10,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tokflow.split.cut_tokens import CUT_LOSS_MASK_NAME, CUT_TOKENS_NAME
+from tokflow.split.decoded_characters import Decode, TokenIds, count_characters
 from tokflow.split.mixture import mixture_of
 from tokflow.split.permutation import PERMUTATION_VERSION
-from tokflow.split.rule import FileSpans
+from tokflow.split.rule import NOT_TAKEN, FileSpans
 from tokflow.split.shuffle import document_keys, shuffle_fields, shuffle_seed_of
 from tokflow.split.spans import (
     SPAN_COLUMNS,
@@ -27,11 +28,17 @@ from tokflow.store.arrow import to_numpy
 from tokflow.store.integrity import Stored, checked
 from tokflow.store.manifest import Manifest, Recipe, check_sizes, checksums, write_manifest
 from tokflow.store.tables import parquet_options
+from tokflow.tokenizers.engines import open_reference
+from tokflow.tokenizers.tokenizer import Tokenizer
 from tokflow.tokens.shard import ROWS_OF_PASS, TokenShard
 from tokflow.tokens.writer import DOCUMENTS_NAME
 
-MIXTURE_VERSION = 2
+MIXTURE_VERSION = 3
 """Raised when the same input would give other bytes of a mixture's split."""
+
+BUDGET_CUTS = "num_budget_cuts"
+"""A count of each part of a mixture: documents whose end the mixture does not take, with their EOS
+where it cut them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,13 +61,12 @@ class _Taken:
     """In the documents of all passes."""
     char_start: npt.NDArray[np.int64]
     num_chars: npt.NDArray[np.int64]
-    """0 of a document that the budget cut, whose characters are not counted."""
     token_start: npt.NDArray[np.int64]
     """In the token source of the source's split."""
     num_tokens: npt.NDArray[np.int64]
     is_cut: npt.NDArray[np.bool_]
-    is_ended: npt.NDArray[np.bool_]
-    """The budget cut it: EOS stands in place of its last token."""
+    is_cut_here: npt.NDArray[np.bool_]
+    """The budget cut it: the EOS of its source, if there is one, is its last token."""
 
     def __getitem__(self, which: slice | npt.NDArray[np.int64]) -> "_Taken":
         return _Taken(**{name: getattr(self, name)[which] for name in self.__slots__})
@@ -95,28 +101,32 @@ def portion_of(manifest: Manifest) -> Portion:
 
 
 def write_mixed_split(
-    source: Split, portion: Portion, folder: Path, *, dataset: str, shuffle_seed: int | None = None
+    source: Split,
+    portion: Portion,
+    folder: Path,
+    *,
+    dataset: str,
+    tokenizer: Tokenizer,
+    shuffle_seed: int | None = None,
 ) -> None:
     """Write a mixture's split over one file of a source into the empty `folder`, manifest last.
 
     A part has whole passes over the spans that the source's split has there, and of one more those
     that come first by a key of `portion.seed`; the last is cut where the tokens end, and has its
-    EOS there, which may be all that it has: a part has the tokens of the portion exactly. Passes
-    follow one another in file order, unless `shuffle_seed` orders all of them.
+    EOS there, which may be all that it has: a part has the tokens of the portion exactly, and may
+    end inside a character. Its characters are those that end before, as `tokenizer` decodes them.
+    Passes follow one another in file order, unless `shuffle_seed` orders all of them.
 
-    Raises: CorruptOutputError where a file that it is made from is damaged.
+    Raises: CorruptOutputError; UntrustedCodeError of the tokenizer, where a document is cut.
     """
     import pyarrow.parquet as pq  # late: it imports ssl and every file system
 
     started = time.perf_counter()
     shard, names = shard_in_mixture(source, portion), tuple(portion.tokens)
     with checked(source, source.shard, only={SPANS_NAME, *source.shard.names(DOCUMENTS_NAME)}):
-        of_parts = [_taken(source, portion, name) for name in names]
-    part = np.repeat(np.arange(len(names)), [len(of.document) for of in of_parts])
-    taken = _Taken.joined(of_parts)
+        of_parts = [_taken(source, portion, name, tokenizer) for name in names]
+    taken, spans = _Taken.joined(of_parts), _file_spans(of_parts)
     _write_cut_tokens(source, taken, folder)
-    fields = {name: getattr(taken, name) for name in FileSpans.__slots__ if name != "part"}
-    spans = FileSpans(part=part, **fields)
     table, num_tokens = shard.documents(["row", *SPAN_COLUMNS]), taken.num_tokens
     order = _order(spans, shard, table, shuffle_seed)
     rows = span_table(spans, order, table, num_tokens, shard.num_tokens, names)
@@ -125,19 +135,36 @@ def write_mixed_split(
         recipe=mixed_split_recipe(source.manifest.fingerprint, portion, shuffle_seed=shuffle_seed),
         dataset=dataset,
         partition=portion.key,
-        counts=span_counts(spans, num_tokens, names),
+        counts=span_counts(spans, num_tokens, names) | _cut_counts(names, of_parts),
         details={"parts": list(names), "dtype": shard.dtype.str},
         files=checksums(folder),
     )
     write_manifest(folder, manifest, run={"seconds": round(time.perf_counter() - started, 3)})
 
 
-def remake_mixed_split(split: Split, source: Split, folder: Path) -> None:
+def _file_spans(of_parts: list[_Taken]) -> FileSpans:
+    """Return the spans of all parts, one part after another."""
+    part = np.repeat(np.arange(len(of_parts)), [len(of.document) for of in of_parts])
+    taken = _Taken.joined(of_parts)
+    fields = {name: getattr(taken, name) for name in FileSpans.__slots__ if name != "part"}
+    return FileSpans(part=part, **fields)
+
+
+def _cut_counts(names: tuple[str, ...], of_parts: list[_Taken]) -> dict[str, int]:
+    cuts = {name: int(of.is_cut_here.sum()) for name, of in zip(names, of_parts, strict=True)}
+    return {f"{name}.{BUDGET_CUTS}": cuts.get(name, 0) for name in (*names, NOT_TAKEN)}
+
+
+def remake_mixed_split(split: Split, source: Split, folder: Path, tokenizer: Tokenizer) -> None:
     """Write a split of a mixture once more, from the source's split that it was made from."""
     manifest = split.manifest
-    seed = shuffle_seed_of(manifest)
     write_mixed_split(
-        source, portion_of(manifest), folder, dataset=manifest.dataset, shuffle_seed=seed
+        source,
+        portion_of(manifest),
+        folder,
+        dataset=manifest.dataset,
+        tokenizer=tokenizer,
+        shuffle_seed=shuffle_seed_of(manifest),
     )
 
 
@@ -184,13 +211,13 @@ def _num_passes(source: Split, portion: Portion) -> int:
     return max([1, *(-(-num // available[n]) for n, num in portion.tokens.items() if available[n])])
 
 
-def _taken(source: Split, portion: Portion, part: str) -> _Taken:
+def _taken(source: Split, portion: Portion, part: str, tokenizer: Tokenizer) -> _Taken:
     """Return the spans that one part of the mixture takes, pass by pass."""
     spans = _spans_of(source, part)
     available = int(spans.num_tokens.sum())
     passes, rest = divmod(portion.tokens[part], available) if available else (0, 0)
     num_documents = source.shard.manifest.counts["num_documents"]
-    taken = [spans] * passes + [_drawn(source, portion, spans, rest)] * bool(rest)
+    taken = [spans] * passes + [_drawn(source, portion, spans, rest, tokenizer)] * bool(rest)
     moved = [
         replace(of, document=of.document + number * num_documents)
         for number, of in enumerate(taken)
@@ -213,11 +240,13 @@ def _spans_of(source: Split, part: str) -> _Taken:
         token_start=spans.token_start,
         num_tokens=spans.num_tokens,
         is_cut=is_cut,
-        is_ended=np.zeros_like(is_cut),
+        is_cut_here=np.zeros_like(is_cut),
     )
 
 
-def _drawn(source: Split, portion: Portion, spans: _Taken, num_tokens: int) -> _Taken:
+def _drawn(
+    source: Split, portion: Portion, spans: _Taken, num_tokens: int, tokenizer: Tokenizer
+) -> _Taken:
     """Return the spans that come first by the key of the seed, in file order; the last is cut where
     so many tokens end."""
     rows = to_numpy(source.shard.documents(["row"])["row"])[spans.document]
@@ -228,19 +257,37 @@ def _drawn(source: Split, portion: Portion, spans: _Taken, num_tokens: int) -> _
     num_whole = int(np.searchsorted(ends, num_tokens, side="right"))
     chosen = np.sort(order[:num_whole])
     left = num_tokens - (int(ends[num_whole - 1]) if num_whole else 0)
-    details = source.shard.manifest.details
     if not left:
         return spans[chosen]
     last = order[num_whole : num_whole + 1]
     cut = replace(
         spans[last],
-        num_chars=np.zeros(1, dtype=np.int64),
+        num_chars=np.array([_num_chars(source, spans[last], left, tokenizer)]),
         num_tokens=np.array([left]),
         is_cut=np.ones(1, dtype=bool),
-        is_ended=np.array([details["eos_id"] is not None]),
+        is_cut_here=np.ones(1, dtype=bool),
     )
     drawn = _Taken.joined([spans[chosen], cut])
     return drawn[np.argsort(np.concatenate([chosen, last]), kind="stable")]
+
+
+def _num_chars(source: Split, span: _Taken, num_tokens: int, tokenizer: Tokenizer) -> int:
+    """Return the characters of one span that end in so many of its tokens, of which EOS is one."""
+    details, is_chat = source.shard.manifest.details, source.shard.has_loss_mask
+    num_eos = int(details["eos_id"] is not None)
+    num_read = span.num_tokens if is_chat else np.array([num_tokens])
+    token_ids = source.token_source().take(span.token_start, num_read)
+    decode = open_reference(tokenizer).decode
+    num_bos = int(token_ids[0] == details["bos_id"])
+    if num_bos and is_chat and _is_in_text(token_ids, span, num_eos, decode):
+        num_bos = 0
+    return count_characters(token_ids[num_bos : num_tokens - num_eos], decode)
+
+
+def _is_in_text(token_ids: TokenIds, span: _Taken, num_eos: int, decode: Decode) -> bool:
+    """Return whether a chat's template wrote its BOS: with it the tokens are the whole text."""
+    ends = len(token_ids), len(token_ids) - num_eos
+    return any(count_characters(token_ids[:end], decode) == span.num_chars[0] for end in ends)
 
 
 def _write_cut_tokens(source: Split, taken: _Taken, folder: Path) -> None:
@@ -248,10 +295,11 @@ def _write_cut_tokens(source: Split, taken: _Taken, folder: Path) -> None:
     if not taken.is_cut.any():
         return
     cut = taken[np.flatnonzero(taken.is_cut)]
-    ended = (np.cumsum(cut.num_tokens) - 1)[cut.is_ended]
+    eos_id = source.shard.manifest.details["eos_id"]
+    ended = (np.cumsum(cut.num_tokens) - 1)[cut.is_cut_here & (eos_id is not None)]
     with checked(source, source.shard):
         tokens = np.array(source.token_source().take(cut.token_start, cut.num_tokens))
-        tokens[ended] = source.shard.manifest.details["eos_id"] or 0
+        tokens[ended] = eos_id or 0
         tokens.tofile(folder / CUT_TOKENS_NAME)
         if (masks := source.loss_mask_source()) is not None:
             mask = np.array(masks.take(cut.token_start, cut.num_tokens))

@@ -95,6 +95,7 @@ def test_a_mixture_builds_its_sources_and_repeats_one_as_often_as_it_says(tmp_pa
         "available_tokens": 18,
         "tokens": 36,
         "epochs": 2.0,
+        "num_budget_cuts": 0,
     }
 
 
@@ -113,6 +114,26 @@ def test_realised_tokens_are_the_planned_ones_and_the_last_document_keeps_its_eo
     prose = [text for text in documents if text.startswith("p")]
     assert len(set(prose)) == len(prose) == 8  # 7 whole and one of 2 tokens and EOS
     assert sorted(map(len, prose)) == [2] + [3] * 7
+
+
+@pytest.mark.parametrize("bos", ["none", "first"])
+def test_a_document_that_the_budget_cuts_is_counted_with_the_characters_that_end_in_it(
+    tmp_path: Path, bos: str
+):
+    text = "aé漢😀bcdefg"
+    declare_source(tmp_path, "code", {"a.jsonl": [text]}, tokenizer={"kind": "bytes", "bos": bos})
+    num_bos = int(bos == "first")
+    for num_bytes in range(12):
+        sources = {"code": {"tokens": num_bos + num_bytes + 1}}
+        dataset = declare_mixture(tmp_path, {"sources": sources}, exports=["bin"])
+
+        [split] = build(dataset).of("split")
+
+        counts = split.manifest.counts
+        assert counts["train.num_tokens"] == num_bos + num_bytes + 1
+        assert counts["train.num_chars"] == len(text.encode()[:num_bytes].decode(errors="ignore"))
+        assert counts["train.num_budget_cuts"] == 1
+        assert [problem for of in verify_dataset(dataset) for problem in of.problems] == []
 
 
 def test_every_output_of_a_mixture_verifies_and_leads_to_its_source(tmp_path: Path):
@@ -350,6 +371,11 @@ def test_the_terminal_says_what_was_planned_and_what_came_out(tmp_path: Path):
     assert ["code", "train", "47", "47", "60.26", "%", "2.61", "2.61"] in said
     assert ["prose", "train", "31", "31", "39.74", "%", "0.39", "0.39"] in said
     assert ["prose", "validation", "10", "10", "100.00", "%", "1.00", "1.00"] in said
+    assert "train of prose: 31 of 31 planned tokens, 0.3875 epochs, 1 document cut" in shown
+    assert "not taken of prose: 49 of its 80 tokens of train\n" in result.stdout
+    assert "cut where their tokens end: 2 documents (1 of code, 1 of prose)\n" in result.stdout
+    assert "not taken of code" not in result.stdout  # which is taken more than twice
+    assert "left out: nothing" not in result.stdout
 
 
 def test_columns_that_a_source_keeps_stand_with_each_repetition(tmp_path: Path):

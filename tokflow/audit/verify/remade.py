@@ -20,6 +20,7 @@ from tokflow.split.spans import LONGEST, SPANS_NAME, Split, config_of_split, wri
 from tokflow.store.arrow import read_table, to_numpy
 from tokflow.store.integrity import Stored
 from tokflow.store.manifest import broken_file, read_manifest
+from tokflow.tokenizers.tokenizer import Tokenizer
 
 
 def verify_split(split: Split, encode_cut: CutEncoder | None = None) -> list[str]:
@@ -52,11 +53,14 @@ def verify_split(split: Split, encode_cut: CutEncoder | None = None) -> list[str
         return [*problems, *_differences(split, Path(folder), unknown)]
 
 
-def verify_mixed_split(split: Split, source: Split) -> list[str]:
+def verify_mixed_split(split: Split, source: Split, tokenizer: Tokenizer) -> list[str]:
     """Return what is wrong with a split of a mixture: made again from the split of its source it is
-    another."""
+    another.
+
+    Raises: UntrustedCodeError where a document is cut and the tokenizer is code that may not run.
+    """
     with TemporaryDirectory(prefix="tokflow.") as folder:
-        remake_mixed_split(split, source, Path(folder))
+        remake_mixed_split(split, source, Path(folder), tokenizer)
         return [*_differences(split, Path(folder))]
 
 

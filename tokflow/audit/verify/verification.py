@@ -1,7 +1,7 @@
 """Verify whole outputs: one at a path, all below a folder, or all of a dataset."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -31,7 +31,7 @@ from tokflow.sequences.segments import SEQUENCES_VERSION
 from tokflow.split.cut_tokens import CUT_TOKENS_NAME
 from tokflow.split.mixture import mixture_of
 from tokflow.split.shuffle import order_of
-from tokflow.split.spans import SPLIT_VERSION
+from tokflow.split.spans import SPLIT_VERSION, Split
 from tokflow.store.manifest import broken_files, read_run
 from tokflow.store.stored_outputs import (
     PassedBy,
@@ -244,13 +244,25 @@ class _Verifier:
     def _split(self, found: StoredOutput) -> Result:
         split = self._ancestry.split(found)
         if mixture_of(found.manifest.config) is not None:
-            source = self._ancestry.split(self._ancestry.parents(found)[0])
-            return verify_mixed_split(split, source), []
+            return self._mixed_split(found, split)
         if self._graph is not None:
             return verify_split(split, cut_encoder(self._graph, str(found.manifest.partition))), []
         is_cut = CUT_TOKENS_NAME in found.manifest.files
         notes = ["the text of cut documents is not here: their tokens were not made again"]
         return verify_split(split), notes if is_cut else []
+
+    def _mixed_split(self, found: StoredOutput, split: Split) -> Result:
+        source = self._ancestry.split(self._ancestry.parents(found)[0])
+        tokenizer = self._ancestry.tokenizer(found)
+        if tokenizer is None:
+            return [], ["its tokenizer is not in this store: not made again"]
+        if self._broken_files(StoredOutput(tokenizer.folder, tokenizer.manifest)):
+            return [], ["its tokenizer is damaged: not made again"]
+        try:
+            trusted = replace(tokenizer, trust_remote_code=self._trust)
+            return verify_mixed_split(split, source, trusted), []
+        except UntrustedCodeError as error:
+            return [], [f"it was not made again: {error}"]
 
     def _export(self, found: StoredOutput) -> Result:
         """Compare an export with what it was made from or, if it was converted, converted from."""
