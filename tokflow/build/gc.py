@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
+from tokflow.build.mixture import SOURCE_STAGES
 from tokflow.build.plan import Plan, make_plan
 from tokflow.errors import CorruptOutputError, MissingOutputError
 from tokflow.store.atomic import LATEST, is_leftover, remove_empty
@@ -38,14 +39,15 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
     another version of a raw file, or of one that is there whole.
 
     Raises: MissingOutputError where the dataset is not built: what it refers to is not known.
+    A source that only mixtures have built, up to its splits, is.
     """
     plan = make_plan(dataset)
-    if not plan.is_up_to_date:
+    if not plan.is_up_to_date and not _is_built_for_mixtures(plan):
         raise MissingOutputError(
             where=dataset.name,
             expected="a dataset that is built, to know what it refers to",
             found=_what_is_missing(plan),
-            remedy="run `tokflow run` first",
+            remedy=f"build {dataset.name} first by `tokflow run`",
         )
     used = {planned.folder for planned in plan.planned} | _used_blocks(plan.graph)
     stored = [found for stage in STAGE_FOLDERS for found in walk(dataset.folder / stage)]
@@ -65,6 +67,15 @@ def find_garbage(dataset: Dataset, *, keep: int) -> dict[Path, int]:
     ]
     unfinished = sorted(_unfinished(dataset.folder))
     return {path: _num_bytes(path) for path in [*older, *damaged, *unfinished] if path not in used}
+
+
+def _is_built_for_mixtures(plan: Plan) -> bool:
+    """Return whether all that a mixture needs is built, and nothing was ever made of it: no older
+    sequences or exports are there that a run would replace."""
+    is_needed = any(of.stage in SOURCE_STAGES for of in plan.missing)
+    later = [stage for stage in STAGE_FOLDERS if stage in ("sequences", "exports")]
+    is_made = any(True for stage in later for _ in walk(plan.dataset.folder / stage))
+    return not (plan.bad or is_needed or is_made)
 
 
 def _what_is_missing(plan: Plan) -> str:

@@ -102,7 +102,7 @@ def test_a_dataset_that_is_not_built_has_no_known_garbage(tmp_path: Path):
     write_raw(tmp_path, {"a.jsonl": ["other"]})
 
     with pytest.raises(
-        MissingOutputError, match="4 of 11 outputs missing; run `tokflow run` first"
+        MissingOutputError, match="4 of 11 outputs missing; build small first by `tokflow run`"
     ):
         find_garbage(declare_small(tmp_path, exports=["parquet"]), keep=0)
 

@@ -14,10 +14,11 @@ from tokflow.audit.convert import convert_export
 from tokflow.audit.trace import trace_tokens
 from tokflow.audit.verify.verification import verify_dataset, verify_path
 from tokflow.build.dataset import Dataset, load_dataset, load_datasets
+from tokflow.build.gc import find_garbage, remove
 from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset
 from tokflow.build.plan import make_plan
-from tokflow.errors import ConfigError
+from tokflow.errors import ConfigError, MissingOutputError
 from tokflow.exports import ExportConfig
 from tokflow.exports.reading import open_export
 from tokflow_tests.cli.commands import run
@@ -493,3 +494,24 @@ def test_a_source_whose_limit_is_of_all_files_gives_those_that_the_limit_takes(t
     assert documents_of(dataset, "train") == ["0a", "0b", "0a", "0b", "1a", "1a"]
     assert sorted(built.partitions) == ["code/0.jsonl", "code/1.jsonl"]
     assert make_plan(dataset).is_up_to_date
+
+
+def test_garbage_of_a_source_is_known_when_a_mixture_has_built_it_up_to_its_splits(tmp_path: Path):
+    mixture = {"sources": {"code": {"epochs": 1}}}
+    build(declare_mixture(tmp_path, mixture))
+    declare_source(tmp_path, "code", CODE, split={"parts": {"train": {"files": "a.jsonl"}}})
+    mixed = declare_mixture(tmp_path, mixture)
+    build(mixed)
+    source = load_dataset(tmp_path / "code.yaml")
+
+    garbage = {path.parent.relative_to(source.folder) for path in find_garbage(source, keep=0)}
+
+    assert garbage == {Path("split/a.jsonl"), Path("split/b.jsonl")}
+    build(source)
+    for path in find_garbage(source, keep=0):
+        remove(path)
+    assert make_plan(mixed).is_up_to_date
+    declare_source(tmp_path, "code", CODE, packing={"sequence_length": 8})
+    build(mixed := declare_mixture(tmp_path, mixture))
+    with pytest.raises(MissingOutputError, match="build code first by `tokflow run`"):
+        find_garbage(load_dataset(tmp_path / "code.yaml"), keep=0)  # its older rows are in use
