@@ -1,12 +1,13 @@
 """`tokflow plan`: the outputs that a run would build, and why."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from tokflow.build.failures import PastFailure
+from tokflow.build.output import Stage
 from tokflow.build.plan import Plan, PlannedOutput, make_plan
 from tokflow.build.statistics import rows_of_mixture
 from tokflow.cli.selection import Paths, Words, select
@@ -32,13 +33,29 @@ def main(names: Words, configs: Paths, store: Path | None, partitions: Words, *,
     """Print the plan of each dataset; return the exit status."""
     broken: dict[str, ConfigError] = {}
     datasets = select(names, configs, store, is_one=bool(partitions), broken=broken)
-    plans = [make_plan(dataset, partitions=partitions) for dataset in datasets]
+    plans = _once([make_plan(dataset, partitions=partitions) for dataset in datasets])
     if json:
         print_json({"datasets": [_document(plan) for plan in plans]})
     else:
         for plan in plans:
             _print(plan)
     return exit_status(broken.values())
+
+
+def _once(plans: Sequence[Plan]) -> list[Plan]:
+    """Return the plans with each output in one of them: what a mixture needs of a source stands in
+    the source's own plan or, where there is none, in that of the first of its mixtures."""
+    placed = [*enumerate(plans)]
+    first = {_key(of): place for place, plan in reversed(placed) for of in plan.planned}
+    place_of = first | {_key(of): place for place, plan in placed for of in plan.own}
+    return [
+        replace(plan, planned=tuple(of for of in plan.planned if place_of[_key(of)] == place))
+        for place, plan in placed
+    ]
+
+
+def _key(of: PlannedOutput) -> tuple[Path, Stage, str, str]:
+    return of.output.graph.dataset.folder, of.stage, of.name, of.packing
 
 
 def _document(plan: Plan) -> dict[str, Any]:

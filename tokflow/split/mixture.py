@@ -225,7 +225,7 @@ def _check_epochs(
     allowed = -(-most.numerator * num // most.denominator)  # rounded up, as shares may be
     if num_tokens <= allowed:
         return
-    needed = f"{num_tokens:,} of its {num:,} tokens are {num_tokens / num:,.2f} epochs"
+    needed = f"{num_tokens:,}, which are {num_tokens / num:,.2f} epochs of the {num:,} that it has"
     lower = f"lower its tokens to {allowed:,}"
     if config.amount == "weight":
         lower = f"lower mixture.tokens to {most_tokens(config, available):,}, or its weight"

@@ -21,7 +21,7 @@ from tokflow.build.plan import make_plan
 from tokflow.errors import ConfigError, MissingOutputError
 from tokflow.exports import ExportConfig
 from tokflow.exports.reading import open_export
-from tokflow_tests.cli.commands import run
+from tokflow_tests.cli.commands import json_of, run
 from tokflow_tests.tiny import EOS, build, write_texts
 
 CODE = {"a.jsonl": ["aa", "ab", "ac", "ad"], "b.jsonl": ["ba", "bb"]}
@@ -183,10 +183,35 @@ def test_a_plan_says_what_the_sources_lack_and_what_cannot_be_mixed(tmp_path: Pa
     waiting = {of.stage: of.reason for of in before.missing if of.output.dataset == "mixed"}
     assert waiting["split"] == "missing (waits for the splits of its sources)"
     assert {of.output.dataset for of in before.missing if of.stage == "tokens"} == {"code", "prose"}
-    needed = "30 of its 18 tokens are 1.67 epochs"
+    needed = "30, which are 1.67 epochs of the 18 that it has"
     assert needed in str(caught.value)
     assert [needed in str(bad.error) for bad in after.bad] == [True]
     assert {of.stage for of in after.planned} == {"tokenizer", "tokens", "split"}
+
+
+def test_a_plan_of_several_has_what_mixtures_need_of_a_source_once(tmp_path: Path):
+    declare_mixture(tmp_path, {"sources": {"code": {"epochs": 1}, "prose": {"epochs": 1}}})
+    fields = yaml.safe_load((tmp_path / "mixed.yaml").read_text())
+    (tmp_path / "again.yaml").write_text(yaml.safe_dump({**fields, "name": "again"}))
+    configs = [arg for name in ("mixed", "code", "again") for arg in ("--config", f"{name}.yaml")]
+
+    document = json_of("plan", *(tmp_path / arg if "." in arg else arg for arg in configs))
+
+    missing = {
+        plan["dataset"]: [(of["dataset"], of["stage"], of["name"]) for of in plan["missing"]]
+        for plan in document["datasets"]
+    }
+    listed = [of for outputs in missing.values() for of in outputs]
+    assert len(listed) == len(set(listed))
+    assert {of for of, _, _ in missing["mixed"]} == {"prose", "mixed"}
+    assert {of for of, _, _ in missing["code"]} == {"code"}
+    assert {of for of, _, _ in missing["again"]} == {"again"}
+    num_bytes = {plan["dataset"]: plan["num_bytes"] for plan in document["datasets"]}
+    sizes = {
+        name: sum(path.stat().st_size for path in (tmp_path / name).iterdir())
+        for name in ("code", "prose")
+    }
+    assert num_bytes == {"mixed": sizes["prose"], "code": sizes["code"], "again": 0}
 
 
 def test_other_weights_remake_no_token_and_a_new_file_of_a_source_is_taken_up(tmp_path: Path):

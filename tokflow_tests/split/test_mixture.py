@@ -58,7 +58,7 @@ def test_more_than_max_epochs_is_refused_by_name_with_the_arithmetic():
 
     message = str(caught.value)
     assert "mixture.sources.prose" in message
-    assert "500 of its 300 tokens are 1.67 epochs" in message
+    assert "found 500, which are 1.67 epochs of the 300 that it has" in message
     assert "set its max_epochs to 2, or lower mixture.tokens to 600" in message
 
 
