@@ -9,7 +9,7 @@ import dagster as dg
 
 from tokflow.build.dataset import Dataset
 from tokflow.build.graph import BuildGraph
-from tokflow.components.dagster_names import PARTITIONED, asset_key, parents
+from tokflow.components.dagster_names import PARTITIONED, asset_key, parents, partition_set
 from tokflow.components.reports import Report
 from tokflow.documents import deciding_fields
 from tokflow.exports import export_recipe
@@ -125,7 +125,8 @@ class AssetHistory:
     def lacks(self, versions: Mapping[str, str]) -> bool:
         """Return whether Dagster has any of these outputs in another version, or not at all."""
         if self.stage in PARTITIONED:
-            return any(self.versions.get(key) != of for key, of in versions.items())
+            is_other = any(self.versions.get(key) != of for key, of in versions.items())
+            return is_other or self._is_of_other_code
         latest = self._latest([self.key]).get(self.key)
         event = latest.asset_materialization if latest else None
         tags = (event.tags or {}) if event else {}
@@ -136,11 +137,15 @@ class AssetHistory:
         """Return which outputs Dagster does not have in these versions.
 
         Those that it would show as stale are to be recorded again, too: an asset without partitions
-        when a parent has been since, and partitions as `_behind` says.
+        when a parent has been since, and partitions as `_behind` and `_is_of_other_code` say.
         """
         if self.stage in PARTITIONED:
-            behind = self._behind
-            return [k for k, of in versions.items() if self.versions.get(k) != of or k in behind]
+            behind, is_other = self._behind, self._is_of_other_code
+            return [
+                key
+                for key, of in versions.items()
+                if is_other or key in behind or self.versions.get(key) != of
+            ]
         records = self._latest([self.key, *self._parents()])
         latest = records.pop(self.key, None)
         event = latest.asset_materialization if latest else None
@@ -156,15 +161,34 @@ class AssetHistory:
     def _behind(self) -> set[str]:
         """Partitions recorded before the first event of a parent, whose history was wiped since,
         or, of one all of whose partitions count, before its last."""
-        ids = self.instance.event_log_storage.get_latest_storage_id_by_partition(
-            self.key, dg.DagsterEventType.ASSET_MATERIALIZATION
-        )
-        newest = 0
+        ids, newest = self._ids, 0
         for key, mapping in parents(self.dataset, self.stage, self.name).items():
             is_all = isinstance(mapping, dg.AllPartitionMapping) and len(ids) < LOOKED_AT
             found = self.instance.fetch_materializations(key, limit=1, ascending=not is_all)
             newest = max([newest, *(record.storage_id for record in found.records)])
         return {partition for partition, own in ids.items() if own < newest}
+
+    @cached_property
+    def _is_of_other_code(self) -> bool:
+        """Whether partitions were recorded with another code version, so that Dagster shows them as
+        stale although no byte differs; the first and the last are asked."""
+        partitions = partition_set(self.dataset)
+        known = set(partitions.get_partition_keys(dynamic_partitions_store=self.instance))
+        ids = [own for partition, own in self._ids.items() if partition in known]
+        if not ids:
+            return False
+        asked = dg.AssetRecordsFilter(self.key, storage_ids=[min(ids), max(ids)])
+        records = self.instance.fetch_materializations(asked, limit=2).records
+        events = [of.asset_materialization for of in records if of.asset_materialization]
+        own = code_version(self.dataset, self.stage, self.name)
+        return any((event.tags or {}).get(CODE_VERSION) != own for event in events)
+
+    @cached_property
+    def _ids(self) -> Mapping[str, int]:
+        """The storage id of the last event of each partition."""
+        return self.instance.event_log_storage.get_latest_storage_id_by_partition(
+            self.key, dg.DagsterEventType.ASSET_MATERIALIZATION
+        )
 
     @cached_property
     def _tags(self) -> dict[str, str]:

@@ -140,6 +140,23 @@ def test_the_assets_of_a_mixture_are_made_one_by_one_and_are_fresh(project: Path
         assert stale == {"split"}
 
 
+def test_a_change_that_decides_no_byte_is_recorded_once_by_the_next_build(project: Path):
+    with dg.instance_for_test() as instance:
+        keys = ["code/a.txt", "prose/a.txt"]
+        stale = []
+        for max_epochs in (2, 3, 3):
+            declare_mixture(project, {**SOURCES, "code": {"epochs": 2, "max_epochs": max_epochs}})
+            defs = definitions_of(project)
+            stale.append(set(not_fresh(instance, defs, keys).values()))
+            job = defs.resolve_job_def("mixed_build")
+            result = job.execute_in_process(instance=instance, run_config=QUIET)
+            assert not_fresh(instance, defs, keys) == {}
+        again = result.asset_materializations_for_node("mixed_build_all")
+
+    assert stale == [{"MISSING"}, {"STALE"}, set()]
+    assert not again
+
+
 def test_automation_builds_a_mixture_when_a_source_has_a_new_file(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ):
