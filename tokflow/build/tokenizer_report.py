@@ -85,10 +85,12 @@ class TokenizerReport:
 def report_tokenizer(dataset: Dataset, *, file: Path | None, is_measured: bool) -> TokenizerReport:
     """Return the report of a dataset's tokenizer, which is made in its store if it is not there.
 
-    It is measured on `file`, read as the dataset reads documents, or else on the first raw file.
+    It is measured on `file`, read as the dataset reads documents, or else on the first raw file;
+    that of a mixture as its first source has it.
 
     Raises: TokflowError.
     """
+    dataset = dataset.sources[0] if dataset.sources else dataset
     graph = BuildGraph(dataset)
     make_tokenizer(graph)
     tokenizer, manifest = graph.tokenizer, graph.tokenizer_output.manifest()

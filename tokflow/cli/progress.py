@@ -119,8 +119,10 @@ def raw_per_text(plan: Plan) -> float:
         return 1.0
     from tokflow.documents.text_size import declared_text_bytes
 
-    documents = plan.dataset.documents
-    raws = [planned.output.graph.raw(planned.name) for planned in largest]
-    sizes = [of for raw in raws for of in raw.sizes.items()]
-    num_text_bytes = sum(declared_text_bytes(*of, documents) for of in sizes[:FILES_ASKED])
-    return sum(num_bytes for _, num_bytes in sizes[:FILES_ASKED]) / max(num_text_bytes, 1)
+    files = [
+        (path, num_bytes, graph.dataset.documents)  # of a mixture those of the source
+        for graph, key in ((planned.output.graph, planned.name) for planned in largest)
+        for path, num_bytes in graph.raw(key).sizes.items()
+    ][:FILES_ASKED]
+    num_text_bytes = sum(declared_text_bytes(*of) for of in files)
+    return sum(num_bytes for _, num_bytes, _ in files) / max(num_text_bytes, 1)

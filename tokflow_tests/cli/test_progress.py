@@ -2,6 +2,8 @@ import gzip
 import re
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tokflow.build.dataset import load_dataset
@@ -9,6 +11,7 @@ from tokflow.build.pipeline import build_dataset
 from tokflow.build.plan import make_plan
 from tokflow.cli import progress
 from tokflow.cli.progress import Bars
+from tokflow_tests.build.test_mixture import declare_mixture, declare_source
 from tokflow_tests.tiny import declare_small
 
 
@@ -42,3 +45,18 @@ def test_the_bar_of_a_compressed_file_goes_by_the_size_that_the_file_says(
     assert progress.raw_per_text(plan) == 1.0  # a small file is not asked
     monkeypatch.setattr(progress, "LARGE_BYTES", 1)
     assert progress.raw_per_text(plan) == len(packed) / len(text)
+
+
+def test_the_bar_of_a_mixture_goes_by_the_columns_of_its_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(progress, "LARGE_BYTES", 1)
+    (tmp_path / "code").mkdir()
+    pq.write_table(pa.table({"body": ["said again " * 9_000]}), tmp_path / "code/a.parquet")
+    fields = {"raw": {"files": "code/*.parquet"}, "documents": {"text": "body"}}
+    source = load_dataset(declare_source(tmp_path, "code", {}, **fields))
+    mixed = declare_mixture(tmp_path, {"sources": {"code": {"epochs": 1}}})
+
+    ratios = [progress.raw_per_text(make_plan(of)) for of in (source, mixed)]
+
+    assert ratios[0] == ratios[1] < 1

@@ -10,6 +10,7 @@ from tokflow.build.dataset import load_dataset
 from tokflow.build.graph import BuildGraph
 from tokflow.cli.app import app
 from tokflow_tests import special
+from tokflow_tests.build.test_mixture import declare_mixture, declare_source
 from tokflow_tests.tiny import TEXTS, write_raw, write_yaml
 
 
@@ -209,3 +210,16 @@ def test_chats_are_measured_as_their_template_writes_them(tmp_path: Path):
     [column] = json_of("--config", write_yaml(tmp_path, documents=documents))
 
     assert column["sample"]["num_tokens"] == len("user: hi")
+
+
+def test_the_tokenizer_of_a_mixture_is_measured_as_its_first_source_is_read(tmp_path: Path):
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/a.jsonl").write_text('{"body": "a word"}\n')
+    declare_source(tmp_path, "code", {}, documents={"text": "body"})
+    declare_mixture(tmp_path, {"sources": {"code": {"epochs": 1}, "prose": {"epochs": 1}}})
+
+    [report] = json_of("--config", tmp_path / "mixed.yaml")
+
+    assert report["title"] == "mixed"
+    assert report["sample"]["path"] == str(tmp_path / "code/a.jsonl")
+    assert report["sample"]["num_chars"] == len("a word")
