@@ -82,12 +82,13 @@ def kept_of(part: Part) -> KeptOfDocuments:
 
 
 class KeptOfSequences:
-    """The kept columns of a part's sequences, of those `within`, where each is of one document."""
+    """The kept columns of a part's sequences, of those `within`, where each is of one document;
+    null where only those of another part are, so that all parts have one schema."""
 
     def __init__(self, part: Part) -> None:
         kept = kept_of(part)
-        is_of_one = part.packing.strategy == "one_document"
-        self.names = kept.names if is_of_one else ()
+        self.names = kept.names if part.has_kept_columns else ()
+        self._is_of_one = part.packing.strategy == "one_document"
         first = 0 if part.within is None else part.within.start
         # An entry of the index is then a sequence.
         self._tables = kept.added(_from(part.packed.index(), first))
@@ -95,6 +96,8 @@ class KeptOfSequences:
 
     def next(self, num: int) -> pa.Table:
         """Return the columns of the next `num` sequences; of none where no column is kept."""
+        if not self._is_of_one:
+            return pa.table({name: pa.nulls(num, pa.string()) for name in self.names})
         while self.names and len(self._waiting) < num:
             more = next(self._tables).select(self.names)
             self._waiting = pa.concat_tables([self._waiting, more])

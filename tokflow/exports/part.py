@@ -59,6 +59,9 @@ class Part:
     dtype: np.dtype[np.unsignedinteger]
     file_name: str
     """Its name in the names of an export's files: its own, unless the format has another."""
+    has_kept_columns: bool = False
+    """Its rows have the columns that are kept of documents: those of this part or another are of
+    one document each."""
     within: range | None = None
     """Which of its sequences `sequences` yields; None: all."""
     taken: Counter[str] | None = None
@@ -303,6 +306,7 @@ def make_parts(
             splits=splits,
             shuffled=shuffled.get(name),
             packed=packed(name),
+            has_kept_columns=packing.is_of_one_document(names),
             eos_id=details["eos_id"],
             bos_id=details["bos_id"],
             vocab_size=details["vocab_size"],

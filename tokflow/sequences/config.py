@@ -1,6 +1,6 @@
 """The config of packing."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import pydantic
@@ -128,6 +128,10 @@ class PackingConfig(Config):
     def stored_overlap(self) -> int:
         """Tokens at the beginning of a sequence that the one it continues has at its end."""
         return self.overlap + self.label_token
+
+    def is_of_one_document(self, parts: Iterable[str]) -> bool:
+        """Return whether a sequence of any of these parts is of one document."""
+        return any(self.of_part(name).strategy == "one_document" for name in parts)
 
     def of_part(self, name: str) -> "PackingConfig":
         """Return the packing of one part, which has no parts.

@@ -1,12 +1,16 @@
 """The assets of a dataset, run by Dagster."""
 
+import json
 import logging
 from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 
 import dagster as dg
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from tokflow.build.dataset import Dataset
 from tokflow.build.failures import read_failures
 from tokflow.build.graph import BuildGraph
 from tokflow.build.pipeline import build_dataset, make_stage
@@ -15,13 +19,16 @@ from tokflow.components.file_partitions import sync_files
 from tokflow.exports import FORMATS
 from tokflow.raw.hashes import hash_file
 from tokflow.store.manifest import read_run
+from tokflow_tests.build.test_mixture import declare_mixture, declare_source
 from tokflow_tests.dagster_case import QUIET, Case, failure, selection
 from tokflow_tests.raw.fetching import Handler, Server
 from tokflow_tests.raw.servers import running
-from tokflow_tests.tiny import declare
+from tokflow_tests.tiny import build, declare
 from tokflow_tests.wrong_engine import use_wrong_engine
 
 KEYS = ["a.txt", "b.txt", "c.txt"]
+
+ROW = ["input_ids", "attention_mask", "segment_ids", "position_ids"]
 
 
 @pytest.fixture
@@ -448,18 +455,53 @@ def test_an_export_of_rows_shows_its_columns(tmp_path: Path):
         ],
     )
 
+    assert columns_shown(dataset) == {
+        "arrow": ["input_ids", "segment_ids", "position_ids", "url"],
+        "jsonl": ["input_ids", "labels", "url"],
+        "bin": None,
+    }
+
+
+def test_the_columns_that_are_shown_are_those_of_the_files_of_each_part(tmp_path: Path):
+    kept = {"z": ["url"], "b": ["license", "url"], "b-": ["of"]}
+    for name, names in kept.items():
+        (tmp_path / name).mkdir()
+        record = {"text": name, **dict.fromkeys(names, f"of {name}")}
+        for part in ("train", "held"):
+            (tmp_path / name / f"{part}.jsonl").write_text(json.dumps(record) + "\n")
+        parts = {part: {"files": f"{part}.jsonl"} for part in ("train", "held")}
+        more = {"documents": {"keep_columns": names}, "split": {"parts": parts}}
+        declare_source(tmp_path, name, {}, **more)
+    packing = {"sequence_length": 8, "parts": {"held": {"strategy": "one_document"}}}
+    mixture = {"sources": {name: {"epochs": 1} for name in kept}}
+    formats = ["parquet", "hf_dataset", "jsonl"]
+    dataset = declare_mixture(tmp_path, mixture, packing=packing, exports=formats)
+
+    build(dataset)
+
+    folder = dataset.folder / "exports"
+    shown = columns_shown(dataset)
+    assert shown["parquet"] == [*ROW, "of", "license", "url"]
+    for part, num_urls in {"train": 0, "held": 2}.items():
+        [path] = (folder / "parquet/latest").glob(f"{part}*.parquet")
+        rows = pq.read_table(path)
+        assert rows.column_names == shown["parquet"]
+        assert len(rows) - rows["url"].null_count == num_urls
+        [path] = (folder / "jsonl/latest").glob(f"{part}*.jsonl")
+        assert list(json.loads(path.read_text().splitlines()[0])) == shown["jsonl"]
+        [path] = (folder / f"hf_dataset/latest/{part}").glob("*.arrow")
+        assert pa.ipc.open_stream(str(path)).schema.names == shown["hf_dataset"]
+
+
+def columns_shown(dataset: Dataset) -> dict[str, list[str] | None]:
+    """Return the columns that the web UI shows of each export."""
     shown = {}
     for asset in make_definitions(dataset).assets:
         [(key, metadata)] = asset.metadata_by_key.items()
         if key.path[1] == "exports":
             schema = metadata.get("dagster/column_schema")
             shown[key.path[2]] = schema and [column.name for column in schema.columns]
-
-    assert shown == {
-        "arrow": ["input_ids", "segment_ids", "position_ids", "url"],
-        "jsonl": ["input_ids", "labels", "url"],
-        "bin": None,
-    }
+    return shown
 
 
 def test_a_fetch_that_fails_is_tried_again_and_a_step_that_is_terminated_is_not(

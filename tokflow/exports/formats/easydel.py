@@ -8,7 +8,7 @@
     labels          list<int32>  of chats alone: the token if it is a loss token, else -100;
                                  EasyDeL's trainers make completion_mask of it
     url             string       and whatever else `documents.keep_columns` names, where the
-                                 strategy is one_document
+                                 strategy is one_document; null beside such a part
     lost            nothing
 
 EasyDeL makes Python lists of a whole row group, and begins anywhere in the group it finds that

@@ -6,7 +6,8 @@
     <part>/data-<i>-of-<n>.arrow        Arrow's IPC stream format, without footer; `datasets`
                                         maps it and keeps no copy in memory
     input_ids and the columns of the option; lists of one length unless `padding: none`
-    and, where the strategy is one_document, those of `documents.keep_columns`, strings
+    and, where the strategy of any part is one_document, those of `documents.keep_columns`,
+    strings or null
     lost        what no column tells of
 
 TRL's SFTTrainer takes `columns: [seq_lengths]` with `padding: none` for rows packed already, and

@@ -4,7 +4,8 @@
     {"input_ids":[464,2068],"segment_ids":[1,1]}
                input_ids and the columns of the option; no blanks, a newline behind each object;
                lists of one length unless `padding: none`; behind them, as text or null, those
-               of `documents.keep_columns`, where the strategy is one_document
+               of `documents.keep_columns`, where the strategy is one_document, of a
+               part or of all
     lost       what no column tells of
 
 `datasets.load_dataset("json", data_files=...)`, pandas.read_json(lines=True) and pyarrow.json

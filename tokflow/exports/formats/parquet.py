@@ -8,7 +8,7 @@
     loss_mask       list<int8>   of chats alone: 1 at loss tokens, 0 at others; of other
                                  documents every token is one, as attention_mask says
     url             string       and whatever else `documents.keep_columns` names, where the
-                                 strategy is one_document
+                                 strategy is one_document; null beside such a part
     lost            nothing
 
 Row groups are small, so that a loader can start anywhere at little cost.
