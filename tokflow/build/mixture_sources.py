@@ -115,7 +115,7 @@ def _load(
 
 
 def _refuse_mixture(attributes: Mapping[str, Any], where: str) -> None:
-    if "mixture" in attributes:
+    if attributes.get("mixture") is not None:
         remedy = "name the sources of that one, with their weights"
         raise _error(where, "a dataset with raw files", "a mixture", remedy)
 

@@ -60,8 +60,6 @@ def each_dataset(
 
 
 def _merged(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    if "mixture" in own:
-        defaults = {name: of for name, of in defaults.items() if name not in OF_SOURCES}
     result = {**defaults, **own}
     for section in own.keys() & defaults.keys():
         both = defaults[section], own[section]
@@ -70,7 +68,9 @@ def _merged(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, An
             is_other = len(kinds) == 2 and kinds[0] != kinds[1]
             fields = {**({} if is_other else both[0]), **both[1]}
             result[section] = {name: of for name, of in fields.items() if of is not None}
-    return {name: of for name, of in result.items() if of is not None or name not in defaults}
+    if result.get("mixture") is not None:
+        result |= {name: own.get(name) for name in OF_SOURCES}
+    return {name: of for name, of in result.items() if of is not None}
 
 
 def _mapping(fields: object, where: str) -> Mapping[str, Any]:

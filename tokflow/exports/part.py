@@ -290,8 +290,7 @@ def make_parts(
     names = list(names)
     files_of = [of for of in files if isinstance(of, FileSequences)]
     splits = [of.split if isinstance(of, FileSequences) else of for of in files]
-    seed = order.documents
-    shuffled = {} if seed is None else make_shuffled(names, splits, seed)
+    shuffled = {} if order.documents is None else make_shuffled(names, splits, order.documents)
 
     def packed(name: str) -> PartSequences:
         own = packing.of_part(name)

@@ -101,6 +101,27 @@ def test_who_needs_one_dataset_is_told_of_several(tmp_path: Path):
         load_dataset(path)
 
 
+def test_null_and_a_mixture_of_the_defaults_mean_what_they_say(tmp_path: Path):
+    raw = {"raw": {"files": "*.txt"}, "documents": None}
+    datasets = {
+        "plain": {**raw, "mixture": None},
+        "mixed": {},
+        "nulls": {"mixture": {"tokens": 9}, "documents": None, "tokenizer": None, "owners": None},
+    }
+    sources = {"plain": {"weight": 1}}
+    path = write(tmp_path, datasets, defaults={**DEFAULTS, "mixture": {"sources": sources}})
+
+    plain, mixed, nulls = load_datasets(path)
+
+    assert (plain.mixture, plain.tokenizer.kind) == (None, "bytes")
+    assert [of.name for of in (*mixed.sources, *nulls.sources)] == ["plain", "plain"]
+    assert (mixed.mixture.tokens, nulls.mixture.tokens) == (None, 9)
+    datasets["nulls"]["documents"] = {"text": "body"}
+    assert "nulls: documents: expected none, for a mixture has it from its sources" in error_of(
+        write(tmp_path, datasets, defaults={**DEFAULTS, "mixture": {"sources": sources}})
+    )
+
+
 def test_all_datasets_of_a_file_are_built(tmp_path: Path):
     (tmp_path / "a.txt").write_text("one")
     (tmp_path / "b.txt").write_text("three")
