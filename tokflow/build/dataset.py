@@ -1,7 +1,6 @@
 """A dataset: everything that one YAML file declares, checked."""
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -120,14 +119,6 @@ class Dataset(Config):
         without = {"tokens"} if self.mixture is not None else set[Stage]()
         without |= {"sequences"} if self.shuffle.documents == "dataset" else set()
         return tuple(stage for stage in FILE_STAGES if stage not in without)
-
-    @property
-    def keep_columns(self) -> tuple[str, ...]:
-        """The columns that exports have of documents; of a mixture those of its sources, in the
-        order of their partitions."""
-        in_order = sorted(self.sources, key=lambda source: f"{source.name}/")
-        found = [of.documents.keep_columns for of in in_order or [self]]
-        return tuple(dict.fromkeys(chain.from_iterable(found)))
 
     @property
     def names(self) -> SourceNames:

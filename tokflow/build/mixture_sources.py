@@ -1,6 +1,6 @@
 """The sources that a mixture's YAML names, loaded, and what the mixture has from them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,19 +48,27 @@ def load_sources(
 
 def from_sources(attributes: Mapping[str, Any], sources: Sequence["Dataset"]) -> dict[str, Any]:
     """Return the attributes of a mixture with the sections that it has from its sources: the
-    tokenizer of the first, which is that of all, and the parts that any of them has.
+    tokenizer of the first, which is that of all, and the parts and columns that any of them has.
 
     Its documents are shuffled unless `shuffle` says otherwise, for they come source by source.
     """
     config = MixtureConfig.read(attributes["mixture"], where="mixture")
     parts = {name: None for of in sources for name in (config.part, *of.split.parts)}
+    columns = (name for of in sources for name in of.documents.columns)
+    in_order = sorted(sources, key=lambda source: f"{source.name}/")  # as exports have them
+    kept = (name for of in in_order for name in of.documents.keep_columns)
     return {
         "shuffle": {"documents": "dataset"},
         **attributes,
         "raw": {"files": [of.name for of in sources]},
+        "documents": {"text": _distinct(columns), "keep_columns": _distinct(kept)},
         "tokenizer": sources[0].tokenizer.model_dump(),
         "split": {"parts": {name: {"files": "*"} for name in parts}},
     }
+
+
+def _distinct(names: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(names))
 
 
 def check_store(dataset: "Dataset", where: str) -> None:

@@ -110,7 +110,7 @@ def _asset(
         metadata["dagster/column_schema"] = column_schema(DOCUMENTS_SCHEMA, DOCUMENT_COLUMNS)
     elif stage == "export" and config.layout.columns:
         is_of_one = dataset.packing_of(config).is_of_one_document(dataset.split.parts)
-        kept = dataset.keep_columns if is_of_one else ()
+        kept = dataset.documents.keep_columns if is_of_one else ()
         columns = schema_of(config.layout.columns, kept)
         metadata["dagster/column_schema"] = column_schema(columns, EXPORT_COLUMNS)
     spec = dg.AssetSpec(

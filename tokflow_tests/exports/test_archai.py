@@ -8,6 +8,7 @@ import pytest
 from tokflow.audit.convert import convert_export
 from tokflow.errors import ConfigError
 from tokflow.exports import FORMATS, Export, ExportConfig
+from tokflow_tests.build.test_mixture import declare_mixture, declare_source
 from tokflow_tests.exports.exporting import export
 from tokflow_tests.outputs import content, parts
 from tokflow_tests.tiny import EOS, build, declare
@@ -69,6 +70,18 @@ def test_the_config_names_what_was_tokenized_without_being_told(tmp_path: Path):
         "gpt2",
     )
     assert config.options.mapping_column_name == ("title", "body")
+
+
+def test_the_config_of_a_mixture_names_the_columns_of_its_sources(tmp_path: Path):
+    chats = {"messages": "turns", "chat_template": "{{ messages }}"}
+    texts = {"code": {"text": "content"}, "prose": {"text": ["body", "content"]}, "chats": chats}
+    for name, documents in texts.items():
+        declare_source(tmp_path, name, {}, documents=documents)
+    sources = {name: {"epochs": 1} for name in texts}
+
+    mixed = declare_mixture(tmp_path, {"sources": sources}, exports=["archai"])
+
+    assert mixed.exports[0].options.mapping_column_name == ("content", "body", "turns")
 
 
 def test_the_config_says_how_documents_were_drawn_without_being_told(tmp_path: Path):
